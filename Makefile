@@ -1,0 +1,130 @@
+# What a person needs to build, test and try bert_tf. `make` prints this list:
+#
+##  make demo        real weights, real reviews: fine-tune, evaluate, export, predict
+##  make test        environment, native ops, materials, all tests
+##  make test-full   make test for TensorFlow 2.19 too, every instruction set, sanitizers
+##  make venv        the Python environment (and, as root on Debian or Ubuntu, Bazel and g++)
+##  make configure   .bazelrc.user: what Bazel must know about this machine
+##  make ops         the native ops, into bert_tf/ops/
+##  make materials   weights, vocabularies and texts that tests and demo read, into .cache/materials
+##  make clean       removes what was built; make distclean also environments and downloads
+##
+##  Variables: TF_VERSION=2.19 (another TensorFlow, in an environment of its own),
+##  PYTHON=python3.11 (which Python makes the environment), PYTEST_ARGS="-k tokenizer".
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+DEFAULT_TF_VERSION := 2.21
+TF_VERSION ?= $(DEFAULT_TF_VERSION)
+PYTHON ?= python3
+PYTEST_ARGS ?=
+
+VENV := $(if $(filter $(DEFAULT_TF_VERSION),$(TF_VERSION)),.venv,.cache/venvs/tf$(TF_VERSION))
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.requirements-tf$(TF_VERSION)
+
+OPS_TARGETS := //custom_ops/ops:_bert_tf_ops.so //custom_ops/ops:_build_info.json
+OPS_FILES := _bert_tf_ops.so _build_info.json
+# A shell word, not a make one: `make venv` may install Bazel in the same run.
+BAZEL = "$$(command -v bazel || command -v bazelisk)"
+HAS_BAZEL = { command -v bazel || command -v bazelisk; } > /dev/null
+
+.PHONY: help
+help:
+	@sed -n 's/^## \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
+
+# Bazel, its rule folders, a C++ compiler and Python's venv module, where they are missing.
+.PHONY: system
+system:
+	@missing=""; \
+	$(HAS_BAZEL) || missing="$$missing bazel-bootstrap"; \
+	if [[ -d /usr/share/doc/bazel-bootstrap || "$$missing" == *bazel-bootstrap* ]]; then \
+	  for rules in java proto; do \
+	    [[ -d /usr/share/bazel/rules/$$rules ]] || missing="$$missing bazel-rules-$$rules"; \
+	  done; \
+	fi; \
+	command -v "$${CXX:-g++}" > /dev/null || missing="$$missing g++"; \
+	$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || missing="$$missing python3-venv"; \
+	if [[ -z "$$missing" ]]; then exit 0; fi; \
+	if [[ $$EUID == 0 ]] && command -v apt-get > /dev/null; then \
+	  echo "Installing with apt-get:$$missing"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  apt-get update -q; \
+	  apt-get install -q -y --no-install-recommends $$missing; \
+	else \
+	  echo "Missing (by their Debian names):$$missing"; \
+	  echo "On Debian or Ubuntu: sudo apt-get install$$missing"; \
+	  echo "Elsewhere: Bazel 4 to 8 (or bazelisk) and a C++17 compiler from your system's packages."; \
+	  echo "Without Bazel everything runs on the plain TensorFlow reference, only slower;"; \
+	  echo "\`make ops\` and \`make test\` need it."; \
+	fi
+
+.PHONY: venv
+venv: system $(STAMP)
+
+# Everything is installed once; again only when setup.py, which lists it, has changed.
+$(STAMP): setup.py | system
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "Expected Python 3.10 or newer. Received: PYTHON=$(PYTHON)," \
+	       "$$($(PYTHON) --version). Name another one: make PYTHON=python3.11"; exit 1; }
+	[[ -x $(PY) ]] || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install 'setuptools>=70.1' wheel \
+	  'tensorflow==$(TF_VERSION).*' 'tensorflow-text==$(TF_VERSION).*'
+	BERT_TF_BUILD_OPS=0 $(PY) -m pip install --no-build-isolation --editable '.[test]'
+	@touch $@
+
+.PHONY: configure
+configure: venv
+	@$(PY) configure.py
+
+.PHONY: ops
+ops: configure
+	@$(HAS_BAZEL) || { echo "Expected bazel or bazelisk on PATH; \`make system\` says how."; exit 1; }
+	$(BAZEL) build $(OPS_TARGETS)
+	@built="$$($(BAZEL) info bazel-bin 2> /dev/null)/custom_ops/ops"; \
+	for file in $(OPS_FILES); do \
+	  cmp --silent "$$built/$$file" bert_tf/ops/$$file && continue; \
+	  cp "$$built/$$file" bert_tf/ops/$$file.new; \
+	  chmod u+w bert_tf/ops/$$file.new; \
+	  mv -f bert_tf/ops/$$file.new bert_tf/ops/$$file; \
+	done
+
+.PHONY: materials
+materials: venv
+	$(PY) tools/fetch_materials.py
+
+# BERT_TF_OPS=native: a run that fell back to the reference would have tested nothing.
+.PHONY: test
+test: venv ops materials
+	$(BAZEL) test //custom_ops/...
+	BERT_TF_OPS=native $(PY) -m pytest $(PYTEST_ARGS)
+
+.PHONY: test-full
+test-full: venv ops materials
+	$(BAZEL) test --config=asan //custom_ops/kernels/...
+	$(BAZEL) test --config=tsan //custom_ops/kernels/...
+	for isa in portable avx2 avx512; do \
+	  $(BAZEL) test --test_env=BERT_TF_ISA=$$isa //custom_ops/kernels/...; \
+	  BERT_TF_ISA=$$isa BERT_TF_OPS=native $(PY) -m pytest tests/ops; \
+	done
+	$(MAKE) test TF_VERSION=2.19
+	$(MAKE) test
+
+.PHONY: demo
+demo: venv materials
+	@if $(HAS_BAZEL); then $(MAKE) --no-print-directory ops; \
+	else echo "No Bazel here: the demo runs on the plain TensorFlow reference."; fi
+	$(PY) tools/demo.py
+
+.PHONY: clean
+clean:
+	! $(HAS_BAZEL) || $(BAZEL) clean
+	rm -rf build dist *.egg-info .pytest_cache .cache/bazel bazel-*
+	rm -f $(addprefix bert_tf/ops/,$(OPS_FILES))
+
+.PHONY: distclean
+distclean: clean
+	rm -rf .venv .cache .bazelrc.user

@@ -1,0 +1,31 @@
+"""BERT for TensorFlow and Keras 3.
+
+Public names are loaded when they are first used, so that `import bert_tf` costs little beyond
+TensorFlow's own import.
+"""
+
+import importlib
+
+_PUBLIC = {
+    "BertConfig": "bert_tf.config",
+    "BertTokenizer": "bert_tf.text.tokenizer",
+    "BertBackbone": "bert_tf.models.backbone",
+    "BertPretrainer": "bert_tf.models.pretrainer",
+    "BertTextClassifier": "bert_tf.models.text_classifier",
+}
+_SUBPACKAGES = ("checkpoints", "data", "layers", "models", "ops", "serving", "text", "training")
+
+__version__ = "0.1.0"
+__all__ = [*_PUBLIC, *_SUBPACKAGES]
+
+
+def __getattr__(name):
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"bert_tf.{name}")
+    raise AttributeError(f"module 'bert_tf' has no attribute {name!r}. Public names: {__all__}")
+
+
+def __dir__():
+    return sorted(__all__)

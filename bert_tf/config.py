@@ -1,0 +1,248 @@
+"""The hyperparameters of a BERT and the two JSON files they are kept in.
+
+google-research/bert writes `bert_config.json`, Hugging Face writes `config.json`. Most keys are the
+same; the meaning of one is not: `"hidden_act": "gelu"` is the tanh approximation in
+google-research/bert (modeling.py, since February 2019) and the exact erf form in Hugging Face.
+`BertConfig` always speaks Hugging Face's language: "gelu" is erf, "gelu_new" is tanh.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.errors import ConfigError
+
+LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
+
+# Every spelling found in the wild -> the name used here.
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_new",
+    "gelu_pytorch_tanh": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+# Keys that only Hugging Face writes; one of them is enough to know the dialect.
+_HUGGINGFACE_KEYS = (
+    "model_type",
+    "architectures",
+    "transformers_version",
+    "layer_norm_eps",
+    "_name_or_path",
+)
+# Keys that would change the network, and the one value of each that this network has.
+_ONLY_VALUES = {
+    "model_type": ("bert",),
+    "position_embedding_type": ("absolute",),
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+    "chunk_size_feed_forward": (0,),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """Hyperparameters of a BERT encoder. The defaults are BERT-base's, uncased.
+
+    Args:
+        vocab_size: Number of token ids, `V`.
+        hidden_size: Width of the encoder, `H`.
+        num_hidden_layers: Number of encoder blocks, `L`.
+        num_attention_heads: Number of heads `N`; must divide `hidden_size`.
+        intermediate_size: Width of the feed-forward layer, `F`.
+        hidden_act: "gelu" (erf), "gelu_new" (tanh), "relu" or "silu".
+        hidden_dropout_prob: Dropout after the embeddings and after each sublayer's dense layer.
+        attention_probs_dropout_prob: Dropout on the attention probabilities.
+        max_position_embeddings: Longest sequence, in tokens.
+        type_vocab_size: Number of segment ids.
+        initializer_range: Standard deviation of the truncated normal initializer.
+        layer_norm_eps: Added to the variance in every LayerNorm.
+        pad_token_id: The id that fills up short sequences.
+        classifier_dropout: Dropout before a task head; None means `hidden_dropout_prob`.
+        extra: Keys of the file that do not change the network; kept and written back.
+
+    Raises:
+        ConfigError: If a value is out of range or unknown.
+
+    Example:
+        >>> BertConfig.base().hidden_size
+        768
+        >>> BertConfig(hidden_size=128, num_attention_heads=2, intermediate_size=512).head_size
+        64
+
+    Reference: Devlin et al. 2019 (arXiv 1810.04805), section 3; google-research/bert `BertConfig`.
+    """
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = LAYER_NORM_EPSILON
+    pad_token_id: int = 0
+    classifier_dropout: float | None = None
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+
+    def __post_init__(self):
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+            "type_vocab_size",
+        ):
+            value = getattr(self, name)
+            if not _is_integer(value) or value < 1:
+                raise ConfigError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+        for name in (
+            "hidden_dropout_prob",
+            "attention_probs_dropout_prob",
+            "classifier_dropout",
+        ):
+            value = getattr(self, name)
+            if value is None and name == "classifier_dropout":
+                continue
+            if not _is_number(value) or not 0 <= value < 1:
+                raise ConfigError(f"`{name}` must be in [0, 1). Received: {name}={value!r}")
+        for name in ("initializer_range", "layer_norm_eps"):
+            value = getattr(self, name)
+            if not _is_number(value) or not 0 < value < 1:
+                raise ConfigError(f"`{name}` must be in (0, 1). Received: {name}={value!r}")
+        if not _is_integer(self.pad_token_id) or not 0 <= self.pad_token_id < self.vocab_size:
+            raise ConfigError(
+                f"`pad_token_id` must be in [0, vocab_size={self.vocab_size}). "
+                f"Received: pad_token_id={self.pad_token_id!r}"
+            )
+        if self.hidden_size % self.num_attention_heads:
+            raise ConfigError(
+                "`hidden_size` must be a multiple of `num_attention_heads`. Received: "
+                f"hidden_size={self.hidden_size}, num_attention_heads={self.num_attention_heads}"
+            )
+        if self.hidden_act not in _ACTIVATIONS:
+            raise ConfigError(
+                f"`hidden_act` must be one of {sorted(_ACTIVATIONS)}. "
+                f"Received: hidden_act={self.hidden_act!r}"
+            )
+        object.__setattr__(self, "hidden_act", _ACTIVATIONS[self.hidden_act])
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @classmethod
+    def base(cls, **changes) -> "BertConfig":
+        """BERT-base, uncased: L=12, H=768, N=12, F=3072."""
+        return cls(**changes)
+
+    @classmethod
+    def large(cls, **changes) -> "BertConfig":
+        """BERT-large, uncased: L=24, H=1024, N=16, F=4096."""
+        large = dict(
+            hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
+        )
+        return cls(**{**large, **changes})
+
+    @classmethod
+    def from_json_file(cls, path: str | os.PathLike) -> "BertConfig":
+        """Reads google-research/bert's `bert_config.json` or Hugging Face's `config.json`.
+
+        Args:
+            path: The file. Which of the two it is shows in its keys, else in its name.
+
+        Returns:
+            A `BertConfig`. Keys without influence on the network are kept in `extra`.
+
+        Raises:
+            ConfigError: If the file is not JSON, a value is out of range, or a key asks for a
+                network that this one is not (another `model_type`, relative positions, a decoder).
+        """
+        try:
+            with open(path, encoding="utf-8") as file:
+                values = json.load(file)
+        except FileNotFoundError:
+            raise ConfigError(f"Expected a BERT configuration, but there is no file {path}") from None
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ConfigError(f"{path} is not a JSON file: {error}") from None
+        if not isinstance(values, dict):
+            raise ConfigError(f"{path} must hold a JSON object. Received: {type(values).__name__}")
+        huggingface = os.path.basename(path) == "config.json" or any(
+            key in values for key in _HUGGINGFACE_KEYS
+        )
+        try:
+            return cls._from_values(values, huggingface)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+
+    @classmethod
+    def _from_values(cls, values: dict[str, Any], huggingface: bool) -> "BertConfig":
+        for key, allowed in _ONLY_VALUES.items():
+            if values.get(key) is not None and values[key] not in allowed:
+                raise ConfigError(
+                    f"`{key}` must be {' or '.join(map(repr, allowed))}: bert_tf implements BERT "
+                    f"encoders only. Received: {key}={values[key]!r}"
+                )
+        fields = {field.name for field in dataclasses.fields(cls)} - {"extra"}
+        known = {key: value for key, value in values.items() if key in fields}
+        if not huggingface:
+            missing = {"vocab_size"} - set(values)
+            if missing:
+                raise ConfigError(f"Missing keys: {sorted(missing)}. Found: {sorted(values)}")
+            if known.get("hidden_act") == "gelu":
+                # Matches google-research/bert: its "gelu" is the tanh approximation.
+                known["hidden_act"] = "gelu_new"
+            if values.get("bert_tf_exact_gelu"):
+                known["hidden_act"] = "gelu"
+        extra = {key: value for key, value in values.items() if key not in fields}
+        extra.pop("bert_tf_exact_gelu", None)
+        return cls(**known, extra=extra)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The constructor's arguments, as plain JSON values; `BertConfig(**to_dict())` is equal."""
+        return dataclasses.asdict(self)
+
+    def to_huggingface(self) -> dict[str, Any]:
+        """The content of Hugging Face's `config.json`."""
+        values = self.to_dict()
+        extra = values.pop("extra")
+        return {
+            **extra,
+            **values,
+            "model_type": "bert",
+            "position_embedding_type": "absolute",
+        }
+
+    def to_tf1(self) -> dict[str, Any]:
+        """The content of google-research/bert's `bert_config.json`.
+
+        That file cannot say "exact GELU" (its "gelu" is the tanh form), so `bert_tf_exact_gelu` is
+        added for an erf network; `from_json_file` honours it, the original program ignores it.
+        """
+        values = self.to_dict()
+        for key in ("extra", "layer_norm_eps", "pad_token_id", "classifier_dropout"):
+            values.pop(key)
+        if self.hidden_act == "gelu":
+            values["bert_tf_exact_gelu"] = True
+        elif self.hidden_act == "gelu_new":
+            values["hidden_act"] = "gelu"
+        return values
+
+
+def _is_integer(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

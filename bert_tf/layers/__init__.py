@@ -1,0 +1,26 @@
+"""The Keras layers a BERT is made of.
+
+Glossary, used in every module: `B` batch, `T` sequence length, `N` heads, `D` head size, `H` hidden
+size, `F` feed-forward size, `V` vocabulary, `P` masked positions, `L` layers, `R` rows: the tokens
+that are computed on. The layers inside the encoder work on `[R, H]`; a `TokenLayout` says which
+token each row is.
+"""
+
+from bert_tf.layers.attention import BertSelfAttention
+from bert_tf.layers.dense import Dense
+from bert_tf.layers.embeddings import BertEmbeddings
+from bert_tf.layers.encoder import BertEncoder
+from bert_tf.layers.encoder_block import BertEncoderBlock
+from bert_tf.layers.pooling import BertPooler, SequencePooling
+from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
+
+__all__ = [
+    "BertEmbeddings",
+    "BertEncoder",
+    "BertEncoderBlock",
+    "BertPooler",
+    "BertSelfAttention",
+    "Dense",
+    "ResidualLayerNorm",
+    "SequencePooling",
+]

@@ -1,0 +1,8 @@
+"""The original's weight initializer."""
+
+import keras
+
+
+def bert_initializer(standard_deviation: float) -> keras.initializers.Initializer:
+    """Truncated normal, cut at two standard deviations (google-research/bert modeling.py)."""
+    return keras.initializers.TruncatedNormal(stddev=standard_deviation)

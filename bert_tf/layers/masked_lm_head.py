@@ -1,0 +1,58 @@
+"""The masked-LM head: from a token's vector to logits over the vocabulary."""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.layers.activation import bias_activation
+from bert_tf.layers.dense import Dense
+from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class MaskedLMHead(keras.layers.Layer):
+    """Dense, activation, LayerNorm, then the tied word embeddings and a bias.
+
+    Args:
+        config: `BertConfig` or the dictionary of its `to_dict`.
+
+    Call arguments:
+        rows: `[R, H]`, the vectors of the masked positions only.
+        word_embeddings: `[V, H]`, the embedding table of the backbone.
+
+    Returns:
+        Logits `[R, V]`.
+
+    Reference: google-research/bert run_pretraining.py, `get_masked_lm_output`.
+    """
+
+    def __init__(self, config: BertConfig | dict, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        config = self.config
+        self.transform = Dense(
+            config.hidden_size, config.initializer_range, dtype=self.dtype_policy, name="transform"
+        )
+        self.layer_norm = ResidualLayerNorm(
+            config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm"
+        )
+
+    def build(self, input_shape=None):
+        self.transform.build([None, self.config.hidden_size])
+        self.layer_norm.build([None, self.config.hidden_size])
+        self.output_bias = self.add_weight(
+            name="bias", shape=[self.config.vocab_size], initializer="zeros"
+        )
+        self.built = True
+
+    def call(self, rows, word_embeddings):
+        transformed = bias_activation(
+            self.transform.matmul(rows), self.transform.bias, self.config.hidden_act
+        )
+        logits = tf.matmul(  # [R, H] x [V, H] -> [R, V]
+            self.layer_norm(transformed), word_embeddings, transpose_b=True
+        )
+        return tf.nn.bias_add(logits, tf.convert_to_tensor(self.output_bias))
+
+    def get_config(self):
+        return {**super().get_config(), "config": self.config.to_dict()}

@@ -1,0 +1,78 @@
+"""From a sequence of vectors to one vector."""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.layers.dense import Dense
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertPooler(keras.layers.Layer):
+    """Dense + tanh on the first token's vector: `[B, H]` -> `[B, H]`.
+
+    Reference: google-research/bert modeling.py, "pooler".
+    """
+
+    def __init__(self, hidden_size: int, initializer_range: float = 0.02, **kwargs):
+        super().__init__(**kwargs)
+        self.hidden_size = hidden_size
+        self.initializer_range = initializer_range
+        self.dense = Dense(hidden_size, initializer_range, dtype=self.dtype_policy, name="dense")
+
+    def build(self, input_shape=None):
+        self.dense.build([None, self.hidden_size])
+        self.built = True
+
+    def call(self, first_token):
+        return tf.tanh(self.dense(first_token))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "hidden_size": self.hidden_size,
+            "initializer_range": self.initializer_range,
+        }
+
+
+POOLING_MODES = ("cls", "mean", "max", "mean_max")
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SequencePooling(keras.layers.Layer):
+    """Mean, maximum, or both side by side, over the real tokens of each sequence.
+
+    Args:
+        mode: "mean", "max" or "mean_max".
+
+    Call arguments:
+        sequence_output: `[B, T, H]`.
+        padding_mask: bool `[B, T]`.
+
+    Returns:
+        `[B, H]`, for "mean_max" `[B, 2H]` (mean first). A sequence without a token gives zeros.
+    """
+
+    def __init__(self, mode: str, **kwargs):
+        super().__init__(**kwargs)
+        if mode not in ("mean", "max", "mean_max"):
+            raise ValueError(f"`mode` must be mean, max or mean_max. Received: mode={mode!r}")
+        self.mode = mode
+        self.built = True
+
+    def call(self, sequence_output, padding_mask):
+        pooled = []
+        real = padding_mask[:, :, tf.newaxis]  # [B, T, 1]
+        if self.mode in ("mean", "mean_max"):
+            values = tf.cast(sequence_output, tf.float32)
+            total = tf.reduce_sum(tf.where(real, values, 0.0), axis=1)  # [B, T, H] -> [B, H]
+            count = tf.reduce_sum(tf.cast(real, tf.float32), axis=1)  # [B, 1]
+            pooled.append(tf.cast(tf.math.divide_no_nan(total, count), sequence_output.dtype))
+        if self.mode in ("max", "mean_max"):
+            lowest = tf.constant(sequence_output.dtype.min, sequence_output.dtype)
+            largest = tf.reduce_max(tf.where(real, sequence_output, lowest), axis=1)  # [B, H]
+            has_token = tf.reduce_any(padding_mask, axis=1, keepdims=True)  # [B, 1]
+            pooled.append(tf.where(has_token, largest, tf.zeros([], largest.dtype)))
+        return tf.concat(pooled, axis=-1)
+
+    def get_config(self):
+        return {**super().get_config(), "mode": self.mode}

@@ -1,0 +1,66 @@
+"""LayerNorm over the sum of a sublayer's output and its input: post-LN, as BERT has it."""
+
+import keras
+import tensorflow as tf
+
+from bert_tf import ops
+from bert_tf.config import LAYER_NORM_EPSILON
+from bert_tf.layers.dropout_seed import DropoutSeed
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class ResidualLayerNorm(keras.layers.Layer):
+    """`LayerNorm(residual + dropout(x + bias))` in one pass.
+
+    Args:
+        epsilon: Added to the variance. BERT's is 1e-12, not Keras's 1e-3.
+        dropout_rate: Dropout on `x + bias` while training.
+        seed: Seed of the dropout; None draws one.
+
+    Example:
+        >>> ResidualLayerNorm()(tf.ones([3, 8]), residual=tf.zeros([3, 8])).shape
+        TensorShape([3, 8])
+
+    Reference: google-research/bert modeling.py, `layer_norm(layer_output + layer_input)`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = LAYER_NORM_EPSILON,
+        dropout_rate: float = 0.0,
+        seed: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+        self.dropout_rate = dropout_rate
+        self.seed = seed
+        self._dropout_seed = DropoutSeed(seed) if dropout_rate else None
+        # Keras finds seed generators by attribute; this makes it part of the layer's state.
+        self.seed_generator = self._dropout_seed.generator if self._dropout_seed else None
+
+    def build(self, input_shape):
+        self.gamma = self.add_weight(name="gamma", shape=[input_shape[-1]], initializer="ones")
+        self.beta = self.add_weight(name="beta", shape=[input_shape[-1]], initializer="zeros")
+        self.built = True
+
+    def call(self, x, residual=None, bias=None, training=False):
+        dropout_rate = self.dropout_rate if training else 0.0
+        return ops.fused_residual_layer_norm(
+            x,
+            residual,
+            bias,
+            tf.convert_to_tensor(self.gamma),
+            tf.convert_to_tensor(self.beta),
+            epsilon=self.epsilon,
+            dropout_rate=dropout_rate,
+            seed=self._dropout_seed.next() if dropout_rate else None,
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "epsilon": self.epsilon,
+            "dropout_rate": self.dropout_rate,
+            "seed": self.seed,
+        }

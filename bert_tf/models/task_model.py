@@ -1,0 +1,250 @@
+"""What all task models share: a backbone, a tokenizer, raw strings in, checkpoints in and out."""
+
+import os
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.layers.token_layout import static_shapes
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.text_inputs import as_columns, holds_text
+
+DEFAULT_BATCH_SIZE = 32  # Keras's own
+
+
+class TaskModel(keras.Model):
+    """A backbone, a head and the tokenizer that fits them.
+
+    `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text: a list,
+    array or tensor of strings, a tuple of two of them for pairs, or a `tf.data.Dataset` of them.
+    Text is tokenized by `tf.data`, ahead of the model. Called directly, a model takes a string
+    tensor too, and tokenizes it in the graph.
+
+    Args:
+        backbone: The `BertBackbone`.
+        tokenizer: The `BertTokenizer`; without one the model takes token dictionaries only.
+        max_length: Longest sequence in tokens, `[CLS]` and `[SEP]` counted; longer text is cut.
+            None means the length of the position table.
+    """
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        tokenizer=None,
+        max_length: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        limit = backbone.config.max_position_embeddings
+        if max_length is not None and not 3 <= max_length <= limit:
+            raise UserError(
+                f"`max_length` must be in [3, {limit}] (max_position_embeddings). "
+                f"Received: max_length={max_length!r}"
+            )
+        if tokenizer is not None and tokenizer.vocab_size != backbone.config.vocab_size:
+            raise UserError(
+                f"The vocabulary must have as many entries as the word embeddings: "
+                f"{backbone.config.vocab_size}. Received: {tokenizer.vocab_size} entries. "
+                "Take the vocab.txt that the checkpoint was trained with."
+            )
+        self.backbone = backbone
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike, **options) -> "TaskModel":
+        """Builds the model around a checkpoint: backbone, tokenizer and, if it has one, the head.
+
+        Args:
+            path: A Hugging Face or TF1 checkpoint directory.
+            **options: Arguments of this class and of `BertBackbone`; they win over the file's.
+
+        Raises:
+            CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
+        """
+        from bert_tf.checkpoints import load_task_model
+
+        return load_task_model(cls, path, **options)
+
+    def save_pretrained(self, directory: str | os.PathLike, format: str = "huggingface") -> None:
+        """Writes weights, configuration, labels and tokenizer into `directory`.
+
+        Args:
+            directory: Made if missing; every file in it is written whole or not at all.
+            format: "huggingface": `config.json`, `model.safetensors`, `vocab.txt`,
+                `tokenizer_config.json`.
+        """
+        from bert_tf.checkpoints import save_model
+
+        save_model(self, directory, format)
+
+    def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
+        """Strings `[B]` to the dictionary that the backbone takes, cut at `max_length`."""
+        self._require_tokenizer()
+        max_length = self.max_length or self.backbone.config.max_position_embeddings
+        return self.tokenizer(texts, pairs, max_length=max_length)
+
+    def _require_tokenizer(self):
+        if self.tokenizer is None:
+            raise UserError(
+                f"{type(self).__name__} was made without a tokenizer, so it takes token "
+                "dictionaries only. Received: text. Pass `tokenizer=BertTokenizer(vocab_file)`."
+            )
+
+    def tokens_of(self, inputs) -> dict[str, tf.Tensor]:
+        """`inputs` as a token dictionary, tokenizing them if they are strings."""
+        if isinstance(inputs, dict):
+            return inputs
+        if isinstance(inputs, (tuple, list)) and len(inputs) == 2:
+            return self.tokenize(inputs[0], inputs[1])
+        return self.tokenize(inputs)
+
+    # Keras traces the step functions; under XLA they must see static shapes.
+    def train_step(self, data):
+        return self._traced(super().train_step, data)
+
+    def test_step(self, data):
+        return self._traced(super().test_step, data)
+
+    def predict_step(self, data):
+        return self._traced(super().predict_step, data)
+
+    def _traced(self, step, data):
+        if not self.jit_compile:
+            return step(data)
+        with static_shapes():
+            return step(data)
+
+    def fit(self, x=None, y=None, *, batch_size=None, shuffle=True, validation_split=0.0,
+            validation_data=None, validation_batch_size=None, sample_weight=None, **kwargs):
+        """`keras.Model.fit` that also takes raw text, for training and for validation."""
+        if validation_split and holds_text(x) and not isinstance(x, tf.data.Dataset):
+            (x, y, sample_weight), validation_data = _split_off(
+                as_columns(x), y, sample_weight, validation_split
+            )
+            validation_split = 0.0
+        if validation_data is not None:
+            validation_data = self._validation_dataset(
+                validation_data, validation_batch_size or batch_size
+            )
+        data = self._prepare(x, y, sample_weight, batch_size, shuffle)
+        return super().fit(
+            **data,
+            shuffle=shuffle and not isinstance(data["x"], tf.data.Dataset),
+            validation_split=validation_split,
+            validation_data=validation_data,
+            validation_batch_size=validation_batch_size,
+            **kwargs,
+        )
+
+    def evaluate(self, x=None, y=None, *, batch_size=None, sample_weight=None, **kwargs):
+        """`keras.Model.evaluate` that also takes raw text."""
+        return super().evaluate(
+            **self._prepare(x, y, sample_weight, batch_size, shuffle=False), **kwargs
+        )
+
+    def predict(self, x, *, batch_size=None, **kwargs):
+        """`keras.Model.predict` that also takes raw text."""
+        data = self._prepare(x, None, None, batch_size, shuffle=False)
+        data.pop("y")
+        data.pop("sample_weight")
+        return super().predict(**data, **kwargs)
+
+    def _validation_dataset(self, data, batch_size):
+        if isinstance(data, tf.data.Dataset):
+            return self._tokenized(data) if holds_text(data) else data
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if not holds_text(x):
+            return data
+        return self._prepare(x, y, sample_weight, batch_size, shuffle=False)["x"]
+
+    def _prepare(self, x, y, sample_weight, batch_size, shuffle):
+        """The arguments for Keras: text becomes a dataset of token dictionaries."""
+        if not holds_text(x):
+            return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+        if isinstance(x, tf.data.Dataset):
+            dataset = x
+        else:
+            dataset = self._text_dataset(x, y, sample_weight, batch_size, shuffle)
+        return {
+            "x": self._tokenized(dataset),
+            "y": None,
+            "sample_weight": None,
+            "batch_size": None,
+        }
+
+    def _text_dataset(self, x, y, sample_weight, batch_size, shuffle) -> tf.data.Dataset:
+        columns = as_columns(x)
+        if not len(columns[0]):
+            raise UserError("At least one text was expected. Received: none.")
+        features = columns if len(columns) == 2 else columns[0]
+        parts = [features]
+        for name, values in (("y", y), ("sample_weight", sample_weight)):
+            if values is None:
+                continue
+            values = np.asarray(values)
+            if len(values) != len(columns[0]):
+                raise UserError(
+                    f"`{name}` must have a row for every text: {len(columns[0])}. "
+                    f"Received: {len(values)} rows."
+                )
+            parts.append(values)
+        if y is None and sample_weight is not None:
+            raise UserError("`sample_weight` needs `y`. Received: y=None")
+        dataset = tf.data.Dataset.from_tensor_slices(tuple(parts))
+        if shuffle:
+            dataset = dataset.shuffle(len(columns[0]), reshuffle_each_iteration=True)
+        return dataset.batch(batch_size or DEFAULT_BATCH_SIZE)
+
+    def _tokenized(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        self._require_tokenizer()
+
+        def tokenize(features, *rest):
+            texts = features if isinstance(features, tuple) else (features, None)
+            return (self.tokenize(*texts), *rest)
+
+        return dataset.map(
+            tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        ).prefetch(tf.data.AUTOTUNE)
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
+            "max_length": self.max_length,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        for name in ("backbone", "tokenizer"):
+            config[name] = keras.saving.deserialize_keras_object(config[name])
+        return cls(**config)
+
+
+def _split_off(columns, y, sample_weight, share):
+    """Keras's `validation_split`: the last rows, before any shuffling."""
+    count = len(columns[0])
+    kept = int(count * (1 - share))
+    if not 0 < kept < count:
+        raise UserError(
+            "`validation_split` must leave rows on both sides. "
+            f"Received: validation_split={share}, {count} rows"
+        )
+
+    def rows(values, part):
+        return None if values is None else np.asarray(values)[part]
+
+    head, tail = slice(None, kept), slice(kept, None)
+    x = [tuple(column[part] for column in columns) for part in (head, tail)]
+    x = [part if len(part) == 2 else part[0] for part in x]
+    train = (x[0], rows(y, head), rows(sample_weight, head))
+    validation = (x[1], rows(y, tail))
+    if sample_weight is not None:
+        validation += (rows(sample_weight, tail),)
+    return train, validation

@@ -1,0 +1,22 @@
+"""The custom ops: one file an op, the plain-TensorFlow twin beside it.
+
+`native.py` says which of the two runs (`BERT_TF_OPS`, `backend()`).
+"""
+
+from bert_tf.ops.fused_bias_gelu import fused_bias_gelu, fused_bias_gelu_reference
+from bert_tf.ops.fused_residual_layer_norm import (
+    fused_residual_layer_norm,
+    fused_residual_layer_norm_reference,
+)
+from bert_tf.ops.native import active_backend, backend
+from bert_tf.ops.philox import philox_uniform_bits
+
+__all__ = [
+    "active_backend",
+    "backend",
+    "fused_bias_gelu",
+    "fused_bias_gelu_reference",
+    "fused_residual_layer_norm",
+    "fused_residual_layer_norm_reference",
+    "philox_uniform_bits",
+]

@@ -1,0 +1,90 @@
+"""gelu(x + bias) in one pass (Hendrycks and Gimpel, arXiv 1606.08415).
+
+    gelu(s) = s * Phi(s)                                              approximate=False ("erf")
+    gelu(s) = s * sigmoid(2 sqrt(2 / pi) (s + 0.044715 s^3))          approximate=True ("tanh")
+
+The native kernel is `custom_ops/kernels/fused_bias_gelu.h`; its gradient computes the activation's
+slope again from x and bias, so that a training step keeps one tensor of this width, not three.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from bert_tf.ops import native
+from bert_tf.ops.arguments import check_features, check_rank_at_least_one, float_tensors
+
+_SQRT_HALF = math.sqrt(0.5)
+_TWO_SQRT_2_OVER_PI = 2.0 * math.sqrt(2.0 / math.pi)
+_TANH_CUBIC = 0.044715  # google-research/bert modeling.py, gelu
+
+# Beyond, the step from 0 to 1 is 0 or 1 in float32: no infinity has to be multiplied by zero.
+_LARGEST_ERF = 15.0
+_LARGEST_TANH = 11.0
+
+
+def fused_bias_gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool = False) -> tf.Tensor:
+    """gelu(x + bias).
+
+    The sum and the activation are computed in float32 whatever the dtype. Float32 results of the
+    native op are within 8 ulp of gelu of the rounded sum wherever they are normal numbers; -inf
+    gives 0. Differentiable once; a gradient of the gradient needs the reference
+    (`bert_tf.ops.backend("reference")`).
+
+    Args:
+        x: [..., F] float32, bfloat16 or float16.
+        bias: [F] of the same dtype.
+        approximate: the tanh form instead of the exact one.
+
+    Returns:
+        The shape and dtype of x.
+
+    Raises:
+        TypeError: another dtype, or two different ones.
+        ValueError, tf.errors.InvalidArgumentError: bias is not as long as x's last dimension.
+
+    Example:
+        >>> bert_tf.ops.fused_bias_gelu(tf.constant([[1.0, -1.0]]), tf.constant([0.0, 0.0]))
+        <tf.Tensor: shape=(1, 2), dtype=float32, numpy=array([[ 0.8413447 , -0.15865526]], ...
+    """
+    x, bias = float_tensors(x=x, bias=bias)
+    check_rank_at_least_one("x", x)
+    check_features("bias", bias, x)
+    if native.use_native():
+        return native.library().bert_tf_fused_bias_gelu(x, bias, approximate=bool(approximate))
+    return fused_bias_gelu_reference(x, bias, approximate)
+
+
+def fused_bias_gelu_reference(
+    x: tf.Tensor, bias: tf.Tensor, approximate: bool = False
+) -> tf.Tensor:
+    """`fused_bias_gelu` in stock TensorFlow ops: on any device, under XLA, twice differentiable.
+
+    Float32 results keep their digits in the negative tail, but for the rounding of the
+    exponential's argument: at -10 some hundred ulp.
+    """
+    x, bias = float_tensors(x=x, bias=bias)
+    check_rank_at_least_one("x", x)
+    check_features("bias", bias, x)
+    s = tf.cast(x, tf.float32) + tf.cast(bias, tf.float32)
+    largest = _LARGEST_TANH if approximate else _LARGEST_ERF
+    above = tf.where(s < -largest, -largest, s)  # tf.where: NaN passes through
+    bounded = tf.where(above > largest, largest, above)
+    if approximate:
+        cubic = bounded + _TANH_CUBIC * (bounded * bounded * bounded)
+        step = tf.math.sigmoid(_TWO_SQRT_2_OVER_PI * cubic)
+    else:
+        # erfc, not 1 + erf: that loses all digits of the negative tail.
+        step = 0.5 * tf.math.erfc(-_SQRT_HALF * bounded)
+    return tf.cast(above * step, x.dtype)
+
+
+@tf.RegisterGradient("BertTf>FusedBiasGelu")
+def _fused_bias_gelu_gradient(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor]:
+    x, bias = op.inputs
+    dx, dbias = native.library().bert_tf_fused_bias_gelu_grad(
+        dy, x, bias, approximate=op.get_attr("approximate")
+    )
+    return [dx, dbias]

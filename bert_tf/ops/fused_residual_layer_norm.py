@@ -1,0 +1,170 @@
+"""LayerNorm(residual + dropout(x + bias)) in one pass: the end of both halves of a BERT block.
+
+Ba, Kiros and Hinton, "Layer normalization", arXiv 1607.06450; post-LN as in google-research/bert.
+The native kernel is `custom_ops/kernels/fused_residual_layer_norm.h`. The dropout mask is a
+function of the seed (`bert_tf/ops/philox.py`): the gradient draws it again, nothing stores it.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from bert_tf.ops import native
+from bert_tf.ops.arguments import (
+    check_dropout,
+    check_features,
+    check_rank_at_least_one,
+    check_same_shape,
+    float_tensors,
+)
+from bert_tf.ops.philox import dropout, seed_tensor
+
+LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
+
+# Rows whose largest number lies outside are scaled to 1 first: squares of such numbers, summed,
+# leave float32's range. (The native kernel computes those rows in float64.)
+_LARGEST_UNSCALED = 1e15
+_SMALLEST_UNSCALED = 1e-15
+_SMALLEST_VARIANCE = 1e-37  # of a scaled row; keeps a constant one from 0 * inf
+
+
+def fused_residual_layer_norm(
+    x: tf.Tensor,
+    residual: tf.Tensor | None,
+    bias: tf.Tensor | None,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    epsilon: float = LAYER_NORM_EPSILON,
+    dropout_rate: float = 0.0,
+    seed: int | tf.Tensor | None = None,
+) -> tf.Tensor:
+    """LayerNorm(residual + dropout(x + bias)) over the last dimension.
+
+    Everything is computed in float32 whatever the dtype. Sums over rows (the gradients of bias,
+    gamma and beta) are the same bits for every number of threads. Differentiable once; a gradient
+    of the gradient needs the reference (`bert_tf.ops.backend("reference")`).
+
+    Args:
+        x: [..., H] float32, bfloat16 or float16.
+        residual: the shape of x, or None for none.
+        bias: [H], or None for none.
+        gamma: [H], the scale.
+        beta: [H], the offset.
+        epsilon: added to the variance.
+        dropout_rate: the share of x + bias that is zeroed, in [0, 1); the rest is scaled by
+            1 / (1 - dropout_rate). Pass 0 when not training.
+        seed: int or scalar int64 tensor, a new one for every call of a step; needed for dropout.
+
+    Returns:
+        The shape and dtype of x.
+
+    Raises:
+        TypeError: another dtype, or several different ones.
+        ValueError, tf.errors.InvalidArgumentError: shapes that do not fit, a dropout rate outside
+            [0, 1) or without a seed, a negative epsilon.
+
+    Example:
+        >>> y = bert_tf.ops.fused_residual_layer_norm(
+        ...     x=tf.random.normal([2, 8]), residual=tf.zeros([2, 8]), bias=None,
+        ...     gamma=tf.ones([8]), beta=tf.zeros([8]), dropout_rate=0.1, seed=7)
+    """
+    x, residual, bias, gamma, beta, epsilon, dropout_rate = _checked(
+        x, residual, bias, gamma, beta, epsilon, dropout_rate, seed
+    )
+    if not native.use_native():
+        return _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed)
+    y, _, _ = native.library().bert_tf_fused_residual_layer_norm(
+        x,
+        [] if residual is None else [residual],
+        [] if bias is None else [bias],
+        gamma,
+        beta,
+        seed_tensor(seed),
+        epsilon=epsilon,
+        dropout_rate=dropout_rate,
+    )
+    return y
+
+
+def fused_residual_layer_norm_reference(
+    x: tf.Tensor,
+    residual: tf.Tensor | None,
+    bias: tf.Tensor | None,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    epsilon: float = LAYER_NORM_EPSILON,
+    dropout_rate: float = 0.0,
+    seed: int | tf.Tensor | None = None,
+) -> tf.Tensor:
+    """`fused_residual_layer_norm` in stock TensorFlow ops: on any device, under XLA, twice
+    differentiable. It draws the same dropout mask."""
+    arguments = _checked(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed)
+    return _reference(*arguments, seed)
+
+
+def _checked(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed) -> tuple:
+    x, residual, bias, gamma, beta = float_tensors(
+        x=x, residual=residual, bias=bias, gamma=gamma, beta=beta
+    )
+    check_rank_at_least_one("x", x)
+    check_same_shape("residual", residual, x)
+    check_features("bias", bias, x)
+    check_features("gamma", gamma, x)
+    check_features("beta", beta, x)
+    epsilon = float(epsilon)
+    if not epsilon >= 0.0:
+        raise ValueError(f"Expected epsilon >= 0. Received: epsilon={epsilon}")
+    return x, residual, bias, gamma, beta, epsilon, check_dropout(dropout_rate, seed)
+
+
+def _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed) -> tf.Tensor:
+    z = tf.cast(x, tf.float32)
+    if bias is not None:
+        z += tf.cast(bias, tf.float32)
+    z = dropout(z, dropout_rate, seed)
+    if residual is not None:
+        z += tf.cast(residual, tf.float32)
+    # A row times a constant normalizes to the same numbers under epsilon times its square.
+    largest = tf.stop_gradient(tf.reduce_max(tf.abs(z), axis=-1, keepdims=True))
+    extreme = (largest > _LARGEST_UNSCALED) | ((largest < _SMALLEST_UNSCALED) & (largest > 0.0))
+    scale = tf.where(extreme & tf.math.is_finite(largest), largest, tf.ones_like(largest))
+    z /= scale
+    epsilon = tf.where(
+        scale == 1.0, epsilon, tf.maximum(epsilon / scale / scale, _SMALLEST_VARIANCE)
+    )
+    mean = tf.reduce_mean(z, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.math.squared_difference(z, mean), axis=-1, keepdims=True)
+    normalized = (z - mean) * tf.math.rsqrt(variance + epsilon)
+    y = normalized * tf.cast(gamma, tf.float32) + tf.cast(beta, tf.float32)
+    return tf.cast(y, x.dtype)
+
+
+@tf.RegisterGradient("BertTf>FusedResidualLayerNorm")
+def _fused_residual_layer_norm_gradient(
+    op: tf.Operation, dy: tf.Tensor, _: tf.Tensor, __: tf.Tensor
+) -> list[tf.Tensor | None]:
+    num_residual = op.get_attr("num_residual")
+    num_bias = op.get_attr("num_bias")
+    dropout_rate = op.get_attr("dropout_rate")
+    inputs = list(op.inputs)
+    x, gamma, seed = inputs[0], inputs[-3], inputs[-1]
+    residual = inputs[1 : 1 + num_residual]
+    bias = inputs[1 + num_residual : 1 + num_residual + num_bias]
+    _, mean, rstd = op.outputs
+    dx, dresidual, dbias, dgamma, dbeta = (
+        native.library().bert_tf_fused_residual_layer_norm_grad(
+            dy,
+            x,
+            residual,
+            bias,
+            gamma,
+            mean,
+            rstd,
+            seed,
+            num_dresidual=num_residual if dropout_rate > 0.0 else 0,
+            dropout_rate=dropout_rate,
+        )
+    )
+    if num_residual and not dresidual:
+        dresidual = [dx]  # without dropout they are equal: one tensor for both
+    return [dx, *dresidual, *dbias, dgamma, dbeta, None]

@@ -1,0 +1,202 @@
+"""Finds the native ops, checks that they fit the running TensorFlow, and says which are used.
+
+The shared object `_bert_tf_ops.so` lies beside this file, put there by `make ops` or by pip; so does
+`_build_info.json`, what it was built for. It is loaded at the first use of an op, once a process.
+
+`BERT_TF_OPS` picks the backend, and `backend()` overrides it for a block of code:
+  auto       the native op where it is built and fits, else the reference (the default);
+  native     the native op; an error where there is none (what the tests run with);
+  reference  plain TensorFlow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import tensorflow as tf
+
+BACKEND_VARIABLE = "BERT_TF_OPS"
+BACKENDS = ("auto", "native", "reference")
+
+_DIRECTORY = Path(__file__).resolve().parent
+_LIBRARY_PATH = _DIRECTORY / "_bert_tf_ops.so"
+_BUILD_INFO_PATH = _DIRECTORY / "_build_info.json"
+
+# A TPU compiles the whole step with XLA and has no custom kernels.
+_TPU_STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
+
+_logger = logging.getLogger("bert_tf")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Loaded:
+    """What came of loading: the op module, or None and the reason; and where `auto` may use it."""
+
+    library: ModuleType | None
+    reason: str
+    suits_auto: bool
+
+
+_lock = threading.Lock()
+_loaded: _Loaded | None = None
+_scopes = threading.local()
+
+
+def library() -> ModuleType | None:
+    """The module of the native ops (`bert_tf_fused_bias_gelu`, ...), or None where there is none."""
+    return _load().library
+
+
+def build_info() -> dict:
+    """What the native ops were built for and with, as `_build_info.json` says; {} without them."""
+    try:
+        with open(_BUILD_INFO_PATH, encoding="utf-8") as file:
+            info = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return info if isinstance(info, dict) else {}
+
+
+def use_native() -> bool:
+    """Whether an op called here and now takes its native implementation.
+
+    Inside `tf.function` this is asked once, when the function is traced.
+
+    Raises:
+        RuntimeError: the native ops are asked for and cannot be had.
+        ValueError: `BERT_TF_OPS` is none of "auto", "native", "reference".
+    """
+    requested = _requested_backend()
+    if requested == "reference":
+        return False
+    loaded = _load()
+    if requested == "native":
+        if loaded.library is None:
+            raise RuntimeError(
+                "Expected the native ops, because they were asked for by name "
+                f"({BACKEND_VARIABLE}=native or backend('native')), but {loaded.reason}. "
+                f"Build them with `make ops` or `pip install .` where Bazel is on PATH, "
+                f"or set {BACKEND_VARIABLE}=auto."
+            )
+        return True
+    return loaded.suits_auto and not isinstance(tf.distribute.get_strategy(), _TPU_STRATEGIES)
+
+
+def active_backend() -> str:
+    """"native" or "reference": what an op called here and now would run on.
+
+    Example:
+        >>> with bert_tf.ops.backend("reference"):
+        ...     bert_tf.ops.active_backend()
+        'reference'
+    """
+    return "native" if use_native() else "reference"
+
+
+@contextlib.contextmanager
+def backend(name: str) -> Iterator[None]:
+    """Picks the implementation of the ops called inside the block, whatever `BERT_TF_OPS` says.
+
+    It holds for the thread that enters it and for functions traced there. A strategy with several
+    replicas traces in threads of its own: set `BERT_TF_OPS` for those.
+
+    Args:
+        name: "native", "reference" or "auto".
+
+    Raises:
+        ValueError: another name.
+
+    Example:
+        >>> with bert_tf.ops.backend("reference"):
+        ...     y = bert_tf.ops.fused_bias_gelu(x, bias)
+    """
+    if name not in BACKENDS:
+        raise ValueError(f"Expected a backend among {', '.join(BACKENDS)}. Received: name={name!r}")
+    stack = _scopes.__dict__.setdefault("stack", [])
+    stack.append(name)
+    try:
+        yield
+    finally:
+        stack.pop()
+
+
+def _requested_backend() -> str:
+    """The innermost `backend()` of this thread, or else the environment's choice."""
+    stack = _scopes.__dict__.get("stack")
+    if stack:
+        return stack[-1]
+    name = os.environ.get(BACKEND_VARIABLE) or "auto"
+    if name not in BACKENDS:
+        raise ValueError(
+            f"Expected {BACKEND_VARIABLE} to be one of {', '.join(BACKENDS)}. "
+            f"Received: {BACKEND_VARIABLE}={name!r}"
+        )
+    return name
+
+
+def _load() -> _Loaded:
+    """Loads the shared object once a process and logs once what came of it."""
+    global _loaded
+    if _loaded is None:
+        with _lock:
+            if _loaded is None:
+                result = _try_load()
+                level = logging.INFO if result.suits_auto else logging.WARNING
+                taken = "native" if result.suits_auto else "reference (plain TensorFlow)"
+                _logger.log(level, "bert_tf ops: %s, because %s.", taken, result.reason)
+                _loaded = result
+    return _loaded
+
+
+def _try_load() -> _Loaded:
+    if not _LIBRARY_PATH.is_file():
+        return _Loaded(
+            None,
+            f"the native ops are not built ({_LIBRARY_PATH} is missing); results are the same, "
+            "speed and memory are not. `make ops` builds them, and so does `pip install .` where "
+            "Bazel is on PATH",
+            suits_auto=False,
+        )
+    info = build_info()
+    built_for = info.get("tensorflow_version")
+    if _minor_version(built_for) != _minor_version(tf.__version__):
+        # TensorFlow's C++ ABI holds within one minor version: loading could crash the process.
+        return _Loaded(
+            None,
+            f"the native ops in {_LIBRARY_PATH} were built for TensorFlow "
+            f"{built_for or 'of an unknown version'} and this is TensorFlow {tf.__version__}; "
+            "build them again with `make ops`, or reinstall with "
+            "`pip install --no-build-isolation --force-reinstall --no-deps .`",
+            suits_auto=False,
+        )
+    try:
+        module = tf.load_op_library(str(_LIBRARY_PATH))
+    except (tf.errors.OpError, OSError) as error:
+        return _Loaded(
+            None,
+            f"{_LIBRARY_PATH} could not be loaded ({error}); build it again with `make ops`",
+            suits_auto=False,
+        )
+    if "GPU" not in info.get("devices", ["CPU"]) and tf.config.get_visible_devices("GPU"):
+        return _Loaded(
+            module,
+            "the native ops were built for the CPU only and a GPU is visible "
+            f"({BACKEND_VARIABLE}=native takes them all the same)",
+            suits_auto=False,
+        )
+    return _Loaded(
+        module, f"{_LIBRARY_PATH.name} fits TensorFlow {tf.__version__}", suits_auto=True
+    )
+
+
+def _minor_version(version: object) -> str | None:
+    """"2.21" of "2.21.0"; None for what is no version."""
+    return ".".join(version.split(".")[:2]) if isinstance(version, str) else None

@@ -1,0 +1,159 @@
+"""The random bits of dropout in stock TensorFlow, equal to the kernels' bit for bit.
+
+Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): the key is
+the 64-bit seed, the 128-bit counter is (low 64 bits: block, high 64 bits: stream). Elements are
+numbered inside a stream; element e reads word w of block b where, with c = e // 64 and r = e % 64,
+b = 16 c + r % 16 and w = r // 16. `custom_ops/kernels/philox.h` says why and is the other half of
+this file.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+_CHUNK = 64  # elements
+_BLOCKS_IN_CHUNK = 16
+_WORDS_IN_BLOCK = 4
+_PHILOX = 1  # tf.random.Algorithm.PHILOX
+
+# Salmon et al., table 2 and section 4.2; the key grows by the Weyl constants every round.
+_ROUNDS = 10
+_MULTIPLIER_0 = 0xD2511F53
+_MULTIPLIER_1 = 0xCD9E8D57
+_WEYL_0 = 0x9E3779B9
+_WEYL_1 = 0xBB67AE85
+_LOW_32 = 0xFFFFFFFF
+
+
+def seed_tensor(seed: int | tf.Tensor | None) -> tf.Tensor:
+    """A seed as the ops take it: a scalar int64; None, where nothing is drawn, as 0.
+
+    Python integers of up to 64 bits are taken by their bits.
+    """
+    if seed is None:
+        return tf.constant(0, tf.int64)
+    if isinstance(seed, (int, np.integer)):
+        bits = int(seed) & (2**64 - 1)
+        return tf.constant(bits - 2**64 if bits >= 2**63 else bits, tf.int64)
+    seed = tf.convert_to_tensor(seed)
+    if not seed.dtype.is_integer or not seed.shape.is_compatible_with([]):
+        raise ValueError(
+            "Expected seed to be an int or a scalar integer tensor. "
+            f"Received: seed of dtype {seed.dtype.name} and shape {seed.shape}"
+        )
+    return tf.cast(seed, tf.int64)
+
+
+def philox_uniform_bits(
+    seed: int | tf.Tensor, num_elements: int | tf.Tensor, stream: int | tf.Tensor = 0
+) -> tf.Tensor:
+    """The random bits of the first elements of one stream.
+
+    Args:
+        seed: int or scalar int64 tensor.
+        num_elements: int or scalar integer tensor.
+        stream: int or scalar int64 tensor.
+
+    Returns:
+        uint32 [num_elements].
+
+    Example:
+        >>> bert_tf.ops.philox_uniform_bits(seed=0, num_elements=1).numpy()[0] == 0x6627E8D5
+        True
+    """
+    num_elements = tf.cast(num_elements, tf.int32)
+    num_chunks = (num_elements + (_CHUNK - 1)) // _CHUNK
+    words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=tf.stack([num_chunks, _BLOCKS_IN_CHUNK, _WORDS_IN_BLOCK]),
+        key=tf.reshape(_unsigned(seed_tensor(seed)), [1]),
+        counter=tf.stack([tf.constant(0, tf.uint64), _unsigned(seed_tensor(stream))]),
+        alg=_PHILOX,
+        dtype=tf.uint32,
+    )
+    words = tf.transpose(words, [0, 2, 1])  # [chunks, 16, 4] -> [chunks, 4, 16]
+    return tf.reshape(words, [-1])[:num_elements]  # [chunks, 4, 16] -> [num_elements]
+
+
+def philox_uniform_bits_streams(
+    seed: int | tf.Tensor, streams: tf.Tensor, num_elements: int | tf.Tensor
+) -> tf.Tensor:
+    """The random bits of the first elements of many streams at once.
+
+    Args:
+        seed: int or scalar int64 tensor.
+        streams: [S] int64.
+        num_elements: int or scalar integer tensor, the same for every stream.
+
+    Returns:
+        uint32 [S, num_elements].
+    """
+    streams = _unsigned(tf.cast(tf.convert_to_tensor(streams), tf.int64))[:, tf.newaxis]  # [S, 1]
+    num_elements = tf.cast(num_elements, tf.int64)
+    num_chunks = (num_elements + (_CHUNK - 1)) // _CHUNK
+    blocks = _unsigned(tf.range(num_chunks * _BLOCKS_IN_CHUNK))[tf.newaxis, :]  # [1, 16 chunks]
+    zeros = tf.zeros_like(streams + blocks)  # [S, 16 chunks]
+    counter = [_low(blocks) + zeros, _high(blocks) + zeros,
+               _low(streams) + zeros, _high(streams) + zeros]  # fmt: skip
+    key = _unsigned(seed_tensor(seed))
+    words = tf.stack(_philox(counter, [_low(key), _high(key)]), axis=1)  # [S, 4, 16 chunks]
+    shape = tf.stack([-1, _WORDS_IN_BLOCK, tf.cast(num_chunks, tf.int32), _BLOCKS_IN_CHUNK])
+    words = tf.transpose(tf.reshape(words, shape), [0, 2, 1, 3])  # [S, chunks, 4, 16]
+    num_streams = tf.shape(streams)[0]
+    row = tf.cast(num_chunks * _CHUNK, tf.int32)
+    words = tf.reshape(words, tf.stack([num_streams, row]))  # [S, 64 chunks]
+    return tf.cast(words[:, :num_elements], tf.uint32)
+
+
+def dropout_threshold(rate: float) -> int:
+    """An element is kept where its bits are at least this: with probability 1 - rate."""
+    return int(float(np.float32(rate)) * 2.0**32)
+
+
+def dropout_scale(rate: float) -> np.float32:
+    """What kept elements are multiplied by, 1 / (1 - rate), rounded as the kernels round it."""
+    return np.float32(1.0) / (np.float32(1.0) - np.float32(rate))
+
+
+def dropout(values: tf.Tensor, rate: float, seed: int | tf.Tensor) -> tf.Tensor:
+    """Dropout of a float32 tensor; an element's number is its flat index, in stream 0.
+
+    A dropped NaN is zero, as in the kernels.
+    """
+    if rate == 0.0:
+        return values
+    bits = philox_uniform_bits(seed, tf.size(values))
+    kept = tf.reshape(bits >= tf.constant(dropout_threshold(rate), tf.uint32), tf.shape(values))
+    return tf.where(kept, values * dropout_scale(rate), tf.zeros_like(values))
+
+
+def _philox(counter: list[tf.Tensor], key: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Philox4x32-10 on 32-bit words held in uint64 tensors."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(_ROUNDS):
+        product_0 = c0 * tf.constant(_MULTIPLIER_0, tf.uint64)
+        product_1 = c2 * tf.constant(_MULTIPLIER_1, tf.uint64)
+        c0 = _xor(_high(product_1), _xor(c1, k0))
+        c1 = _low(product_1)
+        c2 = _xor(_high(product_0), _xor(c3, k1))
+        c3 = _low(product_0)
+        k0 = _low(k0 + tf.constant(_WEYL_0, tf.uint64))
+        k1 = _low(k1 + tf.constant(_WEYL_1, tf.uint64))
+    return [c0, c1, c2, c3]
+
+
+def _unsigned(tensor: tf.Tensor) -> tf.Tensor:
+    return tf.bitcast(tensor, tf.uint64)
+
+
+def _xor(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    return tf.bitwise.bitwise_xor(a, b)
+
+
+def _low(tensor: tf.Tensor) -> tf.Tensor:
+    return tf.bitwise.bitwise_and(tensor, tf.constant(_LOW_32, tf.uint64))
+
+
+def _high(tensor: tf.Tensor) -> tf.Tensor:
+    return tf.bitwise.right_shift(tensor, tf.constant(32, tf.uint64))

@@ -1,0 +1,87 @@
+"""Parts of a text that become one id before it is split into words.
+
+Special tokens written in the text (`[MASK]`) and numbers that one token stands for (`#NUM#`).
+
+Glossary: `B` strings, `S` segments of strings, `P` pieces.
+"""
+
+import re
+
+import tensorflow as tf
+
+from bert_tf.text.wordpiece import Pieces, WordPiece, import_tensorflow_text
+
+# An integer or a decimal number that is no part of an English word; in RE2 `\b` knows ASCII only,
+# so an ideograph beside a number is a boundary.
+NUMBER = r"\b[0-9]+(?:\.[0-9]+)?\b"
+
+
+class KeptWhole:
+    """Cuts texts at the parts that are kept whole and gives those their ids.
+
+    Args:
+        literals: strings that are kept whole, to their ids.
+        number_id: the id that every number gets; None leaves numbers to the vocabulary.
+    """
+
+    def __init__(self, literals: dict[str, int], number_id: int | None):
+        self.literals = literals
+        self.number_id = number_id
+
+    def ids(self, texts: tf.Tensor, wordpiece: WordPiece) -> tf.RaggedTensor:
+        """Returns the ids of `texts` (`[B]` string) as ragged int32 `[B, (P)]`."""
+        segments, kept_ids, _ = self._cut(wordpiece.splitter.checked(texts))
+        others = tf.where(kept_ids < 0, segments.values, "")
+        ids = tf.concat([wordpiece.ids(others), _one_where_kept(kept_ids, kept_ids)], axis=1)
+        return tf.RaggedTensor.from_row_splits(
+            ids.values, tf.gather(ids.row_splits, segments.row_splits), validate=False)
+
+    def pieces(self, texts: tf.Tensor, wordpiece: WordPiece) -> Pieces:
+        """Returns the `Pieces` of `texts` (`[B]` string)."""
+        segments, kept_ids, byte_starts = self._cut(wordpiece.splitter.checked(texts))
+        others = wordpiece.pieces(tf.where(kept_ids < 0, segments.values, ""))
+        chars = tf.cast(tf.strings.length(segments.values, unit="UTF8_CHAR"), tf.int64)
+        sizes = tf.cast(tf.strings.length(segments.values), tf.int64)
+        # The segments of a row lie end to end, so its first one says where the row starts.
+        before = tf.cumsum(chars, exclusive=True)
+        row_starts = tf.gather(
+            tf.concat([before, [0]], axis=0), segments.row_starts())
+        char_starts = before - tf.gather(row_starts, segments.value_rowids())
+
+        def merge(inside: tf.RaggedTensor, kept: tf.Tensor, shift: tf.Tensor | None):
+            if shift is not None:
+                inside = inside.with_values(
+                    inside.values + tf.gather(shift, inside.value_rowids()))
+            merged = tf.concat([inside, _one_where_kept(kept, kept_ids)], axis=1)
+            return tf.RaggedTensor.from_row_splits(
+                merged.values, tf.gather(merged.row_splits, segments.row_splits), validate=False)
+
+        return Pieces(
+            ids=merge(others.ids, kept_ids, None),
+            byte_starts=merge(others.byte_starts, byte_starts, byte_starts),
+            byte_ends=merge(others.byte_ends, byte_starts + sizes, byte_starts),
+            char_starts=merge(others.char_starts, char_starts, char_starts),
+            char_ends=merge(others.char_ends, char_starts + chars, char_starts))
+
+    def _cut(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+        """Segments `[B, (S)]`, the id of each or -1, and its first byte, both flat."""
+        patterns = [re.escape(literal) for literal in sorted(self.literals, key=len)[::-1]]
+        if self.number_id is not None:
+            patterns.append(NUMBER)
+        pattern = "|".join(patterns)
+        segments, starts, _ = import_tensorflow_text().regex_split_with_offsets(
+            texts, f"({pattern})", f"({pattern})")
+        flat = segments.values
+        ids = tf.fill(tf.shape(flat), -1)
+        if self.number_id is not None:
+            ids = tf.where(tf.strings.regex_full_match(flat, NUMBER), self.number_id, ids)
+        for literal, token_id in self.literals.items():
+            ids = tf.where(flat == literal, token_id, ids)
+        return segments, ids, starts.values
+
+
+def _one_where_kept(values: tf.Tensor, kept_ids: tf.Tensor) -> tf.RaggedTensor:
+    """Ragged `[S, (0 or 1)]`: the value of the segments that are kept whole."""
+    kept = kept_ids >= 0
+    return tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(values, kept), tf.cast(kept, tf.int64), validate=False)

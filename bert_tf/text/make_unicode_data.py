@@ -1,0 +1,93 @@
+"""Writes `unicode_data.txt`, the character properties that tokenization depends on.
+
+Run by a maintainer who wants another Unicode version, with a Python that has it:
+
+    python -m bert_tf.text.make_unicode_data > bert_tf/text/unicode_data.txt
+
+The file is part of the package because Python, ICU and RE2 each know another Unicode version: a
+tokenizer that asked them would give other ids on another machine.
+"""
+
+import sys
+import unicodedata
+from typing import Callable, Iterator
+
+NUM_CODE_POINTS = 0x110000
+SURROGATES = range(0xD800, 0xE000)
+
+
+def is_control(char: str) -> bool:
+    """Whether google-research/bert removes the character (`_is_control`, NUL and U+FFFD)."""
+    if char in "\t\n\r":
+        return False
+    return char in "\0\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
+
+
+def is_space(char: str) -> bool:
+    """Whether google-research/bert splits words at the character.
+
+    That is category Zs (`_is_whitespace`) and, because the original then calls `str.split`, also
+    U+2028 and U+2029.
+    """
+    return not is_control(char) and (char.isspace() or unicodedata.category(char) == "Zs")
+
+
+def is_punctuation(char: str) -> bool:
+    """`_is_punctuation` of google-research/bert: category P and all ASCII symbols."""
+    ascii_symbol = "!" <= char <= "/" or ":" <= char <= "@" or "[" <= char <= "`" or (
+        "{" <= char <= "~")
+    return ascii_symbol or unicodedata.category(char).startswith("P")
+
+
+def ends_sigma_context(char: str) -> bool:
+    """Whether `str.lower` takes the character for cased (and not ignorable) beside a sigma."""
+    return (char + "\u03a3").lower().endswith("\u03c2")
+
+
+def is_case_ignorable(char: str) -> bool:
+    """Whether `str.lower` looks past the character when it looks around a sigma."""
+    return ("A" + char + "\u03a3").lower().endswith("\u03c2") and not ends_sigma_context(char)
+
+
+def ranges(value_of: Callable[[str], object]) -> Iterator[tuple[int, int, object]]:
+    """Yields (first, last, value) for every run of code points whose value is true."""
+    first, value = None, None
+    for code_point in range(NUM_CODE_POINTS + 1):
+        outside = code_point == NUM_CODE_POINTS or code_point in SURROGATES
+        current = None if outside else value_of(chr(code_point)) or None
+        if current != value:
+            if value is not None:
+                yield first, code_point - 1, value
+            first, value = code_point, current
+
+
+def main() -> None:
+    print(f"# Unicode {unicodedata.unidata_version}")
+    print("# Made by bert_tf/text/make_unicode_data.py; kind, first, last, values (hexadecimal)")
+    predicates = {
+        "control": is_control,
+        "space": is_space,
+        "punctuation": is_punctuation,
+        "mark": lambda char: unicodedata.category(char) == "Mn",
+        "cased": ends_sigma_context,
+        "ignorable": is_case_ignorable,
+        "combining": unicodedata.combining,
+    }
+    for kind, predicate in predicates.items():
+        for first, last, value in ranges(predicate):
+            suffix = "" if value is True else f"\t{value:X}"
+            print(f"{kind}\t{first:X}\t{last:X}{suffix}")
+    mappings = {"lower": str.lower, "nfd": lambda char: unicodedata.normalize("NFD", char)}
+    for kind, mapping in mappings.items():
+        for code_point in range(NUM_CODE_POINTS):
+            # Hangul syllables decompose by a formula; see unicode_tables.py.
+            if code_point in SURROGATES or 0xAC00 <= code_point <= 0xD7A3:
+                continue
+            target = mapping(chr(code_point))
+            if target != chr(code_point):
+                values = " ".join(f"{ord(char):X}" for char in target)
+                print(f"{kind}\t{code_point:X}\t{code_point:X}\t{values}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""The tokenizer's files in a checkpoint directory, those of Hugging Face and of keras-hub."""
+
+import json
+import os
+from typing import Any
+
+from bert_tf.errors import ConfigError, DataError
+from bert_tf.files import atomic_path
+from bert_tf.text.vocabulary import read_vocabulary, write_vocabulary
+
+VOCABULARY_FILE = "vocab.txt"
+TOKENIZER_FILE = "tokenizer.json"
+CONFIG_FILE = "tokenizer_config.json"
+KERAS_HUB_VOCABULARY_FILE = os.path.join("assets", "tokenizer", "vocabulary.txt")
+
+# Hugging Face writes int(1e30) where it knows no limit.
+NO_LIMIT = 10**9
+
+# Constructor argument to the key in tokenizer_config.json. Of these, Hugging Face does not know
+# the last three, and keeps them.
+_KEYS = {
+    "lowercase": "do_lower_case",
+    "strip_accents": "strip_accents",
+    "split_on_cjk": "tokenize_chinese_chars",
+    "split_special_tokens": "split_special_tokens",
+    "max_length": "model_max_length",
+    "unk_token": "unk_token",
+    "sep_token": "sep_token",
+    "pad_token": "pad_token",
+    "cls_token": "cls_token",
+    "mask_token": "mask_token",
+    "max_input_chars_per_word": "max_input_chars_per_word",
+    "number_token": "number_token",
+    "errors": "errors",
+}
+
+
+def read(directory: str | os.PathLike) -> dict[str, Any]:
+    """Reads what a checkpoint directory says about its tokenizer.
+
+    Args:
+        directory: a Hugging Face directory, a keras-hub preset, a TF1 checkpoint with its
+            `vocab.txt`, or one that `write` wrote.
+
+    Returns:
+        Constructor arguments of `BertTokenizer`; those the files do not mention are left out.
+
+    Raises:
+        DataError: there is no vocabulary, or a file cannot be read.
+        ConfigError: the files ask for a tokenizer that is not BERT's.
+    """
+    directory = os.fspath(directory)
+    paths = {name: os.path.join(directory, name)
+             for name in (VOCABULARY_FILE, TOKENIZER_FILE, CONFIG_FILE, KERAS_HUB_VOCABULARY_FILE)}
+    options: dict[str, Any] = {}
+    tokenizer = _read_json(paths[TOKENIZER_FILE]) if os.path.exists(paths[TOKENIZER_FILE]) else {}
+    if "class_name" in tokenizer:  # keras-hub
+        config = tokenizer.get("config", {})
+        options.update({k: config[k] for k in ("lowercase", "strip_accents") if k in config})
+    else:
+        options.update(_normalizer_options(tokenizer.get("normalizer"), paths[TOKENIZER_FILE]))
+    if os.path.exists(paths[CONFIG_FILE]):
+        options.update(_config_options(_read_json(paths[CONFIG_FILE])))
+    if os.path.exists(paths[VOCABULARY_FILE]):
+        vocabulary_path = paths[VOCABULARY_FILE]
+    elif os.path.exists(paths[KERAS_HUB_VOCABULARY_FILE]):
+        vocabulary_path = paths[KERAS_HUB_VOCABULARY_FILE]
+    elif tokenizer:
+        vocabulary_path = paths[TOKENIZER_FILE]
+    else:
+        raise DataError(
+            f"Expected {VOCABULARY_FILE} or {TOKENIZER_FILE} in the directory. Received: "
+            f"directory={directory!r} without them. Copy the checkpoint's vocabulary there.")
+    return {"vocabulary": read_vocabulary(vocabulary_path), **options}
+
+
+def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
+    """Writes `vocab.txt` and `tokenizer_config.json`.
+
+    Args:
+        config: what `BertTokenizer.get_config` returned.
+        directory: made where it does not exist.
+    """
+    os.makedirs(directory, exist_ok=True)
+    write_vocabulary(config["vocabulary"], os.path.join(directory, VOCABULARY_FILE))
+    content = {key: config[argument] for argument, key in _KEYS.items()}
+    if content["model_max_length"] is None:
+        content["model_max_length"] = int(1e30)
+    for key in ("number_token", "mask_token"):
+        if content[key] is None:
+            del content[key]
+    content["tokenizer_class"] = "BertTokenizer"
+    if config["mask_token"] is None:
+        content["has_mask_token"] = False
+    path = os.path.join(directory, CONFIG_FILE)
+    with atomic_path(path) as new, open(new, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=2, ensure_ascii=False, sort_keys=True)
+        file.write("\n")
+
+
+def _config_options(config: dict[str, Any]) -> dict[str, Any]:
+    options = {}
+    for argument, key in _KEYS.items():
+        value = config.get(key)
+        if isinstance(value, dict):  # an AddedToken of Hugging Face
+            value = value.get("content")
+        if value is not None:
+            options[argument] = value
+    if options.get("max_length", 0) > NO_LIMIT:
+        del options["max_length"]
+    if config.get("has_mask_token") is False:
+        options["mask_token"] = None
+    return options
+
+
+def _normalizer_options(normalizer: dict[str, Any] | None, path: str) -> dict[str, Any]:
+    if not normalizer:
+        return {}
+    if normalizer.get("type") != "BertNormalizer":
+        raise ConfigError(
+            f"{path}: expected the normalizer of BERT, BertNormalizer. "
+            f"Received: type={normalizer.get('type')!r}.")
+    return {
+        argument: normalizer[key]
+        for argument, key in (
+            ("lowercase", "lowercase"), ("strip_accents", "strip_accents"),
+            ("split_on_cjk", "handle_chinese_chars"))
+        if normalizer.get(key) is not None
+    }
+
+
+def _read_json(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: expected a JSON file. Received: {error}.") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: expected a JSON object. Received: {type(content).__name__}.")
+    return content

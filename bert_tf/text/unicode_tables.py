@@ -1,0 +1,188 @@
+"""Character properties and mappings of one fixed Unicode version, as small lookup tables.
+
+Every rule of google-research/bert's `tokenization.py` is a function of single code points, but for
+two: the final sigma and the order of combining marks. This module folds the rules into one int32
+entry a code point, so that the graph does with one lookup what the original does with a loop.
+
+Layout of an entry: the low `PAYLOAD_SHIFT` bits are the flags below, the others a signed payload:
+what to add to the code point to get its normalised form or, where `EXPANDS` is set, the position
+of its expansion in `CharacterTable.expansions`.
+"""
+
+import dataclasses
+import functools
+import pathlib
+
+import numpy as np
+
+KEPT = 1  # the character leaves something behind: it is no space, no control, no removed mark
+SPACE = 2
+CJK = 4
+PUNCTUATION = 8  # of the normalised form: U+1FEF becomes the ASCII punctuation U+0060
+EXPANDS = 16  # the normalised form has more than one code point
+REORDERS = 32  # a kept mark (category Mc) that NFD may move past its neighbours
+CASED = 64
+CASE_IGNORABLE = 128
+MARK = 256  # category Mn, before normalisation
+CONTROL = 512  # removed before anything else
+PAYLOAD_SHIFT = 10
+
+NUM_CODE_POINTS = 0x110000
+PAGE_BITS = 8
+PAGE_SIZE = 1 << PAGE_BITS
+
+CAPITAL_SIGMA = 0x3A3
+FINAL_SIGMA = 0x3C2
+
+# Matches google-research/bert: `_is_chinese_char`, the CJK ideographs without kana and hangul.
+CJK_BLOCKS = (
+    (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
+)
+
+# The formula of the Unicode standard, section 3.12.
+_HANGUL_BASE, _HANGUL_LAST = 0xAC00, 0xD7A3
+_L_BASE, _V_BASE, _T_BASE = 0x1100, 0x1161, 0x11A7
+_V_COUNT, _T_COUNT = 21, 28
+
+
+@dataclasses.dataclass(frozen=True)
+class UnicodeData:
+    """The content of `unicode_data.txt`.
+
+    Args:
+        version: the Unicode version, such as "14.0.0".
+        properties: for each property a bool array over all code points.
+        combining_class: int32 over all code points.
+        lower: code point to the code points of its lower-case form, where it differs.
+        decomposition: the same for the canonical decomposition (NFD).
+    """
+
+    version: str
+    properties: dict[str, np.ndarray]
+    combining_class: np.ndarray
+    lower: dict[int, tuple[int, ...]]
+    decomposition: dict[int, tuple[int, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class CharacterTable:
+    """Two-level tables: `entries[pages[c >> 8] * 256 + (c & 255)]` is the entry of `c`.
+
+    Args:
+        pages: int32 [NUM_CODE_POINTS / 256], which page a block of 256 code points uses.
+        entries: int32 [pages * 256], flags and payload.
+        combining_classes: int32 like `entries`, the canonical combining class.
+        expansions: int32, the concatenated expansions.
+        expansion_lengths: int32 like `expansions`, at an expansion's first position its length.
+    """
+
+    pages: np.ndarray
+    entries: np.ndarray
+    combining_classes: np.ndarray
+    expansions: np.ndarray
+    expansion_lengths: np.ndarray
+
+
+@functools.cache
+def unicode_data() -> UnicodeData:
+    """Reads the package's Unicode data, once."""
+    properties = {
+        name: np.zeros(NUM_CODE_POINTS, bool)
+        for name in ("control", "space", "punctuation", "mark", "cased", "ignorable")
+    }
+    combining = np.zeros(NUM_CODE_POINTS, np.int32)
+    mappings: dict[str, dict[int, tuple[int, ...]]] = {"lower": {}, "nfd": {}}
+    path = pathlib.Path(__file__).with_name("unicode_data.txt")
+    header, *lines = path.read_text(encoding="ascii").splitlines()
+    for line in lines:
+        if line.startswith("#"):
+            continue
+        kind, first, last, *values = line.split("\t")
+        where = slice(int(first, 16), int(last, 16) + 1)
+        if kind in properties:
+            properties[kind][where] = True
+        elif kind == "combining":
+            combining[where] = int(values[0], 16)
+        else:
+            mappings[kind][where.start] = tuple(int(v, 16) for v in values[0].split())
+    for syllable in range(_HANGUL_BASE, _HANGUL_LAST + 1):
+        lead_vowel, trail = divmod(syllable - _HANGUL_BASE, _T_COUNT)
+        lead, vowel = divmod(lead_vowel, _V_COUNT)
+        jamo = (_L_BASE + lead, _V_BASE + vowel) + ((_T_BASE + trail,) if trail else ())
+        mappings["nfd"][syllable] = jamo
+    return UnicodeData(
+        header.removeprefix("# Unicode "), properties, combining, mappings["lower"],
+        mappings["nfd"])
+
+
+@functools.cache
+def character_table(
+    lowercase: bool, decompose: bool, strip_marks: bool, split_on_cjk: bool
+) -> CharacterTable:
+    """Builds the table of one way to normalise.
+
+    Args:
+        lowercase: whether the normalised form is lower case.
+        decompose: whether it is decomposed (NFD).
+        strip_marks: whether marks (category Mn) are removed after that.
+        split_on_cjk: whether CJK ideographs are marked as words of their own.
+
+    Returns:
+        The table; the same object for the same arguments.
+    """
+    data = unicode_data()
+    properties = data.properties
+
+    def normalise(code_point: int) -> tuple[int, ...]:
+        result = data.lower.get(code_point, (code_point,)) if lowercase else (code_point,)
+        if decompose:
+            result = tuple(d for c in result for d in data.decomposition.get(c, (c,)))
+        if strip_marks:
+            result = tuple(c for c in result if not properties["mark"][c])
+        return result
+
+    flags = KEPT * ~(properties["control"] | properties["space"])
+    flags = flags + SPACE * properties["space"] + CONTROL * properties["control"]
+    flags += MARK * properties["mark"] + CASE_IGNORABLE * properties["ignorable"]
+    flags += CASED * properties["cased"] + PUNCTUATION * properties["punctuation"]
+    if decompose:
+        flags += REORDERS * ((data.combining_class > 0) & ~properties["mark"])
+    if split_on_cjk:
+        for first, last in CJK_BLOCKS:
+            flags[first:last + 1] += CJK
+    payload = np.zeros(NUM_CODE_POINTS, np.int32)
+    expansions: list[int] = []
+    lengths: list[int] = []
+    changed = set(data.lower if lowercase else ()) | set(data.decomposition if decompose else ())
+    if strip_marks:
+        flags[properties["mark"]] &= ~KEPT
+    for code_point in sorted(changed):
+        result = normalise(code_point)
+        if decompose and any(
+                data.combining_class[c] and not properties["mark"][c] for c in result):
+            flags[code_point] |= REORDERS
+        if not result:
+            flags[code_point] &= ~KEPT
+        elif len(result) == 1:
+            payload[code_point] = result[0] - code_point
+            is_punctuation = bool(properties["punctuation"][result[0]])
+            flags[code_point] = flags[code_point] & ~PUNCTUATION | PUNCTUATION * is_punctuation
+        else:
+            flags[code_point] |= EXPANDS
+            payload[code_point] = len(expansions)
+            expansions.extend(result)
+            lengths.extend([len(result)] + [0] * (len(result) - 1))
+    entries = (payload << PAYLOAD_SHIFT) | flags.astype(np.int32)
+    blocks = np.stack([entries, data.combining_class]).reshape(2, -1, PAGE_SIZE)
+    blocks = np.ascontiguousarray(blocks.transpose(1, 0, 2))  # [pages, 2, PAGE_SIZE]
+    distinct: dict[bytes, int] = {}
+    pages = np.array([distinct.setdefault(b.tobytes(), len(distinct)) for b in blocks], np.int32)
+    packed = np.frombuffer(b"".join(distinct), np.int32).reshape(-1, 2, PAGE_SIZE)
+    return CharacterTable(
+        pages=pages,
+        entries=packed[:, 0].reshape(-1),
+        combining_classes=packed[:, 1].reshape(-1),
+        # One zero at the end: no array is empty, so a gather of position 0 is always valid.
+        expansions=np.array(expansions + [0], np.int32),
+        expansion_lengths=np.array(lengths + [0], np.int32))

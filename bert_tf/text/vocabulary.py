@@ -1,0 +1,133 @@
+"""Reads, checks and writes vocabulary files."""
+
+import json
+import os
+import re
+from typing import Sequence
+
+from bert_tf.errors import DataError
+from bert_tf.files import atomic_path
+
+CONTINUATION = "##"
+
+
+def read_vocabulary(path: str | os.PathLike) -> list[str]:
+    """Reads a `vocab.txt` (a piece a line) or a Hugging Face `tokenizer.json`.
+
+    Args:
+        path: the file; its name ends in `.json` or it is taken for a `vocab.txt`. Lines may end as
+            they like, and white space around a piece is no part of it, as in google-research/bert.
+
+    Returns:
+        The pieces in the order of their ids.
+
+    Raises:
+        DataError: the file is no vocabulary; the message names file and line.
+
+    Example:
+
+        >>> pathlib.Path("vocab.txt").write_text("[UNK]\\nhello\\n##s\\n")
+        >>> read_vocabulary("vocab.txt")
+        ['[UNK]', 'hello', '##s']
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise DataError(
+            f"Expected a vocabulary file. Received: path={os.fspath(path)!r}, which cannot be "
+            f"read ({error.strerror}).") from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path}, line {line}: expected UTF-8. Received: bytes "
+            f"{content[error.start:error.end]!r}. Write the file again as UTF-8.") from error
+    if os.fspath(path).endswith(".json"):
+        return _read_tokenizer_json(path, text)
+    lines = re.split("\r\n|\n|\r", text)
+    if not lines[-1]:
+        lines.pop()
+    # A piece of nothing but white space cannot be met, and keeps its line for the ids after it.
+    pieces = [line.strip() or line for line in lines]
+    check_vocabulary(pieces, path)
+    return pieces
+
+
+def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None:
+    """Writes a `vocab.txt` that this package, google-research/bert and Hugging Face read.
+
+    Args:
+        vocabulary: the pieces in the order of their ids.
+        path: the file; it is written whole or not at all.
+
+    Raises:
+        DataError: a piece is empty, occurs twice or holds a line end.
+    """
+    check_vocabulary(vocabulary, path)
+    for index, piece in enumerate(vocabulary):
+        if re.search("[\r\n]", piece):
+            raise DataError(
+                f"{path}, line {index + 1}: expected a piece without line ends. "
+                f"Received: {piece!r}.")
+    with atomic_path(path) as new, open(new, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(piece + "\n" for piece in vocabulary)
+
+
+def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None = None) -> None:
+    """Refuses a vocabulary with empty or repeated pieces.
+
+    Args:
+        vocabulary: the pieces in the order of their ids.
+        path: the file they came from, for the message.
+
+    Raises:
+        DataError: names the line, or the index where there is no file.
+    """
+
+    def place(index: int) -> str:
+        return f"vocabulary[{index}]" if path is None else f"{path}, line {index + 1}"
+
+    if not vocabulary:
+        raise DataError(
+            f"{path or 'vocabulary'}: expected at least one piece. Received: nothing.")
+    first: dict[str, int] = {}
+    for index, piece in enumerate(vocabulary):
+        if not isinstance(piece, str) or not piece:
+            raise DataError(f"{place(index)}: expected a piece. Received: {piece!r}.")
+        if first.setdefault(piece, index) != index:
+            raise DataError(
+                f"{place(index)}: expected every piece once. Received: {piece!r}, which is also "
+                f"{place(first[piece])}. Two ids for one piece cannot both be right: rename one.")
+
+
+def _read_tokenizer_json(path, text: str) -> list[str]:
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{path}, line {error.lineno}: expected JSON. Received: {error.msg}.") from error
+    model = content.get("model") if isinstance(content, dict) else None
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
+        raise DataError(
+            f'{path}: expected a Hugging Face tokenizer with "model" and "vocab" in it. '
+            "Received: another JSON file. Give the path of vocab.txt.")
+    if model.get("type", "WordPiece") != "WordPiece":
+        raise DataError(
+            f"{path}: expected a WordPiece model. Received: type={model['type']!r}.")
+    prefix = model.get("continuing_subword_prefix", CONTINUATION)
+    if prefix != CONTINUATION:
+        raise DataError(
+            f"{path}: expected continuing_subword_prefix={CONTINUATION!r}. Received: {prefix!r}.")
+    ids = dict(model["vocab"])
+    for token in content.get("added_tokens", ()):
+        ids.setdefault(token["content"], token["id"])
+    vocabulary = sorted(ids, key=ids.get)
+    for expected, piece in enumerate(vocabulary):
+        if ids[piece] != expected:
+            raise DataError(
+                f"{path}: expected the ids 0 to {len(ids) - 1}, each once. "
+                f"Received: id {ids[piece]} for {piece!r} where {expected} was due.")
+    check_vocabulary(vocabulary, path)
+    return vocabulary

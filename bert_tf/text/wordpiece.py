@@ -1,0 +1,187 @@
+"""Text to WordPiece ids, in the graph: an exact path for every string, a fast one where it is exact.
+
+tensorflow-text's `FastBertTokenizer` gives the ids of google-research/bert on printable ASCII, and
+other ids elsewhere. So strings of printable ASCII go its way; other strings are cut at their
+spaces (always a word boundary), and what then is ASCII goes its way too. What is left goes through
+`WordSplitter` and `FastWordpieceTokenizer`, and the pieces are put back in order.
+
+Glossary: `B` strings, `S` segments of strings, `W` words, `P` pieces.
+
+References: google-research/bert `tokenization.py`, class `WordpieceTokenizer`; Song et al., "Fast
+WordPiece Tokenization", arXiv 2012.15524.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.text.word_splitter import Words, WordSplitter
+
+PRINTABLE_ASCII = r"[\t\n\r -~]*"
+MAX_UTF8_BYTES = 4
+
+
+class Pieces(NamedTuple):
+    """Pieces with the places they came from, every field a ragged `[B, (P)]`.
+
+    Args:
+        ids: int32, the ids.
+        byte_starts: int64, first byte in the row's string; `byte_ends` is exclusive.
+        char_starts: int64, the same in code points; `char_ends` is exclusive.
+    """
+
+    ids: tf.RaggedTensor
+    byte_starts: tf.RaggedTensor
+    byte_ends: tf.RaggedTensor
+    char_starts: tf.RaggedTensor
+    char_ends: tf.RaggedTensor
+
+
+def import_tensorflow_text():
+    """Imports tensorflow-text when it is needed first.
+
+    Raises:
+        ImportError: it is not installed for this TensorFlow; the message says what to install.
+    """
+    try:
+        import tensorflow_text
+    except (ImportError, tf.errors.NotFoundError) as error:
+        minor = ".".join(tf.__version__.split(".")[:2])
+        raise ImportError(
+            "Tokenization needs tensorflow-text of TensorFlow's own minor version. "
+            f"Received: {error}. Install it with: pip install 'tensorflow-text=={minor}.*'"
+        ) from error
+    return tensorflow_text
+
+
+class WordPiece:
+    """The ids of google-research/bert's `FullTokenizer` for one vocabulary.
+
+    Args:
+        vocabulary: the pieces in the order of their ids.
+        splitter: how text becomes words.
+        unk_token: the piece that stands for words the vocabulary cannot spell.
+        max_input_chars_per_word: longer words become `unk_token`.
+    """
+
+    def __init__(
+        self,
+        vocabulary: list[str],
+        splitter: WordSplitter,
+        unk_token: str,
+        max_input_chars_per_word: int,
+    ):
+        text = import_tensorflow_text()
+        self.splitter = splitter
+        self.max_input_chars_per_word = max_input_chars_per_word
+        # Words are compared in characters before; this limit only has to lie above them all.
+        self.max_bytes_per_word = MAX_UTF8_BYTES * max_input_chars_per_word
+        # Kept as arrays, not tensors: every graph gets constants of its own, so the tokenizer
+        # works in any graph, whichever used it first, and is exported with it.
+        with tf.init_scope(), tf.device("CPU:0"):
+            fast = text.FastBertTokenizer(
+                vocabulary, max_bytes_per_word=max_input_chars_per_word, unknown_token=unk_token,
+                lower_case_nfd_strip_accents=splitter.lowercase)
+            # Of the fast tokenizer only the normaliser and the model are wanted.
+            self._fast_normalizer_model = _as_bytes(fast._fast_bert_normalizer._model)
+            self._fast_wordpiece_model = _as_bytes(fast._fast_wordpiece_tokenizer._model)
+            self._wordpiece_model = _as_bytes(text.FastWordpieceTokenizer(
+                vocabulary, max_bytes_per_word=self.max_bytes_per_word, unknown_token=unk_token,
+                no_pretokenization=True)._model)
+
+    def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of `texts` (`[B]` string) as ragged int32 `[B, (P)]`."""
+        is_ascii = tf.strings.regex_full_match(texts, PRINTABLE_ASCII)
+        splits, values = tf.cond(
+            tf.reduce_all(is_ascii),
+            lambda: _parts(self._fast_ids(texts)),
+            lambda: _parts(self._mixed_ids(texts, is_ascii)))
+        return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+    def pieces(self, texts: tf.Tensor) -> Pieces:
+        """Returns the `Pieces` of `texts` (`[B]` string); always takes the exact path."""
+        words = self.splitter.split(self.splitter.checked(texts), with_spans=True)
+        ids, first, last = self._word_pieces(words)  # [W, (P)]
+        row_splits = tf.gather(ids.row_splits, words.row_splits)
+
+        def ragged(values: tf.Tensor) -> tf.RaggedTensor:
+            return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
+
+        spans = words.spans
+        return Pieces(
+            ids=ragged(ids.values),
+            byte_starts=ragged(tf.gather(spans.byte_starts, first)),
+            byte_ends=ragged(tf.gather(spans.byte_ends, last)),
+            char_starts=ragged(tf.gather(spans.char_starts, first)),
+            char_ends=ragged(tf.gather(spans.char_ends, last)))
+
+    def _fast_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        text = import_tensorflow_text()
+        return text.FastBertTokenizer(
+            fast_wordpiece_model_buffer=self._fast_wordpiece_model,
+            fast_bert_normalizer_model_buffer=self._fast_normalizer_model,
+            token_out_type=tf.int32,
+        ).tokenize(texts)
+
+    def _exact_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        words = self.splitter.split(texts)
+        ids = self._wordpiece_tokenizer().tokenize(self._sized_words(words))  # [W, (P)]
+        return tf.RaggedTensor.from_row_splits(
+            ids.values, tf.gather(ids.row_splits, words.row_splits), validate=False)
+
+    def _mixed_ids(self, texts: tf.Tensor, is_ascii: tf.Tensor) -> tf.RaggedTensor:
+        """The ids of strings of which some are ASCII and some are not."""
+        # Checked before they are cut, so that an error names the row and not the segment.
+        others = self.splitter.checked(tf.where(is_ascii, "", texts))
+        cut = tf.strings.split(others, " ")  # an ASCII string has one segment
+        segments = tf.tensor_scatter_nd_update(
+            cut.values, tf.boolean_mask(cut.row_splits[:-1], is_ascii)[:, tf.newaxis],
+            tf.boolean_mask(texts, is_ascii))  # [S]
+        is_ascii = tf.strings.regex_full_match(segments, PRINTABLE_ASCII)
+        fast, exact = tf.where(is_ascii)[:, 0], tf.where(~is_ascii)[:, 0]
+        ids = tf.concat([
+            self._fast_ids(tf.gather(segments, fast)), self._exact_ids(tf.gather(segments, exact))
+        ], axis=0)
+        ids = tf.gather(ids, tf.math.invert_permutation(tf.concat([fast, exact], axis=0)))
+        return tf.RaggedTensor.from_row_splits(
+            ids.values, tf.gather(ids.row_splits, cut.row_splits), validate=False)
+
+    def _wordpiece_tokenizer(self):
+        text = import_tensorflow_text()
+        return text.FastWordpieceTokenizer(
+            model_buffer=self._wordpiece_model, no_pretokenization=True, token_out_type=tf.int32)
+
+    def _sized_words(self, words: Words) -> tf.Tensor:
+        """The words, those with too many characters replaced by one with too many bytes."""
+        too_long = "a" * (self.max_bytes_per_word + 1)
+        return tf.where(
+            words.word_splits[1:] - words.word_splits[:-1] > self.max_input_chars_per_word,
+            too_long, words.words)
+
+    def _word_pieces(self, words: Words):
+        """The pieces of each word, with the first and the last code point of each piece."""
+        ids, starts, ends = self._wordpiece_tokenizer().tokenize_with_offsets(
+            self._sized_words(words))
+        byte_lengths = 1 + tf.add_n([
+            tf.cast(words.code_points >= first, tf.int64) for first in (0x80, 0x800, 0x10000)])
+        byte_starts = tf.cumsum(byte_lengths, exclusive=True)  # [K]
+        byte_splits = tf.concat([byte_starts, [tf.reduce_sum(byte_lengths)]], axis=0)
+        word_of_piece = ids.value_rowids()
+        word_start = tf.gather(tf.gather(byte_splits, words.word_splits[:-1]), word_of_piece)
+        word_end = tf.gather(tf.gather(byte_splits, words.word_splits[1:]), word_of_piece)
+        whole = tf.gather(
+            words.word_splits[1:] - words.word_splits[:-1] > self.max_input_chars_per_word,
+            word_of_piece)
+        first = tf.searchsorted(
+            byte_starts, word_start + tf.cast(starts.values, tf.int64), out_type=tf.int64)
+        end = tf.where(whole, word_end, word_start + tf.cast(ends.values, tf.int64))
+        last = tf.searchsorted(byte_starts, end, out_type=tf.int64) - 1
+        return ids, first, last
+
+
+def _as_bytes(model: tf.Tensor):
+    return tf.convert_to_tensor(model).numpy()
+
+
+def _parts(ragged: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.cast(ragged.row_splits, tf.int64), ragged.values

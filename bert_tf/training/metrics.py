@@ -1,0 +1,53 @@
+"""Metrics of a two-class problem on integer labels and logits `[B, 2]`."""
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BinaryF1(keras.metrics.Metric):
+    """F1 of class 1: labels `[B]`, logits `[B, 2]`; class 1 is predicted where its logit is larger.
+
+    Zero where there is neither a true nor a predicted positive, as in scikit-learn.
+    """
+
+    def __init__(self, name: str = "f1", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.true_positives = self.add_weight(name="true_positives", initializer="zeros")
+        self.predicted = self.add_weight(name="predicted", initializer="zeros")
+        self.actual = self.add_weight(name="actual", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        actual = tf.equal(tf.cast(tf.reshape(y_true, [-1]), tf.int32), 1)
+        predicted = tf.equal(tf.argmax(y_pred, axis=-1, output_type=tf.int32), 1)
+        weight = 1.0
+        if sample_weight is not None:
+            weight = tf.cast(tf.reshape(sample_weight, [-1]), tf.float32)
+
+        def total(mask):
+            return tf.reduce_sum(tf.cast(mask, tf.float32) * weight)
+
+        self.true_positives.assign_add(total(actual & predicted))
+        self.predicted.assign_add(total(predicted))
+        self.actual.assign_add(total(actual))
+
+    def result(self):
+        return tf.math.divide_no_nan(
+            2.0 * tf.convert_to_tensor(self.true_positives),
+            tf.convert_to_tensor(self.predicted) + tf.convert_to_tensor(self.actual),
+        )
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BinaryAUC(keras.metrics.AUC):
+    """Area under the ROC curve: labels `[B]`, logits `[B, 2]`.
+
+    Keras's estimate over 200 thresholds on the probability of class 1, good to about 0.001.
+    """
+
+    def __init__(self, name: str = "auc", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        positive = tf.nn.softmax(tf.cast(y_pred, tf.float32))[:, 1]  # [B, 2] -> [B]
+        super().update_state(tf.reshape(y_true, [-1]), positive, sample_weight)

@@ -1,0 +1,53 @@
+"""The learning rate over the steps of a run."""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then the original's linear decay to zero.
+
+    Matches google-research/bert: the decay counts from step 0, and the warm-up replaces it, so the
+    rate falls by a small step where the warm-up ends.
+
+    Args:
+        learning_rate: The peak.
+        num_train_steps: Optimizer steps of the whole run.
+        num_warmup_steps: Steps of the warm-up; 0 for none.
+
+    Example:
+        >>> schedule = WarmupLinearDecay(1e-4, num_train_steps=100, num_warmup_steps=10)
+        >>> [round(float(schedule(step)) * 1e6) for step in (0, 5, 10, 55, 100)]
+        [0, 50, 90, 45, 0]
+
+    Reference: google-research/bert optimization.py, `create_optimizer`.
+    """
+
+    def __init__(self, learning_rate: float, num_train_steps: int, num_warmup_steps: int = 0):
+        if not 0 <= num_warmup_steps <= num_train_steps or num_train_steps < 1:
+            raise UserError(
+                "`num_warmup_steps` must be in [0, num_train_steps]. Received: "
+                f"num_warmup_steps={num_warmup_steps}, num_train_steps={num_train_steps}"
+            )
+        self.learning_rate = learning_rate
+        self.num_train_steps = num_train_steps
+        self.num_warmup_steps = num_warmup_steps
+
+    def __call__(self, step):
+        step = tf.cast(step, tf.float32)
+        done = tf.minimum(step / float(self.num_train_steps), 1.0)
+        rate = self.learning_rate * (1.0 - done)
+        if not self.num_warmup_steps:
+            return rate
+        warmup = self.learning_rate * step / float(self.num_warmup_steps)
+        return tf.where(step < float(self.num_warmup_steps), warmup, rate)
+
+    def get_config(self):
+        return {
+            "learning_rate": self.learning_rate,
+            "num_train_steps": self.num_train_steps,
+            "num_warmup_steps": self.num_warmup_steps,
+        }

@@ -1,0 +1,30 @@
+#include "custom_ops/kernels/fused_bias_gelu.h"
+
+#include "custom_ops/kernels/isa.h"
+#include "custom_ops/kernels/row_blocks.h"
+
+namespace bert_tf {
+
+int64_t BiasGeluGradScratchSize(int64_t rows, int64_t columns) {
+  return portable::NumRowBlocks(rows) * columns;
+}
+
+template <typename T>
+void FusedBiasGelu(const Parallel& parallel, const BiasGeluArgs<T>& args) {
+  BERT_TF_DISPATCH(FusedBiasGelu, parallel, args);
+}
+
+template <typename T>
+void FusedBiasGeluGrad(const Parallel& parallel, const BiasGeluGradArgs<T>& args) {
+  BERT_TF_DISPATCH(FusedBiasGeluGrad, parallel, args);
+}
+
+#define BERT_TF_INSTANTIATE(T)                                             \
+  template void FusedBiasGelu<T>(const Parallel&, const BiasGeluArgs<T>&); \
+  template void FusedBiasGeluGrad<T>(const Parallel&, const BiasGeluGradArgs<T>&);
+BERT_TF_INSTANTIATE(float)
+BERT_TF_INSTANTIATE(BFloat16)
+BERT_TF_INSTANTIATE(Float16)
+#undef BERT_TF_INSTANTIATE
+
+}  // namespace bert_tf

@@ -1,0 +1,92 @@
+// LayerNorm(residual + dropout(x + bias)) and its gradient in one pass each, on the CPU.
+//
+//   z = residual + dropout(x + bias)
+//   y = gamma * (z - mean(z)) * rstd + beta,  rstd = 1 / sqrt(variance(z) + epsilon)
+//
+// Ba, Kiros and Hinton, "Layer normalization", arXiv 1607.06450. Mean and variance of a row are
+// those of its `columns` numbers, the variance by a second pass over the row while it lies in the
+// cache. Rows whose sums leave float32's range (numbers near 1e19, or near 1e-19 under a tiny
+// epsilon) are computed in float64. The arithmetic is float32 for all storage types.
+//
+// Dropout zeroes an element with probability dropout_rate and scales the others by
+// 1 / (1 - dropout_rate); philox.h says which bits decide (stream 0, element = flat index).
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_FUSED_RESIDUAL_LAYER_NORM_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_FUSED_RESIDUAL_LAYER_NORM_H_
+
+#include <cstdint>
+
+#include "custom_ops/kernels/float_types.h"
+#include "custom_ops/kernels/parallel.h"
+
+namespace bert_tf {
+
+// Row-major matrices of [rows, columns]; bias, gamma and beta are [columns], mean and rstd [rows].
+template <typename T>
+struct ResidualLayerNormArgs {
+  const T* x;
+  const T* residual;  // or null
+  const T* bias;      // or null
+  const T* gamma;
+  const T* beta;
+  int64_t rows;
+  int64_t columns;
+  float epsilon;
+  float dropout_rate;  // in [0, 1)
+  uint64_t seed;
+  T* y;  // may be x or residual
+  float* mean;
+  float* rstd;
+};
+
+template <typename T>
+struct ResidualLayerNormGradArgs {
+  const T* dy;
+  const T* x;
+  const T* residual;  // or null
+  const T* bias;      // or null
+  const T* gamma;
+  const float* mean;
+  const float* rstd;
+  int64_t rows;
+  int64_t columns;
+  float dropout_rate;
+  uint64_t seed;
+  T* dx;           // may be dy, x or residual
+  T* dresidual;    // written only with residual and dropout (without dropout it equals dx, and is
+                   // best taken for it); may be dy, x or residual where dx is not
+  T* dbias;        // [columns], written only with bias
+  T* dgamma;       // [columns]
+  T* dbeta;        // [columns]
+  float* scratch;  // ResidualLayerNormGradScratchSize(rows, columns) elements
+};
+
+int64_t ResidualLayerNormGradScratchSize(int64_t rows, int64_t columns);
+
+template <typename T>
+void FusedResidualLayerNorm(const Parallel& parallel, const ResidualLayerNormArgs<T>& args);
+
+// With n = (z - mean) * rstd and g = dy * gamma:
+//   dz = rstd * (g - mean(g) - n * mean(g * n))
+//   dresidual = dz,  dx = dropout'(dz),  dbias = sum of dx,  dgamma = sum of dy * n,
+//   dbeta = sum of dy    (sums over the rows, the same bits for every number of threads)
+template <typename T>
+void FusedResidualLayerNormGrad(const Parallel& parallel,
+                                const ResidualLayerNormGradArgs<T>& args);
+
+// The copies for each instruction set (isa.h); only tests call them directly.
+#define BERT_TF_DECLARE_RESIDUAL_LAYER_NORM(isa)                                               \
+  namespace isa {                                                                              \
+  template <typename T>                                                                        \
+  void FusedResidualLayerNorm(const Parallel& parallel, const ResidualLayerNormArgs<T>& args); \
+  template <typename T>                                                                        \
+  void FusedResidualLayerNormGrad(const Parallel& parallel,                                    \
+                                  const ResidualLayerNormGradArgs<T>& args);                   \
+  }
+BERT_TF_DECLARE_RESIDUAL_LAYER_NORM(portable)
+BERT_TF_DECLARE_RESIDUAL_LAYER_NORM(avx2)
+BERT_TF_DECLARE_RESIDUAL_LAYER_NORM(avx512)
+#undef BERT_TF_DECLARE_RESIDUAL_LAYER_NORM
+
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_FUSED_RESIDUAL_LAYER_NORM_H_

@@ -1,0 +1,53 @@
+"""Compiles one kernel source three times, once for each instruction set it can run on."""
+
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+# The namespace each copy lives in and its compiler flags. A processor with AVX2 has F16C and FMA.
+_COPTS = {
+    "portable": [],
+    "avx2": ["-mavx2", "-mfma", "-mf16c"],
+    "avx512": [
+        "-mavx2",
+        "-mfma",
+        "-mf16c",
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mprefer-vector-width=512",
+        # GCC 12 takes its own _mm512_undefined_ps() for a mistake, hundreds of times (GCC bug 105593).
+        "-Wno-maybe-uninitialized",
+    ],
+}
+
+_X86_64 = ["@platforms//cpu:x86_64"]
+
+def isa_kernels(name, srcs, hdrs = [], deps = [], copts = []):
+    """A library `name` that holds `srcs` once per instruction set.
+
+    The sources put their code into `namespace BERT_TF_ISA` (a macro: portable, avx2 or avx512) and
+    their helpers into an unnamed namespace inside it, so that no inline function compiled for one
+    set is ever called on a processor without it. Other processors than x86-64 get the portable
+    copy alone (which is NEON there, through the compiler's vectors).
+    """
+    for isa, flags in _COPTS.items():
+        cc_library(
+            name = name + "_" + isa,
+            srcs = srcs,
+            hdrs = hdrs,
+            copts = copts + flags + ["-O3", "-ffp-contract=fast", "-DBERT_TF_ISA=" + isa],
+            target_compatible_with = [] if isa == "portable" else _X86_64,
+            deps = deps,
+        )
+    cc_library(
+        name = name,
+        hdrs = hdrs,
+        deps = deps + [":" + name + "_portable"] + select({
+            "//custom_ops/kernels:x86_64": [
+                ":" + name + "_" + isa
+                for isa in _COPTS
+                if isa != "portable"
+            ],
+            "//conditions:default": [],
+        }),
+    )

@@ -1,0 +1,33 @@
+// How a kernel asks for threads without knowing whose they are: the OpKernels hand in TensorFlow's
+// pool, tests and tools hand in a serial loop or threads of their own.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_PARALLEL_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_PARALLEL_H_
+
+#include <cstdint>
+#include <functional>
+
+namespace bert_tf {
+
+class Parallel {
+ public:
+  virtual ~Parallel() = default;
+
+  // Calls fn(begin, end) on disjoint pieces that cover [0, total), possibly at the same time, and
+  // returns when all are done. `cycles_per_unit` estimates the work of one unit. Which pieces there
+  // are is up to the pool, so a kernel whose result must not depend on the number of threads makes
+  // its units blocks of a fixed size.
+  virtual void For(int64_t total, int64_t cycles_per_unit,
+                   const std::function<void(int64_t begin, int64_t end)>& fn) const = 0;
+};
+
+class SerialParallel : public Parallel {
+ public:
+  void For(int64_t total, int64_t,
+           const std::function<void(int64_t, int64_t)>& fn) const override {
+    if (total > 0) fn(0, total);
+  }
+};
+
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_PARALLEL_H_

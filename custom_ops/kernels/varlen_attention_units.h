@@ -1,0 +1,68 @@
+// The units of work of varlen_attention and the functions that do them, one copy of each an
+// instruction set. The plan (varlen_attention.cc) is made once, outside the instruction sets.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_VARLEN_ATTENTION_UNITS_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_VARLEN_ATTENTION_UNITS_H_
+
+#include <cstdint>
+
+#include "custom_ops/kernels/varlen_attention.h"
+
+namespace bert_tf {
+
+// Queries and keys in a tile. 64 x 64 floats are half of a 32 KiB first-level cache, and 64 keys
+// are one chunk of philox.h.
+constexpr int kAttentionTile = 64;
+
+struct AttentionUnit {
+  enum Kind {
+    kQueryBlock,  // one tile's rows of queries: the forward, or dq
+    kKeyBlock,    // one tile's rows of keys: dk and dv
+    kSequence,    // the whole gradient of one head of one sequence
+  };
+  int64_t first_row;  // of the sequence, in the packed rows
+  int64_t length;     // T
+  int64_t head;
+  int64_t begin;  // position of the block in the sequence
+  Kind kind;
+};
+
+template <typename T>
+struct AttentionForwardTensors {
+  const T* qkv;
+  T* output;
+  float* logsumexp;
+};
+
+template <typename T>
+struct AttentionBackwardTensors {
+  const T* d_output;
+  const T* qkv;
+  const T* output;
+  const float* logsumexp;
+  T* d_qkv;
+};
+
+// Floats of scratch, 64-byte aligned, that the functions below want. `sequence_length` is the
+// longest among the kSequence units that the scratch will serve.
+#define BERT_TF_DECLARE_ATTENTION_UNITS(isa)                                                      \
+  namespace isa {                                                                                 \
+  int64_t AttentionForwardScratch(const VarlenAttentionOptions& options);                         \
+  int64_t AttentionBackwardScratch(const VarlenAttentionOptions& options,                         \
+                                   int64_t sequence_length);                                      \
+  template <typename T>                                                                           \
+  void AttentionForwardUnits(const VarlenAttentionOptions& options,                               \
+                             const AttentionForwardTensors<T>& tensors,                           \
+                             const AttentionUnit* units, int64_t count, float* scratch);          \
+  template <typename T>                                                                           \
+  void AttentionBackwardUnits(const VarlenAttentionOptions& options,                              \
+                              const AttentionBackwardTensors<T>& tensors,                         \
+                              const AttentionUnit* units, int64_t count, float* scratch);         \
+  }
+BERT_TF_DECLARE_ATTENTION_UNITS(portable)
+BERT_TF_DECLARE_ATTENTION_UNITS(avx2)
+BERT_TF_DECLARE_ATTENTION_UNITS(avx512)
+#undef BERT_TF_DECLARE_ATTENTION_UNITS
+
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_VARLEN_ATTENTION_UNITS_H_

@@ -1,0 +1,47 @@
+// What the OpKernels share: tensors as the pointers that kernels take, and errors.
+#ifndef BERT_TF_CUSTOM_OPS_OPS_OP_UTIL_H_
+#define BERT_TF_CUSTOM_OPS_OPS_OP_UTIL_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "custom_ops/kernels/float_types.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace bert_tf {
+
+// An InvalidArgument error of the concatenated arguments.
+template <typename... Args>
+absl::Status InvalidArgument(const Args&... args) {
+  return absl::InvalidArgumentError(absl::StrCat(args...));
+}
+
+// The kernels' name of a TensorFlow element type of the same layout.
+template <typename T>
+struct KernelTypeOf {
+  using Type = T;
+};
+template <>
+struct KernelTypeOf<Eigen::bfloat16> {
+  using Type = BFloat16;
+};
+template <>
+struct KernelTypeOf<Eigen::half> {
+  using Type = Float16;
+};
+template <typename T>
+using KernelType = typename KernelTypeOf<T>::Type;
+
+template <typename T>
+const KernelType<T>* Data(const tensorflow::Tensor& tensor) {
+  return reinterpret_cast<const KernelType<T>*>(tensor.flat<T>().data());
+}
+
+template <typename T>
+KernelType<T>* MutableData(tensorflow::Tensor* tensor) {
+  return reinterpret_cast<KernelType<T>*>(tensor->flat<T>().data());
+}
+
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_OPS_OP_UTIL_H_

@@ -1,0 +1,160 @@
+"""Installs bert_tf and, where Bazel is on PATH, builds the custom ops into it.
+
+The ops fit one minor version of TensorFlow: the one of the environment that builds them. An
+isolated build (pip's default) takes the newest that setup() allows; to build for the version you
+have, install it first and run `pip install --no-build-isolation .`.
+
+BERT_TF_BUILD_OPS=auto|0|1 says whether to build the ops: where Bazel is (the default), never, or
+always (an error without Bazel).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Distribution, find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+from setuptools.errors import ExecError, SetupError
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT))  # An isolated build does not put the tree on the path.
+import configure  # noqa: E402
+
+OPS_PACKAGE = Path("bert_tf") / "ops"
+BUILD_VARIABLE = "BERT_TF_BUILD_OPS"
+BAZEL_PACKAGE = "custom_ops/ops"
+BUILT_FILES = ("_bert_tf_ops.so", "_build_info.json")
+
+
+def builds_ops() -> bool:
+    """Whether this run builds the custom ops."""
+    choice = os.environ.get(BUILD_VARIABLE, "auto")
+    if choice not in ("auto", "0", "1"):
+        raise SetupError(
+            f"Expected {BUILD_VARIABLE} to be auto, 0 or 1. Received: {BUILD_VARIABLE}={choice!r}"
+        )
+    if choice == "1" and configure.find_bazel() is None:
+        raise SetupError(
+            f"Expected Bazel on PATH because of {BUILD_VARIABLE}=1. Install `bazel` or `bazelisk`."
+        )
+    return choice != "0" and configure.find_bazel() is not None
+
+
+def build_ops(target: Path) -> None:
+    """Builds the ops with Bazel for this interpreter's TensorFlow and puts them into `target`."""
+    bazel = configure.find_bazel()
+    # pip's isolated builds find TensorFlow through PYTHONPATH.
+    flags = configure.bazel_flags(python_path=os.environ.get("PYTHONPATH"))
+    labels = [f"//{BAZEL_PACKAGE}:{name}" for name in BUILT_FILES]
+    command = [bazel, "build", *flags, *labels]
+    print("running", " ".join(command), flush=True)
+    try:
+        subprocess.run(command, cwd=ROOT, check=True)
+        answer = subprocess.run(
+            [bazel, "info", *flags, "bazel-bin"],
+            cwd=ROOT,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    except subprocess.CalledProcessError as error:
+        raise ExecError(
+            f"Bazel could not build the custom ops ({error}); its messages stand above. "
+            f"{BUILD_VARIABLE}=0 installs without them, on the plain TensorFlow reference."
+        ) from error
+    built = Path(answer.stdout.strip()) / BAZEL_PACKAGE
+    target.mkdir(parents=True, exist_ok=True)
+    for name in BUILT_FILES:
+        # Moved into place in one step: a running process keeps the object it has loaded.
+        unfinished = target / f"{name}.{os.getpid()}"
+        shutil.copyfile(built / name, unfinished)
+        os.replace(unfinished, target / name)
+
+
+class BuildWithOps(build_py):
+    """Copies the Python files, then builds the ops beside them (in place for `pip install -e`)."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            if builds_ops():
+                build_ops(ROOT / OPS_PACKAGE)
+            return
+        target = Path(self.build_lib) / OPS_PACKAGE
+        for name in BUILT_FILES:  # Of an earlier build in the same folder.
+            (target / name).unlink(missing_ok=True)
+        if builds_ops():
+            build_ops(target)
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        outputs = super().get_outputs(include_bytecode)
+        if builds_ops() and not self.editable_mode:
+            outputs += [str(Path(self.build_lib) / OPS_PACKAGE / name) for name in BUILT_FILES]
+        return outputs
+
+
+class PlatformWheel(bdist_wheel):
+    """Tags a wheel that holds the ops with the platform, for any Python 3."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        _, _, platform = super().get_tag()
+        return ("py3", "none", platform)
+
+
+class DistributionWithOps(Distribution):
+    """A distribution with compiled code exactly when the ops are built."""
+
+    def has_ext_modules(self) -> bool:
+        return builds_ops()
+
+
+setup(
+    name="bert-tf",
+    version="0.1.0",
+    description="BERT for TensorFlow and Keras 3: pre-training, fine-tuning, serving, fast ops.",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.10",
+    packages=find_packages(include=["bert_tf", "bert_tf.*"]),
+    package_data={"bert_tf": ["**/*.txt", "**/*.json"]},
+    exclude_package_data={"bert_tf.ops": list(BUILT_FILES), "bert_tf": ["ops/_build_info.json"]},
+    install_requires=[
+        "tensorflow>=2.19,<2.22",
+        "tensorflow-text>=2.19,<2.22",
+        "keras>=3.10",
+        "keras-nlp",
+        "absl-py",
+        "numpy",
+        "safetensors",
+        "tqdm",
+    ],
+    extras_require={
+        "test": ["pytest", "scikit-learn"],
+        "benchmark": [
+            "ctranslate2",
+            "matplotlib",
+            "onnx",
+            "onnxruntime",
+            "openvino",
+            "torch",
+            "transformers",
+        ],
+        "tpu": ["tensorflow-tpu==2.19.1"],
+    },
+    classifiers=[
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: C++",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+    cmdclass={"build_py": BuildWithOps, "bdist_wheel": PlatformWheel},
+    distclass=DistributionWithOps,
+    zip_safe=False,
+)

@@ -1,0 +1,215 @@
+"""Opening checkpoints: both formats, and every way in which a file may be wrong."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+from bert_tf import BertBackbone, BertTextClassifier
+from bert_tf.errors import CheckpointError, ConfigError, UserError
+
+
+@pytest.fixture
+def saved(tiny_config, tmp_path):
+    """A tiny Hugging Face directory and the backbone it was written from."""
+    backbone = BertBackbone(tiny_config)
+    backbone.save_pretrained(tmp_path / "model")
+    return tmp_path / "model", backbone
+
+
+INPUTS = {"token_ids": np.array([[2, 9, 8, 7, 3]], np.int32)}
+
+
+def change_tensors(directory, change):
+    tensors = load_file(directory / "model.safetensors")
+    change(tensors)
+    save_file(tensors, directory / "model.safetensors")
+
+
+def assert_same_outputs(one, other):
+    np.testing.assert_array_equal(one(INPUTS)["pooled_output"], other(INPUTS)["pooled_output"])
+
+
+def test_old_names_and_prefix(saved):
+    directory, backbone = saved
+
+    def rename(tensors):
+        for name in list(tensors):
+            new = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+            new = new.replace("LayerNorm.bias", "LayerNorm.beta")
+            tensors[f"bert.{new}"] = tensors.pop(name)
+
+    change_tensors(directory, rename)
+    assert_same_outputs(BertBackbone.from_pretrained(directory), backbone)
+
+
+def test_half_precision_files(saved):
+    directory, backbone = saved
+
+    def halve(tensors):
+        for name in tensors:
+            tensors[name] = tensors[name].astype(np.float16)
+
+    change_tensors(directory, halve)
+    opened = BertBackbone.from_pretrained(directory)
+    np.testing.assert_allclose(
+        opened(INPUTS)["pooled_output"], backbone(INPUTS)["pooled_output"], atol=1e-2
+    )
+
+
+def test_tf1_checkpoint(saved, tmp_path):
+    directory, backbone = saved
+    tensors = load_file(directory / "model.safetensors")
+    values = {"global_step": np.int64(7)}
+    for name, value in tensors.items():
+        is_kernel = name.endswith(".weight") and "LayerNorm" not in name
+        is_kernel = is_kernel and "embeddings" not in name
+        tf1 = name.replace("encoder.layer.", "encoder.layer_").replace(".", "/")
+        if is_kernel:
+            tf1, value = tf1.replace("/weight", "/kernel"), value.T
+        elif "LayerNorm" in tf1:
+            tf1 = tf1.replace("/weight", "/gamma").replace("LayerNorm/bias", "LayerNorm/beta")
+        else:
+            tf1 = tf1.removesuffix("/weight")
+        values[f"bert/{tf1}"] = value
+        values[f"bert/{tf1}/adam_m"] = value
+    google = tmp_path / "google"
+    google.mkdir()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = [
+            tf.compat.v1.get_variable(name, initializer=tf.constant(value), use_resource=False)
+            for name, value in values.items()
+        ]
+        session.run([variable.initializer for variable in variables])
+        tf.compat.v1.train.Saver(variables).save(
+            session, str(google / "bert_model.ckpt"), write_meta_graph=False
+        )
+    (google / "bert_config.json").write_text(json.dumps(backbone.config.to_tf1()))
+    for path in (google, google / "bert_model.ckpt"):
+        assert_same_outputs(BertBackbone.from_pretrained(path), backbone)
+
+
+def test_missing_and_misshapen_tensors_are_listed_together(saved):
+    directory, _ = saved
+
+    def damage(tensors):
+        del tensors["encoder.layer.1.intermediate.dense.bias"]
+        tensors["embeddings.word_embeddings.weight"] = np.zeros((60, 32), np.float32)
+
+    change_tensors(directory, damage)
+    with pytest.raises(CheckpointError) as error:
+        BertBackbone.from_pretrained(directory)
+    message = str(error.value)
+    assert "missing: encoder.layer.1.intermediate.dense.bias, expected shape [48]" in message
+    assert "expected shape [64, 32], received [60, 32]" in message
+    assert "model.safetensors" in message
+
+
+def test_unused_tensors_are_named(saved, caplog):
+    directory, _ = saved
+    change_tensors(directory, lambda tensors: tensors.update(extra=np.zeros(3, np.float32)))
+    with caplog.at_level("INFO", logger="bert_tf"):
+        BertBackbone.from_pretrained(directory)
+    assert "not used: extra" in caplog.text
+
+
+def test_integers_where_weights_belong(saved):
+    directory, _ = saved
+    change_tensors(
+        directory, lambda tensors: tensors.update({"pooler.dense.bias": np.zeros(32, np.int32)})
+    )
+    with pytest.raises(CheckpointError, match="pooler.dense.bias must hold floating-point"):
+        BertBackbone.from_pretrained(directory)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 300, 20000])
+def test_truncated_file(saved, keep):
+    directory, _ = saved
+    content = (directory / "model.safetensors").read_bytes()
+    assert keep < len(content)
+    (directory / "model.safetensors").write_bytes(content[:keep])
+    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+        BertBackbone.from_pretrained(directory)
+
+
+def test_garbage_file(saved):
+    directory, _ = saved
+    (directory / "model.safetensors").write_bytes(b"\x80\x04" + b"pickle" * 50)
+    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+        BertBackbone.from_pretrained(directory)
+
+
+def test_config_of_another_size(saved):
+    directory, _ = saved
+    config = json.loads((directory / "config.json").read_text())
+    config["num_hidden_layers"] = 3
+    (directory / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="missing: encoder.layer.2"):
+        BertBackbone.from_pretrained(directory)
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(CheckpointError, match="Expected a checkpoint directory"):
+        BertBackbone.from_pretrained(tmp_path / "absent")
+    with pytest.raises((CheckpointError, ConfigError), match="config.json"):
+        BertBackbone.from_pretrained(tmp_path)
+
+
+def test_damaged_tf1_checkpoint(tmp_path, tiny_config):
+    (tmp_path / "bert_model.ckpt.index").write_bytes(b"nonsense")
+    (tmp_path / "bert_config.json").write_text(json.dumps(tiny_config.to_tf1()))
+    with pytest.raises(CheckpointError, match="not a whole TF1 checkpoint"):
+        BertBackbone.from_pretrained(tmp_path)
+
+
+def test_classifier_round_trip_with_labels_and_pooling(tiny_config, tiny_vocabulary, tmp_path):
+    from bert_tf import BertTokenizer
+
+    model = BertTextClassifier(
+        BertBackbone(tiny_config),
+        labels=["schlecht", "gut", "weder"],
+        pooling="mean_max",
+        tokenizer=BertTokenizer(tiny_vocabulary),
+        max_length=20,
+    )
+    model.save_pretrained(tmp_path)
+    opened = BertTextClassifier.from_pretrained(tmp_path)
+    assert opened.labels == ["schlecht", "gut", "weder"]
+    assert (opened.pooling, opened.max_length) == ("mean_max", 20)
+    texts = ["the film.", "good"]
+    np.testing.assert_array_equal(
+        opened.predict(texts, verbose=0), model.predict(texts, verbose=0)
+    )
+    # Other labels mean another head: this one does not fit and must not be taken in silence.
+    with pytest.raises(CheckpointError, match="classifier.weight"):
+        BertTextClassifier.from_pretrained(tmp_path, labels=["a", "b"])
+
+
+def test_vocabulary_of_another_size(saved, tiny_vocabulary):
+    directory, _ = saved
+    (directory / "vocab.txt").write_text("\n".join(tiny_vocabulary[:-1]) + "\n")
+    with pytest.raises(UserError, match="as many entries as the word embeddings: 64"):
+        BertTextClassifier.from_pretrained(directory)
+
+
+def test_unknown_option(saved, tiny_vocabulary):
+    directory, _ = saved
+    (directory / "vocab.txt").write_text("\n".join(tiny_vocabulary) + "\n")
+    with pytest.raises(UserError, match="num_clases"):
+        BertTextClassifier.from_pretrained(directory, num_clases=3)
+
+
+def test_nothing_half_written(saved, tmp_path):
+    directory, backbone = saved
+    before = (directory / "model.safetensors").read_bytes()
+    backbone.pooler.dense.bias.assign(np.ones(32))
+    (directory / "config.json").unlink()
+    (directory / "config.json").mkdir()  # the second file cannot be written
+    with pytest.raises(OSError):
+        backbone.save_pretrained(directory)
+    shutil.rmtree(directory / "config.json")
+    assert sorted(path.name for path in directory.iterdir()) == ["model.safetensors"]
+    assert (directory / "model.safetensors").read_bytes() != before

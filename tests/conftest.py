@@ -1,0 +1,83 @@
+"""What all tests share: one TensorFlow, the materials that `make materials` fetched, tiny models.
+
+Tests never download. A skip must be listed in EXPECTED_SKIPS, or the run fails.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import pathlib
+
+import pytest
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+MATERIALS = pathlib.Path(
+    os.environ.get("BERT_TF_MATERIALS", REPOSITORY / ".cache" / "materials")
+)
+
+# The beginning of every reason for which a test may be skipped, and why that is no loss.
+EXPECTED_SKIPS = {
+    "needs a processor with": "the other instruction sets' paths are tested where they exist",
+    "full suite only": "`make test-full` runs it",
+    "needs nvcc": "CUDA sources compile where there is a compiler",
+}
+
+_unexpected_skips = []
+
+
+def pytest_runtest_logreport(report):
+    if report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reason = reason.removeprefix("Skipped: ")
+        if not reason.startswith(tuple(EXPECTED_SKIPS)):
+            _unexpected_skips.append(f"{report.nodeid}: {reason}")
+
+
+def pytest_terminal_summary(terminalreporter):
+    for line in _unexpected_skips:
+        terminalreporter.write_line(f"UNEXPECTED SKIP {line}", red=True)
+
+
+def pytest_sessionfinish(session):
+    if _unexpected_skips and session.exitstatus == 0:
+        session.exitstatus = 1
+
+
+@pytest.fixture(scope="session")
+def materials() -> pathlib.Path:
+    """The folder that tools/fetch_materials.py filled."""
+    if not MATERIALS.is_dir():
+        pytest.fail(f"{MATERIALS} is missing: run `make materials` first")
+    return MATERIALS
+
+
+@pytest.fixture(scope="session")
+def minilm(materials) -> pathlib.Path:
+    """Real weights: all-MiniLM-L6-v2."""
+    return materials / "minilm"
+
+
+@pytest.fixture(scope="session")
+def tiny_config():
+    from bert_tf import BertConfig
+
+    return BertConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=40,
+        initializer_range=0.1,  # so tiny a network learns nothing from 0.02
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_vocabulary() -> list[str]:
+    """64 entries: the special tokens, letters, their continuations and a few words."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    words = ["good", "bad", "film", "the", "."]
+    vocabulary = special + words + letters + [f"##{letter}" for letter in letters]
+    return vocabulary + [f"[unused{index}]" for index in range(64 - len(vocabulary))]

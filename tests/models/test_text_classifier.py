@@ -1,0 +1,170 @@
+"""BertTextClassifier: text in, all poolings, learning, saving."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
+from bert_tf.errors import UserError
+from bert_tf.training import AdamWeightDecay, ThresholdSweep
+
+TEXTS = ["good film", "bad film", "the good.", "the bad."] * 8
+LABELS = np.array([1, 0, 1, 0] * 8)
+
+
+@pytest.fixture
+def make_classifier(tiny_config, tiny_vocabulary):
+    def make(**options):
+        keras.utils.set_random_seed(5)
+        model = BertTextClassifier(
+            BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary), **options
+        )
+        model.compile(AdamWeightDecay(3e-3), metrics=["accuracy"])
+        return model
+
+    return make
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "mean_max"])
+def test_learns_from_raw_text(make_classifier, pooling):
+    model = make_classifier(pooling=pooling, dropout=0.0)
+    model.fit(TEXTS, LABELS, batch_size=8, epochs=8, verbose=0)
+    assert model.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)["accuracy"] > 0.95
+
+
+def test_every_kind_of_input_gives_the_same(make_classifier):
+    model = make_classifier()
+    expected = model.predict(TEXTS, verbose=0)
+    tokens = {name: value.numpy() for name, value in model.tokenize(TEXTS).items()}
+    for inputs in (
+        np.array(TEXTS),
+        tf.constant(TEXTS),
+        tf.data.Dataset.from_tensor_slices(TEXTS).batch(5),
+        tokens,
+    ):
+        np.testing.assert_allclose(model.predict(inputs, verbose=0), expected, atol=1e-5)
+    np.testing.assert_allclose(model(tf.constant(TEXTS)), expected, atol=1e-5)
+    pairs = (TEXTS, TEXTS[::-1])
+    np.testing.assert_allclose(
+        model.predict(pairs, verbose=0),
+        model.predict(tf.data.Dataset.from_tensor_slices((pairs,)).batch(4), verbose=0),
+        atol=1e-5,
+    )
+    assert model.predict("good film", verbose=0).shape == (1, 2)
+
+
+def test_validation_on_text(make_classifier):
+    model = make_classifier()
+    sweep = ThresholdSweep(TEXTS, LABELS, restore_best_weights=True)
+    history = model.fit(
+        TEXTS, LABELS, validation_data=(TEXTS, LABELS), epochs=2, verbose=0, callbacks=[sweep]
+    ).history
+    assert len(history["val_accuracy"]) == len(history["val_best_f1"]) == 2
+    assert sweep.best_f1 == max(history["val_best_f1"])
+    split = model.fit(TEXTS, LABELS, validation_split=0.25, epochs=1, verbose=0).history
+    assert "val_loss" in split
+
+
+def test_padding_free_and_padded_learn_the_same(make_classifier):
+    losses = []
+    for padding_free in (True, False):
+        model = make_classifier(dropout=0.0)
+        model.backbone.padding_free = padding_free
+        for block in model.backbone.encoder.blocks:
+            block.attention.dropout_rate = 0.0
+            block.attention_layer_norm.dropout_rate = 0.0
+            block.output_layer_norm.dropout_rate = 0.0
+        model.backbone.embeddings.dropout.rate = 0.0
+        history = model.fit(TEXTS, LABELS, batch_size=8, epochs=2, shuffle=False, verbose=0)
+        losses.append(history.history["loss"])
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+def test_compiled_by_xla(make_classifier):
+    model = make_classifier(pooling="mean")
+    expected = model.predict(TEXTS, verbose=0)
+    compiled = make_classifier(pooling="mean")
+    compiled.compile(AdamWeightDecay(3e-3), jit_compile=True)
+    tokens = {name: value.numpy() for name, value in model.tokenize(TEXTS).items()}
+    from bert_tf import ops
+
+    with ops.backend("reference"):
+        np.testing.assert_allclose(compiled.predict(tokens, verbose=0), expected, atol=1e-5)
+        compiled.fit(tokens, LABELS, verbose=0)
+
+
+def test_mirrored_strategy(tiny_config, tiny_vocabulary):
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = BertTextClassifier(
+            BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary)
+        )
+        model.compile(AdamWeightDecay(3e-3), metrics=["accuracy"])
+    history = model.fit(TEXTS, LABELS, batch_size=8, epochs=6, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0]
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_trains(tiny_config, tiny_vocabulary, policy):
+    keras.utils.set_random_seed(5)
+    model = BertTextClassifier(
+        BertBackbone(tiny_config, dtype=policy),
+        tokenizer=BertTokenizer(tiny_vocabulary),
+        dtype=policy,
+    )
+    model.compile(AdamWeightDecay(3e-3))
+    history = model.fit(TEXTS, LABELS, batch_size=8, epochs=6, verbose=0).history
+    assert model.predict(TEXTS, verbose=0).dtype == np.float32
+    assert history["loss"][-1] < history["loss"][0]
+
+
+def test_keras_file_holds_everything(make_classifier, tmp_path):
+    model = make_classifier(labels=["bad", "good"], pooling="mean", max_length=12)
+    model.fit(TEXTS, LABELS, verbose=0)
+    model.save(tmp_path / "classifier.keras")
+    opened = keras.models.load_model(tmp_path / "classifier.keras")
+    np.testing.assert_array_equal(
+        opened.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0)
+    )
+    assert opened.labels == ["bad", "good"]
+    assert int(opened.optimizer.iterations) == int(model.optimizer.iterations) == 1
+    opened.fit(TEXTS, LABELS, verbose=0)
+
+
+def test_long_text_is_cut(make_classifier):
+    model = make_classifier(max_length=10)
+    assert model.tokenize(["good " * 500])["token_ids"].shape == (1, 10)
+    assert make_classifier().tokenize(["good " * 500])["token_ids"].shape == (1, 40)
+
+
+@pytest.mark.parametrize(
+    "call,words",
+    [
+        (lambda m: m.fit(TEXTS, LABELS[:-1]), "a row for every text: 32"),
+        (lambda m: m.predict((TEXTS, TEXTS[:3])), "same number of rows"),
+        (lambda m: m.predict(["good", 3]), "row 1: 3"),
+        (lambda m: m.fit(TEXTS, LABELS, validation_split=0.99), "both sides"),
+    ],
+)
+def test_wrong_inputs_are_told(make_classifier, call, words):
+    with pytest.raises(UserError, match=words):
+        call(make_classifier())
+
+
+@pytest.mark.parametrize(
+    "options,words",
+    [
+        ({"num_classes": 1}, "num_classes"),
+        ({"num_classes": 3, "labels": ["a", "b"]}, "num_classes"),
+        ({"pooling": "first"}, "pooling"),
+        ({"max_length": 41}, r"\[3, 40\]"),
+    ],
+)
+def test_wrong_options_are_told(make_classifier, options, words):
+    with pytest.raises(UserError, match=words):
+        make_classifier(**options)
+
+
+def test_without_tokenizer_text_is_refused(tiny_config):
+    with pytest.raises(UserError, match="without a tokenizer"):
+        BertTextClassifier(BertBackbone(tiny_config)).predict(["good"])

@@ -1,0 +1,84 @@
+"""BERT's forward pass in NumPy, written from the paper; shares nothing with the package.
+
+Reads a Hugging Face checkpoint's tensors by their own names. In float64 it is the reference, in
+float32 the yardstick for what plain float32 arithmetic loses.
+"""
+
+import json
+
+import numpy as np
+from safetensors.numpy import load_file
+from scipy.special import erf
+
+
+class NumpyBert:
+    def __init__(self, directory, dtype=np.float64, activation=None):
+        self.config = json.loads((directory / "config.json").read_text())
+        tensors = load_file(directory / "model.safetensors")
+        self.tensors = {
+            name.removeprefix("bert."): values.astype(dtype)
+            for name, values in tensors.items()
+            if values.dtype != np.int64
+        }
+        self.dtype = dtype
+        self.activation = activation or self.config["hidden_act"]
+
+    def __call__(self, token_ids, segment_ids, padding_mask):
+        """Token ids `[B, T]` to (sequence_output, pooled_output, hidden states, probabilities).
+
+        Positions are the columns of the batch; padded columns come out as zeros.
+        """
+        batch, length = token_ids.shape
+        heads = self.config["num_attention_heads"]
+        x = (
+            self.tensors["embeddings.word_embeddings.weight"][token_ids]
+            + self.tensors["embeddings.position_embeddings.weight"][np.arange(length)]
+            + self.tensors["embeddings.token_type_embeddings.weight"][segment_ids]
+        )
+        x = self.layer_norm(x, "embeddings.LayerNorm")
+        states, probabilities = [x], []
+        for index in range(self.config["num_hidden_layers"]):
+            layer = f"encoder.layer.{index}"
+            query, key, value = (
+                self.dense(x, f"{layer}.attention.self.{role}")
+                .reshape(batch, length, heads, -1)
+                .transpose(0, 2, 1, 3)
+                for role in ("query", "key", "value")
+            )
+            scores = query @ key.swapaxes(2, 3) / self.dtype(np.sqrt(query.shape[-1]))
+            scores = np.where(padding_mask[:, None, None, :], scores, self.dtype(-1e30))
+            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            weights /= weights.sum(axis=-1, keepdims=True)
+            probabilities.append(weights)
+            context = (weights @ value).transpose(0, 2, 1, 3).reshape(batch, length, -1)
+            attended = self.dense(context, f"{layer}.attention.output.dense")
+            x = self.layer_norm(x + attended, f"{layer}.attention.output.LayerNorm")
+            wide = self.gelu(self.dense(x, f"{layer}.intermediate.dense"))
+            x = self.layer_norm(
+                x + self.dense(wide, f"{layer}.output.dense"), f"{layer}.output.LayerNorm"
+            )
+            states.append(x)
+        pooled = np.tanh(self.dense(x[:, 0] * padding_mask[:, :1], "pooler.dense"))
+        real = padding_mask[:, :, None]
+        return x * real, pooled, [state * real for state in states], probabilities
+
+    def dense(self, x, name):
+        return x @ self.tensors[f"{name}.weight"].T + self.tensors[f"{name}.bias"]
+
+    def layer_norm(self, x, name):
+        mean = x.mean(axis=-1, keepdims=True)
+        variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
+        normal = (x - mean) / np.sqrt(variance + self.dtype(self.config["layer_norm_eps"]))
+        return normal * self.tensors[f"{name}.weight"] + self.tensors[f"{name}.bias"]
+
+    def gelu(self, x):
+        if self.activation == "gelu":
+            return (x * 0.5 * (1 + erf(x / np.sqrt(self.dtype(2))))).astype(self.dtype)
+        inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+        return (x * 0.5 * (1 + np.tanh(inner))).astype(self.dtype)
+
+
+def error_bound(reference, plain_float32):
+    """DESIGN's bound: 1e-5 max(1, max|y|), or twice what plain float32 arithmetic misses."""
+    missed = np.abs(np.asarray(plain_float32, np.float64) - reference).max()
+    return max(1e-5 * max(1.0, np.abs(reference).max()), 2 * missed)

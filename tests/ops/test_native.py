@@ -1,0 +1,193 @@
+"""Choosing the backend: the environment, the scope, and objects that are missing or do not fit."""
+
+import importlib.util
+import json
+import logging
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.ops import native
+
+FITTING = {"tensorflow_version": tf.__version__, "devices": ["CPU"]}
+
+
+@pytest.fixture
+def copy_of_native(tmp_path, monkeypatch):
+    """Makes a fresh module of native.py in a folder of its own, beside the files given."""
+    monkeypatch.delenv(native.BACKEND_VARIABLE, raising=False)
+
+    def make(build_info=None, library=None):
+        source = tmp_path / "native.py"
+        shutil.copy(native.__file__, source)
+        if library is not None:
+            (tmp_path / "_bert_tf_ops.so").write_bytes(library)
+        if build_info is not None:
+            text = build_info if isinstance(build_info, str) else json.dumps(build_info)
+            (tmp_path / "_build_info.json").write_text(text, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location("copy_of_native", source)
+        module = importlib.util.module_from_spec(spec)
+        # dataclasses looks its module up by name.
+        monkeypatch.setitem(sys.modules, "copy_of_native", module)
+        spec.loader.exec_module(module)
+        return module
+
+    return make
+
+
+def test_without_a_library_the_reference_is_used_and_said_once(copy_of_native, caplog):
+    module = copy_of_native()
+    with caplog.at_level(logging.INFO, logger="bert_tf"):
+        assert module.library() is None
+        assert not module.use_native()
+        assert module.active_backend() == "reference"
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "not built" in record.getMessage() and "make ops" in record.getMessage()
+
+
+def test_native_by_name_without_a_library_says_what_to_do(copy_of_native, monkeypatch):
+    module = copy_of_native()
+    monkeypatch.setenv("BERT_TF_OPS", "native")
+    with pytest.raises(RuntimeError, match="BERT_TF_OPS=native.*not built.*make ops"):
+        module.use_native()
+    monkeypatch.delenv("BERT_TF_OPS")
+    with module.backend("native"), pytest.raises(RuntimeError, match="make ops"):
+        module.use_native()
+
+
+@pytest.mark.parametrize(
+    "build_info, said",
+    [
+        ({"tensorflow_version": "2.9.1"}, "2.9.1"),
+        ({"tensorflow_version": None}, "unknown version"),
+        ({}, "unknown version"),
+        ([1], "unknown version"),
+        ("{ truncated", "unknown version"),
+        (None, "unknown version"),
+    ],
+)
+def test_another_tensorflow_is_warned_of_and_never_loaded(
+    copy_of_native, caplog, build_info, said
+):
+    # Loading these bytes would fail with another message.
+    module = copy_of_native(build_info, library=b"not a shared object")
+    with caplog.at_level(logging.INFO, logger="bert_tf"):
+        assert not module.use_native()
+        assert not module.use_native()
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    message = record.getMessage()
+    assert said in message and tf.__version__ in message and "built for" in message
+
+
+def test_a_patch_release_fits(copy_of_native, caplog):
+    minor = ".".join(tf.__version__.split(".")[:2])
+    module = copy_of_native({"tensorflow_version": f"{minor}.99"}, library=b"not a shared object")
+    assert module.library() is None
+    assert "could not be loaded" in caplog.text
+
+
+def test_a_damaged_library_falls_back(copy_of_native, caplog, monkeypatch):
+    module = copy_of_native(FITTING, library=b"\x7fELF and no more")
+    assert module.active_backend() == "reference"
+    assert "could not be loaded" in caplog.text
+    monkeypatch.setenv("BERT_TF_OPS", "native")
+    with pytest.raises(RuntimeError, match="could not be loaded"):
+        module.use_native()
+
+
+def test_a_gpu_that_the_library_does_not_serve_takes_the_reference(copy_of_native, monkeypatch):
+    module = copy_of_native(FITTING, library=b"")
+    loaded = object()
+    monkeypatch.setattr(tf, "load_op_library", lambda path: loaded)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind])
+    assert not module.use_native()
+    monkeypatch.setenv("BERT_TF_OPS", "native")
+    assert module.use_native() and module.library() is loaded
+
+
+def test_unknown_names_are_refused(copy_of_native, monkeypatch):
+    module = copy_of_native()
+    with pytest.raises(ValueError, match="auto, native, reference.*Received: name='cuda'"):
+        with module.backend("cuda"):
+            pass
+    monkeypatch.setenv("BERT_TF_OPS", "fast")
+    with pytest.raises(ValueError, match="auto, native, reference.*BERT_TF_OPS='fast'"):
+        module.use_native()
+    with module.backend("reference"):  # The scope is asked first.
+        assert not module.use_native()
+
+
+def test_an_empty_variable_is_the_default(copy_of_native, monkeypatch):
+    monkeypatch.setenv("BERT_TF_OPS", "")
+    assert copy_of_native().active_backend() == "reference"
+
+
+def test_reference_never_loads(copy_of_native, caplog):
+    module = copy_of_native(FITTING, library=b"not a shared object")
+    with module.backend("reference"):
+        assert not module.use_native()
+    assert not caplog.records
+
+
+def test_scopes_nest_end_with_errors_and_stay_in_their_thread(copy_of_native, monkeypatch):
+    module = copy_of_native(FITTING, library=b"")
+    monkeypatch.setattr(tf, "load_op_library", lambda path: object())
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
+    seen = []
+    with module.backend("reference"):
+        with module.backend("auto"):
+            assert module.active_backend() == "native"
+        assert module.active_backend() == "reference"
+        thread = threading.Thread(target=lambda: seen.append(module.active_backend()))
+        thread.start()
+        thread.join()
+    assert seen == ["native"]
+    with pytest.raises(KeyError):
+        with module.backend("reference"):
+            raise KeyError
+    assert module.active_backend() == "native"
+
+
+def test_many_threads_load_once(copy_of_native, monkeypatch):
+    module = copy_of_native(FITTING, library=b"")
+    loads = []
+    monkeypatch.setattr(tf, "load_op_library", lambda path: loads.append(path) or object())
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
+    barrier = threading.Barrier(8)
+
+    def load():
+        barrier.wait()
+        module.library()
+
+    threads = [threading.Thread(target=load) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(loads) == 1
+
+
+@pytest.mark.skipif(native.library() is None, reason="the native ops are not built")
+def test_the_built_library_holds_every_op():
+    library = native.library()
+    for op in ("fused_bias_gelu", "fused_residual_layer_norm", "varlen_attention"):
+        assert hasattr(library, f"bert_tf_{op}") and hasattr(library, f"bert_tf_{op}_grad")
+    info = native.build_info()
+    assert info["tensorflow_version"].split(".")[:2] == tf.__version__.split(".")[:2]
+
+
+def test_the_ops_load_only_when_an_op_is_used():
+    code = (
+        "import logging; logging.basicConfig(level=logging.INFO)\n"
+        "from bert_tf.ops import native\n"
+        "assert native._loaded is None\n"
+    )
+    root = Path(native.__file__).resolve().parents[2]
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)

@@ -1,0 +1,89 @@
+"""BertConfig: both JSON dialects, refusals, round trips."""
+
+import json
+
+import pytest
+
+from bert_tf import BertConfig
+from bert_tf.errors import ConfigError
+
+GOOGLE = {
+    "attention_probs_dropout_prob": 0.1,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "hidden_size": 128,
+    "initializer_range": 0.02,
+    "intermediate_size": 512,
+    "max_position_embeddings": 512,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+    "type_vocab_size": 2,
+    "vocab_size": 30522,
+}
+
+
+def write(path, values):
+    path.write_text(json.dumps(values))
+    return path
+
+
+def test_google_gelu_is_tanh_and_huggingface_gelu_is_erf(tmp_path):
+    google = BertConfig.from_json_file(write(tmp_path / "bert_config.json", GOOGLE))
+    assert google.hidden_act == "gelu_new"
+    huggingface = BertConfig.from_json_file(
+        write(tmp_path / "config.json", {**GOOGLE, "model_type": "bert"})
+    )
+    assert huggingface.hidden_act == "gelu"
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+def test_both_dialects_round_trip(tmp_path, activation):
+    config = BertConfig(hidden_act=activation, hidden_size=96)
+    for name, values in (
+        ("config.json", config.to_huggingface()),
+        ("bert_config.json", config.to_tf1()),
+    ):
+        opened = BertConfig.from_json_file(write(tmp_path / name, values))
+        for field in ("hidden_act", "hidden_size", "vocab_size", "layer_norm_eps"):
+            assert getattr(opened, field) == getattr(config, field)
+    assert BertConfig(**config.to_dict()) == config
+
+
+def test_keys_without_influence_are_kept(tmp_path):
+    path = write(tmp_path / "config.json", {**GOOGLE, "model_type": "bert", "use_cache": True})
+    assert BertConfig.from_json_file(path).to_huggingface()["use_cache"] is True
+
+
+@pytest.mark.parametrize(
+    "changes,words",
+    [
+        ({"model_type": "roberta"}, "roberta"),
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"hidden_act": "mish"}, "mish"),
+        ({"num_attention_heads": 3}, "multiple"),
+        ({"hidden_size": "128"}, "positive integer"),
+        ({"hidden_dropout_prob": 1.5}, r"\[0, 1\)"),
+        ({"pad_token_id": 40000}, "pad_token_id"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(tmp_path, changes, words):
+    values = {"model_type": "bert", **GOOGLE, **changes}
+    with pytest.raises(ConfigError, match=words):
+        BertConfig.from_json_file(write(tmp_path / "config.json", values))
+
+
+def test_files_that_are_no_config(tmp_path):
+    with pytest.raises(ConfigError, match="no file"):
+        BertConfig.from_json_file(tmp_path / "absent.json")
+    (tmp_path / "cut.json").write_text('{"vocab_size": 3')
+    with pytest.raises(ConfigError, match="not a JSON file"):
+        BertConfig.from_json_file(tmp_path / "cut.json")
+    with pytest.raises(TypeError):
+        BertConfig(hiden_size=3)
+
+
+def test_named_sizes():
+    assert BertConfig.base().head_size == 64
+    assert BertConfig.large().num_hidden_layers == 24
+    assert hash(BertConfig.base()) == hash(BertConfig.base())

@@ -1,0 +1,117 @@
+"""A plain Python tokenizer with the published behaviour of google-research/bert.
+
+Written from the description of the algorithm (README "Tokenization" of google-research/bert and
+the paper), character by character and without this package's tables, to test against. It asks
+Python's own `unicodedata`, so on a Python whose Unicode version differs from the package's the
+tests leave out the code points that changed (`changed_code_points`).
+"""
+
+import functools
+import unicodedata
+
+from bert_tf.text import unicode_tables
+
+CJK_BLOCKS = [
+    range(0x4E00, 0xA000), range(0x3400, 0x4DC0), range(0x20000, 0x2A6E0),
+    range(0x2A700, 0x2B740), range(0x2B740, 0x2B820), range(0x2B820, 0x2CEB0),
+    range(0xF900, 0xFB00), range(0x2F800, 0x2FA20),
+]
+
+
+def is_cjk(char):
+    return any(ord(char) in block for block in CJK_BLOCKS)
+
+
+def is_control(char):
+    return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
+
+
+def is_punctuation(char):
+    if char.isascii():
+        return char.isprintable() and not char.isalnum() and char != " "
+    return unicodedata.category(char)[0] == "P"
+
+
+def basic_tokens(text, lowercase=True, strip_accents=None, split_on_cjk=True):
+    """Text to words: clean, space ideographs, split, fold case and accents, cut punctuation."""
+    strip_accents = lowercase if strip_accents is None else strip_accents
+    cleaned = []
+    for char in text:
+        if char in "\0\ufffd" or is_control(char):
+            continue
+        if char in "\t\n\r" or unicodedata.category(char) == "Zs":
+            cleaned.append(" ")
+        elif split_on_cjk and is_cjk(char):
+            cleaned.append(f" {char} ")
+        else:
+            cleaned.append(char)
+    tokens = []
+    for word in "".join(cleaned).split():
+        if lowercase:
+            word = word.lower()
+        if strip_accents:
+            word = unicodedata.normalize("NFD", word)
+            word = "".join(char for char in word if unicodedata.category(char) != "Mn")
+        current = ""
+        for char in word:
+            if is_punctuation(char):
+                tokens += [current, char]
+                current = ""
+            else:
+                current += char
+        tokens.append(current)
+    return [token for token in tokens if token]
+
+
+def word_pieces(word, vocabulary, unk_token="[UNK]", max_input_chars_per_word=200):
+    """Longest piece first, from the left; one unknown part makes the whole word unknown."""
+    if len(word) > max_input_chars_per_word:
+        return [unk_token]
+    pieces, start = [], 0
+    while start < len(word):
+        for end in range(len(word), start, -1):
+            piece = ("##" if start else "") + word[start:end]
+            if piece in vocabulary:
+                pieces.append(piece)
+                start = end
+                break
+        else:
+            return [unk_token]
+    return pieces
+
+
+def tokenize(text, vocabulary, max_input_chars_per_word=200, **options):
+    """Text to pieces; `vocabulary` is a set or a dict."""
+    return [
+        piece for word in basic_tokens(text, **options)
+        for piece in word_pieces(
+            word, vocabulary, max_input_chars_per_word=max_input_chars_per_word)
+    ]
+
+
+@functools.cache
+def changed_code_points():
+    """The code points that this Python's Unicode version treats otherwise than the package's.
+
+    Empty where both have the same version. The test that fuzzes prints them.
+    """
+    data = unicode_tables.unicode_data()
+    if data.version == unicodedata.unidata_version:
+        return frozenset()
+    changed = set()
+    for code_point in range(0x110000):
+        if 0xD800 <= code_point < 0xE000:
+            continue
+        char = chr(code_point)
+        same = (
+            data.properties["punctuation"][code_point] == is_punctuation(char)
+            and data.properties["mark"][code_point] == (unicodedata.category(char) == "Mn")
+            and data.properties["control"][code_point] == (char in "\0\ufffd" or is_control(char))
+            and data.combining_class[code_point] == unicodedata.combining(char)
+            and data.lower.get(code_point, (code_point,)) == tuple(map(ord, char.lower()))
+            and data.decomposition.get(code_point, (code_point,)) == tuple(
+                map(ord, unicodedata.normalize("NFD", char)))
+            and data.properties["cased"][code_point] == (char + "\u03a3").lower().endswith("\u03c2"))
+        if not same:
+            changed.add(char)
+    return frozenset(changed)

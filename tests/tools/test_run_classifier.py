@@ -1,0 +1,163 @@
+"""The classifier tools, run as a user runs them, on a tiny model: train, predict, export."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bert_tf import BertBackbone, BertTokenizer
+from tests.conftest import REPOSITORY
+
+ROWS = [("good film", "pos"), ("bad film", "neg"), ("the good.", "pos"), ("the bad.", "neg")] * 4
+
+
+def run(tool, *flags, **options):
+    return subprocess.run(
+        [sys.executable, f"tools/{tool}.py", *flags],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """A directory with a tiny checkpoint and a task's files."""
+    from bert_tf import BertConfig
+
+    root = tmp_path_factory.mktemp("classifier")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=40,
+    )
+    BertBackbone(config).save_pretrained(root / "checkpoint")
+    BertTokenizer(words).save_pretrained(root / "checkpoint")
+    (root / "data").mkdir()
+    for split in ("train", "dev", "test"):
+        lines = [f"{text}\t{label}\n" for text, label in ROWS]
+        (root / "data" / f"{split}.tsv").write_text("".join(lines))
+    return root
+
+
+def flags_for(start, output, *more):
+    return (
+        "--task_name=simple",
+        f"--data_dir={start}/data",
+        f"--output_dir={output}",
+        "--max_seq_length=16",
+        *more,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(start):
+    """The output directory of one run that trains, evaluates and predicts."""
+    output = start / "out"
+    result = run(
+        "run_classifier",
+        *flags_for(start, output, f"--init_checkpoint={start}/checkpoint"),
+        "--do_train",
+        "--do_eval",
+        "--do_predict",
+        "--learning_rate=3e-3",
+        "--num_train_epochs=12.5",
+        "--train_batch_size=8",
+    )
+    assert result.returncode == 0, result.stderr
+    return output
+
+
+def test_writes_the_originals_files(trained):
+    results = dict(
+        line.split(" = ") for line in (trained / "eval_results.txt").read_text().splitlines()
+    )
+    assert float(results["eval_accuracy"]) > 0.95
+    assert {"eval_loss", "eval_f1", "eval_auc"} <= set(results)
+    predictions = np.loadtxt(trained / "test_results.tsv")
+    np.testing.assert_allclose(predictions.sum(axis=1), 1.0, atol=1e-6)
+    assert [("neg", "pos")[row] for row in predictions.argmax(1)] == [label for _, label in ROWS]
+    assert sorted(path.name for path in trained.iterdir()) == [
+        "eval_results.txt",
+        "model",
+        "test_results.tsv",
+    ]
+
+
+def test_predict_and_saved_model_agree(trained, start):
+    texts = ["the good film.", "bad", ""]
+    result = run("predict", f"--model_dir={trained}/model", *(f"--text={text}" for text in texts))
+    assert result.returncode == 0, result.stderr
+    printed = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [row[0] for row in printed][:2] == ["pos", "neg"]
+
+    export = run(
+        "export_saved_model", f"--model_dir={trained}/model", f"--export_dir={start}/export"
+    )
+    assert export.returncode == 0, export.stderr
+    # Opened where this package is not imported, from a directory where it cannot be.
+    program = (
+        "import sys, tensorflow as tf, tensorflow_text\n"
+        "serve = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
+        "outputs = serve(text=tf.constant(sys.argv[2:]))\n"
+        "for label, p in zip(outputs['label'], outputs['probabilities']):\n"
+        "    print(label.numpy().decode(), max(p.numpy()), sep='\\t')\n"
+    )
+    served = subprocess.run(
+        [sys.executable, "-c", program, f"{start}/export/1", *texts],
+        capture_output=True,
+        text=True,
+        cwd=start,
+    )
+    assert served.returncode == 0, served.stderr
+    rows = [line.split("\t") for line in served.stdout.splitlines()]
+    assert [row[0] for row in rows] == [row[0] for row in printed]
+    for served_row, row in zip(rows, printed):
+        assert abs(float(served_row[1]) - float(row[1])) < 1e-4
+
+
+@pytest.mark.parametrize(
+    "flags,words",
+    [
+        ((), "At least one of --do_train"),
+        (("--do_train",), "needs --init_checkpoint"),
+        (("--do_eval", "--init_checkpoint=absent"), "Expected a checkpoint directory"),
+        (("--do_eval", "--max_seq_length=400", "--init_checkpoint=CHECKPOINT"), "in [3, 40]"),
+    ],
+)
+def test_wrong_flags_are_told_without_a_trace(start, tmp_path, flags, words):
+    flags = [flag.replace("CHECKPOINT", str(start / "checkpoint")) for flag in flags]
+    result = run("run_classifier", *flags_for(start, tmp_path / "out", *flags))
+    assert result.returncode == 1
+    assert words in result.stderr and "Traceback" not in result.stderr
+    assert list((tmp_path / "out").iterdir() if (tmp_path / "out").exists() else []) == []
+
+
+def test_bad_data_is_found_before_training(start, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "train.tsv").write_text("good film\tpos\nbad film\tneg\n")
+    (data / "dev.tsv").write_text("good film\tpos\nbad film\tmaybe\n")
+    result = run(
+        "run_classifier",
+        "--task_name=simple",
+        f"--data_dir={data}",
+        f"--output_dir={tmp_path}/out",
+        f"--init_checkpoint={start}/checkpoint",
+        "--max_seq_length=16",
+        "--do_train",
+    )
+    assert result.returncode == 1
+    assert "dev.tsv, line 2: unknown label 'maybe'" in result.stderr
+    assert "Traceback" not in result.stderr and "Epoch" not in result.stdout
+
+
+def test_help_needs_no_tensorflow_device(start):
+    result = run("run_classifier", "--helpfull")
+    assert "--init_checkpoint" in result.stdout

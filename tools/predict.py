@@ -1,0 +1,72 @@
+"""Classifies lines of text with a trained model.
+
+    python tools/predict.py --model_dir=out/model --text="a waste of time"
+    python tools/predict.py --model_dir=out/model --input_file=reviews.txt --output_file=labels.tsv
+
+Prints, for each line, the label, its probability and the text, separated by tabs.
+"""
+
+import sys
+
+from absl import flags
+
+from bert_tf import tool
+from bert_tf.data.tsv import read_tsv
+from bert_tf.errors import UserError
+from bert_tf.files import atomic_path
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("model_dir", None, "A directory written by save_pretrained.")
+flags.DEFINE_multi_string("text", None, "A text to classify; may be repeated.")
+flags.DEFINE_string(
+    "input_file", None, "UTF-8 text, one a line; a tab separates the texts of a pair."
+)
+flags.DEFINE_string("output_file", None, "Where to write; default: standard output.")
+flags.DEFINE_integer("batch_size", 32, "Texts computed at a time.", lower_bound=1)
+
+
+def read_input():
+    """Texts, or texts and their pairs, from the flags."""
+    if bool(FLAGS.text) == bool(FLAGS.input_file):
+        raise UserError("Exactly one of --text and --input_file was expected.")
+    if FLAGS.text:
+        return FLAGS.text
+    rows = list(read_tsv(FLAGS.input_file))
+    if not rows:
+        raise UserError(f"{FLAGS.input_file} holds no text.")
+    width = len(rows[0][1])
+    for line, fields in rows:
+        if len(fields) != width or width > 2:
+            raise UserError(
+                f"{FLAGS.input_file}, line {line}: expected {min(width, 2)} tab-separated texts. "
+                f"Received: {len(fields)}"
+            )
+    columns = tuple([fields[i] for _, fields in rows] for i in range(width))
+    return columns if width == 2 else columns[0]
+
+
+def main():
+    from bert_tf.models.text_classifier import BertTextClassifier
+    from bert_tf.training.threshold_sweep import softmax
+
+    texts = read_input()
+    model = BertTextClassifier.from_pretrained(FLAGS.model_dir)
+    logits = model.predict(texts, batch_size=FLAGS.batch_size, verbose=0)
+    shown = [" ||| ".join(pair) for pair in zip(*texts)] if isinstance(texts, tuple) else texts
+    labels = model.labels
+    lines = [
+        f"{labels[row.argmax()]}\t{row.max():.4f}\t{text}\n"
+        for row, text in zip(softmax(logits), shown)
+    ]
+    if FLAGS.output_file:
+        with atomic_path(FLAGS.output_file) as path:
+            with open(path, "w", encoding="utf-8") as file:
+                file.writelines(lines)
+    else:
+        sys.stdout.writelines(lines)
+
+
+if __name__ == "__main__":
+    flags.mark_flag_as_required("model_dir")
+    tool.run(main)
