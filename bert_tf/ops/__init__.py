@@ -10,6 +10,7 @@ from bert_tf.ops.fused_residual_layer_norm import (
 )
 from bert_tf.ops.native import active_backend, backend
 from bert_tf.ops.philox import philox_uniform_bits
+from bert_tf.ops.varlen_attention import varlen_attention, varlen_attention_reference
 
 __all__ = [
     "active_backend",
@@ -19,4 +20,6 @@ __all__ = [
     "fused_residual_layer_norm",
     "fused_residual_layer_norm_reference",
     "philox_uniform_bits",
+    "varlen_attention",
+    "varlen_attention_reference",
 ]

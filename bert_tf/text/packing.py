@@ -29,17 +29,18 @@ def truncated_lengths(
     Raises:
         tf.errors.InvalidArgumentError: the segment that must stay whole does not fit alone.
     """
+    limit = tf.cast(budget, first.dtype)
     if truncation == "longest_first":
-        kept = tf.minimum(first, tf.maximum(budget - budget // 2, budget - second))
-        return kept, tf.minimum(second, budget - kept)
+        kept = tf.minimum(first, tf.maximum(limit - limit // 2, limit - second))
+        return kept, tf.minimum(second, limit - kept)
     whole = second if truncation == "only_first" else first
-    fits = tf.debugging.Assert(tf.reduce_all(whole <= budget), [
+    fits = tf.debugging.Assert(tf.reduce_all(whole <= limit), [
         f"Expected the segment that truncation={truncation!r} keeps whole to have at most "
-        f"{budget} tokens. Received: row(s)", tf.where(whole > budget)[:, 0], "with lengths",
-        tf.boolean_mask(whole, whole > budget),
+        f"{budget} tokens. Received: row(s)", tf.where(whole > limit)[:, 0], "with lengths",
+        tf.boolean_mask(whole, whole > limit),
         "Raise max_length or use truncation='longest_first'."])
     with tf.control_dependencies([fits] if fits is not None else []):
-        rest = budget - whole
+        rest = limit - whole
     if truncation == "only_first":
         return tf.minimum(first, rest), second
     return first, tf.minimum(second, rest)

@@ -148,9 +148,8 @@ class WordSplitter:
         valid = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore") == texts
         check = tf.debugging.Assert(tf.reduce_all(valid), [
             "Expected every string to be valid UTF-8. Received: malformed bytes in row(s)",
-            tf.where(~valid)[:, 0], "with the text", tf.boolean_mask(texts, ~valid),
-            "Decode the text with its real encoding, or make the tokenizer with "
-            "errors='replace'."], summarize=8)
+            tf.where(~valid)[:, 0], "Decode the text with its real encoding, or make the "
+            "tokenizer with errors='replace'."], summarize=20)
         with tf.control_dependencies([check] if check is not None else []):
             return tf.identity(texts)
 

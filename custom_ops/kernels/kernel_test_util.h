@@ -14,6 +14,10 @@
 #include <thread>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 #include "custom_ops/kernels/float_types.h"
 #include "custom_ops/kernels/isa.h"
 #include "custom_ops/kernels/parallel.h"
@@ -36,6 +40,17 @@ inline void Check(bool ok, const std::string& what) {
 inline int Report(const char* test) {
   std::printf("%s: %s (%d failures)\n", test, Failures() == 0 ? "passed" : "FAILED", Failures());
   return Failures() == 0 ? 0 : 1;
+}
+
+// TensorFlow's threads flush subnormal numbers to zero and read them as zero.
+inline void SetFlushToZero(bool on) {
+#if defined(__x86_64__)
+  const unsigned int kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;
+  const unsigned int both = kFlushToZero | kDenormalsAreZero;
+  _mm_setcsr(on ? _mm_getcsr() | both : _mm_getcsr() & ~both);
+#else
+  (void)on;
+#endif
 }
 
 // `threads` threads, each with one piece of about the same size.

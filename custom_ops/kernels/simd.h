@@ -130,17 +130,20 @@ BERT_TF_INLINE void Store(Float16* p, Vec v) {
 }
 #endif
 #else
-// float16 -> float32 by scaling: the exponent is moved by a multiplication, which also makes
-// subnormals right; infinities and NaNs get the float32 exponent that means the same.
+// float16 -> float32: the exponent is moved; subnormal numbers are whole multiples of 2^-24, and
+// those must not pass through float32's own subnormals, which TensorFlow's threads read as zero.
 BERT_TF_INLINE Vec Load(const Float16* p) {
   VecU16 half_words;
   std::memcpy(&half_words, p, sizeof(half_words));
   const VecU32 words = __builtin_convertvector(half_words, VecU32);
   const VecU32 sign = (words & 0x8000u) << 16;
-  const VecU32 magnitude = (words & 0x7FFFu) << 13;
-  const Vec scaled = reinterpret_cast<Vec>(magnitude) * 0x1p112f;
-  const VecU32 special = magnitude | 0x7F800000u;
-  const VecU32 bits = (words & 0x7FFFu) >= 0x7C00u ? special : reinterpret_cast<VecU32>(scaled);
+  const VecU32 magnitude = words & 0x7FFFu;
+  const VecU32 normal = (magnitude << 13) + (112u << 23);
+  const Vec multiple = __builtin_convertvector(reinterpret_cast<VecI32>(magnitude), Vec);
+  const VecU32 subnormal = reinterpret_cast<VecU32>(multiple * 0x1p-24f);
+  const VecU32 special = (magnitude << 13) | 0x7F800000u;  // infinities and NaNs
+  VecU32 bits = magnitude < 0x0400u ? subnormal : normal;
+  bits = magnitude >= 0x7C00u ? special : bits;
   return reinterpret_cast<Vec>(bits | sign);
 }
 

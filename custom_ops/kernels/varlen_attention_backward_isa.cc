@@ -6,9 +6,9 @@
 //   dS_ij = p_ij (keep_ij (dO_i . V_j) - delta_i)
 //   dQ_i = sum_j dS_ij K_j / sqrt(D)        dK_j = sum_i dS_ij Q_i / sqrt(D)
 //
-// p_ij = exp(q_i . k_j / sqrt(D) - logsumexp_i) is made again. A unit is a whole head of a sequence,
-// or, for sequences too long for that, a block of queries (dQ) or a block of keys (dK, dV). Sums
-// run over ascending tiles in all of them, so both ways give the same bits.
+// p_ij = exp(q_i . k_j / sqrt(D) - logsumexp_i) is made again. A unit is a whole head of a
+// sequence, or, for sequences too long for that, a block of queries (dQ) or a block of keys
+// (dK, dV). Sums run over ascending tiles in all of them, so both ways give the same bits.
 #include "custom_ops/kernels/varlen_attention_tiles.h"
 
 namespace bert_tf {
@@ -283,7 +283,8 @@ class Backward {
              values);
   }
 
-  void StoreQueries(const AttentionUnit& unit, const QueryTile& tile, const float* d_queries) const {
+  void StoreQueries(const AttentionUnit& unit, const QueryTile& tile,
+                    const float* d_queries) const {
     UnpackRows(d_queries, layout_.padded_size, tile.count, layout_.head_size, scales_,
                tensors_.d_qkv + layout_.QkvOffset(unit, tile.begin), layout_.qkv_row);
   }

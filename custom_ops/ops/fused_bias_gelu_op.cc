@@ -56,7 +56,7 @@ absl::Status GradShape(InferenceContext* c) {
                            c->DebugString(c->input(0)), ", x of shape ", c->DebugString(x));
   }
   c->set_output(0, dx);
-  c->set_output(1, bias);
+  c->set_output(1, c->Vector(c->Dim(dx, -1)));
   return absl::OkStatus();
 }
 

@@ -190,8 +190,8 @@ class VarlenAttentionOp : public VarlenAttentionBase<Splits> {
                        0, TensorShape({rows, options.num_heads, options.head_size}), &output));
     OP_REQUIRES_OK(context, context->allocate_output(
                                 1, TensorShape({rows, options.num_heads}), &logsumexp));
-    VarlenAttentionForward(TensorFlowParallel(context), options, Data<T>(qkv), MutableData<T>(output),
-                           MutableData<float>(logsumexp));
+    VarlenAttentionForward(TensorFlowParallel(context), options, Data<T>(qkv),
+                           MutableData<T>(output), MutableData<float>(logsumexp));
   }
 };
 

@@ -113,9 +113,9 @@ def test_mixed_precision_trains(tiny_config, tiny_vocabulary, policy):
         dtype=policy,
     )
     model.compile(AdamWeightDecay(3e-3))
-    history = model.fit(TEXTS, LABELS, batch_size=8, epochs=6, verbose=0).history
+    history = model.fit(TEXTS, LABELS, batch_size=8, epochs=12, verbose=0).history
     assert model.predict(TEXTS, verbose=0).dtype == np.float32
-    assert history["loss"][-1] < history["loss"][0]
+    assert min(history["loss"]) < 0.5
 
 
 def test_keras_file_holds_everything(make_classifier, tmp_path):

@@ -60,7 +60,7 @@ def test_values_and_gradients(backend, approximate, shape, dtype):
         _float64(y), gelu(s, approximate), rtol=rounding + 1e-5, atol=rounding * 1e-3
     )
     slope = _float64(dy) * gelu_slope(s, approximate)
-    np.testing.assert_allclose(_float64(dx), slope, rtol=rounding, atol=2e-6)
+    np.testing.assert_allclose(_float64(dx), slope, rtol=rounding + 2e-6, atol=2e-6)
     if backend == "native" or dtype == tf.float32:
         # The twin's gradient of bias is summed in half precision by autodiff of the cast: it is
         # compared in float32 only.
@@ -71,7 +71,9 @@ def test_values_and_gradients(backend, approximate, shape, dtype):
 
 
 def test_eight_ulp_over_the_negative_tail(backend, approximate):
-    s = -np.geomspace(1e-3, 13.0 if not approximate else 10.0, 200_001).astype(np.float32)
+    # From where on the results are subnormal; TensorFlow's erfc is flushed to zero before.
+    lowest = 10.0 if approximate else 13.0 if backend == "native" else 12.5
+    s = -np.geomspace(1e-3, lowest, 200_001).astype(np.float32)
     with ops.backend(backend):
         y = ops.fused_bias_gelu(s, np.zeros(s.shape, np.float32), approximate).numpy()
     expected = gelu(s, approximate)

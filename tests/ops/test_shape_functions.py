@@ -1,0 +1,167 @@
+"""Shape functions and run-time checks of the native ops themselves.
+
+The Python functions check most of this first; a SavedModel's reader does not. Where the ops are
+not built there is nothing to test (and BERT_TF_OPS=native, as in CI, makes that an error).
+"""
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.ops import native
+from tests.ops import backends  # noqa: F401 - fails where CI's native ops are missing
+
+LIBRARY = native.library()
+
+
+def requires_library(test):
+    """Leaves the test out (not a skip, see above) where there is no library."""
+    return test if LIBRARY is not None else None
+
+
+def _placeholder(shape, dtype=tf.float32):
+    return tf.compat.v1.placeholder(dtype, shape)
+
+
+def _gelu(x, bias):
+    return LIBRARY.bert_tf_fused_bias_gelu(x, bias)
+
+
+def _gelu_grad(dy, x, bias):
+    return LIBRARY.bert_tf_fused_bias_gelu_grad(dy, x, bias)
+
+
+def _layer_norm(x, residual, bias, gamma, beta, seed=None):
+    seed = tf.constant(0, tf.int64) if seed is None else seed
+    return LIBRARY.bert_tf_fused_residual_layer_norm(
+        x, residual, bias, gamma, beta, seed, epsilon=1e-12
+    )
+
+
+def _layer_norm_grad(dy, x, residual, bias, gamma, mean, rstd, rate=0.0, num_dresidual=0):
+    return LIBRARY.bert_tf_fused_residual_layer_norm_grad(
+        dy, x, residual, bias, gamma, mean, rstd, tf.constant(0, tf.int64),
+        num_dresidual=num_dresidual, dropout_rate=rate,
+    )  # fmt: skip
+
+
+def _shapes(outputs):
+    """Shapes as lists (None where unknown); no and one tensor of a list likewise."""
+    return [
+        tensor.shape.as_list() if tensor.shape.rank is not None else None
+        for tensor in tf.nest.flatten(outputs)
+    ]
+
+
+@requires_library
+def test_gelu_shapes():
+    with tf.Graph().as_default():
+        p = _placeholder
+        assert _shapes(_gelu(p([2, None, 5]), p([5]))) == [[2, None, 5]]
+        assert _shapes(_gelu(p([2, None]), p([5]))) == [[2, 5]]  # the bias tells the width
+        assert _shapes(_gelu(p([2, 5]), p(None))) == [[2, 5]]
+        assert _shapes(_gelu(p(None), p(None))) == [None]
+        assert _shapes(_gelu_grad(p([None, 7]), p([3, None]), p(None))) == [[3, 7], [7]]
+
+
+@requires_library
+@pytest.mark.parametrize(
+    ("x", "bias", "message"),
+    [
+        ([], [5], r"x to have shape \[..., F\]. Received: x of shape \[\]"),
+        ([2, 5], [1, 5], r"bias to have shape \[F\]. Received: bias of shape \[1,5\]"),
+        ([2, 5], [4], r"last dimension. Received: x of shape \[2,5\], bias of shape \[4\]"),
+    ],
+)
+def test_gelu_refuses_shapes(x, bias, message):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
+        _gelu(_placeholder(x), _placeholder(bias))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected x of shape"):
+        _gelu(tf.zeros(x), tf.zeros(bias))
+
+
+@requires_library
+def test_gelu_gradient_refuses_shapes():
+    message = r"dy to have the shape of x. Received: dy of shape \[3,5\], x of shape \[2,5\]"
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
+        _gelu_grad(_placeholder([3, 5]), _placeholder([2, 5]), _placeholder([5]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        _gelu_grad(tf.zeros([3, 5]), tf.zeros([2, 5]), tf.zeros([5]))
+
+
+@requires_library
+def test_layer_norm_shapes():
+    with tf.Graph().as_default():
+        p = _placeholder
+        shapes = _shapes(_layer_norm(p([2, 3, 5]), [p([2, 3, 5])], [p([5])], p([5]), p([5])))
+        assert shapes == [[2, 3, 5], [6], [6]]
+        assert _shapes(_layer_norm(p([5]), [], [], p([5]), p([5]))) == [[5], [1], [1]]
+        shapes = _shapes(_layer_norm(p([None, None]), [p([4, None])], [], p([5]), p(None)))
+        assert shapes == [[4, 5], [4], [4]]
+        assert _shapes(_layer_norm(p(None), [], [], p([5]), p([5]))) == [None, [None], [None]]
+
+
+@requires_library
+def test_layer_norm_gradient_shapes():
+    with tf.Graph().as_default():
+        p = _placeholder
+        x, v, row = p([2, 3, 5]), p([5]), p([6])
+        assert _shapes(_layer_norm_grad(x, x, [], [], v, row, row)) == [[2, 3, 5], [5], [5]]
+        assert _shapes(_layer_norm_grad(x, x, [x], [v], v, row, row)) == [
+            [2, 3, 5], [5], [5], [5]
+        ]  # fmt: skip
+        assert _shapes(_layer_norm_grad(x, x, [x], [v], v, row, row, 0.1, 1)) == [
+            [2, 3, 5], [2, 3, 5], [5], [5], [5]
+        ]  # fmt: skip
+
+
+@requires_library
+@pytest.mark.parametrize(
+    ("x", "residual", "bias", "gamma", "beta", "seed", "message"),
+    [
+        ([], [], [5], [5], [5], [], r"x to have shape \[..., H\]. Received: x of shape \[\]"),
+        ([2, 5], [5], [5], [5], [5], [], r"residual to have the shape of x. Received: x of shape "
+                                         r"\[2,5\], residual of shape \[5\]"),
+        ([2, 5], [2, 5], [4], [5], [5], [], r"bias to have shape .*bias of shape \[4\]"),
+        ([2, 5], [2, 5], [5], [4], [5], [], r"gamma to have shape .*gamma of shape \[4\]"),
+        ([2, 5], [2, 5], [5], [5], [1, 5], [], r"beta to have shape .*beta of shape \[1,5\]"),
+        ([2, 5], [2, 5], [5], [5], [5], [1], r"seed to be a scalar. Received: seed of shape \[1\]"),
+    ],
+)  # fmt: skip
+def test_layer_norm_refuses_shapes(x, residual, bias, gamma, beta, seed, message):
+    shapes = [x, residual, bias, gamma, beta]
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
+        x, residual, bias, gamma, beta = map(_placeholder, shapes)
+        _layer_norm(x, [residual], [bias], gamma, beta, _placeholder(seed, tf.int64))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        x, residual, bias, gamma, beta = map(tf.zeros, shapes)
+        _layer_norm(x, [residual], [bias], gamma, beta, tf.zeros(seed, tf.int64))
+
+
+@requires_library
+def test_layer_norm_gradient_refuses_what_does_not_fit():
+    x, v, row = tf.zeros([2, 5]), tf.zeros([5]), tf.zeros([2])
+    error = tf.errors.InvalidArgumentError
+    with pytest.raises(error, match=r"dy to have the shape of x.*dy of shape \[3,5\]"):
+        _layer_norm_grad(tf.zeros([3, 5]), x, [], [], v, row, row)
+    with pytest.raises(error, match=r"mean to have shape \[2\].*mean of shape \[3\]"):
+        _layer_norm_grad(x, x, [], [], v, tf.zeros([3]), row)
+    with pytest.raises(error, match="Expected num_dresidual=1.*num_dresidual=0"):
+        _layer_norm_grad(x, x, [x], [], v, row, row, 0.1, 0)
+    with pytest.raises(error, match="Expected num_residual to be 0 or 1.*num_residual=2"):
+        _layer_norm_grad(x, x, [x, x], [], v, row, row)
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="rstd to have one element for"):
+        p = _placeholder
+        _layer_norm_grad(p([2, 5]), p([2, 5]), [], [], p([5]), p([2]), p([4]))
+
+
+@requires_library
+def test_gradient_of_the_gradient_is_refused():
+    x, bias = tf.ones([2, 3]), tf.zeros([3])
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = _gelu(x, bias)
+        dx = inner.gradient(y, x)
+    with pytest.raises(LookupError, match="FusedBiasGeluGrad"):
+        outer.gradient(dx, x)

@@ -1,0 +1,88 @@
+"""Who is compared: one file a peer, and this table of them.
+
+A peer's file is imported in its own worker process only, and its framework only there.
+"""
+
+import dataclasses
+import importlib
+import importlib.util
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """Where a peer is and what it needs.
+
+    Attributes:
+        module: File in this folder.
+        class_name: The `Peer` in it.
+        packages: import name -> what `pip install` calls it.
+        jobs: What it takes part in.
+    """
+
+    module: str
+    class_name: str
+    packages: dict[str, str]
+    jobs: tuple[str, ...]
+
+    def missing(self) -> list[str]:
+        """The packages that are not installed, as `pip install` calls them."""
+        return [
+            pip_name
+            for import_name, pip_name in self.packages.items()
+            if importlib.util.find_spec(import_name) is None
+        ]
+
+    def load(self) -> type:
+        module = importlib.import_module(f"{__name__}.{self.module}")
+        return getattr(module, self.class_name)
+
+
+OURS = "bert_tf"
+
+_TORCH = {"torch": "torch", "transformers": "transformers"}
+
+PEERS = {
+    OURS: Entry(
+        "ours", "Ours", {}, ("inference", "training", "ops", "tokenizer", "memory", "weights")
+    ),
+    "keras_hub": Entry(
+        "keras_hub", "KerasHub", {"keras_hub": "keras-hub"}, ("inference", "training", "memory")
+    ),
+    "tensorflow": Entry("tensorflow_2d", "TensorFlow2D", {}, ("inference",)),
+    "pytorch": Entry("pytorch", "PyTorch", _TORCH, ("inference", "training")),
+    "torch_compile": Entry(
+        "torch_compile", "TorchCompile", _TORCH, ("inference", "training", "ops")
+    ),
+    "onnxruntime": Entry(
+        "onnxruntime",
+        "OnnxRuntime",
+        {**_TORCH, "onnx": "onnx", "onnxruntime": "onnxruntime"},
+        ("inference",),
+    ),
+    "openvino": Entry(
+        "openvino",
+        "OpenVino",
+        {**_TORCH, "onnx": "onnx", "openvino": "openvino"},
+        ("inference",),
+    ),
+    "ctranslate2": Entry(
+        "ctranslate2", "CTranslate2", {**_TORCH, "ctranslate2": "ctranslate2"}, ("inference",)
+    ),
+    "hf_tokenizers": Entry(
+        "hf_tokenizers", "HuggingFaceTokenizers", {"tokenizers": "tokenizers"}, ("tokenizer",)
+    ),
+    "tensorflow_text": Entry(
+        "tensorflow_text", "TensorFlowText", {"tensorflow_text": "tensorflow-text"}, ("tokenizer",)
+    ),
+    # Not a rival: what the machine can do at most, measured in the same rounds.
+    "machine": Entry("machine", "Machine", {}, ("matmul", "copy")),
+}
+
+
+def of_job(job: str) -> list[str]:
+    """The peers that take part in `job`, without ours and the machine."""
+    return [
+        name
+        for name, entry in PEERS.items()
+        if job in entry.jobs and name not in (OURS, "machine")
+    ]

@@ -1,0 +1,53 @@
+"""CTranslate2's Encoder, converted from the shared weights."""
+
+import functools
+import os
+
+import ctranslate2
+import numpy as np
+
+from .base import InferenceTask, Peer
+
+
+class CTranslate2(Peer):
+    """float32, one stream."""
+
+    @property
+    def version(self):
+        return ctranslate2.__version__
+
+    @functools.cached_property
+    def _encoder(self):
+        import ctranslate2.converters
+        import transformers
+
+        transformers.utils.logging.set_verbosity_error()
+        path = os.path.join(self.setup.scratch, f"ctranslate2_{os.getpid()}")
+        ctranslate2.converters.TransformersConverter(self.setup.model_directory).convert(path)
+        return ctranslate2.Encoder(
+            path,
+            device="cpu",
+            compute_type="float32",
+            inter_threads=1,
+            intra_threads=self.setup.threads,
+        )
+
+    def inference(self, batches, variant):
+        encoder = self._encoder
+
+        def encode(feed):
+            ids, lengths, segments = feed
+            output = encoder.forward_batch(ids, lengths, segments)
+            return output.last_hidden_state, output.pooler_output
+
+        return InferenceTask(encode, [_feed(batch) for batch in batches])
+
+
+def _feed(batch):
+    # The storage views look into these arrays: they are kept contiguous and alive by the views.
+    lengths = batch["padding_mask"].sum(axis=1)
+    return (
+        ctranslate2.StorageView.from_array(np.ascontiguousarray(batch["token_ids"])),
+        ctranslate2.StorageView.from_array(lengths.astype(np.int32)),
+        [row[:length].tolist() for row, length in zip(batch["segment_ids"], lengths)],
+    )

@@ -1,0 +1,196 @@
+"""keras-hub: what a Keras user has today.
+
+Its backbone computes the tanh form of GELU whatever the checkpoint says; here its layers get the
+erf form, so that all peers compute one function. Its `keras_hub.layers.MaskedLMHead` is used with
+BERT's LayerNorm epsilon. Both are the same work, and the outputs become comparable.
+"""
+
+import functools
+
+import keras
+import keras_hub
+import numpy as np
+import tensorflow as tf
+
+from . import keras_common, op_cases
+from .base import Peer, Task
+
+
+def _erf_gelu(x):
+    return keras.activations.gelu(x, approximate=False)
+
+
+class _TrainingTask(Task):
+    """One optimizer step; several batches add up their gradients first."""
+
+    def __init__(self, peer, batches, jit_compile):
+        self._peer = peer
+        self._feeds = [keras_common.constants(batch) for batch in batches]
+
+        def step(feeds):
+            variables = peer.pretrainer.trainable_variables
+            total, sums = 0.0, None
+            for feed in feeds:
+                with tf.GradientTape() as tape:
+                    loss = peer.loss(feed, training=True)
+                gradients = tape.gradient(loss, [v.value for v in variables])
+                gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+                sums = gradients if sums is None else [a + b for a, b in zip(sums, gradients)]
+                total += loss
+            peer.optimizer.apply(sums, variables)
+            return total
+
+        self._step = tf.function(step, jit_compile=jit_compile)
+
+    def run(self):
+        return float(self._step(self._feeds))
+
+    def outputs(self):
+        return {
+            "loss": np.sum([self._peer.loss(feed, training=False).numpy() for feed in self._feeds])
+        }
+
+
+class KerasHub(Peer):
+    """`keras_hub.models.BertBackbone` in a `tf.function`, plain and under XLA."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        keras_common.set_threads(setup.threads)
+
+    @property
+    def version(self):
+        return f"{keras_hub.__version__}, Keras {keras.__version__}"
+
+    def variants(self, job, bucket, is_ragged):
+        # XLA compiles every shape anew: no way to serve or train on varying lengths.
+        return ("graph",) if is_ragged or job == "memory" else ("graph", "xla")
+
+    @functools.cached_property
+    def _backbone(self):
+        config = self.setup.config
+        backbone = keras_hub.models.BertBackbone(
+            vocabulary_size=config["vocab_size"],
+            num_layers=config["num_hidden_layers"],
+            num_heads=config["num_attention_heads"],
+            hidden_dim=config["hidden_size"],
+            intermediate_dim=config["intermediate_size"],
+            max_sequence_length=config["max_position_embeddings"],
+            dropout=config["hidden_dropout_prob"],
+        )
+        for layer in backbone.transformer_layers:
+            layer._feedforward_intermediate_dense.activation = _erf_gelu
+        _assign_encoder(backbone, self.setup.encoder_tensors, config)
+        return backbone
+
+    @functools.cached_property
+    def _models(self):
+        backbone = self._backbone
+
+        def encode(inputs):
+            outputs = backbone(inputs, training=False)
+            return outputs["sequence_output"], outputs["pooled_output"]
+
+        spec = keras_common.signature(tf.int32)
+        return {
+            "graph": tf.function(encode, input_signature=[spec]),
+            "xla": tf.function(encode, jit_compile=True),
+        }
+
+    def inference(self, batches, variant):
+        return keras_common.inference_task(self._models, variant, batches, tf.int32)
+
+    @functools.cached_property
+    def pretrainer(self):
+        config = self.setup.config
+        backbone = self._backbone
+        head = keras_hub.layers.MaskedLMHead(
+            token_embedding=backbone.token_embedding,
+            intermediate_activation=_erf_gelu,
+            layer_norm_epsilon=config["layer_norm_eps"],
+        )
+        next_sentence = keras.layers.Dense(2)
+        positions = keras.Input([None], dtype="int32", name="masked_positions")
+        masked_logits = head(backbone.output["sequence_output"], mask_positions=positions)
+        next_logits = next_sentence(backbone.output["pooled_output"])
+        _assign_heads(head, next_sentence, self.setup.head_tensors)
+        return keras.Model(
+            {**backbone.input, "masked_positions": positions}, [masked_logits, next_logits]
+        )
+
+    @functools.cached_property
+    def optimizer(self):
+        optimizer = keras.optimizers.AdamW(
+            op_cases.LEARNING_RATE, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0
+        )
+        optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+        optimizer.build(self.pretrainer.trainable_variables)
+        return optimizer
+
+    def training(self, batches, variant):
+        self.optimizer  # noqa: B018 - its variables must not be made inside the traced step
+        return _TrainingTask(self, batches, jit_compile=variant == "xla")
+
+    def loss(self, feed, training):
+        names = (*keras_common.ENCODER_INPUTS, "masked_positions")
+        inputs = {name: tf.cast(feed[name], tf.int32) for name in names}
+        masked_logits, next_logits = self.pretrainer(inputs, training=training)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(feed["masked_ids"], masked_logits)
+        next_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            feed["next_sentence_labels"], next_logits
+        )
+        masked = tf.reduce_sum(losses * feed["masked_weights"]) / feed["weight_total"]
+        return masked + tf.reduce_sum(next_losses) / feed["batch_total"]
+
+
+def _assign_encoder(backbone, tensors, config):
+    heads = config["num_attention_heads"]
+    hidden = config["hidden_size"]
+    size = hidden // heads
+
+    def dense(layer, name, kernel_shape=None, bias_shape=None):
+        kernel, bias = tensors[f"{name}.weight"].T, tensors[f"{name}.bias"]
+        layer.kernel.assign(kernel if kernel_shape is None else kernel.reshape(kernel_shape))
+        layer.bias.assign(bias if bias_shape is None else bias.reshape(bias_shape))
+
+    def layer_norm(layer, name):
+        layer.gamma.assign(tensors[f"{name}.weight"])
+        layer.beta.assign(tensors[f"{name}.bias"])
+
+    backbone.token_embedding.embeddings.assign(tensors["embeddings.word_embeddings.weight"])
+    backbone.position_embedding.position_embeddings.assign(
+        tensors["embeddings.position_embeddings.weight"]
+    )
+    backbone.segment_embedding.embeddings.assign(
+        tensors["embeddings.token_type_embeddings.weight"]
+    )
+    layer_norm(backbone.embeddings_layer_norm, "embeddings.LayerNorm")
+    for index, layer in enumerate(backbone.transformer_layers):
+        prefix = f"encoder.layer.{index}"
+        attention = layer._self_attention_layer
+        for role in ("query", "key", "value"):
+            dense(
+                getattr(attention, f"{role}_dense"),
+                f"{prefix}.attention.self.{role}",
+                [hidden, heads, size],
+                [heads, size],
+            )
+        dense(attention.output_dense, f"{prefix}.attention.output.dense", [heads, size, hidden])
+        layer_norm(layer._self_attention_layer_norm, f"{prefix}.attention.output.LayerNorm")
+        dense(layer._feedforward_intermediate_dense, f"{prefix}.intermediate.dense")
+        dense(layer._feedforward_output_dense, f"{prefix}.output.dense")
+        layer_norm(layer._feedforward_layer_norm, f"{prefix}.output.LayerNorm")
+    dense(backbone.pooled_dense, "pooler.dense")
+
+
+def _assign_heads(head, next_sentence, tensors):
+    for variable, name in (
+        (head._intermediate_dense.kernel, "cls.predictions.transform.dense.weight"),
+        (head._intermediate_dense.bias, "cls.predictions.transform.dense.bias"),
+        (head._intermediate_layer_norm.gamma, "cls.predictions.transform.LayerNorm.weight"),
+        (head._intermediate_layer_norm.beta, "cls.predictions.transform.LayerNorm.bias"),
+        (head._bias, "cls.predictions.bias"),
+        (next_sentence.kernel, "cls.seq_relationship.weight"),
+        (next_sentence.bias, "cls.seq_relationship.bias"),
+    ):
+        variable.assign(tensors[name].T)

@@ -1,0 +1,66 @@
+"""The shared weights as an ONNX file, for the peers that read one."""
+
+import os
+import warnings
+
+import torch
+import transformers
+
+_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+_OPSET = 17
+
+
+class _Positional(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, token_type_ids, attention_mask):
+        outputs = self.model(
+            input_ids=input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
+        )
+        return outputs[0], outputs[1]
+
+
+def export(setup, attention: str) -> str:
+    """Writes the model once a run, batch and length left open; returns the file.
+
+    Args:
+        setup: The `Setup`.
+        attention: "eager" (plain matmuls and softmax) or "sdpa".
+    """
+    path = os.path.join(setup.scratch, f"{attention}_{os.getpid()}", "bert.onnx")
+    if os.path.exists(path):
+        return path
+    os.makedirs(os.path.dirname(path))
+    model = transformers.BertModel.from_pretrained(
+        setup.model_directory, attn_implementation=attention, dtype=torch.float32
+    )
+    shape = [2, min(16, setup.config["max_position_embeddings"])]
+    example = torch.ones(shape, dtype=torch.long)
+    mask = example.clone()
+    mask[1, shape[1] // 2 :] = 0  # some padding, or the mask could be traced away
+    axes = {name: {0: "batch", 1: "length"} for name in (*_INPUTS, "sequence_output")}
+    axes["pooled_output"] = {0: "batch"}
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            _Positional(model).eval(),
+            (example, torch.zeros_like(example), mask),
+            path,
+            input_names=list(_INPUTS),
+            output_names=["sequence_output", "pooled_output"],
+            dynamic_axes=axes,
+            opset_version=_OPSET,
+            dynamo=False,
+        )
+    return path
+
+
+def feed(batch):
+    """A batch under the names of the exported inputs."""
+    return {
+        "input_ids": batch["token_ids"].astype("int64"),
+        "token_type_ids": batch["segment_ids"].astype("int64"),
+        "attention_mask": batch["padding_mask"].astype("int64"),
+    }

@@ -1,0 +1,56 @@
+"""ONNX Runtime on its CPU provider, with and without its own BERT fusions."""
+
+import functools
+import os
+
+import onnxruntime
+
+from . import onnx_export
+from .base import InferenceTask, Peer
+
+
+class OnnxRuntime(Peer):
+    """"fused" runs onnxruntime.transformers' optimizer first: Attention, SkipLayerNorm, BiasGelu."""
+
+    @property
+    def version(self):
+        return onnxruntime.__version__
+
+    def variants(self, job, bucket, is_ragged):
+        return ("fused", "plain")
+
+    @functools.cached_property
+    def _plain_path(self):
+        return onnx_export.export(self.setup, "eager")
+
+    @functools.cached_property
+    def _fused_path(self):
+        from onnxruntime.transformers import optimizer
+
+        config = self.setup.config
+        optimized = optimizer.optimize_model(
+            self._plain_path,
+            model_type="bert",
+            num_heads=config["num_attention_heads"],
+            hidden_size=config["hidden_size"],
+        )
+        path = os.path.join(os.path.dirname(self._plain_path), "fused.onnx")
+        optimized.save_model_to_file(path)
+        return path
+
+    @functools.cache
+    def _session(self, variant):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self.setup.threads
+        options.inter_op_num_threads = 1
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = 3
+        path = self._fused_path if variant == "fused" else self._plain_path
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    def inference(self, batches, variant):
+        session = self._session(variant)
+        names = ["sequence_output", "pooled_output"]
+        return InferenceTask(
+            lambda feed: session.run(names, feed), [onnx_export.feed(batch) for batch in batches]
+        )

@@ -1,0 +1,208 @@
+"""bert_tf itself."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+import bert_tf
+from bert_tf import ops
+from bert_tf.ops import native
+
+from . import keras_common, op_cases
+from .base import Peer, Task
+
+
+class _TrainingTask(Task):
+    """One optimizer step on one padding-free batch, by `fit`'s own train function."""
+
+    def __init__(self, model, batch):
+        features = {name: batch[name] for name in (*keras_common.ENCODER_INPUTS,
+                                                   "masked_positions")}
+        labels = {name: batch[name] for name in ("masked_ids", "masked_weights",
+                                                 "next_sentence_labels")}
+        self._model = model
+        self._example = (keras_common.constants(features), keras_common.constants(labels))
+        self._iterator = iter(tf.data.Dataset.from_tensors(self._example).repeat())
+        self._step = model.make_train_function()
+
+    def run(self):
+        logs = self._step(self._iterator)
+        return float(logs["loss"])
+
+    def outputs(self):
+        features, labels = self._example
+        predicted = self._model(features, training=False)
+        loss = self._model.compute_loss(x=features, y=labels, y_pred=predicted, training=False)
+        return {"loss": np.asarray(loss)}
+
+
+class _FunctionTask(Task):
+    """A compiled function without arguments; `calls_inside` ops run in one call."""
+
+    def __init__(self, function, calls_inside):
+        self._function = tf.function(function)
+        self.calls_inside = calls_inside
+
+    def run(self):
+        return self._function()
+
+    def outputs(self):
+        return {
+            str(index): np.asarray(value)
+            for index, value in enumerate(tf.nest.flatten(self._function()))
+        }
+
+
+class Ours(Peer):
+    """`bert_tf` with its native ops; the padding-free path in one call."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        keras_common.set_threads(setup.threads)
+
+    @property
+    def version(self):
+        return f"{bert_tf.ops.active_backend()} ops, TensorFlow {tf.__version__}"
+
+    def variants(self, job, bucket, is_ragged):
+        return ("graph", "frozen") if job == "inference" else ("default",)
+
+    @functools.cached_property
+    def _models(self):
+        backbone = bert_tf.BertBackbone.from_pretrained(self.setup.model_directory)
+
+        def encode(inputs):
+            outputs = backbone(inputs)
+            return outputs["sequence_output"], outputs["pooled_output"]
+
+        spec = keras_common.signature(tf.bool)
+        graph = tf.function(encode, input_signature=[spec])
+        return {"graph": graph, "frozen": keras_common.frozen(encode, spec)}
+
+    def inference(self, batches, variant):
+        return keras_common.inference_task(self._models, variant, batches, tf.bool)
+
+    @functools.cached_property
+    def _pretrainer(self):
+        backbone = bert_tf.BertBackbone.from_pretrained(self.setup.model_directory)
+        model = bert_tf.BertPretrainer(backbone)
+        head = model.masked_lm_head
+        tensors = self.setup.head_tensors
+        for variable, name in (
+            (head.transform.kernel, "cls.predictions.transform.dense.weight"),
+            (head.transform.bias, "cls.predictions.transform.dense.bias"),
+            (head.layer_norm.gamma, "cls.predictions.transform.LayerNorm.weight"),
+            (head.layer_norm.beta, "cls.predictions.transform.LayerNorm.bias"),
+            (head.output_bias, "cls.predictions.bias"),
+            (model.next_sentence.kernel, "cls.seq_relationship.weight"),
+            (model.next_sentence.bias, "cls.seq_relationship.bias"),
+        ):
+            # Hugging Face keeps dense weights [out, in].
+            variable.assign(tensors[name].T)
+        model.compile(bert_tf.training.AdamWeightDecay(learning_rate=op_cases.LEARNING_RATE))
+        return model
+
+    def training(self, batches, variant):
+        if len(batches) != 1:
+            raise ValueError(f"Expected one batch: padding costs nothing. Received: {len(batches)}")
+        return _TrainingTask(self._pretrainer, batches[0])
+
+    def weights(self, config, directory):
+        """Writes the random encoder that all peers get."""
+        tf.keras.utils.set_random_seed(0)
+        model = bert_tf.BertBackbone(bert_tf.BertConfig(**config))
+        model.save_pretrained(directory)
+
+    def ops(self, case, variant):
+        """variant: "native" or "reference", "in place" or "fresh"; see `op_cases`."""
+        backend, _, buffers = variant.partition(", ")
+        function = getattr(self, f"_{case.op}_{case.direction}")
+        chain = op_cases.CHAIN if buffers == "in place" else 1
+        tensors = {name: tf.constant(value) for name, value in case.inputs().items()}
+        reference = backend == "reference"
+
+        def run():
+            with ops.backend(backend):
+                return function(tensors, chain, reference)
+
+        return _FunctionTask(run, chain)
+
+    def _fused_bias_gelu_forward(self, t, chain, reference):
+        x = t["x"]
+        for _ in range(chain):
+            x = ops.fused_bias_gelu(x, t["bias"])
+        return x
+
+    def _fused_bias_gelu_backward(self, t, chain, reference):
+        dy = t["dy"]
+        for _ in range(chain):
+            if reference:
+                _, (dy, dbias) = _vector_jacobian(
+                    ops.fused_bias_gelu_reference, [t["x"], t["bias"]], dy
+                )
+            else:
+                dy, dbias = native.library().bert_tf_fused_bias_gelu_grad(
+                    dy, t["x"], t["bias"], approximate=False
+                )
+        return dy, dbias
+
+    def _fused_residual_layer_norm_forward(self, t, chain, reference):
+        x = t["x"]
+        for _ in range(chain):
+            x = ops.fused_residual_layer_norm(x, t["residual"], t["bias"], t["gamma"], t["beta"])
+        return x
+
+    def _fused_residual_layer_norm_backward(self, t, chain, reference):
+        dy = t["dy"]
+        for _ in range(chain):
+            if reference:
+                _, (dy, _, dbias, dgamma, dbeta) = _vector_jacobian(
+                    ops.fused_residual_layer_norm_reference,
+                    [t["x"], t["residual"], t["bias"], t["gamma"], t["beta"]],
+                    dy,
+                )
+            else:
+                dy, _, (dbias,), dgamma, dbeta = (
+                    native.library().bert_tf_fused_residual_layer_norm_grad(
+                        dy, t["x"], [t["residual"]], [t["bias"]], t["gamma"], t["mean"], t["rstd"],
+                        tf.constant(0, tf.int64), num_dresidual=0, dropout_rate=0.0,
+                    )
+                )
+        return dy, dbias, dgamma, dbeta
+
+    def _varlen_attention_forward(self, t, chain, reference):
+        return ops.varlen_attention(t["qkv"], t["row_splits"])
+
+    def _varlen_attention_backward(self, t, chain, reference):
+        with tf.GradientTape() as tape:
+            tape.watch(t["qkv"])
+            context = ops.varlen_attention(t["qkv"], t["row_splits"])
+        return tape.gradient(context, t["qkv"], t["dy"])
+
+    def tokenizer(self, texts, vocabulary, variant):
+        tokenizer = bert_tf.BertTokenizer(vocabulary)
+        return _TokenizerTask(tokenizer.tokenize, texts)
+
+
+class _TokenizerTask(Task):
+    def __init__(self, tokenize, texts):
+        self._texts = tf.constant(texts)
+        self._tokenize = tf.function(
+            tokenize, input_signature=[tf.TensorSpec([None], tf.string)]
+        )
+
+    def run(self):
+        ids = self._tokenize(self._texts)
+        return int(ids.row_splits[-1])
+
+    def outputs(self):
+        ids = self._tokenize(self._texts)
+        return {"ids": ids.flat_values.numpy(), "row_splits": ids.row_splits.numpy()}
+
+
+def _vector_jacobian(function, arguments, dy):
+    with tf.GradientTape() as tape:
+        tape.watch(arguments)
+        y = function(*arguments)
+    return y, tape.gradient(y, arguments, dy)

@@ -1,0 +1,159 @@
+"""PyTorch, eager: transformers' BERT with its scaled-dot-product attention."""
+
+import functools
+
+import numpy as np
+import torch
+import transformers
+
+from . import op_cases
+from .base import InferenceTask, Peer, Task
+
+_NOT_DECAYED = ("bias", "LayerNorm.weight")
+
+
+class Pretraining(torch.nn.Module):
+    """The loss of pre-training; the vocabulary matmul sees the masked rows only."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, feed):
+        outputs = self.model.bert(**feed["inputs"])
+        rows = outputs[0].flatten(0, 1)[feed["rows"]]  # [B, T, H] -> [M, H]
+        logits = self.model.cls.predictions(rows)
+        masked = torch.nn.functional.cross_entropy(logits, feed["masked_ids"], reduction="sum")
+        next_logits = self.model.cls.seq_relationship(outputs[1])
+        following = torch.nn.functional.cross_entropy(
+            next_logits, feed["next_sentence_labels"], reduction="sum"
+        )
+        return masked / feed["weight_total"] + following / feed["batch_total"]
+
+
+class _TrainingTask(Task):
+    """One optimizer step; several batches add up their gradients first."""
+
+    def __init__(self, peer, loss, feeds):
+        self._peer = peer
+        self._loss = loss
+        self._feeds = feeds
+
+    def run(self):
+        self._peer.optimizer.zero_grad(set_to_none=True)
+        total = 0.0
+        for feed in self._feeds:
+            loss = self._loss(feed)
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(self._peer.pretrainer.parameters(), 1.0)
+        self._peer.optimizer.step()
+        return total
+
+    def outputs(self):
+        module = self._peer.pretrainer
+        module.eval()
+        try:
+            with torch.no_grad():
+                return {"loss": np.sum([module(feed).item() for feed in self._feeds])}
+        finally:
+            module.train()
+
+
+class PyTorch(Peer):
+    """Eager mode."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        torch.set_num_threads(setup.threads)
+        torch.set_num_interop_threads(1)
+        torch.manual_seed(0)
+        transformers.utils.logging.set_verbosity_error()
+
+    @property
+    def version(self):
+        return f"{torch.__version__}, transformers {transformers.__version__}"
+
+    @functools.cached_property
+    def backbone(self):
+        return transformers.BertModel.from_pretrained(
+            self.setup.model_directory, attn_implementation="sdpa", dtype=torch.float32
+        ).eval()
+
+    def inference(self, batches, variant):
+        model = self._inference_model(variant)
+
+        def encode(feed):
+            with torch.no_grad():
+                return model(**feed)[:2]
+
+        return InferenceTask(encode, [inputs(batch) for batch in batches], lambda x: x.numpy())
+
+    def _inference_model(self, variant):
+        def model(**feed):
+            outputs = self.backbone(**feed)
+            return outputs[0], outputs[1]
+
+        return model
+
+    @functools.cached_property
+    def pretrainer(self):
+        config = transformers.BertConfig.from_pretrained(self.setup.model_directory)
+        config._attn_implementation = "sdpa"
+        model = transformers.BertForPreTraining(config)
+        state = {f"bert.{name}": torch.from_numpy(value)
+                 for name, value in self.setup.encoder_tensors.items()}
+        state.update({name: torch.from_numpy(value)
+                      for name, value in self.setup.head_tensors.items()})
+        missing, unexpected = model.load_state_dict(state, strict=False)
+        # The decoder is tied to the embeddings, its bias to cls.predictions.bias.
+        missing = [name for name in missing if "decoder" not in name and "position_ids" not in name]
+        if missing or unexpected:
+            raise ValueError(f"Weights do not fit. Missing: {missing}. Unexpected: {unexpected}")
+        model.tie_weights()
+        return Pretraining(model).train()
+
+    @functools.cached_property
+    def optimizer(self):
+        decayed, others = [], []
+        for name, parameter in self.pretrainer.named_parameters():
+            (others if name.endswith(_NOT_DECAYED) else decayed).append(parameter)
+        return torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}],
+            lr=op_cases.LEARNING_RATE,
+            eps=1e-6,
+            fused=True,
+        )
+
+    def training(self, batches, variant):
+        feeds = [training_feed(batch) for batch in batches]
+        return _TrainingTask(self, self._training_loss(variant), feeds)
+
+    def _training_loss(self, variant):
+        return self.pretrainer
+
+
+def inputs(batch):
+    """transformers' names; no mask where there is nothing to mask, which is faster."""
+    feed = {
+        "input_ids": torch.from_numpy(batch["token_ids"]).long(),
+        "token_type_ids": torch.from_numpy(batch["segment_ids"]).long(),
+    }
+    if not batch["padding_mask"].all():
+        feed["attention_mask"] = torch.from_numpy(batch["padding_mask"]).long()
+    return feed
+
+
+def training_feed(batch):
+    """The masked places with weight only, as flat indices of `[B * T]`."""
+    length = batch["token_ids"].shape[1]
+    flat = batch["masked_positions"] + length * np.arange(len(batch["token_ids"]))[:, np.newaxis]
+    used = batch["masked_weights"] > 0
+    return {
+        "inputs": inputs(batch),
+        "rows": torch.from_numpy(flat[used]).long(),
+        "masked_ids": torch.from_numpy(batch["masked_ids"][used]).long(),
+        "next_sentence_labels": torch.from_numpy(batch["next_sentence_labels"]).long(),
+        "weight_total": float(batch["weight_total"]),
+        "batch_total": float(batch["batch_total"]),
+    }

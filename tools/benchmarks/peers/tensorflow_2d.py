@@ -1,0 +1,99 @@
+"""TensorFlow at its best without custom ops: 2-D matmuls that grappler fuses, padded batches.
+
+What a careful TensorFlow user would write by hand; the yardstick for the fused ops.
+"""
+
+import functools
+import math
+
+import tensorflow as tf
+
+from . import keras_common
+from .base import Peer
+
+_MASKED_SCORE = -1e9
+
+
+class TensorFlow2D(Peer):
+    """A plain encoder, with variables and with the weights frozen into the graph."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        keras_common.set_threads(setup.threads)
+
+    @property
+    def version(self):
+        return tf.__version__
+
+    def variants(self, job, bucket, is_ragged):
+        return ("graph", "frozen")
+
+    @functools.cached_property
+    def _weights(self):
+        # Dense weights [out, in] -> [in, out], once.
+        return {
+            name: tf.Variable(
+                tensor.T if tensor.ndim == 2 and "embeddings" not in name else tensor
+            )
+            for name, tensor in self.setup.encoder_tensors.items()
+        }
+
+    @functools.cached_property
+    def _models(self):
+        spec = keras_common.signature(tf.bool)
+        return {
+            "graph": tf.function(self._encode, input_signature=[spec]),
+            "frozen": keras_common.frozen(self._encode, spec),
+        }
+
+    def inference(self, batches, variant):
+        return keras_common.inference_task(self._models, variant, batches, tf.bool)
+
+    def _encode(self, inputs):
+        config = self.setup.config
+        heads, hidden = config["num_attention_heads"], config["hidden_size"]
+        size = hidden // heads
+        token_ids = inputs["token_ids"]
+        batch, length = tf.unstack(tf.shape(token_ids))
+        mask = tf.where(inputs["padding_mask"], 0.0, _MASKED_SCORE)[:, tf.newaxis, tf.newaxis, :]
+        x = (
+            tf.gather(self._weights["embeddings.word_embeddings.weight"], token_ids)
+            + self._weights["embeddings.position_embeddings.weight"][:length]
+            + tf.gather(
+                self._weights["embeddings.token_type_embeddings.weight"], inputs["segment_ids"]
+            )
+        )
+        x = tf.reshape(x, [-1, hidden])  # [B, T, H] -> [B * T, H]
+        x = self._layer_norm(x, "embeddings.LayerNorm")
+
+        def split(rows):  # [B * T, H] -> [B, N, T, D]
+            return tf.transpose(tf.reshape(rows, [batch, length, heads, size]), [0, 2, 1, 3])
+
+        for index in range(config["num_hidden_layers"]):
+            prefix = f"encoder.layer.{index}"
+            query, key, value = (
+                split(self._dense(x, f"{prefix}.attention.self.{role}"))
+                for role in ("query", "key", "value")
+            )
+            scores = tf.matmul(query, key, transpose_b=True) * (1 / math.sqrt(size)) + mask
+            context = tf.matmul(tf.nn.softmax(scores), value)  # [B, N, T, D]
+            context = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, hidden])
+            attended = self._dense(context, f"{prefix}.attention.output.dense")
+            x = self._layer_norm(attended + x, f"{prefix}.attention.output.LayerNorm")
+            wide = tf.nn.gelu(self._dense(x, f"{prefix}.intermediate.dense"), approximate=False)
+            narrow = self._dense(wide, f"{prefix}.output.dense")
+            x = self._layer_norm(narrow + x, f"{prefix}.output.LayerNorm")
+        sequence_output = tf.reshape(x, [batch, length, hidden])
+        return sequence_output, tf.tanh(self._dense(sequence_output[:, 0], "pooler.dense"))
+
+    def _dense(self, x, name):
+        return tf.nn.bias_add(
+            tf.matmul(x, self._weights[f"{name}.weight"]), self._weights[f"{name}.bias"]
+        )
+
+    def _layer_norm(self, x, name):
+        mean = tf.reduce_mean(x, axis=-1, keepdims=True)
+        centered = x - mean
+        variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+        scale = tf.math.rsqrt(variance + self.setup.config["layer_norm_eps"])
+        return centered * scale * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
