@@ -16,6 +16,9 @@ from bert_tf.errors import ConfigError
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 
+# How a sequence becomes one vector: the pooler on the first token, or over the real tokens.
+POOLING_MODES = ("cls", "mean", "max", "mean_max")
+
 # Every spelling found in the wild -> the name used here.
 _ACTIVATIONS = {
     "gelu": "gelu",

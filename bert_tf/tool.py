@@ -8,6 +8,9 @@ from absl import app
 
 from bert_tf.errors import UserError
 
+# TensorFlow's own start-up lines; set before anything imports it, and left alone where it is set.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
 
 def run(main) -> None:
     """Runs `main(argv)` under absl: a user's mistake ends with its message, not with a stack trace.
@@ -25,7 +28,6 @@ def run(main) -> None:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(1)
 
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     app.run(checked)
 
 

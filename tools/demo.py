@@ -107,13 +107,11 @@ def report(reviews, output_dir):
     train_texts, train_labels = read_split(reviews, "train")
     dev_texts, dev_labels = read_split(reviews, "dev")
     test_texts, test_labels = read_split(reviews, "test")
-    # Columns of test_results.tsv are the labels sorted by name; "fresh" is the positive class.
-    fresh_column = sorted(LABELS).index("fresh")
-    bert = np.loadtxt(os.path.join(output_dir, "test_results.tsv"))[:, fresh_column]
+    bert = np.loadtxt(os.path.join(output_dir, "test_results.tsv"))[:, 1]
     tf_idf = tf_idf_probabilities(train_texts, train_labels, dev_texts + test_texts)
     tf_idf_dev, tf_idf = tf_idf[: len(dev_texts)], tf_idf[len(dev_texts) :]
     majority = np.full(len(test_labels), float(train_labels.mean() >= 0.5))
-    bert_dev = np.loadtxt(os.path.join(output_dir, "dev_results.tsv"))[:, fresh_column]
+    bert_dev = np.loadtxt(os.path.join(output_dir, "dev_results.tsv"))[:, 1]
 
     print(
         f"\n=== Held-out films: {len(test_labels)} reviews. The thresholds are the best of "
@@ -158,7 +156,12 @@ def main():
         f"--input_file={FLAGS.materials_dir}/film_reviews/rotten_tomatoes_corpus_full.csv.bz2",
         f"--output_dir={reviews}",
     )
-    task = ("tools/run_classifier.py", "--task_name=simple", f"--data_dir={reviews}")
+    task = (
+        "tools/run_classifier.py",
+        "--task_name=simple",
+        f"--labels={','.join(LABELS)}",
+        f"--data_dir={reviews}",
+    )
     step(
         "Fine-tune, evaluate on the dev films, predict the test films",
         *task,

@@ -13,20 +13,25 @@ probabilities separated by tabs).
 
 import os
 
-import keras
 import numpy as np
 from absl import flags
 
 from bert_tf import tool
+from bert_tf.config import POOLING_MODES
 from bert_tf.data.classification_tasks import TASKS
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
-from bert_tf.layers.pooling import POOLING_MODES
 
 FLAGS = flags.FLAGS
 
 flags.DEFINE_enum("task_name", None, sorted(TASKS), "The task to train.", case_sensitive=False)
 flags.DEFINE_string("data_dir", None, "The directory with the task's .tsv files.")
+flags.DEFINE_list(
+    "labels",
+    None,
+    "The labels in the order of their ids; of two, the second is the positive class of F1 and AUC. "
+    "Default: the task's own, or those of train.tsv, sorted.",
+)
 flags.DEFINE_string("output_dir", None, "Where the trained model and the results are written.")
 flags.DEFINE_string(
     "init_checkpoint",
@@ -169,11 +174,15 @@ def main():
     if FLAGS.do_train and not FLAGS.init_checkpoint:
         raise UserError("--do_train needs --init_checkpoint, the model to start from.")
     tool.require_writable(FLAGS.output_dir, "output_dir")
+    import keras
+
     keras.utils.set_random_seed(FLAGS.seed)
 
     task = TASKS[FLAGS.task_name.lower()]
-    train_examples = task.read(FLAGS.data_dir, "train") if FLAGS.do_train else None
-    labels = task.label_list(train_examples) if FLAGS.do_train else task.labels
+    labels = tuple(FLAGS.labels) if FLAGS.labels else task.labels
+    train_examples = task.read(FLAGS.data_dir, "train", labels) if FLAGS.do_train else None
+    if FLAGS.do_train and labels is None:
+        labels = task.label_list(train_examples)
     model = load_model(labels)
     labels = tuple(model.labels)
     wants_dev = FLAGS.do_eval or (

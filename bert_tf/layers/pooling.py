@@ -34,9 +34,6 @@ class BertPooler(keras.layers.Layer):
         }
 
 
-POOLING_MODES = ("cls", "mean", "max", "mean_max")
-
-
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SequencePooling(keras.layers.Layer):
     """Mean, maximum, or both side by side, over the real tokens of each sequence.

@@ -3,10 +3,11 @@
 import keras
 import tensorflow as tf
 
+from bert_tf.config import POOLING_MODES
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
-from bert_tf.layers.pooling import POOLING_MODES, SequencePooling
+from bert_tf.layers.pooling import SequencePooling
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 

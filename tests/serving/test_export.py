@@ -1,0 +1,67 @@
+"""SavedModels: stock operations only where promised, and the model's own numbers."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
+from bert_tf.errors import UserError
+from bert_tf.serving import export
+
+TEXTS = ["the good film.", "bad", "", "good " * 100]
+
+
+@pytest.fixture(scope="module")
+def classifier(tiny_config, tiny_vocabulary):
+    return BertTextClassifier(
+        BertBackbone(tiny_config),
+        labels=["bad", "good"],
+        pooling="mean",
+        tokenizer=BertTokenizer(tiny_vocabulary),
+        max_length=20,
+    )
+
+
+def operations(path):
+    """Every operation in the SavedModel, its functions' included."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    saved_model = saved_model_pb2.SavedModel()
+    saved_model.ParseFromString((path / "saved_model.pb").read_bytes())
+    graph = saved_model.meta_graphs[0].graph_def
+    names = {node.op for node in graph.node}
+    for function in graph.library.function:
+        names |= {node.op for node in function.node_def}
+    return names
+
+
+@pytest.mark.parametrize("portable", [True, False])
+def test_text_and_tokens_give_the_models_numbers(classifier, tmp_path, portable):
+    import pathlib
+
+    path = pathlib.Path(export(classifier, tmp_path, version=3, portable=portable))
+    assert path == tmp_path / "3"
+    assert any(name.startswith("BertTf>") for name in operations(path)) != portable
+    expected = classifier.predict(TEXTS, verbose=0)
+    signatures = tf.saved_model.load(path).signatures
+    from_text = signatures["serving_default"](text=tf.constant(TEXTS))
+    np.testing.assert_allclose(from_text["logits"], expected, atol=1e-5)
+    np.testing.assert_allclose(from_text["probabilities"].numpy().sum(axis=1), 1.0, atol=1e-6)
+    labels = [label.decode() for label in from_text["label"].numpy()]
+    assert labels == [("bad", "good")[row] for row in expected.argmax(axis=1)]
+    from_tokens = signatures["tokens"](**classifier.tokenize(TEXTS))
+    np.testing.assert_allclose(from_tokens["logits"], expected, atol=1e-5)
+
+
+def test_an_older_version_is_replaced_whole(classifier, tmp_path):
+    export(classifier, tmp_path)
+    (tmp_path / "1" / "stale").write_text("")
+    export(classifier, tmp_path)
+    assert not (tmp_path / "1" / "stale").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+def test_without_tokenizer(tiny_config, tmp_path):
+    with pytest.raises(UserError, match="tokenizer"):
+        export(BertTextClassifier(BertBackbone(tiny_config)), tmp_path)
+    assert not list(tmp_path.iterdir())

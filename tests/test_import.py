@@ -1,0 +1,38 @@
+"""`import bert_tf` is light: what is heavy is loaded where it is used."""
+
+import subprocess
+import sys
+
+from tests.conftest import REPOSITORY
+
+PROGRAM = """
+import sys, time
+import tensorflow as tf
+import keras
+before = set(sys.modules)
+start = time.perf_counter()
+import bert_tf
+bert_tf.BertConfig, bert_tf.BertBackbone, bert_tf.BertTextClassifier, bert_tf.training
+seconds = time.perf_counter() - start
+added = {name.split(".")[0] for name in set(sys.modules) - before}
+print(seconds, *sorted(added & {"keras_hub", "keras_nlp", "tensorflow_text", "sklearn", "torch"}))
+"""
+
+
+def test_import_loads_nothing_heavy():
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    seconds, *heavy = result.stdout.split()
+    assert not heavy
+    # A second is the promise on a quiet machine; far more means something heavy crept in.
+    assert float(seconds) < 5.0
+
+
+def test_every_public_name_is_there():
+    import bert_tf
+
+    for name in bert_tf.__all__:
+        assert getattr(bert_tf, name) is not None
+    assert sorted(bert_tf.__all__) == dir(bert_tf)
