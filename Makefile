@@ -65,15 +65,16 @@ system:
 .PHONY: venv
 venv: system $(STAMP)
 
-# Everything is installed once; again only when setup.py, which lists it, has changed.
+# Everything is installed once; again only when setup.py, which lists it, has changed. In one pip
+# call: a second one would take another TensorFlow to please a newer keras-nlp.
 $(STAMP): setup.py | system
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "Expected Python 3.10 or newer. Received: PYTHON=$(PYTHON)," \
 	       "$$($(PYTHON) --version). Name another one: make PYTHON=python3.11"; exit 1; }
 	[[ -x $(PY) ]] || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install 'setuptools>=70.1' wheel \
+	$(PY) -m pip install 'setuptools>=70.1' wheel
+	BERT_TF_BUILD_OPS=0 $(PY) -m pip install --no-build-isolation --editable '.[test]' \
 	  'tensorflow==$(TF_VERSION).*' 'tensorflow-text==$(TF_VERSION).*'
-	BERT_TF_BUILD_OPS=0 $(PY) -m pip install --no-build-isolation --editable '.[test]'
 	@touch $@
 
 .PHONY: configure

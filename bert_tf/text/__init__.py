@@ -7,7 +7,10 @@ import importlib
 
 _PUBLIC = {
     "BertTokenizer": "bert_tf.text.tokenizer",
+    "jieba_segmenter": "bert_tf.text.whole_words",
+    "learn_vocabulary": "bert_tf.text.vocabulary_learning",
     "read_vocabulary": "bert_tf.text.vocabulary",
+    "whole_word_units": "bert_tf.text.whole_words",
     "write_vocabulary": "bert_tf.text.vocabulary",
 }
 

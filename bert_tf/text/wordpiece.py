@@ -1,4 +1,4 @@
-"""Text to WordPiece ids, in the graph: an exact path for every string, a fast one where it is exact.
+"""Text to WordPiece ids, in the graph: an exact path for every string, a fast one for ASCII.
 
 tensorflow-text's `FastBertTokenizer` gives the ids of google-research/bert on printable ASCII, and
 other ids elsewhere. So strings of printable ASCII go its way; other strings are cut at their

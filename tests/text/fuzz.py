@@ -3,7 +3,8 @@
 import random
 
 TROUBLE = [
-    "\0", "\ufffd", "\u200b", "\u200d", "\u00ad", "\ufeff", "\u180e", "\x0b", "\x0c", "\x1c", "\x85",
+    "\0", "\ufffd", "\u200b", "\u200d", "\u00ad", "\ufeff", "\u180e", "\x0b", "\x0c", "\x1c",
+    "\x85",
     "\u00a0", "\u3000", "\u2028", "\u2029", "\u1680", "\t", "\n", "\r", " ", "  ",
     "ß", "ẞ", "İ", "ı", "Σ", "ΑΣ", "ΣΑ", "Σ.", "'Σ", "ς", "ǅ", "ŉ", "ﬁ", "K", "Å",
     "é", "e\u0301", "\u0301", "\u0345", "\u0301\u0323", "\u302e", "\u302f", "\U0001d165",
@@ -45,6 +46,7 @@ def random_string(generator: random.Random) -> str:
 def random_ascii(generator: random.Random) -> str:
     """Strings that take the fast path, with long words and long runs of punctuation."""
     alphabet = generator.choice([
-        "abcdefghijklmnopqrstuvwxyz ", "".join(map(chr, range(0x20, 0x7F))) + "\t\n\r", "aB. ", "e"])
+        "abcdefghijklmnopqrstuvwxyz ", "".join(map(chr, range(0x20, 0x7F))) + "\t\n\r",
+        "aB. ", "e"])
     length = generator.choice([0, 1, 5, 30, 199, 200, 201, 450])
     return "".join(generator.choice(alphabet) for _ in range(length))

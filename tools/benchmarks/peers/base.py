@@ -11,6 +11,10 @@ import numpy as np
 
 Batch = dict[str, np.ndarray]
 
+# Every update is computed in full and changes nothing: so every arrangement of every workload is
+# compared and timed on the same weights.
+LEARNING_RATE = 0.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
@@ -109,8 +113,3 @@ class Peer:
     def variants(self, job: str, bucket: int | None, is_ragged: bool) -> tuple[str, ...]:
         """Names of variants for an arrangement in batches of `bucket` (None: one batch)."""
         return ("default",)
-
-    @classmethod
-    def environment(cls, threads: int) -> dict[str, str]:
-        """Variables that must stand before the framework is imported."""
-        return {}

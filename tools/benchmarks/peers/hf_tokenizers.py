@@ -28,10 +28,6 @@ class HuggingFaceTokenizers(Peer):
     def version(self):
         return tokenizers.__version__
 
-    @classmethod
-    def environment(cls, threads):
-        return {"RAYON_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "true"}
-
     def tokenizer(self, texts, vocabulary, variant):
         tokenizer = tokenizers.BertWordPieceTokenizer(vocabulary, lowercase=True)
         return _TokenizerTask(tokenizer, texts)

@@ -39,8 +39,9 @@ def frozen(function, spec):
     concrete = tf.function(function).get_concrete_function(spec)
     graph = convert_variables_to_constants_v2(concrete)
 
+    @tf.function(input_signature=[spec])
     def run(feed):
-        return graph(*tf.nest.flatten(feed))  # both sort a dictionary by its keys
+        return tuple(graph(*tf.nest.flatten(feed)))  # both sort a dictionary by its keys
 
     return run
 

@@ -12,8 +12,8 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from . import keras_common, op_cases
-from .base import Peer, Task
+from . import keras_common
+from .base import LEARNING_RATE, Peer, Task
 
 
 def _erf_gelu(x):
@@ -121,7 +121,7 @@ class KerasHub(Peer):
     @functools.cached_property
     def optimizer(self):
         optimizer = keras.optimizers.AdamW(
-            op_cases.LEARNING_RATE, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0
+            LEARNING_RATE, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0
         )
         optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
         optimizer.build(self.pretrainer.trainable_variables)

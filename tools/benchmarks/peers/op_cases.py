@@ -8,7 +8,6 @@ import numpy as np
 # Timed alone it could not: the caller still holds the input. A chain of ops shows the real thing.
 CHAIN = 8
 
-LEARNING_RATE = 1e-5  # small, so that random weights stay tame however many steps are timed
 _EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 
 

@@ -22,7 +22,7 @@ class OpenVino(Peer):
     def _compiled(self, attention, shape):
         model = openvino.Core().read_model(onnx_export.export(self.setup, attention))
         if shape is not None:
-            model.reshape(list(shape))
+            model.reshape({port: list(shape) for port in model.inputs})
         options = {
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": "1",

@@ -10,7 +10,7 @@ from bert_tf import ops
 from bert_tf.ops import native
 
 from . import keras_common, op_cases
-from .base import Peer, Task
+from .base import LEARNING_RATE, Peer, Task
 
 
 class _TrainingTask(Task):
@@ -100,7 +100,7 @@ class Ours(Peer):
         ):
             # Hugging Face keeps dense weights [out, in].
             variable.assign(tensors[name].T)
-        model.compile(bert_tf.training.AdamWeightDecay(learning_rate=op_cases.LEARNING_RATE))
+        model.compile(bert_tf.training.AdamWeightDecay(learning_rate=LEARNING_RATE))
         return model
 
     def training(self, batches, variant):

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 import transformers
 
-from . import op_cases
-from .base import InferenceTask, Peer, Task
+from .base import LEARNING_RATE, InferenceTask, Peer, Task
 
 _NOT_DECAYED = ("bias", "LayerNorm.weight")
 
@@ -120,7 +119,7 @@ class PyTorch(Peer):
             (others if name.endswith(_NOT_DECAYED) else decayed).append(parameter)
         return torch.optim.AdamW(
             [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}],
-            lr=op_cases.LEARNING_RATE,
+            lr=LEARNING_RATE,
             eps=1e-6,
             fused=True,
         )

@@ -1,0 +1,322 @@
+"""Learns vocabularies from raw text: WordPiece as tensorflow-text does it, or byte-pair merges.
+
+Words are what `WordSplitter` makes of the text, so a learnt vocabulary fits the tokenizer. Only
+the counts of distinct words are held in memory, and counts add up, so neither the size of the
+files nor how they are cut into shards changes the result.
+
+References: tensorflow-text `wordpiece_tokenizer_learner_lib.py`; Sennrich, Haddow and Birch,
+"Neural Machine Translation of Rare Words with Subword Units", arXiv 1508.07909.
+"""
+
+import collections
+import heapq
+import itertools
+import os
+from typing import Iterable, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+import tqdm
+
+from bert_tf.errors import ConfigError, DataError
+from bert_tf.text.vocabulary import CONTINUATION
+from bert_tf.text.word_splitter import WordSplitter
+from bert_tf.text.wordpiece import import_tensorflow_text
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ALGORITHMS = ("wordpiece", "bpe")
+TEXTS_AT_A_TIME = 2048
+MAX_WORD_CHARACTERS = 50  # tensorflow-text's default; longer words teach nothing
+
+
+def learn_vocabulary(
+    texts: Iterable[str],
+    vocabulary_size: int,
+    algorithm: str = "wordpiece",
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    split_on_cjk: bool = True,
+    special_tokens: Sequence[str] = SPECIAL_TOKENS,
+    num_unused: int = 0,
+    min_frequency: int = 2,
+    max_characters: int = 8000,
+    progress: bool = True,
+) -> list[str]:
+    """Learns a vocabulary from raw text.
+
+    Args:
+        texts: the texts, each no longer than fits into memory; they are read once.
+        vocabulary_size: the greatest number of pieces.
+        algorithm: "wordpiece" (tensorflow-text's learner) or "bpe" (merges of the most frequent
+            pair).
+        lowercase: as for `BertTokenizer`.
+        strip_accents: as for `BertTokenizer`.
+        split_on_cjk: as for `BertTokenizer`; CJK ideographs then become pieces of their own,
+            without a `##` form that could never be met.
+        special_tokens: the first pieces; `[PAD]` is id 0 where it comes first.
+        num_unused: how many `[unusedN]` pieces follow them, places for words of later users.
+        min_frequency: rarer words, characters and pairs are not learnt from.
+        max_characters: the greatest number of distinct characters; the most frequent are kept.
+        progress: whether to show progress bars.
+
+    Returns:
+        The pieces: special and unused ones, characters, then longer ones, the most frequent first.
+
+    Raises:
+        ConfigError: an option has no such value.
+        DataError: there is no word in the texts, or the characters alone exceed the size.
+
+    Example:
+
+        >>> learn_vocabulary(["low lower lowest"] * 9, vocabulary_size=30)[:7]
+        ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'e', 'l']
+    """
+    counts = count_words(texts, lowercase, strip_accents, split_on_cjk, progress)
+    return learn_from_counts(
+        counts, vocabulary_size, algorithm, special_tokens, num_unused, min_frequency,
+        max_characters, progress)
+
+
+def count_words(
+    texts: Iterable[str],
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    split_on_cjk: bool = True,
+    progress: bool = True,
+) -> dict[str, int]:
+    """Counts the words that the tokenizer would split texts into.
+
+    Args:
+        texts: the texts, read once, a few thousand at a time.
+        lowercase: as for `BertTokenizer`.
+        strip_accents: as for `BertTokenizer`.
+        split_on_cjk: as for `BertTokenizer`.
+        progress: whether to show a progress bar.
+
+    Returns:
+        Word to count.
+
+    Example:
+
+        >>> count_words(["a b.", "A"])
+        {'a': 2, 'b': 1, '.': 1}
+    """
+    splitter = WordSplitter(
+        lowercase, lowercase if strip_accents is None else strip_accents, split_on_cjk)
+
+    def count_batch(batch: tf.Tensor):
+        words, _, counts = tf.unique_with_counts(splitter.ragged_words(batch).values)
+        return words, counts
+
+    count_batch = tf.function(
+        count_batch, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    totals: collections.Counter[bytes] = collections.Counter()
+    texts = iter(texts)
+    bar = tqdm.tqdm(desc="counting words", unit=" texts", unit_scale=True, disable=not progress)
+    with bar:
+        while batch := list(itertools.islice(texts, TEXTS_AT_A_TIME)):
+            words, counts = count_batch(tf.constant(batch))
+            for word, count in zip(words.numpy().tolist(), counts.numpy().tolist()):
+                totals[word] += count
+            bar.update(len(batch))
+    return {word.decode(): count for word, count in totals.items()}
+
+
+def learn_from_counts(
+    word_counts: Mapping[str, int],
+    vocabulary_size: int,
+    algorithm: str = "wordpiece",
+    special_tokens: Sequence[str] = SPECIAL_TOKENS,
+    num_unused: int = 0,
+    min_frequency: int = 2,
+    max_characters: int = 8000,
+    progress: bool = True,
+) -> list[str]:
+    """Learns a vocabulary from word counts; see `learn_vocabulary`.
+
+    Args:
+        word_counts: word to count; counts of several shards may be added up.
+        vocabulary_size: the greatest number of pieces.
+        algorithm: "wordpiece" or "bpe".
+        special_tokens: the first pieces.
+        num_unused: how many `[unusedN]` pieces follow them.
+        min_frequency: rarer words, characters and pairs are not learnt from.
+        max_characters: the greatest number of distinct characters.
+        progress: whether to show progress bars.
+
+    Returns:
+        The pieces in the order of their ids.
+
+    Raises:
+        ConfigError: an option has no such value.
+        DataError: there is no word, or the characters alone exceed the size.
+    """
+    if algorithm not in ALGORITHMS:
+        raise ConfigError(
+            f"Expected algorithm to be one of {ALGORITHMS}. Received: algorithm={algorithm!r}.")
+    if min_frequency < 1 or max_characters < 1 or num_unused < 0:
+        raise ConfigError(
+            "Expected min_frequency and max_characters of at least 1 and num_unused of at least "
+            f"0. Received: min_frequency={min_frequency}, max_characters={max_characters}, "
+            f"num_unused={num_unused}.")
+    reserved = [*special_tokens, *(f"[unused{index}]" for index in range(num_unused))]
+    if len(set(reserved)) != len(reserved):
+        raise ConfigError(
+            "Expected every special token once. "
+            f"Received: special_tokens={list(special_tokens)}, num_unused={num_unused}.")
+    counts = _usable_counts(word_counts, min_frequency, max_characters)
+    if not counts:
+        raise DataError(
+            f"Expected words that occur at least min_frequency={min_frequency} times. Received: "
+            f"{len(word_counts)} distinct words, none of them so frequent.")
+    # A character that is always a word of its own (an ideograph, a full stop) needs no ## form.
+    joined = {char for word in counts if len(word) > 1 for char in word}
+    alone = [word for word in counts if len(word) == 1 and word not in joined]
+    counts = {word: count for word, count in counts.items() if word in joined or len(word) > 1}
+    room = vocabulary_size - len(reserved) - len(alone)
+    if algorithm == "bpe":
+        characters = _initial_pieces(counts)
+    else:
+        characters = sorted({char for word in counts for char in word})
+        characters += [CONTINUATION + char for char in characters]
+    if len(characters) > room:
+        raise DataError(
+            f"Expected the {len(reserved)} special tokens and the {len(alone) + len(characters)} "
+            f"single characters to fit into vocabulary_size={vocabulary_size}. Raise it, or "
+            f"lower max_characters (now {max_characters}).")
+    learnt = []
+    if len(characters) < room:
+        learn = _learn_bpe if algorithm == "bpe" else _learn_wordpiece
+        learnt = learn(counts, room, set(characters), min_frequency, progress)
+    return [*reserved, *sorted(alone), *sorted(characters), *learnt]
+
+
+def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Iterator[str]:
+    """Yields the lines of UTF-8 text files, one after the other, without their ends.
+
+    Args:
+        paths: the files, in this order.
+        progress: whether to show a progress bar over the bytes of all files.
+
+    Raises:
+        DataError: a file cannot be read or a line is not UTF-8; the message names both.
+    """
+    try:
+        total = sum(os.path.getsize(path) for path in paths)
+        with tqdm.tqdm(
+                total=total, desc="reading", unit="B", unit_scale=True,
+                disable=not progress) as bar:
+            for path in paths:
+                with open(path, "rb") as file:
+                    for number, line in enumerate(file, start=1):
+                        bar.update(len(line))
+                        try:
+                            yield line.decode("utf-8").rstrip("\r\n")
+                        except UnicodeDecodeError as error:
+                            raise DataError(
+                                f"{path}, line {number}: expected UTF-8. "
+                                f"Received: {error.reason} at byte {error.start}.") from error
+    except OSError as error:
+        raise DataError(
+            f"Expected readable text files. Received: {error.filename} ({error.strerror})."
+        ) from error
+
+
+def _usable_counts(
+    word_counts: Mapping[str, int], min_frequency: int, max_characters: int
+) -> dict[str, int]:
+    """The frequent words made of the most frequent characters, the most frequent first."""
+    characters: collections.Counter[str] = collections.Counter()
+    for word, count in word_counts.items():
+        for char in word:
+            characters[char] += count
+    ranked = sorted(characters.items(), key=lambda item: (-item[1], item[0]))
+    allowed = {char for char, count in ranked[:max_characters] if count >= min_frequency}
+    usable = (
+        (word, count) for word, count in word_counts.items()
+        if count >= min_frequency and len(word) <= MAX_WORD_CHARACTERS and allowed.issuperset(word))
+    return dict(sorted(usable, key=lambda item: (-item[1], item[0])))
+
+
+def _learn_wordpiece(counts, room, characters, min_frequency, progress) -> list[str]:
+    """The pieces beyond single characters that tensorflow-text's learner finds."""
+    import_tensorflow_text()
+    from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
+
+    with tqdm.tqdm(desc="learning WordPiece", unit=" words", total=len(counts),
+                   disable=not progress) as bar:
+        vocabulary = learner.learn(
+            counts, vocab_size=room, reserved_tokens=[], lower_thresh=min_frequency,
+            max_token_length=MAX_WORD_CHARACTERS, max_unique_chars=len(characters))
+        bar.update(len(counts))
+    # The learner may end above its target; it lists the most frequent pieces first.
+    return [piece for piece in vocabulary if piece not in characters][:room - len(characters)]
+
+
+def _initial_pieces(counts: Mapping[str, int]) -> list[str]:
+    return sorted({piece for word in counts for piece in _symbols(word)})
+
+
+def _symbols(word: str) -> list[str]:
+    return [word[0], *(CONTINUATION + char for char in word[1:])]
+
+
+def _learn_bpe(counts, room, characters, min_frequency, progress) -> list[str]:
+    """Merges the most frequent pair (the first in order where several are) until `room` is full."""
+    words = [_symbols(word) for word in counts]
+    frequencies = list(counts.values())
+    pairs: collections.Counter[tuple[str, str]] = collections.Counter()
+    places: dict[tuple[str, str], set[int]] = collections.defaultdict(set)
+    for index, word in enumerate(words):
+        for pair in zip(word, word[1:]):
+            pairs[pair] += frequencies[index]
+            places[pair].add(index)
+    # Counts change behind the heap's back: an entry that is no longer true is put back mended.
+    heap = [(-count, pair) for pair, count in pairs.items()]
+    heapq.heapify(heap)
+    learnt: list[str] = []
+    known = set(characters)
+    bar = tqdm.tqdm(desc="learning BPE", unit=" pieces", total=room - len(characters),
+                    disable=not progress)
+    with bar:
+        while heap and len(known) < room:
+            negative, pair = heapq.heappop(heap)
+            if pairs[pair] != -negative:
+                if pairs[pair] >= min_frequency:
+                    heapq.heappush(heap, (-pairs[pair], pair))
+                continue
+            if -negative < min_frequency:
+                break
+            merged = pair[0] + pair[1].removeprefix(CONTINUATION)
+            if merged not in known:  # two pairs may spell the same piece
+                known.add(merged)
+                learnt.append(merged)
+                bar.update()
+            touched: set[tuple[str, str]] = set()
+            for index in places.pop(pair):
+                old = words[index]
+                new = _merge(old, pair, merged)
+                words[index] = new
+                for gone in zip(old, old[1:]):
+                    pairs[gone] -= frequencies[index]
+                    places[gone].discard(index)
+                for made in zip(new, new[1:]):
+                    pairs[made] += frequencies[index]
+                    places[made].add(index)
+                    touched.add(made)
+            del pairs[pair]
+            places.pop(pair, None)
+            for made in touched:
+                heapq.heappush(heap, (-pairs[made], made))
+    return learnt
+
+
+def _merge(word: list[str], pair: tuple[str, str], merged: str) -> list[str]:
+    result, index = [], 0
+    while index < len(word):
+        if tuple(word[index:index + 2]) == pair:
+            result.append(merged)
+            index += 2
+        else:
+            result.append(word[index])
+            index += 1
+    return result

@@ -1,0 +1,108 @@
+"""Which pieces belong together, for masking whole words.
+
+Glossary: `B` texts, `P` pieces.
+
+References: google-research/bert `create_pretraining_data.py`, `--do_whole_word_mask`; Cui et al.,
+"Pre-Training with Whole Word Masking for Chinese BERT", arXiv 1906.08101.
+"""
+
+from typing import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import DataError
+from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text.unicode_tables import CJK_BLOCKS
+from bert_tf.text.vocabulary import CONTINUATION
+
+Segmenter = Callable[[str], Sequence[str]]
+
+
+def whole_word_units(
+    tokenizer: BertTokenizer, texts: Sequence[str] | tf.Tensor, segmenter: Segmenter | None = None
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Text to ids, and for each the number of the word it belongs to.
+
+    Without a segmenter a word is a piece and the `##` pieces behind it: an English word inside
+    Chinese text is one unit, each ideograph is one. With a segmenter, the ideographs of each of
+    its words are one unit too.
+
+    Args:
+        tokenizer: the tokenizer.
+        texts: `[B]` strings.
+        segmenter: cuts a text into words; joined they must be the text again. It is a Python
+            function, so data pipelines can use it, a SavedModel cannot.
+
+    Returns:
+        Ids and units, both ragged int32 `[B, (P)]`; the units of a row count from 0.
+
+    Raises:
+        DataError: the words of the segmenter are not the text.
+
+    Example:
+
+        >>> ids, units = whole_word_units(tokenizer, ["我用iPhone手机"], lambda text: [
+        ...     "我", "用", "iPhone", "手机"])
+        >>> units  # 我 用 ip ##hone 手 机
+        <tf.RaggedTensor [[0, 1, 2, 2, 3, 3]]>
+    """
+    texts = tf.convert_to_tensor(texts)
+    pieces = tokenizer.tokenize_with_offsets(texts)
+    continues = tf.constant(
+        [piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary])
+    joins = tf.gather(continues, pieces.ids.values)
+    if segmenter is not None:
+
+        def inside_words(texts, starts, ends, row_splits):
+            return _inside_words(segmenter, texts, starts, ends, row_splits)
+
+        joins |= tf.ensure_shape(tf.numpy_function(
+            inside_words,
+            [texts, pieces.char_starts.values, pieces.char_ends.values, pieces.ids.row_splits],
+            tf.bool), [None])
+    starts = tf.cast(~joins, tf.int32)
+    units = tf.cumsum(starts) - 1
+    before = tf.concat([units, [0]], axis=0)
+    first = tf.gather(before, pieces.ids.row_starts())
+    return pieces.ids, pieces.ids.with_values(
+        units - tf.gather(first, pieces.ids.value_rowids()))
+
+
+def jieba_segmenter() -> Segmenter:
+    """Returns jieba's cut as a segmenter.
+
+    Raises:
+        ImportError: jieba is not installed.
+
+    Example:
+
+        >>> ids, units = whole_word_units(tokenizer, ["手机很好"], jieba_segmenter())
+    """
+    try:
+        import jieba
+    except ImportError as error:
+        raise ImportError(
+            "The jieba segmenter needs jieba. Install it with: pip install jieba") from error
+    return jieba.lcut
+
+
+def _inside_words(segmenter, texts, starts, ends, row_splits) -> np.ndarray:
+    """Bool [P]: the ideograph belongs to the word of the ideograph before it."""
+    result = np.zeros(len(starts), bool)
+    for row, encoded in enumerate(texts):
+        text = encoded.decode("utf-8", "replace")
+        words = list(segmenter(text))
+        if "".join(words) != text:
+            raise DataError(
+                "Expected the segmenter's words, joined, to be the text. "
+                f"Received: text={text!r}, words={words!r}.")
+        boundaries = set(np.cumsum([0] + [len(word) for word in words]).tolist())
+        previous = None
+        for index in range(row_splits[row], row_splits[row + 1]):
+            char = text[starts[index]:ends[index]][:1]
+            ideograph = bool(char) and any(a <= ord(char) <= b for a, b in CJK_BLOCKS)
+            if ideograph and previous == starts[index] and starts[index] not in boundaries:
+                result[index] = True
+            previous = ends[index] if ideograph else None
+    return result

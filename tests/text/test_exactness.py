@@ -1,0 +1,138 @@
+"""The ids of google-research/bert, id for id, against the oracle."""
+
+import bz2
+import os
+import random
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.text import BertTokenizer
+from bert_tf.text.word_splitter import WordSplitter
+from tests.text import fuzz, oracle
+
+NUM_STRINGS = 200_000 if os.environ.get("BERT_TF_FULL") == "1" else 5_000
+STRINGS_AT_A_TIME = 5_000
+
+# lowercase, strip_accents, split_on_cjk
+MODES = [(True, None, True), (False, None, True), (True, False, True), (False, True, False)]
+
+
+def fuzzed_batches(number=NUM_STRINGS, seed=0):
+    """Strings in batches; the code points that this Python's Unicode knows otherwise left out."""
+    changed = oracle.changed_code_points()
+    if changed:
+        print("left out:", " ".join(f"U+{ord(char):04X}" for char in sorted(changed)))
+    generator = random.Random(seed)
+    for start in range(0, number, STRINGS_AT_A_TIME):
+        batch = []
+        for index in range(min(STRINGS_AT_A_TIME, number - start)):
+            make = fuzz.random_ascii if index % 4 == 0 else fuzz.random_string
+            batch.append("".join(char for char in make(generator) if char not in changed))
+        yield batch
+
+
+def assert_same(texts, received, expected):
+    different = [i for i in range(len(texts)) if received[i] != expected[i]]
+    assert not different, (
+        f"{len(different)} of {len(texts)} differ, first {ascii(texts[different[0]])}: "
+        f"received {received[different[0]]}, expected {expected[different[0]]}")
+
+
+@pytest.fixture(scope="module", params=["minilm", "chinese_vocab"])
+def tokenizer(request, materials):
+    return BertTokenizer(materials / request.param / "vocab.txt")
+
+
+def expected_ids(tokenizer, texts, **options):
+    ids = tokenizer._ids
+    return [[ids[piece] for piece in oracle.tokenize(text, ids, **options)] for text in texts]
+
+
+def test_ids_of_fuzzed_strings(tokenizer):
+    for texts in fuzzed_batches():
+        expected = expected_ids(tokenizer, texts)
+        assert_same(texts, tokenizer.tokenize(texts).to_list(), expected)
+        assert_same(texts, tokenizer.tokenize_with_offsets(texts).ids.to_list(), expected)
+
+
+@pytest.mark.parametrize("lowercase, strip_accents, split_on_cjk", MODES)
+def test_words_of_fuzzed_strings(lowercase, strip_accents, split_on_cjk):
+    """Words tell more than ids: most odd words are [UNK] to any vocabulary."""
+    strip = lowercase if strip_accents is None else strip_accents
+    splitter = WordSplitter(lowercase, strip, split_on_cjk)
+    for texts in fuzzed_batches(seed=1):
+        received = splitter.ragged_words(tf.constant(texts)).to_list()
+        received = [[word.decode() for word in row] for row in received]
+        expected = [
+            oracle.basic_tokens(text, lowercase, strip_accents, split_on_cjk) for text in texts]
+        assert_same(texts, received, expected)
+
+
+@pytest.mark.parametrize("lowercase, strip_accents, split_on_cjk", MODES)
+def test_every_code_point(lowercase, strip_accents, split_on_cjk):
+    """Each code point alone between letters, behind a capital sigma and before one."""
+    splitter = WordSplitter(
+        lowercase, lowercase if strip_accents is None else strip_accents, split_on_cjk)
+    changed = oracle.changed_code_points()
+    chars = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000 and chr(c) not in changed]
+    # Whole planes hold nothing but unassigned or private characters: a sample of those will do.
+    chars = [c for c in chars if ord(c) < 0x33000 or 0xE0000 <= ord(c) < 0xE0200
+             or ord(c) % 997 == 0]
+    texts = [
+        " ".join(f"A{c}B \u0391\u03a3{c} {c}\u03a3 \u0391{c}\u03a3{c}\u0392"
+                 for c in chars[start:start + 64])
+        for start in range(0, len(chars), 64)]
+    received = splitter.ragged_words(tf.constant(texts)).to_list()
+    received = [[word.decode() for word in row] for row in received]
+    expected = [
+        oracle.basic_tokens(text, lowercase, strip_accents, split_on_cjk) for text in texts]
+    assert_same(texts, received, expected)
+
+
+def test_real_texts(tokenizer, materials):
+    english = bz2.open(materials / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2", "rt")
+    chinese = (materials / "chinese_text" / "pos.txt").read_text(encoding="utf-8")
+    texts = english.read().split("\n") + chinese.split("\n")
+    assert len(texts) > 10_000
+    assert_same(texts, tokenizer.tokenize(texts).to_list(), expected_ids(tokenizer, texts))
+
+
+@pytest.mark.parametrize("limit", [1, 5, 100])
+def test_longest_word(tokenizer, limit):
+    shorter = BertTokenizer(tokenizer.vocabulary, max_input_chars_per_word=limit)
+    texts = next(fuzzed_batches(1000, seed=2)) + ["a" * n for n in (1, 2, 5, 6, 100, 101)]
+    expected = expected_ids(tokenizer, texts, max_input_chars_per_word=limit)
+    assert_same(texts, shorter.tokenize(texts).to_list(), expected)
+    assert_same(texts, shorter.tokenize_with_offsets(texts).ids.to_list(), expected)
+
+
+def test_offsets_point_at_the_piece(tokenizer):
+    """What a span cuts out of the text normalises to the piece, [UNK] to its whole word."""
+    texts = next(fuzzed_batches(2000, seed=3))
+    fields = [field.to_list() for field in tokenizer.tokenize_with_offsets(texts)]
+    for row, text in enumerate(texts):
+        encoded = text.encode()
+        spans = [field[row] for field in fields]
+        end_before = 0
+        for token_id, first_byte, last_byte, first, last in zip(*spans):
+            assert encoded[first_byte:last_byte].decode() == text[first:last]
+            assert first < last
+            words = oracle.basic_tokens(text[first:last])
+            piece = tokenizer.vocabulary[token_id].removeprefix("##")
+            if token_id == tokenizer.unk_token_id:
+                assert len(words) == 1
+            elif "\u03a3" not in text and not has_expansion_or_reordering(text):
+                assert words == [piece], (ascii(text), first, last)
+                assert first >= end_before
+            end_before = last
+
+
+def has_expansion_or_reordering(text):
+    """Where one character becomes parts of two pieces, spans overlap by right."""
+    from bert_tf.text import unicode_tables as tables
+
+    table = tables.character_table(True, True, True, True)
+    entries = [
+        table.entries[table.pages[ord(c) >> 8] * 256 + (ord(c) & 255)] for c in text]
+    return any(entry & (tables.EXPANDS | tables.REORDERS) for entry in entries)

@@ -1,0 +1,241 @@
+"""What the tokenizer offers around the ids."""
+
+import copy
+import pickle
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import ConfigError, DataError
+from bert_tf.text import BertTokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+VOCABULARY = SPECIAL + [
+    "hello", "world", "##s", "e", "a", "b", "c", "d", "[", "]", "mask", "中", "文", "ip", "##hone",
+    ".", "#NUM#", "3"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return BertTokenizer(VOCABULARY)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return BertTokenizer(VOCABULARY, split_special_tokens=False)
+
+
+def spell(tokenizer, ids):
+    return [tokenizer.vocabulary[i] for i in np.asarray(ids)]
+
+
+def test_single_texts_are_padded_to_the_longest(tokenizer):
+    outputs = tokenizer(["Hello worlds", "é"])
+    np.testing.assert_array_equal(outputs["token_ids"], [[2, 5, 6, 7, 3], [2, 8, 3, 0, 0]])
+    np.testing.assert_array_equal(outputs["segment_ids"], np.zeros([2, 5]))
+    np.testing.assert_array_equal(
+        outputs["padding_mask"], [[True] * 5, [True] * 3 + [False] * 2])
+    assert [outputs[k].dtype for k in ("token_ids", "segment_ids", "padding_mask")] == [
+        tf.int32, tf.int32, tf.bool]
+
+
+def test_one_string_has_no_batch(tokenizer):
+    outputs = tokenizer("hello", "a b", padding=8)
+    assert spell(tokenizer, outputs["token_ids"]) == [
+        "[CLS]", "hello", "[SEP]", "a", "b", "[SEP]", "[PAD]", "[PAD]"]
+    np.testing.assert_array_equal(outputs["segment_ids"], [0, 0, 0, 1, 1, 1, 0, 0])
+
+
+def test_paddings(tokenizer):
+    texts = ["a b c", "a"]
+    assert tokenizer(texts)["token_ids"].shape == (2, 5)
+    assert tokenizer(texts, padding=4)["token_ids"].shape == (2, 8)
+    assert tokenizer(texts, padding="max_length", max_length=6)["token_ids"].shape == (2, 6)
+    assert tokenizer([])["token_ids"].shape[0] == 0
+    rows = tokenizer(texts, ["b", "c d"], ragged=True)
+    assert rows["token_ids"].to_list() == [[2, 9, 10, 11, 3, 10, 3], [2, 9, 3, 11, 12, 3]]
+    assert rows["segment_ids"].to_list() == [[0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 1]]
+
+
+def original_truncation(first, second, budget):
+    """google-research/bert: the longer segment loses its last token, the second on a tie."""
+    first, second = list(first), list(second)
+    while len(first) + len(second) > budget:
+        (first if len(first) > len(second) else second).pop()
+    return first, second
+
+
+def test_truncation_is_the_originals(tokenizer):
+    lengths = [(a, b) for a in range(0, 9) for b in range(0, 9)]
+    texts, pairs = ["a " * a for a, _ in lengths], ["b " * b for _, b in lengths]
+    for max_length in range(3, 14):
+        rows = tokenizer(texts, pairs, max_length=max_length, ragged=True)["token_ids"].to_list()
+        for (a, b), row in zip(lengths, rows):
+            first, second = original_truncation([9] * a, [10] * b, max_length - 3)
+            assert row == [2, *first, 3, *second, 3]
+
+
+def test_truncation_of_one_segment(tokenizer):
+    row = tokenizer("a a a a", "b b", max_length=7, truncation="only_first", ragged=True)
+    assert spell(tokenizer, row["token_ids"]) == "[CLS] a a [SEP] b b [SEP]".split()
+    row = tokenizer("a a", "b b b", max_length=7, truncation="only_second", ragged=True)
+    assert spell(tokenizer, row["token_ids"]) == "[CLS] a a [SEP] b b [SEP]".split()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="keeps whole"):
+        tokenizer(["a", "a a a a a"], ["b", "b"], max_length=7, truncation="only_second")
+
+
+def test_arguments_are_checked(tokenizer):
+    for arguments in (
+            {"padding": "long"}, {"padding": 0}, {"padding": True}, {"padding": "max_length"},
+            {"truncation": "none"}, {"max_length": 1}):
+        with pytest.raises(ConfigError, match="Received"):
+            tokenizer(["a"], **arguments)
+    with pytest.raises(ConfigError, match="at least 3"):
+        tokenizer(["a"], ["b"], max_length=2)
+    with pytest.raises(ConfigError, match="dtype int32"):
+        tokenizer([1])
+    with pytest.raises(ConfigError, match="shape"):
+        tokenizer([["a"]])
+    with pytest.raises(ConfigError, match="as many pairs"):
+        tokenizer(["a"], ["b", "c"])
+    with pytest.raises(ConfigError, match="strict"):
+        BertTokenizer(VOCABULARY, errors="ignore")
+
+
+def test_pieces_of_any_shape(tokenizer):
+    assert tokenizer.pieces(["Hello worlds", ""]).to_list() == [[b"hello", b"world", b"##s"], []]
+    assert tokenizer.pieces([["a", "b c"]]).to_list() == [[[b"a"], [b"b", b"c"]]]
+    words = tf.ragged.constant([["worlds", "a"], ["b"]])
+    assert tokenizer.tokenize(words).to_list() == [[[6, 7], [9]], [[10]]]
+    assert tokenizer.tokenize("worlds").numpy().tolist() == [6, 7]
+
+
+def test_detokenize(tokenizer):
+    outputs = tokenizer(["Hello worlds", "a [MASK]"])
+    texts = tokenizer.detokenize(outputs["token_ids"]).numpy().tolist()
+    assert texts == [b"hello worlds", b"a [ mask ]"]
+    assert tokenizer.detokenize([2, 9, 3], skip_special_tokens=False) == b"[CLS] a [SEP]"
+
+
+def test_special_tokens_in_the_text(tokenizer, whole):
+    text = ["a [MASK]b[SEP]", "[mask]", "", "é[MASK]"]
+    assert tokenizer.pieces(text).to_list()[0][1:4] == [b"[", b"mask", b"]"]
+    assert whole.pieces(text).to_list() == [
+        [b"a", b"[MASK]", b"b", b"[SEP]"], [b"[", b"mask", b"]"], [], [b"e", b"[MASK]"]]
+    pieces = whole.tokenize_with_offsets(text)
+    assert pieces.char_starts.to_list() == [[0, 2, 8, 9], [0, 1, 5], [], [0, 1]]
+    assert pieces.byte_ends.to_list() == [[1, 8, 9, 14], [1, 5, 6], [], [2, 8]]
+
+
+def test_numbers_become_one_token():
+    tokenizer = BertTokenizer(VOCABULARY, number_token="#NUM#")
+    text = ["中12.5文 3 a3 #NUM#"]
+    assert tokenizer.pieces(text).to_list() == [
+        ["中".encode(), b"#NUM#", "文".encode(), b"#NUM#", b"[UNK]", b"#NUM#"]]
+    pieces = tokenizer.tokenize_with_offsets(text)
+    assert pieces.char_starts.to_list() == [[0, 1, 5, 7, 9, 12]]
+    assert pieces.char_ends.to_list() == [[1, 5, 6, 8, 11, 17]]
+    with pytest.raises(DataError, match="number_token"):
+        BertTokenizer(SPECIAL, number_token="#NUM#")
+
+
+def test_in_tf_data_and_tf_function(tokenizer):
+    # A new tokenizer: the first use is inside a graph.
+    fresh = BertTokenizer(VOCABULARY)
+    batches = tf.data.Dataset.from_tensor_slices(["hello", "é a"]).batch(2).map(fresh)
+    np.testing.assert_array_equal(next(iter(batches))["token_ids"], [[2, 5, 3, 0], [2, 8, 9, 3]])
+    np.testing.assert_array_equal(fresh(["a"])["token_ids"], [[2, 9, 3]])
+    np.testing.assert_array_equal(tf.function(fresh)(tf.constant(["a"]))["token_ids"], [[2, 9, 3]])
+
+
+def test_under_a_distribution_strategy(tokenizer):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]) if len(
+        tf.config.list_logical_devices("CPU")) > 1 else tf.distribute.MirroredStrategy(["CPU:0"])
+    result = strategy.run(tf.function(lambda: tokenizer(tf.constant(["é"]))["token_ids"]))
+    np.testing.assert_array_equal(strategy.experimental_local_results(result)[0], [[2, 8, 3]])
+
+
+def test_saved_model_gives_the_same_ids(tokenizer, tmp_path):
+    class Server(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def serve(self, texts):
+            return tokenizer(texts)
+
+    tf.saved_model.save(Server(), str(tmp_path))
+    # Another process, which knows TensorFlow and tensorflow-text only.
+    program = (
+        "import sys, tensorflow as tf, tensorflow_text\n"
+        f"server = tf.saved_model.load({str(tmp_path)!r})\n"
+        "outputs = server.serve(['Hello worlds', '\u00e9 \u4e2d'])\n"
+        "assert not any(name.startswith('bert_tf') for name in sys.modules)\n"
+        "print(outputs['token_ids'].numpy().tolist())")
+    shown = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True,
+        cwd=tmp_path).stdout
+    assert shown.strip().endswith("[[2, 5, 6, 7, 3], [2, 8, 16, 3, 0]]")
+
+
+def test_serialisation(tokenizer):
+    made = BertTokenizer(
+        VOCABULARY, lowercase=False, strip_accents=True, split_special_tokens=False,
+        split_on_cjk=False, max_input_chars_per_word=20, max_length=9, number_token="#NUM#",
+        errors="replace")
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(made))
+    for copied in (again, pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
+        assert copied.get_config() == made.get_config()
+    assert made.get_config()["vocabulary"] == VOCABULARY
+
+
+def test_directories(tokenizer, tmp_path, minilm):
+    made = BertTokenizer(
+        VOCABULARY, lowercase=False, max_length=77, number_token="#NUM#", errors="replace")
+    made.save_pretrained(tmp_path)
+    assert BertTokenizer.from_pretrained(tmp_path).get_config() == made.get_config()
+    assert BertTokenizer.from_pretrained(tmp_path, lowercase=True).lowercase
+    real = BertTokenizer.from_pretrained(minilm)
+    assert (real.vocab_size, real.lowercase, real.mask_token_id) == (30522, True, 103)
+    (tmp_path / "vocab.txt").unlink()
+    with pytest.raises(DataError, match="vocab.txt"):
+        BertTokenizer.from_pretrained(tmp_path)
+    with pytest.raises(DataError, match="Expected the vocabulary .*'\\[SEP\\]' \\(sep_token\\)"):
+        BertTokenizer(["[UNK]", "[PAD]", "[CLS]", "[MASK]"])
+
+
+def test_malformed_text():
+    strict, lenient = BertTokenizer(VOCABULARY), BertTokenizer(VOCABULARY, errors="replace")
+    texts = [b"a", b"a\xff", "\ufffd".encode(), b"\xed\xa0\x80b", b"\xe4\xb8"]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"row\(s\)\] \[1 3 4\]"):
+        strict.tokenize(texts)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"row\(s\)\] \[1 3 4\]"):
+        strict.tokenize_with_offsets(texts)
+    assert lenient.tokenize(texts).to_list() == [[9], [9], [], [10], []]
+    assert lenient.tokenize_with_offsets(texts).byte_starts.to_list() == [[0], [0], [], [3], []]
+
+
+@pytest.mark.parametrize(
+    "unit", ["a", "é", "\u0301", "\u302e", "Σ", "각", " ", ".", "é ", "\x0b", "中", "[MASK]"])
+def test_time_is_linear(whole, unit):
+    """Ten times the text takes far less than a hundred times the time."""
+    whole.tokenize(["é a"])
+
+    def seconds(size):
+        text = tf.constant([unit * (size // len(unit.encode()))])
+        start = time.perf_counter()
+        whole.tokenize(text)
+        return time.perf_counter() - start
+
+    small = min(seconds(100_000) for _ in range(3))
+    assert seconds(1_000_000) < 40 * small + 0.5
+
+
+def test_import_does_not_load_tensorflow_text():
+    program = (
+        "import sys, bert_tf; from bert_tf.text import BertTokenizer\n"
+        f"BertTokenizer({VOCABULARY!r})\n"
+        "sys.exit('tensorflow_text' in sys.modules)")
+    subprocess.run([sys.executable, "-c", program], check=True)

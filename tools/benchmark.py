@@ -1,0 +1,194 @@
+r"""Measures bert_tf beside what its users would pick instead.
+
+    python tools/benchmark.py inference
+    python tools/benchmark.py training --peers=keras_hub,pytorch --rounds=5
+    python tools/benchmark.py ops --json=/tmp/ops.json --plot=/tmp/ops.png
+
+Jobs (first argument, or --job): inference, training, ops, tokenizer, memory.
+
+All peers get the same random weights and the same inputs, and each its best arrangement, which a
+search finds and prints. Outputs are compared before anything is timed. Every peer lives in its own
+process; they are timed in turn, one call each, round after round. A peer that is missing, fails or
+computes something else makes the table invalid, and the exit status is 1; name the ones you have
+with --peers. docs/performance.md explains the method.
+"""
+
+import os
+import re
+import sys
+
+from absl import flags
+
+from benchmarks import inference, memory, models, ops, report, tokenizer, training, workers
+from benchmarks.contest import Options
+from benchmarks.peers import OURS, of_job
+from benchmarks.workloads import RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
+from bert_tf import tool
+from bert_tf.config import BertConfig
+from bert_tf.errors import UserError
+
+FLAGS = flags.FLAGS
+
+_JOBS = ("inference", "training", "ops", "tokenizer", "memory")
+_REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+flags.DEFINE_enum("job", None, _JOBS, "What to measure; may stand first without the flag.")
+flags.DEFINE_list("peers", None, "Whom to compare with; all that do the job by default. "
+                  "bert_tf itself always takes part.")
+flags.DEFINE_string("config", "base", f"The model: {', '.join(models.CONFIGS)}, or a JSON file.")
+flags.DEFINE_list("workloads", None, "Of inference and training: BATCHxLENGTH for dense ones, "
+                  "ragged or raggedCOUNT for sequences of real lengths. "
+                  f"Default: {','.join(inference.WORKLOADS)}; {','.join(training.WORKLOADS)}.")
+flags.DEFINE_integer("threads", None, "Threads of one call, for everybody; all cores by default.",
+                     lower_bound=1)
+flags.DEFINE_integer("rounds", 9, "How often each peer is timed, in turn.", lower_bound=1)
+flags.DEFINE_integer("search_calls", 3, "Timed calls of each arrangement in the search.",
+                     lower_bound=1)
+flags.DEFINE_float("turn_seconds", 0.5, "A short call is repeated until a turn takes about this.",
+                   lower_bound=0.0)
+flags.DEFINE_bool("tuned_malloc", False, "Let glibc keep freed memory (MALLOC_TRIM_THRESHOLD_ and "
+                  "its like), for everybody.")
+flags.DEFINE_integer("ops_scale", 1, "Divides the sizes of the ops, for a quick look.",
+                     lower_bound=1)
+flags.DEFINE_integer("tokenizer_texts", 10000, "At most so many texts of each language.",
+                     lower_bound=1)
+flags.DEFINE_list("lengths", [str(length) for length in memory.LENGTHS],
+                  "Of memory: the sequence lengths.")
+flags.DEFINE_string("materials_dir",
+                    os.environ.get("BERT_TF_MATERIALS",
+                                   os.path.join(_REPOSITORY, ".cache", "materials")),
+                    "Of tokenizer: where the texts are.")
+flags.DEFINE_string("json", None, "Write everything, unrounded, to this file.")
+flags.DEFINE_string("plot", None, "Draw bars into this PNG.")
+
+
+def model_config(name: str) -> dict:
+    """`BertConfig`'s arguments: one of `models.CONFIGS` or a file."""
+    if name in models.CONFIGS:
+        config = BertConfig(**models.CONFIGS[name])
+    elif os.path.isfile(name):
+        config = BertConfig.from_json_file(name)
+    else:
+        raise UserError(
+            f"--config: expected {', '.join(models.CONFIGS)} or a JSON file. Received: {name!r}"
+        )
+    return config.to_dict()
+
+
+def parse_workload(text: str, longest: int) -> Workload:
+    """"8x128", "ragged" or "ragged32"; `longest` is what the model can take."""
+    dense = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+    if dense:
+        if int(dense[2]) > longest:
+            raise UserError(
+                f"--workloads: the model takes at most {longest} tokens. Received: {text!r}"
+            )
+        return Workload.dense(int(dense[1]), int(dense[2]))
+    ragged = re.fullmatch(r"ragged([1-9]\d*)?", text)
+    if ragged:
+        return Workload.ragged(int(ragged[1] or RAGGED_SEQUENCES), min(longest, RAGGED_LONGEST))
+    raise UserError(
+        f"--workloads: expected BATCHxLENGTH, ragged or raggedCOUNT. Received: {text!r}"
+    )
+
+
+def options() -> Options:
+    from tqdm import tqdm
+
+    return Options(
+        rounds=FLAGS.rounds,
+        turn_seconds=FLAGS.turn_seconds,
+        search_calls=FLAGS.search_calls,
+        progress=lambda turns: tqdm(turns, desc="timing", unit="turn", leave=False),
+    )
+
+
+def measure(job: str, peers: list[str], config: dict, workload_list, results) -> None:
+    """Starts the workers of `job` and runs it."""
+    threads = FLAGS.threads or os.cpu_count()
+
+    def start(name, directory, scratch):
+        return workers.Worker(name, directory, threads, scratch, FLAGS.tuned_malloc)
+
+    if job == "memory":
+        lengths = tuple(int(length) for length in FLAGS.lengths)
+        memory.run(
+            [OURS, *peers], start, config, workload_list[0], options(), results, lengths
+        )
+        return
+    names = [OURS, *peers] + ([] if job == "tokenizer" else ["machine"])
+    with workers.scratch_folder() as scratch:
+        directory = os.path.join(scratch, "model")
+        with workers.crew(names, directory, threads, scratch, FLAGS.tuned_malloc) as staff:
+            results.facts["versions"] = {name: worker.version for name, worker in staff.items()}
+            for name in names:
+                if name not in staff:
+                    results.problem(f"{name} does not start")
+            if OURS not in staff or (job != "tokenizer" and "machine" not in staff):
+                return
+            if job == "tokenizer":
+                tokenizer.run(
+                    staff, FLAGS.materials_dir, options(), results, FLAGS.tokenizer_texts
+                )
+            elif job == "ops":
+                ops.run(staff, options(), results, FLAGS.ops_scale)
+            else:
+                written = models.make(staff[OURS], directory, config)
+                module = inference if job == "inference" else training
+                module.run(staff, written, workload_list, options(), results)
+
+
+def main():
+    if FLAGS.job is None:
+        raise UserError(f"Expected a job, one of {', '.join(_JOBS)}, as the first argument.")
+    job = FLAGS.job
+    # Everything a user can get wrong is found before any work.
+    peers = of_job(job) if FLAGS.peers is None else [name for name in FLAGS.peers if name != OURS]
+    strangers = sorted(set(peers) - set(of_job(job)))
+    if strangers:
+        raise UserError(
+            f"--peers: {job} knows {', '.join(of_job(job)) or 'no peers'}. Received: {strangers}"
+        )
+    workers.require_installed(peers)
+    config = model_config(FLAGS.config)
+    texts = FLAGS.workloads or {
+        "inference": inference.WORKLOADS, "training": training.WORKLOADS, "memory": ("8x128",),
+    }.get(job, ())
+    workload_list = [parse_workload(text, config["max_position_embeddings"]) for text in texts]
+    if not all(length.isdecimal() and int(length) > 0 for length in FLAGS.lengths):
+        raise UserError(f"--lengths: expected positive integers. Received: {FLAGS.lengths}")
+    if job == "tokenizer":
+        tokenizer.require_materials(FLAGS.materials_dir)
+    for flag in ("json", "plot"):
+        if FLAGS[flag].value:
+            tool.require_writable(os.path.dirname(os.path.abspath(FLAGS[flag].value)), flag)
+    if FLAGS.plot:
+        report.require_plotting()
+
+    results = report.Report()
+    results.facts.update(
+        report.machine(),
+        threads=FLAGS.threads or os.cpu_count(),
+        tuned_malloc=FLAGS.tuned_malloc,
+        command=" ".join(["tools/benchmark.py", *sys.argv[1:]]),
+        config=config,
+    )
+    machine = results.facts
+    print(
+        f"{machine['processor']}, {machine['cores']} cores ({', '.join(machine['instructions'])}); "
+        f"{machine['threads']} threads; {machine['system']}",
+        flush=True,
+    )
+    measure(job, peers, config, workload_list, results)
+    if FLAGS.json:
+        report.write_json(results, FLAGS.json)
+    if FLAGS.plot:
+        report.write_plot(results, FLAGS.plot)
+    if results.problems:
+        raise UserError("The result is invalid:\n" + "\n".join(results.problems))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
+        sys.argv[1] = f"--job={sys.argv[1]}"
+    tool.run(main)

@@ -1,0 +1,211 @@
+"""One workload, all peers: outputs compared, the best arrangement of each searched, then timed."""
+
+import dataclasses
+import statistics
+from collections.abc import Callable
+
+import numpy as np
+
+from . import limits, workloads
+from .peers import OURS
+from .report import Report, Table
+from .timing import interleave, ratio
+from .workers import PeerFailed, Worker
+from .workloads import Workload
+
+# Float32 throughout, twelve layers, sums in other orders: correct peers agree to about 1e-5.
+LARGEST_DIFFERENCE = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How long to measure.
+
+    Attributes:
+        rounds: Of the interleaved run.
+        turn_seconds: A short task is called again until a turn takes about so long.
+        search_calls: Timed calls of each arrangement in the search.
+        progress: Wraps a sequence of turns.
+    """
+
+    rounds: int
+    turn_seconds: float
+    search_calls: int
+    progress: Callable = iter
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrangement:
+    """A way of one peer to do the workload, made and checked."""
+
+    key: str
+    label: str
+    seconds: float
+    difference: float
+
+
+class Contest:
+    """A job on one workload.
+
+    Args:
+        job: "inference" or "training".
+        workload: The sequences.
+        workers: By name; ours must be among them.
+        config: The model's.
+        options: How long.
+        report: Gets table and problems.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        workload: Workload,
+        workers: dict[str, Worker],
+        config: dict,
+        options: Options,
+        report: Report,
+    ):
+        self._job = job
+        self._workload = workload
+        self._workers = workers
+        self._config = config
+        self._options = options
+        self._report = report
+        self._expected = None
+
+    def run(self) -> None:
+        """Searches, measures and adds the table to the report."""
+        print(f"\n{self._job}, {self._workload.describe()}", flush=True)
+        best = {}
+        names = sorted((name for name in self._workers if name != "machine"),
+                       key=lambda name: name != OURS)
+        for name in names:
+            found = self._search(name)
+            if found:
+                best[name] = min(found, key=lambda arrangement: arrangement.seconds)
+        if OURS not in best:
+            return  # the problem is in the report already
+        contestants = {
+            name: self._turn(name, arrangement.key) for name, arrangement in best.items()
+        }
+        peak = limits.MatmulPeak(self._workers["machine"], self._options.turn_seconds)
+        contestants["machine"] = peak.turn
+        try:
+            seconds = interleave(contestants, self._options.rounds, self._options.progress)
+        except PeerFailed as failure:
+            self._report.problem(f"{self._job}, {self._workload.name}: {failure}")
+            return
+        finally:
+            for name, arrangement in best.items():
+                self._forget(name, arrangement.key)
+        self._report.add(self._table(best, seconds, peak.flops))
+
+    def _search(self, name) -> list[Arrangement]:
+        """Every arrangement of one peer, slower ones dropped; prints what was found."""
+        buckets = [None]
+        if self._workload.is_ragged and name != OURS:  # ours has no padding to avoid
+            count = len(self._workload.lengths)
+            buckets = [size for size in workloads.BUCKETS if size is None or size < count]
+        found = []
+        for bucket in buckets:
+            try:
+                variants = self._workers[name].variants(
+                    self._job, bucket, self._workload.is_ragged
+                )
+            except PeerFailed as failure:
+                self._report.problem(f"{self._job}, {self._workload.name}: {failure}")
+                return []
+            for variant in variants:
+                arrangement = self._try(name, bucket, variant)
+                if arrangement is None:
+                    continue
+                found.append(arrangement)
+                fastest = min(found, key=lambda tried: tried.seconds)
+                for slower in [tried for tried in found if tried != fastest]:
+                    self._forget(name, slower.key)
+        tried = ", ".join(f"{one.label}: {1e3 * one.seconds:.4g} ms" for one in found)
+        print(f"  search {name}: {tried or 'nothing works'}", flush=True)
+        return found
+
+    def _try(self, name, bucket, variant) -> Arrangement | None:
+        worker = self._workers[name]
+        where = f"{self._job}, {self._workload.name}, {name} ({_label(bucket, variant)})"
+        batches = workloads.batches(
+            self._workload, bucket, self._config["vocab_size"], self._job == "training"
+        )
+        try:
+            key = worker.make(self._job, batches=batches, variant=variant)
+            outputs = self._comparable(worker.outputs(key), bucket)
+            difference = self._difference(outputs)
+            if not difference <= LARGEST_DIFFERENCE:
+                self._forget(name, key)
+                self._report.problem(f"{where}: wrong outputs, off by {difference:.2g}")
+                return None
+            seconds = worker.warm_up(key, self._options.search_calls)
+            if seconds < self._options.turn_seconds:  # too short for a few calls to say much
+                seconds = worker.turn(key, self._options.turn_seconds)
+        except PeerFailed as failure:
+            self._report.problem(f"{where}: {failure}")
+            return None
+        label = _label(bucket, variant) if self._workload.is_ragged else variant
+        return Arrangement(key, label, seconds, difference)
+
+    def _comparable(self, outputs, bucket) -> dict[str, np.ndarray]:
+        """Brings the outputs of any arrangement into the workload's order, without padding."""
+        if self._job == "training":
+            return outputs
+        number = len(workloads.groups(self._workload, bucket))
+        sequence = [outputs[f"{index}/sequence_output"] for index in range(number)]
+        pooled = [outputs[f"{index}/pooled_output"] for index in range(number)]
+        return {
+            "sequence_output": workloads.real_rows(sequence, self._workload, bucket),
+            "pooled_output": workloads.per_sequence(pooled, self._workload, bucket),
+        }
+
+    def _difference(self, outputs) -> float:
+        """Largest difference to the first outputs seen, which are ours."""
+        if self._expected is None:
+            self._expected = outputs
+        return max(
+            float(np.max(np.abs(np.asarray(outputs[name], np.float64) - expected)))
+            for name, expected in self._expected.items()
+        )
+
+    def _turn(self, name, key):
+        return lambda: self._workers[name].turn(key, self._options.turn_seconds)
+
+    def _forget(self, name, key):
+        try:
+            self._workers[name].drop(key)
+        except PeerFailed:
+            pass  # its process is gone, and that has been reported
+
+    def _table(self, best, seconds, peak_flops) -> Table:
+        is_training = self._job == "training"
+        flops = (workloads.training_flops if is_training else workloads.encoder_flops)(
+            self._workload, self._config
+        )
+        peak = peak_flops / statistics.median(seconds["machine"])
+        rows = []
+        for name in sorted(best, key=lambda name: statistics.median(seconds[name])):
+            median = statistics.median(seconds[name])
+            rows.append(
+                {
+                    "peer": name,
+                    "arrangement": best[name].label,
+                    "ms": 1e3 * median,
+                    "times ours": ratio(seconds[name], seconds[OURS]),
+                    "tokens/s": self._workload.tokens / median,
+                    "share of matmul peak": flops / median / peak,
+                    "largest difference": best[name].difference,
+                }
+            )
+        title = (
+            f"{self._job.capitalize()}, {self._workload.describe()}; {self._options.rounds} "
+            f"rounds; matmul peak {peak / 1e9:.0f} GFLOP/s"
+        )
+        return Table(title, rows, bars="ms")
+
+
+def _label(bucket, variant) -> str:
+    return f"{'one batch' if bucket is None else f'buckets of {bucket}'}, {variant}"

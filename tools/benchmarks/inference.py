@@ -1,0 +1,13 @@
+"""Encoding: dense batches, and sequences of real lengths."""
+
+from .contest import Contest, Options
+from .report import Report
+from .workloads import Workload
+
+WORKLOADS = ("1x128", "8x128", "1x384", "8x512", "ragged")
+
+
+def run(workers, config: dict, workload_list: list[Workload], options: Options, report: Report):
+    """A table a workload; see `Contest`."""
+    for workload in workload_list:
+        Contest("inference", workload, workers, config, options, report).run()

@@ -1,0 +1,51 @@
+"""The machine's own limits, measured between the peers' turns."""
+
+from .peers.machine import MATMULS
+
+
+class MatmulPeak:
+    """The fastest large float32 matmul of any installed library.
+
+    Args:
+        worker: Of "machine".
+        turn_seconds: Length of a turn.
+    """
+
+    def __init__(self, worker, turn_seconds: float):
+        self._worker = worker
+        self._turn_seconds = turn_seconds
+        best = None
+        for shape in MATMULS:
+            for library in worker.variants("matmul"):
+                key = worker.make("matmul", shape=shape, variant=library)
+                flops = float(worker.outputs(key)["flops"])
+                rate = flops / worker.warm_up(key, 3)
+                if best is None or rate > best[0]:
+                    if best is not None:
+                        worker.drop(best[1])
+                    best = (rate, key, flops, f"{library}, {'x'.join(map(str, shape))}")
+                else:
+                    worker.drop(key)
+        _, self._key, self.flops, self.label = best
+        print(f"  matmul peak: {best[0] / 1e9:.0f} GFLOP/s ({self.label})", flush=True)
+
+    def turn(self) -> float:
+        """Seconds of `flops` operations."""
+        return self._worker.turn(self._key, self._turn_seconds)
+
+
+class Copy:
+    """Copying as many bytes as an op reads and writes, from one buffer to another."""
+
+    def __init__(self, worker, bytes_moved: int, turn_seconds: float):
+        self._worker = worker
+        self._turn_seconds = turn_seconds
+        self._key = worker.make("copy", bytes_moved=bytes_moved)
+        worker.warm_up(self._key, 3)
+
+    def turn(self) -> float:
+        """Seconds of one copy."""
+        return self._worker.turn(self._key, self._turn_seconds)
+
+    def close(self) -> None:
+        self._worker.drop(self._key)

@@ -1,0 +1,90 @@
+"""The shared weights: made once a run, random, the same for every peer."""
+
+import json
+import os
+
+import numpy as np
+
+# Fresh weights have zero biases and unit scales: mistakes with them would not show.
+_NOISE = 0.02
+
+CONFIGS = {
+    "base": dict(),  # BertConfig's own defaults
+    "small": dict(
+        hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024
+    ),
+    "tiny": dict(
+        vocab_size=99,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=128,
+    ),
+}
+
+
+def make(worker, directory: str, config: dict) -> dict:
+    """Writes a Hugging Face directory and, beside it, the heads of pre-training.
+
+    Args:
+        worker: The worker of bert_tf, which makes the encoder.
+        directory: Where to.
+        config: `BertConfig`'s arguments.
+
+    Returns:
+        The content of `config.json`.
+    """
+    from safetensors.numpy import load_file, save_file
+
+    worker.make("weights", config=config, directory=directory)
+    generator = np.random.default_rng(1)
+
+    def noise(shape):
+        return (_NOISE * generator.standard_normal(shape)).astype(np.float32)
+
+    path = os.path.join(directory, "model.safetensors")
+    tensors = load_file(path)
+    for name in sorted(tensors):
+        if tensors[name].ndim == 1:
+            tensors[name] = tensors[name] + noise(tensors[name].shape)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+    written = read_config(directory)
+    hidden, vocabulary = written["hidden_size"], written["vocab_size"]
+    heads = {
+        "cls.predictions.transform.dense.weight": noise([hidden, hidden]),
+        "cls.predictions.transform.dense.bias": noise([hidden]),
+        "cls.predictions.transform.LayerNorm.weight": 1 + noise([hidden]),
+        "cls.predictions.transform.LayerNorm.bias": noise([hidden]),
+        "cls.predictions.bias": noise([vocabulary]),
+        "cls.seq_relationship.weight": noise([2, hidden]),
+        "cls.seq_relationship.bias": noise([2]),
+    }
+    save_file(heads, os.path.join(directory, "pretraining_heads.safetensors"))
+    # CTranslate2's converter wants a tokenizer; its content is never used.
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = special + [f"piece{index}" for index in range(len(special), vocabulary)]
+    with open(os.path.join(directory, "vocab.txt"), "w", encoding="utf-8") as file:
+        file.writelines(f"{piece}\n" for piece in pieces)
+    with open(os.path.join(directory, "tokenizer_config.json"), "w", encoding="utf-8") as file:
+        json.dump({"tokenizer_class": "BertTokenizer"}, file)
+    return written
+
+
+def parameters(directory: str) -> int:
+    """Numbers in the encoder and the heads."""
+    from safetensors import safe_open
+
+    total = 0
+    for name in ("model.safetensors", "pretraining_heads.safetensors"):
+        with safe_open(os.path.join(directory, name), framework="numpy") as tensors:
+            for key in tensors.keys():
+                total += int(np.prod(tensors.get_slice(key).get_shape()))
+    return total
+
+
+def read_config(directory: str) -> dict:
+    """The content of the model's `config.json`."""
+    with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
+        return json.load(file)

@@ -1,0 +1,105 @@
+"""What the machine can do at most: large matmuls, and plain copies."""
+
+import functools
+import importlib.util
+import threading
+import time
+
+import numpy as np
+
+from .base import Peer, Task
+
+# (M, K, N) of BERT-base's feed-forward on many tokens, and a cube; the best of them is the peak.
+MATMULS = ((4096, 768, 3072), (4096, 3072, 768), (2048, 2048, 2048))
+_COPY_SECONDS = 0.02  # a measurement of the copy lasts about so long
+
+
+class _MatmulTask(Task):
+    def __init__(self, multiply, flops):
+        self._multiply = multiply
+        self.flops = flops
+
+    def run(self):
+        return self._multiply()
+
+    def outputs(self):
+        return {"flops": np.float64(self.flops)}
+
+
+class _CopyTask(Task):
+    """Copies `bytes_moved / 2` bytes from one buffer to another, every thread its part.
+
+    The threads start once and copy `calls_inside` times, so that no start of a thread is counted.
+    """
+
+    def __init__(self, bytes_moved, threads):
+        elements = bytes_moved // 2 // 4
+        self._source = np.ones(elements, np.float32)
+        self._target = np.zeros(elements, np.float32)
+        self._bounds = np.linspace(0, elements, threads + 1).astype(int)
+        self.calls_inside = 1
+        self.run()
+        start = time.perf_counter()
+        self.run()
+        once = time.perf_counter() - start
+        self.calls_inside = max(2, min(1000, round(_COPY_SECONDS / once)))
+
+    def run(self):
+        threads = [
+            threading.Thread(target=self._copy, args=(first, last))
+            for first, last in zip(self._bounds, self._bounds[1:])
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _copy(self, first, last):
+        source, target = self._source[first:last], self._target[first:last]
+        for _ in range(self.calls_inside):
+            np.copyto(target, source)
+
+    def outputs(self):
+        return {"equal": np.array_equal(self._source, self._target)}
+
+
+class Machine(Peer):
+    """A variant is the library of the matmul: the best that is installed sets the peak."""
+
+    @property
+    def version(self):
+        return f"NumPy {np.__version__}"
+
+    def variants(self, job, bucket, is_ragged):
+        libraries = [name for name in ("tensorflow", "torch") if importlib.util.find_spec(name)]
+        return ("numpy", *libraries) if job == "matmul" else ("default",)
+
+    @functools.cached_property
+    def _tensorflow(self):
+        from . import keras_common
+
+        keras_common.set_threads(self.setup.threads)
+        return keras_common.tf
+
+    def matmul(self, shape, variant):
+        m, k, n = shape
+        generator = np.random.default_rng(0)
+        a = generator.standard_normal((m, k), np.float32)
+        b = generator.standard_normal((k, n), np.float32)
+        if variant == "torch":
+            import torch
+
+            torch.set_num_threads(self.setup.threads)
+            a, b = torch.from_numpy(a), torch.from_numpy(b)
+            c = torch.empty(m, n)
+            multiply = functools.partial(torch.mm, a, b, out=c)
+        elif variant == "tensorflow":
+            tf = self._tensorflow
+            a, b = tf.constant(a), tf.constant(b)
+            multiply = functools.partial(tf.function(tf.matmul), a, b)
+        else:
+            multiply = functools.partial(np.matmul, a, b, out=np.empty((m, n), np.float32))
+        return _MatmulTask(multiply, 2 * m * k * n)
+
+    def copy(self, bytes_moved):
+        return _CopyTask(bytes_moved, self.setup.threads)

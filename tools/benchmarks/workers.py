@@ -1,0 +1,242 @@
+"""The parent's side of the worker processes."""
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_tf.errors import UserError
+
+from .peers import PEERS
+from .timing import calls_in_a_turn
+
+# A pool may spin for a while after its work (Intel's OpenMP: 200 ms), which is good for its owner
+# and bad for the next one. So a turn ends only when its process has come to rest.
+_REST_SECONDS = 0.05
+_LONGEST_REST_SECONDS = 3.0
+
+_PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_LOG_LINES = 25
+
+# Keeps big buffers instead of giving them back to the kernel after every use (man 3 mallopt).
+_TUNED_MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
+
+
+class PeerFailed(Exception):
+    """A peer that could not do its part; the table is invalid."""
+
+
+def save_batches(path: str, batches: Sequence[Mapping[str, np.ndarray]]) -> None:
+    """All batches as one .npz; `worker.load_batches` reads it."""
+    arrays = {
+        f"{index}/{name}": value
+        for index, batch in enumerate(batches)
+        for name, value in batch.items()
+    }
+    np.savez(path, **arrays)
+
+
+class Worker:
+    """One peer in its own process.
+
+    Args:
+        name: A key of `PEERS`.
+        model_directory: Where the shared weights are.
+        threads: For one call.
+        scratch: A folder; the log goes there.
+        tuned_malloc: Whether glibc may keep freed memory.
+    """
+
+    def __init__(self, name, model_directory, threads, scratch, tuned_malloc=False):
+        self.name = name
+        self._scratch = scratch
+        self._log_path = os.path.join(scratch, f"{name}.log")
+        self._keys = itertools.count()
+        # What one call of a task took when it was warmed up.
+        self._expected = {}
+        environment = dict(os.environ)
+        environment.update(
+            PYTHONPATH=os.pathsep.join(
+                [_PACKAGE_ROOT, os.path.dirname(_PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]
+            ),
+            OMP_NUM_THREADS=str(threads),
+            MKL_NUM_THREADS=str(threads),
+            OPENBLAS_NUM_THREADS=str(threads),
+            TF_CPP_MIN_LOG_LEVEL="2",
+            HF_HUB_OFFLINE="1",
+            RAYON_NUM_THREADS=str(threads),  # Hugging Face's tokenizers
+            TOKENIZERS_PARALLELISM="true",
+        )
+        if tuned_malloc:
+            environment.update(_TUNED_MALLOC)
+        with open(self._log_path, "a", encoding="utf-8") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", f"{__package__}.worker", name, model_directory,
+                 str(threads), scratch],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                encoding="utf-8",
+            )
+        hello = self._ask("hello")
+        self.version = hello["version"]
+        self.imported_mib = hello["resident_mib"]
+
+    def variants(self, job, bucket=None, is_ragged=False) -> list[str]:
+        return self._ask("variants", job=job, bucket=bucket, is_ragged=is_ragged)["variants"]
+
+    def make(self, job, batches=None, **arguments) -> str:
+        """Prepares a task and returns its key."""
+        key = f"task{next(self._keys)}"
+        path = None
+        if batches is not None:
+            path = os.path.join(self._scratch, f"{self.name}_{key}.npz")
+            save_batches(path, batches)
+        self._ask("make", key=key, job=job, arguments=arguments, arrays=path)
+        if path is not None:
+            os.remove(path)
+        return key
+
+    def outputs(self, key) -> dict[str, np.ndarray]:
+        path = os.path.join(self._scratch, f"{self.name}_outputs.npz")
+        self._ask("outputs", key=key, path=path)
+        with np.load(path, allow_pickle=False) as arrays:
+            result = {name: arrays[name] for name in arrays.files}
+        os.remove(path)
+        return result
+
+    def warm_up(self, key, calls=2) -> float:
+        """Compiles, fills caches; returns the shortest call but the first."""
+        seconds = self.time(key, 1 + calls)
+        self._expected[key] = min(seconds[1:])
+        return self._expected[key]
+
+    def turn(self, key, turn_seconds) -> float:
+        """One measurement of a warmed-up task: the median of the calls that fill a turn.
+
+        A short task gets one untimed call first: the caches are another process's.
+        """
+        calls = calls_in_a_turn(self._expected[key], turn_seconds)
+        seconds = self.time(key, calls + (calls > 1))
+        return statistics.median(seconds[1:] if calls > 1 else seconds)
+
+    def time(self, key, calls) -> list[float]:
+        seconds = self._ask("time", key=key, calls=calls)["seconds"]
+        self._rest()
+        return seconds
+
+    def drop(self, key) -> None:
+        self._ask("drop", key=key)
+
+    def memory(self, reset=False) -> dict[str, float]:
+        return self._ask("memory", reset=reset)
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def _ask(self, command, **arguments) -> dict:
+        try:
+            print(json.dumps({"do": command, **arguments}), file=self._process.stdin, flush=True)
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise PeerFailed(f"{self.name}: its process ended. {self._log_end()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise PeerFailed(f"{self.name}: {answer['error']}\n{self._log_end()}")
+        return answer
+
+    def _rest(self):
+        """Waits until the process burns no more time."""
+        deadline = time.monotonic() + _LONGEST_REST_SECONDS
+        before = self._cpu_ticks()
+        while time.monotonic() < deadline:
+            time.sleep(_REST_SECONDS)
+            now = self._cpu_ticks()
+            if now == before:
+                return
+            before = now
+
+    def _cpu_ticks(self):
+        try:
+            with open(f"/proc/{self._process.pid}/stat", encoding="ascii") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:  # not Linux: the longest rest of the usual pools
+            time.sleep(0.25)
+            return 0
+        return int(fields[11]) + int(fields[12])  # utime + stime, man 5 proc
+
+    def _log_end(self):
+        with open(self._log_path, encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()[-_LOG_LINES:]
+        return "\n".join(["The end of its log:", *lines])
+
+
+@contextlib.contextmanager
+def crew(names, model_directory, threads, scratch, tuned_malloc=False, report=print):
+    """Starts a worker for each name, yields them by name, and ends them all.
+
+    A peer that cannot start is reported and left out: the caller sees that it is missing.
+    """
+    workers = {}
+    try:
+        for name in names:
+            try:
+                workers[name] = Worker(name, model_directory, threads, scratch, tuned_malloc)
+                report(f"  {name}: {workers[name].version}")
+            except PeerFailed as failure:
+                report(f"  {failure}")
+        yield workers
+    finally:
+        for worker in workers.values():
+            worker.close()
+
+
+@contextlib.contextmanager
+def scratch_folder(parent=None):
+    """A folder of this run, gone afterwards."""
+    path = tempfile.mkdtemp(prefix="bert_tf_benchmark_", dir=parent)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def require_installed(names: Sequence[str]) -> None:
+    """Says which packages are missing before any work begins.
+
+    Raises:
+        UserError: If a peer is unknown or its packages are not installed.
+    """
+    unknown = sorted(set(names) - set(PEERS))
+    if unknown:
+        raise UserError(f"--peers: expected names among {sorted(PEERS)}. Received: {unknown}")
+    missing = {name: PEERS[name].missing() for name in names}
+    missing = {name: packages for name, packages in missing.items() if packages}
+    if missing:
+        install = " ".join(sorted({package for some in missing.values() for package in some}))
+        raise UserError(
+            f"Without {', '.join(missing)} the table would be invalid. `pip install {install}` "
+            "(or `pip install 'bert_tf[benchmark]'`), or name fewer with --peers."
+        )

@@ -1,0 +1,63 @@
+"""Learns a vocabulary from text files.
+
+    python tools/build_vocab.py --input_file=corpus-*.txt --vocab_size=30522 --output_file=vocab.txt
+
+The files are read line by line, so they may be larger than memory, and how the text is cut into
+files does not change the result. Options that say how text is normalised must be those that the
+tokenizer will be used with.
+"""
+
+import glob
+
+from absl import flags
+
+from bert_tf import tool
+from bert_tf.errors import UserError
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_list(
+    "input_file", None, "UTF-8 text files or glob patterns, separated by commas.", required=True)
+flags.DEFINE_string("output_file", None, "The vocab.txt to write.", required=True)
+flags.DEFINE_integer("vocab_size", 30522, "The greatest number of pieces.", lower_bound=1)
+flags.DEFINE_enum(
+    "algorithm", "wordpiece", ["wordpiece", "bpe"],
+    "wordpiece: tensorflow-text's learner; bpe: merges of the most frequent pair.")
+flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; off for a cased vocabulary.")
+flags.DEFINE_bool("strip_accents", None, "Remove accents; default: as --do_lower_case.")
+flags.DEFINE_bool("split_on_cjk", True, "Make each CJK ideograph a piece of its own.")
+flags.DEFINE_list(
+    "special_tokens", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], "The first pieces, in order.")
+flags.DEFINE_integer(
+    "num_unused", 0, "How many [unusedN] pieces follow them (the original: 994).", lower_bound=0)
+flags.DEFINE_integer(
+    "min_frequency", 2, "Rarer words, characters and pairs are not learnt from.", lower_bound=1)
+flags.DEFINE_integer(
+    "max_characters", 8000, "The greatest number of distinct characters.", lower_bound=1)
+
+
+def main():
+    paths = []
+    for pattern in FLAGS.input_file:
+        found = sorted(glob.glob(pattern))
+        if not found:
+            raise UserError(f"--input_file: no file fits {pattern!r}.")
+        paths += found
+
+    from bert_tf.text.vocabulary import write_vocabulary
+    from bert_tf.text.vocabulary_learning import count_words, learn_from_counts, read_lines
+
+    counts = count_words(
+        read_lines(paths), FLAGS.do_lower_case, FLAGS.strip_accents, FLAGS.split_on_cjk,
+        progress=False)
+    vocabulary = learn_from_counts(
+        counts, FLAGS.vocab_size, FLAGS.algorithm, FLAGS.special_tokens, FLAGS.num_unused,
+        FLAGS.min_frequency, FLAGS.max_characters)
+    write_vocabulary(vocabulary, FLAGS.output_file)
+    print(
+        f"{FLAGS.output_file}: {len(vocabulary)} pieces from {sum(counts.values())} words, "
+        f"{len(counts)} distinct.")
+
+
+if __name__ == "__main__":
+    tool.run(main)
