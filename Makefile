@@ -2,7 +2,7 @@
 #
 ##  make demo        real weights, real reviews: fine-tune, evaluate, export, predict
 ##  make test        environment, native ops, materials, all tests
-##  make test-full   make test for TensorFlow 2.19 too, every instruction set, sanitizers
+##  make test-full   all counts, every instruction set, sanitizers, and TensorFlow 2.19 too
 ##  make venv        the Python environment (and, as root on Debian or Ubuntu, Bazel and g++)
 ##  make configure   .bazelrc.user: what Bazel must know about this machine
 ##  make ops         the native ops, into bert_tf/ops/
@@ -112,7 +112,7 @@ test-full: venv ops materials
 	  BERT_TF_ISA=$$isa BERT_TF_OPS=native $(PY) -m pytest tests/ops; \
 	done
 	$(MAKE) test TF_VERSION=2.19
-	$(MAKE) test
+	BERT_TF_FULL=1 $(MAKE) test
 
 .PHONY: demo
 demo: venv materials

@@ -185,7 +185,8 @@ def main():
     if FLAGS.plot:
         report.write_plot(results, FLAGS.plot)
     if results.problems:
-        raise UserError("The result is invalid:\n" + "\n".join(results.problems))
+        heads = [problem.splitlines()[0] for problem in results.problems]
+        raise UserError("The result is invalid:\n" + "\n".join(heads))
 
 
 if __name__ == "__main__":

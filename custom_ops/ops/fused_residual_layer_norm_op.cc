@@ -252,7 +252,7 @@ class FusedResidualLayerNormOp : public ResidualLayerNormOpBase {
     OP_REQUIRES_OK(context, CheckVector("bias", bias, columns, *x));
     OP_REQUIRES_OK(context, CheckVector("gamma", gamma, columns, *x));
     OP_REQUIRES_OK(context, CheckVector("beta", beta, columns, *x));
-    uint64_t seed;
+    uint64_t seed = 0;
     OP_REQUIRES_OK(context, GetSeed(context, &seed));
 
     std::vector<int> in_place = {0};  // x, or else residual

@@ -24,7 +24,8 @@ class _TrainingTask(Task):
         self._model = model
         self._example = (keras_common.constants(features), keras_common.constants(labels))
         self._iterator = iter(tf.data.Dataset.from_tensors(self._example).repeat())
-        self._step = model.make_train_function()
+        model.make_train_function()
+        self._step = model.train_function
 
     def run(self):
         logs = self._step(self._iterator)
@@ -178,7 +179,7 @@ class Ours(Peer):
         with tf.GradientTape() as tape:
             tape.watch(t["qkv"])
             context = ops.varlen_attention(t["qkv"], t["row_splits"])
-        return tape.gradient(context, t["qkv"], t["dy"])
+        return tf.convert_to_tensor(tape.gradient(context, t["qkv"], t["dy"]))
 
     def tokenizer(self, texts, vocabulary, variant):
         tokenizer = bert_tf.BertTokenizer(vocabulary)

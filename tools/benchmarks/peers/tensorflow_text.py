@@ -49,7 +49,7 @@ class TensorFlowText(Peer):
             )
         else:
             with open(vocabulary, encoding="utf-8") as file:
-                pieces = file.read().splitlines()
+                pieces = file.read().rstrip("\n").split("\n")  # not at U+2028 and its like
             tokenizer = tensorflow_text.FastBertTokenizer(
                 pieces, lower_case_nfd_strip_accents=True, token_out_type=tf.int32
             )
