@@ -2,9 +2,10 @@
 
     python tools/unicode_differences.py --python=python3.10 --python=python3.13
 
-Prints a Markdown table: what the package's Unicode version (bert_tf/text/unicode_data.txt) says, and
-who says otherwise: the `unicodedata` of other Pythons, TensorFlow's ICU (`tf.strings.lower`, NFD by
-tensorflow-text) and TensorFlow's RE2 (`\\p{Mn}` and its like in `tf.strings.regex_full_match`).
+Prints a Markdown table: what the package's Unicode version (bert_tf/text/unicode_data.txt) says,
+and who says otherwise: the `unicodedata` of other Pythons, TensorFlow's ICU (`tf.strings.lower`,
+NFD by tensorflow-text) and TensorFlow's RE2 (`\\p{Mn}` and its like in
+`tf.strings.regex_full_match`).
 docs/tokenization.md holds the table.
 """
 
@@ -43,7 +44,7 @@ WORDS = {
 PATTERNS = {
     "mark": r"\p{Mn}",
     "punctuation": r"[!-/:-@\[-`{-~\p{P}]",
-    "control": r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\x{fffd}\p{Cf}]",
+    "control": r"[\p{Cc}\p{Cf}\x{fffd}]",
     "space": r"[\t\n\r\x{2028}\x{2029}\p{Zs}]",
 }
 
@@ -96,7 +97,8 @@ def of_icu() -> Properties:
         "nfd": _changed(code_points, chars, decomposed),
         "cased": {c: "" for c, is_cased in zip(code_points, cased) if is_cased},
         "ignorable": {
-            c: "" for c, is_cased, ends in zip(code_points, cased, passed) if ends and not is_cased},
+            c: "" for c, is_cased, ends in zip(code_points, cased, passed)
+            if ends and not is_cased},
     }
 
 
@@ -106,12 +108,15 @@ def of_re2() -> Properties:
 
     code_points = _code_points()
     chars = tf.constant([chr(code_point) for code_point in code_points])
-    return {
+    properties = {
         kind: {
             c: "" for c, has in zip(
                 code_points, tf.strings.regex_full_match(chars, pattern).numpy().tolist()) if has}
         for kind, pattern in PATTERNS.items()
     }
+    for char in "\t\n\r":  # Cc, but the original takes them for white space
+        del properties["control"][ord(char)]
+    return properties
 
 
 def differences(own: Properties, others: dict[str, Properties]) -> dict[tuple, list[int]]:

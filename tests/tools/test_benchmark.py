@@ -1,0 +1,200 @@
+"""The benchmark's arithmetic, its inputs, and one tiny run as a user starts it. Nothing is timed."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.conftest import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "tools"))
+
+from benchmarks import report, timing, workloads  # noqa: E402
+from benchmarks.peers import PEERS, of_job  # noqa: E402
+from benchmarks.timing import Spread  # noqa: E402
+from benchmarks.workloads import Workload  # noqa: E402
+
+
+class TestTiming:
+    def test_everybody_is_asked_once_a_round_in_turning_order(self):
+        asked = []
+
+        def contestant(name):
+            def measure():
+                asked.append(name)
+                return float(len(asked))
+
+            return measure
+
+        seconds = timing.interleave({name: contestant(name) for name in "ABC"}, rounds=3)
+        assert "".join(asked) == "ABCBCACAB"
+        assert seconds == {"A": [1, 6, 8], "B": [2, 4, 9], "C": [3, 5, 7]}
+
+    def test_ratio_is_taken_inside_each_round(self):
+        # The machine got ten times slower in the last round: the ratio does not care.
+        assert timing.ratio([2.0, 3.0, 20.0], [1.0, 1.0, 10.0]) == Spread(2.0, 2.0, 3.0)
+
+    def test_ratio_needs_the_same_rounds(self):
+        with pytest.raises(ValueError, match="1 and 2"):
+            timing.ratio([1.0], [1.0, 2.0])
+
+    def test_short_calls_fill_a_turn(self):
+        assert timing.calls_in_a_turn(0.01, turn_seconds=0.5) == 50
+        assert timing.calls_in_a_turn(5.0, turn_seconds=0.5) == 1
+        assert timing.calls_in_a_turn(0.0, turn_seconds=0.5, most=200) == 200
+
+
+class TestWorkloads:
+    def test_ragged_lengths_are_reproducible_and_bounded(self):
+        workload = Workload.ragged()
+        assert workload == Workload.ragged()
+        assert len(workload.lengths) == 64
+        assert min(workload.lengths) >= 8 and max(workload.lengths) <= 128
+        assert 25 < workload.tokens / 64 < 35
+
+    @pytest.mark.parametrize("bucket", [None, 4, 5, 64])
+    def test_every_arrangement_holds_the_same_tokens(self, bucket):
+        workload = Workload.ragged(9, longest=20)
+        batches = workloads.batches(workload, bucket, vocab_size=50)
+        values = [batch["token_ids"][:, :, np.newaxis] for batch in batches]
+        rows = workloads.real_rows(values, workload, bucket)
+        whole = workloads.batches(workload, None, vocab_size=50)
+        expected = whole[0]["token_ids"][whole[0]["padding_mask"]]
+        np.testing.assert_array_equal(rows[:, 0], expected)
+        first = workloads.per_sequence(
+            [batch["token_ids"][:, 0] for batch in batches], workload, bucket
+        )
+        np.testing.assert_array_equal(first, whole[0]["token_ids"][:, 0])
+
+    def test_buckets_pad_less(self):
+        workload = Workload.ragged()
+
+        def positions(bucket):
+            batches = workloads.batches(workload, bucket, vocab_size=50)
+            return sum(batch["token_ids"].size for batch in batches)
+
+        assert workload.tokens <= positions(4) < positions(16) < positions(None)
+
+    def test_masks_of_all_batches_add_up(self):
+        workload = Workload.ragged(10)
+        batches = workloads.batches(workload, 4, vocab_size=50, training=True)
+        weights = sum(batch["masked_weights"].sum() for batch in batches)
+        assert weights == batches[0]["weight_total"] > 0
+        for batch in batches:
+            used = batch["masked_weights"] > 0
+            rows = np.nonzero(used)[0]
+            assert batch["padding_mask"][rows, batch["masked_positions"][used]].all()
+
+    def test_a_dense_batch_of_128_predicts_20_a_sequence(self):
+        (batch,) = workloads.batches(Workload.dense(2, 128), None, 50, training=True)
+        assert batch["masked_weights"].sum() == 40
+
+    def test_flops_of_bert_base(self):
+        config = dict(hidden_size=768, intermediate_size=3072, num_hidden_layers=12)
+        # 85 M weights, two operations each, on 128 tokens, and the attention's share.
+        flops = workloads.encoder_flops(Workload.dense(1, 128), config)
+        assert flops == pytest.approx(2 * 85e6 * 128, rel=0.05)
+
+
+class TestReport:
+    def test_table_shows_spreads_and_gaps(self):
+        table = report.Table(
+            "A title",
+            [
+                {"peer": "bert_tf", "ms": 1234.5, "ratio": Spread(1.0, 1.0, 1.0)},
+                {"peer": "other", "ms": 0.01234, "ratio": None},
+            ],
+        )
+        assert report.format_table(table).splitlines() == [
+            "A title",
+            "",
+            "| peer    |    ms |            ratio |",
+            "|---------|------:|-----------------:|",
+            "| bert_tf | 1,234 | 1.00 (1.00–1.00) |",
+            "| other   | 0.012 |                – |",
+        ]
+
+    def test_json_holds_unrounded_values_and_problems(self, tmp_path):
+        results = report.Report()
+        results.add(report.Table("T", [{"ratio": Spread(0.1, 1 / 3, 0.5)}]), report=str)
+        results.problem("one is missing", report=str)
+        report.write_json(results, tmp_path / "out.json")
+        content = json.loads((tmp_path / "out.json").read_text())
+        assert content["problems"] == ["one is missing"]
+        assert content["tables"][0]["rows"][0]["ratio"]["median"] == 1 / 3
+
+
+def test_jobs_and_peers():
+    assert of_job("inference") == [
+        "keras_hub",
+        "tensorflow",
+        "pytorch",
+        "torch_compile",
+        "onnxruntime",
+        "openvino",
+        "ctranslate2",
+    ]
+    assert of_job("training") == ["keras_hub", "pytorch", "torch_compile"]
+    for entry in PEERS.values():
+        assert (REPOSITORY / "tools" / "benchmarks" / "peers" / f"{entry.module}.py").is_file()
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "tools/benchmark.py", *arguments],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("job", ["inference", "training"])
+def test_a_tiny_run_compares_and_reports(job, tmp_path):
+    result = run(
+        job,
+        "--peers=keras_hub",
+        "--config=tiny",
+        "--workloads=2x16,ragged5",
+        "--rounds=2",
+        "--search_calls=1",
+        "--turn_seconds=0",
+        f"--json={tmp_path}/out.json",
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert content["problems"] == []
+    assert len(content["tables"]) == 2
+    for table in content["tables"]:
+        assert {row["peer"] for row in table["rows"]} == {"bert_tf", "keras_hub"}
+        assert all(row["ms"] > 0 for row in table["rows"])
+        assert all(row["largest difference"] < 1e-3 for row in table["rows"])
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "Expected a job"),
+        (["inference", "--peers=nobody"], "inference knows"),
+        (["inference", "--peers=", "--config=huge"], "--config: expected"),
+        (["inference", "--peers=", "--workloads=8by128"], "--workloads: expected"),
+        (["inference", "--peers=", "--workloads=1x513"], "at most 512"),
+        (["tokenizer", "--peers=", "--materials_dir=/nowhere"], "fetch_materials.py"),
+    ],
+)
+def test_mistakes_are_told_before_any_work(arguments, message):
+    result = run(*arguments)
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_missing_peer_is_named_with_its_package(monkeypatch):
+    from bert_tf.errors import UserError
+    from benchmarks import workers
+    from benchmarks.peers import Entry
+
+    monkeypatch.setitem(PEERS, "absent", Entry("absent", "Absent", {"no_such_module": "dist"}, ()))
+    with pytest.raises(UserError, match="pip install dist"):
+        workers.require_installed(["absent"])
