@@ -112,7 +112,9 @@ def changed_code_points():
             and data.decomposition.get(code_point, (code_point,)) == tuple(
                 map(ord, unicodedata.normalize("NFD", char)))
             and data.properties["cased"][code_point] == (
-                (char + "\u03a3").lower().endswith("\u03c2")))
+                (char + "\u03a3").lower().endswith("\u03c2"))
+            and (data.properties["cased"][code_point] or data.properties["ignorable"][code_point])
+            == ("A" + char + "\u03a3").lower().endswith("\u03c2"))
         if not same:
             changed.add(char)
     return frozenset(changed)

@@ -13,7 +13,6 @@
 An answer is {"error": ...} if something was raised.
 """
 
-import gc
 import json
 import os
 import sys
@@ -70,6 +69,7 @@ class Worker:
 
     def _outputs(self, key, path):
         np.savez(path, **self._tasks[key].outputs())
+        memory_use.give_back()  # what the first call needed for compiling
         return {}
 
     def _time(self, key, calls):
@@ -83,12 +83,12 @@ class Worker:
 
     def _drop(self, key):
         self._tasks.pop(key, None)
-        gc.collect()
+        memory_use.give_back()
         return {}
 
     def _memory(self, reset):
         if reset:
-            gc.collect()
+            memory_use.give_back()
             memory_use.reset_peak()
         return {"current_mib": memory_use.current_mib(), "peak_mib": memory_use.peak_mib()}
 

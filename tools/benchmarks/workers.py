@@ -161,7 +161,11 @@ class Worker:
         except BrokenPipeError:
             line = ""
         if not line:
-            raise PeerFailed(f"{self.name}: its process ended. {self._log_end()}")
+            status = self._process.wait()
+            # -9 without a word in the log is what the kernel does when memory runs out.
+            raise PeerFailed(
+                f"{self.name}: its process ended with status {status}\n{self._log_end()}"
+            )
         answer = json.loads(line)
         if "error" in answer:
             raise PeerFailed(f"{self.name}: {answer['error']}\n{self._log_end()}")

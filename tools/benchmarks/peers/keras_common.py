@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from .. import memory_use
 from .base import Batch, InferenceTask
 
 ENCODER_INPUTS = ("token_ids", "segment_ids", "padding_mask")
@@ -16,9 +17,8 @@ def set_threads(threads: int) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
-def constants(batch: Batch, names=None) -> dict[str, tf.Tensor]:
-    return {name: tf.constant(value) for name, value in batch.items()
-            if names is None or name in names}
+def constants(batch: Batch) -> dict[str, tf.Tensor]:
+    return {name: tf.constant(value) for name, value in batch.items()}
 
 
 def signature(mask_dtype) -> dict[str, tf.TensorSpec]:
@@ -30,30 +30,60 @@ def signature(mask_dtype) -> dict[str, tf.TensorSpec]:
     }
 
 
-def frozen(function, spec):
-    """The same function with its weights as constants, as an exported graph has them."""
+def frozen(function, spec, threads: int):
+    """The same function with its weights as constants, as an exported graph has them.
+
+    It runs in a session: a `ConcreteFunction` with constants of this size would hold them many
+    times over (9 GiB for BERT-base).
+
+    Args:
+        function: From a dictionary of tensors to a tuple of tensors.
+        spec: Dictionary of `tf.TensorSpec`.
+        threads: Of one call.
+
+    Returns:
+        A function from a dictionary of arrays to a list of arrays.
+    """
+    graph_def, feeds, fetches = _frozen_graph(function, spec)
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.import_graph_def(graph_def, name="")
+    del graph_def
+    memory_use.give_back()
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=threads, inter_op_parallelism_threads=1
+    )
+    session = tf.compat.v1.Session(graph=graph, config=config)
+    call = session.make_callable(fetches, feed_list=feeds)
+
+    def run(feed):
+        return call(*(feed[name] for name in sorted(feed)))
+
+    return run
+
+
+def _frozen_graph(function, spec):
     from tensorflow.python.framework.convert_to_constants import (
         convert_variables_to_constants_v2,
     )
 
     concrete = tf.function(function).get_concrete_function(spec)
-    graph = convert_variables_to_constants_v2(concrete)
+    constant = convert_variables_to_constants_v2(concrete)
+    return (
+        constant.graph.as_graph_def(),
+        [tensor.name for tensor in constant.inputs],  # sorted, as a dictionary is flattened
+        [tensor.name for tensor in constant.outputs],
+    )
 
-    @tf.function(input_signature=[spec])
-    def run(feed):
-        return tuple(graph(*tf.nest.flatten(feed)))  # both sort a dictionary by its keys
 
-    return run
-
-
-def inference_task(models: dict, variant: str, batches: list[Batch], mask_dtype) -> InferenceTask:
-    """A task over `models[variant]`; the inputs are tensors already."""
+def inference_task(model, variant: str, batches: list[Batch], mask_dtype) -> InferenceTask:
+    """A task over one model; tensors for a function, arrays for a frozen graph's session."""
     feeds = []
     for batch in batches:
-        feed = constants(batch, ENCODER_INPUTS)
-        feed["padding_mask"] = tf.cast(feed["padding_mask"], mask_dtype)
-        feeds.append(feed)
-    return InferenceTask(functools.partial(_finished, models[variant]), feeds)
+        feed = {name: batch[name] for name in ENCODER_INPUTS}
+        feed["padding_mask"] = feed["padding_mask"].astype(mask_dtype.as_numpy_dtype)
+        feeds.append(feed if variant == "frozen" else constants(feed))
+    return InferenceTask(functools.partial(_finished, model), feeds)
 
 
 def _finished(model, feed):

@@ -83,22 +83,18 @@ class KerasHub(Peer):
         _assign_encoder(backbone, self.setup.encoder_tensors, config)
         return backbone
 
-    @functools.cached_property
-    def _models(self):
-        backbone = self._backbone
-
+    @functools.cache
+    def _model(self, variant):
         def encode(inputs):
-            outputs = backbone(inputs, training=False)
+            outputs = self._backbone(inputs, training=False)
             return outputs["sequence_output"], outputs["pooled_output"]
 
-        spec = keras_common.signature(tf.int32)
-        return {
-            "graph": tf.function(encode, input_signature=[spec]),
-            "xla": tf.function(encode, jit_compile=True),
-        }
+        if variant == "xla":
+            return tf.function(encode, jit_compile=True)
+        return tf.function(encode, input_signature=[keras_common.signature(tf.int32)])
 
     def inference(self, batches, variant):
-        return keras_common.inference_task(self._models, variant, batches, tf.int32)
+        return keras_common.inference_task(self._model(variant), variant, batches, tf.int32)
 
     @functools.cached_property
     def pretrainer(self):

@@ -19,6 +19,9 @@ class OpenVino(Peer):
         return ("sdpa", "eager") if is_ragged else ("sdpa", "eager", "sdpa, static shape")
 
     @functools.cache
+    def _for_all_shapes(self, attention):
+        return self._compiled(attention, None)
+
     def _compiled(self, attention, shape):
         model = openvino.Core().read_model(onnx_export.export(self.setup, attention))
         if shape is not None:
@@ -35,8 +38,11 @@ class OpenVino(Peer):
     def inference(self, batches, variant):
         attention, _, static = variant.partition(", ")
         feeds = [onnx_export.feed(batch) for batch in batches]
+        # Each compiled model packs the weights anew: those of one shape go with their task.
         requests = [
-            self._compiled(attention, feed["input_ids"].shape if static else None)
+            self._compiled(attention, feed["input_ids"].shape)
+            if static
+            else self._for_all_shapes(attention)
             for feed in feeds
         ]
 

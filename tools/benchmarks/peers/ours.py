@@ -70,19 +70,22 @@ class Ours(Peer):
         return ("graph", "frozen") if job == "inference" else ("default",)
 
     @functools.cached_property
-    def _models(self):
-        backbone = bert_tf.BertBackbone.from_pretrained(self.setup.model_directory)
+    def _backbone(self):
+        return bert_tf.BertBackbone.from_pretrained(self.setup.model_directory)
 
+    @functools.cache
+    def _model(self, variant):
         def encode(inputs):
-            outputs = backbone(inputs)
+            outputs = self._backbone(inputs)
             return outputs["sequence_output"], outputs["pooled_output"]
 
         spec = keras_common.signature(tf.bool)
-        graph = tf.function(encode, input_signature=[spec])
-        return {"graph": graph, "frozen": keras_common.frozen(encode, spec)}
+        if variant == "frozen":
+            return keras_common.frozen(encode, spec, self.setup.threads)
+        return tf.function(encode, input_signature=[spec])
 
     def inference(self, batches, variant):
-        return keras_common.inference_task(self._models, variant, batches, tf.bool)
+        return keras_common.inference_task(self._model(variant), variant, batches, tf.bool)
 
     @functools.cached_property
     def _pretrainer(self):

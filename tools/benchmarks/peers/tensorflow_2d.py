@@ -38,16 +38,15 @@ class TensorFlow2D(Peer):
             for name, tensor in self.setup.encoder_tensors.items()
         }
 
-    @functools.cached_property
-    def _models(self):
+    @functools.cache
+    def _model(self, variant):
         spec = keras_common.signature(tf.bool)
-        return {
-            "graph": tf.function(self._encode, input_signature=[spec]),
-            "frozen": keras_common.frozen(self._encode, spec),
-        }
+        if variant == "frozen":
+            return keras_common.frozen(self._encode, spec, self.setup.threads)
+        return tf.function(self._encode, input_signature=[spec])
 
     def inference(self, batches, variant):
-        return keras_common.inference_task(self._models, variant, batches, tf.bool)
+        return keras_common.inference_task(self._model(variant), variant, batches, tf.bool)
 
     def _encode(self, inputs):
         config = self.setup.config
