@@ -1,4 +1,4 @@
-"""The benchmark's arithmetic, its inputs, and one tiny run as a user starts it. Nothing is timed."""
+"""The benchmark's arithmetic and inputs, and a tiny run as a user starts it. Nothing is timed."""
 
 import json
 import subprocess

@@ -90,6 +90,7 @@ class Contest:
         }
         peak = limits.MatmulPeak(self._workers["machine"], self._options.turn_seconds)
         contestants["machine"] = peak.turn
+        note = limits.busy_note()
         try:
             seconds = interleave(contestants, self._options.rounds, self._options.progress)
         except PeerFailed as failure:
@@ -98,7 +99,7 @@ class Contest:
         finally:
             for name, arrangement in best.items():
                 self._forget(name, arrangement.key)
-        self._report.add(self._table(best, seconds, peak.flops))
+        self._report.add(self._table(best, seconds, peak.flops, note))
 
     def _search(self, name) -> list[Arrangement]:
         """Every arrangement of one peer, slower ones dropped; prints what was found."""
@@ -180,7 +181,7 @@ class Contest:
         except PeerFailed:
             pass  # its process is gone, and that has been reported
 
-    def _table(self, best, seconds, peak_flops) -> Table:
+    def _table(self, best, seconds, peak_flops, note) -> Table:
         is_training = self._job == "training"
         flops = (workloads.training_flops if is_training else workloads.encoder_flops)(
             self._workload, self._config
@@ -202,7 +203,7 @@ class Contest:
             )
         title = (
             f"{self._job.capitalize()}, {self._workload.describe()}; {self._options.rounds} "
-            f"rounds; matmul peak {peak / 1e9:.0f} GFLOP/s"
+            f"rounds; matmul peak {peak / 1e9:.0f} GFLOP/s{note}"
         )
         return Table(title, rows, bars="ms")
 

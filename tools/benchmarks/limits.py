@@ -1,6 +1,14 @@
 """The machine's own limits, measured between the peers' turns."""
 
+import os
+import time
+
 from .peers.machine import MATMULS
+
+# Pools that spin at their barriers suffer most when they do not get all their cores: what such a
+# machine measures is unjust to them.
+_BUSY_CORES = 0.15
+_LOOK_SECONDS = 0.5
 
 
 class MatmulPeak:
@@ -49,3 +57,23 @@ class Copy:
 
     def close(self) -> None:
         self._worker.drop(self._key)
+
+
+def busy_note() -> str:
+    """For a table's title: that other programs were computing while all workers rested, if so."""
+    before = _busy_seconds()
+    time.sleep(_LOOK_SECONDS)
+    cores = (_busy_seconds() - before) / _LOOK_SECONDS
+    if cores < _BUSY_CORES:
+        return ""
+    return f"; UNRELIABLE: other programs kept {cores:.1f} cores busy"
+
+
+def _busy_seconds() -> float:
+    """What all cores have worked since the start; 0 where the system does not say."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            user, nice, system, _, _, irq, soft_irq, steal = map(int, file.readline().split()[1:9])
+    except OSError:
+        return 0.0
+    return (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")

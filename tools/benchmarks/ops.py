@@ -75,6 +75,7 @@ def _fused(case: OpCase, workers, options, report):
         keys[label] = (worker, key)
     copy = limits.Copy(workers["machine"], case.bytes_moved, options.turn_seconds)
     turns = {label: _turn(worker, key, options) for label, (worker, key) in keys.items()}
+    note = limits.busy_note()
     seconds = interleave({**turns, "copy": copy.turn}, options.rounds, options.progress)
     for worker, key in keys.values():
         worker.drop(key)
@@ -91,13 +92,14 @@ def _fused(case: OpCase, workers, options, report):
                 "times ours": ratio(seconds[label], seconds[f"{OURS}, native, in place"]),
             }
         )
-    report.add(Table(f"{case.name}; {options.rounds} rounds", rows, bars="ms"))
+    report.add(Table(f"{case.name}; {options.rounds} rounds{note}", rows, bars="ms"))
 
 
 def _attention(workers, options, report, scale):
     ours = workers[OURS]
     peak = limits.MatmulPeak(workers["machine"], options.turn_seconds)
     rows = []
+    note = limits.busy_note()
     for sequences, length in ATTENTION_SHAPES:
         for direction in ("forward", "backward"):
             tokens = sequences * max(1, length // scale)
@@ -130,7 +132,7 @@ def _attention(workers, options, report, scale):
                     "reference, times ours": ratio(seconds["reference"], seconds["native"]),
                 }
             )
-    report.add(Table(f"varlen_attention, 12 heads of 64; {options.rounds} rounds", rows))
+    report.add(Table(f"varlen_attention, 12 heads of 64; {options.rounds} rounds{note}", rows))
 
 
 def _turn(worker, key, options):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import platform
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 
 from .timing import Spread
+
+_TITLE_WIDTH = 90  # characters of a picture's title before it breaks
 
 
 @dataclasses.dataclass
@@ -172,7 +175,7 @@ def write_plot(report: Report, path: str) -> None:
         panel.set_yticks(range(len(rows)), names)
         panel.invert_yaxis()
         panel.margins(x=0.12)
-        panel.set_title(table.title, loc="left", fontsize=10)
+        panel.set_title(textwrap.fill(table.title, _TITLE_WIDTH), loc="left", fontsize=9)
         panel.set_xlabel(table.bars)
         panel.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

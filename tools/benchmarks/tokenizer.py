@@ -8,6 +8,7 @@ import numpy as np
 from bert_tf.data.film_reviews import read_film_reviews
 from bert_tf.errors import UserError
 
+from . import limits
 from .contest import Options
 from .peers import OURS
 from .report import Report, Table
@@ -85,6 +86,7 @@ def _contest(title, texts, vocabulary, workers, options, report):
             report.problem(f"tokenizer, {title}: {failure}")
     if OURS not in turns:
         return
+    note = limits.busy_note()
     try:
         seconds = interleave(turns, options.rounds, options.progress)
     except PeerFailed as failure:
@@ -103,7 +105,9 @@ def _contest(title, texts, vocabulary, workers, options, report):
         for label in sorted(turns, key=lambda label: statistics.median(seconds[label]))
     ]
     report.add(
-        Table(f"Tokenizer, {title}, {size / 1e6:.2f} MB; {options.rounds} rounds", rows, "MB/s")
+        Table(
+            f"Tokenizer, {title}, {size / 1e6:.2f} MB; {options.rounds} rounds{note}", rows, "MB/s"
+        )
     )
 
 

@@ -85,8 +85,10 @@ class KerasHub(Peer):
 
     @functools.cache
     def _model(self, variant):
+        backbone = self._backbone  # made here, not inside the traced function
+
         def encode(inputs):
-            outputs = self._backbone(inputs, training=False)
+            outputs = backbone(inputs, training=False)
             return outputs["sequence_output"], outputs["pooled_output"]
 
         if variant == "xla":

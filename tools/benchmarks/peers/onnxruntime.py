@@ -10,7 +10,7 @@ from .base import InferenceTask, Peer
 
 
 class OnnxRuntime(Peer):
-    """"fused" runs onnxruntime.transformers' optimizer first: Attention, SkipLayerNorm, BiasGelu."""
+    """"fused" is the graph after onnxruntime.transformers: Attention, SkipLayerNorm, BiasGelu."""
 
     @property
     def version(self):

@@ -75,8 +75,10 @@ class Ours(Peer):
 
     @functools.cache
     def _model(self, variant):
+        backbone = self._backbone  # made here, not inside the traced function
+
         def encode(inputs):
-            outputs = self._backbone(inputs)
+            outputs = backbone(inputs)
             return outputs["sequence_output"], outputs["pooled_output"]
 
         spec = keras_common.signature(tf.bool)

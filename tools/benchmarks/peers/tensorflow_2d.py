@@ -20,6 +20,7 @@ class TensorFlow2D(Peer):
     def __init__(self, setup):
         super().__init__(setup)
         keras_common.set_threads(setup.threads)
+        self._weights = {}
 
     @property
     def version(self):
@@ -28,10 +29,9 @@ class TensorFlow2D(Peer):
     def variants(self, job, bucket, is_ragged):
         return ("graph", "frozen")
 
-    @functools.cached_property
-    def _weights(self):
-        # Dense weights [out, in] -> [in, out], once.
-        return {
+    def _load(self):
+        # Dense weights [out, in] -> [in, out], once, and not inside a traced function.
+        self._weights = self._weights or {
             name: tf.Variable(
                 tensor.T if tensor.ndim == 2 and "embeddings" not in name else tensor
             )
@@ -40,6 +40,7 @@ class TensorFlow2D(Peer):
 
     @functools.cache
     def _model(self, variant):
+        self._load()
         spec = keras_common.signature(tf.bool)
         if variant == "frozen":
             return keras_common.frozen(self._encode, spec, self.setup.threads)
