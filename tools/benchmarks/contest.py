@@ -1,5 +1,6 @@
 """One workload, all peers: outputs compared, the best arrangement of each searched, then timed."""
 
+import contextlib
 import dataclasses
 import statistics
 from collections.abc import Callable
@@ -176,10 +177,8 @@ class Contest:
         return lambda: self._workers[name].turn(key, self._options.turn_seconds)
 
     def _forget(self, name, key):
-        try:
+        with contextlib.suppress(PeerFailed):  # its process is gone: that has been reported
             self._workers[name].drop(key)
-        except PeerFailed:
-            pass  # its process is gone, and that has been reported
 
     def _table(self, best, seconds, peak_flops, note) -> Table:
         is_training = self._job == "training"

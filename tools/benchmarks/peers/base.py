@@ -1,5 +1,6 @@
 """What a peer must be able to do."""
 
+import abc
 import dataclasses
 import functools
 import json
@@ -50,7 +51,7 @@ class Setup:
         return load_file(os.path.join(self.model_directory, name))
 
 
-class Task:
+class Task(abc.ABC):
     """One thing to be timed; everything that is not the computation was done before.
 
     Attributes:
@@ -59,13 +60,13 @@ class Task:
 
     calls_inside = 1
 
+    @abc.abstractmethod
     def run(self) -> Any:
         """Computes once, to the end. This is what the clock sees."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def outputs(self) -> dict[str, np.ndarray]:
         """What the computation gives, for the comparison with the other peers."""
-        raise NotImplementedError
 
 
 class InferenceTask(Task):
@@ -93,7 +94,7 @@ class InferenceTask(Task):
         return result
 
 
-class Peer:
+class Peer(abc.ABC):
     """One framework.
 
     `variants` names the ways to arrange it that are worth a try; the search takes the fastest for
@@ -107,8 +108,9 @@ class Peer:
         self.setup = setup
 
     @property
+    @abc.abstractmethod
     def version(self) -> str:
-        raise NotImplementedError
+        """The version of the framework, for the report."""
 
     def variants(self, job: str, bucket: int | None, is_ragged: bool) -> tuple[str, ...]:
         """Names of variants for an arrangement in batches of `bucket` (None: one batch)."""
