@@ -4,6 +4,10 @@ Words are what `WordSplitter` makes of the text, so a learnt vocabulary fits the
 the counts of distinct words are held in memory, and counts add up, so neither the size of the
 files nor how they are cut into shards changes the result.
 
+The merges are learnt here and not by Hugging Face's `tokenizers`, because a vocabulary must come
+out the same twice: with `##` continuations its trainer numbers the pieces in the order of a hash
+map that is seeded anew in each process (0.23.3: three runs on one corpus, three orders of ids).
+
 References: tensorflow-text `wordpiece_tokenizer_learner_lib.py`; Sennrich, Haddow and Birch,
 "Neural Machine Translation of Rare Words with Subword Units", arXiv 1508.07909.
 """

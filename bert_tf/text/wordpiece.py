@@ -1,9 +1,10 @@
 """Text to WordPiece ids, in the graph: an exact path for every string, a fast one for ASCII.
 
 tensorflow-text's `FastBertTokenizer` gives the ids of google-research/bert on printable ASCII, and
-other ids elsewhere. So strings of printable ASCII go its way; other strings are cut at their
-spaces (always a word boundary), and what then is ASCII goes its way too. What is left goes through
-`WordSplitter` and `FastWordpieceTokenizer`, and the pieces are put back in order.
+other ids elsewhere. So strings of printable ASCII go its way; from other strings the words that are
+not ASCII are cut out at their spaces (always a word boundary), and what is left goes its way too.
+The words that were cut out go through `WordSplitter` and `FastWordpieceTokenizer`, and the pieces
+are put back in order.
 
 Glossary: `B` strings, `S` segments of strings, `W` words, `P` pieces.
 
@@ -19,6 +20,12 @@ from bert_tf.text.word_splitter import Words, WordSplitter
 
 PRINTABLE_ASCII = r"[\t\n\r -~]*"
 MAX_UTF8_BYTES = 4
+# Words, between spaces, with anything else in them; neighbours together.
+_OTHER_WORD = r"[^ ]*[^\t\n\r -~][^ ]*"
+_OTHER_WORDS = f"{_OTHER_WORD}(?: {_OTHER_WORD})*"
+# A control character: tokenization removes it, so it can be taken out of the text beforehand and
+# then mark where to cut.
+_CUT = "\x01"
 
 
 class Pieces(NamedTuple):
@@ -133,7 +140,11 @@ class WordPiece:
         """The ids of strings of which some are ASCII and some are not."""
         # Checked before they are cut, so that an error names the row and not the segment.
         others = self.splitter.checked(tf.where(is_ascii, "", texts))
-        cut = tf.strings.split(others, " ")  # an ASCII string has one segment
+        if self.splitter.errors != "strict":  # the pattern does not match malformed bytes
+            others = tf.strings.unicode_transcode(others, "UTF-8", "UTF-8", errors="replace")
+        others = tf.strings.regex_replace(others, _CUT, "")
+        marked = tf.strings.regex_replace(others, _OTHER_WORDS, rf"{_CUT}\0{_CUT}")
+        cut = tf.strings.split(marked, _CUT)  # an ASCII string has one segment
         segments = tf.tensor_scatter_nd_update(
             cut.values, tf.boolean_mask(cut.row_splits[:-1], is_ascii)[:, tf.newaxis],
             tf.boolean_mask(texts, is_ascii))  # [S]
