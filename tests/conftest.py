@@ -20,6 +20,10 @@ MATERIALS = pathlib.Path(
 EXPECTED_SKIPS = {
     "needs a processor with": "the other instruction sets' paths are tested where they exist",
     "full suite only": "`make test-full` runs it",
+    "needs transformers and PyTorch": "optional: pip install transformers torch; formats are "
+    "tested with files made without them too",
+    "needs huggingface_hub": "optional: only names on the Hugging Face Hub need it",
+    "needs apt-get": "the ordered text is a Debian package",
     "needs nvcc": "CUDA sources compile where there is a compiler",
 }
 

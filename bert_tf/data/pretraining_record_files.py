@@ -1,0 +1,160 @@
+"""What a TFRecord file of pre-training examples must hold, and what is wrong with one.
+
+Reference: google-research/bert `run_pretraining.py`, `input_fn_builder`; the layout of a record in
+tensorflow/core/lib/io/record_writer.h.
+"""
+
+import mmap
+import os
+import struct
+from typing import Iterator, Sequence
+
+import tensorflow as tf
+
+from bert_tf.errors import DataError
+
+CHECK_WHOLE_BYTES = 1 << 30  # files up to this in all are read once before they are used
+_HEADER_BYTES, _FOOTER_BYTES = 12, 4  # length and its checksum; the data's checksum
+
+
+def feature_spec(
+    max_seq_length: int, max_predictions_per_seq: int
+) -> dict[str, tf.io.FixedLenFeature]:
+    """The original's features, as `tf.io.parse_example` wants them.
+
+    Args:
+        max_seq_length: `T`.
+        max_predictions_per_seq: `P`.
+
+    Returns:
+        Feature name to its fixed shape and type, int64 but for the weights.
+    """
+    integers = {
+        "input_ids": max_seq_length,
+        "input_mask": max_seq_length,
+        "segment_ids": max_seq_length,
+        "masked_lm_positions": max_predictions_per_seq,
+        "masked_lm_ids": max_predictions_per_seq,
+        "next_sentence_labels": 1,
+    }
+    spec = {name: tf.io.FixedLenFeature([size], tf.int64) for name, size in integers.items()}
+    spec["masked_lm_weights"] = tf.io.FixedLenFeature([max_predictions_per_seq], tf.float32)
+    return spec
+
+
+def check_records(
+    input_files: Sequence[str | os.PathLike],
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    whole: bool | None = True,
+) -> list[int]:
+    """Counts the records of TFRecord files and says what is wrong with them.
+
+    Args:
+        input_files: the files.
+        max_seq_length: the length that the examples must have.
+        max_predictions_per_seq: the number of masked positions that they must have.
+        whole: whether to read everything and compare checksums; None: up to 1 GiB in all.
+
+    Returns:
+        The number of records of each file.
+
+    Raises:
+        DataError: names the file, the record and what is wrong.
+    """
+    paths = [os.fspath(path) for path in input_files]
+    try:
+        if whole is None:
+            whole = sum(tf.io.gfile.stat(path).length for path in paths) <= CHECK_WHOLE_BYTES
+        counts = []
+        for path in paths:
+            _check_first(path, max_seq_length, max_predictions_per_seq)
+            # What is not on this machine's disks cannot be gone through without reading it.
+            local = os.path.exists(path)
+            # Also before reading: TensorFlow takes a file that ends within a header for whole.
+            count = _count_by_lengths(path) if local else 0
+            counts.append(_count_by_reading(path) if whole or not local else count)
+    except tf.errors.OpError as error:
+        raise DataError(
+            f"Expected readable TFRecord files. Received: {error.message}.") from error
+    if not sum(counts):
+        raise DataError(
+            f"Expected examples. Received: no record in {', '.join(paths)}. Make them with "
+            "tools/create_pretraining_data.py.")
+    return counts
+
+
+def _check_first(path: str, max_seq_length: int, max_predictions_per_seq: int) -> None:
+    """Compares the first record's features with the expected ones."""
+    record = next(iter(_read(path)), None)
+    if record is None:
+        return
+    try:
+        features = tf.train.Example.FromString(record).features.feature
+    except Exception as error:  # protobuf's DecodeError, which has no public name of its own
+        raise DataError(
+            f"{path}: expected tf.train.Examples. Received: a first record of {len(record)} bytes "
+            "that is none.") from error
+    for name, feature in feature_spec(max_seq_length, max_predictions_per_seq).items():
+        expected = (
+            f"{path}: expected max_seq_length={max_seq_length} and "
+            f"max_predictions_per_seq={max_predictions_per_seq}. Received: ")
+        if name not in features:
+            raise DataError(
+                f"{expected}a record without {name!r}; it has {sorted(features)}. Make the file "
+                "with tools/create_pretraining_data.py.")
+        kind = "float_list" if feature.dtype == tf.float32 else "int64_list"
+        size = len(getattr(features[name], kind).value)
+        if [size] != list(feature.shape):
+            raise DataError(
+                f"{expected}{size} values of {name!r} in the first record. Pass the numbers that "
+                "the file was made with, or make it again.")
+
+
+def _read(path: str) -> Iterator[bytes]:
+    """The records of a file, checksums compared."""
+    number = 0
+    try:
+        for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            yield record
+            number += 1
+    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+        raise _broken(path, number) from error
+
+
+def _count_by_reading(path: str) -> int:
+    batches = tf.data.TFRecordDataset(path).batch(1024)
+    count = 0
+    try:
+        for batch in batches:
+            count += int(tf.shape(batch)[0])
+    except tf.errors.DataLossError:
+        for _ in _read(path):  # again, one by one, to name the record
+            pass
+        raise
+    return count
+
+
+def _count_by_lengths(path: str) -> int:
+    """Goes from header to header without reading what is between."""
+    size = os.path.getsize(path)
+    if not size:
+        return 0
+    count = position = 0
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        while position < size:
+            if position + _HEADER_BYTES > size:
+                raise _broken(path, count)
+            (length,) = struct.unpack_from("<Q", content, position)
+            position += _HEADER_BYTES + length + _FOOTER_BYTES
+            if position > size:
+                raise _broken(path, count)
+            count += 1
+    return count
+
+
+def _broken(path: str, number: int) -> DataError:
+    return DataError(
+        f"{path}: expected a whole TFRecord file. Received: {number} good records and then one "
+        "that is truncated or corrupt. Copy the file again, or make it again with "
+        "tools/create_pretraining_data.py.")

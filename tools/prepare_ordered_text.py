@@ -1,0 +1,50 @@
+"""Writes the text of Debian's sword-text-web as input for create_pretraining_data.py.
+
+    python tools/fetch_materials.py --materials=ordered_text
+    python tools/prepare_ordered_text.py --input_dir=.cache/materials/ordered_text \
+      --output_file=ordered.txt --heldout_file=heldout.txt
+
+One sentence a line, a blank line between chapters, in reading order. Every --heldout_every-th
+chapter goes to --heldout_file, if one is given.
+"""
+
+import os
+
+from absl import flags
+
+from bert_tf import tool
+from bert_tf.data.ordered_text import read_ordered_text
+from bert_tf.files import atomic_path
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("input_dir", None, "The material, or an unpacked sword-text-web.")
+flags.DEFINE_string("output_file", None, "The text file to write.")
+flags.DEFINE_string("heldout_file", None, "A second text file, for chapters that are held out.")
+flags.DEFINE_integer(
+    "heldout_every", 20, "Of so many chapters one is held out.", lower_bound=2)
+
+
+def write(path, chapters):
+    with atomic_path(path) as new:
+        with open(new, "w", encoding="utf-8", newline="\n") as file:
+            file.write("\n".join("".join(f"{line}\n" for line in lines) for lines in chapters))
+    sentences = sum(map(len, chapters))
+    print(f"{path}: {len(chapters)} chapters, {sentences} sentences, {os.path.getsize(path)} bytes")
+
+
+def main():
+    for flag in ("output_file", "heldout_file"):
+        if FLAGS[flag].value:
+            tool.require_writable(os.path.dirname(os.path.abspath(FLAGS[flag].value)), flag)
+    chapters = list(read_ordered_text(FLAGS.input_dir))
+    if FLAGS.heldout_file:
+        every = FLAGS.heldout_every
+        write(FLAGS.heldout_file, chapters[every - 1 :: every])
+        chapters = [chapter for n, chapter in enumerate(chapters, start=1) if n % every]
+    write(FLAGS.output_file, chapters)
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["input_dir", "output_file"])
+    tool.run(main)
