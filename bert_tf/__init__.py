@@ -12,6 +12,7 @@ _PUBLIC = {
     "BertBackbone": "bert_tf.models.backbone",
     "BertPretrainer": "bert_tf.models.pretrainer",
     "BertTextClassifier": "bert_tf.models.text_classifier",
+    "BertSentenceEncoder": "bert_tf.models.sentence_encoder",
 }
 _SUBPACKAGES = ("checkpoints", "data", "layers", "models", "ops", "serving", "text", "training")
 

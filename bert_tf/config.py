@@ -45,7 +45,15 @@ _ONLY_VALUES = {
     "is_decoder": (False,),
     "add_cross_attention": (False,),
     "chunk_size_feed_forward": (0,),
+    "pruned_heads": ({},),
+    # ALBERT in google-research's dialect, which names no model type.
+    "num_hidden_groups": (),
+    "inner_group_num": (),
 }
+# What google-research/bert's file cannot say: kept in it under a key of our own.
+_TF1_KEY = "bert_tf_config"
+_TF1_FIELDS = ("layer_norm_eps", "pad_token_id", "classifier_dropout")
+_TF1_EXTRA = ("id2label", "label2id", "problem_type")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +75,8 @@ class BertConfig:
         layer_norm_eps: Added to the variance in every LayerNorm.
         pad_token_id: The id that fills up short sequences.
         classifier_dropout: Dropout before a task head; None means `hidden_dropout_prob`.
-        extra: Keys of the file that do not change the network; kept and written back.
+        extra: Keys of the file (`id2label`, `problem_type`, …) that do not change the network; kept
+            and written back.
 
     Raises:
         ConfigError: If a value is out of range or unknown.
@@ -109,7 +118,9 @@ class BertConfig:
         ):
             value = getattr(self, name)
             if not _is_integer(value) or value < 1:
-                raise ConfigError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+                raise ConfigError(
+                    f"`{name}` must be a positive integer. Received: {name}={value!r}"
+                )
         for name in (
             "hidden_dropout_prob",
             "attention_probs_dropout_prob",
@@ -134,7 +145,7 @@ class BertConfig:
                 "`hidden_size` must be a multiple of `num_attention_heads`. Received: "
                 f"hidden_size={self.hidden_size}, num_attention_heads={self.num_attention_heads}"
             )
-        if self.hidden_act not in _ACTIVATIONS:
+        if not isinstance(self.hidden_act, str) or self.hidden_act not in _ACTIVATIONS:
             raise ConfigError(
                 f"`hidden_act` must be one of {sorted(_ACTIVATIONS)}. "
                 f"Received: hidden_act={self.hidden_act!r}"
@@ -176,8 +187,10 @@ class BertConfig:
             with open(path, encoding="utf-8") as file:
                 values = json.load(file)
         except FileNotFoundError:
-            raise ConfigError(f"Expected a BERT configuration, but there is no file {path}") from None
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ConfigError(
+                f"Expected a BERT configuration, but there is no file {path}"
+            ) from None
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path} is not a JSON file: {error}") from None
         if not isinstance(values, dict):
             raise ConfigError(f"{path} must hold a JSON object. Received: {type(values).__name__}")
@@ -193,10 +206,12 @@ class BertConfig:
     def _from_values(cls, values: dict[str, Any], huggingface: bool) -> "BertConfig":
         for key, allowed in _ONLY_VALUES.items():
             if values.get(key) is not None and values[key] not in allowed:
+                expected = " or ".join(map(repr, allowed)) or "absent"
                 raise ConfigError(
-                    f"`{key}` must be {' or '.join(map(repr, allowed))}: bert_tf implements BERT "
-                    f"encoders only. Received: {key}={values[key]!r}"
+                    f"`{key}` must be {expected}: bert_tf implements BERT encoders only. "
+                    f"Received: {key}={values[key]!r}"
                 )
+        _refuse_other_networks(values)
         fields = {field.name for field in dataclasses.fields(cls)} - {"extra"}
         known = {key: value for key, value in values.items() if key in fields}
         if not huggingface:
@@ -208,8 +223,12 @@ class BertConfig:
                 known["hidden_act"] = "gelu_new"
             if values.get("bert_tf_exact_gelu"):
                 known["hidden_act"] = "gelu"
+            own = values.get(_TF1_KEY)
+            if isinstance(own, dict):
+                known.update({key: own[key] for key in _TF1_FIELDS if key in own})
         extra = {key: value for key, value in values.items() if key not in fields}
         extra.pop("bert_tf_exact_gelu", None)
+        extra.pop(_TF1_KEY, None)
         return cls(**known, extra=extra)
 
     def to_dict(self) -> dict[str, Any]:
@@ -231,16 +250,39 @@ class BertConfig:
         """The content of google-research/bert's `bert_config.json`.
 
         That file cannot say "exact GELU" (its "gelu" is the tanh form), so `bert_tf_exact_gelu` is
-        added for an erf network; `from_json_file` honours it, the original program ignores it.
+        added for an erf network, and `bert_tf_config` for what else differs from the original's
+        constants; `from_json_file` honours them, the original program ignores them.
         """
         values = self.to_dict()
-        for key in ("extra", "layer_norm_eps", "pad_token_id", "classifier_dropout"):
-            values.pop(key)
+        values.pop("extra")
+        own = {name: values.pop(name) for name in _TF1_FIELDS}
+        defaults = BertConfig()
+        own = {name: value for name, value in own.items() if value != getattr(defaults, name)}
+        if own:
+            values[_TF1_KEY] = own
+        values.update({key: self.extra[key] for key in _TF1_EXTRA if key in self.extra})
         if self.hidden_act == "gelu":
             values["bert_tf_exact_gelu"] = True
         elif self.hidden_act == "gelu_new":
             values["hidden_act"] = "gelu"
         return values
+
+
+def _refuse_other_networks(values) -> None:
+    """What neither a model type nor a single value gives away."""
+    embedding_size = values.get("embedding_size")
+    if embedding_size is not None and embedding_size != values.get("hidden_size", embedding_size):
+        raise ConfigError(
+            "`embedding_size` must be `hidden_size`: bert_tf implements BERT encoders only. "
+            f"Received: embedding_size={embedding_size!r}, hidden_size={values['hidden_size']!r}"
+        )
+    architectures = values.get("architectures")
+    if values.get("model_type") is None and isinstance(architectures, list) and architectures:
+        if not any("Bert" in str(name).replace("DistilBert", "") for name in architectures):
+            raise ConfigError(
+                "`architectures` must be BERT's: bert_tf implements BERT encoders only. "
+                f"Received: architectures={architectures!r}"
+            )
 
 
 def _is_integer(value) -> bool:

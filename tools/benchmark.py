@@ -22,7 +22,7 @@ from absl import flags
 from benchmarks import inference, memory, models, ops, report, tokenizer, training, workers
 from benchmarks.contest import Options
 from benchmarks.peers import OURS, of_job
-from benchmarks.workloads import RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
+from benchmarks.workloads import BUCKETS, RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
 from bert_tf import tool
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
@@ -44,6 +44,8 @@ flags.DEFINE_integer("threads", None, "Threads of one call, for everybody; all c
 flags.DEFINE_integer("rounds", 9, "How often each peer is timed, in turn.", lower_bound=1)
 flags.DEFINE_integer("search_calls", 3, "Timed calls of each arrangement in the search.",
                      lower_bound=1)
+flags.DEFINE_list("buckets", [str(size or "all") for size in BUCKETS], "Of real lengths: the sizes "
+                  "of the peers' length-sorted batches that the search tries; all: one batch.")
 flags.DEFINE_float("turn_seconds", 0.5, "A short call is repeated until a turn takes about this.",
                    lower_bound=0.0)
 flags.DEFINE_bool("tuned_malloc", False, "Let glibc keep freed memory (MALLOC_TRIM_THRESHOLD_ and "
@@ -92,18 +94,28 @@ def parse_workload(text: str, longest: int) -> Workload:
     )
 
 
-def options() -> Options:
+def parse_bucket(text: str) -> int | None:
+    """"8" or "all"."""
+    if text == "all":
+        return None
+    if not re.fullmatch(r"[1-9]\d*", text):
+        raise UserError(f"--buckets: expected sizes or 'all'. Received: {text!r}")
+    return int(text)
+
+
+def chosen_options() -> Options:
     from tqdm import tqdm
 
     return Options(
         rounds=FLAGS.rounds,
         turn_seconds=FLAGS.turn_seconds,
         search_calls=FLAGS.search_calls,
+        buckets=tuple(parse_bucket(text) for text in FLAGS.buckets),
         progress=lambda turns: tqdm(turns, desc="timing", unit="turn", leave=False),
     )
 
 
-def measure(job: str, peers: list[str], config: dict, workload_list, results) -> None:
+def measure(job, peers, config, workload_list, options: Options, results) -> None:
     """Starts the workers of `job` and runs it."""
     threads = FLAGS.threads or os.cpu_count()
 
@@ -113,7 +125,7 @@ def measure(job: str, peers: list[str], config: dict, workload_list, results) ->
     if job == "memory":
         lengths = tuple(int(length) for length in FLAGS.lengths)
         memory.run(
-            [OURS, *peers], start, config, workload_list[0], options(), results, lengths
+            [OURS, *peers], start, config, workload_list[0], options, results, lengths
         )
         return
     names = [OURS, *peers] + ([] if job == "tokenizer" else ["machine"])
@@ -128,14 +140,14 @@ def measure(job: str, peers: list[str], config: dict, workload_list, results) ->
                 return
             if job == "tokenizer":
                 tokenizer.run(
-                    staff, FLAGS.materials_dir, options(), results, FLAGS.tokenizer_texts
+                    staff, FLAGS.materials_dir, options, results, FLAGS.tokenizer_texts
                 )
             elif job == "ops":
-                ops.run(staff, options(), results, FLAGS.ops_scale)
+                ops.run(staff, options, results, FLAGS.ops_scale)
             else:
                 written = models.make(staff[OURS], directory, config)
                 module = inference if job == "inference" else training
-                module.run(staff, written, workload_list, options(), results)
+                module.run(staff, written, workload_list, options, results)
 
 
 def main():
@@ -157,6 +169,7 @@ def main():
     workload_list = [parse_workload(text, config["max_position_embeddings"]) for text in texts]
     if not all(length.isdecimal() and int(length) > 0 for length in FLAGS.lengths):
         raise UserError(f"--lengths: expected positive integers. Received: {FLAGS.lengths}")
+    options = chosen_options()
     if job == "tokenizer":
         tokenizer.require_materials(FLAGS.materials_dir)
     for flag in ("json", "plot"):
@@ -179,7 +192,7 @@ def main():
         f"{machine['threads']} threads; {machine['system']}",
         flush=True,
     )
-    measure(job, peers, config, workload_list, results)
+    measure(job, peers, config, workload_list, options, results)
     if FLAGS.json:
         report.write_json(results, FLAGS.json)
     if FLAGS.plot:

@@ -1,6 +1,7 @@
 """Checkpoints in and out: one format a file, one table of weight names for all."""
 
+from bert_tf.checkpoints.conversion import convert
 from bert_tf.checkpoints.loading import load_backbone, load_task_model
 from bert_tf.checkpoints.saving import save_model
 
-__all__ = ["load_backbone", "load_task_model", "save_model"]
+__all__ = ["convert", "load_backbone", "load_task_model", "save_model"]

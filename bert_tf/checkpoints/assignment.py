@@ -1,17 +1,36 @@
 """From a file's tensors to a model's variables: all checked first, then all assigned."""
 
+import dataclasses
 import logging
+import math
 
 import numpy as np
 
 from bert_tf.checkpoints.tensor_source import TensorSource
-from bert_tf.checkpoints.weight_names import Weight
+from bert_tf.checkpoints.weight_names import Part, Weight
 from bert_tf.errors import CheckpointError
 
 _logger = logging.getLogger("bert_tf")
 
 # Old spellings of Hugging Face's LayerNorm, made from TF checkpoints.
 _OLD_LAYER_NORM = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+# A progress bar from here on: below it, loading takes less than a second.
+_LARGE_BYTES = 256 * 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """A variable and the tensors of the file that fill it.
+
+    Attributes:
+        weight: The variable with its names.
+        found: The file's name of each part.
+        parts: The parts, in the same order.
+    """
+
+    weight: Weight
+    found: tuple[str, ...]
+    parts: tuple[Part, ...]
 
 
 class TensorNames:
@@ -21,13 +40,14 @@ class TensorNames:
         self._source = source
         self._used = set()
 
-    def find(self, name: str) -> str | None:
-        """The file's name for the table's `name`, or None."""
-        candidates = [name]
-        if self._source.names_attribute == "huggingface":
-            for old, new in _OLD_LAYER_NORM.items():
-                if name.endswith(old):
-                    candidates.append(name.removesuffix(old) + new)
+    def find(self, part: Part) -> str | None:
+        """The file's name for a tensor of the table, or None."""
+        candidates = list(part.names)
+        if self._source.format == "huggingface":
+            for name in part.names:
+                for old, new in _OLD_LAYER_NORM.items():
+                    if name.endswith(old):
+                        candidates.append(name.removesuffix(old) + new)
             candidates += [f"bert.{candidate}" for candidate in candidates]
         for candidate in candidates:
             if candidate in self._source.shapes:
@@ -38,68 +58,123 @@ class TensorNames:
         self._used.add(name)
 
     def unused(self) -> list[str]:
-        return sorted(set(self._source.shapes) - self._used)
+        """The tensors of the file that nothing asked for."""
+        aliases = getattr(self._source, "aliases", {})
+        used = {aliases.get(name, name) for name in self._used}
+        rest = {aliases.get(name, name): name for name in self._source.shapes}
+        return sorted(name for key, name in rest.items() if key not in used)
 
 
 def has_weights(source: TensorSource, weights: list[Weight]) -> bool:
     """Whether the file holds all of `weights`, whatever their shapes."""
     names = TensorNames(source)
     return all(
-        names.find(name) is not None
+        weight.parts[source.format]
+        and all(names.find(part) is not None for part in weight.parts[source.format])
         for weight in weights
-        for name in getattr(weight, source.names_attribute)
     )
 
 
-def assign_weights(source: TensorSource, weights: list[Weight]) -> None:
-    """Loads `weights` from `source`; names in the log every tensor that was not used.
+def has_any_weight(source: TensorSource, weights: list[Weight]) -> bool:
+    """Whether the file holds one of `weights`: then it should hold all."""
+    names = TensorNames(source)
+    parts = [part for weight in weights for part in weight.parts[source.format]]
+    return any(names.find(part) is not None for part in parts)
+
+
+def plan_assignment(
+    source: TensorSource, weights: list[Weight]
+) -> tuple[list[Assignment], list[str]]:
+    """What goes where, and which tensors of the file are left over.
 
     Raises:
-        CheckpointError: Lists every missing tensor and every tensor of another shape. Nothing is
-            assigned then.
+        CheckpointError: Lists every missing tensor and every tensor of another shape.
     """
     names = TensorNames(source)
-    problems = []
-    plan = []
+    problems, plan = [], []
     for weight in weights:
-        parts = []
-        wanted = getattr(weight, source.names_attribute)
-        transposed = getattr(weight, f"transposed_in_{source.names_attribute}")
-        shape = _part_shape(weight, len(wanted), transposed)
-        for name in wanted:
-            found = names.find(name)
-            if found is None:
-                problems.append(f"  missing: {name}, expected shape {list(shape)}")
+        found = []
+        parts = weight.parts[source.format]
+        if not parts:
+            problems.append(f"  missing: {weight.name}, which this format has no name for")
+        for part in parts:
+            name = names.find(part)
+            if name is None:
+                problems.append(f"  missing: {part.names[0]}, expected shape {list(part.shape)}")
                 continue
-            names.use(found)
-            received = source.shapes[found]
-            if received != shape:
+            names.use(name)
+            found.append(name)
+            received = source.shapes[name]
+            if received != part.shape:
                 problems.append(
-                    f"  {found}: expected shape {list(shape)}, received {list(received)}"
+                    f"  {name}: expected shape {list(part.shape)}, received {list(received)}"
                 )
-            parts.append(found)
-        plan.append((weight, parts, transposed))
+        plan.append(Assignment(weight, tuple(found), parts))
     if problems:
         raise CheckpointError(
             f"{source.path} does not fit the configuration:\n" + "\n".join(problems)
         )
-    for weight, parts, transposed in plan:
-        arrays = [source.read(name) for name in parts]
-        for name, values in zip(parts, arrays):
-            if not np.issubdtype(values.dtype, np.floating):
-                raise CheckpointError(
-                    f"{source.path}: {name} must hold floating-point numbers. "
-                    f"Received: {values.dtype}"
-                )
-        arrays = [values.T if transposed else values for values in arrays]
-        weight.variable.assign(np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0])
-    unused = names.unused()
+    return plan, names.unused()
+
+
+def assign_weights(source: TensorSource, weights: list[Weight]) -> list[Assignment]:
+    """Loads `weights` from `source`; names in the log every tensor that was not used.
+
+    One tensor at a time is in memory beside the model; a large file shows a progress bar.
+
+    Returns:
+        What went where.
+
+    Raises:
+        CheckpointError: Lists every missing tensor and every tensor of another shape; nothing is
+            assigned then. Or if values are damaged, no floats, or not finite.
+    """
+    plan, unused = plan_assignment(source, weights)
+    progress = _progress(plan)
+    for assignment in plan:
+        variable = assignment.weight.variable
+        arrays = [
+            _read(source, name, part) for name, part in zip(assignment.found, assignment.parts)
+        ]
+        # A copy always: TensorFlow may keep the array as the variable's own memory and train in it,
+        # and `arrays` may be views of a file.
+        variable.assign(np.concatenate(arrays, axis=-1) if len(arrays) > 1 else np.array(arrays[0]))
+        progress.update(4 * math.prod(variable.shape))
+    progress.close()
     if unused:
         _logger.info("%s: not used: %s", source.path, ", ".join(unused))
+    return plan
 
 
-def _part_shape(weight, parts, transposed):
-    """The shape that each of `parts` equal tensors has in the file."""
-    shape = tuple(weight.variable.shape)
-    shape = (*shape[:-1], shape[-1] // parts)
-    return tuple(reversed(shape)) if transposed else shape
+def _progress(plan):
+    from tqdm import tqdm
+
+    size = sum(4 * math.prod(assignment.weight.variable.shape) for assignment in plan)
+    return tqdm(
+        total=size, unit="B", unit_scale=True, desc="loading weights", disable=size < _LARGE_BYTES
+    )
+
+
+def _read(source, name, part):
+    """One part as float32 in our own layout: [in, out], heads side by side."""
+    values = source.read(name)
+    if not isinstance(values, np.ndarray) or values.shape != part.shape:
+        raise CheckpointError(f"{source.path}: {name} is damaged: not of the shape it announced")
+    if values.dtype.name not in ("float32", "float16", "bfloat16", "float64"):
+        raise CheckpointError(
+            f"{source.path}: {name} must hold floating-point numbers. Received: {values.dtype}"
+        )
+    values = values.astype(np.float32, copy=False)
+    # A minimum and a maximum are NaN if one value is, and cost no temporary array.
+    if values.size and not np.isfinite(values.min() + values.max()):
+        raise CheckpointError(
+            f"{source.path}: {name} holds values that are not finite numbers; it is damaged"
+        )
+    # Keras keeps heads as dimensions of their own: [H, N, D] -> [H, N * D], and so on.
+    return values.T if part.transposed else values.reshape(part.our_shape)
+
+
+def file_layout(values: np.ndarray, part: Part) -> np.ndarray:
+    """The inverse of reading: an array of ours, one part of it, as the file has it."""
+    values = values.T if part.transposed else values
+    return np.ascontiguousarray(values).reshape(part.shape)

@@ -1,94 +1,61 @@
-"""Opens a checkpoint: finds out what it is, builds the model, loads the weights."""
+"""Builds models from checkpoints and loads their weights."""
 
-import dataclasses
 import inspect
 import logging
 import os
 
-from bert_tf.checkpoints.assignment import assign_weights, has_weights
-from bert_tf.checkpoints.tensor_source import TensorSource, huggingface_source
-from bert_tf.checkpoints.tf1_source import Tf1Source, checkpoint_prefix
-from bert_tf.checkpoints.weight_names import (
-    classifier_weights,
-    embedding_and_encoder_weights,
-    pooler_weights,
+import numpy as np
+
+from bert_tf.checkpoints.assignment import TensorNames, assign_weights, has_any_weight
+from bert_tf.checkpoints.opening import Pretrained, open_pretrained
+from bert_tf.checkpoints.tasks import (
+    HEAD_ARCHITECTURES,
+    backbone_of,
+    head_parts,
+    task_heads,
+    task_of,
 )
-from bert_tf.config import BertConfig
-from bert_tf.errors import CheckpointError, UserError
+from bert_tf.checkpoints.weight_names import OWN, Part, backbone_weights, pooler_weights
+from bert_tf.errors import CheckpointError, ConfigError, UserError
 
 _logger = logging.getLogger("bert_tf")
 
-# Where this package keeps what Hugging Face's config.json has no key for.
-OWN_KEY = "bert_tf"
-
-
-@dataclasses.dataclass(frozen=True)
-class Pretrained:
-    """An opened checkpoint.
-
-    Attributes:
-        directory: Where its files are.
-        config: Its configuration.
-        source: Its tensors.
-    """
-
-    directory: str
-    config: BertConfig
-    source: TensorSource
-
-
-def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> Pretrained:
-    """Finds out by looking what stands at `path`.
-
-    Args:
-        path: A Hugging Face directory, a TF1 checkpoint directory or a TF1 checkpoint's prefix.
-        config_file: The configuration, if it is not beside the weights.
-
-    Raises:
-        CheckpointError: If it is neither, or a file is missing or damaged.
-    """
-    path = os.fspath(path)
-    directory = path if os.path.isdir(path) else os.path.dirname(path)
-    prefix = checkpoint_prefix(path)
-    if prefix is None and not os.path.isdir(path):
-        raise CheckpointError(f"Expected a checkpoint directory or prefix. Received: {path}")
-    if prefix is not None:
-        config = BertConfig.from_json_file(
-            config_file or _existing(directory, "bert_config.json", "config.json")
-        )
-        return Pretrained(directory, config, Tf1Source(prefix))
-    config = BertConfig.from_json_file(
-        config_file or _existing(directory, "config.json", "bert_config.json")
-    )
-    return Pretrained(directory, config, huggingface_source(directory))
-
-
-def _existing(directory, *names):
-    for name in names:
-        if os.path.exists(os.path.join(directory, name)):
-            return os.path.join(directory, name)
-    raise CheckpointError(
-        f"Expected {' or '.join(names)} in {directory or '.'}. "
-        f"Found: {sorted(os.listdir(directory or '.'))}"
-    )
+# Heads that several classes of Hugging Face have under one name.
+_AMBIGUOUS_HEADS = ("classifier", "token_classifier")
 
 
 def load_backbone(path, backbone_class=None, config_file=None, **options):
-    """Builds a `BertBackbone` (or a subclass) from a checkpoint. See `BertBackbone.from_pretrained`."""
+    """Builds a `BertBackbone` or a subclass. See `BertBackbone.from_pretrained`."""
     from bert_tf.models.backbone import BertBackbone
 
     pretrained = open_pretrained(path, config_file)
     backbone = (backbone_class or BertBackbone)(pretrained.config, **options)
-    assign_weights(pretrained.source, _backbone_weights(backbone, pretrained.source))
+    assign_weights(pretrained.source, weights_of(backbone, pretrained))
     return backbone
 
 
 def load_task_model(model_class, path, config_file=None, tokenizer=None, **options):
     """Builds a task model from a checkpoint. See `TaskModel.from_pretrained`."""
-    from bert_tf.models.backbone import BertBackbone
-    from bert_tf.text.tokenizer import BertTokenizer
-
     pretrained = open_pretrained(path, config_file)
+    model = build_model(model_class, pretrained, tokenizer, **options)
+    assign_weights(pretrained.source, weights_of(model, pretrained))
+    return model
+
+
+def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
+    """The model for an opened checkpoint, its weights still at random.
+
+    Args:
+        model_class: A model of this package with a backbone.
+        pretrained: The checkpoint.
+        tokenizer: Instead of the checkpoint's.
+        **options: Arguments of the class and of `BertBackbone`; they win over the file's.
+
+    Raises:
+        UserError: If an option is unknown or out of range.
+    """
+    from bert_tf.models.backbone import BertBackbone
+
     accepted = _argument_names(model_class) | _argument_names(BertBackbone)
     unknown = set(options) - accepted
     if unknown:
@@ -96,48 +63,138 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
             f"{model_class.__name__}.from_pretrained takes {sorted(accepted)}. "
             f"Received: {sorted(unknown)}"
         )
-    saved = _saved_head_options(pretrained.config) if model_class is _classifier_class() else {}
-    if any(options.get(name) is not None for name in ("labels", "num_classes")):
-        saved.pop("labels", None)
-    head_options = {**saved, **options}
+    options = {**_saved_options(model_class, pretrained, options), **options}
     backbone_options = {
-        name: head_options.pop(name)
+        name: options.pop(name)
         for name in _argument_names(BertBackbone) - {"name"}
-        if name in head_options
+        if name in options
     }
     if "dtype" in backbone_options:
-        head_options["dtype"] = backbone_options["dtype"]
+        options["dtype"] = backbone_options["dtype"]
     backbone = BertBackbone(pretrained.config, **backbone_options)
-    if tokenizer is None:
-        tokenizer = BertTokenizer.from_pretrained(pretrained.directory)
-    model = model_class(backbone, tokenizer=tokenizer, **head_options)
-
-    weights = _backbone_weights(backbone, pretrained.source)
-    head = classifier_weights(model)
-    if has_weights(pretrained.source, head):
-        weights += head
-    else:
-        _logger.info("%s has no classifier; it starts at random.", pretrained.source.path)
-    assign_weights(pretrained.source, weights)
-    return model
+    if "tokenizer" in inspect.signature(model_class.__init__).parameters:
+        options["tokenizer"] = tokenizer or _tokenizer(pretrained)
+    return model_class(backbone, **options)
 
 
-def _backbone_weights(backbone, source):
-    weights = embedding_and_encoder_weights(backbone)
+def weights_of(model, pretrained: Pretrained) -> list:
+    """The weights of a model that the checkpoint has; says in the log what starts at random."""
+    source = pretrained.source
+    backbone = backbone_of(model)
+    weights = backbone_weights(backbone)
     pooler = pooler_weights(backbone)
-    if has_weights(source, pooler):
-        return weights + pooler
-    _logger.warning(
-        "%s has no pooler; it starts at random. Use another pooling than 'cls', or fine-tune it.",
-        source.path,
-    )
+    if has_any_weight(source, pooler):
+        weights += pooler
+    else:
+        _logger.warning(
+            "%s has no pooler; it starts at random. Use another pooling than 'cls', or fine-tune "
+            "it.",
+            source.path,
+        )
+    for name, head in task_heads(model).items():
+        if _takes_head(name, type(model), pretrained) and has_any_weight(source, head):
+            if name == "masked_lm":
+                _check_tied(pretrained)
+            weights += head
+        else:
+            _logger.info("%s has no %s; it starts at random.", source.path, name.replace("_", " "))
     return weights
 
 
-def _classifier_class():
-    from bert_tf.models.text_classifier import BertTextClassifier
+def _takes_head(name, model_class, pretrained):
+    """Whether a head of that name in the file is the model's: several tasks share a name."""
+    if name not in _AMBIGUOUS_HEADS:
+        return True
+    if pretrained.source.format == OWN:
+        return pretrained.class_name in {base.__name__ for base in model_class.__mro__}
+    named = HEAD_ARCHITECTURES.intersection(pretrained.architectures)
+    if not named or named.intersection(task_of(model_class).architectures):
+        return True
+    _logger.warning(
+        "%s holds the classifier of %s, which is not that of %s.",
+        pretrained.source.path, ", ".join(sorted(named)), model_class.__name__,
+    )
+    return False
 
-    return BertTextClassifier
+
+def _check_tied(pretrained):
+    """The masked-LM head shares its table with the embeddings; a file may have two tables."""
+    source = pretrained.source
+    decoder, table = "cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"
+    if pretrained.config.extra.get("tie_word_embeddings", True) or decoder not in source.shapes:
+        return
+    shape = source.shapes[decoder]
+    found = TensorNames(source).find(Part((table,), shape, shape))
+    if found is not None and not np.array_equal(source.read(decoder), source.read(found)):
+        raise CheckpointError(
+            f"{source.path}: expected a masked-LM head that shares the word embeddings. Received: "
+            "tie_word_embeddings=false and another table in the head"
+        )
+
+
+def _tokenizer(pretrained):
+    from bert_tf.text.tokenizer import BertTokenizer
+
+    if pretrained.options.get("tokenizer") is not None:
+        return pretrained.options["tokenizer"]
+    files = ("vocab.txt", "tokenizer.json", os.path.join("assets", "tokenizer", "vocabulary.txt"))
+    if not any(os.path.exists(os.path.join(pretrained.directory, name)) for name in files):
+        _logger.warning(
+            "%s has no vocabulary: the model takes token dictionaries only. Copy the checkpoint's "
+            "vocab.txt there, or pass `tokenizer=`.",
+            pretrained.directory,
+        )
+        return None
+    return BertTokenizer.from_pretrained(pretrained.directory)
+
+
+def _saved_options(model_class, pretrained, given):
+    """What the file says about the head, but for what the caller says about it."""
+    accepted = _argument_names(model_class)
+    options = {}
+    if pretrained.class_name in {base.__name__ for base in model_class.__mro__}:
+        options = {key: value for key, value in pretrained.options.items() if key in accepted}
+    if any(given.get(name) is not None for name in ("labels", "num_classes")):
+        options.pop("labels", None)
+        options.pop("num_classes", None)
+    elif "labels" in accepted and "labels" not in options and _has_own_head(
+        model_class, pretrained
+    ):
+        labels = _file_labels(pretrained.config)
+        if labels is not None:
+            options["labels"] = labels
+        elif "num_classes" in accepted:
+            classes = _num_classes(model_class, pretrained)
+            options.update({} if classes is None else {"num_classes": classes})
+    return options
+
+
+def _has_own_head(model_class, pretrained):
+    heads = task_of(model_class).heads.values()
+    return all(_takes_head(name, model_class, pretrained) for name in heads)
+
+
+def _file_labels(config):
+    labels = config.extra.get("id2label")
+    if not isinstance(labels, dict) or len(labels) < 2:
+        return None
+    try:
+        return [str(labels[key]) for key in sorted(labels, key=int)]
+    except ValueError:
+        raise ConfigError(
+            f"`id2label` must have the class ids as keys. Received: {sorted(labels)}"
+        ) from None
+
+
+def _num_classes(model_class, pretrained):
+    """The number of classes, from the bias of the file's head; None if it has none."""
+    source = pretrained.source
+    for name in task_of(model_class).heads.values():
+        for part in head_parts(name, "bias", source.format):
+            found = TensorNames(source).find(part)
+            if found is not None and len(source.shapes[found]) == 1:
+                return source.shapes[found][0] if source.shapes[found][0] > 1 else None
+    return None
 
 
 def _argument_names(model_class):
@@ -146,13 +203,4 @@ def _argument_names(model_class):
         if base.__module__.startswith("bert_tf."):
             parameters = inspect.signature(base.__init__).parameters.values()
             names |= {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
-    return (names | {"name", "dtype"}) - {"self", "config", "backbone", "tokenizer"}
-
-
-def _saved_head_options(config: BertConfig) -> dict:
-    """The head of a saved classifier: this package's own key, and Hugging Face's labels."""
-    options = dict(config.extra.get(OWN_KEY, {}))
-    labels = config.extra.get("id2label")
-    if isinstance(labels, dict) and len(labels) >= 2:
-        options["labels"] = [str(labels[key]) for key in sorted(labels, key=int)]
-    return options
+    return (names | {"name", "dtype"}) - {"self", "config", "backbone", "tokenizer", "args"}

@@ -1,75 +1,211 @@
-"""Writes a model as a Hugging Face directory."""
+"""Writes models: Hugging Face directories, TF1 checkpoints, this package's own format."""
 
+import contextlib
 import json
+import logging
 import os
+import shutil
+import tempfile
 
 import numpy as np
 
-from bert_tf.checkpoints.loading import OWN_KEY
-from bert_tf.checkpoints.weight_names import (
-    Weight,
-    classifier_weights,
-    embedding_and_encoder_weights,
-    pooler_weights,
+from bert_tf.checkpoints import own_format
+from bert_tf.checkpoints.assignment import file_layout
+from bert_tf.checkpoints.opening import OWN_KEY, format_of
+from bert_tf.checkpoints.safetensors_source import write_safetensors
+from bert_tf.checkpoints.tasks import (
+    all_weights,
+    architecture_of,
+    backbone_of,
+    class_name_of,
+    task_heads,
 )
+from bert_tf.checkpoints.weight_names import OWN, Weight, backbone_weights, pooler_weights
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
 
-FORMATS = ("huggingface",)
+_logger = logging.getLogger("bert_tf")
+
+FORMATS = ("huggingface", "tf1", OWN)
+TF1_PREFIX = "bert_model.ckpt"
+# Facts about the file that a config.json came from, not about the network.
+_STALE_KEYS = ("torch_dtype", "dtype", OWN_KEY)
 
 
 def save_model(model, directory: str | os.PathLike, format: str = "huggingface") -> None:
     """Writes a backbone or a task model. See `TaskModel.save_pretrained`.
 
+    All files are written beside their places first and then moved, so that a write that fails
+    leaves the directory as it was; other files in it stay.
+
     Raises:
-        UserError: If `format` is unknown.
+        UserError: If `format` is unknown, the directory holds a checkpoint of another format, or
+            the format cannot hold the model.
     """
     if format not in FORMATS:
         raise UserError(f"`format` must be one of {FORMATS}. Received: format={format!r}")
-    from safetensors.numpy import save_file
+    directory = os.fspath(directory)
+    present = format_of(directory)
+    if present not in (None, format):
+        raise UserError(
+            f"{directory} holds a checkpoint of format {present!r}, which would be read instead of "
+            f"the new one. Expected another directory for format={format!r}."
+        )
+    with staged_files(directory) as staging:
+        _WRITERS[format](model, staging)
+        tokenizer = getattr(model, "tokenizer", None)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(staging)
 
-    backbone = getattr(model, "backbone", model)
-    is_classifier = model is not backbone
-    weights = embedding_and_encoder_weights(backbone) + pooler_weights(backbone)
-    # As `transformers` saves: BertModel without a prefix, BertFor… with it, heads without.
-    prefix = "bert." if is_classifier else ""
-    tensors = {}
-    for weight in weights:
-        tensors.update(_huggingface_tensors(weight, prefix))
-    config = backbone.config.to_huggingface()
-    config["architectures"] = ["BertModel"]
-    if is_classifier:
-        for weight in classifier_weights(model):
-            tensors.update(_huggingface_tensors(weight, ""))
-        config.update(_classifier_config(model))
 
+@contextlib.contextmanager
+def staged_files(directory: str):
+    """Yields a temporary directory whose files replace those of `directory` when the block ends.
+
+    If the block raises, or a file cannot be replaced, `directory` has its old files. (Only a
+    machine that stops between two renames can leave some of both.)
+    """
     os.makedirs(directory, exist_ok=True)
-    with atomic_path(os.path.join(directory, "model.safetensors")) as path:
-        save_file(tensors, path, metadata={"format": "pt"})
-    with atomic_path(os.path.join(directory, "config.json")) as path:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(config, file, indent=2, sort_keys=True, ensure_ascii=False)
-            file.write("\n")
-    tokenizer = getattr(model, "tokenizer", None)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(directory)
+    staging = tempfile.mkdtemp(prefix=".save.", dir=directory)
+    new, old = os.path.join(staging, "new"), os.path.join(staging, "old")
+    os.mkdir(new)
+    os.mkdir(old)
+    moved = []
+    try:
+        yield new
+        try:
+            for name in sorted(os.listdir(new)):
+                place = os.path.join(directory, name)
+                if os.path.isdir(place):
+                    raise IsADirectoryError(f"{place} is a directory where a file must be written")
+                if os.path.lexists(place):
+                    os.replace(place, os.path.join(old, name))
+                moved.append(name)
+                os.replace(os.path.join(new, name), place)
+        except BaseException:
+            for name in moved:
+                place = os.path.join(directory, name)
+                if os.path.lexists(os.path.join(old, name)):
+                    os.replace(os.path.join(old, name), place)
+                elif os.path.lexists(place):
+                    os.remove(place)
+            raise
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
-def _huggingface_tensors(weight: Weight, prefix: str) -> dict[str, np.ndarray]:
+def _write_huggingface(model, directory):
+    backbone = backbone_of(model)
+    own = {weight.name for weight in backbone_weights(backbone) + pooler_weights(backbone)}
+    # As `transformers` saves: BertModel without a prefix, BertFor… with it, heads without.
+    prefix = "bert." if task_heads(model) else ""
+    tensors = {}
+    for weight in _writable(model, "huggingface"):
+        tensors.update(_tensors(weight, "huggingface", prefix if weight.name in own else ""))
+    config = backbone.config.to_huggingface()
+    for key in _STALE_KEYS:
+        config.pop(key, None)
+    head = _head_config(model)
+    if "id2label" in head:
+        config.pop("num_labels", None)
+    config.update({"architectures": [architecture_of(model)], **head})
+    write_safetensors(os.path.join(directory, "model.safetensors"), tensors)
+    _write_json(config, os.path.join(directory, "config.json"))
+
+
+def _write_tf1(model, directory):
+    import tensorflow as tf
+
+    backbone = backbone_of(model)
+    if backbone.config.hidden_act not in ("gelu_new", "relu"):
+        _logger.warning(
+            "google-research/bert has no %r: bert_tf reads it back from bert_config.json, the "
+            "original program would compute another activation.",
+            backbone.config.hidden_act,
+        )
+    tensors = {}
+    for weight in _writable(model, "tf1"):
+        tensors.update(_tensors(weight, "tf1", ""))
+    config = {**backbone.config.to_tf1(), **_head_config(model)}
+    tf.raw_ops.SaveV2(
+        prefix=os.path.join(directory, TF1_PREFIX),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+    _write_json(config, os.path.join(directory, "bert_config.json"))
+
+
+def _write_own(model, directory):
+    tensors = {weight.name: weight.variable.numpy() for weight in _writable(model, OWN)}
+    write_safetensors(os.path.join(directory, own_format.WEIGHTS_FILE), tensors)
+    content = {
+        "format_version": own_format.VERSION,
+        "class": class_name_of(model),
+        "config": backbone_of(model).config.to_dict(),
+        "options": _options(model),
+    }
+    _write_json(content, os.path.join(directory, own_format.CONFIG_FILE))
+
+
+_WRITERS = {"huggingface": _write_huggingface, "tf1": _write_tf1, OWN: _write_own}
+
+
+def _writable(model, format) -> list[Weight]:
+    weights = all_weights(model)
+    known = {id(weight.variable) for weight in weights}
+    unknown = [variable.path for variable in model.weights if id(variable) not in known]
+    if unknown:
+        raise UserError(
+            f"Checkpoints have no names for {unknown} of {type(model).__name__}. Expected one of "
+            "bert_tf's models; save others with `model.save(\"….keras\")`."
+        )
+    homeless = [weight.name for weight in weights if not weight.parts[format]]
+    if homeless:
+        raise UserError(
+            f"Format {format!r} has no names for {homeless} of {type(model).__name__}. "
+            f"Expected format={OWN!r}, which holds every model."
+        )
+    return weights
+
+
+def _tensors(weight: Weight, format: str, prefix: str) -> dict[str, np.ndarray]:
+    """The tensors of one weight as the file has them, float32."""
     values = weight.variable.numpy().astype(np.float32)
-    parts = np.split(values, len(weight.huggingface), axis=-1)
+    parts = weight.parts[format]
+    pieces = np.split(values, len(parts), axis=-1) if len(parts) > 1 else [values]
     return {
-        prefix + name: np.ascontiguousarray(part.T if weight.transposed_in_huggingface else part)
-        for name, part in zip(weight.huggingface, parts)
+        prefix + part.names[0]: file_layout(piece, part) for part, piece in zip(parts, pieces)
     }
 
 
-def _classifier_config(model) -> dict:
-    labels = model.labels or [f"LABEL_{index}" for index in range(model.num_classes)]
+def _options(model) -> dict:
+    """The constructor's arguments, but for what has a place of its own."""
+    if backbone_of(model) is model:
+        return {}
+    config = model.get_config()
     return {
-        "architectures": ["BertForSequenceClassification"],
-        "classifier_dropout": model.dropout,
-        "id2label": {str(index): label for index, label in enumerate(labels)},
-        "label2id": {label: index for index, label in enumerate(labels)},
-        OWN_KEY: {"pooling": model.pooling, "max_length": model.max_length},
+        key: value
+        for key, value in config.items()
+        if key not in ("name", "dtype", "backbone", "tokenizer")
     }
+
+
+def _head_config(model) -> dict:
+    """What config.json says about a head: Hugging Face's keys and this package's own."""
+    if backbone_of(model) is model:
+        return {}
+    options = _options(model)
+    values = {OWN_KEY: {"class": class_name_of(model), "options": options}}
+    if isinstance(options.get("num_classes"), int):
+        labels = options.get("labels") or [f"LABEL_{i}" for i in range(options["num_classes"])]
+        values["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        values["label2id"] = {label: index for index, label in enumerate(labels)}
+    if isinstance(options.get("dropout"), (int, float)):
+        values["classifier_dropout"] = options["dropout"]
+    return values
+
+
+def _write_json(values, path):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(values, file, indent=2, sort_keys=True, ensure_ascii=False)
+        file.write("\n")

@@ -1,6 +1,5 @@
 """Named tensors in a file, whatever the file's format."""
 
-import os
 from typing import Protocol
 
 import numpy as np
@@ -13,29 +12,47 @@ class TensorSource(Protocol):
 
     Attributes:
         path: The file or directory, for messages.
-        names_attribute: Which field of `Weight` holds this format's names: "huggingface" or "tf1".
-        shapes: Shape of every tensor, by name; read without loading the tensors.
+        format: The column of the table of weight names that it follows.
+        shapes: Shape of every tensor, by name; known without loading the tensors.
     """
 
     path: str
-    names_attribute: str
+    format: str
     shapes: dict[str, tuple[int, ...]]
 
     def read(self, name: str) -> np.ndarray:
-        """The values of one tensor, as float32 where the file has floats."""
+        """The values of one tensor, in the file's own type.
+
+        Raises:
+            CheckpointError: If the values are damaged.
+        """
 
 
-def huggingface_source(directory: str) -> TensorSource:
-    """The safetensors file of a Hugging Face directory.
+class JoinedSource:
+    """Several files that together are one checkpoint. A `TensorSource`.
+
+    Args:
+        path: What to call the whole in messages.
+        sources: The files; a tensor is in one of them.
 
     Raises:
-        CheckpointError: If there is none, or it cannot be read.
+        CheckpointError: If two files hold a tensor of the same name.
     """
-    from bert_tf.checkpoints.safetensors_source import SafetensorsSource
 
-    path = os.path.join(directory, "model.safetensors")
-    if os.path.exists(path):
-        return SafetensorsSource(path)
-    raise CheckpointError(
-        f"Expected model.safetensors in {directory}. Found: {sorted(os.listdir(directory))}"
-    )
+    def __init__(self, path: str, sources: list[TensorSource]):
+        self.path = path
+        self.format = sources[0].format
+        self.shapes = {}
+        self._owners = {}
+        for source in sources:
+            for name, shape in source.shapes.items():
+                if name in self._owners:
+                    raise CheckpointError(
+                        f"{path}: expected every tensor once. Received: {name} in "
+                        f"{self._owners[name].path} and in {source.path}"
+                    )
+                self._owners[name] = source
+                self.shapes[name] = shape
+
+    def read(self, name: str) -> np.ndarray:
+        return self._owners[name].read(name)

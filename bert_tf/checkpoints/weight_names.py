@@ -1,113 +1,350 @@
-"""The one table of weight names: our variables, Hugging Face's tensors, google-research/bert's.
+"""The one table of weight names: our variables and what every format calls them.
 
-Sources: google-research/bert modeling.py (variable scopes), `transformers` modeling_bert.py (module
-names). Hugging Face stores a dense weight as [out, in], TF1 and we as [in, out].
+A row is a layer. The columns are our own attribute path, Hugging Face's module, the variable scope
+of google-research/bert, the place in keras-hub's HDF5 files and the place in the object graph of
+tensorflow/models' checkpoints. `|` separates the spellings of one format; the first is written.
+A new head is one row in `HEADS` and one entry in `tasks.py`.
+
+Sources: google-research/bert modeling.py and run_*.py (scopes); `transformers` modeling_bert.py;
+keras-hub's BertBackbone, saved by Keras 3; tensorflow/models official/nlp/modeling.
+
+Glossary: `V` vocabulary, `H` hidden size, `F` feed-forward size, `N` heads, `D` head size.
 """
 
 import dataclasses
+import operator
+from typing import NamedTuple
 
 import keras
+
+# What a layer holds.
+TABLE = "table"  # one embedding table [*, H]
+DENSE = "dense"  # kernel [in, out], bias [out]
+QUERY_KEY_VALUE = "query_key_value"  # kernel [H, 3H], bias [3H]; three layers in every other format
+ATTENTION_OUTPUT = "attention_output"  # kernel [H, H], in Keras formats [N, D, H]
+LAYER_NORM = "layer_norm"  # gamma [H], beta [H]
+OUTPUT = "output"  # a dense layer that the original made by hand: output_weights [out, in]
+VECTOR = "vector"  # one vector
+
+OWN = "bert_tf"
+FORMATS = ("huggingface", "tf1", "keras_hub", "tf_models", OWN)
+_ROLES = ("query", "key", "value")
+_FIRST_BLOCK = 4  # tensorflow/models: the layers 0 to 3 are the embeddings and their LayerNorm
+
+
+class Row(NamedTuple):
+    """A layer of the network and its name in each format; None where a format has no such layer."""
+
+    kind: str
+    ours: str
+    huggingface: str | None
+    tf1: str | None
+    keras_hub: str | None
+    tf_models: str | None
+
+
+EMBEDDINGS = (
+    Row(
+        TABLE,
+        "embeddings.word_embeddings",
+        "embeddings.word_embeddings",
+        "bert/embeddings/word_embeddings",
+        "backbone/reversible_embedding",
+        "encoder/layer_with_weights-0|encoder/_embedding_layer",
+    ),
+    Row(
+        TABLE,
+        "embeddings.position_embeddings",
+        "embeddings.position_embeddings",
+        "bert/embeddings/position_embeddings",
+        "backbone/position_embedding",
+        "encoder/layer_with_weights-1|encoder/_position_embedding_layer",
+    ),
+    Row(
+        TABLE,
+        "embeddings.segment_embeddings",
+        "embeddings.token_type_embeddings",
+        "bert/embeddings/token_type_embeddings",
+        "backbone/embedding",
+        "encoder/layer_with_weights-2|encoder/_type_embedding_layer",
+    ),
+    Row(
+        LAYER_NORM,
+        "embeddings.layer_norm",
+        "embeddings.LayerNorm",
+        "bert/embeddings/LayerNorm",
+        "backbone/layer_normalization",
+        "encoder/layer_with_weights-3|encoder/_embedding_norm_layer",
+    ),
+)
+
+
+def _block_row(kind, ours, theirs, keras_hub, *tf_models):
+    """A layer of an encoder block; Hugging Face and TF1 agree but for the separator."""
+    return Row(
+        kind,
+        f"encoder.blocks.{{index}}.{ours}",
+        f"encoder.layer.{{index}}.{theirs}",
+        f"bert/encoder/layer_{{index}}/{theirs.replace('.', '/')}",
+        f"backbone/transformer_encoder{{suffix}}/{keras_hub}",
+        "|".join(
+            f"encoder/{block}/{name}"
+            for block in ("layer_with_weights-{place}", "_transformer_layers/{index}")
+            for name in tf_models
+        ),
+    )
+
+
+BLOCK = (
+    _block_row(
+        QUERY_KEY_VALUE,
+        "attention.query_key_value",
+        "attention.self.{role}",
+        "_self_attention_layer/{role}_dense",
+        "_attention_layer/_{role}_dense",
+    ),
+    _block_row(
+        ATTENTION_OUTPUT,
+        "attention_output",
+        "attention.output.dense",
+        "_self_attention_layer/output_dense",
+        "_attention_layer/_output_dense",
+        "_attention_output_dense",  # before tensorflow/models 2.4
+    ),
+    _block_row(
+        LAYER_NORM,
+        "attention_layer_norm",
+        "attention.output.LayerNorm",
+        "_self_attention_layer_norm",
+        "_attention_layer_norm",
+    ),
+    _block_row(
+        DENSE,
+        "intermediate",
+        "intermediate.dense",
+        "_feedforward_intermediate_dense",
+        "_intermediate_dense",
+    ),
+    _block_row(
+        DENSE, "output_dense", "output.dense", "_feedforward_output_dense", "_output_dense"
+    ),
+    _block_row(
+        LAYER_NORM,
+        "output_layer_norm",
+        "output.LayerNorm",
+        "_feedforward_layer_norm",
+        "_output_layer_norm",
+    ),
+)
+
+POOLER = (
+    Row(
+        DENSE,
+        "pooler.dense",
+        "pooler.dense",
+        "bert/pooler/dense",
+        "backbone/dense",
+        # A pre-training model of tensorflow/models trains the head's pooler, not the encoder's.
+        "next_sentence.pooler_dense|encoder/layer_with_weights-{pooler}|encoder/_pooler_layer",
+    ),
+)
+
+# The heads, by the name that `tasks.py` calls them; `ours` is relative to the head's own layer.
+HEADS = {
+    "masked_lm": (
+        Row(
+            DENSE,
+            "transform",
+            "cls.predictions.transform.dense",
+            "cls/predictions/transform/dense",
+            "task/masked_lm_head/_intermediate_dense",
+            "masked_lm/dense",
+        ),
+        Row(
+            LAYER_NORM,
+            "layer_norm",
+            "cls.predictions.transform.LayerNorm",
+            "cls/predictions/transform/LayerNorm",
+            "task/masked_lm_head/_intermediate_layer_norm",
+            "masked_lm/layer_norm",
+        ),
+        Row(
+            VECTOR,
+            "output_bias",
+            "cls.predictions.bias|cls.predictions.decoder.bias",
+            "cls/predictions/output_bias",
+            "task/masked_lm_head/vars/0",
+            "masked_lm/bias|masked_lm/output_bias/bias",
+        ),
+    ),
+    "next_sentence": (
+        Row(OUTPUT, "", "cls.seq_relationship", "cls/seq_relationship", None,
+            "next_sentence/out_proj"),
+    ),
+    "classifier": (Row(OUTPUT, "", "classifier", "", "task/dense", "classifier/out_proj"),),
+    "token_classifier": (Row(OUTPUT, "", "classifier", "", None, None),),
+    "question_answering": (Row(OUTPUT, "", "qa_outputs", "cls/squad", None, None),),
+}
+
+# Layer kind and variable -> the end of the name, per format.
+_KERNEL_BIAS = ("kernel", "bias")
+_VARIABLES = {
+    TABLE: (None,),
+    VECTOR: (None,),
+    LAYER_NORM: ("gamma", "beta"),
+    DENSE: _KERNEL_BIAS,
+    QUERY_KEY_VALUE: _KERNEL_BIAS,
+    ATTENTION_OUTPUT: _KERNEL_BIAS,
+    OUTPUT: _KERNEL_BIAS,
+}
+_HUGGINGFACE_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+_KERAS_LEAVES = {"kernel": "vars/0", "bias": "vars/1", "gamma": "vars/0", "beta": "vars/1"}
+_TF1_OUTPUT_LEAVES = {"kernel": "output_weights", "bias": "output_bias"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A tensor of a file.
+
+    Attributes:
+        names: Its possible names; the first is the one that is written.
+        shape: Its shape in the file.
+        our_shape: Its shape as a part of our variable: the same numbers in the same order, unless
+            transposed.
+        transposed: Whether the file has [out, in] where we have [in, out].
+    """
+
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    our_shape: tuple[int, ...]
+    transposed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
-    """One variable and where its values stand in a file.
+    """One of our variables and where its values stand in each format.
 
     Attributes:
+        name: Our own name, which the package's own format uses.
         variable: The Keras variable.
-        huggingface: Tensor names; three for the fused query, key and value, side by side.
-        tf1: Variable names, likewise.
-        transposed_in_huggingface: Whether the file has [out, in] where we have [in, out].
-        transposed_in_tf1: The same for TF1 (its classifier weights are [out, in]).
+        parts: For each format the tensors that, side by side along the last axis, are the
+            variable; empty where the format has no place for it.
     """
 
+    name: str
     variable: keras.Variable
-    huggingface: tuple[str, ...]
-    tf1: tuple[str, ...]
-    transposed_in_huggingface: bool = False
-    transposed_in_tf1: bool = False
+    parts: dict[str, tuple[Part, ...]]
 
 
-def _dense(layer, huggingface, tf1):
-    """Kernel and bias of one dense layer; prefixes may be one name or three."""
-    huggingface = (huggingface,) if isinstance(huggingface, str) else huggingface
-    tf1 = (tf1,) if isinstance(tf1, str) else tf1
-    return [
-        Weight(
-            layer.kernel,
-            tuple(f"{name}.weight" for name in huggingface),
-            tuple(f"{name}/kernel" for name in tf1),
-            transposed_in_huggingface=True,
-        ),
-        Weight(
-            layer.bias,
-            tuple(f"{name}.bias" for name in huggingface),
-            tuple(f"{name}/bias" for name in tf1),
-        ),
-    ]
-
-
-def _layer_norm(layer, huggingface, tf1):
-    return [
-        Weight(layer.gamma, (f"{huggingface}.weight",), (f"{tf1}/gamma",)),
-        Weight(layer.beta, (f"{huggingface}.bias",), (f"{tf1}/beta",)),
-    ]
-
-
-def embedding_and_encoder_weights(backbone) -> list[Weight]:
+def backbone_weights(backbone) -> list[Weight]:
     """Everything in a `BertBackbone` but the pooler. Names without Hugging Face's `bert.`."""
-    embeddings = backbone.embeddings
-    weights = [
-        Weight(
-            variable,
-            (f"embeddings.{name}_embeddings.weight",),
-            (f"bert/embeddings/{name}_embeddings",),
-        )
-        for name, variable in (
-            ("word", embeddings.word_embeddings),
-            ("position", embeddings.position_embeddings),
-            ("token_type", embeddings.segment_embeddings),
-        )
-    ]
-    weights += _layer_norm(
-        embeddings.layer_norm, "embeddings.LayerNorm", "bert/embeddings/LayerNorm"
-    )
-    for index, block in enumerate(backbone.encoder.blocks):
-        hf, tf1 = f"encoder.layer.{index}", f"bert/encoder/layer_{index}"
-        roles = ("query", "key", "value")
-        weights += _dense(
-            block.attention.query_key_value,
-            tuple(f"{hf}.attention.self.{role}" for role in roles),
-            tuple(f"{tf1}/attention/self/{role}" for role in roles),
-        )
-        for layer, name in (
-            (block.attention_output, "attention.output.dense"),
-            (block.intermediate, "intermediate.dense"),
-            (block.output_dense, "output.dense"),
-        ):
-            weights += _dense(layer, f"{hf}.{name}", f"{tf1}/{name.replace('.', '/')}")
-        for layer, name in (
-            (block.attention_layer_norm, "attention.output.LayerNorm"),
-            (block.output_layer_norm, "output.LayerNorm"),
-        ):
-            weights += _layer_norm(layer, f"{hf}.{name}", f"{tf1}/{name.replace('.', '/')}")
+    weights = _weights(EMBEDDINGS, backbone, backbone.config)
+    for index in range(backbone.config.num_hidden_layers):
+        fields = {
+            "index": index,
+            "suffix": f"_{index}" if index else "",
+            "place": index + _FIRST_BLOCK,
+        }
+        weights += _weights(BLOCK, backbone, backbone.config, **fields)
     return weights
 
 
 def pooler_weights(backbone) -> list[Weight]:
     """The pooler, which some checkpoints leave out."""
-    return _dense(backbone.pooler.dense, "pooler.dense", "bert/pooler/dense")
+    place = backbone.config.num_hidden_layers + _FIRST_BLOCK
+    return _weights(POOLER, backbone, backbone.config, pooler=place)
 
 
-def classifier_weights(classifier) -> list[Weight]:
-    """The head of `BertTextClassifier`: `BertForSequenceClassification`'s, run_classifier.py's."""
-    return [
-        Weight(
-            classifier.classifier.kernel,
-            ("classifier.weight",),
-            ("output_weights",),
-            transposed_in_huggingface=True,
-            transposed_in_tf1=True,
-        ),
-        Weight(classifier.classifier.bias, ("classifier.bias",), ("output_bias",)),
-    ]
+def head_weights(name: str, layer, path: str, config) -> list[Weight]:
+    """The variables of one head.
+
+    Args:
+        name: A key of `HEADS`.
+        layer: The head's layer in the model.
+        path: The attribute of the model that holds it, for our own names.
+        config: The `BertConfig`.
+    """
+    return _weights(HEADS[name], layer, config, prefix=path)
+
+
+def _weights(rows, root, config, prefix="", **fields):
+    weights = []
+    for row in rows:
+        path = row.ours.format(**fields)
+        layer = _resolve(root, path) if path else root
+        own = ".".join(part for part in (prefix, path) if part)
+        for variable_name in _VARIABLES[row.kind]:
+            variable = layer if variable_name is None else getattr(layer, variable_name)
+            name = own if variable_name is None else f"{own}.{variable_name}"
+            shape = tuple(variable.shape)
+            parts = {
+                format: _parts(row, format, variable_name, shape, config, fields)
+                for format in FORMATS[:-1]
+            }
+            parts[OWN] = (Part((name,), shape, shape),)
+            weights.append(Weight(name, variable, parts))
+    return weights
+
+
+def _resolve(root, path):
+    """`operator.attrgetter` that also takes list indices."""
+    for step in path.split("."):
+        root = root[int(step)] if step.isdigit() else operator.attrgetter(step)(root)
+    return root
+
+
+def _parts(row, format, variable_name, shape, config, fields):
+    template = getattr(row, format)
+    if template is None:
+        return ()
+    roles = _ROLES if row.kind == QUERY_KEY_VALUE else (None,)
+    if row.kind == QUERY_KEY_VALUE:
+        shape = (*shape[:-1], shape[-1] // len(_ROLES))
+    part_shape, transposed = _file_shape(row.kind, format, variable_name, shape, config)
+    return tuple(
+        Part(
+            part_names(row, format, variable_name, role=role, **fields),
+            part_shape,
+            shape,
+            transposed,
+        )
+        for role in roles
+    )
+
+
+def part_names(row: Row, format: str, variable_name: str | None, **fields) -> tuple[str, ...]:
+    """What a format calls one variable of a layer, every spelling."""
+    return tuple(
+        _leaf(row.kind, format, spelling.format(**fields), variable_name)
+        for spelling in getattr(row, format).split("|")
+    )
+
+
+def _file_shape(kind, format, variable_name, shape, config):
+    """The shape of one part in the file, and whether it is transposed."""
+    heads, head_size, hidden = config.num_attention_heads, config.head_size, config.hidden_size
+    if format in ("keras_hub", "tf_models"):
+        if kind == QUERY_KEY_VALUE:
+            return (*shape[:-1], heads, head_size), False
+        if kind == ATTENTION_OUTPUT and variable_name == "kernel":
+            return (heads, head_size, hidden), False
+        return shape, False
+    transposed = variable_name == "kernel" and (format == "huggingface" or kind == OUTPUT)
+    return (tuple(reversed(shape)) if transposed else shape), transposed
+
+
+def _leaf(kind, format, layer, variable_name):
+    if format == "huggingface":
+        if kind == VECTOR:
+            return layer
+        return f"{layer}.{_HUGGINGFACE_LEAVES.get(variable_name, 'weight')}"
+    if kind == VECTOR:
+        return layer
+    if format == "keras_hub":
+        return f"{layer}/{_KERAS_LEAVES.get(variable_name, 'vars/0')}"
+    if format == "tf_models":
+        return f"{layer}/{variable_name or 'embeddings'}"
+    if kind == TABLE:
+        return layer
+    leaf = _TF1_OUTPUT_LEAVES[variable_name] if kind == OUTPUT else variable_name
+    return f"{layer}/{leaf}" if layer else leaf

@@ -1,5 +1,32 @@
-"""Readers of data files, and the tf.data pipelines over them."""
+"""Readers of data files, and the tf.data pipelines over them.
 
-from bert_tf.data.classification_tasks import TASKS, ClassificationTask, TextExample
+Names are loaded when they are first used: the processes that make pre-training examples import this
+package without TensorFlow.
+"""
 
-__all__ = ["TASKS", "ClassificationTask", "TextExample"]
+import importlib
+
+_PUBLIC = {
+    "TASKS": "classification_tasks",
+    "ClassificationTask": "classification_tasks",
+    "TextExample": "classification_tasks",
+    "create_examples": "pretraining_examples",
+    "create_pretraining_data": "pretraining_data",
+    "mask_tokens": "masking",
+    "pack_rows": "row_packing",
+    "padding_share": "row_packing",
+    "token_batches": "token_budget",
+    "batch_by_tokens": "token_budget",
+}
+
+__all__ = list(_PUBLIC)
+
+
+def __getattr__(name):
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(f"bert_tf.data.{_PUBLIC[name]}"), name)
+    raise AttributeError(f"module 'bert_tf.data' has no attribute {name!r}. Public names: {__all__}")
+
+
+def __dir__():
+    return sorted(__all__)

@@ -4,7 +4,8 @@ import tensorflow as tf
 
 from bert_tf import ops
 
-_PLAIN = {"relu": tf.nn.relu, "silu": tf.nn.silu}
+# Those that no op of ours fuses.
+PLAIN_ACTIVATIONS = {"relu": tf.nn.relu, "silu": tf.nn.silu}
 
 
 def bias_activation(x: tf.Tensor, bias, hidden_act: str) -> tf.Tensor:
@@ -18,4 +19,4 @@ def bias_activation(x: tf.Tensor, bias, hidden_act: str) -> tf.Tensor:
     bias = tf.convert_to_tensor(bias)
     if hidden_act in ("gelu", "gelu_new"):
         return ops.fused_bias_gelu(x, bias, approximate=hidden_act == "gelu_new")
-    return _PLAIN[hidden_act](tf.nn.bias_add(x, bias))
+    return PLAIN_ACTIVATIONS[hidden_act](tf.nn.bias_add(x, bias))

@@ -29,6 +29,7 @@ class BertSelfAttention(keras.layers.Layer):
         layout: The `TokenLayout` of the rows.
         return_probabilities: Whether to return the attention probabilities too; for a padded
             layout only.
+        dropout_key: Seed of the dropout, a scalar int64; None draws one.
 
     Returns:
         `[R, H]`, or with `return_probabilities` a pair with `[B, N, T, T]`.
@@ -55,26 +56,40 @@ class BertSelfAttention(keras.layers.Layer):
         self.query_key_value.build([None, self.config.hidden_size])
         self.built = True
 
-    def call(self, rows, layout: TokenLayout, training=False, return_probabilities=False):
+    def draw_seed(self) -> tf.Tensor | None:
+        """A new seed for the dropout; None if there is no dropout."""
+        return self._dropout_seed.next() if self.dropout_rate else None
+
+    def call(
+        self,
+        rows,
+        layout: TokenLayout,
+        training=False,
+        return_probabilities=False,
+        dropout_key=None,
+    ):
         config = self.config
         qkv = tf.reshape(  # [R, 3H] -> [R, 3, N, D]
             self.query_key_value(rows), [-1, 3, config.num_attention_heads, config.head_size]
         )
         dropout_rate = self.dropout_rate if training else 0.0
-        seed = self._dropout_seed.next() if dropout_rate else None
+        if dropout_rate and dropout_key is None:
+            dropout_key = self.draw_seed()
         if layout.is_packed:
-            context = ops.varlen_attention(qkv, layout.row_splits, dropout_rate, seed)
+            context = ops.varlen_attention(
+                qkv, layout.row_splits, dropout_rate, dropout_key, causal=layout.causal
+            )
             return tf.reshape(context, [-1, config.hidden_size])  # [R, N, D] -> [R, H]
-        context, probabilities = _padded_attention(qkv, layout.padding_mask, dropout_rate, seed)
+        context, probabilities = _padded_attention(qkv, layout, dropout_rate, dropout_key)
         return (context, probabilities) if return_probabilities else context
 
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}
 
 
-def _padded_attention(qkv, padding_mask, dropout_rate, seed):
+def _padded_attention(qkv, layout, dropout_rate, seed):
     """softmax(QKᵀ/√D + mask)V on `[B * T, 3, N, D]`; returns `[B * T, H]` and `[B, N, T, T]`."""
-    batch, length = tf.unstack(tf.shape(padding_mask))
+    batch, length = tf.unstack(tf.shape(layout.padding_mask))
     num_heads, head_size = qkv.shape[2:]
     heads = tf.reshape(qkv, [batch, length, 3, num_heads, head_size])
     query, key, value = tf.unstack(  # [B, T, 3, N, D] -> 3 of [B, N, T, D]
@@ -83,8 +98,8 @@ def _padded_attention(qkv, padding_mask, dropout_rate, seed):
     # Softmax in float32 whatever the compute dtype.
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)  # [B, N, T, T]
     scores *= head_size**-0.5
-    allowed = padding_mask[:, tf.newaxis, tf.newaxis, :]  # [B, 1, 1, T]
-    probabilities = tf.cast(tf.nn.softmax(tf.where(allowed, scores, MASKED_SCORE)), qkv.dtype)
+    scores = tf.where(layout.attention_mask(), scores, MASKED_SCORE)
+    probabilities = tf.cast(tf.nn.softmax(scores), qkv.dtype)
     weights = probabilities
     if dropout_rate:
         weights = tf.nn.experimental.stateless_dropout(

@@ -22,7 +22,8 @@ class BertEmbeddings(keras.layers.Layer):
         positions: int32 `[R]`, the place of each token in its own sequence.
 
     Returns:
-        `[R, H]`.
+        `[R, H]`, and the word embeddings `[V, H]` for a head that shares them: taken from here and
+        not from the variable, their two gradients meet without another `[V, H]` tensor.
 
     Reference: Devlin et al. 2019, figure 2; google-research/bert modeling.py,
     `embedding_postprocessor`.
@@ -45,26 +46,45 @@ class BertEmbeddings(keras.layers.Layer):
             name="word_embeddings",
             shape=[self.config.vocab_size, hidden_size],
             initializer=initializer,
+            autocast=False,
         )
         self.position_embeddings = self.add_weight(
             name="position_embeddings",
             shape=[self.config.max_position_embeddings, hidden_size],
             initializer=initializer,
+            autocast=False,
         )
         self.segment_embeddings = self.add_weight(
             name="segment_embeddings",
             shape=[self.config.type_vocab_size, hidden_size],
             initializer=initializer,
+            autocast=False,
         )
         self.layer_norm.build([None, hidden_size])
         self.built = True
 
     def call(self, token_ids, segment_ids, positions, training=False):
-        words = tf.gather(tf.convert_to_tensor(self.word_embeddings), token_ids)  # [R] -> [R, H]
+        words, table = _lookup(tf.convert_to_tensor(self.word_embeddings), token_ids)  # -> [R, H]
         places = tf.gather(tf.convert_to_tensor(self.position_embeddings), positions)
         segments = tf.gather(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
-        embedded = self.layer_norm(words, residual=places + segments)
-        return self.dropout(embedded, training=training)
+        words, others = (tf.cast(x, self.compute_dtype) for x in (words, places + segments))
+        embedded = self.layer_norm(words, residual=others)
+        return self.dropout(embedded, training=training), table
 
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}
+
+
+@tf.custom_gradient
+def _lookup(table, token_ids):
+    """Rows of the table `[R, H]`, and the table itself.
+
+    The gradient of tf.gather is a tf.IndexedSlices, and TensorFlow adds such a one to the dense
+    gradient of the tied head by a copy of the whole table's size and a sum on one thread. Here the
+    gradient that reaches the second output is added to in place.
+    """
+
+    def gradient(d_words, d_table):
+        return tf.tensor_scatter_nd_add(d_table, token_ids[:, tf.newaxis], d_words), None
+
+    return (tf.gather(table, token_ids), tf.identity(table)), gradient

@@ -1,6 +1,7 @@
 """The stack of encoder blocks."""
 
 import keras
+import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.layers.encoder_block import BertEncoderBlock
@@ -13,6 +14,8 @@ class BertEncoder(keras.layers.Layer):
 
     Args:
         config: `BertConfig` or the dictionary of its `to_dict`.
+        recompute: Whether training keeps only the input of every block and computes what the
+            gradient needs again, with the same dropout (Chen et al. 2016, arXiv 1604.06174).
 
     Call arguments:
         rows: `[R, H]`.
@@ -26,8 +29,9 @@ class BertEncoder(keras.layers.Layer):
     Reference: google-research/bert modeling.py, `transformer_model`.
     """
 
-    def __init__(self, config: BertConfig | dict, **kwargs):
+    def __init__(self, config: BertConfig | dict, recompute: bool = False, **kwargs):
         super().__init__(**kwargs)
+        self.recompute = recompute
         self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
         self.blocks = [
             BertEncoderBlock(self.config, dtype=self.dtype_policy, name=f"layer_{index}")
@@ -42,6 +46,10 @@ class BertEncoder(keras.layers.Layer):
     def call(self, rows, layout: TokenLayout, training=False, return_probabilities=False):
         states, probabilities = [], []
         for block in self.blocks:
+            if self.recompute and training and not return_probabilities:
+                rows = _recomputed(block, rows, layout)
+                states.append(rows)
+                continue
             rows = block(
                 rows, layout=layout, training=training, return_probabilities=return_probabilities
             )
@@ -52,4 +60,33 @@ class BertEncoder(keras.layers.Layer):
         return states, probabilities
 
     def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
+        config = {"config": self.config.to_dict(), "recompute": self.recompute}
+        return {**super().get_config(), **config}
+
+
+def _recomputed(block, rows, layout):
+    """`block` while training; its activations are computed again in the backward pass."""
+    keys = block.draw_seeds()  # once, so that both passes drop the same units
+    variables = block.trainable_variables
+
+    def forward(rows, weights):
+        mapping = list(zip(variables, weights))
+        with keras.StatelessScope(state_mapping=mapping):
+            return block(rows, layout=layout, training=True, dropout_keys=keys)
+
+    @tf.custom_gradient
+    def compute(rows, *weights):
+        def gradient(d_output):
+            # Graph optimizers would merge the second pass with the first and so keep everything:
+            # a zero that comes out of the incoming gradient keeps them apart.
+            first = tf.reshape(d_output, [-1])[:1]
+            zero = tf.reduce_sum(tf.where(first == first, tf.zeros_like(first), first))
+            again = [rows + zero, *weights]
+            with tf.GradientTape() as tape:
+                tape.watch(again)
+                output = forward(again[0], again[1:])
+            return tape.gradient(output, again, d_output)
+
+        return forward(rows, weights), gradient
+
+    return compute(rows, *[tf.convert_to_tensor(variable) for variable in variables])

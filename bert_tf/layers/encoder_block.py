@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.layers.activation import bias_activation
+from bert_tf.layers.activation import PLAIN_ACTIVATIONS, bias_activation
 from bert_tf.layers.attention import BertSelfAttention
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
@@ -25,6 +25,7 @@ class BertEncoderBlock(keras.layers.Layer):
         rows: `[R, H]`.
         layout: The `TokenLayout` of the rows.
         return_probabilities: Whether to return the attention probabilities too.
+        dropout_keys: What `draw_seeds` gave; None draws anew.
 
     Returns:
         `[R, H]`, or with `return_probabilities` a pair with `[B, N, T, T]`.
@@ -64,29 +65,74 @@ class BertEncoderBlock(keras.layers.Layer):
         self.output_layer_norm.build(hidden)
         self.built = True
 
-    def call(self, rows, layout: TokenLayout, training=False, return_probabilities=False):
+    def draw_seeds(self) -> list[tf.Tensor | None]:
+        """New seeds for the three dropouts of the block."""
+        layers = (self.attention, self.attention_layer_norm, self.output_layer_norm)
+        return [layer.draw_seed() for layer in layers]
+
+    def call(
+        self,
+        rows,
+        layout: TokenLayout,
+        training=False,
+        return_probabilities=False,
+        dropout_keys=None,
+    ):
+        if training and dropout_keys is None:
+            dropout_keys = self.draw_seeds()
+        keys = dropout_keys or [None, None, None]
         attended = self.attention(
-            rows, layout=layout, training=training, return_probabilities=return_probabilities
+            rows,
+            layout=layout,
+            training=training,
+            return_probabilities=return_probabilities,
+            dropout_key=keys[0],
         )
         probabilities = None
         if return_probabilities:
             attended, probabilities = attended
-        rows = self.attention_layer_norm(
-            self.attention_output.matmul(attended),
-            residual=rows,
-            bias=tf.convert_to_tensor(self.attention_output.bias),
-            training=training,
+        rows = self._add_and_normalize(
+            self.attention_output, self.attention_layer_norm, attended, rows, training, keys[1]
         )
-        widened = bias_activation(  # [R, F]
-            self.intermediate.matmul(rows), self.intermediate.bias, self.config.hidden_act
-        )
-        rows = self.output_layer_norm(
-            self.output_dense.matmul(widened),
-            residual=rows,
-            bias=tf.convert_to_tensor(self.output_dense.bias),
-            training=training,
+        rows = self._add_and_normalize(
+            self.output_dense, self.output_layer_norm, self._widened(rows), rows, training, keys[2]
         )
         return (rows, probabilities) if return_probabilities else rows
+
+    def _widened(self, rows):
+        """The activation of the intermediate layer, `[R, H]` -> `[R, F]`."""
+        activation = self.config.hidden_act
+        if self.intermediate.packed_kernel is None:
+            return bias_activation(
+                self.intermediate.matmul(rows), self.intermediate.bias, activation
+            )
+        if activation in PLAIN_ACTIVATIONS:
+            return PLAIN_ACTIVATIONS[activation](self.intermediate.fused(rows))
+        return self.intermediate.fused(rows, activation=activation)
+
+    def _add_and_normalize(self, dense, layer_norm, x, residual, training, dropout_key):
+        """LayerNorm(residual + dropout(dense(x))), `[R, ...]` -> `[R, H]`."""
+        if dense.packed_kernel is None:
+            return layer_norm(
+                dense.matmul(x),
+                residual=residual,
+                bias=tf.convert_to_tensor(dense.bias),
+                training=training,
+                dropout_key=dropout_key,
+            )
+        return dense.fused(
+            x,
+            residual=residual,
+            gamma=tf.convert_to_tensor(layer_norm.gamma),
+            beta=tf.convert_to_tensor(layer_norm.beta),
+            epsilon=layer_norm.epsilon,
+        )
+
+    def pack(self) -> None:
+        """Packs the four kernels for inference; see `Dense.pack`."""
+        self.attention.query_key_value.pack()
+        for dense in (self.attention_output, self.intermediate, self.output_dense):
+            dense.pack()
 
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}

@@ -17,6 +17,12 @@ class ResidualLayerNorm(keras.layers.Layer):
         dropout_rate: Dropout on `x + bias` while training.
         seed: Seed of the dropout; None draws one.
 
+    Call arguments:
+        x: `[R, H]`.
+        residual: `[R, H]` or None.
+        bias: `[H]` or None.
+        dropout_key: Seed of this call's dropout, a scalar int64; None draws one.
+
     Example:
         >>> ResidualLayerNorm()(tf.ones([3, 8]), residual=tf.zeros([3, 8])).shape
         TensorShape([3, 8])
@@ -44,8 +50,14 @@ class ResidualLayerNorm(keras.layers.Layer):
         self.beta = self.add_weight(name="beta", shape=[input_shape[-1]], initializer="zeros")
         self.built = True
 
-    def call(self, x, residual=None, bias=None, training=False):
+    def draw_seed(self) -> tf.Tensor | None:
+        """A new seed for the dropout; None if there is no dropout."""
+        return self._dropout_seed.next() if self._dropout_seed else None
+
+    def call(self, x, residual=None, bias=None, training=False, dropout_key=None):
         dropout_rate = self.dropout_rate if training else 0.0
+        if dropout_rate and dropout_key is None:
+            dropout_key = self.draw_seed()
         return ops.fused_residual_layer_norm(
             x,
             residual,
@@ -54,7 +66,7 @@ class ResidualLayerNorm(keras.layers.Layer):
             tf.convert_to_tensor(self.beta),
             epsilon=self.epsilon,
             dropout_rate=dropout_rate,
-            seed=self._dropout_seed.next() if dropout_rate else None,
+            seed=dropout_key if dropout_rate else None,
         )
 
     def get_config(self):

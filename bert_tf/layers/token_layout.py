@@ -21,25 +21,45 @@ class TokenLayout:
     Attributes:
         padding_mask: bool `[B, T]`, True for real tokens.
         real_tokens: int32 `[R]`, the flat index of every row in `[B * T]`; None when padded.
-        row_splits: int32 `[B + 1]`, where each sequence's rows begin; None when padded.
+        row_splits: int32 `[sequences + 1]`, where each sequence's rows begin; None when padded.
+        sequence_ids: int32 `[B, T]`, the sequence of each token where a row of the batch holds
+            several; None when it holds one.
+        causal: Whether a token attends to itself and what stands before it only.
     """
 
     padding_mask: tf.Tensor
     real_tokens: tf.Tensor | None = None
     row_splits: tf.Tensor | None = None
+    sequence_ids: tf.Tensor | None = None
+    causal: bool = False
 
     @classmethod
-    def padded(cls, padding_mask: tf.Tensor) -> "TokenLayout":
+    def padded(cls, padding_mask, sequence_ids=None, causal: bool = False) -> "TokenLayout":
         """All `B * T` positions are rows."""
-        return cls(padding_mask)
+        return cls(padding_mask, sequence_ids=sequence_ids, causal=causal)
 
     @classmethod
-    def packed(cls, padding_mask: tf.Tensor) -> "TokenLayout":
-        """Only the real tokens are rows."""
+    def packed(cls, padding_mask, sequence_ids=None, causal: bool = False) -> "TokenLayout":
+        """Only the real tokens are rows. The tokens of a sequence must stand side by side."""
         real_tokens = tf.cast(tf.where(tf.reshape(padding_mask, [-1])), tf.int32)  # [B*T] -> [R, 1]
-        lengths = tf.reduce_sum(tf.cast(padding_mask, tf.int32), axis=1)  # [B, T] -> [B]
-        row_splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)  # [B + 1]
-        return cls(padding_mask, tf.squeeze(real_tokens, axis=1), row_splits)
+        real_tokens = tf.squeeze(real_tokens, axis=1)  # -> [R]
+        if sequence_ids is None:
+            lengths = tf.reduce_sum(tf.cast(padding_mask, tf.int32), axis=1)  # [B, T] -> [B]
+            row_splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)  # [B + 1]
+        else:
+            row_splits = _starts_of_runs(real_tokens, sequence_ids)
+        return cls(padding_mask, real_tokens, row_splits, sequence_ids, causal)
+
+    def attention_mask(self) -> tf.Tensor:
+        """Which keys a query sees, for a padded layout: bool `[B, 1, 1 or T, T]`."""
+        mask = self.padding_mask[:, tf.newaxis, tf.newaxis, :]  # [B, 1, 1, T]
+        if self.sequence_ids is not None:
+            ids = self.sequence_ids
+            mask &= (ids[:, :, tf.newaxis] == ids[:, tf.newaxis, :])[:, tf.newaxis]  # [B, 1, T, T]
+        if self.causal:
+            columns = tf.range(tf.shape(self.padding_mask)[1])
+            mask &= columns[tf.newaxis, :] <= columns[:, tf.newaxis]  # [T, T]
+        return mask
 
     @property
     def is_packed(self) -> bool:
@@ -66,6 +86,18 @@ class TokenLayout:
             batch = tf.where(self.padding_mask[:, :, tf.newaxis], batch, tf.zeros([], batch.dtype))
         batch.set_shape([*self.padding_mask.shape, width])
         return batch
+
+
+def _starts_of_runs(real_tokens, sequence_ids) -> tf.Tensor:
+    """Row splits `[sequences + 1]` from real tokens `[R]` and sequence ids `[B, T]`."""
+    length = tf.shape(sequence_ids)[1]
+    ids = tf.gather(tf.reshape(sequence_ids, [-1]), real_tokens)  # [R]
+    rows = real_tokens // length
+    changed = (ids[1:] != ids[:-1]) | (rows[1:] != rows[:-1])
+    count = tf.size(real_tokens)
+    inner = tf.cast(tf.where(changed), tf.int32)[:, 0] + 1
+    # Without a token there is no sequence: [0]; else [0, ..., R].
+    return tf.concat([[0], inner, tf.fill([tf.minimum(count, 1)], count)], axis=0)
 
 
 _scope = threading.local()

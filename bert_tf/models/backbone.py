@@ -25,18 +25,28 @@ class BertBackbone(keras.Model):
         padding_free: True computes on real tokens only, False on all `B * T` positions, "auto"
             takes the first wherever the native attention is there and shapes may vary (not under
             XLA, not on a TPU). The numbers are the same.
+        causal: Whether a token attends to itself and the tokens before it only.
+        recompute: Whether training keeps only the input of every block and computes the rest again
+            in the backward pass (gradient checkpointing): about a third more time, a fraction of
+            the memory, the same numbers.
 
     Call arguments:
         inputs: A dictionary of `token_ids` int32 `[B, T]` and, optionally, `segment_ids` int32
             `[B, T]` (zeros if left out) and `padding_mask` bool `[B, T]`, True for real tokens
-            (left out: `token_ids != config.pad_token_id`). Padding may stand anywhere.
+            (left out: `token_ids != config.pad_token_id`). Padding may stand anywhere. Where a row
+            holds several sequences, each in one piece: `sequence_ids` int32 `[B, T]` (1, 2, ...; no
+            attention from one to another), `positions` int32 `[B, T]` (from 0 in each) and
+            `sequence_starts` int32 `[B, S]`, the column of each `[CLS]`.
         output_hidden_states: Whether to return the embeddings and the output of every block.
         output_attentions: Whether to return every block's attention probabilities.
+        output_word_embeddings: Whether to return the word embeddings, for a head that shares them.
+        causal: Instead of the constructor's.
 
     Returns:
         A dictionary: `sequence_output` `[B, T, H]`, `pooled_output` `[B, H]` (of the first
-        position), on request `hidden_states`, a list of L + 1 times `[B, T, H]`, and `attentions`,
-        a list of L times `[B, N, T, T]`. Vectors at padded positions are zeros.
+        position; with `sequence_starts` `[B, S, H]`), on request `hidden_states`, a list of L + 1
+        times `[B, T, H]`, `attentions`, a list of L times `[B, N, T, T]`, and `word_embeddings`
+        `[V, H]`. Vectors at padded positions are zeros.
 
     Raises:
         UserError: If T is longer than the position table.
@@ -56,6 +66,8 @@ class BertBackbone(keras.Model):
         config: BertConfig | dict,
         num_encoder_layers: int | None = None,
         padding_free: bool | str = "auto",
+        causal: bool = False,
+        recompute: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -74,8 +86,13 @@ class BertBackbone(keras.Model):
         self.config = config
         self.num_encoder_layers = num_encoder_layers
         self.padding_free = padding_free
+        self.causal = causal
+        self.recompute = recompute
+        self.is_frozen = False
         self.embeddings = BertEmbeddings(config, dtype=self.dtype_policy, name="embeddings")
-        self.encoder = BertEncoder(config, dtype=self.dtype_policy, name="encoder")
+        self.encoder = BertEncoder(
+            config, recompute=recompute, dtype=self.dtype_policy, name="encoder"
+        )
         self.pooler = BertPooler(
             config.hidden_size, config.initializer_range, dtype=self.dtype_policy, name="pooler"
         )
@@ -92,8 +109,8 @@ class BertBackbone(keras.Model):
         """Builds the backbone of a checkpoint and loads its weights.
 
         Args:
-            path: A Hugging Face directory (`config.json` and `model.safetensors`) or a TF1
-                checkpoint directory (`bert_config.json` and `bert_model.ckpt.*`).
+            path: A directory of Hugging Face, google-research/bert (TF1), keras-hub, tf-models or
+                this package, or a name on the Hugging Face Hub; see docs/checkpoints.md.
             **options: Arguments of the constructor other than `config`.
 
         Raises:
@@ -104,27 +121,41 @@ class BertBackbone(keras.Model):
         return load_backbone(path, backbone_class=cls, **options)
 
     def save_pretrained(self, directory: str | os.PathLike, format: str = "huggingface") -> None:
-        """Writes `config.json` and `model.safetensors`, as Hugging Face's `BertModel` reads them.
+        """Writes weights and configuration.
 
         Args:
             directory: Made if missing; every file in it is written whole or not at all.
-            format: "huggingface".
+            format: "huggingface" (for its `BertModel`), "tf1" (google-research/bert) or "bert_tf".
         """
         from bert_tf.checkpoints import save_model
 
+        self.require_kernels("saved as a checkpoint")
         save_model(self, directory, format)
 
     def call(
-        self, inputs, training=False, output_hidden_states=False, output_attentions=False
+        self,
+        inputs,
+        training=False,
+        output_hidden_states=False,
+        output_attentions=False,
+        output_word_embeddings=False,
+        causal=None,
     ):
         token_ids, segment_ids, padding_mask = self._unpack(inputs)
-        positions = tf.broadcast_to(tf.range(tf.shape(token_ids)[1]), tf.shape(token_ids))  # [B, T]
-        packed = self._packs() and not output_attentions
-        layout = TokenLayout.packed(padding_mask) if packed else TokenLayout.padded(padding_mask)
-        embedded = self.embeddings(
+        positions = inputs.get("positions")
+        if positions is None:
+            columns = tf.range(tf.shape(token_ids)[1])
+            positions = tf.broadcast_to(columns, tf.shape(token_ids))  # [B, T]
+        make = TokenLayout.packed if self._packs() and not output_attentions else TokenLayout.padded
+        layout = make(
+            padding_mask,
+            sequence_ids=inputs.get("sequence_ids"),
+            causal=self.causal if causal is None else causal,
+        )
+        embedded, word_embeddings = self.embeddings(
             layout.to_rows(token_ids),
             segment_ids=layout.to_rows(segment_ids),
-            positions=layout.to_rows(positions),
+            positions=layout.to_rows(tf.cast(positions, tf.int32)),
             training=training,
         )
         states, attentions = self.encoder(
@@ -133,13 +164,24 @@ class BertBackbone(keras.Model):
         sequence_output = layout.to_batch(states[-1])  # [R, H] -> [B, T, H]
         outputs = {
             "sequence_output": sequence_output,
-            "pooled_output": self.pooler(sequence_output[:, 0]),
+            "pooled_output": self._pooled(sequence_output, inputs.get("sequence_starts")),
         }
         if output_hidden_states:
             outputs["hidden_states"] = [layout.to_batch(rows) for rows in (embedded, *states)]
         if output_attentions:
             outputs["attentions"] = attentions
+        if output_word_embeddings:
+            outputs["word_embeddings"] = word_embeddings
         return outputs
+
+    def _pooled(self, sequence_output, starts):
+        """`[B, T, H]` -> `[B, H]`, or with starts `[B, S]` -> `[B, S, H]`."""
+        if starts is None:
+            return self.pooler(sequence_output[:, 0])
+        starts = tf.cast(starts, tf.int32)
+        first = tf.gather(sequence_output, starts, batch_dims=1)  # [B, S, H]
+        pooled = self.pooler(tf.reshape(first, [-1, first.shape[-1]]))  # [B * S, H]
+        return tf.reshape(pooled, tf.concat([tf.shape(starts), [pooled.shape[-1]]], axis=0))
 
     def _packs(self) -> bool:
         if self.padding_free != "auto":
@@ -164,16 +206,52 @@ class BertBackbone(keras.Model):
             )
         segment_ids = inputs.get("segment_ids")
         segment_ids = tf.zeros_like(token_ids) if segment_ids is None else segment_ids
+        return token_ids, tf.cast(segment_ids, tf.int32), self.padding_mask_of(inputs)
+
+    def padding_mask_of(self, inputs: dict) -> tf.Tensor:
+        """The mask that comes with the inputs, or what the ids say: bool `[B, T]`."""
         padding_mask = inputs.get("padding_mask")
         if padding_mask is None:
-            padding_mask = tf.not_equal(token_ids, self.config.pad_token_id)
-        return token_ids, tf.cast(segment_ids, tf.int32), tf.cast(padding_mask, tf.bool)
+            return tf.not_equal(inputs["token_ids"], self.config.pad_token_id)
+        return tf.cast(padding_mask, tf.bool)
+
+    def freeze_for_inference(self) -> None:
+        """Packs the encoder's kernels for `bert_tf.ops.fused_dense`: faster, and only forward.
+
+        The kernels are kept in their packed form alone, so memory does not grow and no packed
+        kernel can be older than its variable. There is no way back: what trains or saves the model
+        says so. Load a model once more to train it.
+
+        Raises:
+            UserError: If the native ops are not there.
+        """
+        if self.is_frozen:
+            return
+        if ops.active_backend() != "native":
+            raise UserError(
+                "`freeze_for_inference` is for the native ops. Received: the TensorFlow ops are "
+                "active. Build the native ones (`make ops`), or leave the model as it is."
+            )
+        for block in self.encoder.blocks:
+            block.pack()
+        self.is_frozen = True
+
+    def require_kernels(self, purpose: str) -> None:
+        """Raises `UserError` if the model was frozen: `purpose` needs the unpacked kernels."""
+        if self.is_frozen:
+            raise UserError(
+                f"A model frozen for inference cannot be {purpose}: its kernels are packed. "
+                "Do that first, or load the model again."
+            )
 
     def get_config(self):
+        self.require_kernels("serialized")
         return {
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "config": self.config.to_dict(),
             "num_encoder_layers": self.num_encoder_layers,
             "padding_free": self.padding_free,
+            "causal": self.causal,
+            "recompute": self.recompute,
         }

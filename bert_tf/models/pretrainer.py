@@ -1,104 +1,248 @@
-"""Pre-training: masked language model and next-sentence prediction on one backbone."""
+"""Pre-training: masked words and next sentences on one backbone, and the paper's variants of it."""
+
+import os
 
 import keras
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.masked_lm_head import MaskedLMHead
+from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.training_model import TrainingModel
 
 # Added to the sum of the weights, so that a batch without masks gives zero, not NaN.
 WEIGHT_SUM_EPSILON = 1e-5  # google-research/bert run_pretraining.py
 
+OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "ltr")
+
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertPretrainer(keras.Model):
+class Perplexity(keras.metrics.Mean):
+    """e to the mean loss of a word."""
+
+    def result(self):
+        return tf.exp(tf.convert_to_tensor(super().result()))
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertPretrainer(TrainingModel):
     """BERT with the two heads of pre-training.
 
-    Only the masked positions go through the vocabulary matmul.
+    Only the masked positions go through the vocabulary matmul; in `fit` and `evaluate` only those
+    with a weight above zero (under XLA and on a TPU all P).
 
     Args:
         backbone: The `BertBackbone`.
+        objective: "mlm_nsp": masked words and next sentence. "mlm": masked words alone. "mlm_sop":
+            masked words and the order of two sentences (ALBERT's; 0 is the right order), which
+            differs in the data only. "ltr": the next word at every token, seeing only those before
+            it, without next sentence; masked words are put back first, if the data has them.
 
     Call arguments:
-        inputs: What the backbone takes, and `masked_positions` int32 `[B, P]`.
+        inputs: What the backbone takes, and `masked_positions` int32 `[B, P]` (for "ltr" not
+            needed).
 
     Returns:
-        `masked_logits` float32 `[B, P, V]` and `next_sentence_logits` float32 `[B, 2]` (0 is
-        IsNext). `fit` takes the labels `masked_ids` int `[B, P]`, `masked_weights` float `[B, P]`
-        (0 for unused places) and `next_sentence_labels` int `[B]`; the loss is the masked one,
+        `masked_logits` float32 `[B, P, V]` (for "ltr" `[B, T, V]`) and, for the objectives with
+        sentences, `next_sentence_logits` float32 `[B, 2]` (0 is IsNext), `[B, S, 2]` for rows of
+        several sequences.
+
+        `fit` takes the labels `masked_ids` int `[B, P]`, `masked_weights` float `[B, P]` (0 for
+        unused places), `next_sentence_labels` int `[B]` or `[B, S]` and, optionally,
+        `next_sentence_weights` float of the same shape; the loss is the masked one,
         Σwℓ / (Σw + 1e-5), plus the mean of the other.
 
-    Reference: Devlin et al. 2019, section 3.1; google-research/bert run_pretraining.py.
+    Reference: Devlin et al. 2019, sections 3.1 and 5.1; google-research/bert run_pretraining.py;
+    Lan et al. 2020 (ALBERT, arXiv 1909.11942), section 3.1.
     """
 
-    def __init__(self, backbone: BertBackbone, **kwargs):
+    def __init__(self, backbone: BertBackbone, objective: str = "mlm_nsp", **kwargs):
         super().__init__(**kwargs)
+        if objective not in OBJECTIVES:
+            raise UserError(
+                f"`objective` must be one of {', '.join(OBJECTIVES)}. Received: {objective!r}"
+            )
         config = backbone.config
         self.backbone = backbone
+        self.objective = objective
         self.masked_lm_head = MaskedLMHead(config, dtype=self.dtype_policy, name="masked_lm")
-        self.next_sentence = Dense(
-            2, config.initializer_range, dtype=self.dtype_policy, name="next_sentence"
-        )
         self.masked_lm_loss = keras.metrics.Mean(name="masked_lm_loss")
         self.masked_lm_accuracy = keras.metrics.Mean(name="masked_lm_accuracy")
-        self.next_sentence_loss = keras.metrics.Mean(name="next_sentence_loss")
-        self.next_sentence_accuracy = keras.metrics.Mean(name="next_sentence_accuracy")
+        self.perplexity = Perplexity(name="perplexity")
+        self.padding_share = keras.metrics.Mean(name="padding_share")
+        self.next_sentence = None
+        if objective in ("mlm_nsp", "mlm_sop"):
+            self.next_sentence = Dense(
+                2, config.initializer_range, dtype=self.dtype_policy, name="next_sentence"
+            )
+            self.next_sentence_loss = keras.metrics.Mean(name="next_sentence_loss")
+            self.next_sentence_accuracy = keras.metrics.Mean(name="next_sentence_accuracy")
         self.build()
+
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike, **options) -> "BertPretrainer":
+        """Builds the model around a checkpoint; heads that it lacks start at random.
+
+        Args:
+            path: What `BertBackbone.from_pretrained` opens.
+            **options: Arguments of this class and of `BertBackbone`.
+
+        Raises:
+            CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
+        """
+        from bert_tf.checkpoints import load_task_model
+
+        return load_task_model(cls, path, **options)
+
+    def save_pretrained(self, directory: str | os.PathLike, format: str = "huggingface") -> None:
+        """Writes weights and configuration, as Hugging Face's `BertForPreTraining` reads them.
+
+        Args:
+            directory: Made if missing; every file in it is written whole or not at all.
+            format: "huggingface", "tf1" or "bert_tf".
+        """
+        from bert_tf.checkpoints import save_model
+
+        self.backbone.require_kernels("saved as a checkpoint")
+        save_model(self, directory, format)
 
     def build(self, input_shape=None):
         if not self.masked_lm_head.built:
             self.masked_lm_head.build()
-            self.next_sentence.build([None, self.backbone.config.hidden_size])
+            if self.next_sentence is not None:
+                self.next_sentence.build([None, self.backbone.config.hidden_size])
         self.built = True
 
-    def call(self, inputs, training=False):
-        outputs = self.backbone(inputs, training=training)
-        positions = tf.cast(inputs["masked_positions"], tf.int32)
-        rows = tf.gather(outputs["sequence_output"], positions, batch_dims=1)  # -> [B, P, H]
-        shape = tf.shape(positions)
-        logits = self._masked_logits(tf.reshape(rows, [-1, rows.shape[-1]]))
-        return {
-            "masked_logits": tf.reshape(logits, [shape[0], shape[1], logits.shape[-1]]),
-            "next_sentence_logits": self._next_sentence_logits(outputs["pooled_output"]),
-        }
-
-    def _masked_logits(self, rows):
-        words = tf.cast(
-            tf.convert_to_tensor(self.backbone.embeddings.word_embeddings), self.compute_dtype
+    def call(self, inputs, training=False, weights=None):
+        """`weights` `[B, P]`: logits `[M, V]` for the M places whose weight is above zero."""
+        outputs = self.backbone(
+            inputs,
+            training=training,
+            output_word_embeddings=True,
+            causal=True if self.objective == "ltr" else None,
         )
-        return tf.cast(self.masked_lm_head(rows, word_embeddings=words), tf.float32)
+        states = outputs["sequence_output"]  # [B, T, H]
+        batch, length = tf.shape(states)[0], tf.shape(states)[1]
+        if self.objective == "ltr":
+            places = tf.reshape(tf.range(batch * length), [batch, length])
+        else:
+            positions = tf.cast(inputs["masked_positions"], tf.int32)
+            places = positions + length * tf.range(batch)[:, tf.newaxis]  # [B, P], of [B * T]
+        flat = tf.reshape(places, [-1]) if weights is None else _picked(places, weights)
+        rows = tf.gather(tf.reshape(states, [-1, states.shape[-1]]), flat)  # [M, H]
+        words = tf.cast(outputs["word_embeddings"], self.compute_dtype)
+        logits = tf.cast(self.masked_lm_head(rows, word_embeddings=words), tf.float32)  # [M, V]
+        if weights is None:
+            shape = [*places.shape, logits.shape[-1]]
+            logits = tf.reshape(logits, [tf.shape(places)[0], tf.shape(places)[1], shape[-1]])
+            logits.set_shape(shape)
+        results = {"masked_logits": logits}
+        if self.next_sentence is not None:
+            results["next_sentence_logits"] = self._next_sentence_logits(outputs["pooled_output"])
+        return results
 
     def _next_sentence_logits(self, pooled):
-        return tf.cast(self.next_sentence(pooled), tf.float32)
+        rows = tf.reshape(pooled, [-1, pooled.shape[-1]])  # [B, H] or [B * S, H]
+        logits = tf.cast(self.next_sentence(rows), tf.float32)
+        return tf.reshape(logits, tf.concat([tf.shape(pooled)[:-1], [2]], axis=0))
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        weights = tf.cast(tf.reshape(y["masked_weights"], [-1]), tf.float32)  # [B * P]
-        ids = tf.reshape(tf.cast(y["masked_ids"], tf.int32), [-1])
-        vocabulary = y_pred["masked_logits"].shape[-1]
-        logits = tf.reshape(y_pred["masked_logits"], [-1, vocabulary])
+    def forward(self, x, y, training):
+        inputs = self._restored(x, y)
+        _, weights = self._targets(x, y)
+        if needs_static_shapes():
+            weights = None
+        return self(inputs, training=training, weights=weights)
+
+    def _restored(self, x, y):
+        """For "ltr" the inputs with the masked words put back; else the inputs."""
+        if self.objective != "ltr" or "masked_ids" not in (y or {}):
+            return x
+        token_ids = tf.cast(x["token_ids"], tf.int32)
+        positions = tf.cast(x["masked_positions"], tf.int32)  # [B, P]
+        masked = tf.gather(token_ids, positions, batch_dims=1)
+        # Added, not assigned: unused places repeat a position.
+        change = tf.where(y["masked_weights"] > 0, tf.cast(y["masked_ids"], tf.int32) - masked, 0)
+        rows = tf.broadcast_to(tf.range(tf.shape(positions)[0])[:, tf.newaxis], tf.shape(positions))
+        indices = tf.stack([rows, positions], axis=-1)  # [B, P, 2]
+        return {**x, "token_ids": tf.tensor_scatter_nd_add(token_ids, indices, change)}
+
+    def _targets(self, x, y):
+        """The words to predict and their weights: `[B, P]`, for "ltr" `[B, T]`."""
+        if self.objective != "ltr":
+            return tf.cast(y["masked_ids"], tf.int32), tf.cast(y["masked_weights"], tf.float32)
+        inputs = self._restored(x, y)
+        real = self.backbone.padding_mask_of(inputs)
+        followed = real[:, :-1] & real[:, 1:]
+        if "sequence_ids" in inputs:
+            followed &= inputs["sequence_ids"][:, :-1] == inputs["sequence_ids"][:, 1:]
+        # The last column has no next word.
+        ids = tf.pad(tf.cast(inputs["token_ids"], tf.int32)[:, 1:], [[0, 0], [0, 1]])
+        return ids, tf.pad(tf.cast(followed, tf.float32), [[0, 0], [0, 1]])
+
+    def _sentence_targets(self, y):
+        """Labels and weights of the sentence pairs, flat."""
+        labels = tf.reshape(tf.cast(y["next_sentence_labels"], tf.int32), [-1])
+        if "next_sentence_weights" in y:
+            return labels, tf.reshape(tf.cast(y["next_sentence_weights"], tf.float32), [-1])
+        return labels, tf.ones_like(labels, tf.float32)
+
+    def loss_weights(self, x, y, sample_weight):
+        totals = {"words": tf.reduce_sum(self._targets(x, y)[1])}
+        if self.next_sentence is not None:
+            totals["sentences"] = tf.reduce_sum(self._sentence_targets(y)[1])
+        return totals
+
+    def loss_share(self, x, y, y_pred, sample_weight, training, totals):
+        loss = self._word_loss(x, y, y_pred["masked_logits"], totals["words"])
+        if self.next_sentence is not None:
+            loss += self._sentence_loss(y, y_pred["next_sentence_logits"], totals["sentences"])
+        if x is not None:
+            real = tf.cast(self.backbone.padding_mask_of(x), tf.float32)
+            self.padding_share.update_state(1.0 - tf.reduce_mean(real, axis=1))
+        return loss
+
+    def _word_loss(self, x, y, logits, total):
+        ids, weights = self._targets(x, y)
+        if logits.shape.rank == 2:  # the rows that `_picked` picked
+            ids = _picked(ids, weights)
+            weights = _picked(weights, weights)
+        logits = tf.reshape(logits, [-1, logits.shape[-1]])
+        ids, weights = tf.reshape(ids, [-1]), tf.reshape(weights, [-1])
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, logits)
-        total = tf.reduce_sum(weights)
-        masked_loss = tf.reduce_sum(weights * losses) / (total + WEIGHT_SUM_EPSILON)
-        next_labels = tf.reshape(tf.cast(y["next_sentence_labels"], tf.int32), [-1])
-        next_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-            next_labels, y_pred["next_sentence_logits"]
-        )
-        self.masked_lm_loss.update_state(masked_loss, total)
-        self.next_sentence_loss.update_state(next_losses)
+        self.masked_lm_loss.update_state(losses, weights)
+        self.perplexity.update_state(losses, weights)
         hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), ids)
         self.masked_lm_accuracy.update_state(tf.cast(hits, tf.float32), weights)
-        next_hits = tf.equal(
-            tf.argmax(y_pred["next_sentence_logits"], axis=-1, output_type=tf.int32), next_labels
-        )
-        self.next_sentence_accuracy.update_state(tf.cast(next_hits, tf.float32))
-        return masked_loss + tf.reduce_mean(next_losses)
+        return tf.reduce_sum(weights * losses) / (total + WEIGHT_SUM_EPSILON)
+
+    def _sentence_loss(self, y, logits, total):
+        labels, weights = self._sentence_targets(y)
+        logits = tf.reshape(logits, [-1, 2])
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        self.next_sentence_loss.update_state(losses, weights)
+        hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
+        self.next_sentence_accuracy.update_state(tf.cast(hits, tf.float32), weights)
+        return tf.math.divide_no_nan(tf.reduce_sum(weights * losses), total)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        totals = self.loss_weights(x, y, sample_weight)
+        return self.loss_share(x, y, y_pred, sample_weight, training, totals)
+
+    def trained_variables(self):
+        """All, but for the pooler where nothing is learnt from it."""
+        if self.next_sentence is not None:
+            return self.trainable_variables
+        pooler = {id(variable) for variable in self.backbone.pooler.trainable_variables}
+        return [variable for variable in self.trainable_variables if id(variable) not in pooler]
 
     def get_config(self):
         return {
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "objective": self.objective,
         }
 
     @classmethod
@@ -106,3 +250,8 @@ class BertPretrainer(keras.Model):
         config = dict(config)
         config["backbone"] = keras.saving.deserialize_keras_object(config["backbone"])
         return cls(**config)
+
+
+def _picked(values, weights):
+    """The values `[B, P]` whose weight is above zero: `[M]`."""
+    return tf.boolean_mask(values, weights > 0)

@@ -1,6 +1,7 @@
 """What all task models share: a backbone, a tokenizer, raw strings in, checkpoints in and out."""
 
 import os
+import warnings
 from typing import Any
 
 import keras
@@ -8,14 +9,15 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.layers.token_layout import static_shapes
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.text_batches import EXAMPLE_INDEX, in_given_order, text_batches
 from bert_tf.models.text_inputs import as_columns, holds_text
+from bert_tf.models.training_model import TrainingModel
 
 DEFAULT_BATCH_SIZE = 32  # Keras's own
 
 
-class TaskModel(keras.Model):
+class TaskModel(TrainingModel):
     """A backbone, a head and the tokenizer that fits them.
 
     `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text: a list,
@@ -59,7 +61,7 @@ class TaskModel(keras.Model):
         """Builds the model around a checkpoint: backbone, tokenizer and, if it has one, the head.
 
         Args:
-            path: A Hugging Face or TF1 checkpoint directory.
+            path: What `BertBackbone.from_pretrained` opens.
             **options: Arguments of this class and of `BertBackbone`; they win over the file's.
 
         Raises:
@@ -74,18 +76,27 @@ class TaskModel(keras.Model):
 
         Args:
             directory: Made if missing; every file in it is written whole or not at all.
-            format: "huggingface": `config.json`, `model.safetensors`, `vocab.txt`,
-                `tokenizer_config.json`.
+            format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
+                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf".
         """
         from bert_tf.checkpoints import save_model
 
+        self.backbone.require_kernels("saved as a checkpoint")
         save_model(self, directory, format)
+
+    def freeze_for_inference(self) -> None:
+        """Packs the encoder's kernels: faster, and only forward. See `BertBackbone`."""
+        self.backbone.freeze_for_inference()
+        # What was traced before holds the kernels that are gone.
+        self.predict_function = self.test_function = None
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
         """Strings `[B]` to the dictionary that the backbone takes, cut at `max_length`."""
         self._require_tokenizer()
-        max_length = self.max_length or self.backbone.config.max_position_embeddings
-        return self.tokenizer(texts, pairs, max_length=max_length)
+        return self.tokenizer(texts, pairs, max_length=self._longest())
+
+    def _longest(self) -> int:
+        return self.max_length or self.backbone.config.max_position_embeddings
 
     def _require_tokenizer(self):
         if self.tokenizer is None:
@@ -102,21 +113,12 @@ class TaskModel(keras.Model):
             return self.tokenize(inputs[0], inputs[1])
         return self.tokenize(inputs)
 
-    # Keras traces the step functions; under XLA they must see static shapes.
-    def train_step(self, data):
-        return self._traced(super().train_step, data)
-
-    def test_step(self, data):
-        return self._traced(super().test_step, data)
-
     def predict_step(self, data):
-        return self._traced(super().predict_step, data)
-
-    def _traced(self, step, data):
-        if not self.jit_compile:
-            return step(data)
-        with static_shapes():
-            return step(data)
+        outputs = super().predict_step(data)
+        inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        if isinstance(inputs, dict) and EXAMPLE_INDEX in inputs:
+            return outputs, inputs[EXAMPLE_INDEX]
+        return outputs
 
     def fit(self, x=None, y=None, *, batch_size=None, shuffle=True, validation_split=0.0,
             validation_data=None, validation_batch_size=None, sample_weight=None, **kwargs):
@@ -146,12 +148,46 @@ class TaskModel(keras.Model):
             **self._prepare(x, y, sample_weight, batch_size, shuffle=False), **kwargs
         )
 
-    def predict(self, x, *, batch_size=None, **kwargs):
-        """`keras.Model.predict` that also takes raw text."""
+    def predict(self, x, *, batch_size=None, token_budget=None, **kwargs):
+        """`keras.Model.predict` that also takes raw text.
+
+        A list, array or tensor of texts without a `batch_size` is sorted by length and batched by
+        tokens, so that neither padding nor small batches cost time; tokenization runs ahead of the
+        model. The results come in the order of the texts.
+
+        Args:
+            x: What `fit` takes.
+            batch_size: Rows of a batch, in the given order.
+            token_budget: Tokens of a batch of texts, padding counted; default 4,096.
+            **kwargs: Keras's: `verbose`, `callbacks`.
+
+        Raises:
+            UserError: If `token_budget` is given together with `batch_size`, or for input that is
+                not a list, array or tensor of texts.
+        """
+        by_tokens = holds_text(x) and not isinstance(x, tf.data.Dataset) and batch_size is None
+        if token_budget is not None and not by_tokens:
+            raise UserError(
+                "`token_budget` is for a list of texts without `batch_size`. Received: "
+                f"token_budget={token_budget}, batch_size={batch_size}, x={type(x).__name__}"
+            )
+        if by_tokens and not self.jit_compile:  # XLA would compile every shape of a batch
+            return self._predict_sorted(as_columns(x), token_budget, **kwargs)
         data = self._prepare(x, None, None, batch_size, shuffle=False)
         data.pop("y")
         data.pop("sample_weight")
         return super().predict(**data, **kwargs)
+
+    def _predict_sorted(self, columns, token_budget, **kwargs):
+        self._require_tokenizer()
+        if not len(columns[0]):
+            raise UserError("At least one text was expected. Received: none.")
+        batches = text_batches(self.tokenizer, columns, self._longest(), token_budget)
+        with warnings.catch_warnings():
+            # How many batches there are shows only as they come; Keras takes that for a mistake.
+            warnings.filterwarnings("ignore", "Your input ran out of data")
+            outputs, indices = super().predict(batches, **kwargs)
+        return in_given_order(outputs, indices)
 
     def _validation_dataset(self, data, batch_size):
         if isinstance(data, tf.data.Dataset):

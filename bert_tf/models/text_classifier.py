@@ -94,24 +94,14 @@ class BertTextClassifier(TaskModel):
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 
-    def compile_from_config(self, config):
-        # Keras asks a model with a `compile` of its own for this, to open a saved optimizer.
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
-
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
         outputs = self.backbone(tokens, training=training)
         if self.sequence_pooling is None:
             pooled = outputs["pooled_output"]  # [B, H]
         else:
-            padding_mask = tokens.get("padding_mask")
-            if padding_mask is None:
-                padding_mask = tf.not_equal(
-                    tokens["token_ids"], self.backbone.config.pad_token_id
-                )
             pooled = self.sequence_pooling(
-                outputs["sequence_output"], tf.cast(padding_mask, tf.bool)
+                outputs["sequence_output"], self.backbone.padding_mask_of(tokens)
             )
         logits = self.classifier(self.dropout_layer(pooled, training=training))
         return tf.cast(logits, tf.float32)  # [B, num_classes]

@@ -3,7 +3,14 @@
 `native.py` says which of the two runs (`BERT_TF_OPS`, `backend()`).
 """
 
+from bert_tf.ops.adam_weight_decay import adam_weight_decay, adam_weight_decay_reference
 from bert_tf.ops.fused_bias_gelu import fused_bias_gelu, fused_bias_gelu_reference
+from bert_tf.ops.fused_dense import (
+    fused_dense,
+    fused_dense_reference,
+    pack_dense,
+    pack_dense_reference,
+)
 from bert_tf.ops.fused_residual_layer_norm import (
     fused_residual_layer_norm,
     fused_residual_layer_norm_reference,
@@ -14,11 +21,17 @@ from bert_tf.ops.varlen_attention import varlen_attention, varlen_attention_refe
 
 __all__ = [
     "active_backend",
+    "adam_weight_decay",
+    "adam_weight_decay_reference",
     "backend",
     "fused_bias_gelu",
     "fused_bias_gelu_reference",
+    "fused_dense",
+    "fused_dense_reference",
     "fused_residual_layer_norm",
     "fused_residual_layer_norm_reference",
+    "pack_dense",
+    "pack_dense_reference",
     "philox_uniform_bits",
     "varlen_attention",
     "varlen_attention_reference",

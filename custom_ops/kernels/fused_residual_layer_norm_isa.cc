@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "custom_ops/kernels/layer_norm_row.h"
 #include "custom_ops/kernels/philox.h"
 #include "custom_ops/kernels/row_blocks.h"
 #include "custom_ops/kernels/simd.h"
@@ -81,43 +82,14 @@ BERT_TF_INLINE Vec Sum(const T* x, const T* residual, const T* bias, const Dropo
   return z;
 }
 
-// The rare row whose mean or variance float32 cannot hold: everything in float64. Also rows with
-// an infinity or a NaN, which come out as NaN.
-template <typename T>
-__attribute__((noinline)) void NormalizeInFloat64(const float* z,
-                                                  const ResidualLayerNormArgs<T>& args,
-                                                  int64_t row) {
-  const int64_t columns = args.columns;
-  double mean = 0.0;
-  for (int64_t j = 0; j < columns; ++j) mean += z[j];
-  mean /= static_cast<double>(columns);
-  double variance = 0.0;
-  for (int64_t j = 0; j < columns; ++j) variance += (z[j] - mean) * (z[j] - mean);
-  variance /= static_cast<double>(columns);
-  const double rstd = 1.0 / __builtin_sqrt(variance + static_cast<double>(args.epsilon));
-  args.mean[row] = static_cast<float>(mean);
-  args.rstd[row] = static_cast<float>(rstd);
-  ForVectors(columns, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
-    float normalized[kLanes] = {};
-    for (int64_t lane = 0; lane < kLanes && j + lane < columns; ++lane) {
-      normalized[lane] = static_cast<float>((z[j + lane] - mean) * rstd);
-    }
-    Store(args.y + row * columns + j,
-          Load(normalized) * Load(args.gamma + j, lanes) + Load(args.beta + j, lanes), lanes);
-  });
-}
-
 template <bool kDropout, bool kResidual, bool kBias, typename T>
 void Forward(const Parallel& parallel, const ResidualLayerNormArgs<T>& args) {
-  constexpr float kSmallest = 1e-30f;  // below, the squares in the variance lose digits
-  constexpr float kLargest = 3.4028235e38f;
   const int64_t columns = args.columns;
   const int64_t cycles = kForwardCycles + (kDropout ? kDropoutCycles : 0);
   parallel.For(args.rows, cycles * columns, [&args, columns](int64_t begin, int64_t end) {
     const Row<float> buffer(columns);
     float* const z = buffer.data();
     Dropout dropout(args.dropout_rate, args.seed, kDropout ? columns : 0);
-    const float inverse = 1.0f / static_cast<float>(columns);
     for (int64_t row = begin; row < end; ++row) {
       const int64_t offset = row * columns;
       if (kDropout) dropout.Draw(row, columns);
@@ -128,27 +100,10 @@ void Forward(const Parallel& parallel, const ResidualLayerNormArgs<T>& args) {
         Store(z + j, v, lanes);
         sums[k] += ZeroOutside(v, lanes);
       });
-      const float mean = ReduceAdd(sums) * inverse;
-      // variance = mean((z - mean)^2)
-      Vec squares[kAccumulators] = {};
-      ForVectors(columns, [&](auto lanes, int64_t j, int k) BERT_TF_INLINE_LAMBDA {
-        const Vec d = ZeroOutside(Load(z + j, lanes) - mean, lanes);
-        squares[k] += d * d;
-      });
-      const float sum = ReduceAdd(squares) * inverse + args.epsilon;
-      if (!(sum >= kSmallest && sum <= kLargest)) {
-        NormalizeInFloat64(z, args, row);
-        continue;
-      }
-      const float rstd = 1.0f / __builtin_sqrtf(sum);
-      args.mean[row] = mean;
-      args.rstd[row] = rstd;
-      // y = gamma * (z - mean) * rstd + beta
-      ForVectors(columns, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
-        const Vec normalized = (Load(z + j, lanes) - mean) * rstd;
-        Store(args.y + offset + j,
-              normalized * Load(args.gamma + j, lanes) + Load(args.beta + j, lanes), lanes);
-      });
+      const RowStatistics statistics = NormalizeRow(z, ReduceAdd(sums), columns, args.gamma,
+                                                    args.beta, args.epsilon, args.y + offset);
+      args.mean[row] = statistics.mean;
+      args.rstd[row] = statistics.rstd;
     }
   });
 }

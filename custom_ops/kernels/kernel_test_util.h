@@ -67,6 +67,7 @@ class ThreadParallel : public Parallel {
     }
     for (std::thread& thread : threads) thread.join();
   }
+  int NumThreads() const override { return threads_; }
 
  private:
   int threads_;

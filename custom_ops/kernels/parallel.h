@@ -18,6 +18,9 @@ class Parallel {
   // its units blocks of a fixed size.
   virtual void For(int64_t total, int64_t cycles_per_unit,
                    const std::function<void(int64_t begin, int64_t end)>& fn) const = 0;
+
+  // How many pieces can run at the same time, so that a kernel can cut its work evenly.
+  virtual int NumThreads() const = 0;
 };
 
 class SerialParallel : public Parallel {
@@ -26,6 +29,7 @@ class SerialParallel : public Parallel {
            const std::function<void(int64_t, int64_t)>& fn) const override {
     if (total > 0) fn(0, total);
   }
+  int NumThreads() const override { return 1; }
 };
 
 }  // namespace bert_tf

@@ -25,6 +25,8 @@ class TensorFlowParallel : public Parallel {
     pool_->ParallelFor(total, cycles_per_unit > 0 ? cycles_per_unit : 1, fn);
   }
 
+  int NumThreads() const override { return pool_->NumThreads(); }
+
  private:
   tensorflow::thread::ThreadPool* pool_;
 };

@@ -1,7 +1,6 @@
 """Opening checkpoints: both formats, and every way in which a file may be wrong."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from bert_tf import BertBackbone, BertTextClassifier
-from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.errors import CheckpointError, UserError
 
 
 @pytest.fixture
@@ -154,14 +153,14 @@ def test_config_of_another_size(saved):
 def test_nothing_there(tmp_path):
     with pytest.raises(CheckpointError, match="Expected a checkpoint directory"):
         BertBackbone.from_pretrained(tmp_path / "absent")
-    with pytest.raises((CheckpointError, ConfigError), match="config.json"):
+    with pytest.raises(CheckpointError, match="Expected a directory with"):
         BertBackbone.from_pretrained(tmp_path)
 
 
 def test_damaged_tf1_checkpoint(tmp_path, tiny_config):
     (tmp_path / "bert_model.ckpt.index").write_bytes(b"nonsense")
     (tmp_path / "bert_config.json").write_text(json.dumps(tiny_config.to_tf1()))
-    with pytest.raises(CheckpointError, match="not a whole TF1 checkpoint"):
+    with pytest.raises(CheckpointError, match="not a whole TensorFlow checkpoint"):
         BertBackbone.from_pretrained(tmp_path)
 
 
@@ -200,16 +199,3 @@ def test_unknown_option(saved, tiny_vocabulary):
     (directory / "vocab.txt").write_text("\n".join(tiny_vocabulary) + "\n")
     with pytest.raises(UserError, match="num_clases"):
         BertTextClassifier.from_pretrained(directory, num_clases=3)
-
-
-def test_nothing_half_written(saved, tmp_path):
-    directory, backbone = saved
-    before = (directory / "model.safetensors").read_bytes()
-    backbone.pooler.dense.bias.assign(np.ones(32))
-    (directory / "config.json").unlink()
-    (directory / "config.json").mkdir()  # the second file cannot be written
-    with pytest.raises(OSError):
-        backbone.save_pretrained(directory)
-    shutil.rmtree(directory / "config.json")
-    assert sorted(path.name for path in directory.iterdir()) == ["model.safetensors"]
-    assert (directory / "model.safetensors").read_bytes() != before

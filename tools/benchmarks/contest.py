@@ -26,12 +26,14 @@ class Options:
         rounds: Of the interleaved run.
         turn_seconds: A short task is called again until a turn takes about so long.
         search_calls: Timed calls of each arrangement in the search.
+        buckets: Sizes of length-sorted batches that are tried on real lengths; None: all in one.
         progress: Wraps a sequence of turns.
     """
 
     rounds: int
     turn_seconds: float
     search_calls: int
+    buckets: tuple[int | None, ...] = workloads.BUCKETS
     progress: Callable = iter
 
 
@@ -107,7 +109,8 @@ class Contest:
         buckets = [None]
         if self._workload.is_ragged and name != OURS:  # ours has no padding to avoid
             count = len(self._workload.lengths)
-            buckets = [size for size in workloads.BUCKETS if size is None or size < count]
+            buckets = [size for size in self._options.buckets if size is None or size < count]
+            buckets = buckets or [None]
         found = []
         for bucket in buckets:
             try:

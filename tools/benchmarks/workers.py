@@ -146,7 +146,8 @@ class Worker:
         return self._ask("memory", reset=reset)
 
     def close(self) -> None:
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it is dead already
+            self._process.stdin.close()
         try:
             self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:

@@ -31,9 +31,11 @@ class _TrainingTask(Task):
             variables = peer.pretrainer.trainable_variables
             total, sums = 0.0, None
             for feed in feeds:
-                with tf.GradientTape() as tape:
-                    loss = peer.loss(feed, training=True)
-                gradients = tape.gradient(loss, [v.value for v in variables])
+                # One batch after the other, or the activations of all are in memory at once.
+                with tf.control_dependencies(sums or []):
+                    with tf.GradientTape() as tape:
+                        loss = peer.loss(feed, training=True)
+                    gradients = tape.gradient(loss, [v.value for v in variables])
                 gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
                 sums = gradients if sums is None else [a + b for a, b in zip(sums, gradients)]
                 total += loss

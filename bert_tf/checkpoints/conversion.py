@@ -1,0 +1,178 @@
+"""From one format to another: what tools/convert_checkpoint.py does."""
+
+import dataclasses
+import logging
+import os
+from typing import Any, Iterator
+
+import numpy as np
+
+from bert_tf.checkpoints.assignment import (
+    Assignment,
+    TensorNames,
+    assign_weights,
+    has_weights,
+    plan_assignment,
+)
+from bert_tf.checkpoints.loading import build_model, weights_of
+from bert_tf.checkpoints.opening import Pretrained, open_pretrained
+from bert_tf.checkpoints.saving import save_model
+from bert_tf.checkpoints.tasks import TASKS, backbone_of, head_parts, model_class, task_heads
+from bert_tf.checkpoints.weight_names import OWN
+
+_logger = logging.getLogger("bert_tf")
+
+# Lengths at which a conversion is compared; cut to the position table.
+_LENGTHS = (1, 2, 17, 128)
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """What `convert` did.
+
+    Attributes:
+        model: The model, as it was read.
+        source_format: The format it was in.
+        rows: For each tensor its name in the input, its shape there, its names in the output; the
+            last empty for a tensor that was left out.
+    """
+
+    model: Any
+    source_format: str
+    rows: list[tuple[str, tuple[int, ...], str]]
+
+    @property
+    def config(self):
+        """The model's `BertConfig`."""
+        return backbone_of(self.model).config
+
+
+def convert(
+    path: str | os.PathLike,
+    directory: str | os.PathLike,
+    format: str,
+    config_file: str | None = None,
+) -> Conversion:
+    """Reads a checkpoint of any format, heads included, and writes it in another.
+
+    Args:
+        path: What `from_pretrained` takes.
+        directory: Where to write.
+        format: "huggingface", "tf1" or "bert_tf".
+        config_file: The configuration, if it is not beside the weights.
+
+    Returns:
+        A `Conversion`.
+
+    Raises:
+        CheckpointError: If the input is damaged.
+        UserError: If the format cannot hold the model.
+
+    Example:
+        >>> conversion = convert("minilm/", "minilm-tf1/", format="tf1")
+        >>> conversion.rows[0]
+        ('embeddings.word_embeddings.weight', (30522, 384), 'bert/embeddings/word_embeddings')
+    """
+    pretrained = open_pretrained(path, config_file)
+    model = build_recognised(pretrained)
+    weights = weights_of(model, pretrained)
+    _, unused = plan_assignment(pretrained.source, weights)
+    plan = assign_weights(pretrained.source, weights)
+    if format == "tf1" and pretrained.config.hidden_act == "gelu":
+        _logger.warning(
+            'The network computes the exact (erf) GELU. "gelu" in bert_config.json means the tanh '
+            "form to google-research/bert; the key `bert_tf_exact_gelu` tells bert_tf what is "
+            "meant, the original program ignores it."
+        )
+    save_model(model, directory, format)
+    rows = [row for assignment in plan for row in _rows(assignment, pretrained, format)]
+    rows += [(name, pretrained.source.shapes[name], "") for name in unused]
+    return Conversion(model, pretrained.source.format, rows)
+
+
+def build_recognised(pretrained: Pretrained):
+    """The model that the checkpoint holds, found out from the class it names or from its heads."""
+    from bert_tf.models.backbone import BertBackbone
+
+    names = [pretrained.class_name] if pretrained.class_name else []
+    names += [
+        name for name, task in TASKS.items()
+        if task.heads and set(task.architectures) & set(pretrained.architectures)
+    ]
+    if not names:
+        names = [name for name, task in TASKS.items() if task.heads]
+    for name in names:
+        found = model_class(name)
+        if name not in TASKS or not _has_head(name, pretrained):
+            continue
+        if found is None:
+            _logger.warning("This version has no %s; its head is left out.", name)
+            continue
+        model = build_model(found, pretrained)
+        if all(has_weights(pretrained.source, head) for head in task_heads(model).values()):
+            return model
+    return BertBackbone(pretrained.config)
+
+
+def _has_head(name, pretrained):
+    """Whether it is worth building the model: the first bias of every head is in the file."""
+    if pretrained.class_name == name:
+        return True
+    if pretrained.source.format == OWN or not TASKS[name].heads:
+        return False
+    tensors = TensorNames(pretrained.source)
+    for head in TASKS[name].heads.values():
+        parts = head_parts(head, "bias", pretrained.source.format)[:1]
+        if not parts or tensors.find(parts[0]) is None:
+            return False
+    return True
+
+
+def _rows(assignment: Assignment, pretrained, format) -> Iterator[tuple]:
+    written = [part.names[0] for part in assignment.weight.parts[format]]
+    read = assignment.found
+    for index, name in enumerate(read):
+        target = written[index] if len(written) == len(read) else ", ".join(written)
+        yield name, pretrained.source.shapes[name], target
+
+
+def reopened(model, directory: str | os.PathLike, hidden_act: str | None = None):
+    """A model of the same class from a directory, on request with another activation."""
+    pretrained = open_pretrained(directory)
+    if hidden_act is not None:
+        config = dataclasses.replace(pretrained.config, hidden_act=hidden_act)
+        pretrained = dataclasses.replace(pretrained, config=config)
+    if backbone_of(model) is model:
+        opened = type(model)(pretrained.config)
+    else:
+        opened = build_model(type(model), pretrained)
+    assign_weights(pretrained.source, weights_of(opened, pretrained))
+    return opened
+
+
+def largest_difference(one, other, seed: int = 0) -> float:
+    """The largest difference of two models' outputs on random tokens, padded and not.
+
+    Args:
+        one: A model of this package.
+        other: Another one of the same sizes.
+        seed: Seed of the tokens.
+    """
+    config = backbone_of(one).config
+    rng = np.random.default_rng(seed)
+    largest = 0.0
+    for length in sorted({min(n, config.max_position_embeddings) for n in _LENGTHS}):
+        inputs = {
+            "token_ids": rng.integers(0, config.vocab_size, (2, length)).astype(np.int32),
+            "segment_ids": rng.integers(0, config.type_vocab_size, (2, length)).astype(np.int32),
+            "padding_mask": np.arange(length) < np.array([[length], [(length + 1) // 2]]),
+            "masked_positions": np.zeros([2, 1], np.int32),
+        }
+        for a, b in zip(_arrays(one(inputs)), _arrays(other(inputs)), strict=True):
+            largest = max(largest, float(np.abs(a - b).max()))
+    return largest
+
+
+def _arrays(outputs):
+    values = outputs.values() if isinstance(outputs, dict) else [outputs]
+    return [np.asarray(value, np.float64) for value in values]

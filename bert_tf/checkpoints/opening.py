@@ -1,0 +1,293 @@
+"""Finds out by looking what kind of checkpoint stands at a path, and opens it."""
+
+import dataclasses
+import json
+import math
+import os
+from typing import Any
+
+from bert_tf.checkpoints import hub, own_format
+from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
+from bert_tf.checkpoints.safetensors_source import SafetensorsSource
+from bert_tf.checkpoints.stored_zip import StoredZip
+from bert_tf.checkpoints.tensor_source import JoinedSource, TensorSource
+from bert_tf.checkpoints.weight_names import OWN
+from bert_tf.config import BertConfig
+from bert_tf.errors import CheckpointError, ConfigError
+
+# Where this package keeps what Hugging Face's config.json has no key for.
+OWN_KEY = "bert_tf"
+_CONFIG_FILES = ("config.json", "bert_config.json")
+_HUGGINGFACE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", "tf_model.h5", ".index.json")
+_EXPECTED = (
+    "a directory with model.safetensors, pytorch_model.bin, tf_model.h5, bert_model.ckpt.index, "
+    "model.weights.h5 or bert_tf.json; one such file; a .keras file; or a name on the Hugging Face "
+    "Hub, org/name"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
+    """An opened checkpoint.
+
+    Attributes:
+        directory: Where its files are.
+        config: Its configuration.
+        source: Its tensors.
+        class_name: The model class of this package that the file names, or None.
+        options: That class's arguments.
+        architectures: Hugging Face's names of the model's class, if the file has any.
+    """
+
+    directory: str
+    config: BertConfig
+    source: TensorSource
+    class_name: str | None = None
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    architectures: tuple[str, ...] = ()
+
+
+def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> Pretrained:
+    """Opens the checkpoint at `path`, of whatever format.
+
+    Args:
+        path: A directory, a file, a TensorFlow checkpoint's prefix or `org/name`.
+        config_file: The configuration, if it is not beside the weights.
+
+    Raises:
+        CheckpointError: If nothing is there, or a file is missing or damaged.
+        ConfigError: If the configuration asks for another network.
+    """
+    path = resolve(path)
+    open_path = _open_directory if os.path.isdir(path) else _open_file
+    pretrained = open_path(path, config_file)
+    _check_size(pretrained.config, pretrained.source)
+    return pretrained
+
+
+def resolve(path: str | os.PathLike) -> str:
+    """The path on this machine of a path or of `org/name`.
+
+    Raises:
+        CheckpointError: If the Hugging Face Hub does not give it.
+    """
+    path = os.fspath(path)
+    return hub.fetch(path) if hub.is_hub_name(path) else path
+
+
+def format_of(directory: str) -> str | None:
+    """The format of the checkpoint that `open_pretrained(directory)` would read, or None."""
+    from bert_tf.checkpoints.tf1_source import checkpoint_prefix
+
+    if not os.path.isdir(directory):
+        return None
+    if os.path.exists(os.path.join(directory, own_format.CONFIG_FILE)):
+        return OWN
+    if os.path.exists(os.path.join(directory, "model.weights.h5")):
+        return "keras_hub"
+    if weights_file(directory):
+        return "huggingface"
+    return "tf1" if checkpoint_prefix(directory) else None
+
+
+def _open_directory(path, config_file):
+    from bert_tf.checkpoints.tf1_source import checkpoint_prefix
+
+    format = format_of(path)
+    if format == OWN:
+        name, config, options = own_format.read_own(path)
+        weights = os.path.join(path, own_format.WEIGHTS_FILE)
+        return Pretrained(path, config, SafetensorsSource(weights, OWN), name, options)
+    if format == "keras_hub":
+        return _open_preset(path)
+    if format == "huggingface":
+        return _open_huggingface(weights_file(path), config_file)
+    if format == "tf1":
+        return _open_tensorflow(checkpoint_prefix(path), config_file)
+    raise CheckpointError(f"Expected {_EXPECTED}. Found in {path}: {sorted(os.listdir(path))[:20]}")
+
+
+def _open_file(path, config_file):
+    from bert_tf.checkpoints.tf1_source import checkpoint_prefix
+
+    if os.path.isfile(path):
+        if os.path.basename(path) in (own_format.CONFIG_FILE, own_format.WEIGHTS_FILE):
+            return _open_directory(os.path.dirname(path) or ".", config_file)
+        if path.endswith(".keras"):
+            return _open_archive(path)
+        if path.endswith(".weights.h5"):
+            return _open_keras_weights(path, config_file)
+        if path.endswith(_HUGGINGFACE_SUFFIXES):
+            return _open_huggingface(path, config_file)
+    prefix = checkpoint_prefix(path)
+    if prefix is not None and not os.path.isdir(prefix):
+        return _open_tensorflow(prefix, config_file)
+    raise CheckpointError(f"Expected a checkpoint directory or file: {_EXPECTED}. Received: {path}")
+
+
+def _open_huggingface(path, config_file):
+    directory = os.path.dirname(path) or "."
+    config = _config(directory, config_file)
+    own = config.extra.get(OWN_KEY)
+    own = own if isinstance(own, dict) else {}
+    options = own.get("options")
+    architectures = config.extra.get("architectures")
+    return Pretrained(
+        directory,
+        config,
+        open_weights(path),
+        own.get("class") if isinstance(own.get("class"), str) else None,
+        options if isinstance(options, dict) else {},
+        tuple(map(str, architectures)) if isinstance(architectures, list) else (),
+    )
+
+
+def _open_tensorflow(prefix, config_file):
+    from bert_tf.checkpoints.keras_hub import config_from_shapes
+    from bert_tf.checkpoints.tf1_source import OBJECT_GRAPH_KEY, Tf1Source
+    from bert_tf.checkpoints.tf_models_source import TfModelsSource
+
+    directory = os.path.dirname(prefix) or "."
+    source = Tf1Source(prefix)
+    if OBJECT_GRAPH_KEY not in source.shapes:
+        config = _config(directory, config_file, *reversed(_CONFIG_FILES))
+        own = config.extra.get(OWN_KEY)
+        own = own if isinstance(own, dict) else {}
+        options = own.get("options")
+        return Pretrained(
+            directory,
+            config,
+            source,
+            own.get("class") if isinstance(own.get("class"), str) else None,
+            options if isinstance(options, dict) else {},
+        )
+    source = TfModelsSource(prefix)
+    if config_file is None and _beside(directory) is None:
+        return Pretrained(directory, config_from_shapes(source), source)
+    return Pretrained(
+        directory, _config(directory, config_file, *reversed(_CONFIG_FILES)), source
+    )
+
+
+def _open_preset(directory):
+    from bert_tf.checkpoints.keras_hub import KerasHubSource, is_keras_hub, read_config
+
+    config_file = os.path.join(directory, "config.json")
+    if not os.path.exists(config_file) or not is_keras_hub(_json(config_file)):
+        return _open_keras_weights(os.path.join(directory, "model.weights.h5"), None)
+    config, name = read_config(_json(config_file), config_file)
+    sources = [KerasHubSource(os.path.join(directory, "model.weights.h5"), "backbone")]
+    task_file, task_weights = (
+        os.path.join(directory, name) for name in ("task.json", "task.weights.h5")
+    )
+    options = {}
+    if os.path.exists(task_file) and os.path.exists(task_weights):
+        task = _json(task_file)
+        _, name = read_config(task, task_file)
+        sources.append(KerasHubSource(task_weights, "task"))
+    source = JoinedSource(directory, sources) if len(sources) > 1 else sources[0]
+    return Pretrained(directory, config, source, name, options)
+
+
+def _open_archive(path):
+    from bert_tf.checkpoints import keras_archive, keras_hub
+
+    archive = StoredZip(path)
+    values = keras_archive.read_archive_config(archive)
+    weights = archive.view(keras_archive.WEIGHTS)  # compared with its checksum
+    directory = os.path.dirname(path) or "."
+    if keras_hub.is_keras_hub(values):
+        config, name = keras_hub.read_config(values, path)
+        return Pretrained(
+            directory, config, keras_hub.KerasHubSource(path, content=weights), name
+        )
+    name, config, options = keras_archive.read_object(values, path)
+    _check_bytes(config, len(weights), path)
+    source = keras_archive.load_archive(path, name, config, options)
+    return Pretrained(directory, config, source, name, options)
+
+
+def _open_keras_weights(path, config_file):
+    from bert_tf.checkpoints import keras_archive, keras_hub
+    from bert_tf.checkpoints.h5_file import H5File
+
+    directory = os.path.dirname(path) or "."
+    if any("transformer_encoder" in name or "transformer_layer" in name
+           for name in H5File(path).datasets):
+        source = keras_hub.KerasHubSource(path)
+        beside = config_file or _beside(directory, "config.json")
+        if beside and keras_hub.is_keras_hub(_json(beside)):
+            config, name = keras_hub.read_config(_json(beside), beside)
+            return Pretrained(directory, config, source, name)
+        if config_file:
+            return Pretrained(directory, BertConfig.from_json_file(config_file), source)
+        return Pretrained(directory, keras_hub.config_from_shapes(source), source)
+    config = _config(directory, config_file)
+    _check_bytes(config, os.path.getsize(path), path)
+    own = config.extra.get(OWN_KEY)
+    name = own.get("class", "BertBackbone") if isinstance(own, dict) else "BertBackbone"
+    options = own.get("options", {}) if isinstance(own, dict) else {}
+    return Pretrained(
+        directory, config, keras_archive.load_archive(path, name, config, options), name, options
+    )
+
+
+def _beside(directory, *names):
+    for name in names or _CONFIG_FILES:
+        if os.path.exists(os.path.join(directory, name)):
+            return os.path.join(directory, name)
+    return None
+
+
+def _config(directory, config_file, *names):
+    names = names or _CONFIG_FILES
+    path = config_file or _beside(directory, *names)
+    if path is None:
+        raise CheckpointError(
+            f"Expected {' or '.join(names)} in {directory}. "
+            f"Found: {sorted(os.listdir(directory))[:20]}. Pass `config_file=` if it is elsewhere."
+        )
+    return BertConfig.from_json_file(path)
+
+
+def _json(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            values = json.load(file)
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: a JSON file was expected. Received: {error}") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path}: a JSON object was expected")
+    return values
+
+
+def _num_parameters(config):
+    """Of the tables and kernels, which are nearly all."""
+    hidden = config.hidden_size
+    rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
+    block = 4 * hidden**2 + 2 * hidden * config.intermediate_size
+    return rows * hidden + config.num_hidden_layers * block
+
+
+def _check_size(config, source):
+    """A damaged configuration must not fill the memory before the shapes are compared."""
+    available = sum(math.prod(shape) for shape in source.shapes.values())
+    if _num_parameters(config) > 4 * available:
+        raise CheckpointError(
+            f"{source.path} does not fit the configuration: it holds {available} numbers, the "
+            f"configuration describes {_num_parameters(config)}.\n" + _largest(config, source)
+        )
+
+
+def _largest(config, source):
+    first = sorted(source.shapes, key=lambda name: -math.prod(source.shapes[name]))[:3]
+    sizes = ", ".join(f"{name} {list(source.shapes[name])}" for name in first)
+    return f"Largest tensors: {sizes}. Configuration: {config.to_dict()}"
+
+
+def _check_bytes(config, size, path):
+    if _num_parameters(config) > 4 * size:
+        raise ConfigError(
+            f"{path}: {size} bytes of weights do not fit a configuration of "
+            f"{_num_parameters(config)} numbers"
+        )

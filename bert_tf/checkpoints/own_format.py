@@ -1,0 +1,45 @@
+"""This package's own format: `bert_tf.json`, `bert_tf.safetensors` and the tokenizer's files.
+
+The tensors are our variables under our names, in their own types and layouts, so that a file is
+mapped and assigned as it is; the JSON file holds the class, its arguments and the configuration.
+Everything that has no place in the other formats (pooling, objectives) has one here.
+"""
+
+import json
+import os
+
+from bert_tf.config import BertConfig
+from bert_tf.errors import CheckpointError, ConfigError
+
+CONFIG_FILE = "bert_tf.json"
+WEIGHTS_FILE = "bert_tf.safetensors"
+VERSION = 1
+
+
+def read_own(directory: str) -> tuple[str, BertConfig, dict]:
+    """What `bert_tf.json` says.
+
+    Returns:
+        The class's name, the configuration and the class's other arguments.
+
+    Raises:
+        CheckpointError: If the file is damaged or of a newer version.
+        ConfigError: If a value is out of range.
+    """
+    path = os.path.join(directory, CONFIG_FILE)
+    try:
+        with open(path, encoding="utf-8") as file:
+            values = json.load(file)
+        version, name = values["format_version"], values["class"]
+        config, options = dict(values["config"]), dict(values["options"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})") from None
+    if version != VERSION:
+        raise CheckpointError(
+            f"{path}: expected format_version {VERSION}. Received: {version!r}. A newer bert_tf "
+            "may have written it: pip install --upgrade bert-tf"
+        )
+    try:
+        return str(name), BertConfig(**config), options
+    except (ConfigError, TypeError) as error:
+        raise ConfigError(f"{path}: {error}") from None

@@ -1,0 +1,265 @@
+"""Masks for the masked language model, drawn in the graph.
+
+Glossary: `B` rows, `T` sequence length, `P` masked positions, `W` words of a row (at most `T`),
+`L` the most words of a span, `V` vocabulary size.
+
+The bits of a row depend on `seed` and on the row's stream alone, neither on the other rows of the
+batch nor on its padding, so an example gets the same masks in whatever batch it comes.
+
+References: google-research/bert create_pretraining_data.py, `create_masked_lm_predictions`; Joshi
+et al., "SpanBERT", arXiv 1907.10529; Lan et al., "ALBERT", arXiv 1909.11942.
+"""
+
+from typing import NamedTuple, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import ConfigError
+from bert_tf.ops.philox import philox_uniform_bits_streams
+
+MASKINGS = ("token", "whole_word", "span")
+MASKED_SHARE = 0.8  # Devlin et al. 2019, section 3.1; of the rest, half stay and half are random
+KEPT_SHARE = 0.1
+
+
+def _geometric(p: float, longest: int) -> tuple[float, ...]:
+    weights = [p * (1 - p) ** index for index in range(longest)]
+    return tuple(weight / sum(weights) for weight in weights)
+
+
+# Probabilities of a span of 1, 2, ... words.
+SPANBERT_SPANS = _geometric(0.2, 10)  # arXiv 1907.10529, section 3.1: mean 3.8
+ALBERT_NGRAMS = (6 / 11, 3 / 11, 2 / 11)  # arXiv 1909.11942, section 4.1: proportional to 1/n
+
+_DRAWS = 4  # of each token: its place in the order, what becomes of it, which token, which span
+_ORDER, _ACTION, _TOKEN, _SPAN = range(_DRAWS)
+_ALL_BITS = 2**32
+
+
+class MaskedTokens(NamedTuple):
+    """A batch with its masks.
+
+    Attributes:
+        token_ids: int32 `[B, T]`, what the model sees.
+        masked_positions: int32 `[B, P]`, rising; 0 at unused places.
+        masked_ids: int32 `[B, P]`, the tokens that were there; 0 at unused places.
+        masked_weights: float32 `[B, P]`, 1, or 0 at unused places.
+    """
+
+    token_ids: tf.Tensor
+    masked_positions: tf.Tensor
+    masked_ids: tf.Tensor
+    masked_weights: tf.Tensor
+
+
+def num_to_predict(lengths, masked_lm_prob: float, max_predictions: int):
+    """How many tokens of sequences of these lengths are masked, `[CLS]` and `[SEP]` counted.
+
+    Matches google-research/bert: rounds half to even, and masks at least one token.
+
+    Args:
+        lengths: integers of any shape, a NumPy array or a Tensor.
+        masked_lm_prob: the share.
+        max_predictions: the most.
+
+    Returns:
+        int32 of the same shape and kind.
+    """
+    if tf.is_tensor(lengths):
+        rounded = tf.cast(tf.round(tf.cast(lengths, tf.float64) * masked_lm_prob), tf.int32)
+        return tf.clip_by_value(rounded, 1, max_predictions)
+    return np.clip(np.rint(np.asarray(lengths) * masked_lm_prob), 1, max_predictions).astype(
+        np.int32)
+
+
+def mask_tokens(
+    token_ids: tf.Tensor,
+    maskable: tf.Tensor,
+    lengths: tf.Tensor,
+    streams: tf.Tensor,
+    *,
+    seed: int,
+    mask_token_id: int,
+    vocab_size: int,
+    max_predictions: int,
+    masked_lm_prob: float = 0.15,
+    masking: str = "token",
+    word_starts: tf.Tensor | None = None,
+    span_probabilities: Sequence[float] = SPANBERT_SPANS,
+) -> MaskedTokens:
+    """Hides tokens of each row and says which.
+
+    Of the chosen tokens 80 % become `[MASK]`, 10 % stay, 10 % become a random token of the whole
+    vocabulary: token by token, or, with spans, span by span as in SpanBERT.
+
+    Args:
+        token_ids: int32 `[B, T]`.
+        maskable: bool `[B, T]`, False at special tokens and padding.
+        lengths: int `[B]`, the tokens of each row, special ones counted.
+        streams: int64 `[B]`, the number of each row's stream of random bits; an example that comes
+            again gets new masks by another number.
+        seed: the seed.
+        mask_token_id: the id of `[MASK]`.
+        vocab_size: `V`.
+        max_predictions: `P`.
+        masked_lm_prob: the share of tokens to mask.
+        masking: "token"; "whole_word": words in random order, those skipped that would make too
+            many; "span": runs of whole words, cut where the row's number is reached, where a
+            segment ends, or where another span begins.
+        word_starts: bool `[B, T]`, True where a word starts; for "whole_word" and "span". The
+            first token behind a special token starts a word in any case.
+        span_probabilities: of spans of 1, 2, ... words; `SPANBERT_SPANS` or `ALBERT_NGRAMS`.
+
+    Returns:
+        The `MaskedTokens`.
+
+    Raises:
+        ConfigError: an argument has no such value.
+
+    Example:
+
+        >>> masked = mask_tokens(
+        ...     tf.constant([[2, 7, 8, 9, 3, 0]]),
+        ...     maskable=tf.constant([[False, True, True, True, False, False]]),
+        ...     lengths=tf.constant([5]), streams=tf.constant([0], tf.int64), seed=1,
+        ...     mask_token_id=4, vocab_size=10, max_predictions=2)
+        >>> masked.masked_weights
+        <tf.Tensor: shape=(1, 2), dtype=float32, numpy=array([[1., 0.]], dtype=float32)>
+    """
+    check_masking(masking, masked_lm_prob, max_predictions, span_probabilities)
+    if masking != "token" and word_starts is None:
+        raise ConfigError(
+            f"Expected word_starts with masking={masking!r}. Received: word_starts=None.")
+    shape = tf.shape(token_ids)
+    columns = tf.range(shape[1])[tf.newaxis, :] + tf.zeros_like(token_ids)  # [B, T]
+    # Four draws beside each other for each token, so that a draw does not depend on T.
+    bits = philox_uniform_bits_streams(seed, streams, shape[1] * _DRAWS)
+    bits = tf.cast(tf.reshape(bits, [shape[0], shape[1], _DRAWS]), tf.int64)
+    budget = num_to_predict(lengths, masked_lm_prob, max_predictions)
+    if masking == "token":
+        chosen = _choose_tokens(bits[:, :, _ORDER], maskable, budget, max_predictions)
+        deciding = columns
+    else:
+        first = maskable & ~tf.pad(maskable, [[0, 0], [1, 0]])[:, :-1]
+        probabilities = (1.0,) if masking == "whole_word" else span_probabilities
+        anchors = _choose_spans(
+            bits, maskable, maskable & (word_starts | first), budget, probabilities)
+        chosen = anchors >= 0
+        # The first token of a span decides for all of it.
+        deciding = tf.where(chosen, anchors, columns) if masking == "span" else columns
+    action = tf.gather(bits[:, :, _ACTION], deciding, batch_dims=1)  # [B, T]
+    random_ids = tf.cast(
+        tf.bitwise.right_shift(bits[:, :, _TOKEN] * vocab_size, 32), tf.int32)
+    kept_below = round((MASKED_SHARE + KEPT_SHARE) * _ALL_BITS)
+    shown = tf.where(action < kept_below, token_ids, random_ids)
+    shown = tf.where(action < round(MASKED_SHARE * _ALL_BITS), mask_token_id, shown)
+
+    # The chosen columns first, in order: [B, T] -> [B, P]
+    positions = tf.sort(tf.where(chosen, columns, shape[1]), axis=1)[:, :max_predictions]
+    positions = tf.pad(
+        positions, [[0, 0], [0, max_predictions - tf.shape(positions)[1]]],
+        constant_values=np.iinfo(np.int32).max)
+    used = positions < shape[1]
+    positions = tf.where(used, positions, 0)
+    ids = tf.where(used, tf.gather(token_ids, positions, batch_dims=1), 0)
+    rows = token_ids.shape[0]
+    return MaskedTokens(
+        tf.where(chosen, shown, token_ids),
+        tf.ensure_shape(positions, [rows, max_predictions]),
+        tf.ensure_shape(ids, [rows, max_predictions]),
+        tf.ensure_shape(tf.cast(used, tf.float32), [rows, max_predictions]))
+
+
+def check_masking(
+    masking: str, masked_lm_prob: float, max_predictions: int, span_probabilities: Sequence[float]
+) -> None:
+    """Refuses options of `mask_tokens` that have no meaning.
+
+    Raises:
+        ConfigError: says which.
+    """
+    if masking not in MASKINGS:
+        raise ConfigError(
+            f"Expected masking to be one of {MASKINGS}. Received: masking={masking!r}.")
+    if not 0 < masked_lm_prob < 1:
+        raise ConfigError(
+            "Expected masked_lm_prob between 0 and 1. "
+            f"Received: masked_lm_prob={masked_lm_prob}.")
+    if max_predictions < 1:
+        raise ConfigError(
+            "Expected at least one prediction a sequence. "
+            f"Received: max_predictions_per_seq={max_predictions}.")
+    if not len(span_probabilities) or min(span_probabilities) < 0 or not np.isclose(
+            sum(span_probabilities), 1):
+        raise ConfigError(
+            "Expected span_probabilities, of spans of 1, 2, ... words, that sum to 1. "
+            f"Received: span_probabilities={tuple(span_probabilities)}.")
+
+
+def _choose_tokens(order, maskable, budget, max_predictions) -> tf.Tensor:
+    """Bool [B, T]: the `budget` maskable tokens that come first in random order."""
+    shape = tf.shape(maskable)
+    order = tf.where(maskable, order, _ALL_BITS)
+    count = tf.minimum(max_predictions, shape[1])
+    first = tf.math.top_k(-order, k=count)  # [B, count]
+    taken = (tf.range(count)[tf.newaxis, :] < budget[:, tf.newaxis]) & (-first.values < _ALL_BITS)
+    rows = tf.range(shape[0])[:, tf.newaxis] + tf.zeros_like(first.indices)
+    places = tf.boolean_mask(tf.stack([rows, first.indices], axis=-1), taken)
+    return tf.scatter_nd(places, tf.ones_like(places[:, 0]), shape) > 0
+
+
+def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
+    """int32 [B, T]: the first token of the span that a token is chosen with, or -1."""
+    shape = tf.shape(maskable)
+    longest = len(probabilities)
+    columns = tf.range(shape[1])[tf.newaxis, :] + tf.zeros(shape, tf.int32)
+    words = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1  # [B, T], the word of a token
+    num_words = tf.reduce_sum(tf.cast(starts, tf.int32), axis=1)  # [B]
+    slots = tf.range(shape[0])[:, tf.newaxis] * shape[1] + words
+    sizes = tf.reshape(
+        tf.math.unsorted_segment_sum(
+            tf.cast(maskable, tf.int32), tf.where(maskable, slots, -1), shape[0] * shape[1]),
+        shape)  # [B, W], tokens of a word
+    word_starts = tf.sort(tf.where(starts, columns, shape[1]), axis=1)  # [B, W]
+    follows = tf.pad(
+        word_starts[:, 1:] == word_starts[:, :-1] + sizes[:, :-1], [[0, 0], [1, 0]])
+    order = tf.argsort(tf.where(starts, bits[:, :, _ORDER], _ALL_BITS), axis=1, stable=True)
+    # The words of a row in random order, and how many words a span from there is to have.
+    thresholds = np.round(np.cumsum(probabilities)[:-1] * _ALL_BITS).astype(np.int64)
+    wanted = 1 + tf.reduce_sum(
+        tf.cast(bits[:, :, _SPAN, tf.newaxis] >= thresholds, tf.int32), axis=-1)  # [B, T]
+    candidates = tf.transpose(tf.gather(words, order, batch_dims=1))  # [W, B]
+    wanted = tf.transpose(tf.gather(wanted, order, batch_dims=1))  # [W, B]
+    order = tf.transpose(order)  # [W, B]
+    sizes = tf.pad(sizes, [[0, 0], [0, longest]])  # [B, W + L]: windows may reach over the end
+    follows = tf.pad(follows, [[0, 0], [0, longest]])
+    word_numbers = tf.range(shape[1] + longest)[tf.newaxis, :]
+    ahead = tf.range(longest)[tf.newaxis, :]  # [1, L]
+
+    def unfinished(step, left, anchors):
+        return tf.reduce_any((step < num_words) & (left > 0))
+
+    def take(step, left, anchors):
+        word = candidates[step][:, tf.newaxis]  # [B, 1]
+        window = tf.maximum(word, 0) + ahead  # [B, L]
+        size = tf.gather(sizes, window, batch_dims=1)
+        free = tf.gather(anchors, window, batch_dims=1) < 0
+        joined = tf.gather(follows, window, batch_dims=1) | (ahead == 0)
+        fits = tf.cumsum(size, axis=1) <= left[:, tf.newaxis]
+        inside = (ahead < wanted[step][:, tf.newaxis]) & (step < num_words)[:, tf.newaxis]
+        taken = tf.math.cumprod(
+            tf.cast(free & joined & fits & inside & (size > 0), tf.int32), axis=1)
+        end = word + tf.reduce_sum(taken, axis=1, keepdims=True)
+        in_span = (word_numbers >= word) & (word_numbers < end)  # [B, W + L]
+        anchors = tf.where(in_span, order[step][:, tf.newaxis], anchors)
+        return step + 1, left - tf.reduce_sum(taken * size, axis=1), anchors
+
+    anchors = tf.fill([shape[0], shape[1] + longest], -1)
+    state = [tf.constant(0), budget, anchors]
+    _, _, anchors = tf.while_loop(
+        unfinished, take, state, shape_invariants=[
+            state[0].shape, tf.TensorShape([None]), tf.TensorShape([None, None])],
+        maximum_iterations=shape[1])
+    chosen = tf.gather(anchors, tf.maximum(words, 0), batch_dims=1)  # [B, T]
+    return tf.where(maskable, chosen, -1)

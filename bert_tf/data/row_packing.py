@@ -1,0 +1,252 @@
+"""Several short sequences in one row, so that little of a statically shaped batch is padding.
+
+Glossary: `N` sequences, `B` rows, `T` row length, `S` most sequences of a row, `P` masked
+positions of a row, `Q` masked positions of a sequence.
+
+Reference: Krell et al., "Efficient Sequence Packing without Cross-contamination",
+arXiv 2107.02027.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import ConfigError, DataError
+
+OPEN_ROWS = 64
+Features = dict[str, tf.Tensor]
+
+
+class Places(NamedTuple):
+    """Where sequences go, all int32 `[N]`.
+
+    Attributes:
+        rows: which row, counted from 0.
+        columns: its first column there.
+        slots: which sequence of the row it is, counted from 0.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    slots: np.ndarray
+
+
+def first_fit(
+    lengths: np.ndarray,
+    row_length: int,
+    max_sequences: int,
+    predictions: np.ndarray | None = None,
+    max_predictions: int | None = None,
+    open_rows: int = OPEN_ROWS,
+) -> Places:
+    """Finds a row for every sequence: the first open one with room, or a new one.
+
+    Args:
+        lengths: int `[N]`, the tokens of each sequence, special ones counted.
+        row_length: `T`.
+        max_sequences: `S`.
+        predictions: int `[N]`, the most masked positions of each sequence; None for 0.
+        max_predictions: `P`.
+        open_rows: when so many rows are open and none has room, the fullest one is closed.
+
+    Returns:
+        The `Places`; rows are numbered in the order in which they were opened.
+
+    Raises:
+        DataError: a sequence does not fit into an empty row.
+
+    Example:
+
+        >>> first_fit(np.array([5, 6, 3]), row_length=8, max_sequences=4).rows
+        array([0, 1, 0], dtype=int32)
+    """
+    lengths = np.asarray(lengths)
+    predictions = np.zeros_like(lengths) if predictions is None else np.asarray(predictions)
+    max_predictions = 0 if max_predictions is None else max_predictions
+    if np.any(lengths > row_length) or np.any(predictions > max_predictions):
+        raise DataError(
+            f"Expected sequences of at most {row_length} tokens and {max_predictions} predictions, "
+            "to fit into a row. "
+            f"Received: {lengths.max()} tokens and {predictions.max()} predictions.")
+    places = np.zeros([3, len(lengths)], np.int32)
+    # Of each open row: number, free columns, free slots, free predictions.
+    rows: list[list[int]] = []
+    count = 0
+    for index, (length, predicted) in enumerate(zip(lengths.tolist(), predictions.tolist())):
+        for row in rows:
+            if row[1] >= length and row[2] and row[3] >= predicted:
+                break
+        else:
+            if len(rows) == open_rows:
+                rows.remove(min(rows, key=lambda row: row[1]))
+            row = [count, row_length, max_sequences, max_predictions]
+            rows.append(row)
+            count += 1
+        places[:, index] = row[0], row_length - row[1], max_sequences - row[2]
+        row[1] -= length
+        row[2] -= 1
+        row[3] -= predicted
+        if not (row[1] and row[2]):
+            rows.remove(row)
+    return Places(*places)
+
+
+def place_in_rows(
+    features: Features,
+    labels: Features,
+    places: Places,
+    num_rows: tf.Tensor | int,
+    row_length: int,
+    max_sequences: int,
+    max_predictions: int,
+    pad_token_id: int = 0,
+) -> tuple[Features, Features]:
+    """Puts sequences into the rows that `first_fit` found for them, in the graph.
+
+    Args:
+        features: `token_ids`, `segment_ids` int32 and `padding_mask` bool `[N, *]`, sequences from
+            column 0 on, and `masked_positions` int32 `[N, Q]`.
+        labels: `masked_ids` int32 and `masked_weights` float32 `[N, Q]`, `next_sentence_labels`
+            int32 `[N]` and, where some do not count, `next_sentence_weights` float32 `[N]`.
+        places: the rows.
+        num_rows: `B`.
+        row_length: `T`.
+        max_sequences: `S`.
+        max_predictions: `P`.
+        pad_token_id: the id at padded positions.
+
+    Returns:
+        Features and labels of rows: the same, now `[B, T]` and `[B, P]`, and `sequence_ids`
+        int32 `[B, T]` (1, 2, ...; 0 is padding), `positions` int32 `[B, T]` (from 0 in each
+        sequence), `sequence_starts` int32 `[B, S]`; `next_sentence_labels` int32 and
+        `next_sentence_weights` float32 `[B, S]`, 0 at unused places.
+    """
+    rows, columns, slots = (tf.cast(field, tf.int32) for field in places)
+    tokens = tf.cast(tf.where(features["padding_mask"]), tf.int32)  # [R, 2]: sequence, column
+    sequences, within = tokens[:, 0], tokens[:, 1]
+    token_places = tf.stack(
+        [tf.gather(rows, sequences), tf.gather(columns, sequences) + within], axis=1)
+
+    def spread(values, places, width, default=0):
+        empty = tf.fill([num_rows, width], tf.cast(default, values.dtype))
+        return tf.tensor_scatter_nd_update(empty, places, values)
+
+    def at_tokens(values, default=0):
+        return spread(values, token_places, row_length, default)
+
+    sequence_ids = at_tokens(tf.gather(slots, sequences) + 1)
+    new_features = {
+        "token_ids": at_tokens(tf.gather_nd(features["token_ids"], tokens), pad_token_id),
+        "segment_ids": at_tokens(tf.gather_nd(features["segment_ids"], tokens)),
+        "padding_mask": sequence_ids > 0,
+        "sequence_ids": sequence_ids,
+        "positions": at_tokens(within),
+    }
+    # The masked positions of a row, those of its first sequence first.
+    used = tf.cast(tf.where(labels["masked_weights"] > 0), tf.int32)  # [M, 2]
+    order = tf.argsort(
+        tf.gather(rows * max_sequences + slots, used[:, 0]), stable=True)
+    used = tf.gather(used, order)
+    mask_rows = tf.gather(rows, used[:, 0])
+    first = tf.searchsorted(mask_rows, mask_rows)
+    mask_places = tf.stack([mask_rows, tf.range(tf.size(mask_rows)) - first], axis=1)
+
+    def at_masks(values):
+        return spread(values, mask_places, max_predictions)
+
+    new_features["masked_positions"] = at_masks(
+        tf.gather_nd(features["masked_positions"], used) + tf.gather(columns, used[:, 0]))
+    slot_places = tf.stack([rows, slots], axis=1)
+    new_features["sequence_starts"] = spread(columns, slot_places, max_sequences)
+    next_labels = labels["next_sentence_labels"]
+    next_weights = labels.get("next_sentence_weights", tf.ones(tf.shape(rows)))
+    return new_features, {
+        "masked_ids": at_masks(tf.gather_nd(labels["masked_ids"], used)),
+        "masked_weights": at_masks(tf.gather_nd(labels["masked_weights"], used)),
+        "next_sentence_labels": spread(next_labels, slot_places, max_sequences),
+        "next_sentence_weights": spread(next_weights, slot_places, max_sequences),
+    }
+
+
+def pack_rows(
+    dataset: tf.data.Dataset,
+    batch_size: int,
+    row_length: int,
+    max_sequences: int,
+    max_predictions: int,
+    window: int = 1024,
+    pad_token_id: int = 0,
+    drop_remainder: bool = True,
+) -> tf.data.Dataset:
+    """Packs a dataset of examples, such as `pretraining_records` gives, into rows.
+
+    The dataset is worked on in windows, each packed for itself, so the result is as deterministic
+    as what it is made from, and no sequence is lost or cut.
+
+    Args:
+        dataset: batches of (features, labels); see `place_in_rows`.
+        batch_size: `B`.
+        row_length: `T`.
+        max_sequences: `S`.
+        max_predictions: `P`.
+        window: sequences packed together; more leave less padding.
+        pad_token_id: the id at padded positions.
+        drop_remainder: whether a last batch of fewer rows is left out.
+
+    Returns:
+        A dataset of (features, labels) with static shapes `[B, T]`, `[B, S]` and `[B, P]`.
+
+    Raises:
+        ConfigError: a size is not positive.
+
+    Example:
+
+        >>> rows = pack_rows(
+        ...     pretraining_records("*.tfrecord", 64, 128, 20), batch_size=32, row_length=128,
+        ...     max_sequences=8, max_predictions=20)
+    """
+    sizes = {
+        "batch_size": batch_size, "row_length": row_length, "max_sequences": max_sequences,
+        "max_predictions": max_predictions, "window": window}
+    for name, size in sizes.items():
+        if size < 1:
+            raise ConfigError(f"Expected {name} to be at least 1. Received: {name}={size}.")
+
+    def fit(lengths, predictions):
+        return first_fit(lengths, row_length, max_sequences, predictions, max_predictions)
+
+    def pack(features: Features, labels: Features) -> Any:
+        lengths = tf.reduce_sum(tf.cast(features["padding_mask"], tf.int32), axis=1)
+        predictions = tf.reduce_sum(tf.cast(labels["masked_weights"] > 0, tf.int32), axis=1)
+        places = tf.numpy_function(fit, [lengths, predictions], [tf.int32] * 3)
+        places = Places(*(tf.ensure_shape(field, [None]) for field in places))
+        return place_in_rows(
+            features, labels, places, tf.reduce_max(places.rows) + 1, row_length, max_sequences,
+            max_predictions, pad_token_id)
+
+    rows = dataset.unbatch().batch(window).map(pack).unbatch()
+    return rows.batch(batch_size, drop_remainder=drop_remainder)
+
+
+def padding_share(dataset: tf.data.Dataset, num_batches: int) -> float:
+    """The share of positions that are padding in the first batches of a dataset.
+
+    Args:
+        dataset: batches of (features, labels), `features["padding_mask"]` bool `[B, T]`.
+        num_batches: how many batches are looked at.
+
+    Returns:
+        The share, from 0 to 1.
+
+    Example:
+
+        >>> padding_share(pretraining_text("corpus.txt", tokenizer, 32, 128, 20), 100)
+        0.4...
+    """
+    real = positions = 0
+    for features, _ in dataset.take(num_batches):
+        mask = features["padding_mask"].numpy()
+        real += int(mask.sum())
+        positions += mask.size
+    return 1 - real / positions if positions else 0.0

@@ -1,0 +1,313 @@
+"""The training loop's core: one optimizer step on a batch, the same however the batch is cut up.
+
+A loss is a sum of means, each a weighted sum over examples (or tokens) divided by the sum of the
+weights. Cut over replicas and over micro-batches, the weighted sums add up, and what divides them
+must be the sum of the weights of the whole batch: so that is computed first, from the labels.
+"""
+
+import contextlib
+
+import keras
+import tensorflow as tf
+
+from bert_tf import ops
+from bert_tf.errors import UserError
+from bert_tf.layers.token_layout import needs_static_shapes, static_shapes
+
+
+class TrainingModel(keras.Model):
+    """A `keras.Model` whose step is that of the whole batch.
+
+    - `compile(..., gradient_accumulation_steps=k)`: the step works through its batch in k parts and
+      applies the gradient once; memory is that of a part, the numbers are those of the batch.
+    - Losses are divided by the sums of weights over all replicas and parts.
+    - `fit` works under `MultiWorkerMirroredStrategy` too, and the metrics in its logs are those of
+      all replicas together.
+    - `jit_compile=True` compiles the whole step with static shapes and TensorFlow's own ops.
+    - With an optimizer of `bert_tf.training` the logs hold `gradient_norm`, before the clip; under
+      `mixed_float16` it scales the loss and leaves out steps that overflow.
+
+    A subclass with a loss of its own overrides `loss_weights` and `loss_share`.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.gradient_accumulation_steps = 1
+        self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
+
+    def compile(self, optimizer="rmsprop", *args, gradient_accumulation_steps: int = 1, **kwargs):
+        """`keras.Model.compile` with one more argument.
+
+        Args:
+            optimizer: As in Keras.
+            *args: As in Keras.
+            gradient_accumulation_steps: Parts of equal size (to one row) in which a replica works
+                through its batch.
+            **kwargs: As in Keras.
+        """
+        if not isinstance(gradient_accumulation_steps, int) or gradient_accumulation_steps < 1:
+            raise UserError(
+                "`gradient_accumulation_steps` must be an integer of at least 1. Received: "
+                f"gradient_accumulation_steps={gradient_accumulation_steps!r}"
+            )
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        optimizer = keras.optimizers.get(optimizer)
+        if self.dtype_policy.name == "mixed_float16" and hasattr(optimizer, "use_loss_scale"):
+            optimizer.use_loss_scale()
+            kwargs["auto_scale_loss"] = False
+        super().compile(optimizer, *args, **kwargs)
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        if config:
+            config["gradient_accumulation_steps"] = self.gradient_accumulation_steps
+        return config
+
+    def compile_from_config(self, config):
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built and hasattr(self.optimizer, "build"):
+            self.optimizer.build(self.trained_variables())  # before its state is loaded
+
+    # What a subclass says about its loss.
+    def forward(self, x, y, training):
+        """What `loss_share` takes as `y_pred`: the model's outputs."""
+        return self(x, training=training)
+
+    def loss_weights(self, x, y, sample_weight) -> dict[str, tf.Tensor]:
+        """What each mean in the loss is divided by: scalars float32 for the examples given."""
+        return {"rows": tf.cast(_num_rows(x), tf.float32)}
+
+    def loss_share(self, x, y, y_pred, sample_weight, training, totals) -> tf.Tensor:
+        """The part of the loss that these examples make up; the parts of a batch add up to it.
+
+        Args:
+            x: Inputs.
+            y: Labels.
+            y_pred: What `forward` gave.
+            sample_weight: As in Keras, or None.
+            training: Whether it is for a step of training.
+            totals: `loss_weights` of the whole batch, over all replicas.
+        """
+        loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
+        # Keras gives the mean over these rows, divided by the number of replicas. At the end of the
+        # data a replica may have none, and their mean is NaN.
+        rows = self.loss_weights(x, y, sample_weight)["rows"]
+        share = tf.cast(rows / totals["rows"] * _num_replicas(), loss.dtype)
+        return tf.where(rows > 0, loss * share, tf.zeros_like(loss))
+
+    def trained_variables(self) -> list[keras.Variable]:
+        """The variables that a step changes."""
+        return self.trainable_variables
+
+    def train_step(self, data):
+        backbone = getattr(self, "backbone", None)
+        if backbone is not None:
+            backbone.require_kernels("trained")
+        with self._tracing():
+            return self._train_step(data)
+
+    def test_step(self, data):
+        with self._tracing():
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+            totals = self._totals(x, y, sample_weight)
+            y_pred = self.forward(x, y, training=False)
+            loss = self.loss_share(x, y, y_pred, sample_weight, False, totals)
+            self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+            self._track_loss(loss, x)
+            return self._logs()
+
+    def predict_step(self, data):
+        with self._tracing():
+            return super().predict_step(data)
+
+    def _tracing(self):
+        """What goes to XLA is traced with static shapes and TensorFlow's own ops."""
+        scopes = contextlib.ExitStack()
+        if self.jit_compile or needs_static_shapes():
+            scopes.enter_context(static_shapes())
+            scopes.enter_context(ops.backend("reference"))
+        return scopes
+
+    def _train_step(self, data):
+        data = keras.utils.unpack_x_y_sample_weight(data)
+        variables = self.trained_variables()
+        if not self.optimizer.built:
+            self.optimizer.build(variables)
+        totals = self._totals(*data)
+        if self.gradient_accumulation_steps == 1:
+            loss, gradients = self._gradients(*data, totals, variables)
+        else:
+            loss, gradients = self._accumulated(data, totals, variables)
+        self.optimizer.apply_gradients(zip(gradients, variables))
+        self._track_loss(loss, data[0])
+        logs = self._logs()
+        norm = getattr(self.optimizer, "gradient_norm", None)
+        if norm is not None:
+            # Steps that the loss scaling leaves out have none.
+            norm = tf.convert_to_tensor(norm)
+            known = tf.math.is_finite(norm) | (not self.optimizer.dynamic_loss_scale)
+            self._gradient_norm.update_state(
+                tf.where(known, norm, 0.0), sample_weight=tf.cast(known, tf.float32)
+            )
+            logs["gradient_norm"] = self._gradient_norm.result()
+        return logs
+
+    def _gradients(self, x, y, sample_weight, totals, variables):
+        with tf.GradientTape() as tape:
+            y_pred = self.forward(x, y, training=True)
+            loss = self.loss_share(x, y, y_pred, sample_weight, True, totals)
+            scaled = self.optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, variables)
+        self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        return loss, gradients
+
+    def _accumulated(self, data, totals, variables):
+        """Loss and gradients of the batch, from one part after the other."""
+        parts = self.gradient_accumulation_steps
+        num_rows = _num_rows(data[0])
+        static = tf.get_static_value(num_rows)
+        if static is not None and static % parts and self.jit_compile:
+            raise UserError(
+                "XLA compiles parts of one size: the batch of a replica must be a multiple of "
+                f"`gradient_accumulation_steps`. Received: {static} rows, "
+                f"gradient_accumulation_steps={parts}"
+            )
+
+        # With fewer rows than parts, as many parts as rows.
+        parts = tf.minimum(parts, num_rows) if static is None else min(parts, static)
+        size = static // parts if static is not None and static % parts == 0 else None
+        unused = set()
+
+        def body(index, loss, gradients):
+            start, end = index * num_rows // parts, (index + 1) * num_rows // parts
+            part = _map(lambda v: _rows(v, start, end, size), data)
+            part_loss, part_gradients = self._gradients(*part, totals, variables)
+            unused.update(i for i, gradient in enumerate(part_gradients) if gradient is None)
+            gradients = [
+                total if gradient is None else total + tf.convert_to_tensor(gradient)
+                for total, gradient in zip(gradients, part_gradients)
+            ]
+            return index + 1, loss + part_loss, gradients
+
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        _, loss, gradients = tf.while_loop(
+            lambda index, *_: index < parts,
+            body,
+            (0, tf.zeros([]), zeros),
+            parallel_iterations=1,
+            maximum_iterations=parts,
+        )
+        return loss, [None if i in unused else gradient for i, gradient in enumerate(gradients)]
+
+    def _totals(self, x, y, sample_weight):
+        weights = self.loss_weights(x, y, sample_weight)
+        return {name: _sum_over_replicas(weight) for name, weight in weights.items()}
+
+    def _track_loss(self, loss, x):
+        self._loss_tracker.update_state(
+            _sum_over_replicas(loss), sample_weight=tf.cast(_num_rows(x), tf.float32)
+        )
+
+    def _logs(self):
+        logs = self.get_metrics_result()
+        logs.pop("gradient_norm", None)
+        return logs
+
+    # Two places in which Keras 3's `fit` fails under MultiWorkerMirroredStrategy: it takes the mean
+    # of distributed batches whose parts are tuples, and it reduces scalars along axis 0.
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        if self._distribute_strategy is None:
+            return
+        if data_batch is None and iterator is not None:
+            for _, _, batches in iterator:
+                data_batch = tf.nest.map_structure(self._of_one_replica, next(batches))
+                break
+        with self.distribute_strategy.scope():
+            if self.optimizer is not None and not self.optimizer.built:
+                self.optimizer.build(self.trained_variables())
+            self._symbolic_build(data_batch=data_batch)
+
+    def _of_one_replica(self, value):
+        return self.distribute_strategy.experimental_local_results(value)[0]
+
+    def make_train_function(self, force=False):
+        if self.train_function is None or force:
+            self.train_function = self._step_function(self.train_step)
+        return self.train_function
+
+    def make_test_function(self, force=False):
+        if self.test_function is None or force:
+            self.test_function = self._step_function(self.test_step)
+        return self.test_function
+
+    def _step_function(self, step):
+        """A function from an iterator to the logs after `steps_per_execution` of its batches."""
+        strategy = self.distribute_strategy
+
+        @tf.autograph.experimental.do_not_convert
+        def one_step(data):
+            # Keras's marks for what an array adapter was not given.
+            data = _map(lambda v: None if isinstance(v, tf.experimental.Optional) else v, data)
+            logs = strategy.run(step, args=(data,))
+            return logs if strategy.num_replicas_in_sync == 1 else self._of_all_replicas(logs)
+
+        @tf.autograph.experimental.do_not_convert
+        def all_steps(*batches):
+            for data in batches:
+                logs = one_step(data)
+            return logs
+
+        if not self.run_eagerly:
+            all_steps = tf.function(
+                all_steps, reduce_retracing=True, jit_compile=self.jit_compile or None
+            )
+
+        def run(iterator):
+            batches = [next(iterator)]
+            for _ in range(self.steps_per_execution - 1):
+                data = next(iterator, None)
+                if data is not None:
+                    batches.append(data)
+            return all_steps(*batches)
+
+        return run
+
+    def _of_all_replicas(self, logs):
+        """The metrics over all replicas, read outside of them; a mean of means would be wrong."""
+        together = self.get_metrics_result()
+        return {
+            name: together[name]
+            if name in together
+            else self.distribute_strategy.reduce("MEAN", value, axis=None)
+            for name, value in logs.items()
+        }
+
+
+def _map(function, structure):
+    """`tf.nest.map_structure` that leaves None alone."""
+    return tf.nest.map_structure(lambda v: None if v is None else function(v), structure)
+
+
+def _rows(values, start, end, size):
+    """Rows `[start, end)`; `size` is their number where that is always the same."""
+    if size is None:
+        return values[start:end]
+    rest = values.shape[1:]
+    return tf.slice(values, [start, *[0] * len(rest)], [size, *rest.as_list()])
+
+
+def _num_rows(x):
+    first = next(v for v in tf.nest.flatten(x) if v is not None)
+    return first.shape[0] if first.shape[0] is not None else tf.shape(first)[0]
+
+
+def _num_replicas() -> int:
+    context = tf.distribute.get_replica_context()
+    return context.num_replicas_in_sync if context else 1
+
+
+def _sum_over_replicas(value):
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return value
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)

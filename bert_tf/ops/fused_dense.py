@@ -1,0 +1,269 @@
+"""A dense layer on a kernel that was packed once: x W with what follows it, in one pass.
+
+    z = x W + bias
+    y = z | gelu(z) | z + residual | LayerNorm(z + residual)
+
+The native kernel is `custom_ops/kernels/fused_dense.h`. `pack_dense` brings W into the order in
+which the matmul reads it; a packed kernel is a plain vector, the same on every processor, and knows
+nothing of the variable it was made from: whoever keeps one packs again when the variable changes.
+
+Glossary: M rows, K input features (the kernel's depth), `units` output features.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from bert_tf.ops import native
+from bert_tf.ops.arguments import float_tensors
+from bert_tf.ops.fused_bias_gelu import fused_bias_gelu_reference
+from bert_tf.ops.fused_residual_layer_norm import (
+    LAYER_NORM_EPSILON,
+    fused_residual_layer_norm_reference,
+)
+
+# The layout of a packed kernel: custom_ops/kernels/fused_dense.h, kDensePanel and kDenseDepth.
+_PANEL = 32
+_BLOCK_DEPTH = 256
+
+_ACTIVATIONS = {None: "none", "gelu": "gelu", "gelu_new": "gelu_new"}
+
+
+def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
+    """Packs a dense layer's kernel for `fused_dense`.
+
+    Args:
+        kernel: [K, units] float32, bfloat16 or float16.
+        transposed: the kernel is [units, K], and its transpose is packed: for the gradient
+            dx = dy Wᵀ, or for PyTorch's weights.
+
+    Returns:
+        [K * units] of the same dtype, units rounded up to a multiple of 32 (the rest zeros).
+
+    Raises:
+        TypeError: another dtype.
+        ValueError, tf.errors.InvalidArgumentError: kernel is no matrix.
+
+    Example:
+        >>> packed = bert_tf.ops.pack_dense(tf.eye(4))
+        >>> bert_tf.ops.fused_dense(tf.ones([2, 4]), packed, units=4)
+        <tf.Tensor: shape=(2, 4), dtype=float32, numpy=...
+    """
+    kernel = _checked_kernel(kernel)
+    if native.use_native():
+        return native.library().bert_tf_pack_dense(kernel, transposed=bool(transposed))
+    return pack_dense_reference(kernel, transposed)
+
+
+def pack_dense_reference(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
+    """`pack_dense` in stock TensorFlow ops; the same bits. K and units must be known."""
+    kernel = _checked_kernel(kernel)
+    if transposed:
+        kernel = tf.transpose(kernel)
+    if not kernel.shape.is_fully_defined():
+        raise ValueError(
+            "Expected the reference of pack_dense to be traced with a kernel of known shape. "
+            f"Received: kernel of shape {kernel.shape}"
+        )
+    depth, units = kernel.shape
+    panels = -(-units // _PANEL)
+    padded = tf.pad(kernel, [[0, 0], [0, panels * _PANEL - units]])
+    blocks = [
+        # [k, units] -> [panels, k, 32]
+        tf.reshape(
+            tf.transpose(tf.reshape(padded[begin:end], [end - begin, panels, _PANEL]), [1, 0, 2]),
+            [-1],
+        )
+        for begin, end in _depth_blocks(depth)
+    ]
+    return tf.concat(blocks, axis=0)
+
+
+def fused_dense(
+    x: tf.Tensor,
+    packed: tf.Tensor,
+    units: int,
+    bias: tf.Tensor | None = None,
+    activation: str | None = None,
+    residual: tf.Tensor | None = None,
+    gamma: tf.Tensor | None = None,
+    beta: tf.Tensor | None = None,
+    epsilon: float = LAYER_NORM_EPSILON,
+) -> tf.Tensor:
+    """x W + bias, and then GELU, or + residual and LayerNorm, in one pass.
+
+    Everything is computed in float32 whatever the dtype. A row of the result has the same bits
+    whatever other rows stand in x, and for every number of threads. For inference: the native op
+    has no gradient (`bert_tf.ops.backend("reference")` has).
+
+    Args:
+        x: [M, K] float32, bfloat16 or float16.
+        packed: what `pack_dense` made of the kernel [K, units].
+        units: the number of columns of the kernel.
+        bias: [units], or None for none.
+        activation: None, "gelu" (erf) or "gelu_new" (tanh), of x W + bias; not together with
+            residual or gamma.
+        residual: [M, units] that is added, or None for none.
+        gamma: [units], LayerNorm's scale; None for no LayerNorm.
+        beta: [units], LayerNorm's offset; with gamma.
+        epsilon: added to LayerNorm's variance.
+
+    Returns:
+        [M, units] of x's dtype.
+
+    Raises:
+        TypeError: another dtype, or several different ones.
+        ValueError, tf.errors.InvalidArgumentError: shapes that do not fit, an unknown activation or
+            one with a residual or LayerNorm, gamma without beta, a negative epsilon.
+
+    Example:
+        >>> kernel = tf.random.normal([768, 3072])
+        >>> packed = bert_tf.ops.pack_dense(kernel)
+        >>> y = bert_tf.ops.fused_dense(
+        ...     tf.random.normal([5, 768]), packed, 3072, bias=tf.zeros([3072]), activation="gelu")
+    """
+    arguments = _checked(x, packed, units, bias, activation, residual, gamma, beta, epsilon)
+    if not native.use_native():
+        return _reference(*arguments)
+    x, packed, units, bias, activation, residual, gamma, beta, epsilon = arguments
+    return native.library().bert_tf_fused_dense(
+        x,
+        packed,
+        [] if bias is None else [bias],
+        [] if residual is None else [residual],
+        [] if gamma is None else [gamma],
+        [] if beta is None else [beta],
+        units=units,
+        activation=_ACTIVATIONS[activation],
+        epsilon=epsilon,
+    )
+
+
+def fused_dense_reference(
+    x: tf.Tensor,
+    packed: tf.Tensor,
+    units: int,
+    bias: tf.Tensor | None = None,
+    activation: str | None = None,
+    residual: tf.Tensor | None = None,
+    gamma: tf.Tensor | None = None,
+    beta: tf.Tensor | None = None,
+    epsilon: float = LAYER_NORM_EPSILON,
+) -> tf.Tensor:
+    """`fused_dense` in stock TensorFlow ops: on any device, under XLA, twice differentiable. It
+    unpacks the kernel first; K must be known."""
+    return _reference(
+        *_checked(x, packed, units, bias, activation, residual, gamma, beta, epsilon)
+    )
+
+
+def _checked_kernel(kernel) -> tf.Tensor:
+    (kernel,) = float_tensors(kernel=kernel)
+    if kernel.shape.rank not in (None, 2):
+        raise ValueError(
+            "Expected kernel to be a matrix, [K, units]. "
+            f"Received: kernel of shape {kernel.shape}"
+        )
+    return kernel
+
+
+def _checked(x, packed, units, bias, activation, residual, gamma, beta, epsilon) -> tuple:
+    x, packed, bias, residual, gamma, beta = float_tensors(
+        x=x, packed=packed, bias=bias, residual=residual, gamma=gamma, beta=beta
+    )
+    units, epsilon = int(units), float(epsilon)
+    if activation not in _ACTIVATIONS:
+        raise ValueError(
+            "Expected activation to be None, 'gelu' or 'gelu_new'. "
+            f"Received: activation={activation!r}"
+        )
+    if activation is not None and (residual is not None or gamma is not None):
+        raise ValueError(
+            "Expected no activation together with residual or gamma. "
+            f"Received: activation={activation!r} and one of them"
+        )
+    if (gamma is None) != (beta is None):
+        raise ValueError(
+            "Expected gamma and beta, or neither. "
+            f"Received: only {'beta' if gamma is None else 'gamma'}"
+        )
+    if not epsilon >= 0.0:
+        raise ValueError(f"Expected epsilon >= 0. Received: epsilon={epsilon}")
+    if x.shape.rank not in (None, 2):
+        raise ValueError(f"Expected x of shape [M, K]. Received: x of shape {x.shape}")
+    rows, depth = x.shape if x.shape.rank is not None else (None, None)
+    size = None if depth is None else depth * (-(-units // _PANEL) * _PANEL)
+    shapes = {
+        "packed": (packed, [size]),
+        "bias": (bias, [units]),
+        "residual": (residual, [rows, units]),
+        "gamma": (gamma, [units]),
+        "beta": (beta, [units]),
+    }
+    for name, (tensor, shape) in shapes.items():
+        if tensor is not None and not tensor.shape.is_compatible_with(shape):
+            raise ValueError(
+                f"Expected {name} of shape {shape} for x of shape {x.shape} and units={units}. "
+                f"Received: {name} of shape {tensor.shape}"
+            )
+    return x, packed, units, bias, activation, residual, gamma, beta, epsilon
+
+
+def _reference(x, packed, units, bias, activation, residual, gamma, beta, epsilon) -> tf.Tensor:
+    dtype = x.dtype
+    kernel = _unpack(packed, x.shape[-1] if x.shape.rank is not None else None, units)
+    z = tf.matmul(tf.cast(x, tf.float32), tf.cast(kernel, tf.float32))  # [M, K] -> [M, units]
+    bias, residual, gamma, beta = (
+        None if tensor is None else tf.cast(tensor, tf.float32)
+        for tensor in (bias, residual, gamma, beta)
+    )
+    if activation is not None:
+        bias = tf.zeros([units]) if bias is None else bias
+        z = fused_bias_gelu_reference(z, bias, approximate=activation == "gelu_new")
+    elif gamma is not None:
+        z = fused_residual_layer_norm_reference(z, residual, bias, gamma, beta, epsilon)
+    else:
+        z = z if bias is None else z + bias
+        z = z if residual is None else z + residual
+    return tf.cast(z, dtype)
+
+
+def _unpack(packed: tf.Tensor, depth: int | None, units: int) -> tf.Tensor:
+    """The kernel, [K, units], that `pack_dense` packed."""
+    if depth is None:
+        raise ValueError(
+            "Expected the reference of fused_dense to be traced with a known last dimension of x. "
+            "Received: x of unknown last dimension"
+        )
+    panels = -(-units // _PANEL)
+    blocks = [
+        # [panels, k, 32] -> [k, units]
+        tf.reshape(
+            tf.transpose(
+                tf.reshape(
+                    packed[begin * panels * _PANEL : end * panels * _PANEL],
+                    [panels, end - begin, _PANEL],
+                ),
+                [1, 0, 2],
+            ),
+            [end - begin, panels * _PANEL],
+        )
+        for begin, end in _depth_blocks(depth)
+    ]
+    return tf.concat(blocks, axis=0)[:, :units]
+
+
+def _depth_blocks(depth: int) -> list[tuple[int, int]]:
+    """Where the blocks of a packed kernel's depth begin and end: as few even ones as can be."""
+    count = max(1, -(-depth // _BLOCK_DEPTH))
+    edges = [depth * i // count for i in range(count + 1)]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+@tf.RegisterGradient("BertTf>FusedDense")
+def _fused_dense_gradient(op: tf.Operation, dy: tf.Tensor) -> None:
+    raise LookupError(
+        "Expected fused_dense in inference only: the native op has no gradient. Train with the "
+        "unpacked kernel (tf.matmul and the other ops), or under "
+        "bert_tf.ops.backend('reference')."
+    )

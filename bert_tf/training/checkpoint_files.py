@@ -1,0 +1,168 @@
+"""The files of a training checkpoint: a directory that is there whole or not at all.
+
+    ckpt-1200/variables.safetensors   every variable of the model and of the optimizer
+    ckpt-1200/state.json              the step, the metrics, the configuration
+    ckpt-1200/manifest.json           size and SHA-256 of the two others
+
+The directory is written under another name and renamed when everything is on the disk, so a kill
+leaves no half of one. The manifest finds what a full disk, a bad copy or a bad disk did to it.
+"""
+
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+
+from bert_tf.errors import CheckpointError
+from bert_tf.files import atomic_path
+
+VARIABLES, STATE, MANIFEST = "variables.safetensors", "state.json", "manifest.json"
+FORMAT = 1
+
+_NAME = re.compile(r"ckpt-(\d+)")
+
+
+class DamagedCheckpoint(CheckpointError):
+    """A checkpoint whose files are not the ones that were written."""
+
+
+def checkpoint_path(directory: str | os.PathLike, step: int) -> str:
+    """Where the checkpoint of `step` stands."""
+    return os.path.join(directory, f"ckpt-{step}")
+
+
+def checkpoint_steps(directory: str | os.PathLike) -> list[int]:
+    """The steps that have a checkpoint in `directory`, whole or damaged, in rising order."""
+    if not os.path.isdir(directory):
+        return []
+    matches = (_NAME.fullmatch(name) for name in os.listdir(directory))
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def write_checkpoint(
+    directory: str | os.PathLike, step: int, tensors: dict[str, np.ndarray], state: dict
+) -> str:
+    """Writes `ckpt-<step>` into `directory`, whole or not at all.
+
+    Args:
+        directory: Made if missing.
+        step: The number in the name.
+        tensors: Values by name, of any shape and of any dtype that safetensors knows.
+        state: Whatever else belongs to it; plain JSON values.
+
+    Returns:
+        The path of the checkpoint.
+
+    Raises:
+        CheckpointError: If it could not be written. Older checkpoints are as they were.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    path = checkpoint_path(directory, step)
+    try:
+        with atomic_path(path) as new:
+            os.mkdir(new)
+            save_file(
+                {name: np.asarray(value, order="C") for name, value in tensors.items()},
+                os.path.join(new, VARIABLES),
+            )
+            _write_json(os.path.join(new, STATE), state)
+            files = {name: _fingerprint(os.path.join(new, name)) for name in (VARIABLES, STATE)}
+            _write_json(os.path.join(new, MANIFEST), {"format": FORMAT, "files": files})
+            for name in (VARIABLES, STATE, MANIFEST, ""):
+                _sync(os.path.join(new, name))
+        _sync(directory)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        older = checkpoint_steps(directory)
+        kept = f"ckpt-{older[-1]} is the newest" if older else "there is none yet"
+        raise CheckpointError(
+            f"The checkpoint {path} could not be written: {reason}. Older checkpoints are as they "
+            f"were: {kept}. Make room or choose another directory, and start again."
+        ) from None
+    return path
+
+
+def read_checkpoint(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict]:
+    """The tensors and the state that `write_checkpoint` was given.
+
+    Raises:
+        DamagedCheckpoint: If a file is missing, cut short or changed.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    manifest = _read_json(os.path.join(path, MANIFEST))
+    if manifest.get("format") != FORMAT:
+        raise DamagedCheckpoint(
+            f"{path}: format {FORMAT} was expected. Received: {manifest.get('format')!r}"
+        )
+    for name, expected in manifest["files"].items():
+        file = os.path.join(path, name)
+        size = os.path.getsize(file) if os.path.exists(file) else None
+        if size != expected["bytes"]:
+            received = "no file" if size is None else f"{size:,}"
+            raise DamagedCheckpoint(
+                f"{file}: {expected['bytes']:,} bytes were expected. Received: {received}"
+            )
+        if _fingerprint(file) != expected:
+            raise DamagedCheckpoint(f"{file}: its SHA-256 is not the manifest's")
+    try:
+        tensors = load_file(os.path.join(path, VARIABLES))
+    except (SafetensorError, OSError) as error:
+        raise DamagedCheckpoint(f"{path}: {VARIABLES}: {error}") from None
+    return tensors, _read_json(os.path.join(path, STATE))
+
+
+def remove_checkpoint(path: str | os.PathLike) -> None:
+    """Removes a checkpoint so that a kill in between leaves no half of one under its name."""
+    directory, name = os.path.split(os.path.abspath(path))
+    doomed = os.path.join(directory, f".{name}.removed")
+    shutil.rmtree(doomed, ignore_errors=True)
+    os.replace(path, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def remove_leftovers(directory: str | os.PathLike) -> None:
+    """Removes what killed runs left half-written or half-removed in `directory`."""
+    for path in glob.glob(os.path.join(glob.escape(os.fspath(directory)), ".ckpt-*")):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _fingerprint(path) -> dict:
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else None
+        if digest is None:  # Python 3.10
+            digest = hashlib.sha256()
+            while block := file.read(1 << 20):
+                digest.update(block)
+        return {"bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
+
+
+def _write_json(path, values):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(values, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+
+
+def _read_json(path) -> dict:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DamagedCheckpoint(f"{path}: {reason}") from None
+
+
+def _sync(path):
+    """Waits until a file or a directory is on the disk: a rename may otherwise overtake it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,82 @@
+"""The batches of a run, by step, shared by the workers and devices of a strategy."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+
+
+class DistributedBatches:
+    """Gives `fit` its batches from any step on, under any `tf.distribute` strategy.
+
+    Args:
+        read: `read(batch_size, start_step, num_shards, shard_index)` is a dataset of batches, as
+            `pretraining_records` and `pretraining_text` give it.
+        batch_size: Rows of a step, over all devices.
+        strategy: Divides each batch.
+        by_rows: How several workers share the input. True: each reads every batch and takes its own
+            rows, so that the batches are those of one process, however many workers there are.
+            False: each reads a shard; the batches are those of one process only if the shards of
+            `read` are its rows.
+        num_batches: Steps after which the batches end; None for as many as `read` gives.
+
+    Example:
+        >>> batches = DistributedBatches(read, 32, tf.distribute.get_strategy())
+        >>> model.fit(batches.from_step(100), steps_per_epoch=50)
+    """
+
+    def __init__(
+        self,
+        read: Callable[..., tf.data.Dataset],
+        batch_size: int,
+        strategy: tf.distribute.Strategy,
+        by_rows: bool = True,
+        num_batches: int | None = None,
+    ):
+        self.devices = strategy.num_replicas_in_sync
+        if batch_size % self.devices:
+            raise UserError(
+                f"Batch sizes must be multiples of the number of devices, {self.devices}. "
+                f"Received: {batch_size}"
+            )
+        self.read = read
+        self.batch_size = batch_size
+        self.strategy = strategy
+        self.by_rows = by_rows
+        self.num_batches = num_batches
+
+    def from_step(self, step: int):
+        """The batches of the steps after `step`, as `fit` and `evaluate` take them."""
+        return self.strategy.distribute_datasets_from_function(
+            lambda context: self.of_worker(
+                step, context.num_input_pipelines, context.input_pipeline_id
+            )
+        )
+
+    def of_worker(self, step: int, workers: int, worker: int) -> tf.data.Dataset:
+        """One worker's part of the batches after `step`: for each step a batch a device."""
+        per_device = self.batch_size // self.devices
+        local_devices = self.devices // workers
+        if workers == 1 or not self.by_rows:
+            batches = self.read(per_device, step * local_devices, workers, worker)
+        else:
+            rows = per_device * local_devices
+            first = worker * rows
+
+            def own(*batch):
+                def cut(values):  # [batch_size, ...] -> [local_devices, per_device, ...]
+                    shape = [local_devices, per_device, *values.shape[1:]]
+                    return tf.reshape(values[first : first + rows], shape)
+
+                return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(cut, batch))
+
+            batches = self.read(self.batch_size, step, 1, 0)
+            batches = batches.flat_map(own).prefetch(tf.data.AUTOTUNE)
+        return batches if self.num_batches is None else batches.take(
+            self.num_batches * local_devices
+        )
+
+    def batch_at(self, step: int):
+        """The whole batch of the step after `step`."""
+        return next(iter(self.read(self.batch_size, step, 1, 0)))

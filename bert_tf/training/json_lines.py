@@ -1,0 +1,44 @@
+"""The log of a run as a file of JSON lines."""
+
+import json
+import os
+import time
+
+from bert_tf.errors import UserError
+from bert_tf.files import atomic_path
+
+
+class JsonLines:
+    """Appends a JSON object a line: `step`, `time` (seconds since 1970) and the values.
+
+    A run that goes on from a checkpoint first removes the lines after it (their steps come again)
+    and a line that a kill cut short.
+
+    Args:
+        path: The file.
+        initial_step: The step that the run goes on from.
+    """
+
+    def __init__(self, path: str | os.PathLike, initial_step: int = 0):
+        self.path = os.fspath(path)
+        if os.path.exists(self.path):
+            lines = [line for line in read_json_lines(self.path) if line["step"] <= initial_step]
+            with atomic_path(self.path) as new, open(new, "w", encoding="utf-8") as file:
+                file.writelines(json.dumps(line) + "\n" for line in lines)
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        line = {"step": step, "time": round(time.time(), 3), **values}
+        try:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise UserError(
+                f"The log {self.path} could not be written at step {step}: {error.strerror}. Make "
+                "room and start again: the run goes on from its newest checkpoint."
+            ) from None
+
+
+def read_json_lines(path: str | os.PathLike) -> list[dict]:
+    """The objects of the file, without a last line that is cut short."""
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.endswith("\n")]

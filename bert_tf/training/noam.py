@@ -1,0 +1,50 @@
+"""The learning rate of the first Transformer."""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Noam(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then the inverse square root of the step.
+
+        factor * hidden_size ** -0.5 * min(step ** -0.5, step * num_warmup_steps ** -1.5)
+
+    with the first step counted as 1.
+
+    Args:
+        hidden_size: Of the model.
+        num_warmup_steps: Steps of the warm-up, after which the rate is highest.
+        factor: On the whole.
+
+    Example:
+        >>> schedule = Noam(hidden_size=256, num_warmup_steps=100)
+        >>> [round(float(schedule(step)) * 1e6) for step in (0, 49, 99, 399)]
+        [62, 3125, 6250, 3125]
+
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 5.3.
+    """
+
+    def __init__(self, hidden_size: int, num_warmup_steps: int = 4000, factor: float = 1.0):
+        if num_warmup_steps < 1 or hidden_size < 1:
+            raise UserError(
+                "`hidden_size` and `num_warmup_steps` must be at least 1. Received: "
+                f"hidden_size={hidden_size}, num_warmup_steps={num_warmup_steps}"
+            )
+        self.hidden_size = hidden_size
+        self.num_warmup_steps = num_warmup_steps
+        self.factor = factor
+
+    def __call__(self, step):
+        step = tf.cast(step, tf.float32) + 1.0
+        slope = tf.minimum(tf.math.rsqrt(step), step * self.num_warmup_steps**-1.5)
+        return self.factor * self.hidden_size**-0.5 * slope
+
+    def get_config(self):
+        return {
+            "hidden_size": self.hidden_size,
+            "num_warmup_steps": self.num_warmup_steps,
+            "factor": self.factor,
+        }

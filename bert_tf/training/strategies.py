@@ -1,0 +1,105 @@
+"""`tf.distribute` strategies by name."""
+
+import json
+import os
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+
+STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored", "tpu", "parameter_server")
+
+
+def make_strategy(name: str, tpu: str | None = None) -> tf.distribute.Strategy:
+    """The strategy that `--distribution_strategy` names. To be called before any other TensorFlow.
+
+    Args:
+        name: "one_device": one GPU if there is one, else the CPU. "mirrored": all GPUs of this
+            machine. "multi_worker_mirrored": the machines that the environment variable TF_CONFIG
+            lists. "tpu": the TPU called `tpu`.
+        tpu: Name or address of the TPU; None asks the environment.
+
+    Raises:
+        UserError: If the strategy cannot be had here, and why.
+    """
+    if name == "one_device":
+        return tf.distribute.get_strategy()
+    if name == "mirrored":
+        return tf.distribute.MirroredStrategy()
+    if name == "multi_worker_mirrored":
+        _require_cluster()
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    if name == "tpu":
+        return _tpu_strategy(tpu)
+    if name == "parameter_server":
+        raise UserError(
+            "The parameter server strategy is not to be had with Keras 3: its `fit` runs every "
+            "step by `strategy.run`, while parameter servers need each step to be handed to a "
+            "worker by a ClusterCoordinator, which Keras 3 no longer does. Received: "
+            "'parameter_server'. Take 'multi_worker_mirrored', which also trains on several "
+            "machines."
+        )
+    raise UserError(f"A strategy of {STRATEGIES} was expected. Received: {name!r}")
+
+
+def is_chief(strategy: tf.distribute.Strategy | None = None) -> bool:
+    """Whether this process is the one that writes files: the first worker, or the only one."""
+    resolver = (strategy or tf.distribute.get_strategy()).cluster_resolver
+    if resolver is None or resolver.task_type is None:
+        return True
+    has_chief = "chief" in resolver.cluster_spec().as_dict()
+    return resolver.task_type == "chief" or (not has_chief and resolver.task_id == 0)
+
+
+def worker_addresses(strategy: tf.distribute.Strategy | None = None) -> dict[str, str]:
+    """The addresses of the other workers, "host:port" by a name such as "worker 1"."""
+    resolver = (strategy or tf.distribute.get_strategy()).cluster_resolver
+    if resolver is None or resolver.task_type is None:
+        return {}
+    return {
+        f"{task} {index}": address
+        for task, addresses in resolver.cluster_spec().as_dict().items()
+        for index, address in enumerate(addresses)
+        if task in ("chief", "worker") and (task, index) != (resolver.task_type, resolver.task_id)
+    }
+
+
+def _require_cluster():
+    expected = (
+        "TF_CONFIG must hold the cluster, such as "
+        '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
+    )
+    text = os.environ.get("TF_CONFIG")
+    if not text:
+        raise UserError(f"{expected}. Received: no TF_CONFIG. For one machine take 'mirrored'.")
+    try:
+        values = json.loads(text)
+        cluster, task = values["cluster"], values["task"]
+        addresses = cluster[task["type"]]
+        known = int(task["index"]) in range(len(addresses))
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{expected}. Received: {text}") from None
+    if not known:
+        raise UserError(
+            f"TF_CONFIG's task must be in its cluster: an index in [0, {len(addresses)}) was "
+            f"expected. Received: {task['index']}"
+        )
+    others = sorted(set(cluster) - {"chief", "worker"})
+    if others:
+        raise UserError(
+            f"TF_CONFIG's cluster must hold 'worker' and perhaps 'chief' only. Received: {others}"
+        )
+
+
+def _tpu_strategy(tpu):
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu or "")
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+    except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
+        raise UserError(
+            "A TPU was expected and none was found "
+            f"({str(error).strip().splitlines()[0][:200]}). Received: tpu={tpu!r}. On a TPU "
+            "machine install tensorflow-tpu; elsewhere take 'one_device' or 'mirrored'."
+        ) from None

@@ -1,0 +1,62 @@
+"""Linear warm-up, then half a cosine."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class WarmupCosineDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """From 0 to the peak in a line, from the peak to the final rate in half a cosine.
+
+    Args:
+        learning_rate: The peak.
+        num_train_steps: Optimizer steps of the whole run.
+        num_warmup_steps: Steps of the warm-up; 0 for none.
+        final_rate: Where the run ends.
+
+    Example:
+        >>> schedule = WarmupCosineDecay(1e-4, num_train_steps=110, num_warmup_steps=10)
+        >>> [round(float(schedule(step)) * 1e6) for step in (0, 5, 10, 60, 110)]
+        [0, 50, 100, 50, 0]
+
+    Reference: Loshchilov and Hutter 2017 (arXiv 1608.03983), without restarts.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        num_train_steps: int,
+        num_warmup_steps: int = 0,
+        final_rate: float = 0.0,
+    ):
+        if not 0 <= num_warmup_steps < num_train_steps:
+            raise UserError(
+                "`num_warmup_steps` must be in [0, num_train_steps). Received: "
+                f"num_warmup_steps={num_warmup_steps}, num_train_steps={num_train_steps}"
+            )
+        self.learning_rate = learning_rate
+        self.num_train_steps = num_train_steps
+        self.num_warmup_steps = num_warmup_steps
+        self.final_rate = final_rate
+
+    def __call__(self, step):
+        step = tf.cast(step, tf.float32)
+        warmup = float(self.num_warmup_steps)
+        done = tf.clip_by_value((step - warmup) / (self.num_train_steps - warmup), 0.0, 1.0)
+        height = 0.5 * (1.0 + tf.cos(math.pi * done))
+        rate = self.final_rate + (self.learning_rate - self.final_rate) * height
+        if not self.num_warmup_steps:
+            return rate
+        return tf.where(step < warmup, self.learning_rate * step / warmup, rate)
+
+    def get_config(self):
+        return {
+            "learning_rate": self.learning_rate,
+            "num_train_steps": self.num_train_steps,
+            "num_warmup_steps": self.num_warmup_steps,
+            "final_rate": self.final_rate,
+        }

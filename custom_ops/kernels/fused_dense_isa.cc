@@ -1,0 +1,387 @@
+// Compiled once per instruction set (isa.bzl).
+//
+// A unit of work is a block of rows times some panels of W. It goes through the depth block by
+// block: the block of x is copied into a buffer (so that strides and storage types do not matter),
+// and every panel's block of W, which then lies in the first cache, is multiplied with all of its
+// rows, a tile of kTileRows rows at a time, whose sums stay in registers over the whole block. Sums
+// lie [panel][row][kDensePanel] in between. The epilogue takes a panel after its last block, or the
+// rows of the unit after the last panel.
+#include "custom_ops/kernels/fused_dense.h"
+
+#include "custom_ops/kernels/gelu.h"
+#include "custom_ops/kernels/layer_norm_row.h"
+#include "custom_ops/kernels/row_blocks.h"
+#include "custom_ops/kernels/simd.h"
+#include "custom_ops/kernels/thread_scratch.h"
+
+namespace bert_tf {
+namespace BERT_TF_ISA {
+namespace {
+
+// Rows and vectors whose sums are kept in registers.
+#if defined(__AVX512F__)
+constexpr int kTileRows = 14;  // 28 sums, 2 vectors of W and 1 of x: 31 of 32 registers
+constexpr int kTileVectors = 2;
+#else
+constexpr int kTileRows = 3;  // 12 sums, 3 vectors of W (the fourth from memory) and 1 of x: 16
+constexpr int kTileVectors = 4;
+#endif
+constexpr int kTileColumns = kTileVectors * kLanes;
+static_assert(kDensePanel % kTileColumns == 0, "a panel is whole tiles");
+
+// A unit of work is at most this large, so that its block of x (140 KB) lies in the second cache.
+constexpr int64_t kUnitRows = 140;
+constexpr int64_t kUnitPanels = 24;
+
+BERT_TF_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+BERT_TF_INLINE int64_t Larger(int64_t a, int64_t b) { return a < b ? b : a; }
+
+// Where part `i` of `total` begins when it is cut into `parts` even ones.
+BERT_TF_INLINE int64_t PartBegin(int64_t total, int64_t parts, int64_t i) {
+  return total * i / parts;
+}
+
+// The blocks of depth; one where there is no depth, so that the epilogue runs.
+BERT_TF_INLINE int64_t DenseDepthBlocks(int64_t depth) {
+  return Larger(1, CeilDivide(depth, kDenseDepth));
+}
+
+// sums[i, :] (+)= sum_k x[i, k] w[k, :]  for kRows rows, kVectors vectors and `depth` terms. Rows
+// of x are kDenseDepth apart, those of w and sums kDensePanel.
+template <int kRows, int kVectors, typename W>
+__attribute__((noinline)) void Tile(int64_t depth, bool first, const float* __restrict x,
+                                    const W* __restrict w, float* __restrict sums) {
+  Vec sum[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = Vec{};
+  }
+  for (int64_t k = 0; k < depth; ++k) {
+    Vec row[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) row[v] = Load(w + k * kDensePanel + v * kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const float factor = x[i * kDenseDepth + k];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sum[i][v] += row[v] * factor;
+    }
+  }
+  if (first) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) Store(sums + i * kDensePanel + v * kLanes, sum[i][v]);
+    }
+  } else {
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        float* const p = sums + i * kDensePanel + v * kLanes;
+        Store(p, Load(p) + sum[i][v]);
+      }
+    }
+  }
+}
+
+template <typename W>
+using TileFunction = void (*)(int64_t, bool, const float*, const W*, float*);
+
+// One panel of W times `rows` rows of x.
+template <typename W>
+void Panel(int64_t rows, int64_t depth, bool first, const float* x, const W* w, float* sums) {
+  static constexpr TileFunction<W> kTiles[] = {
+      Tile<1, kTileVectors, W>,  Tile<2, kTileVectors, W>,  Tile<3, kTileVectors, W>,
+#if defined(__AVX512F__)
+      Tile<4, kTileVectors, W>,  Tile<5, kTileVectors, W>,  Tile<6, kTileVectors, W>,
+      Tile<7, kTileVectors, W>,  Tile<8, kTileVectors, W>,  Tile<9, kTileVectors, W>,
+      Tile<10, kTileVectors, W>, Tile<11, kTileVectors, W>, Tile<12, kTileVectors, W>,
+      Tile<13, kTileVectors, W>, Tile<14, kTileVectors, W>,
+#endif
+  };
+  const int64_t tiles = CeilDivide(rows, kTileRows);
+  for (int64_t t = 0; t < tiles; ++t) {
+    const int64_t begin = PartBegin(rows, tiles, t);
+    const int64_t count = PartBegin(rows, tiles, t + 1) - begin;
+    for (int64_t column = 0; column < kDensePanel; column += kTileColumns) {
+      kTiles[count - 1](depth, first, x + begin * kDenseDepth, w + column,
+                        sums + begin * kDensePanel + column);
+    }
+  }
+}
+
+template <typename T>
+void CopyRows(const T* x, int64_t stride, int64_t rows, int64_t count, float* copy) {
+  for (int64_t i = 0; i < rows; ++i) {
+    ForVectors(count, [&](auto lanes, int64_t k, int) BERT_TF_INLINE_LAMBDA {
+      Store(copy + i * kDenseDepth + k, Load(x + i * stride + k, lanes), lanes);
+    });
+  }
+}
+
+// A block of W, as float32.
+BERT_TF_INLINE const float* Widened(const float* w, int64_t, float*) { return w; }
+template <typename T>
+BERT_TF_INLINE const float* Widened(const T* w, int64_t count, float* widened) {
+  for (int64_t i = 0; i < count; i += kLanes) Store(widened + i, Load(w + i));
+  return widened;
+}
+
+struct Identity {
+  BERT_TF_INLINE Vec operator()(Vec z) const { return z; }
+};
+template <typename Form>
+struct GeluOf {
+  BERT_TF_INLINE Vec operator()(Vec z) const { return Gelu<Form>(z); }
+};
+
+// y = activation(sums + bias) (+ residual) on `columns` columns of `rows` rows.
+template <typename Activation, typename T>
+void PanelEpilogue(const Activation& activation, const FusedDenseArgs<T>& args, int64_t first_row,
+                   int64_t rows, int64_t first_column, const float* sums) {
+  const int64_t columns = Smaller(kDensePanel, args.columns - first_column);
+  float bias[kDensePanel] = {};
+  if (args.bias != nullptr) {
+    ForVectors(columns, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
+      Store(bias + j, Load(args.bias + first_column + j, lanes), lanes);
+    });
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t offset = (first_row + i) * args.columns + first_column;
+    const auto body = [&](auto lanes, int64_t j) BERT_TF_INLINE_LAMBDA {
+      Vec z = activation(Load(sums + i * kDensePanel + j) + Load(bias + j));
+      if (args.residual != nullptr) z += Load(args.residual + offset + j, lanes);
+      Store(args.y + offset + j, z, lanes);
+    };
+    int64_t j = 0;
+    for (; j + kLanes <= columns; j += kLanes) body(AllLanes{}, j);
+    if (j < columns) body(SomeLanes{columns - j}, j);
+  }
+}
+
+template <typename T>
+void PanelEpilogue(const FusedDenseArgs<T>& args, int64_t first_row, int64_t rows,
+                   int64_t first_column, const float* sums) {
+  switch (args.activation) {
+    case DenseActivation::kNone:
+      return PanelEpilogue(Identity{}, args, first_row, rows, first_column, sums);
+    case DenseActivation::kGelu:
+      return PanelEpilogue(GeluOf<ErfForm>{}, args, first_row, rows, first_column, sums);
+    case DenseActivation::kApproximateGelu:
+      return PanelEpilogue(GeluOf<TanhForm>{}, args, first_row, rows, first_column, sums);
+  }
+}
+
+// y = LayerNorm(sums + bias + residual) of rows [first_row, first_row + rows), whose sums lie
+// [panel][sums_rows][kDensePanel]. `z` has room for a row.
+template <typename T>
+void NormalizeRows(const FusedDenseArgs<T>& args, int64_t first_row, int64_t rows,
+                   const float* sums, int64_t sums_rows, float* z) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t offset = (first_row + i) * args.columns;
+    Vec total[kAccumulators] = {};
+    ForVectors(args.columns, [&](auto lanes, int64_t j, int k) BERT_TF_INLINE_LAMBDA {
+      const float* const panel = sums + (j / kDensePanel * sums_rows + i) * kDensePanel;
+      Vec v = Load(panel + j % kDensePanel);
+      if (args.bias != nullptr) v += Load(args.bias + j, lanes);
+      if (args.residual != nullptr) v += Load(args.residual + offset + j, lanes);
+      v = ZeroOutside(v, lanes);
+      Store(z + j, v, lanes);
+      total[k] += v;
+    });
+    NormalizeRow(z, ReduceAdd(total), args.columns, args.gamma, args.beta, args.epsilon,
+                 args.y + offset);
+  }
+}
+
+// How the work is cut.
+struct Grid {
+  int64_t row_blocks;
+  int64_t panel_blocks;
+};
+
+// Cycles for `rows` rows of a unit and one of its panels, per unit of depth: two vectors of W are
+// 2 cycles a row, and a panel comes from the third cache or from memory at some 8 bytes a cycle.
+template <typename T>
+BERT_TF_INLINE int64_t PanelCycles(int64_t rows) {
+  return Larger(2 * rows, kDensePanel * static_cast<int64_t>(sizeof(T)) / 8);
+}
+
+// The cut that ends first on `threads` threads: blocks of rows and panels no larger than the caches
+// like, all about even, one to four for each thread where there is so much work.
+template <typename T>
+Grid ChooseGrid(const FusedDenseArgs<T>& args, int64_t panels, int64_t threads) {
+  const bool layer_norm = args.gamma != nullptr;
+  // LayerNorm needs whole rows. To cut them costs a second round of threads, and memory.
+  const int64_t least_panel_blocks = layer_norm ? 1 : CeilDivide(panels, kUnitPanels);
+  const int64_t most_panel_blocks = layer_norm && args.rows > 2 * kUnitRows ? 1 : panels;
+  constexpr double kSecondRoundCycles = 40000;
+  const int64_t least_row_blocks = CeilDivide(args.rows, kUnitRows);
+  Grid best = {least_row_blocks, least_panel_blocks};
+  double best_cycles = 0.0;
+  const auto consider = [&](int64_t row_blocks, int64_t panel_blocks) {
+    const int64_t rows = CeilDivide(args.rows, row_blocks);
+    const int64_t tiles = CeilDivide(rows, kTileRows);
+    // A tile costs a cycle more than its rows; copying x costs an eighth of a cycle a number.
+    const double unit_cycles =
+        (static_cast<double>(CeilDivide(panels, panel_blocks) * (PanelCycles<T>(rows) + tiles)) +
+         0.125 * static_cast<double>(rows)) *
+        static_cast<double>(args.depth + 8);
+    // Rounds of units; a little is added for the thread that comes late.
+    double cycles =
+        (static_cast<double>(CeilDivide(row_blocks * panel_blocks, threads)) + 0.05) * unit_cycles;
+    if (layer_norm && panel_blocks > 1) cycles += kSecondRoundCycles;
+    if (best_cycles == 0.0 || cycles < best_cycles) {
+      best = {row_blocks, panel_blocks};
+      best_cycles = cycles;
+    }
+  };
+  for (int64_t i = 0; i < 5; ++i) {
+    const int64_t row_blocks = Smaller(
+        args.rows, i < 4 ? least_row_blocks + i : CeilDivide(least_row_blocks, threads) * threads);
+    consider(row_blocks, least_panel_blocks);
+    for (int64_t units = 1; units <= 4; ++units) {
+      const int64_t panel_blocks =
+          Smaller(CeilDivide(units * threads, row_blocks), most_panel_blocks);
+      consider(row_blocks, Larger(panel_blocks, least_panel_blocks));
+    }
+  }
+  return best;
+}
+
+template <typename T>
+class Dense {
+ public:
+  explicit Dense(const FusedDenseArgs<T>& args)
+      : args_(args),
+        panels_(CeilDivide(args.columns, kDensePanel)),
+        depth_blocks_(DenseDepthBlocks(args.depth)) {}
+
+  void Run(const Parallel& parallel) const {
+    const Grid grid = ChooseGrid(args_, panels_, parallel.NumThreads());
+    const int64_t unit_rows = CeilDivide(args_.rows, grid.row_blocks);
+    const int64_t unit_panels = CeilDivide(panels_, grid.panel_blocks);
+    const int64_t cost = PanelCycles<T>(unit_rows) * unit_panels * (args_.depth + 8);
+    // LayerNorm of rows whose panels are cut waits for all of them.
+    float* const shared_sums = args_.gamma != nullptr && grid.panel_blocks > 1
+                                   ? ThreadScratch(2, panels_ * args_.rows * kDensePanel)
+                                   : nullptr;
+    parallel.For(grid.row_blocks * grid.panel_blocks, cost, [&](int64_t begin, int64_t end) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const int64_t r = unit / grid.panel_blocks;
+        const int64_t p = unit % grid.panel_blocks;
+        const int64_t row = PartBegin(args_.rows, grid.row_blocks, r);
+        const int64_t panel = PartBegin(panels_, grid.panel_blocks, p);
+        Unit(row, PartBegin(args_.rows, grid.row_blocks, r + 1) - row, panel,
+             PartBegin(panels_, grid.panel_blocks, p + 1) - panel, shared_sums);
+      }
+    });
+    if (shared_sums == nullptr) return;
+    parallel.For(args_.rows, 4 * args_.columns, [&](int64_t begin, int64_t end) {
+      float* const z = ThreadScratch(1, panels_ * kDensePanel);
+      NormalizeRows(args_, begin, end - begin, shared_sums + begin * kDensePanel, args_.rows, z);
+    });
+  }
+
+ private:
+  void Unit(int64_t first_row, int64_t rows, int64_t first_panel, int64_t panels,
+            float* shared_sums) const {
+    const bool layer_norm = args_.gamma != nullptr;
+    // The sums of panel p begin at sums + p * sums_rows * kDensePanel.
+    const int64_t sums_rows = shared_sums != nullptr ? args_.rows : rows;
+    float* const sums =
+        shared_sums != nullptr
+            ? shared_sums + (first_panel * args_.rows + first_row) * kDensePanel
+            : ThreadScratch(0, panels * rows * kDensePanel);
+    float* const x_block = ThreadScratch(
+        1, Larger(rows * kDenseDepth + kDensePanel * kDenseDepth, panels_ * kDensePanel));
+    float* const w_block = x_block + rows * kDenseDepth;
+    for (int64_t block = 0; block < depth_blocks_; ++block) {
+      const int64_t first = PartBegin(args_.depth, depth_blocks_, block);
+      const int64_t depth = PartBegin(args_.depth, depth_blocks_, block + 1) - first;
+      CopyRows(args_.x + first_row * args_.depth + first, args_.depth, rows, depth, x_block);
+      const T* w = args_.packed + (first * panels_ + first_panel * depth) * kDensePanel;
+      for (int64_t p = 0; p < panels; ++p, w += depth * kDensePanel) {
+        float* const panel_sums = sums + p * sums_rows * kDensePanel;
+        if (rows <= kTileRows) {  // widening pays from the second tile on
+          Panel(rows, depth, block == 0, x_block, w, panel_sums);
+        } else {
+          Panel(rows, depth, block == 0, x_block, Widened(w, depth * kDensePanel, w_block),
+                panel_sums);
+        }
+        if (block + 1 == depth_blocks_ && !layer_norm) {
+          PanelEpilogue(args_, first_row, rows, (first_panel + p) * kDensePanel, panel_sums);
+        }
+      }
+    }
+    if (layer_norm && shared_sums == nullptr) {
+      NormalizeRows(args_, first_row, rows, sums, sums_rows, x_block);
+    }
+  }
+
+  const FusedDenseArgs<T>& args_;
+  const int64_t panels_;
+  const int64_t depth_blocks_;
+};
+
+// Rows [first, first + depth) of the panel of W that begins at `first_column`.
+template <typename T>
+void PackPanel(const PackDenseArgs<T>& args, int64_t first, int64_t depth, int64_t first_column,
+               T* packed) {
+  const int64_t columns = Smaller(kDensePanel, args.columns - first_column);
+  if (columns < kDensePanel) {
+    std::memset(packed, 0, static_cast<size_t>(depth * kDensePanel) * sizeof(T));
+  }
+  if (!args.transposed) {
+    for (int64_t k = 0; k < depth; ++k) {
+      std::memcpy(packed + k * kDensePanel, args.kernel + (first + k) * args.columns + first_column,
+                  static_cast<size_t>(columns) * sizeof(T));
+    }
+    return;
+  }
+  constexpr int64_t kLine = 64 / sizeof(T);  // what a cache line holds is taken at once
+  for (int64_t begin = 0; begin < depth; begin += kLine) {
+    const int64_t end = Smaller(depth, begin + kLine);
+    for (int64_t j = 0; j < columns; ++j) {
+      const T* const w = args.kernel + (first_column + j) * args.depth + first;
+      for (int64_t k = begin; k < end; ++k) packed[k * kDensePanel + j] = w[k];
+    }
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void PackDense(const Parallel& parallel, const PackDenseArgs<T>& args) {
+  const int64_t panels = CeilDivide(args.columns, kDensePanel);
+  const int64_t blocks = DenseDepthBlocks(args.depth);
+  const int64_t cost = CeilDivide(args.depth, blocks) * kDensePanel / (args.transposed ? 1 : 4);
+  parallel.For(blocks * panels, cost, [&args, panels, blocks](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t first = PartBegin(args.depth, blocks, unit / panels);
+      const int64_t depth = PartBegin(args.depth, blocks, unit / panels + 1) - first;
+      const int64_t first_column = unit % panels * kDensePanel;
+      T* const packed = args.packed + (first * panels + unit % panels * depth) * kDensePanel;
+      PackPanel(args, first, depth, first_column, packed);
+    }
+  });
+}
+
+template <typename T>
+void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args) {
+  if (args.rows == 0 || args.columns == 0) return;
+  Dense<T>(args).Run(parallel);
+}
+
+#define BERT_TF_INSTANTIATE(T)                                            \
+  template void PackDense<T>(const Parallel&, const PackDenseArgs<T>&);   \
+  template void FusedDense<T>(const Parallel&, const FusedDenseArgs<T>&);
+BERT_TF_INSTANTIATE(float)
+BERT_TF_INSTANTIATE(BFloat16)
+BERT_TF_INSTANTIATE(Float16)
+#undef BERT_TF_INSTANTIATE
+
+}  // namespace BERT_TF_ISA
+}  // namespace bert_tf

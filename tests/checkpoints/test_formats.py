@@ -1,0 +1,422 @@
+"""Every format opens by looking, with the right numbers, heads included."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertConfig, BertPretrainer, BertTextClassifier
+from bert_tf.checkpoints import load_task_model, save_model
+from bert_tf.checkpoints.conversion import build_recognised
+from bert_tf.checkpoints.opening import format_of, open_pretrained
+from bert_tf.checkpoints.tasks import all_weights
+from bert_tf.errors import CheckpointError, ConfigError, UserError
+from tests.checkpoints import foreign
+from tests.numpy_bert import NumpyBert, error_bound
+
+HEADS = ("masked_lm", "next_sentence", "classifier")
+LENGTHS = (1, 2, 128, 512)
+
+
+def write(format, directory, tensors, **changes):
+    """A checkpoint of one format; returns what `from_pretrained` is given."""
+    if format == "safetensors":
+        foreign.write_huggingface(directory, foreign.with_prefix(tensors), **changes)
+    elif format == "sharded safetensors":
+        write_shards(directory, foreign.with_prefix(tensors), **changes)
+    elif format == "torch":
+        foreign.write_config(directory, **changes)
+        foreign.write_torch(directory / "pytorch_model.bin", foreign.with_prefix(tensors))
+    elif format == "legacy torch":
+        foreign.write_config(directory, **changes)
+        foreign.write_legacy_torch(directory / "pytorch_model.bin", tensors)
+    elif format == "tf h5":
+        foreign.write_tf_h5(directory, tensors, **changes)
+    elif format == "tf1":
+        foreign.write_tf1(directory, tensors, **changes)
+    elif format == "tf models":
+        return foreign.write_tf_models(directory / "ckpt-1", tensors)
+    elif format == "own":
+        foreign.write_huggingface(directory / "first", foreign.with_prefix(tensors), **changes)
+        save_model(build_and_load(directory / "first"), directory / "own", "bert_tf")
+        return directory / "own"
+    elif format == "keras":
+        foreign.write_huggingface(directory, foreign.with_prefix(tensors), **changes)
+        BertBackbone.from_pretrained(directory).save(directory / "model.keras")
+        return directory / "model.keras"
+    elif format == "weights.h5":
+        foreign.write_huggingface(directory, tensors, **changes)
+        BertBackbone.from_pretrained(directory).save_weights(directory / "model.weights.h5")
+        (directory / "model.safetensors").unlink()
+        return directory / "model.weights.h5"
+    return directory
+
+
+def build_and_load(path):
+    from bert_tf.checkpoints.assignment import assign_weights
+    from bert_tf.checkpoints.loading import weights_of
+
+    pretrained = open_pretrained(path)
+    model = build_recognised(pretrained)
+    assign_weights(pretrained.source, weights_of(model, pretrained))
+    return model
+
+
+def write_shards(directory, tensors, **changes):
+    from safetensors.numpy import save_file
+
+    foreign.write_config(directory, **changes)
+    names = sorted(tensors)
+    shards = {
+        "model-00001-of-00002.safetensors": names[::2],
+        "model-00002-of-00002.safetensors": names[1::2],
+    }
+    for file, part in shards.items():
+        save_file({name: tensors[name] for name in part}, directory / file)
+    index = {name: file for file, part in shards.items() for name in part}
+    (directory / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": index})
+    )
+
+
+def reference_weights(tensors, directory):
+    """Our variables, by name, loaded from the plainest of all files."""
+    foreign.write_huggingface(directory, tensors)
+    return values_of(BertBackbone.from_pretrained(directory))
+
+
+def values_of(model):
+    return {weight.name: np.asarray(weight.variable.numpy()) for weight in all_weights(model)}
+
+
+def assert_same_values(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+FORMATS = (
+    "safetensors", "sharded safetensors", "torch", "legacy torch", "tf h5", "tf1", "tf models",
+    "own", "keras", "weights.h5",
+)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_opens_bit_for_bit(format, tmp_path):
+    tensors = foreign.random_tensors()
+    path = write(format, tmp_path / "checkpoint", tensors)
+    opened = BertBackbone.from_pretrained(path)
+    assert_same_values(values_of(opened), reference_weights(tensors, tmp_path / "plain"))
+    assert opened.config.num_attention_heads == 3
+
+
+# What each format says about the activation: (what the file says, what the network computes).
+ACTIVATIONS = {
+    "safetensors": [("gelu", "gelu"), ("gelu_new", "tanh"), ("gelu_pytorch_tanh", "tanh"),
+                    ("relu", "relu"), ("silu", "silu")],
+    "torch": [("gelu", "gelu")],
+    "tf h5": [("gelu", "gelu")],
+    "tf1": [("gelu", "tanh"), ("relu", "relu")],
+    "tf models": [(None, "tanh")],
+    "own": [("gelu", "gelu"), ("silu", "silu")],
+}
+
+
+class Reference(NumpyBert):
+    """The reference with the other activations."""
+
+    def gelu(self, x):
+        if self.activation == "relu":
+            return np.maximum(x, 0)
+        if self.activation == "silu":
+            return (x / (1 + np.exp(-x))).astype(self.dtype)
+        return super().gelu(x)
+
+
+@pytest.mark.parametrize(
+    "format,said,computed",
+    [(format, *case) for format, cases in ACTIVATIONS.items() for case in cases],
+)
+def test_numbers(format, said, computed, tmp_path):
+    tensors = foreign.random_tensors()
+    plain = tmp_path / "plain"
+    foreign.write_huggingface(plain, tensors)
+    changes = {} if said is None else {"hidden_act": said}
+    backbone = BertBackbone.from_pretrained(write(format, tmp_path / "x", tensors, **changes))
+    exact, rough = Reference(plain, activation=computed), Reference(plain, np.float32, computed)
+    for longest in LENGTHS:
+        for lengths in ([longest], [longest, (longest + 1) // 2]):  # without and with padding
+            inputs = foreign.token_inputs(lengths, longest)
+            outputs = backbone(inputs)
+            expected, plain32 = exact(**inputs), rough(**inputs)
+            for index, name in enumerate(("sequence_output", "pooled_output")):
+                bound = error_bound(expected[index], plain32[index])
+                assert np.abs(outputs[name] - expected[index]).max() <= bound, (longest, name)
+
+
+def test_minilm_numbers_through_other_formats(minilm, tmp_path):
+    original = BertBackbone.from_pretrained(minilm)
+    exact, rough = NumpyBert(minilm), NumpyBert(minilm, np.float32)
+    original.save_pretrained(tmp_path / "tf1", format="tf1")
+    opened = BertBackbone.from_pretrained(tmp_path / "tf1")
+    assert opened.config.hidden_act == "gelu"
+    assert_same_values(values_of(opened), values_of(original))
+    for longest in LENGTHS:
+        lengths = [longest, (longest + 1) // 2] if longest < 512 else [400]
+        inputs = foreign.token_inputs(lengths, longest, vocab_size=30000)
+        outputs = opened(inputs)
+        expected, plain32 = exact(**inputs), rough(**inputs)
+        bound = error_bound(expected[0], plain32[0])
+        assert np.abs(outputs["sequence_output"] - expected[0]).max() <= bound, longest
+
+
+@pytest.mark.parametrize(
+    "format", ["safetensors", "torch", "tf h5", "tf1", "tf models", "own"]
+)
+def test_heads(format, tmp_path):
+    heads = ("masked_lm", "next_sentence")
+    tensors = foreign.random_tensors(heads=heads)
+    changes = {} if format == "tf1" else {"architectures": ["BertForPreTraining"]}
+    path = write(format, tmp_path, tensors, **changes)
+    model = load_task_model(BertPretrainer, path)
+    np.testing.assert_array_equal(model.masked_lm_head.output_bias, tensors["cls.predictions.bias"])
+    np.testing.assert_array_equal(
+        model.masked_lm_head.transform.kernel, tensors["cls.predictions.transform.dense.weight"].T
+    )
+    if format != "tf models":  # its pre-training models have another next-sentence head
+        np.testing.assert_array_equal(
+            model.next_sentence.kernel, tensors["cls.seq_relationship.weight"].T
+        )
+        assert type(build_recognised(open_pretrained(path))) is BertPretrainer
+
+
+@pytest.mark.parametrize("format", ["safetensors", "tf h5", "tf1", "own"])
+def test_classifier(format, tmp_path):
+    tensors = foreign.random_tensors(heads=["classifier"])
+    changes = {} if format == "tf1" else {"architectures": ["BertForSequenceClassification"]}
+    model = BertTextClassifier.from_pretrained(write(format, tmp_path, tensors, **changes))
+    assert model.num_classes == 3  # found by looking: no id2label in these files
+    np.testing.assert_array_equal(model.classifier.kernel, tensors["classifier.weight"].T)
+    inputs = foreign.token_inputs([7, 5], 7)
+    exact = NumpyBert(*write_plain(tmp_path / "plain", tensors), activation=(
+        "tanh" if format == "tf1" else "gelu"))
+    pooled = exact(**inputs)[1]
+    expected = pooled @ tensors["classifier.weight"].T + tensors["classifier.bias"]
+    np.testing.assert_allclose(model(inputs), expected, atol=1e-5)
+
+
+def write_plain(directory, tensors):
+    foreign.write_huggingface(directory, tensors)
+    return (directory,)
+
+
+def test_token_classifier_is_not_taken_for_a_text_classifier(tmp_path, caplog):
+    tensors = foreign.with_prefix(foreign.random_tensors(heads=["classifier"]))
+    foreign.write_huggingface(tmp_path, tensors, architectures=["BertForTokenClassification"])
+    with caplog.at_level("WARNING", logger="bert_tf"):
+        model = BertTextClassifier.from_pretrained(tmp_path)
+    assert "BertForTokenClassification" in caplog.text
+    assert model.num_classes == 2  # the default, not the three tags of the file
+
+
+@pytest.mark.parametrize("task", [None, "classifier", "masked_lm"])
+def test_keras_hub_preset(task, tmp_path):
+    theirs = foreign.write_keras_hub(tmp_path, task)
+    assert format_of(tmp_path) == "keras_hub"
+    inputs = foreign.token_inputs([9, 6], 9)
+    backbone = getattr(theirs, "backbone", theirs)
+    expected = backbone({**inputs, "padding_mask": inputs["padding_mask"].astype(np.int32)})
+    ours = BertBackbone.from_pretrained(tmp_path)
+    assert ours.config.hidden_act == "gelu_new"
+    real = inputs["padding_mask"][..., None]
+    np.testing.assert_allclose(
+        ours(inputs)["sequence_output"], expected["sequence_output"] * real, atol=2e-5
+    )
+    if task == "classifier":
+        model = BertTextClassifier.from_pretrained(tmp_path)
+        logits = theirs({**inputs, "padding_mask": inputs["padding_mask"].astype(np.int32)})
+        np.testing.assert_allclose(model(inputs), logits, atol=2e-5)
+    if task == "masked_lm":
+        model = load_task_model(BertPretrainer, tmp_path)
+        kernel = theirs.masked_lm_head._intermediate_dense.kernel
+        np.testing.assert_array_equal(model.masked_lm_head.transform.kernel, kernel)
+
+
+def test_bare_keras_hub_weights_and_archives(tmp_path):
+    theirs = foreign.write_keras_hub(tmp_path / "preset", "classifier")
+    theirs.save_weights(tmp_path / "all.weights.h5")
+    theirs.backbone.save_weights(tmp_path / "backbone.weights.h5")
+    theirs.save(tmp_path / "all.keras")
+    expected = values_of(BertTextClassifier.from_pretrained(tmp_path / "preset"))
+    for name in ("all.weights.h5", "all.keras"):
+        opened = BertTextClassifier.from_pretrained(tmp_path / name)
+        assert_same_values(values_of(opened), expected)
+    backbone = BertBackbone.from_pretrained(tmp_path / "backbone.weights.h5")
+    assert backbone.config.num_attention_heads == 3
+    np.testing.assert_array_equal(
+        backbone.pooler.dense.kernel, expected["pooler.dense.kernel"]
+    )
+
+
+def test_classifier_archive_with_tokenizer(tiny_config, tiny_vocabulary, tmp_path):
+    from bert_tf import BertTokenizer
+
+    model = BertTextClassifier(
+        BertBackbone(tiny_config), labels=["no", "yes"], pooling="mean",
+        tokenizer=BertTokenizer(tiny_vocabulary),
+    )
+    model.save(tmp_path / "model.keras")
+    opened = BertTextClassifier.from_pretrained(tmp_path / "model.keras")
+    assert (opened.labels, opened.pooling) == (["no", "yes"], "mean")
+    text = tf.constant(["good film"])
+    np.testing.assert_array_equal(opened(text), model(text))
+
+
+@pytest.mark.parametrize("root", ["encoder", "model"])
+def test_object_checkpoint_with_config_beside_it(root, tmp_path):
+    tensors = foreign.random_tensors()
+    foreign.write_tf_models(tmp_path / "bert_model.ckpt-1", tensors, root=root)
+    google = {key: value for key, value in foreign.HF_CONFIG.items()
+              if key not in ("model_type", "architectures", "layer_norm_eps")}
+    (tmp_path / "bert_config.json").write_text(json.dumps({**google, "hidden_act": "relu"}))
+    backbone = BertBackbone.from_pretrained(tmp_path)
+    assert backbone.config.hidden_act == "relu"
+    np.testing.assert_array_equal(
+        backbone.pooler.dense.kernel, tensors["pooler.dense.weight"].T
+    )
+
+
+def test_bfloat16_and_float16_files(tmp_path):
+    import ml_dtypes
+    from safetensors.numpy import save_file
+
+    tensors = foreign.random_tensors()
+    for name, dtype in (("bf16", ml_dtypes.bfloat16), ("fp16", np.float16)):
+        foreign.write_config(tmp_path / name, torch_dtype=name)
+        halves = {key: values.astype(dtype) for key, values in tensors.items()}
+        save_file(halves, tmp_path / name / "model.safetensors")
+        expected = {key: values.astype(np.float32) for key, values in halves.items()}
+        assert_same_values(
+            values_of(BertBackbone.from_pretrained(tmp_path / name)),
+            reference_weights(expected, tmp_path / f"{name} plain"),
+        )
+    foreign.write_config(tmp_path / "torch")
+    halves = {key: values.astype(np.float16) for key, values in tensors.items()}
+    foreign.write_torch(tmp_path / "torch" / "pytorch_model.bin", halves)
+    opened = BertBackbone.from_pretrained(tmp_path / "torch")
+    np.testing.assert_array_equal(
+        opened.pooler.dense.bias, halves["pooler.dense.bias"].astype(np.float32)
+    )
+
+
+def test_missing_pooler_and_extra_tensors(tmp_path, caplog):
+    tensors = foreign.random_tensors()
+    for name in ("pooler.dense.weight", "pooler.dense.bias"):
+        del tensors[name]
+    tensors["embeddings.position_ids"] = np.arange(512)[None]
+    foreign.write_huggingface(tmp_path, tensors)
+    with caplog.at_level("INFO", logger="bert_tf"):
+        BertBackbone.from_pretrained(tmp_path)
+    assert "has no pooler" in caplog.text and "not used: embeddings.position_ids" in caplog.text
+
+
+def test_untied_head_is_refused(tmp_path):
+    tensors = foreign.with_prefix(foreign.random_tensors(heads=["masked_lm", "next_sentence"]))
+    words = tensors["bert.embeddings.word_embeddings.weight"]
+    tensors["cls.predictions.decoder.weight"] = words.copy()
+    foreign.write_huggingface(tmp_path, tensors, tie_word_embeddings=False)
+    load_task_model(BertPretrainer, tmp_path)
+    tensors["cls.predictions.decoder.weight"] = words + 1
+    foreign.write_huggingface(tmp_path, tensors, tie_word_embeddings=False)
+    with pytest.raises(CheckpointError, match="shares the word embeddings"):
+        load_task_model(BertPretrainer, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes,words",
+    [
+        ({"model_type": "distilbert"}, "distilbert"),
+        ({"model_type": "roberta"}, "roberta"),
+        ({"model_type": None, "architectures": ["RobertaModel"]}, "RobertaModel"),
+        ({"embedding_size": 8}, "embedding_size"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
+        ({"hidden_act": ["gelu"]}, "hidden_act"),
+    ],
+)
+def test_other_networks_are_refused_by_name(changes, words, tmp_path):
+    foreign.write_huggingface(tmp_path, foreign.random_tensors(), **changes)
+    with pytest.raises(ConfigError, match=words):
+        BertBackbone.from_pretrained(tmp_path)
+
+
+def test_oversized_configuration_is_refused_before_it_is_built(tmp_path):
+    foreign.write_huggingface(tmp_path, foreign.random_tensors(), vocab_size=10**12)
+    with pytest.raises(CheckpointError, match="does not fit the configuration"):
+        BertBackbone.from_pretrained(tmp_path)
+
+
+def test_newest_step_of_a_directory(tmp_path):
+    for step, seed in ((900, 1), (1000, 2)):
+        foreign.write_tf1(tmp_path, foreign.random_tensors(seed=seed))
+        for file in tmp_path.glob("bert_model.ckpt.*"):
+            file.rename(tmp_path / file.name.replace("bert_model.ckpt", f"model.ckpt-{step}"))
+    assert open_pretrained(tmp_path).source.path.endswith("model.ckpt-1000")
+
+
+def test_hub_name(tmp_path, monkeypatch):
+    """The cache's own layout, offline."""
+    constants = pytest.importorskip("huggingface_hub.constants", reason="needs huggingface_hub")
+    cache = tmp_path / "cache" / "models--org--small"
+    snapshot = cache / "snapshots" / ("0" * 40)
+    foreign.write_huggingface(snapshot, foreign.random_tensors())
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("0" * 40)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    assert BertBackbone.from_pretrained("org/small").config.vocab_size == 50
+    with pytest.raises(CheckpointError, match="hf download org/absent"):
+        BertBackbone.from_pretrained("org/absent")
+
+
+def test_nothing_useful_there(tmp_path):
+    (tmp_path / "readme.txt").write_text("nothing")
+    with pytest.raises(CheckpointError, match="readme.txt"):
+        BertBackbone.from_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match="Expected a checkpoint"):
+        BertBackbone.from_pretrained(tmp_path / "readme.txt")
+    foreign.write_huggingface(tmp_path, foreign.random_tensors())
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(CheckpointError, match="config.json"):
+        BertBackbone.from_pretrained(tmp_path)
+    with pytest.raises(UserError, match="vocabulary|token"):
+        foreign.write_config(tmp_path)
+        BertTextClassifier.from_pretrained(tmp_path).predict(["text"], verbose=0)
+
+
+def test_configuration_keeps_its_meaning_in_tf1(tmp_path):
+    config = BertConfig(
+        vocab_size=50, hidden_size=24, num_attention_heads=3, intermediate_size=40,
+        num_hidden_layers=1, layer_norm_eps=1e-7, classifier_dropout=0.3, hidden_act="silu",
+        extra={"id2label": {"0": "a", "1": "b"}, "problem_type": "multi_label_classification"},
+    )
+    BertBackbone(config).save_pretrained(tmp_path, format="tf1")
+    opened = BertBackbone.from_pretrained(tmp_path).config
+    assert dataclasses.replace(opened, extra={}) == dataclasses.replace(config, extra={})
+    assert opened.extra["problem_type"] == "multi_label_classification"
+    assert "layer_norm_eps" not in json.loads((tmp_path / "bert_config.json").read_text())
+
+
+@pytest.mark.parametrize("format", ["safetensors", "torch", "legacy torch", "tf h5"])
+def test_training_in_place_after_loading_leaves_the_file_alone(format, tmp_path):
+    path = write(format, tmp_path / "checkpoint", foreign.random_tensors())
+    before = {file: file.read_bytes() for file in path.iterdir()}
+    backbone = BertBackbone.from_pretrained(path)
+    expected = values_of(backbone)
+    for variable in backbone.trainable_variables:
+        variable.value.assign_add(tf.ones(variable.shape))
+    for name, values in values_of(backbone).items():
+        np.testing.assert_array_equal(values, expected[name] + 1)
+    assert before == {file: file.read_bytes() for file in path.iterdir()}

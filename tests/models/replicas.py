@@ -1,0 +1,104 @@
+"""What test_distribution.py runs in processes of their own: two replicas need two CPU devices."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertConfig, BertPretrainer
+from bert_tf.training import AdamWeightDecay, WarmupLinearDecay
+
+ROWS, LENGTH, PLACES, STEPS = 8, 10, 3, 20
+
+
+def model_and_optimizer(gradient_accumulation_steps=1, **backbone_options):
+    """A tiny model without dropout, at the same weights each time, compiled."""
+    keras.utils.set_random_seed(3)
+    config = BertConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=LENGTH,
+        initializer_range=0.1,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    model = BertPretrainer(BertBackbone(config, **backbone_options))
+    model.compile(
+        AdamWeightDecay(WarmupLinearDecay(2e-3, STEPS, 4)),
+        gradient_accumulation_steps=gradient_accumulation_steps,
+    )
+    return model
+
+
+def examples(steps=STEPS, seed=5):
+    """Features and labels `[steps * ROWS, ...]`; half of each batch has nearly all its masks."""
+    rng = np.random.default_rng(seed)
+    count = steps * ROWS
+    lengths = rng.integers(5, LENGTH + 1, count)
+    masks = np.where(np.arange(count) % ROWS < ROWS // 2, PLACES, rng.integers(0, 2, count))
+    features = {
+        "token_ids": rng.integers(5, 64, (count, LENGTH)).astype(np.int32),
+        "padding_mask": np.arange(LENGTH) < lengths[:, None],
+        "masked_positions": np.argsort(rng.random((count, 5)))[:, :PLACES].astype(np.int32),
+    }
+    labels = {
+        "masked_ids": rng.integers(5, 64, (count, PLACES)).astype(np.int32),
+        "masked_weights": (np.arange(PLACES) < masks[:, None]).astype(np.float32),
+        "next_sentence_labels": rng.integers(0, 2, count).astype(np.int32),
+    }
+    return features, labels
+
+
+class Steps(keras.callbacks.Callback):
+    """Keeps each step's own values: the metrics are reset before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.logs = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.reset_metrics()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.logs.append({name: float(value) for name, value in logs.items()})
+
+
+def fitted(model, steps=STEPS):
+    """Trains `steps` steps; each step's logs, by name, `[steps]`."""
+    record = Steps()
+    dataset = tf.data.Dataset.from_tensor_slices(examples()).batch(ROWS, drop_remainder=True)
+    model.fit(dataset.take(steps), verbose=0, shuffle=False, callbacks=[record])
+    return {name: np.array([log[name] for log in record.logs]) for name in record.logs[0]}
+
+
+def weights_of(model):
+    return {f"weight_{index}": v.numpy() for index, v in enumerate(model.trainable_variables)}
+
+
+def train(path: str, devices: list[str], gradient_accumulation_steps: int = 1) -> None:
+    """Trains on these devices, all in this process, and writes logs and weights to `path`."""
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    strategy = tf.distribute.get_strategy()
+    if len(devices) > 1:
+        strategy = tf.distribute.MirroredStrategy(devices)
+    with strategy.scope():
+        model = model_and_optimizer(gradient_accumulation_steps)
+    logs = fitted(model)
+    data = tf.data.Dataset.from_tensor_slices(examples(3, seed=8)).batch(ROWS)
+    evaluated = model.evaluate(data, verbose=0, return_dict=True)
+    logs.update({f"val_{name}": value for name, value in evaluated.items()})
+    np.savez(path, **logs, **weights_of(model))
+
+
+def train_worker(path: str) -> None:
+    """One of the workers that TF_CONFIG lists; the first writes logs and weights to `path`."""
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        model = model_and_optimizer()
+    logs = fitted(model)
+    if strategy.cluster_resolver.task_id == 0:
+        np.savez(path, **logs, **weights_of(model))

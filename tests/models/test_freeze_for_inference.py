@@ -1,0 +1,97 @@
+"""`freeze_for_inference`: the same numbers from packed kernels, and no way to a stale one."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer, ops
+from bert_tf.errors import UserError
+from bert_tf.training import AdamWeightDecay
+
+TEXTS = ["good film", "", "the bad good film", "a . b . c"]
+
+
+@pytest.fixture
+def classifier(tiny_config, tiny_vocabulary):
+    keras.utils.set_random_seed(3)
+    model = BertTextClassifier(BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary))
+    model.compile(AdamWeightDecay(1e-3))
+    return model
+
+
+def test_real_weights_give_the_same(minilm):
+    tokens = BertTokenizer.from_pretrained(minilm)(["A quiet film.", "No.", "It was " * 60])
+    backbone = BertBackbone.from_pretrained(minilm)
+    expected = backbone(tokens)
+    size = sum(np.prod(variable.shape) for variable in backbone.variables)
+    backbone.freeze_for_inference()
+    backbone.freeze_for_inference()  # once more changes nothing
+    assert sum(np.prod(variable.shape) for variable in backbone.variables) == size
+    for padding_free in (True, False):
+        backbone.padding_free = padding_free
+        outputs = backbone(tokens, output_hidden_states=True)
+        for name in ("sequence_output", "pooled_output"):
+            np.testing.assert_allclose(outputs[name], expected[name], atol=2e-5)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu", "silu"])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_activations_and_dtypes(tiny_config, activation, dtype):
+    import dataclasses
+
+    config = dataclasses.replace(tiny_config, hidden_act=activation)
+    backbone = BertBackbone(config, dtype=dtype)
+    for variable in backbone.trainable_variables:  # biases too
+        variable.assign_add(keras.random.normal(variable.shape, stddev=0.05))
+    ids = {"token_ids": tf.constant([[2, 8, 9, 3, 0], [2, 5, 3, 0, 0]])}
+    expected = tf.cast(backbone(ids)["sequence_output"], tf.float32)
+    backbone.freeze_for_inference()
+    outputs = tf.cast(backbone(ids)["sequence_output"], tf.float32)
+    np.testing.assert_allclose(outputs, expected, atol=1e-5 if dtype == "float32" else 0.06)
+
+
+def test_predict_after_predict_takes_the_packed_kernels(classifier):
+    expected = classifier.predict(TEXTS, verbose=0)
+    classifier.freeze_for_inference()
+    np.testing.assert_allclose(classifier.predict(TEXTS, verbose=0), expected, atol=1e-5)
+    assert all(
+        block.intermediate.kernel is None for block in classifier.backbone.encoder.blocks
+    )
+
+
+def test_in_a_saved_model(classifier, tmp_path):
+    classifier.freeze_for_inference()
+    module = tf.Module()
+    module.model = classifier
+    module.run = tf.function(
+        classifier.call, input_signature=[tf.TensorSpec([None], tf.string)]
+    )
+    tf.saved_model.save(module, tmp_path / "saved")
+    again = tf.saved_model.load(tmp_path / "saved")
+    np.testing.assert_allclose(
+        again.run(tf.constant(TEXTS)), classifier.predict(TEXTS, verbose=0), atol=1e-5
+    )
+
+
+def test_what_needs_the_kernels_is_refused(classifier, tmp_path):
+    weights = tmp_path / "model.weights.h5"
+    classifier.save_weights(weights)
+    classifier.freeze_for_inference()
+    with pytest.raises(UserError, match="trained"):
+        classifier.fit(TEXTS, [0, 1, 0, 1], verbose=0)
+    with pytest.raises(UserError, match="checkpoint"):
+        classifier.save_pretrained(tmp_path / "model")
+    with pytest.raises(UserError, match="checkpoint"):
+        classifier.backbone.save_pretrained(tmp_path / "backbone")
+    with pytest.raises(UserError, match="serialized"):
+        classifier.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError):  # Keras's: the shapes differ
+        classifier.load_weights(weights)
+    assert not (tmp_path / "model").exists()
+
+
+def test_needs_the_native_ops(classifier):
+    with ops.backend("reference"), pytest.raises(UserError, match="native"):
+        classifier.freeze_for_inference()
+    assert not classifier.backbone.is_frozen

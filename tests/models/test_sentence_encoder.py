@@ -1,0 +1,134 @@
+"""BertSentenceEncoder: real vectors of real sentences, any number of them, in their own order."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
+from bert_tf.checkpoints.sentence_transformers import encoder_options
+from bert_tf.data.film_reviews import read_film_reviews
+from bert_tf.errors import CheckpointError, UserError
+from bert_tf.models import text_batches
+from tests.numpy_bert import NumpyBert
+
+TEXTS = ["good film", "", "the bad good film", "a", "the good the bad the film . a b c d e f"]
+
+
+@pytest.fixture
+def make_encoder(tiny_config, tiny_vocabulary):
+    def make(**options):
+        keras.utils.set_random_seed(5)
+        return BertSentenceEncoder(
+            BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary), **options
+        )
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def minilm_encoder(minilm):
+    return BertSentenceEncoder.from_pretrained(minilm)
+
+
+def test_real_vectors_against_float64(minilm, minilm_encoder, materials):
+    path = materials / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2"
+    texts = [text for text, _, _ in read_film_reviews(path)[:12]]
+    reference = NumpyBert(minilm)
+    for text, vector in zip(texts, minilm_encoder.encode(texts), strict=True):
+        ids = minilm_encoder.tokenize([text])["token_ids"].numpy()
+        states = reference(ids, np.zeros_like(ids), np.ones_like(ids, bool))[0]
+        mean = states[0].mean(axis=0)
+        np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=2e-6)
+
+
+def test_like_sentences_are_near(minilm_encoder):
+    dog, barking, rates = minilm_encoder.encode(
+        ["A dog barks.", "There is a dog barking.", "The bank raised its interest rates."]
+    )
+    assert dog @ barking > 0.7 > 0.3 > dog @ rates
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "mean_max"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_each_text_gets_its_own_vector(make_encoder, pooling, normalize, monkeypatch):
+    monkeypatch.setattr(text_batches, "CHUNK_OF_TEXTS", 7)
+    encoder = make_encoder(pooling=pooling, normalize=normalize)
+    texts = [f"{text} {'film ' * (number % 5)}" for number in range(6) for text in TEXTS]
+    vectors = encoder.encode(texts, token_budget=24)
+    assert vectors.shape == (len(texts), 64 if pooling == "mean_max" else 32)
+    for text, vector in zip(texts, vectors, strict=True):
+        np.testing.assert_allclose(vector, encoder(tf.constant([text]))[0], atol=1e-5)
+    if normalize:
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+
+def test_batches_keep_to_the_budget(tiny_vocabulary, monkeypatch):
+    monkeypatch.setattr(text_batches, "CHUNK_OF_TEXTS", 11)
+    tokenizer = BertTokenizer(tiny_vocabulary)
+    texts = np.array([b"film " * (7 * number % 13) for number in range(40)], object)
+    batches = list(text_batches.text_batches(tokenizer, (texts,), 9, token_budget=30))
+    for batch in batches:
+        rows, width = batch["token_ids"].shape
+        assert rows * width <= 30
+        assert tf.reduce_any(batch["padding_mask"][:, -1])  # no wider than its longest
+    places = np.concatenate([batch["example_index"] for batch in batches])
+    assert sorted(places) == list(range(40))
+
+
+def test_one_string_and_none(make_encoder):
+    encoder = make_encoder(pooling="mean_max")
+    assert encoder.encode("good film").shape == (64,)
+    assert encoder.encode([]).shape == (0, 64)
+
+
+def test_predict_refuses_a_budget_without_texts(make_encoder):
+    encoder = make_encoder()
+    tokens = encoder.tokenize(TEXTS)
+    for arguments in ({"x": tokens}, {"x": TEXTS, "batch_size": 2}):
+        with pytest.raises(UserError, match="token_budget"):
+            encoder.predict(**arguments, token_budget=16)
+
+
+def test_keras_file(make_encoder, tmp_path):
+    encoder = make_encoder(pooling="cls", normalize=True)
+    encoder.save(tmp_path / "encoder.keras")
+    again = keras.saving.load_model(tmp_path / "encoder.keras")
+    np.testing.assert_allclose(again.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
+
+
+def test_saved_directory(make_encoder, tmp_path):
+    encoder = make_encoder(pooling="max", normalize=True, max_length=7)
+    encoder.save_pretrained(tmp_path / "model")
+    again = BertSentenceEncoder.from_pretrained(tmp_path / "model")
+    assert (again.pooling, again.normalize, again.max_length) == ("max", True, 7)
+    np.testing.assert_allclose(again.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
+
+
+def test_options_of_a_sentence_transformers_directory(minilm, tmp_path):
+    assert encoder_options(minilm) == {"pooling": "mean", "normalize": True}
+    assert encoder_options(tmp_path) == {}
+    pooling = tmp_path / "1_Pooling"
+    pooling.mkdir()
+    modules = [
+        {"path": "", "type": "sentence_transformers.models.Transformer"},
+        {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (pooling / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 99}')
+    assert encoder_options(tmp_path) == {"pooling": "cls", "normalize": False, "max_length": 99}
+
+    (pooling / "config.json").write_text('{"pooling_mode_weightedmean_tokens": true}')
+    with pytest.raises(CheckpointError, match="weightedmean"):
+        encoder_options(tmp_path)
+    modules.append({"path": "2_Dense", "type": "sentence_transformers.models.Dense"})
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (pooling / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    with pytest.raises(CheckpointError, match="models.Dense"):
+        encoder_options(tmp_path)
+    (tmp_path / "modules.json").write_text("not JSON")
+    with pytest.raises(CheckpointError, match="JSON"):
+        encoder_options(tmp_path)

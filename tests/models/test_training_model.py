@@ -1,0 +1,150 @@
+"""TrainingModel: the step of the whole batch, whatever it is cut into, compiled into, kept in."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier
+from bert_tf.errors import UserError
+from bert_tf.training import LAMB, AdamWeightDecay
+from bert_tf.training.clipped_optimizer import INITIAL_LOSS_SCALE
+from tests.models.replicas import ROWS, examples, fitted, model_and_optimizer
+
+
+def weights_of(model):
+    return [variable.numpy() for variable in model.trainable_variables]
+
+
+def assert_same_training(a, b, logs_a, logs_b, tolerance=1e-5):
+    for name in logs_a:
+        if name != "perplexity":
+            np.testing.assert_allclose(logs_a[name], logs_b[name], atol=tolerance, err_msg=name)
+    for first, second in zip(weights_of(a), weights_of(b)):
+        np.testing.assert_allclose(first, second, atol=10 * tolerance)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    model = model_and_optimizer()
+    return model, fitted(model)
+
+
+@pytest.mark.parametrize("parts", [3, 16])  # 8 rows: unequal parts, more parts than rows
+def test_accumulation_is_the_large_batch(whole, parts):
+    model = model_and_optimizer(gradient_accumulation_steps=parts)
+    logs = fitted(model)
+    assert_same_training(model, whole[0], logs, whole[1])
+    assert int(model.optimizer.iterations) == 20
+
+
+def test_gradient_norm_is_logged(whole):
+    model = model_and_optimizer()
+    features, labels = tf.nest.map_structure(lambda values: values[:ROWS], examples())
+    with tf.GradientTape() as tape:
+        loss = model.compute_loss(features, labels, model(features))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    np.testing.assert_allclose(
+        whole[1]["gradient_norm"][0], tf.linalg.global_norm(gradients), rtol=1e-5
+    )
+    assert "gradient_norm" not in model.evaluate(features, labels, verbose=0, return_dict=True)
+
+
+def test_accumulation_of_a_keras_loss(tiny_config):
+    config = dataclasses.replace(
+        tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+    rng = np.random.default_rng(0)
+    x = {"token_ids": rng.integers(5, 64, (10, 6)).astype(np.int32)}
+    y, weights = rng.integers(0, 2, 10), rng.uniform(size=10).astype(np.float32)
+    results = []
+    for parts in (1, 3):
+        keras.utils.set_random_seed(0)
+        model = BertTextClassifier(BertBackbone(config), num_classes=2, dropout=0.0)
+        model.compile(AdamWeightDecay(1e-3), gradient_accumulation_steps=parts)
+        history = model.fit(
+            x, y, sample_weight=weights, batch_size=5, epochs=3, shuffle=False, verbose=0
+        ).history
+        results.append((history["loss"], weights_of(model)))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
+    for first, second in zip(results[0][1], results[1][1]):
+        np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+def test_xla_compiles_the_step(whole):
+    model = model_and_optimizer()
+    model.compile(model.optimizer, jit_compile=True, gradient_accumulation_steps=2)
+    logs = fitted(model, steps=3)
+    for name in ("loss", "masked_lm_loss", "gradient_norm", "masked_lm_accuracy"):
+        np.testing.assert_allclose(logs[name], whole[1][name][:3], atol=1e-5, err_msg=name)
+
+
+def test_xla_needs_parts_of_one_size():
+    model = model_and_optimizer()
+    model.compile("sgd", jit_compile=True, gradient_accumulation_steps=3)
+    with pytest.raises(UserError, match="multiple of"):
+        fitted(model, steps=1)
+
+
+@pytest.mark.parametrize("padding_free", [True, False])
+def test_recompute_gives_the_same_steps(tiny_config, padding_free):
+    features, labels = examples(4)
+    results = []
+    for recompute in (False, True):
+        keras.utils.set_random_seed(1)  # of weights and dropout
+        backbone = BertBackbone(tiny_config, padding_free=padding_free, recompute=recompute)
+        model = BertPretrainer(backbone)
+        model.compile(AdamWeightDecay(1e-3))
+        logs = model.fit(features, labels, batch_size=ROWS, shuffle=False, verbose=0).history
+        results.append((logs["loss"], logs["gradient_norm"], weights_of(model)))
+    np.testing.assert_allclose(results[0][:2], results[1][:2], rtol=1e-6)
+    for first, second in zip(results[0][2], results[1][2]):
+        np.testing.assert_allclose(first, second, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "policy, recompute", [("mixed_bfloat16", False), ("mixed_float16", True)]
+)
+def test_mixed_precision_learns(tiny_config, policy, recompute):
+    keras.utils.set_random_seed(0)
+    features, labels = examples(1)
+    model = BertPretrainer(
+        BertBackbone(tiny_config, dtype=policy, recompute=recompute), dtype=policy
+    )
+    model.compile(AdamWeightDecay(5e-3), gradient_accumulation_steps=2)
+    assert model(features)["masked_logits"].dtype == tf.float32
+    assert model.backbone(features)["sequence_output"].dtype == policy.removeprefix("mixed_")
+    dataset = tf.data.Dataset.from_tensors((features, labels)).repeat(60)
+    model.fit(dataset, verbose=0, shuffle=False)
+    logs = model.evaluate(features, labels, batch_size=ROWS, verbose=0, return_dict=True)
+    assert logs["masked_lm_accuracy"] > 0.8
+    assert all(variable.dtype == "float32" for variable in model.trainable_variables)
+    assert model.optimizer.dynamic_loss_scale == (policy == "mixed_float16")
+
+
+@pytest.mark.parametrize("optimizer", [AdamWeightDecay, LAMB])
+def test_a_step_that_overflows_is_left_out(tiny_config, optimizer):
+    features, labels = examples(1)
+    model = BertPretrainer(BertBackbone(tiny_config, dtype="mixed_float16"), dtype="mixed_float16")
+    model.compile(optimizer(1e-2))
+    model.optimizer.build(model.trainable_variables)
+    model.optimizer.loss_scale.assign(2.0**60)
+    before = weights_of(model)
+    data = tf.data.Dataset.from_tensors((features, labels))
+    model.fit(data, verbose=0, shuffle=False)
+    for first, second in zip(before, weights_of(model)):
+        np.testing.assert_array_equal(first, second)
+    assert int(model.optimizer.iterations) == 0
+    assert float(model.optimizer.loss_scale) == 2.0**59
+    model.optimizer.loss_scale.assign(INITIAL_LOSS_SCALE)
+    model.fit(data, verbose=0, shuffle=False)
+    assert int(model.optimizer.iterations) == 1
+    assert any((a != b).any() for a, b in zip(before, weights_of(model)))
+
+
+def test_wrong_number_of_parts():
+    with pytest.raises(UserError, match="gradient_accumulation_steps=0"):
+        model_and_optimizer(gradient_accumulation_steps=0)

@@ -1,0 +1,288 @@
+"""tools/run_pretraining.py, run as a user runs it, on a tiny model."""
+
+import json
+import random
+import runpy
+import signal
+import socket
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+
+from bert_tf import BertBackbone, BertConfig
+from bert_tf.data.pretraining_features import serialize_features
+from bert_tf.training import read_json_lines
+from bert_tf.training.checkpoint_files import checkpoint_steps
+from tests.conftest import REPOSITORY
+from tests.training import processes
+
+LENGTH, PLACES, RECORDS = 16, 3, 64
+STEPS = 12
+
+
+def run_tool(flags):
+    """In a process of its own: the program with these flags."""
+    sys.argv = ["run_pretraining.py", *flags]
+    runpy.run_path(str(REPOSITORY / "tools" / "run_pretraining.py"), run_name="__main__")
+
+
+def start(output, *flags, environment=None):
+    return processes.start(run_tool, output, environment, flags=list(flags))
+
+
+def run(output, *flags):
+    process = start(output, *flags)
+    return process.wait(), process.text()
+
+
+def write_records(path, seed, length=LENGTH):
+    rng = np.random.default_rng(seed)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for _ in range(RECORDS):
+            used = int(rng.integers(9, length + 1))
+            ids = rng.integers(5, 64, length) * (np.arange(length) < used)
+            masked = int(rng.integers(1, PLACES + 1))
+            places = np.arange(PLACES)
+            features = {
+                "input_ids": ids.tolist(),
+                "input_mask": (np.arange(length) < used).astype(int).tolist(),
+                "segment_ids": [0] * length,
+                "masked_lm_positions": np.where(places < masked, places + 1, 0).tolist(),
+                "masked_lm_ids": rng.integers(5, 64, PLACES).tolist(),
+                "masked_lm_weights": (places < masked).astype(float).tolist(),
+                "next_sentence_labels": [int(rng.integers(2))],
+            }
+            writer.write(serialize_features(features))
+
+
+@pytest.fixture(scope="module")
+def start_files(tmp_path_factory):
+    """A configuration and TFRecords."""
+    root = tmp_path_factory.mktemp("pretraining")
+    config = BertConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=LENGTH,
+    )
+    (root / "config.json").write_text(json.dumps(config.to_huggingface()))
+    for seed, name in enumerate(("a", "b")):
+        write_records(root / f"{name}.tfrecord", seed)
+    write_records(root / "held_out.tfrecord", 9)
+    text = "the good film\nthe bad film\nbad film\n\na good film\nthe bad\ngood\n\n"
+    (root / "text.txt").write_text(text * 20)
+    return root
+
+
+def flags_for(root, output, *more):
+    return (
+        f"--input_file={root}/a.tfrecord,{root}/b.tfrecord",
+        f"--bert_config_file={root}/config.json",
+        f"--output_dir={output}",
+        f"--max_seq_length={LENGTH}",
+        f"--max_predictions_per_seq={PLACES}",
+        "--train_batch_size=8",
+        "--learning_rate=1e-2",
+        f"--num_train_steps={STEPS}",
+        "--num_warmup_steps=2",
+        "--save_checkpoints_steps=4",
+        "--log_steps=1",
+        *more,
+    )
+
+
+def evaluating(root):
+    return (
+        "--do_train", "--do_eval", f"--eval_input_file={root}/held_out.tfrecord",
+        "--keep_checkpoint_max=1", "--max_eval_steps=3",
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(start_files):
+    """The output directory of one unbroken run, and what it printed."""
+    output = start_files / "out"
+    status, text = run(
+        start_files / "out.txt", *flags_for(start_files, output, *evaluating(start_files))
+    )
+    assert status == 0, text
+    return output, text
+
+
+def scalars(directory):
+    """The last value of every scalar in TensorBoard's files."""
+    values = {}
+    for path in directory.glob("events.*"):
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            for value in tf.compat.v1.Event.FromString(record).summary.value:
+                values[value.tag] = float(tf.make_ndarray(value.tensor))
+    return values
+
+
+LOGGED = {
+    "loss", "masked_lm_loss", "masked_lm_accuracy", "next_sentence_loss", "next_sentence_accuracy",
+    "learning_rate", "gradient_norm", "examples_per_second", "tokens_per_second", "padding_share",
+}
+
+
+def test_writes_model_results_and_logs(trained, start_files):
+    output, text = trained
+    assert f"{STEPS}/{STEPS}" in text and "step/s" in text
+    lines = read_json_lines(output / "log.jsonl")
+    training = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in training] == list(range(1, STEPS + 1))
+    assert LOGGED <= set(training[-1])
+    assert training[1]["learning_rate"] == pytest.approx(1e-2 * (1 - 2 / STEPS))
+    assert [line["step"] for line in lines if "val_loss" in line] == [4, 8, 12]
+    assert LOGGED | {"val_loss"} <= set(scalars(output / "tensorboard"))
+
+    results = dict(
+        line.split(" = ") for line in (output / "eval_results.txt").read_text().splitlines()
+    )
+    assert results["global_step"] == str(STEPS)
+    assert {"loss", "masked_lm_accuracy", "next_sentence_loss"} <= set(results)
+    best = json.loads((output / "checkpoints" / "best.json").read_text())["step"]
+    assert checkpoint_steps(output / "checkpoints") == sorted({best, STEPS})
+    backbone = BertBackbone.from_pretrained(output / "model")
+    assert np.isfinite(backbone({"token_ids": tf.constant([[5, 6, 7]])})["pooled_output"]).all()
+
+
+def test_killed_and_started_again_is_the_unbroken_run(trained, start_files, tmp_path):
+    output = tmp_path / "out"
+    flags = flags_for(start_files, output, *evaluating(start_files))
+    log = output / "log.jsonl"
+    process = start(tmp_path / "text", *flags)
+    moment = random.Random(3).randrange(1, STEPS - 1)
+    while not log.exists() or len(read_json_lines(log)) < moment:
+        assert process.is_alive(), process.text()
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    status, text = run(tmp_path / "text", *flags)
+    assert status == 0, text
+    expected, received = (
+        load_file(path / "model" / "model.safetensors") for path in (trained[0], output)
+    )
+    assert expected.keys() == received.keys()
+    for name in expected:
+        np.testing.assert_array_equal(received[name], expected[name])
+    results = [(path / "eval_results.txt").read_text() for path in (trained[0], output)]
+    assert results[0] == results[1]
+    # And once more: there is nothing left, and it says so.
+    status, text = run(tmp_path / "again", *flags)
+    assert status == 0
+    assert f"--num_train_steps={STEPS} is already reached" in text and "step/s" not in text
+
+
+@pytest.mark.parametrize(
+    "flags,words",
+    [
+        ((), "At least one of --do_train or --do_eval"),
+        (("--do_train", "--num_warmup_steps=13"), "--num_warmup_steps must be at most"),
+        (("--do_train", "--input_file=absent*"), "a file was expected. Received: absent*"),
+        (("--do_train", "--input_file=ROOT/text.txt"), "text.txt is no TFRecord file"),
+        (("--do_train", "--whole_word_mask"), "for raw text only"),
+        (("--do_train", "--bert_config_file=absent"), "there is no file absent"),
+        (("--do_train", "--max_seq_length=17"), "must be at most 16"),
+        (("--do_train", "--gradient_accumulation_steps=3"), "must be a multiple"),
+        (("--do_train", "--output_dir=/dev/null/out"), "--output_dir: cannot make"),
+        (("--do_train", "--distribution_strategy=parameter_server"), "ClusterCoordinator"),
+        (("--do_train", "--distribution_strategy=multi_worker_mirrored"), "no TF_CONFIG"),
+        (("--do_train", "--use_tpu"), "A TPU was expected and none was found"),
+        (("--do_train", "--use_tpu", "--tpu_name=absent"), "A TPU was expected"),
+        (("--do_eval",), "--do_eval needs a trained model"),
+        (("--do_train", "--max_seq_length=12"), "max_seq_length=12"),
+    ],
+)
+def test_wrong_flags_are_told_before_any_work(start_files, tmp_path, flags, words):
+    flags = [flag.replace("ROOT", str(start_files)) for flag in flags]
+    status, text = run(tmp_path / "text", *flags_for(start_files, tmp_path / "out", *flags))
+    assert status == 1
+    assert words in text and "Traceback" not in text
+    assert not (tmp_path / "out" / "checkpoints").exists()
+
+
+def test_raw_text(start_files, tiny_vocabulary, tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(tiny_vocabulary))
+    flags = flags_for(
+        start_files,
+        tmp_path / "out",
+        "--do_train",
+        f"--input_file={start_files}/text.txt",
+        f"--vocab_file={tmp_path}/vocab.txt",
+        "--objective=mlm_sop",
+        "--whole_word_mask",
+        "--optimizer=lamb",
+        "--mixed_precision=bfloat16",
+        "--gradient_accumulation_steps=2",
+    )
+    status, text = run(tmp_path / "text", *flags)
+    assert status == 0, text
+    lines = read_json_lines(tmp_path / "out" / "log.jsonl")
+    assert len(lines) == STEPS and LOGGED <= set(lines[-1])
+    assert (tmp_path / "out" / "model" / "vocab.txt").exists()
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("localhost", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def start_workers(root, output, texts, *more):
+    """Two workers on the loopback."""
+    addresses = [f"localhost:{port}" for port in free_ports(2)]
+    flags = flags_for(
+        root, output, "--do_train", "--distribution_strategy=multi_worker_mirrored", *more
+    )
+    workers = []
+    for index in range(2):
+        task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        workers.append(
+            start(texts / f"worker{index}.txt", *flags, environment={"TF_CONFIG": json.dumps(task)})
+        )
+    return workers
+
+
+def test_two_workers_are_one_process_and_leave_when_one_dies(start_files, tmp_path):
+    # Dropout draws by the row's place on its device, so the comparison goes without it.
+    config = json.loads((start_files / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    flags = (f"--bert_config_file={tmp_path}/config.json", "--num_train_steps=20")
+    one, two = tmp_path / "one", tmp_path / "two"
+    status, text = run(tmp_path / "one.txt", *flags_for(start_files, one, "--do_train", *flags))
+    assert status == 0, text
+
+    log = two / "log.jsonl"
+    workers = start_workers(start_files, two, tmp_path, *flags)
+    while not log.exists() or len(read_json_lines(log)) < 6:
+        assert workers[0].is_alive() and workers[1].is_alive(), workers[0].text()
+        time.sleep(0.01)
+    workers[1].kill()
+    killed = time.monotonic()
+    print(f"worker 1 killed after step {len(read_json_lines(log))}")
+    assert workers[0].wait(timeout=60) == 1
+    print(f"the other worker left after {time.monotonic() - killed:.1f} s")
+    assert "this worker leaves too" in workers[0].text() and "ckpt-" in workers[0].text()
+
+    workers = start_workers(start_files, two, tmp_path, *flags)
+    for worker in workers:
+        assert worker.wait() == 0, worker.text()
+    assert "Going on from" in workers[0].text()
+    losses = [
+        [line["masked_lm_loss"] for line in read_json_lines(path / "log.jsonl")]
+        for path in (one, two)
+    ]
+    assert len(losses[1]) == 20
+    np.testing.assert_allclose(losses[1], losses[0], atol=1e-5)

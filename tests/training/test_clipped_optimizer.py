@@ -1,0 +1,56 @@
+"""What the optimizers share: layer-wise rates and their names."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertPretrainer
+from bert_tf.errors import UserError
+from bert_tf.training import AdamWeightDecay
+from bert_tf.training.clipped_optimizer import layer_multipliers
+
+
+def test_rates_fall_with_the_depth():
+    paths = [
+        "bert/embeddings/word_embeddings",
+        "bert/encoder/layer_0/attention/kernel",
+        "bert/encoder/layer_1/output_layer_norm/gamma",
+        "bert/pooler/dense/kernel",
+        "classifier/kernel",
+    ]
+    assert layer_multipliers(paths, 0.5) == [0.125, 0.25, 0.5, 1.0, 1.0]
+    assert layer_multipliers(paths, None) == [1.0] * 5
+
+
+def test_each_variable_of_a_model_gets_its_rate(tiny_config):
+    """Adam's first steps are as long as the rate, whatever the gradient."""
+    model = BertPretrainer(BertBackbone(tiny_config))
+    optimizer = AdamWeightDecay(
+        0.01, weight_decay_rate=0.0, clip_norm=None, bias_correction=True, epsilon=1e-12,
+        layer_decay=0.5,
+    )
+    before = [variable.numpy() for variable in model.trainable_variables]
+    gradients = [tf.ones(variable.shape) for variable in model.trainable_variables]
+    optimizer.apply(gradients, model.trainable_variables)
+    for variable, old in zip(model.trainable_variables, before):
+        depth = 3
+        if "embeddings" in variable.path:
+            depth = 0
+        if "layer_0" in variable.path or "layer_1" in variable.path:
+            depth = 1 + int("layer_1" in variable.path)
+        np.testing.assert_allclose(
+            old - variable.numpy(), 0.01 * 0.5 ** (3 - depth), rtol=1e-3, err_msg=variable.path
+        )
+
+
+def test_wrong_layer_decay():
+    with pytest.raises(UserError, match="layer_decay=1.5"):
+        AdamWeightDecay(layer_decay=1.5)
+
+
+def test_loss_scale_is_for_new_optimizers():
+    optimizer = AdamWeightDecay(0.1)
+    optimizer.build([keras.Variable(np.zeros(2, np.float32), name="kernel")])
+    with pytest.raises(UserError, match="before the first step"):
+        optimizer.use_loss_scale()

@@ -1,0 +1,78 @@
+"""Converts a BERT checkpoint from any format that bert_tf reads to one that it writes.
+
+    python tools/convert_checkpoint.py --input=uncased_L-12_H-768_A-12 --output=bert-base \
+      --format=huggingface --verify
+
+Reads TF1 checkpoints, Hugging Face directories (safetensors, pytorch_model.bin, tf_model.h5),
+keras-hub presets, tensorflow/models' TF2 checkpoints, .keras, .weights.h5, bert_tf directories and
+names on the Hugging Face Hub; which one it is, is found out by looking. Prints each tensor, its
+shape and where it went. --verify opens the output again, runs both models and prints the largest
+difference.
+"""
+
+from absl import flags
+
+from bert_tf import tool
+from bert_tf.errors import UserError
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("input", None, "What to read: a directory, a file, a prefix or org/name.")
+flags.DEFINE_string("output", None, "The directory to write.")
+flags.DEFINE_enum("format", "huggingface", ["huggingface", "tf1", "bert_tf"], "What to write.")
+flags.DEFINE_string("config_file", None, "The configuration, if not beside the weights.")
+flags.DEFINE_bool("verify", False, "Open the output, run both models, print the difference.")
+# float32 against itself: the weights are the same bits, so the numbers are too.
+_TOLERANCE = 0.0
+
+
+def print_table(conversion):
+    """Each tensor of the input, its shape and its name in the output."""
+    rows = [
+        (name, "x".join(map(str, shape)) or "scalar", target or "(left out)")
+        for name, shape, target in conversion.rows
+    ]
+    rows.insert(0, ("tensor of the input", "shape", "name in the output"))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for name, shape, target in rows:
+        print(f"{name:{widths[0]}}  {shape:>{widths[1]}}  {target}")
+
+
+def verify(conversion):
+    """Opens the output and compares it with the model that was written."""
+    from bert_tf.checkpoints.conversion import largest_difference, reopened
+
+    difference = largest_difference(conversion.model, reopened(conversion.model, FLAGS.output))
+    print(f"largest difference between input and output: {difference:g}")
+    if FLAGS.format == "tf1" and conversion.config.hidden_act == "gelu":
+        original = reopened(conversion.model, FLAGS.output, hidden_act="gelu_new")
+        print(
+            "google-research/bert itself, which ignores bert_tf_exact_gelu and computes the tanh "
+            f"GELU, would differ by: {largest_difference(conversion.model, original):g}"
+        )
+    if not difference <= _TOLERANCE:
+        raise UserError(
+            f"The output computes other numbers than the input: expected a difference of "
+            f"{_TOLERANCE:g}. Received: {difference:g}"
+        )
+
+
+def main():
+    tool.require_writable(FLAGS.output, "output")
+    from bert_tf.checkpoints import convert
+
+    conversion = convert(FLAGS.input, FLAGS.output, FLAGS.format, FLAGS.config_file)
+    print_table(conversion)
+    name = type(conversion.model).__name__
+    left_out = sum(not target for _, _, target in conversion.rows)
+    print(
+        f"{FLAGS.input} ({conversion.source_format}) -> {FLAGS.output} ({FLAGS.format}): {name}, "
+        f"{len(conversion.rows) - left_out} tensors written, {left_out} left out"
+    )
+    if FLAGS.verify:
+        verify(conversion)
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["input", "output"])
+    tool.run(main)
