@@ -1,7 +1,5 @@
 """Pre-training: masked words and next sentences on one backbone, and the paper's variants of it."""
 
-import os
-
 import keras
 import tensorflow as tf
 
@@ -10,6 +8,7 @@ from bert_tf.layers.dense import Dense
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.pretrained_model import PretrainedModel
 from bert_tf.models.training_model import TrainingModel
 
 # Added to the sum of the weights, so that a batch without masks gives zero, not NaN.
@@ -27,7 +26,7 @@ class Perplexity(keras.metrics.Mean):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertPretrainer(TrainingModel):
+class BertPretrainer(PretrainedModel, TrainingModel):
     """BERT with the two heads of pre-training.
 
     Only the masked positions go through the vocabulary matmul; in `fit` and `evaluate` only those
@@ -80,33 +79,6 @@ class BertPretrainer(TrainingModel):
             self.next_sentence_loss = keras.metrics.Mean(name="next_sentence_loss")
             self.next_sentence_accuracy = keras.metrics.Mean(name="next_sentence_accuracy")
         self.build()
-
-    @classmethod
-    def from_pretrained(cls, path: str | os.PathLike, **options) -> "BertPretrainer":
-        """Builds the model around a checkpoint; heads that it lacks start at random.
-
-        Args:
-            path: What `BertBackbone.from_pretrained` opens.
-            **options: Arguments of this class and of `BertBackbone`.
-
-        Raises:
-            CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
-        """
-        from bert_tf.checkpoints import load_task_model
-
-        return load_task_model(cls, path, **options)
-
-    def save_pretrained(self, directory: str | os.PathLike, format: str = "huggingface") -> None:
-        """Writes weights and configuration, as Hugging Face's `BertForPreTraining` reads them.
-
-        Args:
-            directory: Made if missing; every file in it is written whole or not at all.
-            format: "huggingface", "tf1" or "bert_tf".
-        """
-        from bert_tf.checkpoints import save_model
-
-        self.backbone.require_kernels("saved as a checkpoint")
-        save_model(self, directory, format)
 
     def build(self, input_shape=None):
         if not self.masked_lm_head.built:

@@ -1,6 +1,5 @@
 """What all task models share: a backbone, a tokenizer, raw strings in, checkpoints in and out."""
 
-import os
 import warnings
 from typing import Any
 
@@ -10,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.pretrained_model import PretrainedModel
 from bert_tf.models.text_batches import EXAMPLE_INDEX, in_given_order, text_batches
 from bert_tf.models.text_inputs import as_columns, holds_text
 from bert_tf.models.training_model import TrainingModel
@@ -17,7 +17,7 @@ from bert_tf.models.training_model import TrainingModel
 DEFAULT_BATCH_SIZE = 32  # Keras's own
 
 
-class TaskModel(TrainingModel):
+class TaskModel(PretrainedModel, TrainingModel):
     """A backbone, a head and the tokenizer that fits them.
 
     `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text: a list,
@@ -55,34 +55,6 @@ class TaskModel(TrainingModel):
         self.backbone = backbone
         self.tokenizer = tokenizer
         self.max_length = max_length
-
-    @classmethod
-    def from_pretrained(cls, path: str | os.PathLike, **options) -> "TaskModel":
-        """Builds the model around a checkpoint: backbone, tokenizer and, if it has one, the head.
-
-        Args:
-            path: What `BertBackbone.from_pretrained` opens.
-            **options: Arguments of this class and of `BertBackbone`; they win over the file's.
-
-        Raises:
-            CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
-        """
-        from bert_tf.checkpoints import load_task_model
-
-        return load_task_model(cls, path, **options)
-
-    def save_pretrained(self, directory: str | os.PathLike, format: str = "huggingface") -> None:
-        """Writes weights, configuration, labels and tokenizer into `directory`.
-
-        Args:
-            directory: Made if missing; every file in it is written whole or not at all.
-            format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
-                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf".
-        """
-        from bert_tf.checkpoints import save_model
-
-        self.backbone.require_kernels("saved as a checkpoint")
-        save_model(self, directory, format)
 
     def freeze_for_inference(self) -> None:
         """Packs the encoder's kernels: faster, and only forward. See `BertBackbone`."""

@@ -1,5 +1,6 @@
 """How much memory this process holds and held at most, as Linux counts it."""
 
+import contextlib
 import ctypes
 import gc
 
@@ -25,10 +26,8 @@ def reset_peak() -> None:
 def give_back() -> None:
     """Returns what is not used any more to the system: many workers live side by side."""
     gc.collect()
-    try:
+    with contextlib.suppress(OSError, AttributeError):  # another C library has no such function
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-    except (OSError, AttributeError):
-        pass  # not glibc
 
 
 def _status(key: str) -> float:

@@ -1,0 +1,35 @@
+"""Checkpoints in and out, for every model around a backbone."""
+
+import os
+
+
+class PretrainedModel:
+    """A model with a `backbone` that opens checkpoints and writes them."""
+
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike, **options) -> "PretrainedModel":
+        """Builds the model around a checkpoint; heads that it lacks start at random.
+
+        Args:
+            path: What `BertBackbone.from_pretrained` opens.
+            **options: Arguments of this class and of `BertBackbone`; they win over the file's.
+
+        Raises:
+            CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
+        """
+        from bert_tf.checkpoints import load_task_model
+
+        return load_task_model(cls, path, **options)
+
+    def save_pretrained(self, directory: str | os.PathLike, format: str = "huggingface") -> None:
+        """Writes weights and configuration into `directory`, and labels and tokenizer if any.
+
+        Args:
+            directory: Made if missing; every file in it is written whole or not at all.
+            format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
+                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf".
+        """
+        from bert_tf.checkpoints import save_model
+
+        self.backbone.require_kernels("saved as a checkpoint")
+        save_model(self, directory, format)
