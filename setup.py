@@ -136,7 +136,7 @@ setup(
         "tqdm",
     ],
     extras_require={
-        "test": ["pytest", "scikit-learn"],
+        "test": ["matplotlib", "pytest", "scikit-learn"],
         "benchmark": [
             "ctranslate2",
             "matplotlib",

@@ -15,199 +15,29 @@ Several machines: the same command on each, --distribution_strategy=multi_worker
 TF_CONFIG in the environment; --output_dir must be one that all see.
 """
 
-import glob
 import os
 
+import pretraining_flags
 from absl import flags
+from pretraining_flags import DTYPES, NEXT_SENTENCE, check_flags, input_files, settings
 
 from bert_tf import tool
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
-
-OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "ltr")
-# What the objective asks of the pairs, when they are made from raw text.
-NEXT_SENTENCE = {"mlm_nsp": "nsp", "mlm_sop": "sop", "mlm": None, "ltr": None}
-# As in bert_tf.training.strategies, which is not imported before the flags are checked: it brings
-# TensorFlow.
-STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored", "tpu", "parameter_server")
-DTYPES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
-
-# The original's flags.
-flags.DEFINE_string("bert_config_file", None, "The configuration of the network, a JSON file.")
-flags.DEFINE_string(
-    "input_file", None, "TFRecord files, or text files with --vocab_file: comma-separated globs."
-)
-flags.DEFINE_string("output_dir", None, "Where checkpoints, model and results are written.")
-flags.DEFINE_string(
-    "init_checkpoint", None, "Weights to start from: a TF1 or a Hugging Face checkpoint."
-)
-flags.DEFINE_integer(
-    "max_seq_length", 128, "Tokens of a row, as the data were made with.", lower_bound=4
-)
-flags.DEFINE_integer(
-    "max_predictions_per_seq", 20, "Masked places of a row, as the data were made with.",
-    lower_bound=1,
-)
-flags.DEFINE_bool("do_train", False, "Whether to train.")
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate.")
-flags.DEFINE_integer(
-    "train_batch_size", 32, "Batch size of training, over all devices.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "eval_batch_size", 8, "Batch size of evaluation, over all devices.", lower_bound=1
-)
-flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate.", lower_bound=0.0)
-flags.DEFINE_integer("num_train_steps", 100000, "Optimizer steps of the whole run.", lower_bound=1)
-flags.DEFINE_integer("num_warmup_steps", 10000, "Steps of the warm-up.", lower_bound=0)
-flags.DEFINE_integer(
-    "save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "iterations_per_loop", 1000, "The original's; here every step returns to Python.", lower_bound=1
-)
-flags.DEFINE_integer("max_eval_steps", 100, "Most batches of an evaluation.", lower_bound=1)
-flags.DEFINE_bool("use_tpu", False, "The original's; the same as --distribution_strategy=tpu.")
-flags.DEFINE_string("tpu_name", None, "Name or address of the TPU. Default: the environment's.")
-
-# This program's.
-flags.DEFINE_enum("distribution_strategy", "one_device", STRATEGIES, "What to train on.")
-flags.DEFINE_enum(
-    "mixed_precision", "none", sorted(DTYPES), "Type of the activations; float16 scales the loss."
-)
-flags.DEFINE_integer(
-    "gradient_accumulation_steps", 1, "Parts in which a device works through its batch, to save "
-    "memory; the step is the same.", lower_bound=1
-)
-flags.DEFINE_enum("objective", "mlm_nsp", OBJECTIVES, "Masked words with next sentence, without, "
-                  "with sentence order; or left to right.")
-flags.DEFINE_enum("optimizer", "adamw", ("adamw", "lamb"), "The original's, or LAMB.")
-flags.DEFINE_float("weight_decay_rate", 0.01, "Decoupled weight decay.", lower_bound=0.0)
-flags.DEFINE_float(
-    "layer_decay", None, "Factor of the learning rate from a block to the one below.",
-    lower_bound=0.0, upper_bound=1.0,
-)
-flags.DEFINE_bool(
-    "bias_correction", None, "Correct the bias of the first steps. Default: as the papers, not "
-    "with adamw, with lamb."
-)
-flags.DEFINE_enum(
-    "lr_schedule", "linear", ("linear", "cosine", "noam"), "Decay after the warm-up, from the peak "
-    "--learning_rate: linear, as the original, or cosine to zero, or with the step's inverse root."
-)
-flags.DEFINE_bool("recompute", False, "Compute activations again in the backward pass, for memory.")
-flags.DEFINE_string(
-    "eval_input_file", None, "Held-out files. With them, --do_train evaluates at every checkpoint "
-    "and keeps the best. Default: --input_file, as the original."
-)
-flags.DEFINE_integer("keep_checkpoint_max", 5, "Newest checkpoints that are kept.", lower_bound=1)
-flags.DEFINE_integer("log_steps", 100, "Steps between two lines of the logs.", lower_bound=1)
-flags.DEFINE_integer("seed", 12345, "Of weights, dropout, shuffling and masks.")
-flags.DEFINE_integer(
-    "shuffle_buffer", 10000, "Records that are shuffled together.", lower_bound=1
-)
-flags.DEFINE_bool(
-    "deterministic", None, "The same run twice gives the same weights, bit for bit. Default: on a "
-    "CPU, where it costs little; on a GPU it makes some operations slower."
-)
-flags.DEFINE_enum(
-    "input_sharding", "rows", ("rows", "records"), "How several workers share the input. rows: "
-    "each reads all and takes its rows, so that the batches are those of one process, however many "
-    "workers there are. records: each reads some of the files or records, which is less work. Raw "
-    "text is always shared by rows."
-)
-flags.DEFINE_bool("jit_compile", False, "Compile the step with XLA. Always so on a TPU.")
-
-# Raw text only.
-flags.DEFINE_string("vocab_file", None, "The vocabulary: --input_file is raw text.")
-flags.DEFINE_bool("do_lower_case", True, "Lower the text.")
-flags.DEFINE_enum(
-    "masking", "token", ("token", "whole_word", "span"), "What is masked together."
-)
-flags.DEFINE_bool("whole_word_mask", False, "The original's; the same as --masking=whole_word.")
-flags.DEFINE_bool("pack_rows", False, "Put several short sequences into each row.")
-flags.DEFINE_float(
-    "masked_lm_prob", 0.15, "Share of the tokens to mask.", lower_bound=0.0, upper_bound=1.0
-)
-flags.DEFINE_float(
-    "short_seq_prob", 0.1, "Share of the rows that are made short.", lower_bound=0.0,
-    upper_bound=1.0,
-)
-TEXT_FLAGS = (
-    "do_lower_case", "masking", "whole_word_mask", "pack_rows", "masked_lm_prob", "short_seq_prob",
-)
+flags.adopt_module_key_flags(pretraining_flags)  # --help lists them
 
 
-def input_files(flag):
-    """The files that the flag's globs match, in a fixed order."""
-    patterns = [pattern.strip() for pattern in FLAGS[flag].value.split(",") if pattern.strip()]
-    files = []
-    for pattern in patterns:
-        found = sorted(path for path in glob.glob(pattern) if os.path.isfile(path))
-        if not found:
-            raise DataError(f"--{flag}: a file was expected. Received: {pattern}, which is none")
-        files += found
-    if not files:
-        raise DataError(f"--{flag}: files were expected. Received: {FLAGS[flag].value!r}")
-    for file in files:
-        if not os.access(file, os.R_OK):
-            raise DataError(f"--{flag}: {file} cannot be read")
-        if is_tfrecord(file) == bool(FLAGS.vocab_file):
-            raise DataError(
-                f"--{flag}: {file} is a TFRecord file: leave --vocab_file away."
-                if FLAGS.vocab_file
-                else f"--{flag}: {file} is no TFRecord file. For raw text give --vocab_file."
-            )
-    return files
-
-
-def is_tfrecord(path):
-    """Whether the file starts like a TFRecord: with a length in 8 bytes, the upper ones zero."""
-    with open(path, "rb") as file:
-        start = file.read(8)
-    return len(start) == 8 and start[4:] == b"\0\0\0\0"
-
-
-def check_flags():
-    """Everything that can be seen without TensorFlow. Returns the configuration."""
-    from bert_tf.config import BertConfig
-
-    if not (FLAGS.do_train or FLAGS.do_eval):
-        raise UserError("At least one of --do_train or --do_eval was expected.")
-    if FLAGS.use_tpu:
-        FLAGS.distribution_strategy = "tpu"
-    # The same flags must do for an evaluation alone.
-    if FLAGS.num_warmup_steps > FLAGS.num_train_steps:
-        raise UserError(
-            "--num_warmup_steps must be at most --num_train_steps. Received: "
-            f"{FLAGS.num_warmup_steps} of {FLAGS.num_train_steps}"
-        )
-    if FLAGS.max_predictions_per_seq > FLAGS.max_seq_length:
-        raise UserError(
-            "--max_predictions_per_seq must be at most --max_seq_length. Received: "
-            f"{FLAGS.max_predictions_per_seq} of {FLAGS.max_seq_length}"
-        )
-    if FLAGS.train_batch_size % FLAGS.gradient_accumulation_steps:
-        raise UserError(
-            "--train_batch_size must be a multiple of --gradient_accumulation_steps. Received: "
-            f"{FLAGS.train_batch_size} and {FLAGS.gradient_accumulation_steps}"
-        )
-    if not FLAGS.vocab_file:
-        given = [name for name in TEXT_FLAGS if FLAGS[name].present]
-        if given:
-            raise UserError(
-                f"{', '.join(f'--{name}' for name in given)}: for raw text only, with "
-                "--vocab_file. TFRecords are masked when they are made: create_pretraining_data."
-            )
-    config = BertConfig.from_json_file(FLAGS.bert_config_file)
-    if FLAGS.max_seq_length > config.max_position_embeddings:
-        raise UserError(
-            f"--max_seq_length must be at most {config.max_position_embeddings}, the "
-            f"max_position_embeddings of {FLAGS.bert_config_file}. Received: "
-            f"{FLAGS.max_seq_length}"
-        )
-    return config
+def segmenter():
+    """What cuts Chinese text into words, or None."""
+    if FLAGS.segmenter is None:
+        return None
+    try:
+        import jieba
+    except ImportError:
+        raise UserError("--segmenter=jieba needs jieba: pip install jieba") from None
+    return jieba.lcut
 
 
 def batches_of(files, batch_size, strategy, tokenizer, training):
@@ -248,6 +78,8 @@ def batches_of(files, batch_size, strategy, tokenizer, training):
             next_sentence=NEXT_SENTENCE[FLAGS.objective],
             short_seq_prob=FLAGS.short_seq_prob,
             packing="rows" if FLAGS.pack_rows else None,
+            segmenter=segmenter(),
+            replace_numbers=FLAGS.replace_numbers,
             start_step=start_step,
             num_shards=num_shards,
             shard_index=shard_index,
@@ -309,18 +141,6 @@ def make_model(config):
     return model
 
 
-def settings():
-    """What makes a run besides the network; another value on resuming is told."""
-    names = (
-        "input_file", "vocab_file", "init_checkpoint", "max_seq_length", "max_predictions_per_seq",
-        "train_batch_size", "gradient_accumulation_steps", "mixed_precision", "objective",
-        "optimizer", "learning_rate", "lr_schedule", "num_train_steps", "num_warmup_steps",
-        "weight_decay_rate", "layer_decay", "bias_correction", "seed", "shuffle_buffer",
-        *TEXT_FLAGS,
-    )
-    return {name: FLAGS[name].value for name in names}
-
-
 def train(model, checkpoint, step, strategy, training, held_out):
     """Trains from `step` on, by `model.fit`."""
     from bert_tf import training as bert_training
@@ -361,13 +181,18 @@ def train(model, checkpoint, step, strategy, training, held_out):
 
 
 def evaluate(model, step, held_out):
-    """Evaluates and writes eval_results.txt, with the original's names."""
+    """The model's metrics on the held-out batches, with the original's names and what to read them
+    against."""
+    from bert_tf.training.evaluation_statistics import label_statistics
+
     results = model.evaluate(
         held_out.from_step(0),
         steps=FLAGS.max_eval_steps if held_out.devices > 1 else None,
         return_dict=True,
         verbose=0,
     )
+    if held_out.devices == 1:  # several share the batches
+        results.update(label_statistics(held_out.of_worker(0, 1, 0), results))
     return {"global_step": step, **results}
 
 

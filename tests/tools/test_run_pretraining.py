@@ -27,6 +27,7 @@ STEPS = 12
 def run_tool(flags):
     """In a process of its own: the program with these flags."""
     sys.argv = ["run_pretraining.py", *flags]
+    sys.path.insert(0, str(REPOSITORY / "tools"))  # as `python tools/run_pretraining.py` does
     runpy.run_path(str(REPOSITORY / "tools" / "run_pretraining.py"), run_name="__main__")
 
 

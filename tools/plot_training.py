@@ -1,0 +1,111 @@
+"""Draws the curves of training runs from their log.jsonl, as a picture.
+
+    python tools/plot_training.py --runs=out/mlm_nsp,out/mlm --output_file=curves.png \
+      --metrics=masked_lm_loss,next_sentence_accuracy --line=masked_lm_loss:5.6:unigram
+
+One panel a metric, one colour a run: a thin line for training (means of the log's intervals), dots
+for the evaluations on held-out data (`val_...`). Needs matplotlib: pip install 'bert_tf[benchmark]'.
+"""
+
+import os
+
+from absl import flags
+
+from bert_tf import tool
+from bert_tf.errors import DataError, UserError
+from bert_tf.files import atomic_path
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_list("runs", None, "Output directories of run_pretraining.py.")
+flags.DEFINE_string("output_file", None, "The picture: a .png, .svg or .pdf file.")
+flags.DEFINE_list("metrics", ["loss"], "Names in the log, a panel each.")
+flags.DEFINE_list("line", [], "Levels to compare with: metric:value:label.")
+
+PANEL_INCHES = (5.0, 3.5)
+
+
+def levels():
+    """--line as metric -> [(value, label)]."""
+    found = {}
+    for line in FLAGS.line:
+        try:
+            metric, value, label = line.split(":", 2)
+            found.setdefault(metric, []).append((float(value), label))
+        except ValueError:
+            raise UserError(f"--line: metric:value:label was expected. Received: {line!r}") from None
+        if metric not in FLAGS.metrics:
+            raise UserError(f"--line: {metric} must be one of --metrics={','.join(FLAGS.metrics)}")
+    return found
+
+
+def read_run(directory):
+    """The lines of a run's log."""
+    from bert_tf.training import read_json_lines
+
+    path = os.path.join(directory, "log.jsonl")
+    if not os.path.exists(path):
+        raise DataError(f"--runs: a directory with a log.jsonl was expected. Received: {directory}")
+    return read_json_lines(path)
+
+
+def curve(lines, name):
+    points = [(line["step"], line[name]) for line in lines if name in line]
+    return zip(*points) if points else ((), ())
+
+
+def draw(runs, levels):
+    from matplotlib.figure import Figure
+
+    width, height = PANEL_INCHES
+    figure = Figure(figsize=(width * len(FLAGS.metrics), height), layout="constrained")
+    panels = figure.subplots(1, len(FLAGS.metrics), squeeze=False)[0]
+    for panel, metric in zip(panels, FLAGS.metrics):
+        for number, (name, lines) in enumerate(runs.items()):
+            if not any(metric in line for line in lines):
+                continue  # an objective without next sentences
+            panel.plot(*curve(lines, metric), color=f"C{number}", linewidth=0.8, alpha=0.7)
+            panel.plot(
+                *curve(lines, f"val_{metric}"), color=f"C{number}", marker="o", markersize=4,
+                linewidth=1.2, label=f"{name}, held out",
+            )
+        for value, label in levels.get(metric, []):
+            panel.axhline(value, color="black", linestyle="--", linewidth=0.8)
+            panel.annotate(label, (0.99, value), xycoords=("axes fraction", "data"), ha="right",
+                           va="bottom", fontsize="small")
+        panel.set(xlabel="step", title=metric.replace("_", " "))
+        if panel.get_legend_handles_labels()[1]:
+            panel.legend(fontsize="small")
+        panel.grid(alpha=0.3)
+    return figure
+
+
+def main():
+    lines = levels()
+    tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")
+    kind = os.path.splitext(FLAGS.output_file)[1]
+    if kind not in (".png", ".svg", ".pdf"):
+        raise UserError(
+            f"--output_file: a .png, .svg or .pdf file was expected. Received: {FLAGS.output_file}"
+        )
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise UserError("Pictures need matplotlib: pip install 'bert_tf[benchmark]'") from None
+    names = [os.path.basename(os.path.normpath(run)) for run in FLAGS.runs]
+    if len(set(names)) < len(names):
+        names = FLAGS.runs
+    runs = {name: read_run(run) for name, run in zip(names, FLAGS.runs)}
+    for metric in FLAGS.metrics:
+        if not any(metric in line for run in runs.values() for line in run):
+            known = sorted({name for run in runs.values() for line in run for name in line})
+            raise UserError(f"--metrics: one of {known} was expected. Received: {metric}")
+    figure = draw(runs, lines)
+    with atomic_path(FLAGS.output_file) as new:
+        figure.savefig(new, format=kind[1:], dpi=120)
+    print(f"{FLAGS.output_file}: {', '.join(runs)}")
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["runs", "output_file"])
+    tool.run(main)
