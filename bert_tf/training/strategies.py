@@ -15,7 +15,7 @@ def make_strategy(name: str, tpu: str | None = None) -> tf.distribute.Strategy:
 
     Args:
         name: "one_device": one GPU if there is one, else the CPU. "mirrored": all GPUs of this
-            machine. "multi_worker_mirrored": the machines that the environment variable TF_CONFIG
+            machine, or where there is none its (logical) CPUs. "multi_worker_mirrored": the machines that the environment variable TF_CONFIG
             lists. "tpu": the TPU called `tpu`.
         tpu: Name or address of the TPU; None asks the environment.
 
@@ -25,7 +25,9 @@ def make_strategy(name: str, tpu: str | None = None) -> tf.distribute.Strategy:
     if name == "one_device":
         return tf.distribute.get_strategy()
     if name == "mirrored":
-        return tf.distribute.MirroredStrategy()
+        kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+        devices = [device.name for device in tf.config.list_logical_devices(kind)]
+        return tf.distribute.MirroredStrategy(devices)
     if name == "multi_worker_mirrored":
         _require_cluster()
         return tf.distribute.MultiWorkerMirroredStrategy()

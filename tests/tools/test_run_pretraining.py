@@ -1,10 +1,12 @@
 """tools/run_pretraining.py, run as a user runs it, on a tiny model."""
 
 import json
+import os
 import random
 import runpy
 import signal
 import socket
+import subprocess
 import sys
 import time
 
@@ -228,6 +230,68 @@ def test_raw_text(start_files, tiny_vocabulary, tmp_path):
     lines = read_json_lines(tmp_path / "out" / "log.jsonl")
     assert len(lines) == STEPS and LOGGED <= set(lines[-1])
     assert (tmp_path / "out" / "model" / "vocab.txt").exists()
+
+
+def run_tool_on_two_devices(flags):
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    run_tool(flags)
+
+
+@pytest.mark.skipif(os.environ.get("BERT_TF_FULL") != "1", reason="full suite only: many runs")
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--objective=mlm", "--lr_schedule=cosine", "--mixed_precision=float16"],
+        ["--objective=ltr", "--lr_schedule=noam", "--layer_decay=0.9"],
+        ["--recompute", "--gradient_accumulation_steps=4"],
+        ["--jit_compile"],
+        ["--pack_rows", "--masking=span"],
+        ["--distribution_strategy=mirrored"],
+    ],
+    ids=lambda flags: flags[0],
+)
+def test_every_other_way_to_train(start_files, tiny_vocabulary, tmp_path, flags):
+    (tmp_path / "vocab.txt").write_text("\n".join(tiny_vocabulary))
+    if "--pack_rows" in flags:
+        flags = [*flags, f"--input_file={start_files}/text.txt", f"--vocab_file={tmp_path}/vocab.txt"]
+    job = run_tool_on_two_devices if "--distribution_strategy=mirrored" in flags else run_tool
+    all_flags = flags_for(start_files, tmp_path / "out", "--do_train", *flags)
+    process = processes.start(job, tmp_path / "text", flags=list(all_flags))
+    assert process.wait() == 0, process.text()
+    lines = read_json_lines(tmp_path / "out" / "log.jsonl")
+    assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
+    first, last = lines[0]["masked_lm_loss"], lines[-1]["masked_lm_loss"]
+    assert np.isfinite(last) and last < first + 0.5
+    assert (tmp_path / "out" / "model" / "config.json").exists()
+
+
+@pytest.mark.skipif(os.environ.get("BERT_TF_FULL") != "1", reason="full suite only: needs root")
+def test_full_disk_keeps_the_checkpoint_before_and_goes_on_after(trained, start_files, tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=420k", "tmpfs", str(small)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("full suite only: needs root, to mount a small disk")
+    try:
+        flags = flags_for(
+            start_files, small / "out", *evaluating(start_files), "--keep_checkpoint_max=5"
+        )
+        status, text = run(tmp_path / "full", *flags)
+        assert status == 1 and "Traceback" not in text, text
+        assert "No space left" in text, text
+        steps = checkpoint_steps(small / "out" / "checkpoints")
+        assert steps and steps[-1] < STEPS
+        roomier = ["mount", "-o", "remount,size=64m", str(small)]
+        subprocess.run(roomier, check=True)
+        status, text = run(tmp_path / "again", *flags)
+        assert status == 0, text
+        np.testing.assert_equal(
+            load_file(small / "out" / "model" / "model.safetensors"),
+            load_file(trained[0] / "model" / "model.safetensors"),
+        )
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
 
 
 def free_ports(count):
