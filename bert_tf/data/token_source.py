@@ -142,6 +142,8 @@ class TokenSource:
         options = tf.data.Options()
         # Threads of its own: those of the session may all be waiting for these tokens.
         options.threading.private_threadpool_size = 1
+        # Nothing asks for a request ahead: a generator that waits would hold up the process's end.
+        options.experimental_optimization.inject_prefetch = False
         return dataset.with_options(options)
 
     def _tokens_of(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
