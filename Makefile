@@ -26,8 +26,9 @@ VENV := $(if $(filter $(DEFAULT_TF_VERSION),$(TF_VERSION)),.venv,.cache/venvs/tf
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.requirements-tf$(TF_VERSION)
 
-OPS_TARGETS := //custom_ops/ops:_bert_tf_ops.so //custom_ops/ops:_build_info.json
-OPS_FILES := _bert_tf_ops.so _build_info.json
+# Where Bazel builds them, under custom_ops/; they are put into bert_tf/ops/.
+OPS_FILES := ops/_bert_tf_ops.so ops/_build_info.json
+XLA_FILES := xla/_bert_tf_xla.so xla/_xla_build_info.json
 # A shell word, not a make one: `make venv` may install Bazel in the same run.
 BAZEL = "$$(command -v bazel || command -v bazelisk)"
 HAS_BAZEL = { command -v bazel || command -v bazelisk; } > /dev/null
@@ -72,7 +73,7 @@ $(STAMP): setup.py | system
 	  echo "Expected Python 3.10 or newer. Received: PYTHON=$(PYTHON)," \
 	       "$$($(PYTHON) --version). Name another one: make PYTHON=python3.11"; exit 1; }
 	[[ -x $(PY) ]] || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install 'setuptools>=70.1' wheel
+	$(PY) -m pip install 'setuptools>=70.1' wheel setuptools_scm  # the last to build seqeval
 	BERT_TF_BUILD_OPS=0 $(PY) -m pip install --no-build-isolation --editable '.[test]' \
 	  'tensorflow==$(TF_VERSION).*' 'tensorflow-text==$(TF_VERSION).*'
 	@touch $@
@@ -84,13 +85,20 @@ configure: venv
 .PHONY: ops
 ops: configure
 	@$(HAS_BAZEL) || { echo "Expected bazel or bazelisk on PATH; \`make system\` says how."; exit 1; }
-	$(BAZEL) build $(OPS_TARGETS)
-	@built="$$($(BAZEL) info bazel-bin 2> /dev/null)/custom_ops/ops"; \
-	for file in $(OPS_FILES); do \
-	  cmp --silent "$$built/$$file" bert_tf/ops/$$file && continue; \
-	  cp "$$built/$$file" bert_tf/ops/$$file.new; \
-	  chmod u+w bert_tf/ops/$$file.new; \
-	  mv -f bert_tf/ops/$$file.new bert_tf/ops/$$file; \
+	@files="$(OPS_FILES) $(XLA_FILES)"; \
+	if ! $(PY) -c 'import configure, sys; sys.exit(not configure.has_xla_headers())'; then \
+	  echo "This TensorFlow ships no headers of XLA: jit_compile will take plain TensorFlow."; \
+	  files="$(OPS_FILES)"; \
+	  rm -f $(addprefix bert_tf/ops/,$(notdir $(XLA_FILES))); \
+	fi; \
+	$(BAZEL) build $$(sed 's|\([a-z]*\)/|//custom_ops/\1:|g' <<< "$$files"); \
+	built="$$($(BAZEL) info bazel-bin 2> /dev/null)/custom_ops"; \
+	for file in $$files; do \
+	  target=bert_tf/ops/$${file##*/}; \
+	  cmp --silent "$$built/$$file" $$target && continue; \
+	  cp "$$built/$$file" $$target.new; \
+	  chmod u+w $$target.new; \
+	  mv -f $$target.new $$target; \
 	done
 
 .PHONY: materials
@@ -124,7 +132,7 @@ demo: venv materials
 clean:
 	! $(HAS_BAZEL) || $(BAZEL) clean
 	rm -rf build dist *.egg-info .pytest_cache .cache/bazel bazel-*
-	rm -f $(addprefix bert_tf/ops/,$(OPS_FILES))
+	rm -f $(addprefix bert_tf/ops/,$(notdir $(OPS_FILES) $(XLA_FILES)))
 
 .PHONY: distclean
 distclean: clean

@@ -49,6 +49,18 @@ def find_tensorflow() -> tuple[str, Path]:
     )
 
 
+def has_xla_headers() -> bool:
+    """Whether this interpreter's TensorFlow ships the headers that its XLA lowerings need.
+
+    TensorFlow 2.19's wheel does not.
+
+    Raises:
+        RuntimeError: no TensorFlow is installed here.
+    """
+    _, folder = find_tensorflow()
+    return (folder / "include" / "xla" / "ffi" / "api" / "ffi.h").is_file()
+
+
 def bazel_flags(python_path: str | None = None) -> list[str]:
     """The flags that `bazel build` needs on this machine, for this interpreter's TensorFlow.
 

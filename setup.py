@@ -27,8 +27,9 @@ import configure  # noqa: E402
 
 OPS_PACKAGE = Path("bert_tf") / "ops"
 BUILD_VARIABLE = "BERT_TF_BUILD_OPS"
-BAZEL_PACKAGE = "custom_ops/ops"
-BUILT_FILES = ("_bert_tf_ops.so", "_build_info.json")
+OPS_FILES = ("custom_ops/ops/_bert_tf_ops.so", "custom_ops/ops/_build_info.json")
+XLA_FILES = ("custom_ops/xla/_bert_tf_xla.so", "custom_ops/xla/_xla_build_info.json")
+BUILT_FILES = tuple(Path(file).name for file in OPS_FILES + XLA_FILES)
 
 
 def builds_ops() -> bool:
@@ -45,12 +46,20 @@ def builds_ops() -> bool:
     return choice != "0" and configure.find_bazel() is not None
 
 
+def files_to_build() -> tuple[str, ...]:
+    """What Bazel makes for this interpreter's TensorFlow: the ops, and what XLA needs of them."""
+    return OPS_FILES + XLA_FILES if configure.has_xla_headers() else OPS_FILES
+
+
 def build_ops(target: Path) -> None:
     """Builds the ops with Bazel for this interpreter's TensorFlow and puts them into `target`."""
     bazel = configure.find_bazel()
     # pip's isolated builds find TensorFlow through PYTHONPATH.
     flags = configure.bazel_flags(python_path=os.environ.get("PYTHONPATH"))
-    labels = [f"//{BAZEL_PACKAGE}:{name}" for name in BUILT_FILES]
+    files = files_to_build()
+    if files == OPS_FILES:
+        print("This TensorFlow ships no headers of XLA: jit_compile will take plain TensorFlow.")
+    labels = ["//" + ":".join(file.rsplit("/", 1)) for file in files]
     command = [bazel, "build", *flags, *labels]
     print("running", " ".join(command), flush=True)
     try:
@@ -67,12 +76,16 @@ def build_ops(target: Path) -> None:
             f"Bazel could not build the custom ops ({error}); its messages stand above. "
             f"{BUILD_VARIABLE}=0 installs without them, on the plain TensorFlow reference."
         ) from error
-    built = Path(answer.stdout.strip()) / BAZEL_PACKAGE
+    built = Path(answer.stdout.strip())
     target.mkdir(parents=True, exist_ok=True)
-    for name in BUILT_FILES:
+    for name in BUILT_FILES:  # Of an earlier build, for another TensorFlow perhaps.
+        if name not in {Path(file).name for file in files}:
+            (target / name).unlink(missing_ok=True)
+    for file in files:
         # Moved into place in one step: a running process keeps the object it has loaded.
+        name = Path(file).name
         unfinished = target / f"{name}.{os.getpid()}"
-        shutil.copyfile(built / name, unfinished)
+        shutil.copyfile(built / file, unfinished)
         os.replace(unfinished, target / name)
 
 
@@ -94,7 +107,8 @@ class BuildWithOps(build_py):
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         outputs = super().get_outputs(include_bytecode)
         if builds_ops() and not self.editable_mode:
-            outputs += [str(Path(self.build_lib) / OPS_PACKAGE / name) for name in BUILT_FILES]
+            target = Path(self.build_lib) / OPS_PACKAGE
+            outputs += [str(target / Path(file).name) for file in files_to_build()]
         return outputs
 
 
@@ -124,7 +138,10 @@ setup(
     python_requires=">=3.10",
     packages=find_packages(include=["bert_tf", "bert_tf.*"]),
     package_data={"bert_tf": ["**/*.txt", "**/*.json"]},
-    exclude_package_data={"bert_tf.ops": list(BUILT_FILES), "bert_tf": ["ops/_build_info.json"]},
+    exclude_package_data={
+        "bert_tf.ops": list(BUILT_FILES),
+        "bert_tf": ["ops/_build_info.json", "ops/_xla_build_info.json"],
+    },
     install_requires=[
         "tensorflow>=2.19,<2.22",
         "tensorflow-text>=2.19,<2.22",
@@ -136,7 +153,9 @@ setup(
         "tqdm",
     ],
     extras_require={
-        "test": ["matplotlib", "pytest", "scikit-learn"],
+        "test": ["matplotlib", "pytest", "scikit-learn", "seqeval"],
+        "evaluate": ["matplotlib", "scikit-learn"],
+        "tagging": ["seqeval"],
         "benchmark": [
             "ctranslate2",
             "matplotlib",

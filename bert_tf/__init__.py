@@ -11,10 +11,26 @@ _PUBLIC = {
     "BertTokenizer": "bert_tf.text.tokenizer",
     "BertBackbone": "bert_tf.models.backbone",
     "BertPretrainer": "bert_tf.models.pretrainer",
+    "BertMaskedLM": "bert_tf.models.masked_lm",
+    "BertNextSentencePredictor": "bert_tf.models.next_sentence",
+    "BertQuestionAnswerer": "bert_tf.models.question_answerer",
     "BertTextClassifier": "bert_tf.models.text_classifier",
+    "BertTokenClassifier": "bert_tf.models.token_classifier",
+    "BertMultipleChoice": "bert_tf.models.multiple_choice",
     "BertSentenceEncoder": "bert_tf.models.sentence_encoder",
+    "BertFeatureExtractor": "bert_tf.models.feature_extractor",
 }
-_SUBPACKAGES = ("checkpoints", "data", "layers", "models", "ops", "serving", "text", "training")
+_SUBPACKAGES = (
+    "checkpoints",
+    "data",
+    "layers",
+    "models",
+    "ops",
+    "search",
+    "serving",
+    "text",
+    "training",
+)
 
 __version__ = "0.1.0"
 __all__ = [*_PUBLIC, *_SUBPACKAGES]

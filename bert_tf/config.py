@@ -19,6 +19,12 @@ LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 # How a sequence becomes one vector: the pooler on the first token, or over the real tokens.
 POOLING_MODES = ("cls", "mean", "max", "mean_max")
 
+# What a classifier's labels are, in Hugging Face's words (config.json, `problem_type`).
+SINGLE_LABEL = "single_label_classification"
+MULTI_LABEL = "multi_label_classification"
+REGRESSION = "regression"
+PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
+
 # Every spelling found in the wild -> the name used here.
 _ACTIVATIONS = {
     "gelu": "gelu",
@@ -52,7 +58,13 @@ _ONLY_VALUES = {
 }
 # What google-research/bert's file cannot say: kept in it under a key of our own.
 _TF1_KEY = "bert_tf_config"
-_TF1_FIELDS = ("layer_norm_eps", "pad_token_id", "classifier_dropout")
+_TF1_FIELDS = (
+    "layer_norm_eps",
+    "pad_token_id",
+    "classifier_dropout",
+    "attention_window",
+    "global_tokens",
+)
 _TF1_EXTRA = ("id2label", "label2id", "problem_type")
 
 
@@ -75,6 +87,10 @@ class BertConfig:
         layer_norm_eps: Added to the variance in every LayerNorm.
         pad_token_id: The id that fills up short sequences.
         classifier_dropout: Dropout before a task head; None means `hidden_dropout_prob`.
+        attention_window: How far to either side a token sees; None: its whole sequence. Other
+            programs do not know this key and would let it see everything.
+        global_tokens: With a window: the first tokens of a sequence, which see all and are seen
+            by all.
         extra: Keys of the file (`id2label`, `problem_type`, …) that do not change the network; kept
             and written back.
 
@@ -104,6 +120,8 @@ class BertConfig:
     layer_norm_eps: float = LAYER_NORM_EPSILON
     pad_token_id: int = 0
     classifier_dropout: float | None = None
+    attention_window: int | None = None
+    global_tokens: int = 1
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self):
@@ -140,6 +158,12 @@ class BertConfig:
                 f"`pad_token_id` must be in [0, vocab_size={self.vocab_size}). "
                 f"Received: pad_token_id={self.pad_token_id!r}"
             )
+        for name in ("attention_window", "global_tokens"):
+            value = getattr(self, name)
+            if value is None and name == "attention_window":
+                continue
+            if not _is_integer(value) or value < 0:
+                raise ConfigError(f"`{name}` must be 0 or more. Received: {name}={value!r}")
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 "`hidden_size` must be a multiple of `num_attention_heads`. Received: "
@@ -239,6 +263,8 @@ class BertConfig:
         """The content of Hugging Face's `config.json`."""
         values = self.to_dict()
         extra = values.pop("extra")
+        if self.attention_window is None:  # keys of our own, only where they say something
+            del values["attention_window"], values["global_tokens"]
         return {
             **extra,
             **values,

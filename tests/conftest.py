@@ -22,8 +22,13 @@ EXPECTED_SKIPS = {
     "full suite only": "`make test-full` runs it",
     "needs transformers and PyTorch": "optional: pip install transformers torch; formats are "
     "tested with files made without them too",
+    "needs sentence-transformers": "optional: pip install sentence-transformers",
     "needs huggingface_hub": "optional: only names on the Hugging Face Hub need it",
+    "needs python-crfsuite": "optional: only the baseline of tagging needs it",
     "needs apt-get": "the ordered text is a Debian package",
+    "needs the native ops": "a run with BERT_TF_OPS=reference tests the reference alone",
+    "needs a TensorFlow with the headers of XLA": "2.19's wheel has none: there jit_compile takes "
+    "the reference",
     "needs nvcc": "CUDA sources compile where there is a compiler",
 }
 

@@ -26,14 +26,18 @@ echo "$*" >> "$here/calls"
 case "$1" in
   build)
     [ -z "$FAKE_BAZEL_FAILS" ] || { echo "a compiler's message" >&2; exit 1; }
-    mkdir -p "$here/bin/custom_ops/ops"
+    mkdir -p "$here/bin/custom_ops/ops" "$here/bin/custom_ops/xla"
     echo object > "$here/bin/custom_ops/ops/_bert_tf_ops.so"
     echo '{"tensorflow_version": "2.21.0"}' > "$here/bin/custom_ops/ops/_build_info.json"
+    echo lowerings > "$here/bin/custom_ops/xla/_bert_tf_xla.so"
+    echo '{}' > "$here/bin/custom_ops/xla/_xla_build_info.json"
     ;;
   info) echo "$here/bin" ;;
 esac
 """
-BUILT = {"bert_tf/ops/_bert_tf_ops.so", "bert_tf/ops/_build_info.json"}
+OPS = {"bert_tf/ops/_bert_tf_ops.so", "bert_tf/ops/_build_info.json"}
+XLA = {"bert_tf/ops/_bert_tf_xla.so", "bert_tf/ops/_xla_build_info.json"}
+BUILT = OPS | XLA
 
 
 @pytest.fixture
@@ -110,8 +114,11 @@ def test_a_wheel_with_bazel_has_the_object_and_the_platform(tree, plain_tools, f
     assert name.startswith("bert_tf-0.1.0-py3-none-linux_")
     assert files["bert_tf/ops/_bert_tf_ops.so"] == b"object\n"
     assert json.loads(files["bert_tf/ops/_build_info.json"]) == {"tensorflow_version": "2.21.0"}
+    built = OPS | XLA if configure.has_xla_headers() else OPS
+    assert BUILT & set(files) == built
     calls = (fake_bazel / "calls").read_text(encoding="utf-8")
     assert "//custom_ops/ops:_bert_tf_ops.so" in calls
+    assert ("//custom_ops/xla:_bert_tf_xla.so" in calls) == (built == BUILT)
     assert f"--repo_env=BERT_TF_PYTHON={sys.executable} " in calls
     assert f"--repo_env=BERT_TF_TENSORFLOW_VERSION={tf.__version__} " in calls
     # The next wheel of the same tree, without Bazel, must not pick the object up again.
@@ -157,7 +164,8 @@ def test_the_metadata(tree, plain_tools):
     required = metadata.get_all("Requires-Dist")
     for package in ("tensorflow", "tensorflow-text"):
         assert f"{package}<2.22,>=2.19" in required
-    assert set(metadata.get_all("Provides-Extra")) == {"test", "benchmark", "tpu"}
+    extras = {"test", "evaluate", "tagging", "benchmark", "tpu"}
+    assert set(metadata.get_all("Provides-Extra")) == extras
     # Every op must run on the TensorFlow that an isolated build takes its headers from.
     pyproject = configparser.ConfigParser()
     pyproject.read(ROOT / "pyproject.toml", encoding="utf-8")

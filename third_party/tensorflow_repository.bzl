@@ -10,6 +10,8 @@ Four values say which one; `make configure` and setup.py pass them as --repo_env
 The repository has:
   :headers                   TensorFlow's C++ headers, with the macros its ABI needs;
   :framework                 the headers and libtensorflow_framework.so.2;
+  :xla_headers               the headers, and those of XLA and of TensorFlow's bridge to it;
+  :compiler                  these and libtensorflow_cc.so.2, which holds XLA;
   :build_info.json           what the op records about the TensorFlow it was built for;
   :copts.bzl                 TENSORFLOW_COPTS, the C++ standard of the wheel.
 """
@@ -46,6 +48,15 @@ _HEADER_FOLDERS = [
     "xla/tsl",
 ]
 
+# What the lowerings' headers reach beyond those.
+_XLA_HEADER_FOLDERS = [
+    "external/farmhash_archive/src",
+    "external/highwayhash",
+    "tensorflow/compiler/jit",
+    "tensorflow/compiler/tf2xla",
+    "xla",
+]
+
 _BUILD = """
 package(default_visibility = ["//visibility:public"])
 
@@ -62,6 +73,25 @@ cc_library(
     name = "framework",
     srcs = ["libtensorflow_framework.so.2"],
     deps = [":headers"],
+)
+
+cc_library(
+    name = "xla_headers",
+    hdrs = glob({xla_globs}),
+    includes = [
+        "include/external/farmhash_archive/src",
+        "include/external/highwayhash",
+    ],
+    deps = [":headers"],
+)
+
+cc_library(
+    name = "compiler",
+    srcs = ["libtensorflow_cc.so.2"],
+    deps = [
+        ":framework",
+        ":xla_headers",
+    ],
 )
 """
 
@@ -105,9 +135,11 @@ def _tensorflow_repository_impl(repository_ctx):
     ]
     repository_ctx.symlink(facts["include"], "include")
     repository_ctx.symlink(framework, "libtensorflow_framework.so.2")
+    repository_ctx.symlink(facts["library"] + "/libtensorflow_cc.so.2", "libtensorflow_cc.so.2")
     repository_ctx.file("BUILD", _LOAD + _BUILD.format(
         defines = repr(defines),
         globs = repr(["include/" + folder + "/**" for folder in _HEADER_FOLDERS]),
+        xla_globs = repr(["include/" + folder + "/**" for folder in _XLA_HEADER_FOLDERS]),
     ))
     repository_ctx.file("copts.bzl", "TENSORFLOW_COPTS = {}\n".format(repr(copts)))
     repository_ctx.file("build_info.json", json.encode({

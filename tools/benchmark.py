@@ -4,7 +4,7 @@ r"""Measures bert_tf beside what its users would pick instead.
     python tools/benchmark.py training --peers=keras_hub,pytorch --rounds=5
     python tools/benchmark.py ops --json=/tmp/ops.json --plot=/tmp/ops.png
 
-Jobs (first argument, or --job): inference, training, ops, tokenizer, memory.
+Jobs (first argument, or --job): inference, training, ops, matmul, tokenizer, latency, memory.
 
 All peers get the same random weights and the same inputs, and each its best arrangement, which a
 search finds and prints. Outputs are compared before anything is timed. Every peer lives in its own
@@ -19,7 +19,9 @@ import sys
 
 from absl import flags
 
-from benchmarks import inference, memory, models, ops, report, tokenizer, training, workers
+from benchmarks import (
+    inference, latency, matmul, memory, models, ops, report, tokenizer, training, workers
+)
 from benchmarks.contest import Options
 from benchmarks.peers import OURS, of_job
 from benchmarks.workloads import BUCKETS, RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
@@ -29,7 +31,7 @@ from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
-_JOBS = ("inference", "training", "ops", "tokenizer", "memory")
+_JOBS = ("inference", "training", "ops", "matmul", "tokenizer", "latency", "memory")
 _REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 flags.DEFINE_enum("job", None, _JOBS, "What to measure; may stand first without the flag.")
@@ -52,6 +54,9 @@ flags.DEFINE_bool("tuned_malloc", False, "Let glibc keep freed memory (MALLOC_TR
                   "its like), for everybody.")
 flags.DEFINE_integer("ops_scale", 1, "Divides the sizes of the ops, for a quick look.",
                      lower_bound=1)
+flags.DEFINE_list("matmul_models", list(matmul.MODELS), "Of matmul: whose dense layers.")
+flags.DEFINE_list("matmul_rows", [str(rows) for rows in matmul.ROWS],
+                  "Of matmul: the rows, M, of the left matrix.")
 flags.DEFINE_integer("tokenizer_texts", 10000, "At most so many texts of each language.",
                      lower_bound=1)
 flags.DEFINE_list("lengths", [str(length) for length in memory.LENGTHS],
@@ -59,7 +64,7 @@ flags.DEFINE_list("lengths", [str(length) for length in memory.LENGTHS],
 flags.DEFINE_string("materials_dir",
                     os.environ.get("BERT_TF_MATERIALS",
                                    os.path.join(_REPOSITORY, ".cache", "materials")),
-                    "Of tokenizer: where the texts are.")
+                    "Of tokenizer and latency: where texts and weights are.")
 flags.DEFINE_string("json", None, "Write everything, unrounded, to this file.")
 flags.DEFINE_string("plot", None, "Draw bars into this PNG.")
 
@@ -128,20 +133,29 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
             [OURS, *peers], start, config, workload_list[0], options, results, lengths
         )
         return
-    names = [OURS, *peers] + ([] if job == "tokenizer" else ["machine"])
+    with_limits = job not in ("tokenizer", "latency")
+    names = [OURS, *peers] + (["machine"] if with_limits else [])
     with workers.scratch_folder() as scratch:
-        directory = os.path.join(scratch, "model")
+        directory = (
+            latency.model_directory(FLAGS.materials_dir) if job == "latency"
+            else os.path.join(scratch, "model")
+        )
         with workers.crew(names, directory, threads, scratch, FLAGS.tuned_malloc) as staff:
             results.facts["versions"] = {name: worker.version for name, worker in staff.items()}
             for name in names:
                 if name not in staff:
                     results.problem(f"{name} does not start")
-            if OURS not in staff or (job != "tokenizer" and "machine" not in staff):
+            if OURS not in staff or (with_limits and "machine" not in staff):
                 return
             if job == "tokenizer":
                 tokenizer.run(
                     staff, FLAGS.materials_dir, options, results, FLAGS.tokenizer_texts
                 )
+            elif job == "latency":
+                latency.run(staff, options, results)
+            elif job == "matmul":
+                rows = [int(rows) for rows in FLAGS.matmul_rows]
+                matmul.run(staff, FLAGS.matmul_models, rows, options, results)
             elif job == "ops":
                 ops.run(staff, options, results, FLAGS.ops_scale)
             else:
@@ -167,11 +181,19 @@ def main():
         "inference": inference.WORKLOADS, "training": training.WORKLOADS, "memory": ("8x128",),
     }.get(job, ())
     workload_list = [parse_workload(text, config["max_position_embeddings"]) for text in texts]
-    if not all(length.isdecimal() and int(length) > 0 for length in FLAGS.lengths):
-        raise UserError(f"--lengths: expected positive integers. Received: {FLAGS.lengths}")
+    for flag in ("lengths", "matmul_rows"):
+        if not all(value.isdecimal() and int(value) > 0 for value in FLAGS[flag].value):
+            raise UserError(f"--{flag}: expected positive integers. Received: {FLAGS[flag].value}")
+    if not set(FLAGS.matmul_models) <= set(matmul.MODELS):
+        raise UserError(
+            f"--matmul_models: expected some of {', '.join(matmul.MODELS)}. "
+            f"Received: {FLAGS.matmul_models}"
+        )
     options = chosen_options()
     if job == "tokenizer":
         tokenizer.require_materials(FLAGS.materials_dir)
+    if job == "latency":
+        latency.model_directory(FLAGS.materials_dir)
     for flag in ("json", "plot"):
         if FLAGS[flag].value:
             tool.require_writable(os.path.dirname(os.path.abspath(FLAGS[flag].value)), flag)

@@ -70,19 +70,6 @@ def read_split(directory, split):
     return texts, np.array([LABELS.index(label) for _, label in rows])
 
 
-def tf_idf_probabilities(train_texts, train_labels, texts):
-    """The baseline: TF-IDF of words and word pairs, logistic regression."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-
-    baseline = make_pipeline(
-        TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True),
-        LogisticRegression(max_iter=1000),
-    )
-    return baseline.fit(train_texts, train_labels).predict_proba(texts)[:, 1]
-
-
 def auc_difference_interval(labels, ours, theirs, seed=0):
     """Bootstrap over the examples: the 95 % interval of AUC(ours) - AUC(theirs)."""
     from sklearn.metrics import roc_auc_score
@@ -102,13 +89,15 @@ def report(reviews, output_dir):
     """Compares the fine-tuned model with both baselines on the films it never saw."""
     from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
+    from tf_idf import classifier
     from bert_tf.training.threshold_sweep import best_threshold
 
     train_texts, train_labels = read_split(reviews, "train")
     dev_texts, dev_labels = read_split(reviews, "dev")
     test_texts, test_labels = read_split(reviews, "test")
     bert = np.loadtxt(os.path.join(output_dir, "test_results.tsv"))[:, 1]
-    tf_idf = tf_idf_probabilities(train_texts, train_labels, dev_texts + test_texts)
+    baseline = classifier().fit(train_texts, train_labels)
+    tf_idf = baseline.predict_proba(dev_texts + test_texts)[:, 1]
     tf_idf_dev, tf_idf = tf_idf[: len(dev_texts)], tf_idf[len(dev_texts) :]
     majority = np.full(len(test_labels), float(train_labels.mean() >= 0.5))
     bert_dev = np.loadtxt(os.path.join(output_dir, "dev_results.tsv"))[:, 1]
@@ -152,8 +141,9 @@ def main():
     )
     step(
         "Split by film",
-        "tools/prepare_film_reviews.py",
-        f"--input_file={FLAGS.materials_dir}/film_reviews/rotten_tomatoes_corpus_full.csv.bz2",
+        "tools/prepare_classification_data.py",
+        "--dataset=film_reviews",
+        f"--materials_dir={FLAGS.materials_dir}",
         f"--output_dir={reviews}",
     )
     task = (

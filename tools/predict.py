@@ -3,7 +3,8 @@
     python tools/predict.py --model_dir=out/model --text="a waste of time"
     python tools/predict.py --model_dir=out/model --input_file=reviews.txt --output_file=labels.tsv
 
-Prints, for each line, the label, its probability and the text, separated by tabs.
+Prints, for each line, the label, its probability and the text, separated by tabs; of a model for
+several labels those that are likely, each with its probability; of a regression the number.
 """
 
 import sys
@@ -11,11 +12,14 @@ import sys
 from absl import flags
 
 from bert_tf import tool
+from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
+
+THRESHOLD = 0.5  # of several labels
 
 flags.DEFINE_string("model_dir", None, "A directory written by save_pretrained.")
 flags.DEFINE_multi_string("text", None, "A text to classify; may be repeated.")
@@ -46,19 +50,25 @@ def read_input():
     return columns if width == 2 else columns[0]
 
 
+def answer(model, row):
+    """What is printed of a text: its label and probability, its labels with theirs, or numbers."""
+    if model.problem_type == REGRESSION:
+        return " ".join(f"{value:.4f}" for value in row)
+    labels = model.labels or [f"LABEL_{index}" for index in range(model.num_classes)]
+    if model.problem_type == MULTI_LABEL:
+        return " ".join(f"{label}:{p:.4f}" for label, p in zip(labels, row) if p >= THRESHOLD)
+    return f"{labels[row.argmax()]}\t{row.max():.4f}"
+
+
 def main():
     from bert_tf.models.text_classifier import BertTextClassifier
-    from bert_tf.training.threshold_sweep import softmax
 
     texts = read_input()
     model = BertTextClassifier.from_pretrained(FLAGS.model_dir)
     logits = model.predict(texts, batch_size=FLAGS.batch_size, verbose=0)
     shown = [" ||| ".join(pair) for pair in zip(*texts)] if isinstance(texts, tuple) else texts
-    labels = model.labels
-    lines = [
-        f"{labels[row.argmax()]}\t{row.max():.4f}\t{text}\n"
-        for row, text in zip(softmax(logits), shown)
-    ]
+    probabilities = model.probabilities(logits)
+    lines = [f"{answer(model, row)}\t{text}\n" for row, text in zip(probabilities, shown)]
     if FLAGS.output_file:
         with atomic_path(FLAGS.output_file) as path:
             with open(path, "w", encoding="utf-8") as file:

@@ -1,14 +1,18 @@
-"""Fine-tunes, evaluates and runs a BERT text classifier on tab-separated files.
+"""Fine-tunes, evaluates and runs a BERT text classifier or regressor.
 
 Flags, files and results as google-research/bert's run_classifier.py:
 
     python tools/run_classifier.py --task_name=sst-2 --data_dir=SST-2 \
       --init_checkpoint=uncased_L-12_H-768_A-12 --do_train --do_eval --output_dir=out
 
-Tasks: `simple` (text<TAB>label, no header, labels are whatever occurs in train.tsv), `cola`,
-`sst-2`, `mrpc`, `mnli` (their GLUE files). In --output_dir: `model/` (a Hugging Face directory with
-tokenizer and labels), `eval_results.txt`, `test_results.tsv` (a line an example, the classes'
-probabilities separated by tabs).
+Tasks: GLUE's (cola, sst-2, mrpc, qqp, sts-b, mnli, mnli-mm, qnli, rte, wnli, ax) and XNLI with
+their official files; `simple` (text<TAB>label, no header, labels are whatever occurs in train.tsv);
+`table` (train, dev and test as .tsv, .csv or .jsonl with named columns), also for several labels an
+example and for numbers.
+
+In --output_dir: `model/` (a Hugging Face directory with tokenizer and labels), `eval_results.txt`,
+`test_results.tsv` (a line an example: the classes' probabilities separated by tabs, or the number),
+with --lora_rank also `lora.safetensors`. tools/evaluate.py reads the results.
 """
 
 import os
@@ -16,22 +20,15 @@ import os
 import numpy as np
 from absl import flags
 
+import craft_flags
 from bert_tf import tool
-from bert_tf.config import POOLING_MODES
-from bert_tf.data.classification_tasks import TASKS
+from bert_tf.config import MULTI_LABEL, POOLING_MODES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from task_flags import inputs_of, require_labels, task_from_flags
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_enum("task_name", None, sorted(TASKS), "The task to train.", case_sensitive=False)
-flags.DEFINE_string("data_dir", None, "The directory with the task's .tsv files.")
-flags.DEFINE_list(
-    "labels",
-    None,
-    "The labels in the order of their ids; of two, the second is the positive class of F1 and AUC. "
-    "Default: the task's own, or those of train.tsv, sorted.",
-)
 flags.DEFINE_string("output_dir", None, "Where the trained model and the results are written.")
 flags.DEFINE_string(
     "init_checkpoint",
@@ -59,6 +56,11 @@ flags.DEFINE_float(
     lower_bound=0.0,
     upper_bound=1.0,
 )
+flags.DEFINE_integer("max_train_examples", None, "Train on so many examples, drawn with the seed.",
+                     lower_bound=1)
+flags.DEFINE_integer("negatives_per_pair", 0, "For every training pair so many more, with second "
+                     "texts of others.", lower_bound=0)
+flags.DEFINE_string("negative_label", None, "The label of those pairs.")
 flags.DEFINE_enum("pooling", "cls", POOLING_MODES, "What the classifier sees of the sequence.")
 flags.DEFINE_integer("num_encoder_layers", None, "Use only the first k encoder blocks.")
 flags.DEFINE_float(
@@ -68,13 +70,12 @@ flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the orig
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 
 
-def load_model(labels):
+def load_model(task, labels):
     """The model to start from, with everything about it checked."""
     from bert_tf.models.text_classifier import BertTextClassifier
     from bert_tf.text.tokenizer import BertTokenizer
 
-    trained = os.path.join(FLAGS.output_dir, "model")
-    path = FLAGS.init_checkpoint or trained
+    path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
     options = {"labels": list(labels)} if labels else {}
     tokenizer = None
     if FLAGS.vocab_file:
@@ -83,40 +84,61 @@ def load_model(labels):
     elif FLAGS.do_lower_case is not None:
         tokenizer = BertTokenizer.from_pretrained(path, lowercase=FLAGS.do_lower_case)
     if FLAGS.do_train:
+        options["problem_type"] = task.problem_type
         options["pooling"] = FLAGS.pooling
         options["num_encoder_layers"] = FLAGS.num_encoder_layers
+        if task.problem_type == REGRESSION:
+            options["num_classes"] = 1
         if FLAGS.classifier_dropout is not None:
             options["dropout"] = FLAGS.classifier_dropout
-    return BertTextClassifier.from_pretrained(
+    model = BertTextClassifier.from_pretrained(
         path,
         config_file=FLAGS.bert_config_file,
         tokenizer=tokenizer,
         max_length=FLAGS.max_seq_length,
         **options,
     )
+    if model.problem_type != task.problem_type:
+        raise UserError(
+            f"--task_name={FLAGS.task_name} is {task.problem_type}. Received: a model for "
+            f"{model.problem_type}"
+        )
+    if task.problem_type != REGRESSION:
+        expected = labels or task.labels
+        if model.labels is None or (expected and set(model.labels) != set(expected)):
+            raise UserError(
+                f"The model's labels must be the task's: {expected and list(expected)}. Received: "
+                f"{model.labels}. Say with --labels which is which, in the order of their ids."
+            )
+    return model
 
 
-def inputs_of(examples):
-    """What the model's `fit` and `predict` take: texts, or texts and their pairs."""
-    texts = [example.text_a for example in examples]
-    if examples[0].text_b is None:
-        return texts
-    return texts, [example.text_b for example in examples]
+def training_examples(task, labels):
+    """The training file, shortened and with negative pairs as the flags say."""
+    import random
+
+    from bert_tf.data.classification_task import TextExample
+    from bert_tf.data.negative_pairs import negative_pairs
+
+    examples = task.read(FLAGS.data_dir, "train", labels)
+    require_labels(examples, task.path(FLAGS.data_dir, "train"))
+    if FLAGS.max_train_examples is not None and FLAGS.max_train_examples < len(examples):
+        examples = random.Random(FLAGS.seed).sample(examples, FLAGS.max_train_examples)
+    if FLAGS.negatives_per_pair:
+        if examples[0].text_b is None or FLAGS.negative_label is None:
+            raise UserError("--negatives_per_pair is for pairs and needs --negative_label.")
+        positives = [
+            (example.text_a, example.text_b)
+            for example in examples
+            if example.label != FLAGS.negative_label
+        ]
+        drawn = negative_pairs(positives, FLAGS.negatives_per_pair, FLAGS.seed)
+        examples += [TextExample(a, b, FLAGS.negative_label) for a, b in drawn]
+    return examples
 
 
-def ids_of(examples, labels):
-    ids = {label: index for index, label in enumerate(labels)}
-    return np.array([ids[example.label] for example in examples], np.int32)
-
-
-def metrics_for(labels):
-    from bert_tf.training import BinaryAUC, BinaryF1
-
-    return ["accuracy"] + ([BinaryF1(), BinaryAUC()] if len(labels) == 2 else [])
-
-
-def train(model, train_examples, dev_examples, labels):
-    from bert_tf.training import AdamWeightDecay, ThresholdSweep, WarmupLinearDecay
+def train(model, task, train_examples, dev_examples):
+    from bert_tf.training import AdamWeightDecay, EpochScores, ThresholdSweep, WarmupLinearDecay
 
     batch_size = FLAGS.train_batch_size
     steps_per_epoch = -(-len(train_examples) // batch_size)
@@ -124,48 +146,71 @@ def train(model, train_examples, dev_examples, labels):
     schedule = WarmupLinearDecay(
         FLAGS.learning_rate, num_steps, int(num_steps * FLAGS.warmup_proportion)
     )
+    targets = model.targets([example.label for example in train_examples])
+    loss = "auto"
+    if task.problem_type == SINGLE_LABEL:
+        loss = craft_flags.classification_loss(targets, model.num_classes)
+    elif task.problem_type == MULTI_LABEL:
+        loss = craft_flags.multi_label_loss()
+    craft_flags.prepare_model(model)
     model.compile(
-        AdamWeightDecay(schedule, bias_correction=FLAGS.bias_correction),
-        metrics=metrics_for(labels),
+        AdamWeightDecay(
+            schedule,
+            weight_decay_rate=FLAGS.weight_decay,
+            bias_correction=FLAGS.bias_correction,
+            layer_decay=FLAGS.layer_decay,
+        ),
+        loss,
+        metrics=["accuracy"] if task.problem_type == SINGLE_LABEL else None,
+        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
-    x, y = inputs_of(train_examples), ids_of(train_examples, labels)
-    options = {"batch_size": batch_size}
+    callbacks = []
     if dev_examples:
-        dev = inputs_of(dev_examples), ids_of(dev_examples, labels)
-        options["validation_data"] = dev
-        if len(labels) == 2:
-            options["callbacks"] = [ThresholdSweep(*dev)]
+        dev = (
+            inputs_of(dev_examples),
+            model.targets([example.label for example in dev_examples]),
+        )
+        callbacks.append(EpochScores(*dev))
+        if task.problem_type == SINGLE_LABEL and model.num_classes == 2:
+            callbacks.append(ThresholdSweep(*dev))
+    options = {
+        **craft_flags.training_data(inputs_of(train_examples), targets, batch_size),
+        "callbacks": callbacks + craft_flags.craft_callbacks(),
+    }
     epochs, rest = divmod(num_steps, steps_per_epoch)
     if epochs:
-        model.fit(x, y, epochs=epochs, **options)
+        model.fit(epochs=epochs, **options)
     if rest:  # --num_train_epochs with a fraction
-        model.fit(x, y, initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options)
+        model.fit(initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options)
+    if model.lora is not None:
+        model.save_lora_weights(os.path.join(FLAGS.output_dir, "lora.safetensors"))
+        model.merge_lora()
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 
-def evaluate(model, examples, labels):
-    model.compile(metrics=metrics_for(labels))
-    results = model.evaluate(
-        inputs_of(examples),
-        ids_of(examples, labels),
-        batch_size=FLAGS.eval_batch_size,
-        return_dict=True,
-    )
+def evaluate(model, task, examples):
+    from bert_tf.training import all_scores
+
+    logits = model.predict(inputs_of(examples), batch_size=FLAGS.eval_batch_size)
+    targets = model.targets([example.label for example in examples])
+    results = all_scores(targets, model.probabilities(logits), model.problem_type)
     lines = [f"eval_{name} = {value:.6f}" for name, value in sorted(results.items())]
     with atomic_path(os.path.join(FLAGS.output_dir, "eval_results.txt")) as path:
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
+    official = ", ".join(f"eval_{name}" for name in task.metrics if name in results)
     print("***** Eval results *****", *lines, sep="\n")
+    if official:
+        print(f"Of these the task is scored by: {official}")
 
 
 def predict(model, examples):
-    from bert_tf.training.threshold_sweep import softmax
-
     logits = model.predict(inputs_of(examples), batch_size=FLAGS.predict_batch_size)
     path = os.path.join(FLAGS.output_dir, f"{FLAGS.predict_split}_results.tsv")
     with atomic_path(path) as new:
-        np.savetxt(new, softmax(logits), fmt="%.8f", delimiter="\t")
-    print(f"{len(examples)} predictions in {path}; columns: {' '.join(model.labels)}")
+        np.savetxt(new, model.probabilities(logits), fmt="%.8f", delimiter="\t")
+    columns = "the number" if model.problem_type == REGRESSION else " ".join(model.labels)
+    print(f"{len(examples)} predictions in {path}; columns: {columns}")
 
 
 def main():
@@ -173,28 +218,42 @@ def main():
         raise UserError("At least one of --do_train, --do_eval or --do_predict was expected.")
     if FLAGS.do_train and not FLAGS.init_checkpoint:
         raise UserError("--do_train needs --init_checkpoint, the model to start from.")
+    craft_flags.check_flags()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     import keras
 
+    from bert_tf.training.scores import require_scikit_learn
+
     keras.utils.set_random_seed(FLAGS.seed)
 
-    task = TASKS[FLAGS.task_name.lower()]
-    labels = tuple(FLAGS.labels) if FLAGS.labels else task.labels
-    train_examples = task.read(FLAGS.data_dir, "train", labels) if FLAGS.do_train else None
-    if FLAGS.do_train and labels is None:
-        labels = task.label_list(train_examples)
-    model = load_model(labels)
-    labels = tuple(model.labels)
+    task = task_from_flags()
+    labels = tuple(FLAGS.labels) if FLAGS.labels else None
+    train_examples = None
+    if FLAGS.do_train:
+        train_examples = training_examples(task, labels)
+        labels = labels or task.label_list(train_examples)
     wants_dev = FLAGS.do_eval or (
-        FLAGS.do_train and os.path.exists(os.path.join(FLAGS.data_dir, task.dev_file))
+        FLAGS.do_train
+        and task.dev is not None
+        and os.path.exists(task.path(FLAGS.data_dir, "dev"))
     )
-    dev_examples = task.read(FLAGS.data_dir, "dev", labels) if wants_dev else None
-    test_examples = task.read(FLAGS.data_dir, FLAGS.predict_split) if FLAGS.do_predict else None
+    if FLAGS.keep_best and not wants_dev:
+        raise UserError(f"--keep_best needs a dev file: {task.path(FLAGS.data_dir, 'dev')}")
+    if wants_dev:
+        require_scikit_learn()
+    model = load_model(task, labels)
+    labels = model.labels and tuple(model.labels)
+    dev_examples = test_examples = None
+    if wants_dev:
+        dev_examples = task.read(FLAGS.data_dir, "dev", labels)
+        require_labels(dev_examples, task.path(FLAGS.data_dir, "dev"))
+    if FLAGS.do_predict:
+        test_examples = task.read(FLAGS.data_dir, FLAGS.predict_split, labels)
 
     if FLAGS.do_train:
-        train(model, train_examples, dev_examples, labels)
+        train(model, task, train_examples, dev_examples)
     if FLAGS.do_eval:
-        evaluate(model, dev_examples, labels)
+        evaluate(model, task, dev_examples)
     if FLAGS.do_predict:
         predict(model, test_examples)
 

@@ -14,6 +14,7 @@ from bert_tf.checkpoints.tasks import (
     head_parts,
     task_heads,
     task_of,
+    uses_pooler,
 )
 from bert_tf.checkpoints.weight_names import OWN, Part, backbone_weights, pooler_weights
 from bert_tf.errors import CheckpointError, ConfigError, UserError
@@ -86,11 +87,13 @@ def weights_of(model, pretrained: Pretrained) -> list:
     if has_any_weight(source, pooler):
         weights += pooler
     else:
-        _logger.warning(
-            "%s has no pooler; it starts at random. Use another pooling than 'cls', or fine-tune "
-            "it.",
-            source.path,
-        )
+        backbone.pooler.is_missing = True
+        if uses_pooler(model):
+            _logger.warning(
+                "%s has no pooler; it starts at random. Use another pooling than 'cls', or "
+                "fine-tune it.",
+                source.path,
+            )
     for name, head in task_heads(model).items():
         if _takes_head(name, type(model), pretrained) and has_any_weight(source, head):
             if name == "masked_lm":
@@ -154,18 +157,23 @@ def _saved_options(model_class, pretrained, given):
     options = {}
     if pretrained.class_name in {base.__name__ for base in model_class.__mro__}:
         options = {key: value for key, value in pretrained.options.items() if key in accepted}
-    if any(given.get(name) is not None for name in ("labels", "num_classes")):
+    given_classes = given.get("num_classes") or len(given.get("labels") or ())
+    own_head = "labels" in accepted and _has_own_head(model_class, pretrained)
+    if given_classes:
         options.pop("labels", None)
         options.pop("num_classes", None)
-    elif "labels" in accepted and "labels" not in options and _has_own_head(
-        model_class, pretrained
-    ):
+    elif own_head and "labels" not in options:
         labels = _file_labels(pretrained.config)
         if labels is not None:
             options["labels"] = labels
         elif "num_classes" in accepted:
             classes = _num_classes(model_class, pretrained)
             options.update({} if classes is None else {"num_classes": classes})
+    if "problem_type" in accepted and own_head:
+        if given_classes not in (0, _num_classes(model_class, pretrained)):
+            options.pop("problem_type", None)  # the caller's head is another one
+        elif pretrained.config.extra.get("problem_type"):
+            options.setdefault("problem_type", pretrained.config.extra["problem_type"])
     return options
 
 
@@ -193,7 +201,7 @@ def _num_classes(model_class, pretrained):
         for part in head_parts(name, "bias", source.format):
             found = TensorNames(source).find(part)
             if found is not None and len(source.shapes[found]) == 1:
-                return source.shapes[found][0] if source.shapes[found][0] > 1 else None
+                return source.shapes[found][0]
     return None
 
 

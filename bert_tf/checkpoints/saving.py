@@ -1,11 +1,8 @@
 """Writes models: Hugging Face directories, TF1 checkpoints, this package's own format."""
 
-import contextlib
 import json
 import logging
 import os
-import shutil
-import tempfile
 
 import numpy as np
 
@@ -13,12 +10,15 @@ from bert_tf.checkpoints import own_format
 from bert_tf.checkpoints.assignment import file_layout
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.safetensors_source import write_safetensors
+from bert_tf.checkpoints.sentence_transformers import module_variables, write_modules
+from bert_tf.checkpoints.staging import staged_files
 from bert_tf.checkpoints.tasks import (
     all_weights,
     architecture_of,
     backbone_of,
     class_name_of,
     task_heads,
+    uses_pooler,
 )
 from bert_tf.checkpoints.weight_names import OWN, Weight, backbone_weights, pooler_weights
 from bert_tf.errors import UserError
@@ -28,7 +28,7 @@ _logger = logging.getLogger("bert_tf")
 FORMATS = ("huggingface", "tf1", OWN)
 TF1_PREFIX = "bert_model.ckpt"
 # Facts about the file that a config.json came from, not about the network.
-_STALE_KEYS = ("torch_dtype", "dtype", OWN_KEY)
+_STALE_KEYS = ("torch_dtype", "dtype", "problem_type", OWN_KEY)
 
 
 def save_model(model, directory: str | os.PathLike, format: str = "huggingface") -> None:
@@ -55,42 +55,8 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
         tokenizer = getattr(model, "tokenizer", None)
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
-
-
-@contextlib.contextmanager
-def staged_files(directory: str):
-    """Yields a temporary directory whose files replace those of `directory` when the block ends.
-
-    If the block raises, or a file cannot be replaced, `directory` has its old files. (Only a
-    machine that stops between two renames can leave some of both.)
-    """
-    os.makedirs(directory, exist_ok=True)
-    staging = tempfile.mkdtemp(prefix=".save.", dir=directory)
-    new, old = os.path.join(staging, "new"), os.path.join(staging, "old")
-    os.mkdir(new)
-    os.mkdir(old)
-    moved = []
-    try:
-        yield new
-        try:
-            for name in sorted(os.listdir(new)):
-                place = os.path.join(directory, name)
-                if os.path.isdir(place):
-                    raise IsADirectoryError(f"{place} is a directory where a file must be written")
-                if os.path.lexists(place):
-                    os.replace(place, os.path.join(old, name))
-                moved.append(name)
-                os.replace(os.path.join(new, name), place)
-        except BaseException:
-            for name in moved:
-                place = os.path.join(directory, name)
-                if os.path.lexists(os.path.join(old, name)):
-                    os.replace(os.path.join(old, name), place)
-                elif os.path.lexists(place):
-                    os.remove(place)
-            raise
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        if class_name_of(model) == "BertSentenceEncoder":
+            write_modules(model, staging)
 
 
 def _write_huggingface(model, directory):
@@ -153,12 +119,18 @@ _WRITERS = {"huggingface": _write_huggingface, "tf1": _write_tf1, OWN: _write_ow
 def _writable(model, format) -> list[Weight]:
     weights = all_weights(model)
     known = {id(weight.variable) for weight in weights}
+    known |= {id(variable) for variable in module_variables(model)}
     unknown = [variable.path for variable in model.weights if id(variable) not in known]
     if unknown:
         raise UserError(
             f"Checkpoints have no names for {unknown} of {type(model).__name__}. Expected one of "
             "bert_tf's models; save others with `model.save(\"….keras\")`."
         )
+    backbone = backbone_of(model)
+    if backbone.pooler.is_missing and not uses_pooler(model):
+        # It came without one; random numbers in its place would be taken for a trained pooler.
+        pooler = {id(weight.variable) for weight in pooler_weights(backbone)}
+        weights = [weight for weight in weights if id(weight.variable) not in pooler]
     homeless = [weight.name for weight in weights if not weight.parts[format]]
     if homeless:
         raise UserError(
@@ -200,6 +172,8 @@ def _head_config(model) -> dict:
         labels = options.get("labels") or [f"LABEL_{i}" for i in range(options["num_classes"])]
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}
         values["label2id"] = {label: index for index, label in enumerate(labels)}
+    if "problem_type" in options:
+        values["problem_type"] = options["problem_type"]
     if isinstance(options.get("dropout"), (int, float)):
         values["classifier_dropout"] = options["dropout"]
     return values

@@ -1,19 +1,32 @@
-"""What a sentence-transformers directory says beside its BERT: pooling, normalization, length.
+"""What a sentence-transformers directory says beside its BERT: pooling, a linear map,
+normalization, length.
 
-Reference: sentence-transformers, `modules.json`, `1_Pooling/config.json` and
+Reference: sentence-transformers, `modules.json`, `1_Pooling/config.json`, `2_Dense/` and
 `sentence_bert_config.json` of its saved models.
 """
 
 import json
 import os
 
+import numpy as np
+
+from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
+from bert_tf.checkpoints.safetensors_source import write_safetensors
 from bert_tf.errors import CheckpointError
 
+_MODULES_FILE = "modules.json"
+_LENGTH_FILE = "sentence_bert_config.json"
 _POOLING = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_max_tokens": "max",
 }
+# Since version 5.7 one key names the mode, or several in the order in which they are concatenated.
+_POOLING_KEY = "pooling_mode"
+_MEAN_MAX = ["mean", "max"]
+_TYPES = "sentence_transformers.models."
+_IDENTITY = "torch.nn.modules.linear.Identity"
+_KERNEL, _BIAS = "linear.weight", "linear.bias"
 
 
 def encoder_options(directory: str | os.PathLike) -> dict:
@@ -23,36 +36,135 @@ def encoder_options(directory: str | os.PathLike) -> dict:
         directory: A checkpoint directory; without a `modules.json` it asks for nothing.
 
     Returns:
-        `pooling`, `normalize` and, where the files say so, `max_length`.
+        `pooling`, `normalize` and, where the files say so, `whitening_size` and `max_length`.
 
     Raises:
-        CheckpointError: If a module is none of Transformer, Pooling and Normalize, or the pooling
-            is one that `BertSentenceEncoder` does not have.
+        CheckpointError: If a module is none of Transformer, Pooling, Dense without an activation
+            and Normalize, in this order, or the pooling is one that `BertSentenceEncoder` does not
+            have.
     """
     directory = os.fspath(directory)
-    path = os.path.join(directory, "modules.json")
+    path = os.path.join(directory, _MODULES_FILE)
     if not os.path.exists(path):
         return {}
     options = {"normalize": False}
-    for module in _read(path):
-        kind = module.get("type", "").rsplit(".", 1)[-1]
+    for kind, module_path in _modules(directory):
         if kind == "Pooling":
-            options["pooling"] = _pooling(os.path.join(directory, module["path"], "config.json"))
+            options["pooling"] = _pooling(os.path.join(module_path, "config.json"))
+        elif kind == "Dense" and not options["normalize"] and "whitening_size" not in options:
+            options["whitening_size"] = _linear_size(os.path.join(module_path, "config.json"))
         elif kind == "Normalize":
             options["normalize"] = True
         elif kind != "Transformer":
             raise CheckpointError(
-                f"{path}: modules of the types Transformer, Pooling and Normalize were expected. "
-                f"Received: type={module.get('type')!r}"
+                f"{path}: modules of the types Transformer, Pooling, at most one Dense, and "
+                f"Normalize were expected, in this order. Received: type={kind!r}"
             )
-    limits = os.path.join(directory, "sentence_bert_config.json")
+    limits = os.path.join(directory, _LENGTH_FILE)
     if os.path.exists(limits) and _read(limits).get("max_seq_length"):
         options["max_length"] = _read(limits)["max_seq_length"]
     return options
 
 
+def load_whitening(layer, directory: str | os.PathLike) -> None:
+    """Fills a `Whitening` layer from the Dense module of a directory.
+
+    Raises:
+        CheckpointError: If the directory has none, or it is of another shape.
+    """
+    directory = os.fspath(directory)
+    has_modules = os.path.exists(os.path.join(directory, _MODULES_FILE))
+    paths = [path for kind, path in _modules(directory) if kind == "Dense"] if has_modules else []
+    file = weights_file(paths[0]) if paths else None
+    if file is None:
+        raise CheckpointError(
+            f"{directory}: the weights of a Dense module were expected, for whitened vectors of "
+            f"size {layer.units}. Received: none. Pass whitening_size=None, and fit it anew."
+        )
+    source = open_weights(file)
+    values = {}
+    for name, variable in ((_KERNEL, layer.kernel), (_BIAS, layer.bias)):
+        shape = tuple(reversed(variable.shape))
+        if source.shapes.get(name) != shape:
+            raise CheckpointError(
+                f"{file}: {name} of shape {list(shape)} was expected. "
+                f"Received: {source.shapes.get(name)}"
+            )
+        values[name] = np.array(source.read(name), np.float32)
+    layer.kernel.assign(values[_KERNEL].T)
+    layer.bias.assign(values[_BIAS])
+
+
+def module_variables(model) -> list:
+    """The variables that `write_modules` writes: they stand in no format's table of names."""
+    whitening = getattr(model, "whitening", None)
+    return [] if whitening is None else whitening.variables
+
+
+def write_modules(encoder, directory: str) -> None:
+    """Writes what sentence-transformers opens an encoder by, beside the encoder's own files."""
+    config = encoder.backbone.config
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    pooling = {"word_embedding_dimension": config.hidden_size}
+    if encoder.pooling == "mean_max":
+        pooling = {"embedding_dimension": config.hidden_size, _POOLING_KEY: _MEAN_MAX}
+    else:
+        pooling.update({key: mode == encoder.pooling for key, mode in _POOLING.items()})
+    _write(pooling, os.path.join(directory, "1_Pooling", "config.json"))
+    if encoder.whitening is not None:
+        modules.append(("Dense", "2_Dense"))
+        kernel, bias = encoder.whitening.kernel.numpy(), encoder.whitening.bias.numpy()
+        dense = {
+            "in_features": kernel.shape[0],
+            "out_features": kernel.shape[1],
+            "bias": True,
+            "activation_function": _IDENTITY,
+        }
+        _write(dense, os.path.join(directory, "2_Dense", "config.json"))
+        write_safetensors(
+            os.path.join(directory, "2_Dense", "model.safetensors"),
+            {_KERNEL: np.ascontiguousarray(kernel.T), _BIAS: bias},
+        )
+    if encoder.normalize:
+        modules.append(("Normalize", f"{len(modules)}_Normalize"))
+    entries = [
+        {"idx": index, "name": str(index), "path": path, "type": _TYPES + kind}
+        for index, (kind, path) in enumerate(modules)
+    ]
+    _write(entries, os.path.join(directory, _MODULES_FILE))
+    # Whether text is lowered the tokenizer's files say.
+    limits = {"max_seq_length": encoder.max_length, "do_lower_case": False}
+    _write(limits, os.path.join(directory, _LENGTH_FILE))
+
+
+def _modules(directory):
+    """Pairs of a module's kind and its directory."""
+    path = os.path.join(directory, _MODULES_FILE)
+    modules = _read(path)
+    try:
+        return [
+            (module["type"].rsplit(".", 1)[-1], os.path.join(directory, module["path"]))
+            for module in modules
+        ]
+    except (KeyError, TypeError, AttributeError):
+        raise CheckpointError(
+            f"{path}: a list of modules with `type` and `path` was expected. Received: {modules}"
+        ) from None
+
+
 def _pooling(path):
-    wanted = [name for name, value in _read(path).items()
+    values = _read(path)
+    if _POOLING_KEY in values:
+        modes = values[_POOLING_KEY]
+        if modes == _MEAN_MAX:
+            return "mean_max"
+        modes = modes if isinstance(modes, list) else [modes]
+        if len(modes) != 1 or modes[0] not in _POOLING.values():
+            raise CheckpointError(
+                f"{path}: `{_POOLING_KEY}` must be cls, mean, max or {_MEAN_MAX}. Received: {modes}"
+            )
+        return modes[0]
+    wanted = [name for name, value in values.items()
               if name.startswith("pooling_mode_") and value is True]
     modes = [_POOLING.get(name) for name in wanted]
     if len(modes) != 1 or modes[0] is None:
@@ -62,9 +174,32 @@ def _pooling(path):
     return modes[0]
 
 
+def _linear_size(path):
+    values = _read(path)
+    # Without the key the module has a tanh.
+    if values.get("activation_function") != _IDENTITY or values.get("bias") is False:
+        raise CheckpointError(
+            f"{path}: a Dense module with a bias and the activation {_IDENTITY} was expected. "
+            f"Received: activation_function={values.get('activation_function')!r}, "
+            f"bias={values.get('bias')!r}"
+        )
+    if not isinstance(values.get("out_features"), int):
+        raise CheckpointError(
+            f"{path}: `out_features` must be an integer. Received: {values.get('out_features')!r}"
+        )
+    return values["out_features"]
+
+
 def _read(path):
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: a JSON file was expected. Received: {error}") from None
+
+
+def _write(values, path):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(values, file, indent=2)
+        file.write("\n")

@@ -23,10 +23,14 @@ class Task:
     Attributes:
         heads: Attribute of the model -> the head's name in the table of weight names.
         architectures: Hugging Face's classes with the same head; the first is the one written.
+        extras: Heads that a model may have and Hugging Face's class has not, as `heads`.
+        pooler: Whether it computes with BERT's pooler, the dense layer on the first token.
     """
 
     heads: dict[str, str]
     architectures: tuple[str, ...]
+    extras: dict[str, str] = dataclasses.field(default_factory=dict)
+    pooler: bool = True
 
 
 # By the name of the model's class. The order is that in which a file's heads are recognised.
@@ -34,18 +38,27 @@ TASKS = {
     "BertPretrainer": Task(
         {"masked_lm_head": "masked_lm", "next_sentence": "next_sentence"}, ("BertForPreTraining",)
     ),
-    "BertMaskedLM": Task({"masked_lm_head": "masked_lm"}, ("BertForMaskedLM",)),
+    "BertMaskedLM": Task(
+        {"masked_lm_head": "masked_lm"}, ("BertForMaskedLM",), pooler=False
+    ),
+    "BertNextSentencePredictor": Task(
+        {"next_sentence": "next_sentence"}, ("BertForNextSentencePrediction",)
+    ),
     "BertQuestionAnswerer": Task(
-        {"span_classifier": "question_answering"}, ("BertForQuestionAnswering",)
+        {"span_classifier": "question_answering"}, ("BertForQuestionAnswering",), pooler=False
     ),
     "BertTextClassifier": Task(
         {"classifier": "classifier"}, ("BertForSequenceClassification",)
     ),
     "BertTokenClassifier": Task(
-        {"classifier": "token_classifier"}, ("BertForTokenClassification",)
+        {"classifier": "token_classifier"},
+        ("BertForTokenClassification",),
+        {"crf": "crf"},
+        pooler=False,
     ),
     "BertMultipleChoice": Task({"classifier": "classifier"}, ("BertForMultipleChoice",)),
-    "BertSentenceEncoder": Task({}, ("BertModel",)),
+    "BertSentenceEncoder": Task({}, ("BertModel",), pooler=False),
+    "BertFeatureExtractor": Task({}, ("BertModel",), pooler=False),
 }
 BACKBONE = Task({}, ("BertModel",))
 # Every architecture with a head of its own: a file that names one has that head and no other.
@@ -72,17 +85,18 @@ def task_heads(model) -> dict[str, list[Weight]]:
     """The weights of each of a model's heads, by the head's name in the table."""
     backbone = backbone_of(model)
     heads = {}
-    for path, name in task_of(type(model)).heads.items():
+    task = task_of(type(model))
+    for path, name in {**task.heads, **task.extras}.items():
         layer = getattr(model, path)
-        if layer is not None:  # a pre-training model may have no next sentences
+        if layer is not None:  # a pre-training model may have no next sentences, a tagger no CRF
             heads[name] = head_weights(name, layer, path, backbone.config)
     return heads
 
 
 def architecture_of(model) -> str:
     """Hugging Face's class with the heads that the model has: a pre-training model may lack one."""
-    present = set(task_heads(model))
     task = task_of(type(model))
+    present = set(task_heads(model)) - set(task.extras.values())
     if present != set(task.heads.values()):
         task = next(
             (task for task in TASKS.values() if set(task.heads.values()) == present), BACKBONE
@@ -102,6 +116,13 @@ def head_parts(name: str, variable: str, format: str) -> tuple[Part, ...]:
 def backbone_of(model):
     """The `BertBackbone` of a model, which may be the model itself."""
     return getattr(model, "backbone", model)
+
+
+def uses_pooler(model) -> bool:
+    """Whether what a model computes depends on its pooler."""
+    if getattr(model, "next_sentence", True) is None:  # a pre-training model without that loss
+        return False
+    return task_of(type(model)).pooler and getattr(model, "pooling", "cls") == "cls"
 
 
 def all_weights(model) -> list[Weight]:

@@ -24,7 +24,7 @@ QUERY_KEY_VALUE = "query_key_value"  # kernel [H, 3H], bias [3H]; three layers i
 ATTENTION_OUTPUT = "attention_output"  # kernel [H, H], in Keras formats [N, D, H]
 LAYER_NORM = "layer_norm"  # gamma [H], beta [H]
 OUTPUT = "output"  # a dense layer that the original made by hand: output_weights [out, in]
-VECTOR = "vector"  # one vector
+VECTOR = "vector"  # one vector, or a table that has no layer of its own
 
 OWN = "bert_tf"
 FORMATS = ("huggingface", "tf1", "keras_hub", "tf_models", OWN)
@@ -183,6 +183,11 @@ HEADS = {
     ),
     "classifier": (Row(OUTPUT, "", "classifier", "", "task/dense", "classifier/out_proj"),),
     "token_classifier": (Row(OUTPUT, "", "classifier", "", None, None),),
+    # Named as in pytorch-crf; [from, to] there too.
+    "crf": tuple(
+        Row(VECTOR, name, f"crf.{name}", f"crf/{name}", None, None)
+        for name in ("transitions", "start_transitions", "end_transitions")
+    ),
     "question_answering": (Row(OUTPUT, "", "qa_outputs", "cls/squad", None, None),),
 }
 

@@ -1,158 +1,118 @@
-"""The classification tasks of run_classifier.py: which column of which file holds what.
+"""The classification tasks of run_classifier.py: GLUE, XNLI, and tables of one's own.
 
-Column layouts as in google-research/bert run_classifier.py's processors and the GLUE files.
+Column layouts as in google-research/bert run_classifier.py's processors and the files of
+gluebenchmark.com; metrics as GLUE scores them (Wang et al. 2018, arXiv 1804.07461).
 """
 
 import dataclasses
 import os
 
-from bert_tf.data.tsv import read_tsv
-from bert_tf.errors import DataError
+from bert_tf.config import REGRESSION
+from bert_tf.data.classification_task import ClassificationTask, Columns
+from bert_tf.data.table_files import find_table
+
+_NLI = ("contradiction", "entailment", "neutral")
+_TWO_WAY_NLI = ("entailment", "not_entailment")
+_BINARY = ("0", "1")
 
 
-@dataclasses.dataclass(frozen=True)
-class TextExample:
-    """One text, or pair of texts, with its label.
+def _pairs(text_a, text_b, label=None, **options):
+    return Columns(text_a=text_a, text_b=text_b, label=label, header=True, **options)
 
-    Attributes:
-        text_a: The text.
-        text_b: The second text of a pair, or None.
-        label: The label's name, or None where the file has none.
+
+def xnli_task(language: str = "zh") -> ClassificationTask:
+    """XNLI's files, trained on the translated MultiNLI, as in google-research/bert.
+
+    Args:
+        language: The code in the name of the training file and in the first column of the others.
     """
-
-    text_a: str
-    text_b: str | None = None
-    label: str | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Columns:
-    """Where a file keeps its fields, counted from 0."""
-
-    text_a: int
-    text_b: int | None = None
-    label: int | None = None
-    header: bool = False
+    evaluated = _pairs(6, 7, label=1, only=(0, language))
+    return ClassificationTask(
+        _pairs(0, 1, label=2),
+        evaluated,
+        evaluated,
+        labels=_NLI,
+        renamed_labels=(("contradictory", "contradiction"),),
+        train_file=os.path.join("multinli", f"multinli.train.{language}.tsv"),
+        dev_file="xnli.dev.tsv",
+        test_file="xnli.test.tsv",
+    )
 
 
-@dataclasses.dataclass(frozen=True)
-class ClassificationTask:
-    """Files and columns of one task.
+def table_task(
+    data_dir: str | os.PathLike,
+    text_column: str = "text",
+    pair_column: str | None = None,
+    label_column: str = "label",
+    id_column: str | None = None,
+    **options,
+) -> ClassificationTask:
+    """A task in files of one's own: train, dev and test, each `.tsv`, `.csv` or `.jsonl`.
 
-    Attributes:
-        train: Layout of `train_file`.
-        dev: Layout of `dev_file`.
-        test: Layout of `test_file`, which need not have labels.
-        labels: The labels in the order of their ids; None takes the sorted ones of the train file.
-        dev_file: Name of the file to evaluate on.
-        test_file: Name of the file to predict.
+    Args:
+        data_dir: Where they are.
+        text_column: Name of the column, or of the key in JSON lines, of the text.
+        pair_column: Of the second text of a pair.
+        label_column: Of the label.
+        id_column: Of the example's name, if there is one.
+        **options: Of `ClassificationTask`: `labels`, `problem_type`, …
+
+    Example:
+        >>> task = table_task("tickets", label_column="topics",
+        ...                   problem_type="multi_label_classification")
+        >>> examples = task.read("tickets", "train")
     """
-
-    train: Columns
-    dev: Columns
-    test: Columns
-    labels: tuple[str, ...] | None = None
-    train_file: str = "train.tsv"
-    dev_file: str = "dev.tsv"
-    test_file: str = "test.tsv"
-
-    def read(
-        self, data_dir: str, split: str, labels: tuple[str, ...] | None = None
-    ) -> list[TextExample]:
-        """Reads one split, "train", "dev" or "test".
-
-        Args:
-            data_dir: The task's directory.
-            split: Which file.
-            labels: The labels that may occur; None allows the task's own, or any.
-
-        Returns:
-            Its examples, in the order of the file.
-
-        Raises:
-            DataError: If the file is missing or empty, a line lacks a column or holds an unknown
-                label, or is not UTF-8; with file and line.
-        """
-        columns = getattr(self, split)
-        path = os.path.join(data_dir, getattr(self, f"{split}_file"))
-        labels = labels or self.labels
-        examples = []
-        for index, (line, fields) in enumerate(read_tsv(path)):
-            if index == 0 and columns.header:
-                continue
-            examples.append(_example(path, line, fields, columns, labels, split))
-        if not examples:
-            raise DataError(f"{path} holds no examples. Expected one a line, {_layout(columns)}")
-        return examples
-
-    def label_list(self, train_examples: list[TextExample]) -> tuple[str, ...]:
-        """The task's labels, or those that occur, sorted."""
-        if self.labels is not None:
-            return self.labels
-        labels = tuple(sorted({example.label for example in train_examples}))
-        if len(labels) < 2:
-            raise DataError(
-                f"At least two labels were expected in the training data. Received: {labels}"
-            )
-        return labels
-
-
-def _example(path, line, fields, columns, labels, split):
-    optional_label = split == "test"
-    needed = [columns.text_a, columns.text_b]
-    if not optional_label:
-        needed.append(columns.label)
-    width = max(column for column in needed if column is not None) + 1
-    if len(fields) < width:
-        raise DataError(
-            f"{path}, line {line}: expected at least {width} tab-separated columns, "
-            f"{_layout(columns)}. Received: {len(fields)}"
-        )
-    label = None
-    if columns.label is not None and len(fields) > columns.label:
-        label = fields[columns.label]
-        if labels is not None and label not in labels:
-            raise DataError(
-                f"{path}, line {line}: unknown label {label!r}. Expected one of {list(labels)}"
-            )
-    text_b = None if columns.text_b is None else fields[columns.text_b]
-    return TextExample(fields[columns.text_a], text_b, label)
-
-
-def _layout(columns: Columns) -> str:
-    parts = {
-        "text": columns.text_a,
-        "second text": columns.text_b,
-        "label": columns.label,
+    columns = Columns(text_column, pair_column, label_column, id_column)
+    files = {
+        f"{split}_file": os.path.basename(find_table(os.fspath(data_dir), split))
+        for split in ("train", "dev", "test")
     }
-    named = [f"{name} in column {at + 1}" for name, at in parts.items() if at is not None]
-    return ", ".join(named) + (", after a header line" if columns.header else "")
+    return ClassificationTask(columns, columns, columns, **files, **options)
 
 
+_SIMPLE = Columns(text_a=0, label=1)
 _COLA = Columns(text_a=3, label=1)
 _SST2 = Columns(text_a=0, label=1, header=True)
-_MRPC = Columns(text_a=3, text_b=4, label=0, header=True)
-_SIMPLE = Columns(text_a=0, label=1)
+_SINGLE_TEST = Columns(text_a=1, id=0, header=True)
+_MRPC = _pairs(3, 4, label=0)
+# Questions with line breaks make lines that are no examples.
+_QQP = _pairs(3, 4, label=5, skips_short=True)
+_STSB = _pairs(7, 8, label=9)
+_INDEXED = _pairs(1, 2, label=3)
+_INDEXED_TEST = _pairs(1, 2, id=0)
+
+# The gold label is the last column: 12th in train.tsv, 16th in the dev files.
+_MNLI = ClassificationTask(
+    _pairs(8, 9, label=11),
+    _pairs(8, 9, label=15),
+    _pairs(8, 9, id=0),
+    labels=_NLI,
+    dev_file="dev_matched.tsv",
+    test_file="test_matched.tsv",
+)
 
 TASKS: dict[str, ClassificationTask] = {
     # text<TAB>label, any labels, no header.
     "simple": ClassificationTask(_SIMPLE, _SIMPLE, _SIMPLE),
-    "cola": ClassificationTask(
-        _COLA, _COLA, Columns(text_a=1, header=True), labels=("0", "1")
-    ),
-    "sst-2": ClassificationTask(
-        _SST2, _SST2, Columns(text_a=1, header=True), labels=("0", "1")
-    ),
+    "cola": ClassificationTask(_COLA, _COLA, _SINGLE_TEST, _BINARY, metrics=("matthews",)),
+    "sst-2": ClassificationTask(_SST2, _SST2, _SINGLE_TEST, _BINARY),
     "mrpc": ClassificationTask(
-        _MRPC, _MRPC, dataclasses.replace(_MRPC, label=None), labels=("0", "1")
+        _MRPC, _MRPC, _pairs(3, 4, id=0), _BINARY, metrics=("accuracy", "f1")
     ),
-    # The label is the last column: 12th in train.tsv, 16th in dev_matched.tsv (gold_label).
-    "mnli": ClassificationTask(
-        Columns(text_a=8, text_b=9, label=11, header=True),
-        Columns(text_a=8, text_b=9, label=15, header=True),
-        Columns(text_a=8, text_b=9, header=True),
-        labels=("contradiction", "entailment", "neutral"),
-        dev_file="dev_matched.tsv",
-        test_file="test_matched.tsv",
+    "qqp": ClassificationTask(_QQP, _QQP, _INDEXED_TEST, _BINARY, metrics=("accuracy", "f1")),
+    "sts-b": ClassificationTask(
+        _STSB, _STSB, _pairs(7, 8, id=0), problem_type=REGRESSION, metrics=("pearson", "spearman")
     ),
+    "mnli": _MNLI,
+    "mnli-mm": dataclasses.replace(
+        _MNLI, dev_file="dev_mismatched.tsv", test_file="test_mismatched.tsv"
+    ),
+    "qnli": ClassificationTask(_INDEXED, _INDEXED, _INDEXED_TEST, _TWO_WAY_NLI),
+    "rte": ClassificationTask(_INDEXED, _INDEXED, _INDEXED_TEST, _TWO_WAY_NLI),
+    "wnli": ClassificationTask(_INDEXED, _INDEXED, _INDEXED_TEST, _BINARY),
+    # GLUE's diagnostic set: predicted by a model trained on mnli.
+    "ax": ClassificationTask(
+        None, None, _INDEXED_TEST, _NLI, metrics=("matthews",), test_file="diagnostic.tsv"
+    ),
+    "xnli": xnli_task(),
 }

@@ -1,4 +1,4 @@
-"""Tab-separated files, read strictly: every error names file and line."""
+"""Lines and tab-separated files, read strictly: every error names file and line."""
 
 import os
 from collections.abc import Iterator
@@ -10,6 +10,17 @@ def read_tsv(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
     """Yields line numbers, from 1, and the fields of each line that is not empty.
 
     No quoting, as in the GLUE files: a tab separates, a line end ends.
+
+    Raises:
+        DataError: If the file is missing or a line is not UTF-8 (names the byte).
+    """
+    for number, line in read_lines(path):
+        if line:
+            yield number, line.split("\t")
+
+
+def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
+    """Yields every line with its number, from 1, without its end and without a byte-order mark.
 
     Raises:
         DataError: If the file is missing or a line is not UTF-8 (names the byte).
@@ -30,6 +41,4 @@ def read_tsv(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
                     f"0x{line[error.start]:02x} at position {error.start}. Convert the file first, "
                     "for example with iconv."
                 ) from None
-            text = text.rstrip("\r\n")
-            if text:
-                yield number, text.split("\t")
+            yield number, text.rstrip("\r\n")

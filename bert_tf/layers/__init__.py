@@ -7,12 +7,15 @@ token each row is.
 """
 
 from bert_tf.layers.attention import BertSelfAttention
+from bert_tf.layers.crf import ConditionalRandomField
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.pooling import BertPooler, SequencePooling
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
+from bert_tf.layers.scalar_mix import ScalarMix
+from bert_tf.layers.whitening import Whitening
 
 __all__ = [
     "BertEmbeddings",
@@ -20,7 +23,10 @@ __all__ = [
     "BertEncoderBlock",
     "BertPooler",
     "BertSelfAttention",
+    "ConditionalRandomField",
     "Dense",
     "ResidualLayerNorm",
+    "ScalarMix",
     "SequencePooling",
+    "Whitening",
 ]

@@ -77,7 +77,7 @@ class BertSelfAttention(keras.layers.Layer):
             dropout_key = self.draw_seed()
         if layout.is_packed:
             context = ops.varlen_attention(
-                qkv, layout.row_splits, dropout_rate, dropout_key, causal=layout.causal
+                qkv, layout.row_splits, dropout_rate, dropout_key, **layout.row_attention()
             )
             return tf.reshape(context, [-1, config.hidden_size])  # [R, N, D] -> [R, H]
         context, probabilities = _padded_attention(qkv, layout, dropout_rate, dropout_key)

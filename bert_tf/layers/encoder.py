@@ -67,7 +67,9 @@ class BertEncoder(keras.layers.Layer):
 def _recomputed(block, rows, layout):
     """`block` while training; its activations are computed again in the backward pass."""
     keys = block.draw_seeds()  # once, so that both passes drop the same units
-    variables = block.trainable_variables
+    # All that a gradient could be asked for: tf.custom_gradient refuses variables that come in by
+    # another way, and one that is frozen in Keras is still a tf.Variable that trains.
+    variables = [v for v in block.variables if keras.backend.is_float_dtype(v.dtype)]
 
     def forward(rows, weights):
         mapping = list(zip(variables, weights))

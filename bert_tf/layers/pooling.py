@@ -18,6 +18,7 @@ class BertPooler(keras.layers.Layer):
         self.hidden_size = hidden_size
         self.initializer_range = initializer_range
         self.dense = Dense(hidden_size, initializer_range, dtype=self.dtype_policy, name="dense")
+        self.is_missing = False  # whether the checkpoint that was opened has none
 
     def build(self, input_shape=None):
         self.dense.build([None, self.hidden_size])

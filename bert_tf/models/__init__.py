@@ -1,8 +1,21 @@
 """The Keras models, one task a file."""
 
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.position_extension import extend_positions
+from bert_tf.models.question_answerer import Answer, BertQuestionAnswerer
 from bert_tf.models.sentence_encoder import BertSentenceEncoder
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_classifier import BertTextClassifier
+from bert_tf.models.token_classifier import BertTokenClassifier, TaggedSpan
 
-__all__ = ["BertBackbone", "BertSentenceEncoder", "BertTextClassifier", "TaskModel"]
+__all__ = [
+    "Answer",
+    "BertBackbone",
+    "BertQuestionAnswerer",
+    "BertSentenceEncoder",
+    "BertTextClassifier",
+    "BertTokenClassifier",
+    "TaggedSpan",
+    "TaskModel",
+    "extend_positions",
+]

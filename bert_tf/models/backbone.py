@@ -29,6 +29,10 @@ class BertBackbone(keras.Model):
         recompute: Whether training keeps only the input of every block and computes the rest again
             in the backward pass (gradient checkpointing): about a third more time, a fraction of
             the memory, the same numbers.
+        attention_window: Sparse attention: how far to either side a token sees; time and memory
+            then grow with T, not T². None takes the configuration's.
+        global_tokens: With a window: how many first tokens of a sequence see all and are seen by
+            all; None takes the configuration's, 1 by default: `[CLS]`.
 
     Call arguments:
         inputs: A dictionary of `token_ids` int32 `[B, T]` and, optionally, `segment_ids` int32
@@ -58,7 +62,9 @@ class BertBackbone(keras.Model):
         >>> outputs["sequence_output"].shape
         TensorShape([1, 4, 32])
 
-    Reference: Devlin et al. 2019 (arXiv 1810.04805); google-research/bert modeling.py, `BertModel`.
+    Reference: Devlin et al. 2019 (arXiv 1810.04805); google-research/bert modeling.py, `BertModel`;
+    for sparse attention Beltagy et al. 2020 (arXiv 2004.05150), without its own projections for
+    global tokens.
     """
 
     def __init__(
@@ -68,10 +74,16 @@ class BertBackbone(keras.Model):
         padding_free: bool | str = "auto",
         causal: bool = False,
         recompute: bool = False,
+        attention_window: int | None = None,
+        global_tokens: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        sparse = {"attention_window": attention_window, "global_tokens": global_tokens}
+        config = dataclasses.replace(
+            config, **{name: value for name, value in sparse.items() if value is not None}
+        )
         if num_encoder_layers is not None:
             if not 1 <= num_encoder_layers <= config.num_hidden_layers:
                 raise UserError(
@@ -88,6 +100,8 @@ class BertBackbone(keras.Model):
         self.padding_free = padding_free
         self.causal = causal
         self.recompute = recompute
+        self.attention_window = config.attention_window
+        self.global_tokens = config.global_tokens
         self.is_frozen = False
         self.embeddings = BertEmbeddings(config, dtype=self.dtype_policy, name="embeddings")
         self.encoder = BertEncoder(
@@ -146,11 +160,13 @@ class BertBackbone(keras.Model):
         if positions is None:
             columns = tf.range(tf.shape(token_ids)[1])
             positions = tf.broadcast_to(columns, tf.shape(token_ids))  # [B, T]
-        make = TokenLayout.packed if self._packs() and not output_attentions else TokenLayout.padded
-        layout = make(
+        layout = self._layout(
             padding_mask,
-            sequence_ids=inputs.get("sequence_ids"),
+            inputs.get("sequence_ids"),
+            output_attentions,
             causal=self.causal if causal is None else causal,
+            window_size=self.attention_window,
+            num_global_tokens=self.global_tokens,
         )
         embedded, word_embeddings = self.embeddings(
             layout.to_rows(token_ids),
@@ -183,10 +199,17 @@ class BertBackbone(keras.Model):
         pooled = self.pooler(tf.reshape(first, [-1, first.shape[-1]]))  # [B * S, H]
         return tf.reshape(pooled, tf.concat([tf.shape(starts), [pooled.shape[-1]]], axis=0))
 
-    def _packs(self) -> bool:
-        if self.padding_free != "auto":
-            return self.padding_free
-        return ops.active_backend() == "native" and not needs_static_shapes()
+    def _layout(self, padding_mask, sequence_ids, output_attentions, **attention) -> TokenLayout:
+        packs = self.padding_free
+        if packs == "auto":
+            packs = ops.active_backend() == "native"
+        if packs and not output_attentions:
+            if not needs_static_shapes():
+                return TokenLayout.packed(padding_mask, sequence_ids, **attention)
+            # The number of sequences that ids tell apart is no static shape.
+            if sequence_ids is None:
+                return TokenLayout.packed_in_place(padding_mask, **attention)
+        return TokenLayout.padded(padding_mask, sequence_ids, **attention)
 
     def _unpack(self, inputs):
         if not isinstance(inputs, dict) or "token_ids" not in inputs:
@@ -232,6 +255,8 @@ class BertBackbone(keras.Model):
                 "`freeze_for_inference` is for the native ops. Received: the TensorFlow ops are "
                 "active. Build the native ones (`make ops`), or leave the model as it is."
             )
+        if any(weight.name.startswith("lora_") for weight in self.weights):
+            raise UserError("A model with LoRA cannot be frozen: call its `merge_lora()` first.")
         for block in self.encoder.blocks:
             block.pack()
         self.is_frozen = True
@@ -254,4 +279,6 @@ class BertBackbone(keras.Model):
             "padding_free": self.padding_free,
             "causal": self.causal,
             "recompute": self.recompute,
+            "attention_window": self.attention_window,
+            "global_tokens": self.global_tokens,
         }

@@ -2,8 +2,10 @@
 
 import os
 
+from bert_tf.models.lora_model import LoraModel
 
-class PretrainedModel:
+
+class PretrainedModel(LoraModel):
     """A model with a `backbone` that opens checkpoints and writes them."""
 
     @classmethod
@@ -32,4 +34,5 @@ class PretrainedModel:
         from bert_tf.checkpoints import save_model
 
         self.backbone.require_kernels("saved as a checkpoint")
+        self.require_merged("saved as a checkpoint")
         save_model(self, directory, format)

@@ -8,25 +8,14 @@ from bert_tf.layers.dense import Dense
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.masked_word_model import MaskedWordModel
 from bert_tf.models.pretrained_model import PretrainedModel
-from bert_tf.models.training_model import TrainingModel
-
-# Added to the sum of the weights, so that a batch without masks gives zero, not NaN.
-WEIGHT_SUM_EPSILON = 1e-5  # google-research/bert run_pretraining.py
 
 OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "ltr")
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class Perplexity(keras.metrics.Mean):
-    """e to the mean loss of a word."""
-
-    def result(self):
-        return tf.exp(tf.convert_to_tensor(super().result()))
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class BertPretrainer(PretrainedModel, TrainingModel):
+class BertPretrainer(PretrainedModel, MaskedWordModel):
     """BERT with the two heads of pre-training.
 
     Only the masked positions go through the vocabulary matmul; in `fit` and `evaluate` only those
@@ -67,9 +56,6 @@ class BertPretrainer(PretrainedModel, TrainingModel):
         self.backbone = backbone
         self.objective = objective
         self.masked_lm_head = MaskedLMHead(config, dtype=self.dtype_policy, name="masked_lm")
-        self.masked_lm_loss = keras.metrics.Mean(name="masked_lm_loss")
-        self.masked_lm_accuracy = keras.metrics.Mean(name="masked_lm_accuracy")
-        self.perplexity = Perplexity(name="perplexity")
         self.padding_share = keras.metrics.Mean(name="padding_share")
         self.next_sentence = None
         if objective in ("mlm_nsp", "mlm_sop"):
@@ -95,21 +81,8 @@ class BertPretrainer(PretrainedModel, TrainingModel):
             output_word_embeddings=True,
             causal=True if self.objective == "ltr" else None,
         )
-        states = outputs["sequence_output"]  # [B, T, H]
-        batch, length = tf.shape(states)[0], tf.shape(states)[1]
-        if self.objective == "ltr":
-            places = tf.reshape(tf.range(batch * length), [batch, length])
-        else:
-            positions = tf.cast(inputs["masked_positions"], tf.int32)
-            places = positions + length * tf.range(batch)[:, tf.newaxis]  # [B, P], of [B * T]
-        flat = tf.reshape(places, [-1]) if weights is None else _picked(places, weights)
-        rows = tf.gather(tf.reshape(states, [-1, states.shape[-1]]), flat)  # [M, H]
-        words = tf.cast(outputs["word_embeddings"], self.compute_dtype)
-        logits = tf.cast(self.masked_lm_head(rows, word_embeddings=words), tf.float32)  # [M, V]
-        if weights is None:
-            shape = [*places.shape, logits.shape[-1]]
-            logits = tf.reshape(logits, [tf.shape(places)[0], tf.shape(places)[1], shape[-1]])
-            logits.set_shape(shape)
+        positions = None if self.objective == "ltr" else inputs["masked_positions"]
+        logits = self.word_logits(outputs, positions, weights)
         results = {"masked_logits": logits}
         if self.next_sentence is not None:
             results["next_sentence_logits"] = self._next_sentence_logits(outputs["pooled_output"])
@@ -167,27 +140,13 @@ class BertPretrainer(PretrainedModel, TrainingModel):
         return totals
 
     def loss_share(self, x, y, y_pred, sample_weight, training, totals):
-        loss = self._word_loss(x, y, y_pred["masked_logits"], totals["words"])
+        loss = self.word_loss(*self._targets(x, y), y_pred["masked_logits"], totals["words"])
         if self.next_sentence is not None:
             loss += self._sentence_loss(y, y_pred["next_sentence_logits"], totals["sentences"])
         if x is not None:
             real = tf.cast(self.backbone.padding_mask_of(x), tf.float32)
             self.padding_share.update_state(1.0 - tf.reduce_mean(real, axis=1))
         return loss
-
-    def _word_loss(self, x, y, logits, total):
-        ids, weights = self._targets(x, y)
-        if logits.shape.rank == 2:  # the rows that `_picked` picked
-            ids = _picked(ids, weights)
-            weights = _picked(weights, weights)
-        logits = tf.reshape(logits, [-1, logits.shape[-1]])
-        ids, weights = tf.reshape(ids, [-1]), tf.reshape(weights, [-1])
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, logits)
-        self.masked_lm_loss.update_state(losses, weights)
-        self.perplexity.update_state(losses, weights)
-        hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), ids)
-        self.masked_lm_accuracy.update_state(tf.cast(hits, tf.float32), weights)
-        return tf.reduce_sum(weights * losses) / (total + WEIGHT_SUM_EPSILON)
 
     def _sentence_loss(self, y, logits, total):
         labels, weights = self._sentence_targets(y)
@@ -197,10 +156,6 @@ class BertPretrainer(PretrainedModel, TrainingModel):
         hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
         self.next_sentence_accuracy.update_state(tf.cast(hits, tf.float32), weights)
         return tf.math.divide_no_nan(tf.reduce_sum(weights * losses), total)
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        totals = self.loss_weights(x, y, sample_weight)
-        return self.loss_share(x, y, y_pred, sample_weight, training, totals)
 
     def trained_variables(self):
         """All, but for the pooler where nothing is learnt from it."""
@@ -222,8 +177,3 @@ class BertPretrainer(PretrainedModel, TrainingModel):
         config = dict(config)
         config["backbone"] = keras.saving.deserialize_keras_object(config["backbone"])
         return cls(**config)
-
-
-def _picked(values, weights):
-    """The values `[B, P]` whose weight is above zero: `[M]`."""
-    return tf.boolean_mask(values, weights > 0)

@@ -9,13 +9,19 @@ import tensorflow as tf
 from bert_tf.config import POOLING_MODES
 from bert_tf.errors import UserError
 from bert_tf.layers.pooling import SequencePooling
+from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
+from bert_tf.models.text_inputs import holds_text
+from bert_tf.training.sentence_losses import SentenceLoss, sentence_loss
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertSentenceEncoder(TaskModel):
     """BERT with a pooled vector for each text.
+
+    It is trained on pairs or triplets of texts, as a tuple of lists, each text encoded by itself
+    (`compile(objective=...)` says how they are compared). Below, `K` is the texts of an example.
 
     Args:
         backbone: The `BertBackbone`.
@@ -25,15 +31,24 @@ class BertSentenceEncoder(TaskModel):
         normalize: Whether vectors are scaled to length 1.
         tokenizer: The `BertTokenizer`.
         max_length: Longest sequence in tokens; longer text is cut.
+        whitening_size: Size of whitened vectors; None: they are not whitened. `fit_whitening`
+            sets it.
+
+    Call arguments:
+        inputs: What the backbone takes, `[B, T]`, or `[B, K, T]` for K texts an example; or
+            strings `[B]`, or a tuple of K times strings `[B]`.
 
     Returns:
-        float32 `[B, D]`; D is the hidden size H, for "mean_max" 2H.
+        float32 `[B, D]`, for K texts an example `[B, K, D]`; D is the hidden size H, for
+        "mean_max" 2H, whitened `whitening_size`.
 
     Example:
         >>> encoder = BertSentenceEncoder.from_pretrained("minilm/")
         >>> vectors = encoder.encode(["A dog barks.", "There is a dog barking.", "Interest rates"])
         >>> vectors.shape
         (3, 384)
+        >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective="ranking")
+        >>> encoder.fit((questions, answers), batch_size=32)
 
     Reference: Reimers and Gurevych 2019 (arXiv 1908.10084), section 3.
     """
@@ -45,6 +60,7 @@ class BertSentenceEncoder(TaskModel):
         normalize: bool = False,
         tokenizer=None,
         max_length: int | None = None,
+        whitening_size: int | None = None,
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
@@ -58,7 +74,29 @@ class BertSentenceEncoder(TaskModel):
             None if pooling == "cls" else SequencePooling(pooling, dtype=self.dtype_policy)
         )
         backbone.pooler.trainable = False  # no part of the vector
+        self.objective = None
+        self.accuracy = keras.metrics.Mean(name="accuracy")
+        self._set_whitening(whitening_size)
         self.built = True
+
+    def _set_whitening(self, size):
+        self._tracker.unlock()
+        self.whitening_size = size
+        self.whitening = None
+        if size is not None:
+            self.whitening = Whitening(size, name="whitening")
+            self.whitening.build([None, self._pooled_size()])
+        self._tracker.lock()
+        # What was traced before has another whitening.
+        self.train_function = self.test_function = self.predict_function = None
+
+    def _pooled_size(self) -> int:
+        return self.backbone.config.hidden_size * (2 if self.pooling == "mean_max" else 1)
+
+    @property
+    def vector_size(self) -> int:
+        """D."""
+        return self.whitening_size or self._pooled_size()
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "BertSentenceEncoder":
@@ -73,26 +111,166 @@ class BertSentenceEncoder(TaskModel):
 
         Raises:
             CheckpointError: If a file is missing or damaged, or the directory asks for a module
-                other than a Transformer, its pooling and normalization.
+                other than a Transformer, its pooling, a linear map and normalization.
         """
         from bert_tf.checkpoints.opening import resolve
-        from bert_tf.checkpoints.sentence_transformers import encoder_options
+        from bert_tf.checkpoints.sentence_transformers import encoder_options, load_whitening
 
         path = resolve(path)
-        return super().from_pretrained(path, **{**encoder_options(path), **options})
+        encoder = super().from_pretrained(path, **{**encoder_options(path), **options})
+        if encoder.whitening is not None:
+            load_whitening(encoder.whitening, path)
+        return encoder
+
+    def compile(self, optimizer="adam", objective: str | SentenceLoss | None = None, **kwargs):
+        """`keras.Model.compile` with a loss on the vectors of each example's texts.
+
+        What the objective trains beside the encoder (the classifier of "classification") is
+        dropped with it: saved models hold the encoder.
+
+        Args:
+            optimizer: As in Keras.
+            objective: "classification", "cosine", "ranking" or "triplet", or one of
+                `bert_tf.training.sentence_losses` with arguments of its own. None: Keras's `loss`
+                on the vectors themselves.
+            **kwargs: As in `TrainingModel.compile`.
+        """
+        objective = None if objective is None else sentence_loss(objective)
+        if objective is not None:
+            if "metrics" in kwargs or "loss" in kwargs:
+                raise UserError(
+                    "An `objective` has its own loss and metric. Received: "
+                    f"{sorted({'loss', 'metrics'} & set(kwargs))}"
+                )
+            with self.distribute_strategy.scope():
+                objective.build(self.vector_size, self.backbone.config.initializer_range)
+        self.objective = objective
+        super().compile(optimizer, **kwargs)
+
+    def get_compile_config(self):
+        return super().get_compile_config() if self.objective is None else None
+
+    def tokens_of(self, inputs):
+        if not isinstance(inputs, tuple):
+            return super().tokens_of(inputs)
+        columns = tf.stack(inputs, axis=1)  # K times [B] -> [B, K]
+        tokens = self.tokenize(tf.reshape(columns, [-1]))
+        shape = tf.concat([tf.shape(columns), tf.shape(tokens["token_ids"])[1:]], axis=0)
+        return {  # [B * K, T] -> [B, K, T]
+            name: tf.ensure_shape(tf.reshape(values, shape), [*columns.shape, None])
+            for name, values in tokens.items()
+        }
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
+        shape = tf.shape(tokens["token_ids"])
+        static = tokens["token_ids"].shape
+        tokens = {name: _one_text_a_row(values) for name, values in tokens.items()}
         states = self.backbone(tokens, training=training)["sequence_output"]
         if self.sequence_pooling is None:
             vectors = states[:, 0]  # [B, T, H] -> [B, H]
         else:
             vectors = self.sequence_pooling(states, self.backbone.padding_mask_of(tokens))
         vectors = tf.cast(vectors, tf.float32)
-        return tf.math.l2_normalize(vectors, axis=-1) if self.normalize else vectors
+        if self.whitening is not None:
+            vectors = self.whitening(vectors)
+        if self.normalize:
+            vectors = tf.math.l2_normalize(vectors, axis=-1)
+        if static.rank == 2:
+            return vectors
+        vectors = tf.reshape(vectors, tf.concat([shape[:2], [self.vector_size]], axis=0))
+        return tf.ensure_shape(vectors, [*static[:2], self.vector_size])  # [B, K, D]
+
+    def forward(self, x, y, training):
+        vectors = self(x, training=training)
+        if self.objective is None:
+            return vectors
+        self.objective.check(vectors.shape[1] if vectors.shape.rank == 3 else 1, y is not None)
+        return self.objective.outputs(vectors)
+
+    def loss_share(self, x, y, y_pred, sample_weight, training, totals):
+        if self.objective is None:
+            return super().loss_share(x, y, y_pred, sample_weight, training, totals)
+        losses = self.objective.losses(y, y_pred)  # [B]
+        if sample_weight is not None:
+            losses *= tf.cast(tf.reshape(sample_weight, [-1]), losses.dtype)
+        hits = self.objective.hits(y, y_pred)
+        if hits is not None:
+            self.accuracy.update_state(tf.cast(hits, tf.float32))
+        return tf.reduce_sum(losses) / totals["rows"]
+
+    def trained_variables(self):
+        """Those of the encoder and of the objective."""
+        own = [] if self.objective is None else self.objective.variables
+        return [*self.trainable_variables, *own]
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        # The objective's only metric is counted with its loss.
+        if self.objective is None:
+            super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+    def _logs(self):
+        logs = super()._logs()
+        if self.objective is None or not self.objective.has_hits:
+            logs.pop("accuracy", None)
+        return logs
+
+    def fit_whitening(
+        self, texts: list[str], size: int | None = None, token_budget: int | None = None
+    ) -> None:
+        """Fits the whitening of the vectors to those of `texts`, instead of the one there was.
+
+        Do it last: training moves the vectors, and a compiled objective has their old size.
+
+        Args:
+            texts: Some thousand sentences of the kind that will be encoded; more than D.
+            size: Of the whitened vectors; None: as many as there are directions in which they
+                vary. (BERT's last LayerNorm leaves H - 1.)
+            token_budget: As in `encode`.
+
+        Raises:
+            UserError: If the texts are too few for the size.
+
+        Example:
+            >>> encoder.fit_whitening(sentences, size=256)
+            >>> encoder.save_pretrained("whitened/")
+
+        Reference: Su et al. 2021 (arXiv 2103.15316).
+        """
+        plain = BertSentenceEncoder(
+            self.backbone,
+            self.pooling,
+            tokenizer=self.tokenizer,
+            max_length=self.max_length,
+            dtype=self.dtype_policy,
+        )
+        vectors = plain.encode(texts, token_budget)
+        layer = Whitening(len(principal_directions(vectors)[1]) if size is None else size)
+        layer.build([None, self._pooled_size()])
+        layer.fit(vectors)
+        self._set_whitening(layer.units)
+        self.whitening.kernel.assign(layer.kernel)
+        self.whitening.bias.assign(layer.bias)
+
+    def predict(self, x, **kwargs):
+        """`TaskModel.predict` of single texts; several lists are encoded one after the other."""
+        if isinstance(x, tuple) and holds_text(x):
+            raise UserError(
+                "One list of texts was expected. Received: a tuple of lists. Encode each by itself."
+            )
+        vectors = super().predict(x, **kwargs)
+        if self.normalize and kwargs.get("window_stride") is not None:
+            norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+            vectors /= np.where(norms > 0, norms, 1)  # the mean of unit vectors is shorter
+        return vectors
 
     def encode(
-        self, texts: str | list[str], token_budget: int | None = None, show_progress: bool = False
+        self,
+        texts: str | list[str],
+        token_budget: int | None = None,
+        show_progress: bool = False,
+        window_stride: int | None = None,
+        window_pooling: str = "mean",
     ) -> np.ndarray:
         """Vectors of many texts: sorted by length, batched by a budget of tokens, order restored.
 
@@ -100,16 +278,32 @@ class BertSentenceEncoder(TaskModel):
             texts: A list of strings, or one.
             token_budget: Tokens of a batch; None takes `TaskModel.predict`'s.
             show_progress: Whether to show a bar over the batches.
+            window_stride: As in `predict`: long texts are encoded window by window.
+            window_pooling: As in `predict`.
 
         Returns:
             float32 `[n, D]`; `[D]` for one string.
         """
+        windows = {"window_stride": window_stride, "window_pooling": window_pooling}
         if isinstance(texts, str):
-            return self.encode([texts], token_budget)[0]
+            return self.encode([texts], token_budget, **windows)[0]
         if not len(texts):
-            factor = 2 if self.pooling == "mean_max" else 1
-            return np.zeros([0, factor * self.backbone.config.hidden_size], np.float32)
-        return self.predict(texts, token_budget=token_budget, verbose=1 if show_progress else 0)
+            return np.zeros([0, self.vector_size], np.float32)
+        verbose = 1 if show_progress else 0
+        return self.predict(texts, token_budget=token_budget, verbose=verbose, **windows)
 
     def get_config(self):
-        return {**super().get_config(), "pooling": self.pooling, "normalize": self.normalize}
+        return {
+            **super().get_config(),
+            "pooling": self.pooling,
+            "normalize": self.normalize,
+            "whitening_size": self.whitening_size,
+        }
+
+
+def _one_text_a_row(values):
+    """`[B, K, T]` -> `[B * K, T]`; what has a lower rank stays."""
+    if values.shape.rank < 3:
+        return values
+    length = values.shape[-1] if values.shape[-1] is not None else tf.shape(values)[-1]
+    return tf.reshape(values, [-1, length])

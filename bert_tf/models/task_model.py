@@ -10,7 +10,12 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.pretrained_model import PretrainedModel
-from bert_tf.models.text_batches import EXAMPLE_INDEX, in_given_order, text_batches
+from bert_tf.models.text_batches import (
+    EXAMPLE_INDEX,
+    in_given_order,
+    pooled_windows,
+    text_batches,
+)
 from bert_tf.models.text_inputs import as_columns, holds_text
 from bert_tf.models.training_model import TrainingModel
 
@@ -77,12 +82,21 @@ class TaskModel(PretrainedModel, TrainingModel):
                 "dictionaries only. Received: text. Pass `tokenizer=BertTokenizer(vocab_file)`."
             )
 
+    def text_columns(self, x: Any) -> tuple[np.ndarray, ...]:
+        """Raw text as arrays of a row an example: one, or two for pairs."""
+        return as_columns(x)
+
     def tokens_of(self, inputs) -> dict[str, tf.Tensor]:
         """`inputs` as a token dictionary, tokenizing them if they are strings."""
         if isinstance(inputs, dict):
             return inputs
         if isinstance(inputs, (tuple, list)) and len(inputs) == 2:
             return self.tokenize(inputs[0], inputs[1])
+        if isinstance(inputs, tuple):
+            raise UserError(
+                f"{type(self).__name__} takes single texts or pairs. Received: {len(inputs)} texts "
+                "an example"
+            )
         return self.tokenize(inputs)
 
     def predict_step(self, data):
@@ -97,7 +111,7 @@ class TaskModel(PretrainedModel, TrainingModel):
         """`keras.Model.fit` that also takes raw text, for training and for validation."""
         if validation_split and holds_text(x) and not isinstance(x, tf.data.Dataset):
             (x, y, sample_weight), validation_data = _split_off(
-                as_columns(x), y, sample_weight, validation_split
+                self.text_columns(x), y, sample_weight, validation_split
             )
             validation_split = 0.0
         if validation_data is not None:
@@ -120,7 +134,16 @@ class TaskModel(PretrainedModel, TrainingModel):
             **self._prepare(x, y, sample_weight, batch_size, shuffle=False), **kwargs
         )
 
-    def predict(self, x, *, batch_size=None, token_budget=None, **kwargs):
+    def predict(
+        self,
+        x,
+        *,
+        batch_size=None,
+        token_budget=None,
+        window_stride=None,
+        window_pooling="mean",
+        **kwargs,
+    ):
         """`keras.Model.predict` that also takes raw text.
 
         A list, array or tensor of texts without a `batch_size` is sorted by length and batched by
@@ -131,11 +154,14 @@ class TaskModel(PretrainedModel, TrainingModel):
             x: What `fit` takes.
             batch_size: Rows of a batch, in the given order.
             token_budget: Tokens of a batch of texts, padding counted; default 4,096.
+            window_stride: For texts longer than `max_length`: predict windows of that length, one
+                every so many tokens, and pool what they give; None cuts the texts.
+            window_pooling: "mean" or "max" over the windows of a text.
             **kwargs: Keras's: `verbose`, `callbacks`.
 
         Raises:
-            UserError: If `token_budget` is given together with `batch_size`, or for input that is
-                not a list, array or tensor of texts.
+            UserError: If `token_budget` or `window_stride` is given together with `batch_size`, or
+                for input that is not a list, array or tensor of texts.
         """
         by_tokens = holds_text(x) and not isinstance(x, tf.data.Dataset) and batch_size is None
         if token_budget is not None and not by_tokens:
@@ -143,22 +169,50 @@ class TaskModel(PretrainedModel, TrainingModel):
                 "`token_budget` is for a list of texts without `batch_size`. Received: "
                 f"token_budget={token_budget}, batch_size={batch_size}, x={type(x).__name__}"
             )
+        if window_stride is not None:
+            self._check_windows(x, by_tokens, window_stride, window_pooling)
+            return self._predict_sorted(
+                self.text_columns(x), token_budget, window_stride, window_pooling, **kwargs
+            )
         if by_tokens and not self.jit_compile:  # XLA would compile every shape of a batch
-            return self._predict_sorted(as_columns(x), token_budget, **kwargs)
+            return self._predict_sorted(self.text_columns(x), token_budget, **kwargs)
         data = self._prepare(x, None, None, batch_size, shuffle=False)
         data.pop("y")
         data.pop("sample_weight")
         return super().predict(**data, **kwargs)
 
-    def _predict_sorted(self, columns, token_budget, **kwargs):
+    def _check_windows(self, x, by_tokens, stride, pooling):
+        if not by_tokens or isinstance(x, tuple):
+            raise UserError(
+                "`window_stride` is for a list of single texts without `batch_size`. Received: "
+                f"x={type(x).__name__}"
+            )
+        size = self._longest() - 2
+        if not isinstance(stride, int) or not 1 <= stride <= size:
+            raise UserError(
+                f"`window_stride` must be in [1, {size}], the tokens of a window. "
+                f"Received: window_stride={stride!r}"
+            )
+        if pooling not in ("mean", "max"):
+            raise UserError(
+                f"`window_pooling` must be 'mean' or 'max'. Received: window_pooling={pooling!r}"
+            )
+
+    def _predict_sorted(
+        self, columns, token_budget, window_stride=None, window_pooling=None, **kwargs
+    ):
         self._require_tokenizer()
         if not len(columns[0]):
             raise UserError("At least one text was expected. Received: none.")
-        batches = text_batches(self.tokenizer, columns, self._longest(), token_budget)
+        batches = text_batches(
+            self.tokenizer, columns, self._longest(), token_budget, window_stride
+        )
         with warnings.catch_warnings():
             # How many batches there are shows only as they come; Keras takes that for a mistake.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             outputs, indices = super().predict(batches, **kwargs)
+        if window_stride is not None:
+            return pooled_windows(outputs, indices, window_pooling)
         return in_given_order(outputs, indices)
 
     def _validation_dataset(self, data, batch_size):
@@ -185,10 +239,10 @@ class TaskModel(PretrainedModel, TrainingModel):
         }
 
     def _text_dataset(self, x, y, sample_weight, batch_size, shuffle) -> tf.data.Dataset:
-        columns = as_columns(x)
+        columns = self.text_columns(x)
         if not len(columns[0]):
             raise UserError("At least one text was expected. Received: none.")
-        features = columns if len(columns) == 2 else columns[0]
+        features = columns if len(columns) > 1 else columns[0]
         parts = [features]
         for name, values in (("y", y), ("sample_weight", sample_weight)):
             if values is None:
@@ -211,8 +265,7 @@ class TaskModel(PretrainedModel, TrainingModel):
         self._require_tokenizer()
 
         def tokenize(features, *rest):
-            texts = features if isinstance(features, tuple) else (features, None)
-            return (self.tokenize(*texts), *rest)
+            return (self.tokens_of(features), *rest)
 
         return dataset.map(
             tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
@@ -225,14 +278,19 @@ class TaskModel(PretrainedModel, TrainingModel):
             "backbone": keras.saving.serialize_keras_object(self.backbone),
             "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
             "max_length": self.max_length,
+            **({"lora": self.lora} if self.lora else {}),
         }
 
     @classmethod
     def from_config(cls, config):
         config = dict(config)
+        lora = config.pop("lora", None)
         for name in ("backbone", "tokenizer"):
             config[name] = keras.saving.deserialize_keras_object(config[name])
-        return cls(**config)
+        model = cls(**config)
+        if lora is not None:
+            model.enable_lora(**lora)
+        return model
 
 
 def _split_off(columns, y, sample_weight, share):
@@ -250,7 +308,7 @@ def _split_off(columns, y, sample_weight, share):
 
     head, tail = slice(None, kept), slice(kept, None)
     x = [tuple(column[part] for column in columns) for part in (head, tail)]
-    x = [part if len(part) == 2 else part[0] for part in x]
+    x = [part if len(part) > 1 else part[0] for part in x]
     train = (x[0], rows(y, head), rows(sample_weight, head))
     validation = (x[1], rows(y, tail))
     if sample_weight is not None:

@@ -1,25 +1,30 @@
-"""Text classification, of single texts and of pairs."""
+"""Classification and regression, of single texts and of pairs."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import POOLING_MODES
-from bert_tf.errors import UserError
+from bert_tf.config import MULTI_LABEL, POOLING_MODES, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
+from bert_tf.errors import DataError, UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.pooling import SequencePooling
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
+from bert_tf.training.probabilities import sigmoid, softmax
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertTextClassifier(TaskModel):
-    """BERT with a linear classifier on a pooled vector.
+    """BERT with a linear layer on a pooled vector: one label, several labels, or a number.
 
     Args:
         backbone: The `BertBackbone`; build it with `num_encoder_layers=k` to stop after k blocks.
-        num_classes: Number of classes; None counts `labels`, or is 2.
+        num_classes: Number of outputs; None counts `labels`, or is 2, for regression 1.
         labels: The classes' names, in the order of their ids.
+        problem_type: Hugging Face's word for what is learnt: "single_label_classification",
+            "multi_label_classification" (each label is there or not) or "regression". None is
+            regression for `num_classes=1` and a single label otherwise.
         pooling: "cls" (the pooler on the first token, as in the paper), "mean", "max" or
             "mean_max" over the real tokens.
         dropout: Dropout before the classifier; None takes the configuration's.
@@ -32,7 +37,7 @@ class BertTextClassifier(TaskModel):
     Example:
         >>> classifier = BertTextClassifier.from_pretrained("minilm/", labels=["bad", "good"])
         >>> classifier.compile(optimizer=bert_tf.training.AdamWeightDecay(5e-5))
-        >>> classifier.fit(["a waste of time", "wonderful"], [0, 1])
+        >>> classifier.fit(["a waste of time", "wonderful"], ["bad", "good"])
 
     Reference: Devlin et al. 2019, section 4.1; google-research/bert run_classifier.py,
     `create_model`.
@@ -47,6 +52,7 @@ class BertTextClassifier(TaskModel):
         dropout: float | None = None,
         tokenizer=None,
         max_length: int | None = None,
+        problem_type: str | None = None,
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
@@ -55,12 +61,22 @@ class BertTextClassifier(TaskModel):
                 f"`pooling` must be one of {POOLING_MODES}. Received: pooling={pooling!r}"
             )
         labels = None if labels is None else [str(label) for label in labels]
-        if num_classes is None:
-            num_classes = len(labels) if labels is not None else 2
-        if num_classes < 2 or (labels is not None and len(labels) != num_classes):
+        if problem_type is None:
+            one_number = num_classes == 1 and labels is None
+            problem_type = REGRESSION if one_number else SINGLE_LABEL
+        if problem_type not in PROBLEM_TYPES:
             raise UserError(
-                "`num_classes` must be at least 2 and the number of `labels`. "
-                f"Received: num_classes={num_classes}, labels={labels}"
+                f"`problem_type` must be one of {PROBLEM_TYPES}. "
+                f"Received: problem_type={problem_type!r}"
+            )
+        if num_classes is None:
+            default = 1 if problem_type == REGRESSION else 2
+            num_classes = len(labels) if labels is not None else default
+        fewest = 2 if problem_type == SINGLE_LABEL else 1
+        if num_classes < fewest or (labels is not None and len(labels) != num_classes):
+            raise UserError(
+                f"`num_classes` must be at least {fewest} for {problem_type}, and the number of "
+                f"`labels`. Received: num_classes={num_classes}, labels={labels}"
             )
         config = backbone.config
         if dropout is None:
@@ -69,6 +85,7 @@ class BertTextClassifier(TaskModel):
             dropout = config.hidden_dropout_prob
         self.num_classes = num_classes
         self.labels = labels
+        self.problem_type = problem_type
         self.pooling = pooling
         self.dropout = dropout
         self.sequence_pooling = (
@@ -89,22 +106,116 @@ class BertTextClassifier(TaskModel):
         self.built = True
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """`keras.Model.compile`; the loss defaults to cross-entropy on integer labels."""
-        if loss == "auto":
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        """`keras.Model.compile`; the loss defaults to the problem's.
+
+        That is cross-entropy on class ids `[B]`, on 0 or 1 for every label `[B, num_classes]`, or
+        the mean squared error. `bert_tf.training` has losses with label smoothing, class weights
+        and focus on hard examples.
+        """
+        loss = self.default_loss() if loss == "auto" else loss
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 
+    def default_loss(self) -> keras.losses.Loss:
+        """The loss of the problem's type."""
+        if self.problem_type == SINGLE_LABEL:
+            return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        if self.problem_type == MULTI_LABEL:
+            return keras.losses.BinaryCrossentropy(from_logits=True)
+        return keras.losses.MeanSquaredError()
+
     def call(self, inputs, training=False):
+        return self.classify(self.pooled(inputs, training=training), training=training)
+
+    def pooled(self, inputs, training=False):
+        """What the classifier sees of each text: `[B, H]`, for "mean_max" `[B, 2H]`."""
         tokens = self.tokens_of(inputs)
         outputs = self.backbone(tokens, training=training)
         if self.sequence_pooling is None:
-            pooled = outputs["pooled_output"]  # [B, H]
-        else:
-            pooled = self.sequence_pooling(
-                outputs["sequence_output"], self.backbone.padding_mask_of(tokens)
-            )
+            return outputs["pooled_output"]
+        return self.sequence_pooling(
+            outputs["sequence_output"], self.backbone.padding_mask_of(tokens)
+        )
+
+    def classify(self, pooled, training=False):
+        """The head: dropout and classifier on what `pooled` gave."""
         logits = self.classifier(self.dropout_layer(pooled, training=training))
         return tf.cast(logits, tf.float32)  # [B, num_classes]
+
+    def fit(self, x=None, y=None, *, validation_data=None, **kwargs):
+        """`TaskModel.fit`; labels may also be given by their names."""
+        if isinstance(validation_data, (tuple, list)) and len(validation_data) > 1:
+            features, labels, *weights = validation_data
+            validation_data = (features, self._checked_targets(labels), *weights)
+        return super().fit(
+            x, self._checked_targets(y), validation_data=validation_data, **kwargs
+        )
+
+    def evaluate(self, x=None, y=None, **kwargs):
+        """`TaskModel.evaluate`; labels may also be given by their names."""
+        return super().evaluate(x, self._checked_targets(y), **kwargs)
+
+    def targets(self, labels) -> np.ndarray:
+        """Labels by name as `fit` takes them.
+
+        Args:
+            labels: A name an example; for several labels a list of names an example; for regression
+                a number an example.
+
+        Returns:
+            int32 `[n]`, for several labels float32 `[n, num_classes]` of 0 and 1, for regression
+            float32 `[n]`.
+
+        Raises:
+            DataError: If a label is none of the model's.
+
+        Example:
+            >>> classifier.targets(["good", "bad"])
+            array([1, 0], dtype=int32)
+        """
+        if self.problem_type == REGRESSION:
+            return np.asarray(labels, np.float32)
+        if self.problem_type == SINGLE_LABEL:
+            return np.array([self._id_of(label) for label in labels], np.int32)
+        targets = np.zeros([len(labels), self.num_classes], np.float32)
+        for row, names in enumerate(labels):
+            for name in names:
+                targets[row, self._id_of(name)] = 1.0
+        return targets
+
+    def probabilities(self, logits) -> np.ndarray:
+        """What logits mean, float64 of the same shape.
+
+        Softmax over the classes; sigmoid of every label by itself; for regression the numbers.
+        """
+        if self.problem_type == REGRESSION:
+            return np.asarray(logits, np.float64)
+        return (softmax if self.problem_type == SINGLE_LABEL else sigmoid)(logits)
+
+    def _id_of(self, label):
+        if self.labels is None or str(label) not in self.labels:
+            raise DataError(
+                f"Labels must be among those that the model knows: {self.labels}. "
+                f"Received: {label!r}"
+            )
+        return self.labels.index(str(label))
+
+    def _checked_targets(self, y):
+        """`y` with names turned into ids, and ids that no class has refused."""
+        if y is None or tf.is_tensor(y) or self.problem_type == REGRESSION or not len(y):
+            return y
+        by_name = isinstance(y[0], (str, tuple)) or (
+            isinstance(y[0], list) and all(isinstance(name, str) for name in y[0])
+        )
+        if by_name:
+            return self.targets(y)
+        ids = np.asarray(y)
+        if self.problem_type == SINGLE_LABEL and ids.ndim == 1 and ids.dtype.kind in "iu":
+            if ids.min() < 0 or ids.max() >= self.num_classes:
+                raise DataError(
+                    f"Class ids must be in [0, {self.num_classes}). "
+                    f"Received: {ids.min()} to {ids.max()}"
+                )
+        return y
 
     def get_config(self):
         return {
@@ -113,4 +224,5 @@ class BertTextClassifier(TaskModel):
             "labels": None if self.labels is None else list(self.labels),
             "pooling": self.pooling,
             "dropout": self.dropout,
+            "problem_type": self.problem_type,
         }

@@ -13,6 +13,7 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.errors import UserError
 from bert_tf.layers.token_layout import needs_static_shapes, static_shapes
+from bert_tf.ops import native
 
 
 class TrainingModel(keras.Model):
@@ -23,7 +24,8 @@ class TrainingModel(keras.Model):
     - Losses are divided by the sums of weights over all replicas and parts.
     - `fit` works under `MultiWorkerMirroredStrategy` too, and the metrics in its logs are those of
       all replicas together.
-    - `jit_compile=True` compiles the whole step with static shapes and TensorFlow's own ops.
+    - `jit_compile=True` compiles the whole step with static shapes, on a CPU with the native ops
+      where their lowerings are built.
     - With an optimizer of `bert_tf.training` the logs hold `gradient_norm`, before the clip; under
       `mixed_float16` it scales the loss and leaves out steps that overflow.
 
@@ -121,11 +123,12 @@ class TrainingModel(keras.Model):
             return super().predict_step(data)
 
     def _tracing(self):
-        """What goes to XLA is traced with static shapes and TensorFlow's own ops."""
+        """What goes to XLA is traced with static shapes, and with ops that XLA can compile."""
         scopes = contextlib.ExitStack()
         if self.jit_compile or needs_static_shapes():
             scopes.enter_context(static_shapes())
-            scopes.enter_context(ops.backend("reference"))
+            if not native.compiles_under_xla():
+                scopes.enter_context(ops.backend("reference"))
         return scopes
 
     def _train_step(self, data):
@@ -268,7 +271,13 @@ class TrainingModel(keras.Model):
                 data = next(iterator, None)
                 if data is not None:
                     batches.append(data)
-            return all_steps(*batches)
+            try:
+                return all_steps(*batches)
+            except Exception:
+                # A function whose first trace failed after it had made variables (the optimizer's)
+                # returns None from then on: bad data once must not break the next `fit`.
+                self.train_function = self.test_function = None
+                raise
 
         return run
 
@@ -292,8 +301,8 @@ def _rows(values, start, end, size):
     """Rows `[start, end)`; `size` is their number where that is always the same."""
     if size is None:
         return values[start:end]
-    rest = values.shape[1:]
-    return tf.slice(values, [start, *[0] * len(rest)], [size, *rest.as_list()])
+    rest = [-1 if length is None else length for length in values.shape[1:]]  # -1: all there are
+    return tf.slice(values, [start, *[0] * len(rest)], [size, *rest])
 
 
 def _num_rows(x):

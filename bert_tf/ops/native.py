@@ -2,6 +2,7 @@
 
 The shared object `_bert_tf_ops.so` lies beside this file, put there by `make ops` or by pip; so does
 `_build_info.json`, what it was built for. It is loaded at the first use of an op, once a process.
+With it comes `_bert_tf_xla.so`, where it is built: what lets XLA compile the ops on a CPU.
 
 `BERT_TF_OPS` picks the backend, and `backend()` overrides it for a block of code:
   auto       the native op where it is built and fits, else the reference (the default);
@@ -29,6 +30,8 @@ BACKENDS = ("auto", "native", "reference")
 _DIRECTORY = Path(__file__).resolve().parent
 _LIBRARY_PATH = _DIRECTORY / "_bert_tf_ops.so"
 _BUILD_INFO_PATH = _DIRECTORY / "_build_info.json"
+_XLA_LIBRARY_PATH = _DIRECTORY / "_bert_tf_xla.so"
+_XLA_BUILD_INFO_PATH = _DIRECTORY / "_xla_build_info.json"
 
 # A TPU compiles the whole step with XLA and has no custom kernels.
 _TPU_STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
@@ -38,11 +41,13 @@ _logger = logging.getLogger("bert_tf")
 
 @dataclasses.dataclass(frozen=True)
 class _Loaded:
-    """What came of loading: the op module, or None and the reason; and where `auto` may use it."""
+    """What came of loading: the op module, or None and the reason; whether `auto` may use it; and
+    whether XLA can compile it."""
 
     library: ModuleType | None
     reason: str
     suits_auto: bool
+    has_xla_lowerings: bool = False
 
 
 _lock = threading.Lock()
@@ -57,12 +62,7 @@ def library() -> ModuleType | None:
 
 def build_info() -> dict:
     """What the native ops were built for and with, as `_build_info.json` says; {} without them."""
-    try:
-        with open(_BUILD_INFO_PATH, encoding="utf-8") as file:
-            info = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return info if isinstance(info, dict) else {}
+    return _read_build_info(_BUILD_INFO_PATH)
 
 
 def use_native() -> bool:
@@ -88,6 +88,18 @@ def use_native() -> bool:
             )
         return True
     return loaded.suits_auto and not isinstance(tf.distribute.get_strategy(), _TPU_STRATEGIES)
+
+
+def compiles_under_xla() -> bool:
+    """Whether XLA can compile the native ops here: on a CPU, with their lowerings built.
+
+    Where it cannot, what goes to XLA must be traced under `backend("reference")`.
+    """
+    return (
+        _load().has_xla_lowerings
+        and not isinstance(tf.distribute.get_strategy(), _TPU_STRATEGIES)
+        and not tf.config.get_visible_devices("GPU")
+    )
 
 
 def active_backend() -> str:
@@ -192,9 +204,37 @@ def _try_load() -> _Loaded:
             f"({BACKEND_VARIABLE}=native takes them all the same)",
             suits_auto=False,
         )
+    missing = _load_xla_lowerings()
     return _Loaded(
-        module, f"{_LIBRARY_PATH.name} fits TensorFlow {tf.__version__}", suits_auto=True
+        module,
+        f"{_LIBRARY_PATH.name} fits TensorFlow {tf.__version__}; "
+        + (missing or "XLA can compile the ops"),
+        suits_auto=True,
+        has_xla_lowerings=not missing,
     )
+
+
+def _load_xla_lowerings() -> str:
+    """Loads what XLA needs to compile the native ops; returns why it could not, or ""."""
+    if not _XLA_LIBRARY_PATH.is_file():
+        return f"XLA takes the reference ({_XLA_LIBRARY_PATH.name} is not built)"
+    built_for = _read_build_info(_XLA_BUILD_INFO_PATH).get("tensorflow_version")
+    if _minor_version(built_for) != _minor_version(tf.__version__):
+        return f"XLA takes the reference ({_XLA_LIBRARY_PATH.name} was built for {built_for})"
+    try:
+        tf.load_library(str(_XLA_LIBRARY_PATH))
+    except (tf.errors.OpError, OSError) as error:
+        return f"XLA takes the reference ({_XLA_LIBRARY_PATH.name} could not be loaded: {error})"
+    return ""
+
+
+def _read_build_info(path: Path) -> dict:
+    try:
+        with open(path, encoding="utf-8") as file:
+            info = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return info if isinstance(info, dict) else {}
 
 
 def _minor_version(version: object) -> str | None:

@@ -5,6 +5,7 @@ import os
 import tensorflow as tf
 
 from bert_tf import ops
+from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 from bert_tf.models.text_classifier import BertTextClassifier
@@ -21,6 +22,8 @@ def export(
     Signatures:
         serving_default: `text`, string `[B]` -> `label` string `[B]`, `probabilities` float32
             `[B, C]`, `logits` float32 `[B, C]`.
+            With several labels `labels` string `[B, C]`, the names beside the probabilities,
+            instead of `label`; for regression `score` float32 `[B, C]` and `logits` alone.
         tokens: `token_ids` int32, `segment_ids` int32 and `padding_mask` bool, all `[B, T]` -> the
             same outputs.
 
@@ -83,6 +86,11 @@ class _ServingModule(tf.Module):
 
     def _outputs(self, tokens):
         logits = self.model(tokens, training=False)  # [B, C]
+        if self.model.problem_type == REGRESSION:
+            return {"score": tf.identity(logits), "logits": logits}
+        if self.model.problem_type == MULTI_LABEL:
+            names = tf.broadcast_to(self.labels, tf.shape(logits))  # [C] -> [B, C]
+            return {"labels": names, "probabilities": tf.sigmoid(logits), "logits": logits}
         return {
             "label": tf.gather(self.labels, tf.argmax(logits, axis=-1)),
             "probabilities": tf.nn.softmax(logits),

@@ -9,12 +9,13 @@ Reference: google-research/bert `run_classifier.py`, `_truncate_seq_pair` and
 import tensorflow as tf
 
 TRUNCATIONS = ("longest_first", "only_first", "only_second")
+TRUNCATION_SIDES = ("right", "left", "middle")
 
 
 def truncated_lengths(
     first: tf.Tensor, second: tf.Tensor, budget: int, truncation: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """How many tokens of each segment are kept, from its front.
+    """How many tokens of each segment are kept.
 
     Args:
         first: `[B]` int64, lengths of the first segments.
@@ -53,6 +54,7 @@ def pack(
     sep_id: int,
     max_length: int | None,
     truncation: str,
+    truncation_side: str = "right",
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Joins segments to `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`.
 
@@ -63,17 +65,20 @@ def pack(
         sep_id: the id put behind each segment.
         max_length: the greatest length of a row, special tokens counted; None for any.
         truncation: see `truncated_lengths`.
+        truncation_side: where segments are cut; see `BertTokenizer`.
 
     Returns:
         Token ids and segment ids, both ragged int32 `[B, (T)]` with the same row splits.
     """
     if max_length is not None:
         if second is None:
-            first = first[:, :max_length - 2]
+            kept_first = tf.minimum(first.row_lengths(), max_length - 2)
+            first = _kept(first, kept_first, truncation_side)
         else:
             kept_first, kept_second = truncated_lengths(
                 first.row_lengths(), second.row_lengths(), max_length - 3, truncation)
-            first, second = _front(first, kept_first), _front(second, kept_second)
+            first = _kept(first, kept_first, truncation_side)
+            second = _kept(second, kept_second, truncation_side)
     rows = first.nrows()
 
     def column(token_id: int) -> tf.RaggedTensor:
@@ -133,8 +138,55 @@ def pad(
     }
 
 
-def _front(segments: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """The first `lengths[i]` values of row i."""
-    starts = segments.row_starts()
-    kept = tf.ragged.range(starts, starts + lengths, row_splits_dtype=tf.int64)
-    return kept.with_values(tf.gather(segments.values, kept.values))
+def pack_and_pad(
+    segments: tf.RaggedTensor,
+    cls_id: int,
+    sep_id: int,
+    pad_id: int,
+    max_length: int | None,
+    length: int | None,
+    multiple: int,
+) -> dict[str, tf.Tensor]:
+    """`pack` and `pad` of one segment a row that loses its end, in a tenth of the ops: for one
+    short text they take longer than the tokens.
+
+    Args and returns: as of `pack` and `pad`.
+    """
+    lengths = segments.row_lengths() + 2  # [B], of the packed rows
+    if max_length is not None:
+        lengths = tf.minimum(lengths, max_length)
+    if length is None:
+        width = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
+        width = -(-width // multiple) * multiple if multiple > 1 else width
+    else:
+        width = tf.constant(length, tf.int64)
+    inner = segments.to_tensor(pad_id, shape=tf.stack([-1, tf.maximum(width - 2, 0)]))
+    inner = tf.pad(inner, [[0, 0], [1, 1]], constant_values=pad_id)[:, :width]  # [B, T]
+    columns, ends = tf.range(width), lengths[:, tf.newaxis]
+    token_ids = tf.where(columns == ends - 1, sep_id, tf.where(columns == 0, cls_id, inner))
+    mask = tf.ensure_shape(columns < ends, [None, length])
+    token_ids = tf.where(mask, token_ids, pad_id)
+    return {
+        "token_ids": token_ids,
+        "segment_ids": tf.zeros_like(token_ids),
+        "padding_mask": mask,
+    }
+
+
+def _kept(segments: tf.RaggedTensor, lengths: tf.Tensor, side: str) -> tf.RaggedTensor:
+    """`lengths[i]` values of row i; what stands at `side` goes."""
+    if side == "right":
+        head = lengths
+    elif side == "left":
+        head = tf.zeros_like(lengths)
+    else:
+        # Sun et al. 2019 (arXiv 1905.05583), section 5.3.1: the first 128 and the last 382 of 510.
+        head = (lengths + 2) // 4
+    kept = tf.ragged.range(lengths, row_splits_dtype=tf.int64)  # [B, (kept)]
+
+    def of_rows(values):
+        return tf.repeat(values, lengths)
+
+    gap = of_rows(segments.row_lengths() - lengths)
+    places = kept.values + tf.where(kept.values >= of_rows(head), gap, 0)
+    return kept.with_values(tf.gather(segments.values, places + of_rows(segments.row_starts())))

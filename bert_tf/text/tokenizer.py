@@ -40,6 +40,8 @@ class BertTokenizer:
             `#NUM#`; None leaves numbers alone.
         errors: what to do with text that is not UTF-8: "strict" raises and names the rows,
             "replace" drops the malformed bytes.
+        truncation_side: where a text that is too long loses tokens: "right" keeps its beginning,
+            as the original, "left" its end, "middle" the first quarter of what fits and the end.
         unk_token: the piece for words that the vocabulary cannot spell.
         sep_token: the piece behind each segment.
         pad_token: the piece at padded positions.
@@ -73,6 +75,7 @@ class BertTokenizer:
         max_length: int | None = None,
         number_token: str | None = None,
         errors: str = "strict",
+        truncation_side: str = "right",
         unk_token: str = "[UNK]",
         sep_token: str = "[SEP]",
         pad_token: str = "[PAD]",
@@ -88,6 +91,10 @@ class BertTokenizer:
         if errors not in ("strict", "replace"):
             raise ConfigError(
                 f"Expected errors to be 'strict' or 'replace'. Received: errors={errors!r}.")
+        if truncation_side not in packing.TRUNCATION_SIDES:
+            raise ConfigError(
+                f"Expected truncation_side to be one of {packing.TRUNCATION_SIDES}. "
+                f"Received: truncation_side={truncation_side!r}.")
         if max_input_chars_per_word < 1:
             raise ConfigError(
                 "Expected max_input_chars_per_word to be at least 1. "
@@ -102,6 +109,7 @@ class BertTokenizer:
         self.max_length = max_length
         self.number_token = number_token
         self.errors = errors
+        self.truncation_side = truncation_side
         self.unk_token = unk_token
         self.sep_token = sep_token
         self.pad_token = pad_token
@@ -213,14 +221,17 @@ class BertTokenizer:
                         f"{texts.shape}, pairs of shape {pairs.shape}.")
                 second = self.tokenize(tf.reshape(pairs, [-1]))
             first = self.tokenize(tf.reshape(texts, [-1]))
-            token_ids, segment_ids = packing.pack(
-                first, second, self.cls_token_id, self.sep_token_id, max_length, truncation)
-            if ragged:
-                outputs = {"token_ids": token_ids, "segment_ids": segment_ids}
+            length = max_length if padding == "max_length" else None
+            if second is None and not ragged and self.truncation_side == "right":
+                outputs = packing.pack_and_pad(
+                    first, self.cls_token_id, self.sep_token_id, self.pad_token_id, max_length,
+                    length, multiple)
             else:
-                outputs = packing.pad(
-                    token_ids, segment_ids, self.pad_token_id,
-                    max_length if padding == "max_length" else None, multiple)
+                outputs = packing.pack(
+                    first, second, self.cls_token_id, self.sep_token_id, max_length, truncation,
+                    self.truncation_side)
+                outputs = dict(zip(("token_ids", "segment_ids"), outputs)) if ragged else (
+                    packing.pad(*outputs, self.pad_token_id, length, multiple))
             return {name: value[0] for name, value in outputs.items()} if scalar else outputs
 
     def tokenize(self, texts: TextLike) -> tf.RaggedTensor:
@@ -368,6 +379,7 @@ class BertTokenizer:
             "max_length": self.max_length,
             "number_token": self.number_token,
             "errors": self.errors,
+            "truncation_side": self.truncation_side,
             "unk_token": self.unk_token,
             "sep_token": self.sep_token,
             "pad_token": self.pad_token,

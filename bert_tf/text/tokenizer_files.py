@@ -24,6 +24,7 @@ _KEYS = {
     "split_on_cjk": "tokenize_chinese_chars",
     "split_special_tokens": "split_special_tokens",
     "max_length": "model_max_length",
+    "truncation_side": "truncation_side",
     "unk_token": "unk_token",
     "sep_token": "sep_token",
     "pad_token": "pad_token",
@@ -86,6 +87,9 @@ def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
     content = {key: config[argument] for argument, key in _KEYS.items()}
     if content["model_max_length"] is None:
         content["model_max_length"] = int(1e30)
+    if content["truncation_side"] == "middle":  # Hugging Face refuses what it does not know
+        del content["truncation_side"]
+        content["truncates_middle"] = True
     for key in ("number_token", "mask_token"):
         if content[key] is None:
             del content[key]
@@ -108,6 +112,8 @@ def _config_options(config: dict[str, Any]) -> dict[str, Any]:
             options[argument] = value
     if options.get("max_length", 0) > NO_LIMIT:
         del options["max_length"]
+    if config.get("truncates_middle") is True:
+        options["truncation_side"] = "middle"
     if config.get("has_mask_token") is False:
         options["mask_token"] = None
     return options

@@ -26,6 +26,7 @@ class AdamWeightDecay(ClippedOptimizer):
         exclude_from_weight_decay_names: Leaf names of variables that are not decayed.
         layer_decay: Factor of the learning rate from a block to the one below; None for none.
         dynamic_loss_scale: Whether to scale the loss for float16; see `ClippedOptimizer`.
+        **kwargs: `learning_rate_multipliers`; see `ClippedOptimizer`.
 
     Example:
         >>> schedule = WarmupLinearDecay(5e-5, num_train_steps=1000, num_warmup_steps=100)

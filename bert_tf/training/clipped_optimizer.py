@@ -37,6 +37,8 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
         dynamic_loss_scale: Whether to scale the loss, as float16 needs it. A step whose gradients
             overflow is left out and halves the scale; 2,000 good steps double it. `compile` sets
             it for models of the policy `mixed_float16`.
+        learning_rate_multipliers: Factors of the learning rate by a part of a variable's path, such
+            as {"crf": 100.0} for the layer of that name.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
         layer_decay: float | None,
         dynamic_loss_scale: bool,
         name: str,
+        learning_rate_multipliers: dict[str, float] | None = None,
         **kwargs,
     ):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
@@ -60,6 +63,7 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
         self.exclude_from_weight_decay_names = tuple(exclude_from_weight_decay_names)
         self.layer_decay = layer_decay
         self.dynamic_loss_scale = dynamic_loss_scale
+        self.learning_rate_multipliers = dict(learning_rate_multipliers or {})
 
     def use_loss_scale(self) -> None:
         """Turns the loss scale on, before the first step."""
@@ -81,6 +85,10 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
         self._multipliers = layer_multipliers(
             [variable.path for variable in variables], self.layer_decay
         )
+        for index, variable in enumerate(variables):
+            for part, factor in self.learning_rate_multipliers.items():
+                if part in variable.path.split("/"):
+                    self._multipliers[index] *= factor
         self.gradient_norm = self._scalar("gradient_norm", 0.0, "float32")
         if self.dynamic_loss_scale:
             self.loss_scale = self._scalar("loss_scale", INITIAL_LOSS_SCALE, "float32")
@@ -175,6 +183,7 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
             "exclude_from_weight_decay_names": self.exclude_from_weight_decay_names,
             "layer_decay": self.layer_decay,
             "dynamic_loss_scale": self.dynamic_loss_scale,
+            "learning_rate_multipliers": self.learning_rate_multipliers,
         }
 
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from bert_tf.errors import UserError
+from bert_tf.training.probabilities import softmax
 
 THRESHOLDS = np.round(np.arange(0.01, 1.0, 0.01), 2)  # 0.01, 0.02 … 0.99
 
@@ -75,10 +76,3 @@ class ThresholdSweep(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         if self._best_weights is not None:
             self.model.set_weights(self._best_weights)
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities in float64: `[n, C]` -> `[n, C]`."""
-    logits = np.asarray(logits, np.float64)
-    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)

@@ -29,6 +29,10 @@ struct AdamWeightDecayArgs {
   float* v;
 };
 
+// What the learning rate is multiplied with so that m and v, which began at zero, count in full at
+// step `steps`, from 1 on; 1 where steps is 0.
+float AdamBiasCorrection(float beta_1, float beta_2, float steps);
+
 void AdamWeightDecay(const Parallel& parallel, const AdamWeightDecayArgs& args);
 
 // The copies for each instruction set (isa.h); only tests call them directly.

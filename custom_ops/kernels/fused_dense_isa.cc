@@ -33,6 +33,8 @@ static_assert(kDensePanel % kTileColumns == 0, "a panel is whole tiles");
 constexpr int64_t kUnitRows = 140;
 constexpr int64_t kUnitPanels = 24;
 
+constexpr int64_t kCacheLine = 64;  // bytes
+
 BERT_TF_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 BERT_TF_INLINE int64_t Larger(int64_t a, int64_t b) { return a < b ? b : a; }
 
@@ -47,10 +49,14 @@ BERT_TF_INLINE int64_t DenseDepthBlocks(int64_t depth) {
 }
 
 // sums[i, :] (+)= sum_k x[i, k] w[k, :]  for kRows rows, kVectors vectors and `depth` terms. Rows
-// of x are kDenseDepth apart, those of w and sums kDensePanel.
+// of x are kDenseDepth apart, those of w and sums kDensePanel. Meanwhile `ahead`, two lines every
+// `ahead_step` bytes, comes into the second cache.
 template <int kRows, int kVectors, typename W>
 __attribute__((noinline)) void Tile(int64_t depth, bool first, const float* __restrict x,
-                                    const W* __restrict w, float* __restrict sums) {
+                                    const W* __restrict w, const char* ahead, int64_t ahead_step,
+                                    float* __restrict sums) {
+  // A smaller tile waits for W itself.
+  constexpr bool kPrefetches = kRows * kVectors >= 8;
   Vec sum[kRows][kVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
@@ -58,6 +64,10 @@ __attribute__((noinline)) void Tile(int64_t depth, bool first, const float* __re
     for (int v = 0; v < kVectors; ++v) sum[i][v] = Vec{};
   }
   for (int64_t k = 0; k < depth; ++k) {
+    if (kPrefetches) {
+      __builtin_prefetch(ahead + k * ahead_step, 0, 2);
+      __builtin_prefetch(ahead + k * ahead_step + kCacheLine, 0, 2);
+    }
     Vec row[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) row[v] = Load(w + k * kDensePanel + v * kLanes);
@@ -87,11 +97,13 @@ __attribute__((noinline)) void Tile(int64_t depth, bool first, const float* __re
 }
 
 template <typename W>
-using TileFunction = void (*)(int64_t, bool, const float*, const W*, float*);
+using TileFunction = void (*)(int64_t, bool, const float*, const W*, const char*, int64_t, float*);
 
-// One panel of W times `rows` rows of x.
-template <typename W>
-void Panel(int64_t rows, int64_t depth, bool first, const float* x, const W* w, float* sums) {
+// One panel of W times `rows` rows of x. `next` is the panel that comes after it: the first tile
+// waits for its panel, the last one, which finds it in the first cache, leaves memory idle.
+template <typename W, typename T>
+void Panel(int64_t rows, int64_t depth, bool first, const float* x, const W* w, const T* next,
+           float* sums) {
   static constexpr TileFunction<W> kTiles[] = {
       Tile<1, kTileVectors, W>,  Tile<2, kTileVectors, W>,  Tile<3, kTileVectors, W>,
 #if defined(__AVX512F__)
@@ -105,8 +117,12 @@ void Panel(int64_t rows, int64_t depth, bool first, const float* x, const W* w, 
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t begin = PartBegin(rows, tiles, t);
     const int64_t count = PartBegin(rows, tiles, t + 1) - begin;
+    const bool last = t + 1 == tiles;
+    const void* const ahead = last ? static_cast<const void*>(next) : x;
+    const int64_t ahead_step = last ? kDensePanel * static_cast<int64_t>(sizeof(T)) : 0;
     for (int64_t column = 0; column < kDensePanel; column += kTileColumns) {
       kTiles[count - 1](depth, first, x + begin * kDenseDepth, w + column,
+                        static_cast<const char*>(ahead), ahead_step,
                         sums + begin * kDensePanel + column);
     }
   }
@@ -305,10 +321,11 @@ class Dense {
       const T* w = args_.packed + (first * panels_ + first_panel * depth) * kDensePanel;
       for (int64_t p = 0; p < panels; ++p, w += depth * kDensePanel) {
         float* const panel_sums = sums + p * sums_rows * kDensePanel;
+        const T* const next = w + depth * kDensePanel;
         if (rows <= kTileRows) {  // widening pays from the second tile on
-          Panel(rows, depth, block == 0, x_block, w, panel_sums);
+          Panel(rows, depth, block == 0, x_block, w, next, panel_sums);
         } else {
-          Panel(rows, depth, block == 0, x_block, Widened(w, depth * kDensePanel, w_block),
+          Panel(rows, depth, block == 0, x_block, Widened(w, depth * kDensePanel, w_block), next,
                 panel_sums);
         }
         if (block + 1 == depth_blocks_ && !layer_norm) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 
 #include "custom_ops/ops/op_util.h"
@@ -85,12 +84,7 @@ class AdamWeightDecayOp : public OpKernel {
       data[i] = tensor->flat<float>().data();
     }
     const float learning_rate = Scalar(context, kLearningRate);
-    const float steps = Scalar(context, kSteps);
-    float correction = 1.0f;
-    if (steps > 0.0f) {
-      correction = static_cast<float>(std::sqrt(1.0 - std::pow(beta_2_, steps)) /
-                                      (1.0 - std::pow(beta_1_, steps)));
-    }
+    const float correction = AdamBiasCorrection(beta_1_, beta_2_, Scalar(context, kSteps));
     AdamWeightDecay(parallel, AdamWeightDecayArgs{
                                   gradient.flat<float>().data(), gradient.NumElements(),
                                   Scalar(context, kGradientScale), beta_1_, beta_2_, epsilon_,

@@ -2,8 +2,10 @@
 // stands in custom_ops/kernels/varlen_attention.h.
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
+#include "custom_ops/kernels/row_splits.h"
 #include "custom_ops/kernels/varlen_attention.h"
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"
@@ -85,9 +87,11 @@ REGISTER_OP("BertTf>VarlenAttentionGrad")
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle qkv, unused;
       TF_RETURN_IF_ERROR(CheckShapes(c, c->input(1), c->input(4), c->input(5), &qkv));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 3, &unused));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 3, &unused));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 2, &unused));
+      const ShapeHandle output = c->MakeShape({c->Dim(qkv, 0), c->Dim(qkv, 2), c->Dim(qkv, 3)});
+      const ShapeHandle logsumexp = c->MakeShape({c->Dim(qkv, 0), c->Dim(qkv, 2)});
+      TF_RETURN_IF_ERROR(c->Merge(c->input(0), output, &unused));
+      TF_RETURN_IF_ERROR(c->Merge(c->input(2), output, &unused));
+      TF_RETURN_IF_ERROR(c->Merge(c->input(3), logsumexp, &unused));
       c->set_output(0, qkv);
       return absl::OkStatus();
     })
@@ -135,23 +139,10 @@ class VarlenAttentionBase : public OpKernel {
     OP_REQUIRES(context, seed.dims() == 0,
                 InvalidArgument("Expected a scalar seed. Received: seed.shape=",
                                 seed.shape().DebugString()));
-    const auto values = row_splits.vec<Splits>();
-    const int64_t count = values.size();
-    OP_REQUIRES(context, values(0) == 0,
-                InvalidArgument("Expected row_splits to begin with 0. Received: row_splits[0]=",
-                                values(0)));
-    splits->resize(count);
-    for (int64_t i = 0; i < count; ++i) {
-      (*splits)[i] = values(i);
-      OP_REQUIRES(context, i == 0 || values(i) >= values(i - 1),
-                  InvalidArgument("Expected row_splits that never decrease. Received: row_splits[",
-                                  i - 1, "]=", values(i - 1), ", row_splits[", i,
-                                  "]=", values(i)));
-    }
-    OP_REQUIRES(context, splits->back() == rows,
-                InvalidArgument("Expected row_splits to end with the number of rows of qkv, ",
-                                rows, ". Received: row_splits[", count - 1,
-                                "]=", splits->back()));
+    const int64_t count = row_splits.dim_size(0);
+    const std::string error =
+        ReadRowSplits(row_splits.flat<Splits>().data(), count, rows, splits);
+    OP_REQUIRES(context, error.empty(), InvalidArgument(error));
     options->num_sequences = count - 1;
     options->row_splits = splits->data();
     options->num_heads = qkv.dim_size(2);

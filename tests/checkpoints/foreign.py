@@ -73,8 +73,11 @@ def random_tensors(config=HF_CONFIG, heads=(), seed=0):
         normal("cls.predictions.bias", vocabulary)
     if "next_sentence" in heads:
         dense("cls.seq_relationship", hidden, 2)
-    if "classifier" in heads:
-        dense("classifier", hidden, 3)
+    if "question_answering" in heads:
+        dense("qa_outputs", hidden, 2)
+    for head, units in (("classifier", 3), ("choice", 1)):
+        if head in heads:
+            dense("classifier", hidden, units)
     return tensors
 
 
@@ -99,17 +102,18 @@ def write_huggingface(directory, tensors, **changes):
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
 
 
-def write_tf1(directory, tensors, **changes):
-    """A google-research/bert checkpoint: TensorFlow's own Saver, with optimizer slots and step."""
-    values = {"global_step": np.int64(7)}
+def tf1_tensors(tensors):
+    """The same tensors under the names and in the layouts of google-research/bert."""
+    outputs = {"cls/seq_relationship": "cls/seq_relationship/", "qa_outputs": "cls/squad/",
+               "classifier": ""}
+    values = {}
     for name, value in tensors.items():
         scope, _, leaf = name.replace("encoder.layer.", "encoder.layer_").rpartition(".")
         scope = scope.replace(".", "/")
         if name == "cls.predictions.bias":
             new = "cls/predictions/output_bias"
-        elif scope in ("cls/seq_relationship", "classifier"):
-            leaf = {"weight": "output_weights", "bias": "output_bias"}[leaf]
-            new = leaf if scope == "classifier" else f"{scope}/{leaf}"
+        elif scope in outputs:
+            new = outputs[scope] + {"weight": "output_weights", "bias": "output_bias"}[leaf]
         else:
             if scope.endswith("LayerNorm"):
                 leaf = {"weight": "gamma", "bias": "beta"}[leaf]
@@ -118,7 +122,23 @@ def write_tf1(directory, tensors, **changes):
             new = scope if leaf == "weight" else f"{scope}/{leaf}"
             new = new if new.startswith("cls/") else f"bert/{new}"
         values[new] = value
-        values[f"{new}/adam_m"] = values[f"{new}/adam_v"] = np.zeros_like(value)
+    return values
+
+
+def write_google_config(directory, **changes):
+    """`bert_config.json`, which knows fewer keys."""
+    unknown = ("model_type", "architectures", "layer_norm_eps", "position_embedding_type",
+               "pad_token_id")
+    config = {key: value for key, value in HF_CONFIG.items() if key not in unknown}
+    (directory / "bert_config.json").write_text(json.dumps({**config, **changes}))
+
+
+def write_tf1(directory, tensors, **changes):
+    """A google-research/bert checkpoint: TensorFlow's own Saver, with optimizer slots and step."""
+    values = {"global_step": np.int64(7)}
+    for name, value in tf1_tensors(tensors).items():
+        values[name] = value
+        values[f"{name}/adam_m"] = values[f"{name}/adam_v"] = np.zeros_like(value)
     directory.mkdir(parents=True, exist_ok=True)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         variables = [
@@ -129,10 +149,7 @@ def write_tf1(directory, tensors, **changes):
         tf.compat.v1.train.Saver(variables).save(
             session, str(directory / "bert_model.ckpt"), write_meta_graph=False
         )
-    keep = ("model_type", "architectures", "layer_norm_eps", "position_embedding_type")
-    config = {key: value for key, value in HF_CONFIG.items() if key not in keep}
-    config = {key: value for key, value in config.items() if key != "pad_token_id"}
-    (directory / "bert_config.json").write_text(json.dumps({**config, **changes}))
+    write_google_config(directory, **changes)
 
 
 def write_tf_h5(directory, tensors, model="tf_bert_model", **changes):
@@ -279,8 +296,38 @@ def write_legacy_torch(path, tensors):
             file.write(struct.pack("<q", values.size) + values.tobytes())
 
 
-def write_keras_hub(directory, task=None):
-    """A keras-hub preset with random weights; returns keras-hub's model."""
+# Where keras-hub keeps the layers of Hugging Face's names.
+_KERAS_HUB = {
+    "token_embedding": "embeddings.word_embeddings",
+    "position_embedding": "embeddings.position_embeddings",
+    "segment_embedding": "embeddings.token_type_embeddings",
+    "embeddings_layer_norm": "embeddings.LayerNorm",
+    "self_attention_layer/query": "attention.self.query",
+    "self_attention_layer/key": "attention.self.key",
+    "self_attention_layer/value": "attention.self.value",
+    "self_attention_layer/attention_output": "attention.output.dense",
+    "self_attention_layer_norm": "attention.output.LayerNorm",
+    "feedforward_intermediate_dense": "intermediate.dense",
+    "feedforward_output_dense": "output.dense",
+    "feedforward_layer_norm": "output.LayerNorm",
+    "pooled_dense": "pooler.dense",
+}
+
+
+def _keras_hub_value(path, tensors):
+    """The value of one of keras-hub's variables, of any shape."""
+    layer, _, leaf = path.rpartition("/")
+    prefix = ""
+    if layer.startswith("transformer_layer_"):
+        block, _, layer = layer.removeprefix("transformer_layer_").partition("/")
+        prefix = f"encoder.layer.{block}."
+    kind = "bias" if leaf in ("bias", "beta") else "weight"
+    value = tensors[f"{prefix}{_KERAS_HUB[layer]}.{kind}"]
+    return value.T if leaf == "kernel" else value
+
+
+def write_keras_hub(directory, task=None, tensors=None):
+    """A keras-hub preset, its weights `tensors` or random; returns keras-hub's model."""
     import keras_hub
 
     backbone = keras_hub.models.BertBackbone(
@@ -294,6 +341,10 @@ def write_keras_hub(directory, task=None):
         model = keras_hub.models.BertMaskedLM(backbone)
     rng = np.random.default_rng(0)
     for variable in model.weights:
+        if tensors is not None:
+            value = _keras_hub_value(variable.path, tensors)
+            variable.assign(value.reshape(variable.shape))
+            continue
         near = 1.0 if variable.name == "gamma" else 0.0
         variable.assign(near + rng.normal(0, 0.2, variable.shape))
     model.save_to_preset(str(directory))

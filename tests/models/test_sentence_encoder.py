@@ -1,6 +1,7 @@
 """BertSentenceEncoder: real vectors of real sentences, any number of them, in their own order."""
 
 import json
+import os
 
 import keras
 import numpy as np
@@ -124,11 +125,77 @@ def test_options_of_a_sentence_transformers_directory(minilm, tmp_path):
     (pooling / "config.json").write_text('{"pooling_mode_weightedmean_tokens": true}')
     with pytest.raises(CheckpointError, match="weightedmean"):
         encoder_options(tmp_path)
+    (pooling / "config.json").write_text('{"pooling_mode": ["mean", "max"]}')
+    assert encoder_options(tmp_path)["pooling"] == "mean_max"
+    (pooling / "config.json").write_text('{"pooling_mode": "lasttoken"}')
+    with pytest.raises(CheckpointError, match="lasttoken"):
+        encoder_options(tmp_path)
+    (pooling / "config.json").write_text('{"pooling_mode": "cls"}')
+    dense = tmp_path / "2_Dense"
+    dense.mkdir()
+    (dense / "config.json").write_text('{"out_features": 3}')  # with a tanh
     modules.append({"path": "2_Dense", "type": "sentence_transformers.models.Dense"})
     (tmp_path / "modules.json").write_text(json.dumps(modules))
-    (pooling / "config.json").write_text('{"pooling_mode_cls_token": true}')
-    with pytest.raises(CheckpointError, match="models.Dense"):
+    with pytest.raises(CheckpointError, match="activation"):
+        encoder_options(tmp_path)
+    modules[-1]["type"] = "sentence_transformers.models.LSTM"
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(CheckpointError, match="LSTM"):
         encoder_options(tmp_path)
     (tmp_path / "modules.json").write_text("not JSON")
     with pytest.raises(CheckpointError, match="JSON"):
         encoder_options(tmp_path)
+
+
+WORDS = ["good", "bad", "film", "the", *"abcdefghijklmnopqrstuvwxyz"]
+SENTENCES = [f"{first} {second}" for first in WORDS[:4] for second in WORDS]
+
+
+@pytest.mark.parametrize("format", ["huggingface", "bert_tf"])
+def test_whitening_goes_with_the_model(make_encoder, tmp_path, format):
+    encoder = make_encoder(pooling="mean_max")
+    plain = encoder.encode(SENTENCES)
+    encoder.fit_whitening(SENTENCES, size=20)
+    vectors = encoder.encode(SENTENCES)
+    np.testing.assert_allclose(np.cov(vectors, rowvar=False, bias=True), np.eye(20), atol=1e-3)
+    np.testing.assert_allclose(encoder.whitening(plain), vectors, atol=1e-4)
+    encoder.normalize = True
+    directory = tmp_path / format
+    encoder.save_pretrained(directory, format=format)
+    again = BertSentenceEncoder.from_pretrained(directory)
+    assert (again.whitening_size, again.normalize) == (20, True)
+    expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(again.encode(SENTENCES), expected, atol=1e-5)
+    without = BertSentenceEncoder.from_pretrained(directory, whitening_size=None, normalize=False)
+    np.testing.assert_allclose(without.encode(SENTENCES), plain, atol=1e-5)
+    with pytest.raises(CheckpointError, match="2_Dense"):
+        BertSentenceEncoder.from_pretrained(directory, whitening_size=7)
+
+
+def test_whitening_in_a_keras_file(make_encoder, tmp_path):
+    encoder = make_encoder()
+    encoder.fit_whitening(SENTENCES)
+    assert encoder.whitening_size == 31  # a LayerNorm came last
+    encoder.save(tmp_path / "encoder.keras")
+    again = keras.saving.load_model(tmp_path / "encoder.keras")
+    np.testing.assert_allclose(again.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
+    with pytest.raises(UserError, match="more sentences"):
+        encoder.fit_whitening(TEXTS, size=8)
+
+
+@pytest.mark.skipif(not os.environ.get("BERT_TF_FULL"), reason="full suite only")
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "mean_max"])
+def test_sentence_transformers_gives_the_same(minilm, materials, tmp_path, pooling):
+    library = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
+    path = materials / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2"
+    texts = [text for text, _, _ in read_film_reviews(path)[:1000]]
+    # Its own directory first, then one that this package wrote, with whitening.
+    expected = library.SentenceTransformer(str(minilm), device="cpu").encode(texts[:200])
+    encoder = BertSentenceEncoder.from_pretrained(minilm, max_length=256)
+    np.testing.assert_allclose(encoder.encode(texts[:200]), expected, atol=5e-6)
+    encoder = BertSentenceEncoder.from_pretrained(minilm, pooling=pooling, max_length=64)
+    encoder.fit_whitening(texts, size=32)
+    encoder.save_pretrained(tmp_path / "saved")
+    theirs = library.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert theirs.max_seq_length == 64
+    np.testing.assert_allclose(encoder.encode(texts[:200]), theirs.encode(texts[:200]), atol=2e-5)

@@ -1,13 +1,15 @@
 """BertTextClassifier: text in, all poolings, learning, saving."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
-from bert_tf.errors import UserError
-from bert_tf.training import AdamWeightDecay, ThresholdSweep
+from bert_tf.errors import DataError, UserError
+from bert_tf.training import AdamWeightDecay, ThresholdSweep, all_scores
 
 TEXTS = ["good film", "bad film", "the good.", "the bad."] * 8
 LABELS = np.array([1, 0, 1, 0] * 8)
@@ -154,7 +156,9 @@ def test_wrong_inputs_are_told(make_classifier, call, words):
 @pytest.mark.parametrize(
     "options,words",
     [
-        ({"num_classes": 1}, "num_classes"),
+        ({"num_classes": 0}, "num_classes"),
+        ({"labels": ["a"]}, "num_classes"),
+        ({"problem_type": "ranking"}, "problem_type"),
         ({"num_classes": 3, "labels": ["a", "b"]}, "num_classes"),
         ({"pooling": "first"}, "pooling"),
         ({"max_length": 41}, r"\[3, 40\]"),
@@ -168,3 +172,69 @@ def test_wrong_options_are_told(make_classifier, options, words):
 def test_without_tokenizer_text_is_refused(tiny_config):
     with pytest.raises(UserError, match="without a tokenizer"):
         BertTextClassifier(BertBackbone(tiny_config)).predict(["good"])
+
+
+PROBLEMS = {
+    "regression": (dict(num_classes=1), np.array([1.0, -1.0, 1.0, -1.0] * 8)),
+    "multi_label_classification": (
+        dict(labels=["praise", "film"], problem_type="multi_label_classification"),
+        [["praise", "film"], ["film"], ["praise"], []] * 8,
+    ),
+    "single_label_classification": (dict(labels=["bad", "good"]), ["good", "bad"] * 16),
+}
+
+
+@pytest.mark.parametrize("problem_type", PROBLEMS)
+def test_problem_types_learn_and_come_back(make_classifier, tmp_path, problem_type):
+    options, labels = PROBLEMS[problem_type]
+    model = make_classifier(dropout=0.0, pooling="mean", **options)
+    assert model.problem_type == problem_type
+    model.compile(AdamWeightDecay(3e-3))
+    model.fit(TEXTS, labels, batch_size=8, epochs=12, verbose=0)
+    results = all_scores(
+        model.targets(labels),
+        model.probabilities(model.predict(TEXTS, verbose=0)),
+        problem_type,
+    )
+    assert results.get("accuracy", results.get("exact_match", results.get("pearson"))) > 0.95
+    for format in ("huggingface", "tf1", "bert_tf"):
+        model.save_pretrained(tmp_path / format, format=format)
+        opened = BertTextClassifier.from_pretrained(tmp_path / format)
+        assert opened.get_config().items() >= {
+            "problem_type": problem_type, "labels": model.labels, "pooling": "mean",
+            "num_classes": model.num_classes,
+        }.items()
+        np.testing.assert_array_equal(opened.classifier.kernel, model.classifier.kernel)
+    config = json.loads((tmp_path / "huggingface" / "config.json").read_text())
+    assert config["problem_type"] == problem_type
+    assert len(config["id2label"]) == model.num_classes
+
+
+def test_a_foreign_files_problem_type(make_classifier, tmp_path):
+    """What `transformers` writes says only problem_type and id2label."""
+    make_classifier(labels=["a", "b"]).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config = {key: value for key, value in config.items() if not key.startswith("bert_tf")}
+    path.write_text(json.dumps({**config, "problem_type": "multi_label_classification"}))
+    opened = BertTextClassifier.from_pretrained(tmp_path)
+    assert (opened.problem_type, opened.labels) == ("multi_label_classification", ["a", "b"])
+    renamed = BertTextClassifier.from_pretrained(tmp_path, labels=["x", "y"])
+    assert (renamed.problem_type, renamed.labels) == ("multi_label_classification", ["x", "y"])
+    path.write_text(json.dumps({**config, "problem_type": "ranking"}))
+    with pytest.raises(UserError, match="ranking"):
+        BertTextClassifier.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "call,words",
+    [
+        (lambda m: m.fit(["good"], ["fine"]), r"\['bad', 'good'\]. Received: 'fine'"),
+        (lambda m: m.evaluate(["good"], ["fine"]), "Received: 'fine'"),
+        (lambda m: m.evaluate(["good"], [2]), r"in \[0, 2\). Received: 2 to 2"),
+        (lambda m: m.fit(["good"], [0], validation_data=(["bad"], [-1])), "Received: -1 to -1"),
+    ],
+)
+def test_unknown_labels_are_told(make_classifier, call, words):
+    with pytest.raises(DataError, match=words):
+        call(make_classifier(labels=["bad", "good"]))

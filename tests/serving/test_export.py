@@ -61,6 +61,23 @@ def test_an_older_version_is_replaced_whole(classifier, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
 
 
+def test_several_labels_and_numbers(tiny_config, tiny_vocabulary):
+    from bert_tf.serving.export import _ServingModule
+
+    def serve(**options):
+        model = BertTextClassifier(
+            BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary), **options
+        )
+        return model, _ServingModule(model).serve_tokens(**model.tokenize(TEXTS[:2]))
+
+    model, outputs = serve(labels=["a", "b", "c"], problem_type="multi_label_classification")
+    assert outputs["labels"].numpy().tolist() == [[b"a", b"b", b"c"]] * 2
+    expected = model.probabilities(outputs["logits"])
+    np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-6)
+    _, outputs = serve(num_classes=1)
+    assert sorted(outputs) == ["logits", "score"] and outputs["score"].shape == (2, 1)
+
+
 def test_without_tokenizer(tiny_config, tmp_path):
     with pytest.raises(UserError, match="tokenizer"):
         export(BertTextClassifier(BertBackbone(tiny_config)), tmp_path)

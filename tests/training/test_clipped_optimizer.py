@@ -23,6 +23,23 @@ def test_rates_fall_with_the_depth():
     assert layer_multipliers(paths, None) == [1.0] * 5
 
 
+def test_rates_by_a_part_of_the_path():
+    layers = [keras.layers.Dense(2, name=name) for name in ("head", "crf")]
+    for layer in layers:
+        layer.build([None, 3])
+    variables = [layer.kernel for layer in layers]
+    optimizer = AdamWeightDecay(
+        0.01, weight_decay_rate=0.0, bias_correction=True, epsilon=1e-12,
+        learning_rate_multipliers={"crf": 100.0},
+    )
+    before = [variable.numpy() for variable in variables]
+    optimizer.apply([tf.ones([3, 2])] * 2, variables)
+    for variable, old, rate in zip(variables, before, (0.01, 1.0)):
+        np.testing.assert_allclose(old - variable.numpy(), rate, rtol=1e-4)
+    again = AdamWeightDecay.from_config(optimizer.get_config())
+    assert again.learning_rate_multipliers == {"crf": 100.0}
+
+
 def test_each_variable_of_a_model_gets_its_rate(tiny_config):
     """Adam's first steps are as long as the rate, whatever the gradient."""
     model = BertPretrainer(BertBackbone(tiny_config))

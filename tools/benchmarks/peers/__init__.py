@@ -43,21 +43,29 @@ _TORCH = {"torch": "torch", "transformers": "transformers"}
 
 PEERS = {
     OURS: Entry(
-        "ours", "Ours", {}, ("inference", "training", "ops", "tokenizer", "memory", "weights")
+        "ours",
+        "Ours",
+        {},
+        ("inference", "training", "ops", "matmul", "tokenizer", "latency", "memory", "weights"),
     ),
     "keras_hub": Entry(
         "keras_hub", "KerasHub", {"keras_hub": "keras-hub"}, ("inference", "training", "memory")
     ),
-    "tensorflow": Entry("tensorflow_2d", "TensorFlow2D", {}, ("inference",)),
-    "pytorch": Entry("pytorch", "PyTorch", _TORCH, ("inference", "training")),
+    "tensorflow": Entry("tensorflow_2d", "TensorFlow2D", {}, ("inference", "matmul")),
+    "pytorch": Entry(
+        "pytorch",
+        "PyTorch",
+        {**_TORCH, "tokenizers": "tokenizers"},
+        ("inference", "training", "matmul", "latency"),
+    ),
     "torch_compile": Entry(
         "torch_compile", "TorchCompile", _TORCH, ("inference", "training", "ops")
     ),
     "onnxruntime": Entry(
         "onnxruntime",
         "OnnxRuntime",
-        {**_TORCH, "onnx": "onnx", "onnxruntime": "onnxruntime"},
-        ("inference",),
+        {**_TORCH, "onnx": "onnx", "onnxruntime": "onnxruntime", "tokenizers": "tokenizers"},
+        ("inference", "latency"),
     ),
     "openvino": Entry(
         "openvino",
@@ -75,7 +83,9 @@ PEERS = {
         "tensorflow_text", "TensorFlowText", {"tensorflow_text": "tensorflow-text"}, ("tokenizer",)
     ),
     # Not a rival: what the machine can do at most, measured in the same rounds.
-    "machine": Entry("machine", "Machine", {}, ("matmul", "copy")),
+    "machine": Entry(
+        "machine", "Machine", {}, ("matmul", "copy", "multiply_adds", "read")
+    ),
 }
 
 

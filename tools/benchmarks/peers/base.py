@@ -94,6 +94,50 @@ class InferenceTask(Task):
         return result
 
 
+class MatmulTask(Task):
+    """y = x W (+ a zero bias) with a weight that stays; see `matmul_inputs`.
+
+    Args:
+        multiply: A function without arguments, to y.
+    """
+
+    def __init__(self, multiply):
+        self._multiply = multiply
+
+    def run(self):
+        return self._multiply()
+
+    def outputs(self):
+        return {"y": np.asarray(self._multiply())}
+
+
+def matmul_inputs(shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """x `[M, K]` and W `[K, N]` of a shape (M, K, N), float32, the same for every peer."""
+    m, k, n = shape
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((m, k), np.float32)
+    return x, generator.standard_normal((k, n), np.float32) / np.float32(np.sqrt(k))
+
+
+class SentenceTask(Task):
+    """One sentence, text in and vector out, tokenized inside the clock.
+
+    Args:
+        encode: A function from the text to the vector, `[1, H]`.
+        text: The sentence.
+    """
+
+    def __init__(self, encode, text: str):
+        self._encode = encode
+        self._text = text
+
+    def run(self):
+        return self._encode(self._text)
+
+    def outputs(self):
+        return {"vector": np.asarray(self.run())}
+
+
 class Peer(abc.ABC):
     """One framework.
 
@@ -101,7 +145,8 @@ class Peer(abc.ABC):
     each workload. A subclass has a method for each of its jobs:
 
     - `inference(batches, variant)`, `training(batches, variant)`,
-    - `ops(case, variant)` and `tokenizer(texts, vocabulary, variant)`.
+    - `ops(case, variant)`, `matmul(shape, variant)`,
+    - `tokenizer(texts, vocabulary, variant)` and `latency(text, variant)`.
     """
 
     def __init__(self, setup: Setup):

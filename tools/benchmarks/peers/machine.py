@@ -1,7 +1,11 @@
-"""What the machine can do at most: large matmuls, and plain copies."""
+"""What the machine can do at most: multiply-adds, reading memory, large matmuls, plain copies."""
 
+import ctypes
 import functools
 import importlib.util
+import os
+import shutil
+import subprocess
 import threading
 import time
 
@@ -12,6 +16,8 @@ from .base import Peer, Task
 # (M, K, N) of BERT-base's feed-forward on many tokens, and a cube; the best of them is the peak.
 MATMULS = ((4096, 768, 3072), (4096, 3072, 768), (2048, 2048, 2048))
 _COPY_SECONDS = 0.02  # a measurement of the copy lasts about so long
+_LIMIT_SECONDS = 0.02
+_READ_STEP = 12 * 16  # limits.cc reads so many numbers at once
 
 
 class _MatmulTask(Task):
@@ -24,6 +30,39 @@ class _MatmulTask(Task):
 
     def outputs(self):
         return {"flops": np.float64(self.flops)}
+
+
+class _LimitTask(Task):
+    """Calls `function(thread)` on every thread at once; `amount` is what all do together.
+
+    The threads start once and call it `calls_inside` times, so that no start of one is counted.
+    """
+
+    def __init__(self, function, threads, amount):
+        self._function = function
+        self._threads = threads
+        self._amount = amount
+        start = time.perf_counter()
+        self.run()
+        once = time.perf_counter() - start
+        self.calls_inside = max(1, min(10000, round(_LIMIT_SECONDS / once)))
+
+    def run(self):
+        threads = [
+            threading.Thread(target=self._repeat, args=(thread,))
+            for thread in range(self._threads)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _repeat(self, thread):
+        for _ in range(self.calls_inside):
+            self._function(thread)
+
+    def outputs(self):
+        return {"amount": np.float64(self._amount)}
 
 
 class _CopyTask(Task):
@@ -103,3 +142,41 @@ class Machine(Peer):
 
     def copy(self, bytes_moved):
         return _CopyTask(bytes_moved, self.setup.threads)
+
+    @functools.cached_property
+    def _library(self):
+        """limits.cc, compiled for this processor."""
+        compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
+        if compiler is None:
+            raise FileNotFoundError("The limits need a C++ compiler: install g++, or set CXX.")
+        path = os.path.join(self.setup.scratch, "liblimits.so")
+        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "limits.cc")
+        flags = ["-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC"]
+        subprocess.run([compiler, *flags, source, "-o", path], check=True)
+        library = ctypes.CDLL(path)
+        library.operations_a_round.restype = ctypes.c_int64
+        library.fused_multiply_adds.argtypes = [ctypes.c_int64]
+        library.read_all.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+        return library
+
+    def multiply_adds(self):
+        """Multiply-adds in registers, on all threads; the amount is operations."""
+        rounds, threads = 200_000, self.setup.threads
+        return _LimitTask(
+            lambda thread: self._library.fused_multiply_adds(rounds),
+            threads,
+            threads * rounds * self._library.operations_a_round(),
+        )
+
+    def read(self, numbers):
+        """Reads about so many float32, every thread its part; the amount is bytes."""
+        threads = self.setup.threads
+        part = max(1, numbers // threads // _READ_STEP) * _READ_STEP
+        values = np.ones(threads * part, np.float32)
+        address = values.ctypes.data
+
+        def read_part(thread):
+            self._library.read_all(address + 4 * thread * part, part)
+            return values  # keeps the memory
+
+        return _LimitTask(read_part, threads, values.nbytes)

@@ -6,7 +6,7 @@ import os
 import onnxruntime
 
 from . import onnx_export
-from .base import InferenceTask, Peer
+from .base import InferenceTask, Peer, SentenceTask
 
 
 class OnnxRuntime(Peer):
@@ -54,3 +54,15 @@ class OnnxRuntime(Peer):
         return InferenceTask(
             lambda feed: session.run(names, feed), [onnx_export.feed(batch) for batch in batches]
         )
+
+    def latency(self, text, variant):
+        from . import hf_sentence
+
+        session = self._session(variant)
+        tokenize = hf_sentence.SentenceTokenizer(self.setup.model_directory)
+
+        def encode(text):
+            (states,) = session.run(["sequence_output"], tokenize(text))
+            return hf_sentence.sentence_vector(states)
+
+        return SentenceTask(encode, text)

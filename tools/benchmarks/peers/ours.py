@@ -10,7 +10,7 @@ from bert_tf import ops
 from bert_tf.ops import native
 
 from . import keras_common, op_cases
-from .base import LEARNING_RATE, Peer, Task
+from .base import LEARNING_RATE, MatmulTask, Peer, SentenceTask, Task, matmul_inputs
 
 
 class _TrainingTask(Task):
@@ -67,7 +67,9 @@ class Ours(Peer):
         return f"{bert_tf.ops.active_backend()} ops, TensorFlow {tf.__version__}"
 
     def variants(self, job, bucket, is_ragged):
-        return ("graph", "frozen", "packed") if job == "inference" else ("default",)
+        if job == "inference":
+            return ("graph", "frozen", "packed")
+        return ("graph", "packed", "frozen") if job == "latency" else ("default",)
 
     @functools.cached_property
     def _backbone(self):
@@ -188,6 +190,25 @@ class Ours(Peer):
             tape.watch(t["qkv"])
             context = ops.varlen_attention(t["qkv"], t["row_splits"])
         return tf.convert_to_tensor(tape.gradient(context, t["qkv"], t["dy"]))
+
+    def matmul(self, shape, variant):
+        x, kernel = (tf.constant(value) for value in matmul_inputs(shape))
+        units = shape[2]
+        packed, bias = ops.pack_dense(kernel), tf.zeros([units])
+        return MatmulTask(lambda: ops.fused_dense(x, packed, units, bias=bias))
+
+    @functools.cache
+    def _sentence_encoder(self, variant):
+        encoder = bert_tf.BertSentenceEncoder.from_pretrained(self.setup.model_directory)
+        if variant != "graph":
+            encoder.freeze_for_inference()
+        if variant == "frozen":
+            return bert_tf.serving.FrozenModel(encoder)
+        call = tf.function(encoder, input_signature=[tf.TensorSpec([None], tf.string)])
+        return lambda text: call(tf.constant([text])).numpy()
+
+    def latency(self, text, variant):
+        return SentenceTask(self._sentence_encoder(variant), text)
 
     def tokenizer(self, texts, vocabulary, variant):
         tokenizer = bert_tf.BertTokenizer(vocabulary)

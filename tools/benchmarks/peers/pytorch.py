@@ -6,7 +6,9 @@ import numpy as np
 import torch
 import transformers
 
-from .base import LEARNING_RATE, InferenceTask, Peer, Task
+from .base import (
+    LEARNING_RATE, InferenceTask, MatmulTask, Peer, SentenceTask, Task, matmul_inputs
+)
 
 _NOT_DECAYED = ("bias", "LayerNorm.weight")
 
@@ -73,6 +75,11 @@ class PyTorch(Peer):
     def version(self):
         return f"{torch.__version__}, transformers {transformers.__version__}"
 
+    def variants(self, job, bucket, is_ragged):
+        return ("linear", "mkl packed") if job == "matmul" else super().variants(
+            job, bucket, is_ragged
+        )
+
     @functools.cached_property
     def backbone(self):
         return transformers.BertModel.from_pretrained(
@@ -94,6 +101,33 @@ class PyTorch(Peer):
             return outputs[0], outputs[1]
 
         return model
+
+    def matmul(self, shape, variant):
+        """variant: "linear", or "mkl packed", what torch.compile makes of it when it freezes."""
+        x, kernel = matmul_inputs(shape)
+        x, weight = torch.from_numpy(x), torch.from_numpy(np.ascontiguousarray(kernel.T))
+        bias, rows = torch.zeros(shape[2]), shape[0]
+        if variant == "linear":
+            multiply = functools.partial(torch.nn.functional.linear, x, weight, bias)
+        else:
+            packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, rows)
+            multiply = functools.partial(
+                torch.ops.mkl._mkl_linear, x, packed, weight, bias, rows
+            )
+        return MatmulTask(torch.inference_mode()(multiply))
+
+    def latency(self, text, variant):
+        from . import hf_sentence
+
+        tokenize = hf_sentence.SentenceTokenizer(self.setup.model_directory)
+
+        def encode(text):
+            feed = {name: torch.from_numpy(value) for name, value in tokenize(text).items()}
+            del feed["attention_mask"]  # nothing to mask, which is faster
+            with torch.inference_mode():
+                return hf_sentence.sentence_vector(self.backbone(**feed)[0].numpy())
+
+        return SentenceTask(encode, text)
 
     @functools.cached_property
     def pretrainer(self):

@@ -9,7 +9,7 @@ import math
 import tensorflow as tf
 
 from . import keras_common
-from .base import Peer
+from .base import MatmulTask, Peer, matmul_inputs
 
 _MASKED_SCORE = -1e9
 
@@ -27,7 +27,7 @@ class TensorFlow2D(Peer):
         return tf.__version__
 
     def variants(self, job, bucket, is_ragged):
-        return ("graph", "frozen")
+        return ("graph", "frozen") if job == "inference" else ("default",)
 
     def _load(self):
         # Dense weights [out, in] -> [in, out], once, and not inside a traced function.
@@ -48,6 +48,10 @@ class TensorFlow2D(Peer):
 
     def inference(self, batches, variant):
         return keras_common.inference_task(self._model(variant), variant, batches, tf.bool)
+
+    def matmul(self, shape, variant):
+        x, kernel = (tf.constant(value) for value in matmul_inputs(shape))
+        return MatmulTask(lambda: tf.matmul(x, kernel))
 
     def _encode(self, inputs):
         config = self.setup.config

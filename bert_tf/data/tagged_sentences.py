@@ -1,0 +1,208 @@
+"""Sentences of words to windows of pieces, and what the model says back to a tag a word.
+
+Only the first piece of a word is labelled and read (Devlin et al. 2019, section 5.3). A sentence
+that does not fit is cut at word borders, behind the end of a clause where there is one in the
+second half of the window. Windows hold the words in their order, each once, so that putting a
+sentence together again is counting.
+
+Glossary: `S` windows, `W` words of all sentences, `B` rows of a batch, `T` its longest window.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.token_budget import token_batches
+from bert_tf.errors import UserError
+from bert_tf.text import packing
+
+# The label of what is not the first piece of a word; PyTorch's `ignore_index`.
+IGNORED = -100
+# The feature that marks the first pieces.
+WORD_STARTS = "word_starts"
+# Words after which a long sentence is cut rather than elsewhere.
+CLAUSE_ENDS = frozenset("。！？；…!?;.")
+
+
+class WordWindows:
+    """The pieces of many sentences, in windows of at most `max_length` tokens.
+
+    A word without pieces (white space, control characters) is `[UNK]`, so that every word has a
+    tag; a word longer than a window keeps the pieces that fit.
+
+    Args:
+        tokenizer: A `BertTokenizer`.
+        sentences: The words of each sentence; a sentence may be empty.
+        max_length: Longest window, `[CLS]` and `[SEP]` counted.
+
+    Attributes:
+        word_splits: int64 `[sentences + 1]`, which words belong to which sentence.
+        sentence_of_window: int64 `[S]`.
+        lengths: int64 `[S]`, the tokens of each window.
+
+    Example:
+        >>> windows = WordWindows(tokenizer, [["Ada", "sleeps"]], max_length=128)
+        >>> windows.lengths
+        array([5])
+
+    Raises:
+        UserError: If a sentence is not a list of strings.
+    """
+
+    def __init__(self, tokenizer, sentences: Sequence[Sequence[str]], max_length: int):
+        words = [word for sentence in _checked(sentences) for word in sentence]
+        self.word_splits = _splits([len(sentence) for sentence in sentences])
+        self._pad_token_id = tokenizer.pad_token_id
+        pieces = _pieces_of_words(tokenizer, words, max_length - 2)  # ragged [W, (pieces)]
+        lengths = pieces.row_lengths().numpy()
+        breaks = np.array([word[-1:] in CLAUSE_ENDS for word in words], bool)
+        ends, self.sentence_of_window = [0], []
+        for number, (start, end) in enumerate(zip(self.word_splits, self.word_splits[1:])):
+            cuts = cut_words(lengths[start:end], breaks[start:end], max_length - 2)
+            for cut in cuts:
+                ends.append(start + cut)
+                self.sentence_of_window.append(number)
+        self.sentence_of_window = np.array(self.sentence_of_window, np.int64)
+
+        splits = pieces.row_splits.numpy()[np.array(ends)]  # [S + 1], over pieces
+        is_first = np.zeros(splits[-1], np.int32)
+        is_first[pieces.row_splits.numpy()[:-1]] = 1
+
+        def pack(values, first, last):
+            rows = tf.RaggedTensor.from_row_splits(values, splits)
+            return packing.pack(rows, None, first, last, None, "longest_first")[0]
+
+        self._token_ids = pack(pieces.values, tokenizer.cls_token_id, tokenizer.sep_token_id)
+        self._word_starts = tf.cast(pack(is_first, 0, 0), tf.bool)
+        self.lengths = self._token_ids.row_lengths().numpy()
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def labels(self, word_labels: np.ndarray) -> tf.RaggedTensor:
+        """A label a word, int32 `[W]`, to one a token: ragged `[S, (T)]`, mostly `IGNORED`."""
+        values = np.full(self._token_ids.values.shape[0], IGNORED, np.int32)
+        values[self._word_starts.values.numpy()] = word_labels
+        return self._token_ids.with_values(tf.constant(values))
+
+    def word_values(self, token_values: np.ndarray) -> np.ndarray:
+        """A value a token, `[S, T]`, windows in order, to one a word, `[W]`."""
+        marked = self._word_starts.values.numpy()
+        rows = self._word_starts.value_rowids().numpy()
+        columns = np.arange(len(rows)) - self._word_starts.row_splits.numpy()[rows]
+        return token_values[rows[marked], columns[marked]]
+
+    def training_batches(
+        self,
+        labels: tf.RaggedTensor,
+        weights: np.ndarray | None = None,
+        batch_size: int = 32,
+        shuffle: bool = True,
+        length: int | None = None,
+    ) -> tf.data.Dataset:
+        """One epoch of `(features, labels)` or `(features, labels, weights)`.
+
+        Args:
+            labels: What `labels` gave.
+            weights: float `[S]`, of each window.
+            batch_size: Rows of a batch.
+            shuffle: Whether each epoch has an order of its own.
+            length: `T`; None for the longest window of the batch.
+        """
+        rows = tf.data.Dataset.range(len(self))
+        if shuffle:
+            rows = rows.shuffle(len(self))
+
+        def batch(rows):
+            targets = tf.gather(labels, rows).to_tensor(IGNORED, shape=[None, length])
+            rest = () if weights is None else (tf.gather(tf.constant(weights, tf.float32), rows),)
+            return (self._features(rows, length), targets, *rest)
+
+        batches = rows.batch(batch_size).map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+        return batches.prefetch(tf.data.AUTOTUNE)
+
+    def batches_by_length(
+        self, token_budget: int, max_rows: int | None = None
+    ) -> tuple[tf.data.Dataset, np.ndarray]:
+        """All windows, the longest first, in batches of at most `token_budget` tokens.
+
+        Returns:
+            The features, and int64 `[S]`: each window's place among the rows of the batches.
+        """
+        order, splits, inverse = token_batches(self.lengths, token_budget, max_rows, padded=True)
+        rows = tf.data.Dataset.from_tensor_slices(tf.RaggedTensor.from_row_splits(order, splits))
+        batches = rows.map(self._features, num_parallel_calls=tf.data.AUTOTUNE)
+        return batches.prefetch(tf.data.AUTOTUNE), inverse
+
+    def batches_of_one_length(self, batch_size: int, length: int) -> tf.data.Dataset:
+        """All windows in order, padded to `length`: few shapes, as XLA wants it."""
+        rows = tf.data.Dataset.range(len(self)).batch(batch_size)
+        return rows.map(lambda rows: self._features(rows, length)).prefetch(tf.data.AUTOTUNE)
+
+    def _features(self, rows, length=None):
+        ids = tf.gather(self._token_ids, rows)  # ragged [B, (T)]
+        token_ids = ids.to_tensor(self._pad_token_id, shape=[None, length])
+        return {
+            "token_ids": token_ids,
+            "segment_ids": tf.zeros_like(token_ids),
+            "padding_mask": tf.sequence_mask(ids.row_lengths(), length),
+            WORD_STARTS: tf.gather(self._word_starts, rows).to_tensor(False, shape=[None, length]),
+        }
+
+
+def cut_words(lengths: Sequence[int], breaks: Sequence[bool], limit: int) -> Iterator[int]:
+    """Where to cut a sentence so that no part has more than `limit` pieces.
+
+    Args:
+        lengths: The pieces of each word, each at most `limit`.
+        breaks: Whether a clause ends with the word.
+        limit: The most pieces of a part.
+
+    Yields:
+        The end, exclusive, of each part, in words; the last is the number of words. Nothing for a
+        sentence without words.
+
+    Example:
+        >>> list(cut_words([1] * 8, [False, False, True] + [False] * 5, limit=5))
+        [3, 8]
+    """
+    sums = np.concatenate([[0], np.cumsum(lengths)])
+    start, count = 0, len(lengths)
+    while start < count:
+        end = int(np.searchsorted(sums, sums[start] + limit, side="right")) - 1
+        if end < count:
+            half = start + (end - start) // 2
+            end = next((place for place in range(end, half, -1) if breaks[place - 1]), end)
+        yield end
+        start = end
+
+
+def holds_word_lists(x) -> bool:
+    """Whether `x` is sentences of words: a list whose members are lists."""
+    return isinstance(x, (list, tuple)) and bool(x) and isinstance(x[0], (list, tuple))
+
+
+def _checked(sentences):
+    for number, sentence in enumerate(sentences):
+        if isinstance(sentence, (str, bytes)) or not all(isinstance(w, str) for w in sentence):
+            raise UserError(
+                f"A list of words was expected for every sentence. Received for sentence {number}: "
+                f"{sentence!r}"
+            )
+    return sentences
+
+
+def _pieces_of_words(tokenizer, words, limit) -> tf.RaggedTensor:
+    """Ids of each word, at least one and at most `limit`: ragged int32 `[W, (pieces)]`."""
+    # A text has far fewer different words than words.
+    unique, places = np.unique(np.array(words, object).astype(str), return_inverse=True)
+    ids = tokenizer.tokenize(tf.constant(unique, tf.string))[:, :limit]
+    empty = tf.cast(ids.row_lengths() == 0, tf.int64)
+    unknown = tf.fill([tf.reduce_sum(empty)], tokenizer.unk_token_id)
+    ids = tf.concat([ids, tf.RaggedTensor.from_row_lengths(unknown, empty)], axis=1)
+    return tf.gather(ids, places.reshape(-1).astype(np.int64))
+
+
+def _splits(lengths) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)

@@ -1,0 +1,111 @@
+"""BERT as a source of features: the states of any layers, a vector for every token."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.task_model import TaskModel
+from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
+from bert_tf.models.text_inputs import as_columns
+
+COMBINATIONS = ("stack", "concat", "sum", "mean")
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertFeatureExtractor(TaskModel):
+    """The hidden states of chosen layers, side by side or combined.
+
+    For a mix that is learnt with a task see `bert_tf.layers.ScalarMix`.
+
+    Args:
+        backbone: The `BertBackbone`.
+        layer_indices: Which of the L + 1 hidden states: 0 is the embeddings, k the output of block
+            k, -1 that of the last. The default is that of google-research/bert and of the paper's
+            best feature-based tagger.
+        combine: "stack", "concat", "sum" or "mean" over the layers.
+        tokenizer: The `BertTokenizer`.
+        max_length: Longest sequence in tokens; longer text is cut.
+
+    Returns:
+        float32, for K layers: "stack" `[B, T, K, H]`, "concat" `[B, T, K * H]`, "sum" and "mean"
+        `[B, T, H]`; zeros at padded positions.
+
+    Example:
+        >>> extractor = BertFeatureExtractor.from_pretrained("minilm/", combine="concat")
+        >>> [features.shape for features in extractor.extract(["A dog barks.", "Rain"])]
+        [(6, 1536), (3, 1536)]
+
+    Reference: Devlin et al. 2019, section 5.3; google-research/bert extract_features.py.
+    """
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        layer_indices: Sequence[int] = (-1, -2, -3, -4),
+        combine: str = "stack",
+        tokenizer=None,
+        max_length: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(backbone, tokenizer, max_length, **kwargs)
+        count = backbone.config.num_hidden_layers + 1
+        if not len(layer_indices) or not all(-count <= layer < count for layer in layer_indices):
+            raise UserError(
+                f"`layer_indices` must be in [{-count}, {count - 1}], at least one: 0 is the "
+                f"embeddings, {count - 1} or -1 the last block. Received: {list(layer_indices)}"
+            )
+        if combine not in COMBINATIONS:
+            raise UserError(f"`combine` must be one of {COMBINATIONS}. Received: {combine!r}")
+        self.layer_indices = [int(layer) for layer in layer_indices]
+        self.combine = combine
+        self.built = True
+
+    def call(self, inputs, training=False):
+        tokens = self.tokens_of(inputs)
+        states = self.backbone(tokens, training=training, output_hidden_states=True)
+        chosen = [
+            tf.cast(states["hidden_states"][layer], tf.float32) for layer in self.layer_indices
+        ]
+        if self.combine == "stack":
+            return tf.stack(chosen, axis=2)  # K times [B, T, H] -> [B, T, K, H]
+        if self.combine == "concat":
+            return tf.concat(chosen, axis=-1)  # [B, T, K * H]
+        total = tf.add_n(chosen)  # [B, T, H]
+        return total / len(chosen) if self.combine == "mean" else total
+
+    def extract(self, texts: Any, token_budget: int | None = None, verbose: int = 0) -> list:
+        """Features of many texts, without padding: sorted by length, batched by tokens.
+
+        Args:
+            texts: A list of strings, or a tuple of two lists for pairs, or one string.
+            token_budget: Tokens of a batch, padding counted; default 4,096.
+            verbose: 1 shows a progress bar.
+
+        Returns:
+            For each text float32 `[tokens, ...]`, `[CLS]` and `[SEP]` counted; for one string its
+            array.
+        """
+        self._require_tokenizer()
+        columns = as_columns(texts)
+        features: list[np.ndarray | None] = [None] * len(columns[0])
+        bar = keras.utils.Progbar(len(features), verbose=verbose, unit_name="text")
+        for batch in text_batches(self.tokenizer, columns, self._longest(), token_budget):
+            examples = batch.pop(EXAMPLE_INDEX).numpy()
+            rows = self.predict_on_batch(batch)
+            lengths = np.sum(batch["padding_mask"], axis=1)
+            for example, row, length in zip(examples, rows, lengths):
+                features[example] = row[:length].copy()  # not a view that keeps the batch alive
+            bar.add(len(examples))
+        return features[0] if isinstance(texts, str) else features
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "layer_indices": list(self.layer_indices),
+            "combine": self.combine,
+        }

@@ -1,0 +1,121 @@
+"""LoRA in every model around a backbone: train, save alone, load, merge."""
+
+import operator
+import os
+from collections.abc import Sequence
+
+from bert_tf.errors import UserError
+
+# The dense layers of an encoder block and where they stand in it.
+LORA_LAYERS = {
+    "query_key_value": "attention.query_key_value",
+    "attention_output": "attention_output",
+    "intermediate": "intermediate",
+    "output_dense": "output_dense",
+}
+
+
+class LoraModel:
+    """A model with a `backbone` whose dense layers can have low-rank additions.
+
+    Query, key and value are one kernel here, so they share the A of an addition.
+
+    Example:
+        >>> model = BertTextClassifier.from_pretrained("minilm/", labels=["bad", "good"])
+        >>> model.enable_lora(rank=8)
+        >>> model.compile(bert_tf.training.AdamWeightDecay(1e-3))
+        >>> model.fit(texts, labels)
+        >>> model.save_lora_weights("reviews.safetensors")  # some hundred kilobytes
+        >>> model.merge_lora()                              # now a model like any other
+
+    Reference: Hu et al. 2021 (arXiv 2106.09685).
+    """
+
+    # The arguments of `enable_lora`, or None.
+    lora = None
+
+    def enable_lora(
+        self,
+        rank: int,
+        alpha: float | None = None,
+        layers: Sequence[str] = ("query_key_value",),
+    ) -> None:
+        """Freezes the backbone and gives its dense layers low-rank additions; heads go on training.
+
+        Call it before the first step of training.
+
+        Args:
+            rank: Width of the additions.
+            alpha: `alpha / rank` scales them; None takes the rank.
+            layers: Which of a block's layers: "query_key_value", "attention_output",
+                "intermediate", "output_dense".
+
+        Raises:
+            UserError: For another layer or a rank below 1, if there are additions already, the
+                kernels are packed, or the optimizer has begun.
+        """
+        unknown = set(layers) - set(LORA_LAYERS)
+        if unknown or not layers or rank < 1:
+            raise UserError(
+                f"`layers` must be some of {list(LORA_LAYERS)} and `rank` at least 1. "
+                f"Received: layers={list(layers)}, rank={rank}"
+            )
+        if self.lora is not None:
+            raise UserError(
+                f"LoRA is enabled already: {self.lora}. Call `merge_lora()` before another."
+            )
+        if getattr(getattr(self, "optimizer", None), "built", False):
+            raise UserError(
+                "`enable_lora` must come before the first step of training. Received: an optimizer "
+                "that has begun. Compile the model again after it."
+            )
+        self.backbone.require_kernels("given LoRA")
+        for variable in self.backbone.variables:
+            variable.trainable = False
+        for block in self.backbone.encoder.blocks:
+            for name in layers:
+                operator.attrgetter(LORA_LAYERS[name])(block).enable_lora(rank, alpha)
+        self.lora = {"rank": rank, "alpha": alpha, "layers": list(layers)}
+        self._forget_traces()
+
+    def merge_lora(self) -> None:
+        """Adds the low-rank additions to the kernels: the same outputs, and a model as before.
+
+        The backbone stays frozen until something sets it trainable.
+        """
+        for block in self.backbone.encoder.blocks:
+            for path in LORA_LAYERS.values():
+                operator.attrgetter(path)(block).merge_lora()
+        self.lora = None
+        self._forget_traces()
+
+    def save_lora_weights(self, path: str | os.PathLike) -> None:
+        """Writes what `enable_lora` trains, the additions and the heads, as one safetensors file.
+
+        Raises:
+            UserError: If LoRA is not enabled.
+        """
+        from bert_tf.checkpoints.lora import save_lora
+
+        save_lora(self, path)
+
+    def load_lora_weights(self, path: str | os.PathLike) -> None:
+        """Reads what `save_lora_weights` wrote, enabling LoRA as it was there if it is not.
+
+        Raises:
+            CheckpointError: If the file is damaged or its tensors do not fit the model.
+        """
+        from bert_tf.checkpoints.lora import load_lora
+
+        load_lora(self, path)
+
+    def require_merged(self, purpose: str) -> None:
+        """Raises `UserError` if there are low-rank additions: `purpose` needs plain kernels."""
+        if self.lora is not None:
+            raise UserError(
+                f"A model with LoRA cannot be {purpose}. Call `merge_lora()` first, or write the "
+                "additions alone with `save_lora_weights(path)`."
+            )
+
+    def _forget_traces(self):
+        self.train_function = self.test_function = self.predict_function = None

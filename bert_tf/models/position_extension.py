@@ -1,0 +1,72 @@
+"""A longer position table, made from the one that was trained."""
+
+import dataclasses
+
+import keras
+import numpy as np
+
+from bert_tf.errors import UserError
+from bert_tf.models.backbone import BertBackbone
+
+
+def extend_positions(model, new_length: int, alpha: float = 0.4):
+    """A copy of a model that takes sequences of up to `new_length` tokens.
+
+    With n trained positions p, position i·n + j gets alpha·u_i + (1 - alpha)·u_j, where
+    u_i = (p_i - alpha·p_0) / (1 - alpha): i says which stretch of n tokens, j where in it. The
+    first n positions stay as they are, bit by bit. Fine-tune the copy on long texts; it opens and
+    saves like any other model. Time and memory for attention can be bounded too: see
+    `BertBackbone(attention_window=...)`.
+
+    Args:
+        model: A `BertBackbone` or a model around one; it stays as it is.
+        new_length: Positions of the copy, more than n and at most n².
+        alpha: In (0, 1) without 0.5: how much i weighs against j.
+
+    Returns:
+        The copy, not compiled. A task model cuts its texts at `new_length`.
+
+    Raises:
+        UserError: If an argument is out of its range.
+
+    Example:
+        >>> classifier = extend_positions(BertTextClassifier.from_pretrained("bert-base/"), 2048)
+
+    Reference: Su Jianlin 2020, "Hierarchical decomposition of position encodings: BERT for very
+    long texts" (kexue.fm/archives/7947).
+    """
+    backbone = getattr(model, "backbone", model)
+    trained = backbone.embeddings.position_embeddings.numpy()
+    length = len(trained)
+    if not length < new_length <= length**2:
+        raise UserError(
+            f"`new_length` must be in [{length + 1}, {length**2}]: the model has {length} "
+            f"positions. Received: new_length={new_length}"
+        )
+    # At 0.5 position (i, j) would equal (j, i).
+    if not 0 < alpha < 1 or alpha == 0.5:
+        raise UserError(f"`alpha` must be in (0, 1) and not 0.5. Received: alpha={alpha}")
+    config = dataclasses.replace(backbone.config, max_position_embeddings=new_length)
+    longer = BertBackbone.from_config({**backbone.get_config(), "config": config.to_dict()})
+    if model is backbone:
+        copy = longer
+    else:
+        options = {**model.get_config(), "backbone": keras.saving.serialize_keras_object(longer)}
+        copy = type(model).from_config({**options, "max_length": None})
+        longer = copy.backbone
+    table = longer.embeddings.position_embeddings
+    for new, old in zip(copy.weights, model.weights, strict=True):
+        if new is not table:
+            new.assign(old)
+    table.assign(_extended(trained, new_length, alpha))
+    return copy
+
+
+def _extended(trained, new_length, alpha):
+    """`[n, H]` -> `[new_length, H]`."""
+    base = trained.astype(np.float64)
+    base = (base - alpha * base[0]) / (1 - alpha)
+    stretch, place = np.divmod(np.arange(new_length), len(trained))
+    table = (alpha * base[stretch] + (1 - alpha) * base[place]).astype(np.float32)
+    table[: len(trained)] = trained
+    return table

@@ -1,0 +1,375 @@
+"""Tagging: a label for every word. Named entities, parts of speech, segmentation."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.tag_schemes import Span, are_span_tags, spans_of_tags
+from bert_tf.data.tagged_sentences import IGNORED, WORD_STARTS, WordWindows, holds_word_lists
+from bert_tf.errors import UserError
+from bert_tf.layers.crf import ConditionalRandomField
+from bert_tf.layers.dense import Dense
+from bert_tf.layers.dropout import Dropout
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.task_model import DEFAULT_BATCH_SIZE, TaskModel
+from bert_tf.models.text_batches import TOKEN_BUDGET
+from bert_tf.models.text_inputs import as_columns, holds_text
+from bert_tf.text.vocabulary import CONTINUATION
+
+
+class TaggedSpan(NamedTuple):
+    """A span that the model found.
+
+    Attributes:
+        start: Its first character (code point) in the text, or its first word in a list of words.
+        end: Behind its last one.
+        label: What it is.
+        text: The text itself; words are joined by blanks.
+    """
+
+    start: int
+    end: int
+    label: str
+    text: str
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertTokenClassifier(TaskModel):
+    """BERT with a linear classifier on the first piece of each word, and a CRF on it if wanted.
+
+    `fit` and `evaluate` take sentences as lists of words, `y` being as many lists of tags. A
+    sentence longer than `max_length` is cut at word borders and put together again.
+
+    Labels such as `O`, `B-PER`, `I-PER` (IOB1, IOB2 or BIOES) stand for spans of words, others for
+    the words themselves.
+
+    Args:
+        backbone: The `BertBackbone`.
+        num_classes: Number of labels; None counts `labels`.
+        labels: The labels' names, in the order of their ids.
+        use_crf: Whether the labels of a sentence are chosen together, by a linear-chain CRF.
+        dropout: Dropout before the classifier; None takes the configuration's.
+        tokenizer: The `BertTokenizer`.
+        max_length: Longest window in tokens.
+
+    Call arguments:
+        inputs: What the backbone takes.
+
+    Returns:
+        Logits float32 `[B, T, num_classes]`; with a CRF its emissions. `fit` on token dictionaries
+        takes labels int32 `[B, T]`, -100 at what is not labelled.
+
+    Example:
+        >>> tagger = BertTokenClassifier.from_pretrained("minilm/", labels=["O", "B-PER", "I-PER"])
+        >>> tagger.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> tagger.fit([["Ada", "Lovelace", "wrote"]], [["B-PER", "I-PER", "O"]], epochs=30)
+        >>> tagger.tag("Ada Lovelace wrote")
+        [TaggedSpan(start=0, end=12, label='PER', text='Ada Lovelace')]
+
+    Reference: Devlin et al. 2019, section 5.3; Lample et al. 2016 (arXiv 1603.01360) for the CRF.
+    """
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        num_classes: int | None = None,
+        labels: Sequence[str] | None = None,
+        use_crf: bool = False,
+        dropout: float | None = None,
+        tokenizer=None,
+        max_length: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(backbone, tokenizer, max_length, **kwargs)
+        if labels is None and num_classes is not None:
+            labels = [f"LABEL_{index}" for index in range(num_classes)]  # as Hugging Face
+        labels = [str(label) for label in labels or ()]
+        if len(set(labels)) < 2 or len(set(labels)) != len(labels):
+            raise UserError(
+                f"`labels` must be at least two different names. Received: labels={labels}"
+            )
+        if num_classes not in (None, len(labels)):
+            raise UserError(
+                "`num_classes` must be the number of `labels`. "
+                f"Received: num_classes={num_classes}, {len(labels)} labels"
+            )
+        config = backbone.config
+        if dropout is None:
+            dropout = config.classifier_dropout
+        if dropout is None:
+            dropout = config.hidden_dropout_prob
+        backbone.pooler.trainable = False  # no part of the loss
+        self.num_classes = len(labels)
+        self.labels = labels
+        self.use_crf = use_crf
+        self.dropout = dropout
+        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.classifier = Dense(
+            self.num_classes, config.initializer_range, dtype=self.dtype_policy, name="classifier"
+        )
+        self.crf = ConditionalRandomField(self.num_classes, name="crf") if use_crf else None
+        self.accuracy = keras.metrics.Mean(name="accuracy")
+        self.build()
+
+    def build(self, input_shape=None):
+        if not self.classifier.built:
+            self.classifier.build([None, self.backbone.config.hidden_size])
+        self.built = True
+
+    def compile(self, optimizer="adam", **kwargs):
+        """`keras.Model.compile`; the loss is the model's own, and accuracy is always in the logs.
+
+        A CRF learns its transitions from zero: give them a larger learning rate,
+        `AdamWeightDecay(5e-5, learning_rate_multipliers={"crf": 100.0})`.
+        """
+        for name in ("loss", "metrics", "weighted_metrics"):
+            if kwargs.get(name) is not None:
+                raise UserError(
+                    f"{type(self).__name__} has a loss and an accuracy of its own, over words. "
+                    f"Received: {name}={kwargs[name]!r}. bert_tf.training.TaggingScores adds "
+                    "precision, recall and F1 of spans."
+                )
+        super().compile(optimizer=optimizer, **kwargs)
+
+    def call(self, inputs, training=False):
+        states = self.backbone(self.tokens_of(inputs), training=training)["sequence_output"]
+        states = self.dropout_layer(states, training=training)  # [B, T, H]
+        shape = tf.shape(states)
+        rows = self.classifier(tf.reshape(states, [-1, states.shape[-1]]))  # [B * T, C]
+        logits = tf.reshape(tf.cast(rows, tf.float32), [shape[0], shape[1], self.num_classes])
+        return tf.ensure_shape(logits, [*states.shape[:2], self.num_classes])
+
+    def best_tags(self, logits: tf.Tensor, word_starts: tf.Tensor) -> tf.Tensor:
+        """Label ids int32 `[B, T]` from logits `[B, T, C]` and a mask of first pieces `[B, T]`."""
+        if self.crf is not None:
+            return self.crf(logits, word_starts)
+        return tf.argmax(logits, axis=-1, output_type=tf.int32)
+
+    def loss_weights(self, x, y, sample_weight):
+        return {"words": tf.reduce_sum(_word_weights(y, sample_weight))}
+
+    def loss_share(self, x, y, y_pred, sample_weight, training, totals):
+        """Mean over the words; a sentence's loss under the CRF counts for all of its words."""
+        weights = _word_weights(y, sample_weight)  # [B, T]
+        labelled = tf.not_equal(y, IGNORED)
+        targets = tf.where(labelled, tf.cast(y, tf.int32), 0)
+        hits = tf.equal(self.best_tags(y_pred, labelled), targets)
+        self.accuracy.update_state(tf.cast(hits, tf.float32), weights)
+        if self.crf is None:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, y_pred) * weights
+        else:
+            losses = self.crf.negative_log_likelihood(y_pred, targets, labelled)  # [B]
+            losses *= tf.reduce_max(weights, axis=1)  # every word of a row has the row's weight
+        return tf.math.divide_no_nan(tf.reduce_sum(losses), totals["words"])
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        totals = self.loss_weights(x, y, sample_weight)
+        return self.loss_share(x, y, y_pred, sample_weight, training, totals)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return self.get_metrics_result()  # `loss_share` counts
+
+    def fit(self, x=None, y=None, *, batch_size=None, shuffle=True, validation_data=None,
+            validation_batch_size=None, sample_weight=None, **kwargs):
+        """`keras.Model.fit` that also takes lists of words with lists of tags.
+
+        Raises:
+            UserError: For a label that is not one of `labels`, or a sentence whose words and tags
+                are not as many.
+        """
+        if validation_data is not None and holds_word_lists(validation_data[0]):
+            validation_data = self._labelled_batches(
+                *validation_data, batch_size=validation_batch_size or batch_size, shuffle=False
+            )
+        if holds_word_lists(x):
+            x = self._labelled_batches(x, y, sample_weight, batch_size, shuffle)
+            y = sample_weight = batch_size = None
+        elif holds_text(x):
+            raise UserError(
+                "Sentences as lists of words were expected, with a tag a word. Received: text"
+            )
+        return super().fit(
+            x,
+            y,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            validation_data=validation_data,
+            validation_batch_size=validation_batch_size,
+            sample_weight=sample_weight,
+            **kwargs,
+        )
+
+    def evaluate(self, x=None, y=None, *, batch_size=None, sample_weight=None, **kwargs):
+        """`keras.Model.evaluate` that also takes lists of words with lists of tags."""
+        if holds_word_lists(x):
+            x = self._labelled_batches(x, y, sample_weight, batch_size, shuffle=False)
+            y = sample_weight = batch_size = None
+        return super().evaluate(
+            x, y, batch_size=batch_size, sample_weight=sample_weight, **kwargs
+        )
+
+    def predict(self, x, *, batch_size=None, token_budget=None, **kwargs):
+        """Tags of sentences, or logits of token dictionaries.
+
+        Args:
+            x: Lists of words; or what Keras takes: token dictionaries, or a dataset of them.
+            batch_size: The most sentences of a batch.
+            token_budget: Tokens of a batch of sentences, padding counted; default 4,096.
+            **kwargs: Keras's: `verbose`, `callbacks`.
+
+        Returns:
+            For lists of words, a list of tags for each; else float32 `[B, T, num_classes]`, or
+            label ids int32 `[B, max_length]` where the dictionary holds `word_starts`.
+        """
+        if not holds_word_lists(x):
+            if holds_text(x):
+                raise UserError(
+                    "Lists of words were expected. Received: text. `tag` finds spans in text."
+                )
+            return super().predict(x, batch_size=batch_size, **kwargs)
+        windows = self._windows(x)
+        if not len(windows):
+            return [[] for _ in x]
+        if self.jit_compile:
+            batches = windows.batches_of_one_length(
+                batch_size or DEFAULT_BATCH_SIZE, self._longest()
+            )
+            places = slice(None)
+        else:
+            batches, places = windows.batches_by_length(token_budget or TOKEN_BUDGET, batch_size)
+        ids = super().predict(batches, **kwargs)[places]  # [S, max_length]
+        tags = np.array(self.labels, object)[windows.word_values(ids)]  # [W]
+        splits = windows.word_splits
+        return [tags[start:end].tolist() for start, end in zip(splits, splits[1:])]
+
+    def tag(self, texts, **kwargs) -> list:
+        """The spans of texts or of lists of words.
+
+        Text is split into words as BERT's basic tokenizer does: at white space, punctuation and
+        around ideographs. A model that was trained on words split in another way gets them as it
+        knows them, as lists.
+
+        Args:
+            texts: A list of strings, or one; or a list of lists of words.
+            **kwargs: What `predict` takes.
+
+        Returns:
+            A list of `TaggedSpan` for each text, for one string one list. Where labels do not stand
+            for spans, each word is one.
+
+        Example:
+            >>> tagger.tag([["江", "泽民", "主席"]])
+            [[TaggedSpan(start=0, end=2, label='nr', text='江 泽民')]]
+        """
+        if isinstance(texts, str):
+            return self.tag([texts], **kwargs)[0]
+        kwargs = {"verbose": 0, **kwargs}
+        if not len(texts):
+            return []
+        if holds_word_lists(texts):
+            tags = self.predict(texts, **kwargs)
+            return [
+                [TaggedSpan(*span, " ".join(words[span.start : span.end])) for span in spans]
+                for words, spans in zip(texts, map(self._spans, tags))
+            ]
+        columns = as_columns(list(texts))
+        texts = [text.decode("utf-8", errors="replace") for text in columns[0]]
+        borders = self._words_of_texts(texts)
+        words = [
+            [text[start:end] for start, end in places] for text, places in zip(texts, borders)
+        ]
+        found = []
+        for text, places, tags in zip(texts, borders, self.predict(words, **kwargs)):
+            spans = []
+            for first, last, label in self._spans(tags):
+                start, end = places[first][0], places[last - 1][1]
+                spans.append(TaggedSpan(start, end, label, text[start:end]))
+            found.append(spans)
+        return found
+
+    def _spans(self, tags) -> list[Span]:
+        if are_span_tags(self.labels):
+            return spans_of_tags(tags)
+        return [Span(place, place + 1, tag) for place, tag in enumerate(tags)]
+
+    def _words_of_texts(self, texts) -> list[list[tuple[int, int]]]:
+        """Where the words of each text begin and end, in characters."""
+        self._require_tokenizer()
+        pieces = self.tokenizer.tokenize_with_offsets(texts)
+        continues = np.array([p.startswith(CONTINUATION) for p in self.tokenizer.vocabulary])
+        words = []
+        for ids, starts, ends in zip(
+            pieces.ids.to_list(), pieces.char_starts.to_list(), pieces.char_ends.to_list()
+        ):
+            first = [place for place, id in enumerate(ids) if not continues[id]]
+            last = [place - 1 for place in first[1:]] + [len(ids) - 1]
+            words.append([(starts[a], ends[b]) for a, b in zip(first, last)])
+        return words
+
+    def predict_step(self, data):
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        if not isinstance(x, dict) or WORD_STARTS not in x:
+            return super().predict_step(data)
+        with self._tracing():
+            tags = self.best_tags(self(x, training=False), x[WORD_STARTS])  # [B, T]
+            # One width for all batches, so that Keras can put them together.
+            return tf.pad(tags, [[0, 0], [0, self._longest() - tf.shape(tags)[1]]])
+
+    def _windows(self, sentences) -> WordWindows:
+        self._require_tokenizer()
+        return WordWindows(self.tokenizer, sentences, self._longest())
+
+    def _labelled_batches(self, x, y, sample_weight=None, batch_size=None, shuffle=True):
+        if y is None or len(x) != len(y):
+            raise UserError(
+                "A list of tags was expected for each sentence. Received: "
+                f"{len(x)} sentences, {'no' if y is None else len(y)} lists of tags"
+            )
+        windows = self._windows(x)
+        if not len(windows):
+            raise UserError("At least one word was expected. Received: none.")
+        labels = windows.labels(self._label_ids(x, y))
+        weights = None
+        if sample_weight is not None:
+            weights = np.asarray(sample_weight, np.float32)[windows.sentence_of_window]
+        length = self._longest() if self.jit_compile else None
+        return windows.training_batches(
+            labels, weights, batch_size or DEFAULT_BATCH_SIZE, shuffle, length
+        )
+
+    def _label_ids(self, sentences, tags) -> np.ndarray:
+        """int32 `[W]`."""
+        ids = {label: index for index, label in enumerate(self.labels)}
+        for number, (words, row) in enumerate(zip(sentences, tags)):
+            if len(words) != len(row):
+                raise UserError(
+                    "A tag was expected for every word. Received for sentence "
+                    f"{number}: {len(words)} words, {len(row)} tags"
+                )
+            unknown = next((tag for tag in row if tag not in ids), None)
+            if unknown is not None:
+                raise UserError(
+                    f"One of the labels {self.labels} was expected. Received in sentence {number}: "
+                    f"{unknown!r}. Make the model with all labels that occur."
+                )
+        return np.array([ids[tag] for row in tags for tag in row], np.int32)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "labels": list(self.labels),
+            "use_crf": self.use_crf,
+            "dropout": self.dropout,
+        }
+
+
+def _word_weights(y, sample_weight) -> tf.Tensor:
+    """float32 `[B, T]`: 1 at labelled words, times the weight of the sentence."""
+    weights = tf.cast(tf.not_equal(y, IGNORED), tf.float32)
+    if sample_weight is not None:
+        weights *= tf.reshape(tf.cast(sample_weight, tf.float32), [-1, 1])
+    return weights

@@ -1,0 +1,73 @@
+"""Which class is taken for which: as text and as a picture."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_tf.errors import UserError
+
+
+def confusion_matrix(gold: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
+    """Counts: class ids `[n]` and `[n]` -> int64 `[C, C]`, a row for each gold class."""
+    matrix = np.zeros([num_classes, num_classes], np.int64)
+    np.add.at(matrix, (np.asarray(gold), np.asarray(predicted)), 1)
+    return matrix
+
+
+def confusion_text(matrix: np.ndarray, labels: Sequence[str]) -> str:
+    """A table with a row for each gold label and a column for each predicted one.
+
+    Example:
+        >>> print(confusion_text(np.array([[5, 1], [0, 7]]), ["ham", "spam"]))
+        gold \\ predicted   ham  spam
+        ham                  5     1
+        spam                 0     7
+    """
+    corner = "gold \\ predicted"
+    first = max(len(corner), *(len(label) for label in labels))
+    widths = [
+        max(len(label), len(str(column.max()))) for label, column in zip(labels, matrix.T)
+    ]
+
+    def line(name, cells):
+        return name.ljust(first) + "".join(
+            f"  {cell:>{width}}" for cell, width in zip(cells, widths)
+        )
+
+    rows = [line(label, row) for label, row in zip(labels, matrix)]
+    return "\n".join([line(corner, labels), *rows])
+
+
+def save_confusion_png(
+    matrix: np.ndarray, labels: Sequence[str], path: str | os.PathLike
+) -> None:
+    """Draws the matrix, each row in shares of its gold class, the counts written into the cells.
+
+    Raises:
+        UserError: If matplotlib is missing.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError(
+            "The picture needs matplotlib, which is not installed: pip install matplotlib"
+        ) from None
+    size = 2.0 + 0.6 * len(labels)
+    figure = Figure(figsize=(size + 1.0, size), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+    axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("gold")
+    for row, column in np.ndindex(*matrix.shape):
+        dark = shares[row, column] > 0.5
+        axes.text(
+            column, row, str(matrix[row, column]), ha="center", va="center",
+            color="white" if dark else "black",
+        )
+    canvas.print_png(os.fspath(path))

@@ -1,0 +1,31 @@
+"""Every score of held-out data after each epoch."""
+
+import keras
+
+from bert_tf.training.scores import all_scores
+
+
+class EpochScores(keras.callbacks.Callback):
+    """Adds `val_` and the name of every score of `bert_tf.training.scores` to the epoch's logs.
+
+    Exact where a Keras metric estimates, and for all kinds of problems; put it before callbacks
+    that watch one of them (`keras.callbacks.EarlyStopping(monitor="val_matthews")`).
+
+    Args:
+        x: Held-out inputs, whatever the model's `predict` takes.
+        y: Their labels, as the model's `targets` gives them.
+        batch_size: For `predict`.
+    """
+
+    def __init__(self, x, y, batch_size: int = 32):
+        super().__init__()
+        self.x = x
+        self.y = y
+        self.batch_size = batch_size
+
+    def on_epoch_end(self, epoch, logs=None):
+        logits = self.model.predict(self.x, batch_size=self.batch_size, verbose=0)
+        results = all_scores(self.y, self.model.probabilities(logits), self.model.problem_type)
+        print(*(f"val_{name}: {value:.4f}" for name, value in results.items()), sep=" - ")
+        if logs is not None:
+            logs.update({f"val_{name}": value for name, value in results.items()})

@@ -1,0 +1,36 @@
+"""Leaves the lower part of a backbone as it is."""
+
+import keras
+
+from bert_tf.errors import UserError
+
+
+def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) -> None:
+    """Freezes the first encoder blocks; the other blocks are made trainable.
+
+    Nothing is computed backwards below the lowest trainable layer, so training takes less time and
+    memory too. Call it before `fit`; the heads and the pooler stay as they are.
+
+    Args:
+        model: A model with a `backbone`.
+        num_layers: How many blocks, counted from the embeddings.
+        embeddings: Whether the embeddings are frozen.
+
+    Raises:
+        UserError: If the model has fewer blocks, or LoRA, which freezes in its own way.
+
+    Example:
+        >>> freeze_layers(classifier, num_layers=3)
+    """
+    blocks = model.backbone.encoder.blocks
+    if not 0 <= num_layers <= len(blocks):
+        raise UserError(
+            f"`num_layers` must be in [0, {len(blocks)}], the number of blocks. "
+            f"Received: num_layers={num_layers}"
+        )
+    if getattr(model, "lora", None) is not None:
+        raise UserError("LoRA freezes the whole backbone. Received: a model with LoRA enabled.")
+    model.backbone.embeddings.trainable = not embeddings
+    for index, block in enumerate(blocks):
+        block.trainable = index >= num_layers
+    model.train_function = None  # the trace holds the variables that it trains

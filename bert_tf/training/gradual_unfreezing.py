@@ -1,0 +1,48 @@
+"""Unfreezes a backbone from the top, block by block, while it trains."""
+
+import keras
+
+from bert_tf.errors import UserError
+from bert_tf.training.freezing import freeze_layers
+
+
+class GradualUnfreezing(keras.callbacks.Callback):
+    """Starts with the heads alone and adds a block every so many epochs; the embeddings come last.
+
+    Args:
+        first_blocks: Blocks, from the top, that train from the first epoch on.
+        epochs_per_block: Epochs until the next block joins.
+
+    Example:
+        >>> classifier.fit(texts, labels, epochs=6, callbacks=[GradualUnfreezing()])
+
+    Reference: Howard and Ruder 2018 (arXiv 1801.06146), section 3.3.
+    """
+
+    def __init__(self, first_blocks: int = 0, epochs_per_block: int = 1):
+        super().__init__()
+        if first_blocks < 0 or epochs_per_block < 1:
+            raise UserError(
+                "`first_blocks` must not be negative and `epochs_per_block` at least 1. Received: "
+                f"first_blocks={first_blocks}, epochs_per_block={epochs_per_block}"
+            )
+        self.first_blocks = first_blocks
+        self.epochs_per_block = epochs_per_block
+
+    def on_train_begin(self, logs=None):
+        # The optimizer must know all variables before some of them rest.
+        if not self.model.optimizer.built:
+            freeze_layers(self.model, 0, embeddings=False)
+            with self.model.distribute_strategy.scope():
+                self.model.optimizer.build(self.model.trained_variables())
+        self._open = None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        num_blocks = len(self.model.backbone.encoder.blocks)
+        opened = min(self.first_blocks + epoch // self.epochs_per_block, num_blocks + 1)
+        if opened != self._open:
+            freeze_layers(
+                self.model, max(0, num_blocks - opened), embeddings=opened <= num_blocks
+            )
+            self.model.make_train_function(force=True)
+            self._open = opened

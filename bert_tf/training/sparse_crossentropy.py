@@ -1,0 +1,96 @@
+"""Cross-entropy on class ids with label smoothing, focus on hard examples and class weights."""
+
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import DataError, UserError
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SparseCrossentropy(keras.losses.Loss):
+    """Cross-entropy of logits `[..., C]` on class ids `[...]`, for texts and for tokens.
+
+    With targets t (one-hot, smoothed) and probabilities p a row's loss is
+    `w[id] · Σ -t · (1 - p)^γ · log p`. A row with a negative id has the loss 0.
+
+    Args:
+        label_smoothing: Share of the target that is spread evenly over all classes (Szegedy et al.
+            2016, arXiv 1512.00567, section 7).
+        focal_gamma: γ of the focal loss; 0 is cross-entropy (Lin et al. 2017, arXiv 1708.02002).
+        class_weights: w, a factor for each class; None is 1 for all. `balanced_class_weights`
+            makes them.
+
+    Example:
+        >>> loss = SparseCrossentropy(label_smoothing=0.1, class_weights=[1.0, 4.0])
+        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5), loss=loss)
+    """
+
+    def __init__(
+        self,
+        label_smoothing: float = 0.0,
+        focal_gamma: float = 0.0,
+        class_weights: Sequence[float] | None = None,
+        name: str = "sparse_crossentropy",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        if not 0.0 <= label_smoothing < 1.0 or focal_gamma < 0.0:
+            raise UserError(
+                "`label_smoothing` must be in [0, 1) and `focal_gamma` not negative. Received: "
+                f"label_smoothing={label_smoothing}, focal_gamma={focal_gamma}"
+            )
+        self.label_smoothing = label_smoothing
+        self.focal_gamma = focal_gamma
+        self.class_weights = None if class_weights is None else [float(w) for w in class_weights]
+
+    def call(self, y_true, y_pred):
+        num_classes = y_pred.shape[-1]
+        if self.class_weights is not None and len(self.class_weights) != num_classes:
+            raise UserError(
+                f"`class_weights` must have a weight for each of the {num_classes} classes. "
+                f"Received: {self.class_weights}"
+            )
+        log_p = tf.nn.log_softmax(tf.cast(y_pred, tf.float32))  # [..., C]
+        ids = tf.reshape(tf.cast(y_true, tf.int32), tf.shape(log_p)[:-1])  # [...]
+        smoothing = self.label_smoothing
+        targets = tf.one_hot(ids, num_classes, 1.0 - smoothing + smoothing / num_classes,
+                             smoothing / num_classes)
+        terms = -targets * log_p
+        if self.focal_gamma:
+            terms *= tf.pow(-tf.math.expm1(log_p), self.focal_gamma)
+        losses = tf.reduce_sum(terms, axis=-1) * tf.cast(ids >= 0, tf.float32)  # [...]
+        if self.class_weights is not None:
+            losses *= tf.gather(tf.constant(self.class_weights), tf.maximum(ids, 0))
+        return losses
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "label_smoothing": self.label_smoothing,
+            "focal_gamma": self.focal_gamma,
+            "class_weights": self.class_weights,
+        }
+
+
+def balanced_class_weights(class_ids: np.ndarray, num_classes: int) -> list[float]:
+    """Weights with which every class counts the same: n / (C · count); 0 for one without examples.
+
+    Args:
+        class_ids: int, any shape; negative ones are no class.
+        num_classes: C.
+
+    Raises:
+        DataError: If there are no ids, or one is too large.
+    """
+    ids = np.asarray(class_ids).reshape(-1)
+    ids = ids[ids >= 0]
+    if not ids.size or ids.max() >= num_classes:
+        raise DataError(
+            f"Class ids below {num_classes} were expected. "
+            f"Received: {ids.size} ids, the largest {ids.max() if ids.size else None}"
+        )
+    counts = np.bincount(ids, minlength=num_classes)
+    return [float(ids.size / (num_classes * count)) if count else 0.0 for count in counts]

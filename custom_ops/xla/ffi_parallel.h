@@ -1,0 +1,97 @@
+// The kernels' threads inside a program that XLA compiled: the pool that XLA runs it on.
+#ifndef BERT_TF_CUSTOM_OPS_XLA_FFI_PARALLEL_H_
+#define BERT_TF_CUSTOM_OPS_XLA_FFI_PARALLEL_H_
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "custom_ops/kernels/parallel.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace bert_tf {
+
+// Lives for one call of a handler. XLA may make that call on a thread of this very pool, so the
+// caller must never wait for a task that has not begun: it works off pieces itself until none is
+// left, and then waits only for those that others have in hand. A task that comes too late finds
+// nothing to do.
+class FfiParallel : public Parallel {
+ public:
+  explicit FfiParallel(xla::ffi::ThreadPool pool)
+      : pool_(pool), num_threads_(std::max<int>(1, pool.num_threads())) {}
+
+  void For(int64_t total, int64_t cycles_per_unit,
+           const std::function<void(int64_t, int64_t)>& fn) const override {
+    if (total <= 0) return;
+    const double cycles = static_cast<double>(total) * std::max<int64_t>(1, cycles_per_unit);
+    const int64_t worthwhile = static_cast<int64_t>(std::min(cycles / kCyclesPerPiece, 1e9)) + 1;
+    const int64_t most = std::min<int64_t>(kPiecesPerThread * num_threads_, total);
+    const int64_t num_pieces = std::min(worthwhile, most);
+    if (num_threads_ == 1 || num_pieces == 1) {
+      fn(0, total);
+      return;
+    }
+    auto work = std::make_shared<Work>(total, num_pieces, fn);
+    const int64_t helpers = std::min<int64_t>(num_threads_, num_pieces) - 1;
+    for (int64_t i = 0; i < helpers; ++i) pool_.Schedule([work] { work->Run(); });
+    work->Run();
+    work->Wait();
+  }
+
+  int NumThreads() const override { return num_threads_; }
+
+ private:
+  // A piece must outweigh waking the thread that takes it.
+  static constexpr double kCyclesPerPiece = 40000;
+  // More than one, so that a thread that comes late does not hold up the others.
+  static constexpr int64_t kPiecesPerThread = 4;
+
+  class Work {
+   public:
+    Work(int64_t total, int64_t num_pieces, const std::function<void(int64_t, int64_t)>& fn)
+        : total_(total), num_pieces_(num_pieces), fn_(fn), unfinished_(num_pieces) {}
+
+    // Takes one piece after the other until all are taken. fn_ outlives that: the caller waits for
+    // every piece taken.
+    void Run() {
+      for (;;) {
+        const int64_t i = next_.fetch_add(1);
+        if (i >= num_pieces_) return;
+        fn_(Edge(i), Edge(i + 1));
+        if (unfinished_.fetch_sub(1) == 1) {
+          std::lock_guard<std::mutex> lock(mutex_);
+          finished_.notify_all();
+        }
+      }
+    }
+
+    void Wait() {
+      std::unique_lock<std::mutex> lock(mutex_);
+      finished_.wait(lock, [this] { return unfinished_.load() == 0; });
+    }
+
+   private:
+    int64_t Edge(int64_t i) const {
+      return total_ / num_pieces_ * i + std::min(i, total_ % num_pieces_);
+    }
+
+    const int64_t total_;
+    const int64_t num_pieces_;
+    const std::function<void(int64_t, int64_t)>& fn_;
+    std::atomic<int64_t> next_{0};
+    std::atomic<int64_t> unfinished_;
+    std::mutex mutex_;
+    std::condition_variable finished_;
+  };
+
+  mutable xla::ffi::ThreadPool pool_;
+  const int num_threads_;
+};
+
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_XLA_FFI_PARALLEL_H_

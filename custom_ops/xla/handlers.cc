@@ -1,0 +1,393 @@
+// What a program compiled by XLA calls for each op: XLA's foreign functions, named like the ops.
+// They hand XLA's buffers to the kernels; lowerings.cc has checked the shapes.
+//
+// Operands and results are the op's inputs and outputs in their order; a scratch buffer follows
+// the results of a kernel that needs one.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "custom_ops/kernels/adam_weight_decay.h"
+#include "custom_ops/kernels/float_types.h"
+#include "custom_ops/kernels/fused_bias_gelu.h"
+#include "custom_ops/kernels/fused_dense.h"
+#include "custom_ops/kernels/fused_residual_layer_norm.h"
+#include "custom_ops/kernels/row_splits.h"
+#include "custom_ops/kernels/varlen_attention.h"
+#include "custom_ops/xla/ffi_parallel.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace bert_tf {
+namespace {
+
+namespace ffi = xla::ffi;
+
+// The operands of a call, one after the other.
+class Operands {
+ public:
+  explicit Operands(const ffi::RemainingArgs& args) : args_(args) {}
+
+  ffi::AnyBuffer Next() { return args_.get<ffi::AnyBuffer>(next_++).value(); }
+
+  template <typename T>
+  const T* NextData() {
+    return static_cast<const T*>(Next().untyped_data());
+  }
+
+  // Null where the op was not given this optional input.
+  template <typename T>
+  const T* NextDataIf(bool given) {
+    return given ? NextData<T>() : nullptr;
+  }
+
+  template <typename T>
+  T NextScalar() {
+    return *NextData<T>();
+  }
+
+ private:
+  const ffi::RemainingArgs& args_;
+  size_t next_ = 0;
+};
+
+// The results of a call, likewise.
+class Results {
+ public:
+  explicit Results(const ffi::RemainingRets& rets) : rets_(rets) {}
+
+  template <typename T>
+  T* NextData() {
+    return static_cast<T*>(rets_.get<ffi::AnyBuffer>(next_++).value()->untyped_data());
+  }
+
+  // Null where the op has no such output here.
+  template <typename T>
+  T* NextDataIf(bool wanted) {
+    return wanted ? NextData<T>() : nullptr;
+  }
+
+ private:
+  const ffi::RemainingRets& rets_;
+  size_t next_ = 0;
+};
+
+// A buffer [..., columns] as a matrix.
+struct Matrix {
+  explicit Matrix(const ffi::AnyBuffer& buffer)
+      : columns(buffer.dimensions().back()),
+        rows(columns == 0 ? 0 : static_cast<int64_t>(buffer.element_count()) / columns) {}
+
+  int64_t columns;
+  int64_t rows;
+};
+
+// Calls fn with a value of the kernels' type for the element type of the first operand.
+template <typename Fn>
+ffi::Error ForType(const ffi::RemainingArgs& args, const Fn& fn) {
+  switch (args.get<ffi::AnyBuffer>(0).value().element_type()) {
+    case ffi::F32:
+      return fn(float{});
+    case ffi::BF16:
+      return fn(BFloat16{});
+    case ffi::F16:
+      return fn(Float16{});
+    default:
+      return ffi::Error::InvalidArgument("Expected float32, bfloat16 or float16.");
+  }
+}
+
+ffi::Error BiasGelu(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                    bool approximate) {
+  return ForType(args, [&](auto type) {
+    using T = decltype(type);
+    Operands in(args);
+    Results out(rets);
+    const ffi::AnyBuffer x = in.Next();
+    const Matrix matrix(x);
+    FusedBiasGelu(FfiParallel(pool),
+                  BiasGeluArgs<T>{static_cast<const T*>(x.untyped_data()), in.NextData<T>(),
+                                  matrix.rows, matrix.columns, approximate, out.NextData<T>()});
+    return ffi::Error::Success();
+  });
+}
+
+ffi::Error BiasGeluGrad(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                        bool approximate) {
+  return ForType(args, [&](auto type) {
+    using T = decltype(type);
+    Operands in(args);
+    Results out(rets);
+    const ffi::AnyBuffer dy = in.Next();
+    const Matrix matrix(dy);
+    BiasGeluGradArgs<T> call;
+    call.dy = static_cast<const T*>(dy.untyped_data());
+    call.x = in.NextData<T>();
+    call.bias = in.NextData<T>();
+    call.rows = matrix.rows;
+    call.columns = matrix.columns;
+    call.approximate = approximate;
+    call.dx = out.NextData<T>();
+    call.dbias = out.NextData<T>();
+    call.scratch = out.NextData<float>();
+    FusedBiasGeluGrad(FfiParallel(pool), call);
+    return ffi::Error::Success();
+  });
+}
+
+ffi::Error ResidualLayerNorm(ffi::ThreadPool pool, ffi::RemainingArgs args,
+                             ffi::RemainingRets rets, int64_t num_residual, int64_t num_bias,
+                             float epsilon, float dropout_rate) {
+  return ForType(args, [&](auto type) {
+    using T = decltype(type);
+    Operands in(args);
+    Results out(rets);
+    const ffi::AnyBuffer x = in.Next();
+    const Matrix matrix(x);
+    ResidualLayerNormArgs<T> call;
+    call.x = static_cast<const T*>(x.untyped_data());
+    call.residual = in.NextDataIf<T>(num_residual == 1);
+    call.bias = in.NextDataIf<T>(num_bias == 1);
+    call.gamma = in.NextData<T>();
+    call.beta = in.NextData<T>();
+    call.rows = matrix.rows;
+    call.columns = matrix.columns;
+    call.epsilon = epsilon;
+    call.dropout_rate = dropout_rate;
+    call.seed = in.NextScalar<uint64_t>();
+    call.y = out.NextData<T>();
+    call.mean = out.NextData<float>();
+    call.rstd = out.NextData<float>();
+    FusedResidualLayerNorm(FfiParallel(pool), call);
+    return ffi::Error::Success();
+  });
+}
+
+ffi::Error ResidualLayerNormGrad(ffi::ThreadPool pool, ffi::RemainingArgs args,
+                                 ffi::RemainingRets rets, int64_t num_residual, int64_t num_bias,
+                                 int64_t num_dresidual, float dropout_rate) {
+  return ForType(args, [&](auto type) {
+    using T = decltype(type);
+    Operands in(args);
+    Results out(rets);
+    const ffi::AnyBuffer dy = in.Next();
+    const Matrix matrix(dy);
+    ResidualLayerNormGradArgs<T> call;
+    call.dy = static_cast<const T*>(dy.untyped_data());
+    call.x = in.NextData<T>();
+    call.residual = in.NextDataIf<T>(num_residual == 1);
+    call.bias = in.NextDataIf<T>(num_bias == 1);
+    call.gamma = in.NextData<T>();
+    call.mean = in.NextData<float>();
+    call.rstd = in.NextData<float>();
+    call.rows = matrix.rows;
+    call.columns = matrix.columns;
+    call.dropout_rate = dropout_rate;
+    call.seed = in.NextScalar<uint64_t>();
+    call.dx = out.NextData<T>();
+    call.dresidual = out.NextDataIf<T>(num_dresidual == 1);
+    call.dbias = out.NextDataIf<T>(num_bias == 1);
+    call.dgamma = out.NextData<T>();
+    call.dbeta = out.NextData<T>();
+    call.scratch = out.NextData<float>();
+    FusedResidualLayerNormGrad(FfiParallel(pool), call);
+    return ffi::Error::Success();
+  });
+}
+
+ffi::Error Dense(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                 int64_t units, std::string_view activation, float epsilon, int64_t num_bias,
+                 int64_t num_residual, int64_t num_layer_norm) {
+  return ForType(args, [&](auto type) {
+    using T = decltype(type);
+    Operands in(args);
+    Results out(rets);
+    const ffi::AnyBuffer x = in.Next();
+    FusedDenseArgs<T> call;
+    call.x = static_cast<const T*>(x.untyped_data());
+    call.packed = in.NextData<T>();
+    call.bias = in.NextDataIf<T>(num_bias == 1);
+    call.activation = activation == "gelu"       ? DenseActivation::kGelu
+                      : activation == "gelu_new" ? DenseActivation::kApproximateGelu
+                                                 : DenseActivation::kNone;
+    call.residual = in.NextDataIf<T>(num_residual == 1);
+    call.gamma = in.NextDataIf<T>(num_layer_norm == 1);
+    call.beta = in.NextDataIf<T>(num_layer_norm == 1);
+    call.epsilon = epsilon;
+    call.rows = x.dimensions()[0];
+    call.depth = x.dimensions()[1];
+    call.columns = units;
+    call.y = out.NextData<T>();
+    FusedDense(FfiParallel(pool), call);
+    return ffi::Error::Success();
+  });
+}
+
+ffi::Error Pack(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                bool transposed) {
+  return ForType(args, [&](auto type) {
+    using T = decltype(type);
+    Operands in(args);
+    Results out(rets);
+    const ffi::AnyBuffer kernel = in.Next();
+    PackDense(FfiParallel(pool),
+              PackDenseArgs<T>{static_cast<const T*>(kernel.untyped_data()), transposed,
+                               kernel.dimensions()[transposed ? 1 : 0],
+                               kernel.dimensions()[transposed ? 0 : 1], out.NextData<T>()});
+    return ffi::Error::Success();
+  });
+}
+
+// Checks row_splits, whose values only the run knows.
+std::string ReadSplits(const ffi::AnyBuffer& buffer, int64_t rows,
+                       std::vector<int64_t>* row_splits) {
+  const int64_t count = buffer.dimensions()[0];
+  if (count == 0) return "Expected row_splits of shape [sequences + 1]. Received: no element";
+  if (buffer.element_type() == ffi::S32) {
+    return ReadRowSplits(static_cast<const int32_t*>(buffer.untyped_data()), count, rows,
+                         row_splits);
+  }
+  return ReadRowSplits(static_cast<const int64_t*>(buffer.untyped_data()), count, rows, row_splits);
+}
+
+// qkv is [R, 3, N, D].
+VarlenAttentionOptions AttentionOptions(const FfiParallel& parallel, const ffi::AnyBuffer& qkv,
+                                        const std::vector<int64_t>& row_splits, uint64_t seed,
+                                        float dropout_rate, bool causal, int64_t window_size,
+                                        int64_t num_global_tokens) {
+  VarlenAttentionOptions options;
+  options.num_sequences = static_cast<int64_t>(row_splits.size()) - 1;
+  options.row_splits = row_splits.data();
+  options.num_heads = qkv.dimensions()[2];
+  options.head_size = qkv.dimensions()[3];
+  options.causal = causal;
+  options.window_size = window_size;
+  options.num_global_tokens = num_global_tokens;
+  options.dropout_rate = dropout_rate;
+  options.seed = seed;
+  options.num_threads = parallel.NumThreads();
+  return options;
+}
+
+ffi::Error Attention(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                     float dropout_rate, bool causal, int64_t window_size,
+                     int64_t num_global_tokens) {
+  return ForType(args, [&](auto type) {
+    using T = decltype(type);
+    Operands in(args);
+    Results out(rets);
+    const FfiParallel parallel(pool);
+    const ffi::AnyBuffer qkv = in.Next();
+    std::vector<int64_t> row_splits;
+    const std::string error = ReadSplits(in.Next(), qkv.dimensions()[0], &row_splits);
+    if (!error.empty()) return ffi::Error::InvalidArgument(error);
+    const VarlenAttentionOptions options =
+        AttentionOptions(parallel, qkv, row_splits, in.NextScalar<uint64_t>(), dropout_rate, causal,
+                         window_size, num_global_tokens);
+    T* const output = out.NextData<T>();
+    VarlenAttentionForward(parallel, options, static_cast<const T*>(qkv.untyped_data()), output,
+                           out.NextData<float>());
+    return ffi::Error::Success();
+  });
+}
+
+ffi::Error AttentionGrad(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                         float dropout_rate, bool causal, int64_t window_size,
+                         int64_t num_global_tokens) {
+  return ForType(args, [&](auto type) {
+    using T = decltype(type);
+    Operands in(args);
+    Results out(rets);
+    const FfiParallel parallel(pool);
+    const T* const d_output = in.NextData<T>();
+    const ffi::AnyBuffer qkv = in.Next();
+    const T* const output = in.NextData<T>();
+    const float* const logsumexp = in.NextData<float>();
+    std::vector<int64_t> row_splits;
+    const std::string error = ReadSplits(in.Next(), qkv.dimensions()[0], &row_splits);
+    if (!error.empty()) return ffi::Error::InvalidArgument(error);
+    const VarlenAttentionOptions options =
+        AttentionOptions(parallel, qkv, row_splits, in.NextScalar<uint64_t>(), dropout_rate, causal,
+                         window_size, num_global_tokens);
+    VarlenAttentionBackward(parallel, options, d_output,
+                            static_cast<const T*>(qkv.untyped_data()), output, logsumexp,
+                            out.NextData<T>());
+    return ffi::Error::Success();
+  });
+}
+
+// The results are the buffers of the first three operands.
+ffi::Error Adam(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                float beta_1, float beta_2, float epsilon) {
+  Operands in(args);
+  Results out(rets);
+  for (int i = 0; i < 3; ++i) in.Next();
+  AdamWeightDecayArgs call;
+  const ffi::AnyBuffer gradient = in.Next();
+  call.gradient = static_cast<const float*>(gradient.untyped_data());
+  call.count = gradient.element_count();
+  const float learning_rate = in.NextScalar<float>();
+  call.gradient_scale = in.NextScalar<float>();
+  call.beta_1 = beta_1;
+  call.beta_2 = beta_2;
+  call.epsilon = epsilon;
+  call.decay = learning_rate * in.NextScalar<float>();
+  call.step = learning_rate * AdamBiasCorrection(beta_1, beta_2, in.NextScalar<float>());
+  call.variable = out.NextData<float>();
+  call.m = out.NextData<float>();
+  call.v = out.NextData<float>();
+  AdamWeightDecay(FfiParallel(pool), call);
+  return ffi::Error::Success();
+}
+
+auto Bind() {
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().RemainingArgs().RemainingRets();
+}
+
+#define BERT_TF_REGISTER(NAME, FUNCTION, BINDING)                                           \
+  XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "BertTf>" NAME, "Host",                        \
+                           +[](XLA_FFI_CallFrame* frame) {                                  \
+                             static auto* const handler = BINDING.To(FUNCTION).release();   \
+                             return handler->Call(frame);                                   \
+                           })
+BERT_TF_REGISTER("FusedBiasGelu", BiasGelu, Bind().Attr<bool>("approximate"));
+BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGrad, Bind().Attr<bool>("approximate"));
+BERT_TF_REGISTER("FusedResidualLayerNorm", ResidualLayerNorm,
+                 Bind()
+                     .Attr<int64_t>("num_residual")
+                     .Attr<int64_t>("num_bias")
+                     .Attr<float>("epsilon")
+                     .Attr<float>("dropout_rate"));
+BERT_TF_REGISTER("FusedResidualLayerNormGrad", ResidualLayerNormGrad,
+                 Bind()
+                     .Attr<int64_t>("num_residual")
+                     .Attr<int64_t>("num_bias")
+                     .Attr<int64_t>("num_dresidual")
+                     .Attr<float>("dropout_rate"));
+BERT_TF_REGISTER("FusedDense", Dense,
+                 Bind()
+                     .Attr<int64_t>("units")
+                     .Attr<std::string_view>("activation")
+                     .Attr<float>("epsilon")
+                     .Attr<int64_t>("num_bias")
+                     .Attr<int64_t>("num_residual")
+                     .Attr<int64_t>("num_layer_norm"));
+BERT_TF_REGISTER("PackDense", Pack, Bind().Attr<bool>("transposed"));
+BERT_TF_REGISTER("VarlenAttention", Attention,
+                 Bind()
+                     .Attr<float>("dropout_rate")
+                     .Attr<bool>("causal")
+                     .Attr<int64_t>("window_size")
+                     .Attr<int64_t>("num_global_tokens"));
+BERT_TF_REGISTER("VarlenAttentionGrad", AttentionGrad,
+                 Bind()
+                     .Attr<float>("dropout_rate")
+                     .Attr<bool>("causal")
+                     .Attr<int64_t>("window_size")
+                     .Attr<int64_t>("num_global_tokens"));
+BERT_TF_REGISTER("AdamWeightDecay", Adam,
+                 Bind().Attr<float>("beta_1").Attr<float>("beta_2").Attr<float>("epsilon"));
+#undef BERT_TF_REGISTER
+
+}  // namespace
+}  // namespace bert_tf

@@ -1,0 +1,105 @@
+"""Every head of the BERT family: opened from each format, written back to the same bits."""
+
+import os
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import bert_tf
+from bert_tf.checkpoints import convert
+from tests.checkpoints import foreign
+from tests.checkpoints.test_formats import assert_same_values
+from tests.checkpoints.test_saving import tf1_values
+
+LABELS = ["O", "B", "I"]
+# Hugging Face's class -> ours, the heads in its files, whether it has a pooler.
+CLASSES = {
+    "BertForPreTraining": ("BertPretrainer", ("masked_lm", "next_sentence"), True),
+    "BertForMaskedLM": ("BertMaskedLM", ("masked_lm",), False),
+    "BertForNextSentencePrediction": ("BertNextSentencePredictor", ("next_sentence",), True),
+    "BertForQuestionAnswering": ("BertQuestionAnswerer", ("question_answering",), False),
+    "BertForSequenceClassification": ("BertTextClassifier", ("classifier",), True),
+    "BertForTokenClassification": ("BertTokenClassifier", ("classifier",), False),
+    "BertForMultipleChoice": ("BertMultipleChoice", ("choice",), True),
+}
+
+
+def tensors_of(architecture):
+    _, heads, pooler = CLASSES[architecture]
+    tensors = foreign.random_tensors(heads=heads)
+    return {name: value for name, value in tensors.items() if pooler or "pooler" not in name}
+
+
+def config_of(architecture):
+    if "classifier" not in CLASSES[architecture][1]:
+        return {"architectures": [architecture]}
+    return {"architectures": [architecture], "id2label": dict(enumerate(LABELS))}
+
+
+@pytest.mark.parametrize("architecture", list(CLASSES))
+def test_from_huggingface_through_every_format_and_back(architecture, tmp_path, caplog):
+    tensors = foreign.with_prefix(tensors_of(architecture))
+    foreign.write_huggingface(tmp_path / "0", tensors, **config_of(architecture))
+    for step, format in enumerate(("tf1", "bert_tf", "huggingface")):
+        conversion = convert(tmp_path / str(step), tmp_path / str(step + 1), format)
+        assert type(conversion.model).__name__ == CLASSES[architecture][0], format
+    assert_same_values(load_file(tmp_path / "3" / "model.safetensors"), tensors)
+    config = bert_tf.BertConfig.from_json_file(tmp_path / "3" / "config.json")
+    assert config.extra["architectures"] == [architecture]
+    assert "pooler" not in caplog.text  # none is missing where none is used
+
+
+@pytest.mark.parametrize("architecture", list(CLASSES))
+def test_from_tf1_and_back(architecture, tmp_path):
+    name, heads, _ = CLASSES[architecture]
+    foreign.write_tf1(tmp_path / "in", foreign.random_tensors(heads=heads))
+    options = {"labels": LABELS} if name == "BertTokenClassifier" else {}
+    model = getattr(bert_tf, name).from_pretrained(tmp_path / "in", **options)
+    model.save_pretrained(tmp_path / "out", format="tf1")
+    assert_same_values(tf1_values(tmp_path / "out"), tf1_values(tmp_path / "in"))
+
+
+def test_a_missing_pooler_is_told_where_it_is_used(tmp_path, caplog):
+    tensors = tensors_of("BertForMaskedLM")
+    foreign.write_huggingface(tmp_path / "in", tensors)
+    for name, options, told in (
+        ("BertTextClassifier", {"pooling": "mean"}, False),
+        ("BertSentenceEncoder", {}, False),
+        ("BertFeatureExtractor", {}, False),
+        ("BertPretrainer", {"objective": "mlm"}, False),
+        ("BertPretrainer", {}, True),
+        ("BertTextClassifier", {}, True),
+    ):
+        caplog.clear()
+        model = getattr(bert_tf, name).from_pretrained(tmp_path / "in", **options)
+        assert ("has no pooler" in caplog.text) == told, name
+    # The last one trains it: then it is written.
+    model.save_pretrained(tmp_path / "out")
+    written = load_file(tmp_path / "out" / "model.safetensors")
+    np.testing.assert_array_equal(
+        written["bert.pooler.dense.weight"].T, model.backbone.pooler.dense.kernel
+    )
+
+
+@pytest.mark.skipif(
+    os.environ.get("BERT_TF_FULL") != "1", reason="full suite only: needs transformers and PyTorch"
+)
+@pytest.mark.parametrize("architecture", list(CLASSES))
+def test_transformers_reads_back_what_it_wrote(architecture, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="needs transformers and PyTorch")
+    sizes = {key: foreign.HF_CONFIG[key] for key in (
+        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+        "intermediate_size")}
+    config = transformers.BertConfig(**sizes, initializer_range=0.2)
+    theirs = getattr(transformers, architecture)(config)
+    theirs.save_pretrained(tmp_path / "in")
+    conversion = convert(tmp_path / "in", tmp_path / "out", "huggingface")
+    assert type(conversion.model).__name__ == CLASSES[architecture][0]
+    again, report = getattr(transformers, architecture).from_pretrained(
+        tmp_path / "out", output_loading_info=True
+    )
+    for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        assert not report[problem], (problem, report[problem])
+    expected = {name: value.numpy() for name, value in theirs.state_dict().items()}
+    assert_same_values({name: value.numpy() for name, value in again.state_dict().items()}, expected)

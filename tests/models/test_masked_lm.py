@@ -1,0 +1,220 @@
+"""BertMaskedLM: filling masks, scoring sentences, learning from raw text, files."""
+
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertMaskedLM, BertPretrainer, BertTokenizer
+from bert_tf.errors import UserError
+from bert_tf.training import AdamWeightDecay
+
+MASK = 4  # the id of [MASK] in the tiny vocabulary
+TEXTS = ["good film", "the bad film.", "a b c good", "bad"]
+
+
+@pytest.fixture(scope="module")
+def make_model(tiny_config, tiny_vocabulary):
+    tokenizer = BertTokenizer(tiny_vocabulary, split_special_tokens=False)
+
+    def make(**options):
+        keras.utils.set_random_seed(3)
+        options = {"tokenizer": tokenizer, **options}
+        model = BertMaskedLM(BertBackbone(tiny_config), **options)
+        bias = np.random.default_rng(0).normal(size=64)
+        model.masked_lm_head.output_bias.assign(bias.astype(np.float32))
+        return model
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    """One that no test changes."""
+    return make_model()
+
+
+def log_softmax(logits):
+    logits = np.asarray(logits, np.float64)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def plain_scores(model, text):
+    """Each token's log-probability, by a loop over single rows and the logits of all tokens."""
+    ids = model.tokenizer([text])["token_ids"].numpy()
+    scores = []
+    for place in range(1, ids.shape[1] - 1):
+        hidden = ids.copy()
+        hidden[0, place] = MASK
+        logits = model({"token_ids": tf.constant(hidden)}).numpy()[0, place]
+        scores.append(log_softmax(logits)[ids[0, place]])
+    return np.array(scores)
+
+
+@pytest.mark.parametrize("token_budget", [None, 12])
+def test_scores_against_a_plain_loop(model, token_budget):
+    expected = [plain_scores(model, text) for text in TEXTS]
+    tokens = model.score(TEXTS, reduction="none", token_budget=token_budget)
+    for found, scores in zip(tokens, expected, strict=True):
+        np.testing.assert_allclose(found, scores, atol=1e-5)
+    np.testing.assert_allclose(model.score(TEXTS), [s.sum() for s in expected], atol=1e-5)
+    np.testing.assert_allclose(
+        model.score(TEXTS, reduction="mean"), [s.mean() for s in expected], atol=1e-5
+    )
+    np.testing.assert_allclose(model.score(TEXTS[0]), expected[0].sum(), atol=1e-5)
+
+
+def test_fills_every_mask(make_model, tiny_vocabulary):
+    # Its tokenizer splits special tokens, as the original does; `fill_mask` does not.
+    model = make_model(tokenizer=BertTokenizer(tiny_vocabulary))
+    texts = ["the [MASK] film", "[MASK]", "[MASK] a b c[MASK]."]
+    filled = model.predict(texts, top_k=3, token_budget=16)
+    assert [len(masks) for masks in filled] == [1, 1, 2]
+    ids = {piece: index for index, piece in enumerate(tiny_vocabulary)}
+    rows = (
+        ["the", "[MASK]", "film"],
+        ["[MASK]"],
+        ["[MASK]", "a", "b", "c", "[MASK]", "."],
+    )
+    for pieces, masks in zip(rows, filled, strict=True):
+        row = np.array([[2, *(ids[piece] for piece in pieces), 3]])
+        logits = model({"token_ids": tf.constant(row)}).numpy()[0, row[0] == MASK]
+        for values, candidates in zip(np.exp(log_softmax(logits)), masks, strict=True):
+            best = np.argsort(-values)[:3]
+            assert [c.piece for c in candidates] == [tiny_vocabulary[i] for i in best]
+            np.testing.assert_allclose(
+                [c.probability for c in candidates], values[best], atol=1e-5
+            )
+    assert len(model.fill_mask((["the [MASK]"], ["bad film"]))[0][0]) == 5
+
+
+def test_only_masked_positions_reach_the_vocabulary(model, monkeypatch):
+    rows = []
+    head = model.masked_lm_head.call
+
+    def counting(x, word_embeddings):
+        rows.append(len(x))
+        return head(x, word_embeddings)
+
+    monkeypatch.setattr(model.masked_lm_head, "call", counting)
+    tokens = model.tokenize(TEXTS)
+    every = model(tokens)
+    places = {**tokens, "masked_positions": tf.constant([[1, 0], [3, 1], [2, 0], [1, 0]])}
+    weights = tf.constant([[1.0, 0.0], [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
+    picked = model.forward(places, {"masked_weights": weights}, training=False)
+    assert rows == [np.prod(every.shape[:2]), 4]
+    expected = [every[0, 1], every[1, 3], every[1, 1], every[2, 2]]
+    np.testing.assert_allclose(picked, expected, atol=1e-5)
+    np.testing.assert_allclose(model(places)[1], [every[1, 3], every[1, 1]], atol=1e-5)
+
+
+def test_learns_a_domain_from_raw_text(make_model):
+    model = make_model()
+    texts = ["the good film", "the bad film"] * 300
+    model.compile(AdamWeightDecay(3e-3))
+    before = model.evaluate(texts, verbose=0, return_dict=True)
+    history = model.fit(texts, batch_size=16, epochs=2, validation_data=texts, verbose=0).history
+    after = model.evaluate(texts, batch_size=100, verbose=0, return_dict=True)
+    # Two of the three words are certain, of the third two choices remain.
+    assert after["masked_lm_loss"] < 0.6 < 3 < before["masked_lm_loss"]
+    assert history["val_loss"][-1] == pytest.approx(after["loss"], rel=1e-4)
+    assert after["perplexity"] == pytest.approx(np.exp(after["masked_lm_loss"]), rel=1e-4)
+    assert model.fill_mask("the good [MASK]")[0][0].piece == "film"
+    assert model.score("the good film") > model.score("film good the") + 3
+
+
+def test_loss_is_the_pretrainers(make_model, tiny_config):
+    model = make_model()
+    pretrainer = BertPretrainer(model.backbone, objective="mlm")
+    pretrainer.masked_lm_head.set_weights(model.masked_lm_head.get_weights())
+    for either in (model, pretrainer):
+        either.compile(AdamWeightDecay(1e-3))
+    batches = model._masked(TEXTS * 4, 8, shuffle=False, fresh=False)
+    ours = model.evaluate(batches, verbose=0, return_dict=True)
+    theirs = pretrainer.evaluate(batches, verbose=0, return_dict=True)
+    for name in ("loss", "masked_lm_loss", "masked_lm_accuracy"):
+        assert ours[name] == pytest.approx(theirs[name], rel=1e-5)
+
+
+def test_opens_a_pretrainer_and_saves_with_its_tokenizer(make_model, tiny_config, tmp_path):
+    model = make_model(max_length=20)
+    pretrainer = BertPretrainer(BertBackbone(tiny_config))
+    pretrainer.save_pretrained(tmp_path / "pretrainer")
+    opened = BertMaskedLM.from_pretrained(tmp_path / "pretrainer", tokenizer=model.tokenizer)
+    np.testing.assert_array_equal(
+        opened.masked_lm_head.transform.kernel, pretrainer.masked_lm_head.transform.kernel
+    )
+    tokens = model.tokenize(TEXTS)
+    for format in ("tf1", "bert_tf", "huggingface"):
+        model.save_pretrained(tmp_path / format, format=format)
+        again = BertMaskedLM.from_pretrained(tmp_path / format)
+        assert again.max_length == 20
+        np.testing.assert_allclose(again(tokens), model(tokens), atol=1e-5)
+    np.testing.assert_allclose(again.score(TEXTS), model.score(TEXTS), atol=1e-5)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again(tokens), model(tokens), atol=1e-5)
+
+
+def test_frozen_gives_the_same(make_model):
+    model = make_model()
+    expected = model.score(TEXTS)
+    from bert_tf import ops
+
+    if ops.active_backend() == "native":
+        model.freeze_for_inference()
+    np.testing.assert_allclose(model.score(TEXTS), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "call,words",
+    [
+        (lambda m: m.fill_mask(["a [MASK]", "no mask"]), r"in every text. Received in row 1"),
+        (lambda m: m.fill_mask("good " * 50 + "[MASK]"), "row 0 is cut at 40 tokens"),
+        (lambda m: m.fill_mask("[MASK]", top_k=65), r"\[1, 64\]. Received: top_k=65"),
+        (lambda m: m.score(["good", " "]), "row 1: 0 tokens"),
+        (lambda m: m.score(["good " * 39]), "1 to 38 tokens.*row 0: 39 tokens"),
+        (lambda m: m.score(TEXTS, reduction="max"), "reduction"),
+        (lambda m: m.fit(TEXTS, [0, 1, 0, 1]), "its masked tokens are the labels"),
+        (lambda m: m.predict(tf.data.Dataset.from_tensors(TEXTS)), "a dataset of text"),
+    ],
+)
+def test_wrong_inputs_are_told(model, call, words):
+    with pytest.raises(UserError, match=words):
+        call(model)
+
+
+def test_without_a_mask_token_it_says_so(tiny_config, tiny_vocabulary):
+    tokenizer = BertTokenizer(tiny_vocabulary, mask_token=None)
+    model = BertMaskedLM(BertBackbone(tiny_config), tokenizer=tokenizer)
+    with pytest.raises(UserError, match="a mask token was expected"):
+        model.score("good")
+
+
+@pytest.mark.skipif(
+    os.environ.get("BERT_TF_FULL") != "1", reason="full suite only: needs transformers and PyTorch"
+)
+def test_transformers_gives_the_same_scores_both_ways(make_model, tmp_path):
+    import torch
+    import transformers
+
+    model = make_model()
+    model.save_pretrained(tmp_path / "ours")
+    theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path / "ours").eval()
+    expected = []
+    for text in TEXTS:
+        ids = model.tokenizer([text])["token_ids"].numpy().astype(np.int64)
+        score = 0.0
+        for place in range(1, ids.shape[1] - 1):
+            hidden = ids.copy()
+            hidden[0, place] = MASK
+            with torch.no_grad():
+                logits = theirs(input_ids=torch.tensor(hidden)).logits[0, place].numpy()
+            score += log_softmax(logits)[ids[0, place]]
+        expected.append(score)
+    np.testing.assert_allclose(model.score(TEXTS), expected, atol=1e-4)
+    theirs.save_pretrained(tmp_path / "theirs")
+    opened = BertMaskedLM.from_pretrained(tmp_path / "theirs", tokenizer=model.tokenizer)
+    np.testing.assert_allclose(opened.score(TEXTS), expected, atol=1e-4)

@@ -1,0 +1,130 @@
+"""Training of BertSentenceEncoder: every objective learns, and steps are those of the batch."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
+from bert_tf.errors import UserError
+from bert_tf.training import AdamWeightDecay
+
+# The planted likeness: texts of one half of the alphabet belong together.
+_random = np.random.default_rng(3)
+
+
+def _texts(halves):
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz")).reshape(2, 13)
+    return [" ".join(_random.choice(letters[half], 4)) for half in halves]
+
+
+HALVES = _random.integers(0, 2, [2, 96])
+FIRSTS, SECONDS = _texts(HALVES[0]), _texts(HALVES[1])
+SAME = (HALVES[0] == HALVES[1]).astype(np.int32)
+DATA = {
+    "classification": ((FIRSTS, SECONDS), SAME),
+    "cosine": ((FIRSTS, SECONDS), SAME.astype(np.float32)),
+    "ranking": ((FIRSTS, _texts(HALVES[0]), _texts(1 - HALVES[0])), None),
+    "triplet": ((FIRSTS, _texts(HALVES[0]), _texts(1 - HALVES[0])), None),
+}
+
+
+@pytest.fixture
+def make_encoder(tiny_config, tiny_vocabulary):
+    def make(**options):
+        keras.utils.set_random_seed(5)
+        return BertSentenceEncoder(
+            BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary), **options
+        )
+
+    return make
+
+
+def spearman(encoder, pairs=(FIRSTS, SECONDS), gold=SAME):
+    from scipy.stats import spearmanr
+
+    u, v = (encoder.encode(texts) for texts in pairs)
+    cosines = np.sum(u * v, 1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
+    return spearmanr(cosines, gold)[0]
+
+
+@pytest.mark.parametrize("objective", sorted(DATA))
+def test_training_raises_spearman(make_encoder, objective):
+    encoder = make_encoder()
+    halves = np.random.default_rng(8).integers(0, 2, [2, 80])
+    unseen = _texts(halves[0]), _texts(halves[1])
+    gold = halves[0] == halves[1]
+    before = spearman(encoder, unseen, gold)
+    encoder.compile(AdamWeightDecay(1e-3), objective=objective)
+    texts, labels = DATA[objective]
+    history = encoder.fit(texts, labels, batch_size=16, epochs=8, verbose=0).history
+    # Two groups of ties: a perfect ranking has 0.866.
+    assert spearman(encoder, unseen, gold) > max(0.75, before + 0.2)
+    assert ("accuracy" in history) == (objective != "cosine")
+    logs = encoder.evaluate(texts, labels, verbose=0, return_dict=True)
+    assert logs.keys() == {"loss"} | ({"accuracy"} & history.keys())
+
+
+def test_the_head_is_trained_but_not_saved(make_encoder, tmp_path):
+    encoder = make_encoder()
+    encoder.compile(AdamWeightDecay(1e-3), objective="classification")
+    kernel = encoder.objective.variables[0]
+    before = kernel.numpy()
+    encoder.fit((FIRSTS, SECONDS), SAME, verbose=0)
+    assert np.abs(kernel.numpy() - before).max() > 1e-4
+    assert all(weight is not kernel for weight in encoder.weights)
+    encoder.save(tmp_path / "encoder.keras")
+    again = keras.saving.load_model(tmp_path / "encoder.keras")
+    np.testing.assert_allclose(again.encode(FIRSTS), encoder.encode(FIRSTS), atol=1e-6)
+
+
+def test_accumulated_step_is_that_of_the_batch(make_encoder):
+    weights = []
+    for parts in (1, 3):
+        encoder = make_encoder()
+        for block in encoder.backbone.encoder.blocks:
+            block.attention.dropout_rate = 0.0
+            block.attention_layer_norm.dropout_rate = 0.0
+            block.output_layer_norm.dropout_rate = 0.0
+        encoder.backbone.embeddings.dropout.rate = 0.0
+        encoder.compile(
+            keras.optimizers.SGD(0.1), objective="cosine", gradient_accumulation_steps=parts
+        )
+        texts, labels = DATA["cosine"]
+        encoder.fit(texts, labels, batch_size=32, shuffle=False, verbose=0)
+        weights.append([weight.numpy() for weight in encoder.trainable_weights])
+    for one, other in zip(*weights):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_every_kind_of_input_gives_the_same(make_encoder):
+    encoder = make_encoder(normalize=True)
+    expected = np.stack([encoder.encode(FIRSTS), encoder.encode(SECONDS)], axis=1)
+    pair = (tf.constant(FIRSTS), tf.constant(SECONDS))
+    np.testing.assert_allclose(encoder(pair), expected, atol=1e-5)
+    np.testing.assert_allclose(encoder(encoder.tokens_of(pair)), expected, atol=1e-5)
+    encoder.compile(AdamWeightDecay(1e-3), objective="cosine")
+    labels = SAME.astype(np.float32)
+    losses = [
+        encoder.evaluate((FIRSTS, SECONDS), labels, verbose=0),
+        encoder.evaluate(
+            tf.data.Dataset.from_tensor_slices(((FIRSTS, SECONDS), labels)).batch(32), verbose=0
+        ),
+    ]
+    cosines = np.sum(expected[:, 0] * expected[:, 1], axis=1)
+    np.testing.assert_allclose(losses, np.mean((cosines - labels) ** 2), rtol=1e-4)
+
+
+def test_bad_input(make_encoder):
+    encoder = make_encoder()
+    encoder.compile(AdamWeightDecay(1e-3), objective="ranking")
+    for data in (((FIRSTS, SECONDS), SAME), (FIRSTS, None), ((FIRSTS, SECONDS[1:]), None)):
+        with pytest.raises(UserError, match="Received"):
+            encoder.fit(*data, verbose=0)
+    encoder.fit((FIRSTS[:8], SECONDS[:8]), verbose=0)  # right at last
+    with pytest.raises(UserError, match="each by itself"):
+        encoder.predict((FIRSTS, SECONDS))
+    with pytest.raises(UserError, match="objective"):
+        encoder.compile(objective="pairs")
+    with pytest.raises(UserError, match="own loss and metric"):
+        encoder.compile(objective="cosine", loss="mse")

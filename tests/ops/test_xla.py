@@ -1,0 +1,284 @@
+"""The native ops compiled by XLA: the same kernels, so the same bits; and models that take them."""
+
+import dataclasses
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import configure
+from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, ops
+from bert_tf.layers.token_layout import TokenLayout, static_shapes
+from bert_tf.ops import native
+from bert_tf.training import AdamWeightDecay
+from tests.ops.backends import BACKENDS
+
+FLOAT_TYPES = [tf.float32, tf.bfloat16, tf.float16]
+
+
+@pytest.fixture(autouse=True)
+def native_ops():
+    if BACKENDS == ("reference",):
+        pytest.skip("needs the native ops")
+    if not configure.has_xla_headers():
+        pytest.skip("needs a TensorFlow with the headers of XLA")
+    assert native.compiles_under_xla(), native._load().reason
+    with ops.backend("native"):
+        yield
+
+
+def random(*shape, dtype=tf.float32, seed=0):
+    return tf.cast(np.random.default_rng(seed).normal(size=shape), dtype)
+
+
+def outputs_and_gradients(function, arguments, jit_compile):
+    """What the function gives, and the gradients of a weighted sum of it."""
+
+    @tf.function(jit_compile=jit_compile)
+    def run(*arguments):
+        with tf.GradientTape() as tape:
+            tape.watch(arguments)
+            y = function(*arguments)
+            weights = tf.reshape(tf.cos(tf.range(tf.size(y), dtype=tf.float32)), tf.shape(y))
+            total = tf.reduce_sum(tf.cast(y, tf.float32) * weights)
+        return [y, *tape.gradient(total, arguments)]
+
+    return run(*arguments)
+
+
+def assert_the_same_bits(function, *arguments):
+    expected = outputs_and_gradients(function, arguments, jit_compile=False)
+    compiled = outputs_and_gradients(function, arguments, jit_compile=True)
+    for wanted, got in zip(expected, compiled, strict=True):
+        np.testing.assert_array_equal(got.numpy(), wanted.numpy())
+
+
+@pytest.mark.parametrize("dtype", FLOAT_TYPES)
+@pytest.mark.parametrize("approximate", [False, True])
+def test_fused_bias_gelu(dtype, approximate):
+    x, bias = random(3, 130, 40, dtype=dtype), random(40, dtype=dtype, seed=1)
+    assert_the_same_bits(lambda x, bias: ops.fused_bias_gelu(x, bias, approximate), x, bias)
+
+
+@pytest.mark.parametrize("dtype", FLOAT_TYPES)
+@pytest.mark.parametrize("dropout_rate", [0.0, 0.3])
+def test_fused_residual_layer_norm(dtype, dropout_rate):
+    x, residual = random(300, 24, dtype=dtype), random(300, 24, dtype=dtype, seed=1)
+    bias, gamma, beta = (random(24, dtype=dtype, seed=seed) for seed in (2, 3, 4))
+
+    def whole(x, residual, bias, gamma, beta):
+        return ops.fused_residual_layer_norm(
+            x, residual, bias, gamma, beta, dropout_rate=dropout_rate, seed=7
+        )
+
+    def plain(x, gamma, beta):
+        return ops.fused_residual_layer_norm(
+            x, None, None, gamma, beta, dropout_rate=dropout_rate, seed=7
+        )
+
+    assert_the_same_bits(whole, x, residual, bias, gamma, beta)
+    assert_the_same_bits(plain, x, gamma, beta)
+
+
+@pytest.mark.parametrize("dtype", FLOAT_TYPES)
+@pytest.mark.parametrize("splits_dtype", [tf.int32, tf.int64])
+def test_varlen_attention(dtype, splits_dtype):
+    row_splits = tf.constant([0, 3, 3, 150, 200], splits_dtype)
+    qkv = random(200, 3, 2, 8, dtype=dtype)
+    assert_the_same_bits(
+        lambda qkv: ops.varlen_attention(qkv, row_splits, dropout_rate=0.2, seed=3), qkv
+    )
+    assert_the_same_bits(
+        lambda qkv: ops.varlen_attention(
+            qkv, row_splits, causal=True, window_size=4, num_global_tokens=1
+        ),
+        qkv,
+    )
+
+
+def test_row_splits_are_checked_when_the_program_runs():
+    @tf.function(jit_compile=True)
+    def run(qkv, row_splits):
+        return ops.varlen_attention(qkv, row_splits)
+
+    for row_splits, said in [
+        ([0, 3, 2, 5], r"never decrease. Received: row_splits\[1\]=3, row_splits\[2\]=2"),
+        ([1, 3, 5], "begin with 0"),
+        ([0, 3, 6], "number of rows of qkv, 5. Received: row_splits"),
+    ]:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+            run(random(5, 3, 2, 8), tf.constant(row_splits))
+
+
+def test_dynamic_shapes_are_refused():
+    @tf.function(jit_compile=True)
+    def run(x, bias):
+        return ops.fused_bias_gelu(tf.boolean_mask(x, x[:, 0] > 0), bias)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected static shapes under XLA"):
+        run(random(5, 4), random(4))
+
+
+def test_wrong_shapes_are_refused_by_the_shape_function():
+    @tf.function(jit_compile=True, input_signature=[tf.TensorSpec(None), tf.TensorSpec(None)])
+    def run(x, bias):
+        return ops.fused_bias_gelu(x, bias)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="bias.*length of x's last dimension"):
+        run(random(5, 4), random(3))
+
+
+@pytest.mark.parametrize("dtype", FLOAT_TYPES)
+def test_fused_dense(dtype):
+    x, kernel, vector = random(5, 40, dtype=dtype), random(40, 50, dtype=dtype), random(50)
+    vector, residual = tf.cast(vector, dtype), random(5, 50, dtype=dtype)
+
+    def gelu(x, kernel):
+        packed = ops.pack_dense(kernel)
+        return ops.fused_dense(x, packed, 50, vector, activation="gelu")
+
+    def layer_norm(x, kernel):
+        packed = ops.pack_dense(tf.transpose(kernel), transposed=True)
+        return ops.fused_dense(
+            x, packed, 50, vector, residual=residual, gamma=vector, beta=vector, epsilon=1e-3
+        )
+
+    for function in (gelu, layer_norm):
+        wanted = tf.function(function)(x, kernel)
+        got = tf.function(function, jit_compile=True)(x, kernel)
+        np.testing.assert_array_equal(got.numpy(), wanted.numpy())
+
+
+@pytest.mark.parametrize("steps", [None, 3.0])
+def test_adam_weight_decay(steps):
+    results = []
+    for jit_compile in (False, True):
+        values = [random(300, 50), 0.1 * random(300, 50), random(300, 50, seed=1) ** 2]
+        variables = [tf.Variable(value) for value in values]
+
+        @tf.function(jit_compile=jit_compile)
+        def step(gradient, steps):
+            ops.adam_weight_decay(*variables, gradient, 0.1, 0.5, 0.01, steps=steps)
+            return variables[0] + 0.0  # the value that the update left
+
+        for _ in range(2):
+            seen = step(random(300, 50, seed=2), None if steps is None else tf.constant(steps))
+        np.testing.assert_array_equal(seen.numpy(), variables[0].numpy())
+        results.append([variable.numpy() for variable in variables])
+    for wanted, got in zip(*results, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_it_compiles_after_other_programs_were():
+    # TensorFlow looks for what REGISTER_XLA_OP registers once, at the first compilation. In a
+    # process of its own, because this one has loaded the lowerings.
+    program = (
+        "import tensorflow as tf\n"
+        "tf.function(lambda x: x + 1, jit_compile=True)(1.0)\n"
+        "from bert_tf import ops\n"
+        "with ops.backend('native'):\n"
+        "    tf.function(ops.fused_bias_gelu, jit_compile=True)(tf.ones([2, 3]), tf.ones([3]))\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_packed_in_place_is_packed_with_padding_behind():
+    mask = np.array([[0, 1, 1, 0, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], bool)
+    layout = TokenLayout.packed_in_place(tf.constant(mask))
+    splits = layout.row_splits.numpy()
+    assert splits.shape == (16,)  # B T + 1, whatever the mask
+    assert np.unique(splits).tolist() == [0, 3, 4, 5, 10, 11, 12, 13, 14, 15]
+    values = np.arange(15.0).reshape(3, 5, 1)
+    rows = layout.to_rows(tf.constant(values))
+    assert rows[:3, 0].numpy().tolist() == [1, 2, 4]
+    np.testing.assert_array_equal(layout.to_batch(rows), values * mask[..., None])
+
+
+@pytest.fixture
+def one_block(tiny_config):
+    return dataclasses.replace(tiny_config, num_hidden_layers=1)
+
+
+@pytest.fixture
+def examples():
+    rng = np.random.default_rng(0)
+    lengths = np.array([9, 5, 1, 7])
+    return {
+        "token_ids": rng.integers(5, 64, (4, 9)).astype(np.int32),
+        "padding_mask": np.arange(9) >= 9 - lengths[:, None],  # on the left
+    }
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_backbone_compiles_with_native_attention(tiny_config, examples, causal):
+    backbone = BertBackbone(tiny_config, causal=causal)
+    expected = backbone(examples)
+
+    def run(inputs):
+        with static_shapes():
+            return backbone(inputs)
+
+    compiled = tf.function(run, jit_compile=True)
+    for name, value in compiled(examples).items():
+        np.testing.assert_allclose(value, expected[name], atol=2e-5, err_msg=name)
+    program = compiled.experimental_get_compiler_ir(examples)(stage="hlo")
+    for op in ("VarlenAttention", "FusedBiasGelu", "FusedResidualLayerNorm"):
+        assert f'custom_call_target="BertTf>{op}"' in program
+
+
+def trained(make_model, x, y, jit_compile):
+    """Losses and weights of two steps, with the dropout of the native ops."""
+    keras.utils.set_random_seed(0)
+    model = make_model()
+    # XLA draws other bits for TensorFlow's own dropout.
+    model.backbone.embeddings.dropout.rate = 0.0
+    model.compile(AdamWeightDecay(1e-3), jit_compile=jit_compile)
+    with model._tracing():
+        assert ops.active_backend() == "native"
+    history = model.fit(x, y, batch_size=2, epochs=1, shuffle=False, verbose=0).history
+    return history["loss"], {weight.path: weight.numpy() for weight in model.trainable_weights}
+
+
+def assert_trains_the_same(make_model, x, y):
+    (loss, weights), (wanted_loss, wanted) = (
+        trained(make_model, x, y, jit_compile) for jit_compile in (True, False)
+    )
+    np.testing.assert_allclose(loss, wanted_loss, rtol=1e-5)
+    for (path, got), value in zip(weights.items(), wanted.values(), strict=True):
+        np.testing.assert_allclose(got, value, atol=2e-5, err_msg=path)
+
+
+def test_a_classifier_trains_and_predicts_the_same(one_block, examples):
+    # Without padding the rows, and so the masks of the dropout, are those of the packed layout.
+    x = {"token_ids": examples["token_ids"]}
+
+    def make_model():
+        return BertTextClassifier(BertBackbone(one_block), num_classes=2, dropout=0.0)
+
+    assert_trains_the_same(make_model, x, np.array([0, 1, 1, 0]))
+    model = make_model()
+    expected = model.predict(examples, verbose=0)
+    model.compile(jit_compile=True)
+    np.testing.assert_allclose(model.predict(examples, verbose=0), expected, atol=1e-5)
+
+
+def test_a_pretrainer_trains_the_same(one_block, examples):
+    rng = np.random.default_rng(1)
+    x = {"token_ids": examples["token_ids"], "masked_positions": rng.integers(0, 9, (4, 3))}
+    y = {
+        "masked_ids": rng.integers(5, 64, (4, 3)).astype(np.int32),
+        "masked_weights": np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0]], np.float32),
+        "next_sentence_labels": np.array([0, 1, 1, 0], np.int32),
+    }
+    assert_trains_the_same(lambda: BertPretrainer(BertBackbone(one_block)), x, y)
+
+
+def test_without_lowerings_the_reference_is_compiled(tiny_config, monkeypatch):
+    monkeypatch.setattr(native, "compiles_under_xla", lambda: False)
+    model = BertTextClassifier(BertBackbone(tiny_config), num_classes=2)
+    model.compile("sgd", jit_compile=True)
+    with model._tracing():
+        assert ops.active_backend() == "reference"

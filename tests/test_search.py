@@ -1,0 +1,71 @@
+"""top_k: exact, block by block, and on real sentences with real weights."""
+
+import numpy as np
+import pytest
+
+from bert_tf import BertSentenceEncoder, search
+from bert_tf.errors import UserError
+from bert_tf.search import top_k
+
+TOPICS = [
+    ["The dog barked at the postman.", "A puppy chased its own tail.",
+     "My hound sleeps beside the fire.", "Two terriers were digging in the garden."],
+    ["The central bank raised interest rates.", "Inflation fell to two percent last month.",
+     "Shares dropped after the profit warning.", "The company will pay a dividend."],
+    ["Simmer the onions in butter until soft.", "Add a pinch of salt to the soup.",
+     "Bake the bread for forty minutes.", "The recipe needs three eggs and some flour."],
+]
+SENTENCES = [sentence for topic in TOPICS for sentence in topic]
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_exact_in_blocks(similarity, monkeypatch):
+    monkeypatch.setattr(search, "_BLOCK", 500)
+    monkeypatch.setattr(search, "_QUERIES", 7)
+    random = np.random.default_rng(0)
+    queries, corpus = random.standard_normal([20, 8]), random.standard_normal([333, 8])
+    corpus[100:150] = corpus[:50]  # ties
+    scores, rows = top_k(queries, corpus, 12, similarity)
+    if similarity == "cosine":
+        queries, corpus = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries, corpus))
+    # A copy's score may differ in its last bit; of equal ones the first comes first.
+    expected = np.round((queries @ corpus.T), 5)
+    order = np.argsort(-expected, axis=1, kind="stable")[:, :12]
+    np.testing.assert_allclose(scores, np.take_along_axis(expected, order, 1), atol=2e-5)
+    np.testing.assert_array_equal(rows % 100, order % 100)
+    assert all(len(set(row)) == 12 for row in rows.tolist())
+
+
+def test_of_equal_scores_the_first(monkeypatch):
+    monkeypatch.setattr(search, "_BLOCK", 8)
+    scores, rows = top_k(np.ones(2), np.ones([9, 2]), 4, "dot")
+    assert rows.tolist() == [0, 1, 2, 3] and scores.tolist() == [2.0] * 4
+
+
+def test_edges_and_refusals():
+    scores, rows = top_k(np.zeros([1, 2]), np.eye(2), 5)
+    assert scores.shape == rows.shape == (1, 2) and np.isfinite(scores).all()
+    assert top_k(np.zeros([0, 2]), np.eye(2), 1)[1].shape == (0, 1)
+    for arguments in (
+        (np.ones([2, 3]), np.ones([4, 2]), 1),
+        (np.ones([2, 3]), np.ones([4, 3]), 0),
+        (np.ones([2, 3]), np.ones([0, 3]), 1),
+        (np.ones([2, 3]), np.ones([4, 3]), 1, "euclidean"),
+        (np.full([2, 3], np.nan), np.ones([4, 3]), 1),
+    ):
+        with pytest.raises(UserError, match="Received"):
+            top_k(*arguments)
+
+
+def test_real_sentences_are_found_and_clustered(minilm):
+    from sklearn.cluster import KMeans
+
+    encoder = BertSentenceEncoder.from_pretrained(minilm)
+    vectors = encoder.encode(SENTENCES)
+    queries = ["dogs", "money and markets", "how to cook a meal"]
+    _, rows = top_k(encoder.encode(queries), vectors, k=4)
+    for topic, found in enumerate(rows):
+        assert sorted(found) == list(range(4 * topic, 4 * topic + 4))
+    clusters = KMeans(3, n_init=10, random_state=0).fit_predict(vectors).reshape(3, 4)
+    assert all(len(set(row)) == 1 for row in clusters.tolist())
+    assert len(set(clusters[:, 0])) == 3

@@ -1,0 +1,93 @@
+"""The tagging tools, run as a user runs them, on a tiny model."""
+
+import importlib.util
+import os
+
+import pytest
+
+from bert_tf import BertBackbone, BertTokenClassifier, BertTokenizer
+from bert_tf.data.tagged_text import conll_lines, read_conll
+from tests.tools.test_run_classifier import run
+
+# IOB1 in the file; the model learns IOB2.
+SENTENCES = [
+    (["the", "good", "film", "."], ["O", "I-X", "I-X", "O"]),
+    (["bad", "good", "good", "."], ["O", "I-X", "B-X", "O"]),
+] * 8
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory, tiny_config, tiny_vocabulary):
+    root = tmp_path_factory.mktemp("ner")
+    BertBackbone(tiny_config).save_pretrained(root / "checkpoint")
+    BertTokenizer(tiny_vocabulary).save_pretrained(root / "checkpoint")
+    (root / "data").mkdir()
+    for split in ("train", "dev", "test"):
+        (root / "data" / f"{split}.txt").write_text("".join(conll_lines(SENTENCES)))
+    return root
+
+
+def flags_for(start, *more):
+    return (
+        f"--data_dir={start}/data", f"--init_checkpoint={start}/checkpoint",
+        f"--output_dir={start}/out", "--max_seq_length=16", "--do_train", *more,
+    )
+
+
+def test_trains_evaluates_and_predicts(start):
+    result = run(
+        "run_ner",
+        *flags_for(start, "--do_eval", "--do_predict", "--use_crf", "--learning_rate=5e-3"),
+        "--num_train_epochs=10.5",
+        "--train_batch_size=8",
+    )
+    assert result.returncode == 0, result.stderr
+    out = start / "out"
+    for name in ("eval", "test"):
+        lines = (out / f"{name}_results.txt").read_text().splitlines()
+        scores = dict(line.split(" = ") for line in lines)
+        assert float(scores[f"{name}_f1"]) > 0.95
+        assert {f"{name}_accuracy", f"{name}_precision_X"} <= set(scores)
+    predictions = read_conll(out / "test_predictions.txt")
+    assert predictions[1].words == SENTENCES[1][0]
+    assert predictions[1].tags == ["O", "B-X", "B-X", "O"]
+    model = BertTokenClassifier.from_pretrained(out / "model")
+    assert model.labels == ["O", "B-X", "I-X"] and model.use_crf
+    assert [span.text for span in model.tag("the good film.")] == ["good film"]
+
+
+def test_bad_files_end_with_their_line(start):
+    holes = start / "holes.txt"
+    holes.write_text("good I-X\nfilm\n")
+    result = run("run_ner", *flags_for(start, f"--train_file={holes}"))
+    assert result.returncode == 1
+    assert "holes.txt, line 2: expected 2 columns" in result.stderr
+    assert "Traceback" not in result.stderr
+    holes.write_text("good NN\n")
+    result = run("run_ner", *flags_for(start, f"--train_file={holes}"))
+    assert result.returncode == 1 and "--scheme=none" in result.stderr
+
+
+def test_prepares_chinese_news(tmp_path):
+    corpus = tmp_path / "199801.txt"
+    lines = [f"李/nr 鹏/nr 说/v {number}/m 。/w\n" for number in range(20)]
+    corpus.write_text("".join(lines), encoding="utf-8")
+    result = run(
+        "prepare_chinese_news", f"--input_file={corpus}", f"--output_dir={tmp_path}/news"
+    )
+    assert result.returncode == 0, result.stderr
+    assert "train: 16 lines" in result.stdout
+    (first, *_) = read_conll(tmp_path / "news" / "train.txt")
+    assert first == (["李", "鹏", "说", "0", "。"], ["B-nr", "I-nr", "O", "O", "O"])
+    assert (tmp_path / "news" / "pretraining.txt").read_text(encoding="utf-8").startswith("李鹏说0。")
+
+
+@pytest.mark.skipif(not os.environ.get("BERT_TF_FULL"), reason="full suite only")
+def test_baseline(start):
+    if importlib.util.find_spec("pycrfsuite") is None:
+        pytest.skip("needs python-crfsuite")
+    result = run(
+        "ner_baseline", f"--data_dir={start}/data", f"--output_dir={start}/baseline"
+    )
+    assert result.returncode == 0, result.stderr
+    assert "test_f1 = 1.000000" in result.stdout

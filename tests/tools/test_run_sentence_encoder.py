@@ -1,0 +1,61 @@
+"""tools/run_sentence_encoder.py, run as a user runs it, on a tiny model."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+
+from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
+from tests.conftest import REPOSITORY
+from tests.models.test_sentence_training import FIRSTS, HALVES, SAME, SECONDS
+
+
+def run(*flags):
+    return subprocess.run(
+        [sys.executable, "tools/run_sentence_encoder.py", *flags],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_trains_evaluates_and_encodes(tiny_config, tiny_vocabulary, tmp_path):
+    checkpoint, output = tmp_path / "checkpoint", tmp_path / "out"
+    BertBackbone(tiny_config).save_pretrained(checkpoint)
+    BertTokenizer(tiny_vocabulary).save_pretrained(checkpoint)
+    rows = [
+        json.dumps({"sentence1": a, "sentence2": b, "score": 5 * int(same)})
+        for a, b, same in zip(FIRSTS, SECONDS, SAME)
+    ]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(rows))
+    (tmp_path / "texts.txt").write_text("\n".join(FIRSTS))
+    result = run(
+        f"--init_checkpoint={checkpoint}", f"--output_dir={output}", "--objective=cosine",
+        f"--train_file={tmp_path}/pairs.jsonl", f"--dev_file={tmp_path}/pairs.jsonl",
+        "--score_scale=5", f"--encode_file={tmp_path}/texts.txt", "--do_train", "--do_eval",
+        "--do_encode", "--normalize", "--pooling=max", "--learning_rate=1e-3",
+        "--num_train_epochs=8", "--train_batch_size=16", f"--whitening_file={tmp_path}/texts.txt",
+        "--whitening_size=4",
+    )
+    assert result.returncode == 0, result.stderr
+    assert "epoch 8:" in result.stdout
+    text = (output / "eval_results.txt").read_text()
+    values = dict(line.split(" = ") for line in text.splitlines())
+    assert values.keys() == {"eval_pearson", "eval_spearman"}
+    assert float(values["eval_spearman"]) > 0.75
+    vectors = np.load(output / "vectors.npy")
+    encoder = BertSentenceEncoder.from_pretrained(output / "model")
+    assert (encoder.pooling, encoder.normalize, encoder.whitening_size) == ("max", True, 4)
+    np.testing.assert_allclose(vectors, encoder.encode(FIRSTS), atol=1e-5)
+    assert len(vectors) == len(HALVES[0])
+
+
+def test_flags_are_checked_before_any_work(tmp_path):
+    for flags, message in (
+        ((), "At least one of"),
+        (("--do_train", "--init_checkpoint=x"), "--do_train needs --train_file"),
+        (("--do_eval",), "--do_eval needs --dev_file"),
+    ):
+        result = run(f"--output_dir={tmp_path}", *flags)
+        assert result.returncode == 1 and message in result.stderr

@@ -1,0 +1,129 @@
+"""Freezing, gradual unfreezing, drawing layers anew, and Keras's callbacks on a task model."""
+
+import keras
+import numpy as np
+import pytest
+
+from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
+from bert_tf.errors import UserError
+from bert_tf.training import (
+    AdamWeightDecay,
+    EpochScores,
+    GradualUnfreezing,
+    freeze_layers,
+    reinitialize_top_layers,
+)
+
+TEXTS = ["good film", "bad film", "the good.", "the bad."] * 2
+LABELS = np.array([1, 0, 1, 0] * 2)
+
+
+@pytest.fixture
+def make(tiny_config, tiny_vocabulary):
+    def make(**options):
+        keras.utils.set_random_seed(5)
+        model = BertTextClassifier(
+            BertBackbone(tiny_config, **options), tokenizer=BertTokenizer(tiny_vocabulary)
+        )
+        model.compile(AdamWeightDecay(1e-3))
+        return model
+
+    return make
+
+
+def weights(model):
+    return {
+        variable.path.split("/", 1)[1]: variable.numpy().copy()
+        for variable in model.weights
+        if "float" in str(variable.dtype)
+    }
+
+
+def changed(before, after):
+    """The parts of the model in which a weight changed."""
+    parts = set()
+    for name in before:
+        if not np.array_equal(before[name], after[name]):
+            parts.update(
+                part for part in ("embeddings", "layer_0", "layer_1", "pooler", "classifier")
+                if f"{part}/" in name
+            )
+    return parts
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_frozen_layers_stay(make, recompute):
+    model = make(recompute=recompute)
+    freeze_layers(model, 1)
+    before = weights(model)
+    model.fit(TEXTS, LABELS, batch_size=8, verbose=0)
+    assert changed(before, weights(model)) == {"layer_1", "pooler", "classifier"}
+    freeze_layers(model, 0, embeddings=False)
+    assert len(model.trainable_variables) == len(before)
+    with pytest.raises(UserError, match=r"\[0, 2\]"):
+        freeze_layers(model, 3)
+
+
+def test_gradual_unfreezing_opens_a_block_an_epoch(make):
+    model = make()
+    seen = [weights(model)]
+    callbacks = [
+        GradualUnfreezing(),
+        keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: seen.append(weights(model))),
+    ]
+    model.fit(TEXTS, LABELS, batch_size=8, epochs=5, verbose=0, callbacks=callbacks)
+    head = {"pooler", "classifier"}
+    assert [changed(a, b) for a, b in zip(seen, seen[1:])] == [
+        head,
+        head | {"layer_1"},
+        head | {"layer_1", "layer_0"},
+        head | {"layer_1", "layer_0", "embeddings"},
+        head | {"layer_1", "layer_0", "embeddings"},
+    ]
+
+
+def test_top_layers_are_drawn_anew(make, tiny_config):
+    model = make()
+    for variable in model.trainable_variables:
+        variable.assign(variable + 0.5)
+    before = weights(model)
+    reinitialize_top_layers(model, 1, seed=3)
+    after = weights(model)
+    assert changed(before, after) == {"layer_1", "pooler"}
+    block = model.backbone.encoder.blocks[1]
+    kernel = block.intermediate.kernel.numpy()
+    assert abs(kernel.std() / tiny_config.initializer_range - 0.88) < 0.1  # cut at two deviations
+    assert (block.intermediate.bias.numpy() == 0).all()
+    assert (block.output_layer_norm.gamma.numpy() == 1).all()
+    reinitialize_top_layers(model, 1, seed=3)
+    assert not changed(after, weights(model))
+
+
+def test_early_stopping_and_best_checkpoint(make, tmp_path):
+    """Keras's own callbacks, watching a score of ours."""
+    model = make()
+    scores = iter([0.5, 0.9, 0.8, 0.7, 0.6])
+
+    class Planted(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["val_planted"] = next(scores)
+            if epoch == 1:
+                model.save_weights(tmp_path / "epoch_1.weights.h5")
+
+    stop = keras.callbacks.EarlyStopping(
+        "val_planted", mode="max", patience=2, restore_best_weights=True
+    )
+    best = keras.callbacks.ModelCheckpoint(
+        tmp_path / "best.weights.h5", "val_planted", mode="max", save_best_only=True,
+        save_weights_only=True,
+    )
+    history = model.fit(
+        TEXTS, LABELS, batch_size=8, epochs=5, verbose=0,
+        callbacks=[EpochScores(TEXTS, LABELS), Planted(), stop, best],
+    ).history
+    assert history["val_planted"] == [0.5, 0.9, 0.8, 0.7]
+    assert {"val_accuracy", "val_auc", "val_matthews", "val_loss"} <= set(history)
+    stopped = weights(model)
+    for name in ("best", "epoch_1"):
+        model.load_weights(tmp_path / f"{name}.weights.h5")
+        assert not changed(stopped, weights(model))

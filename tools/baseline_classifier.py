@@ -1,0 +1,77 @@
+"""What a linear model on TF-IDF scores on a task: the number that a network has to beat.
+
+    python tools/baseline_classifier.py --task_name=simple --data_dir=reviews --output_dir=baseline
+
+Words and word pairs (--analyzer=char: characters and pairs of them, for Chinese), logistic
+regression; for several labels one for each, for numbers ridge regression. The texts of a pair are
+joined. Reads the task's files as tools/run_classifier.py does and writes the same results:
+`eval_results.txt` of the --eval_split and its `dev_results.tsv` or `test_results.tsv`.
+"""
+
+import os
+
+import numpy as np
+from absl import flags
+
+import tf_idf
+from bert_tf import tool
+from bert_tf.config import MULTI_LABEL, REGRESSION
+from bert_tf.files import atomic_path
+from task_flags import require_labels, targets_of, task_from_flags
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("output_dir", None, "Where the results are written.")
+flags.DEFINE_enum("analyzer", "word", tf_idf.ANALYZERS, "What is counted.")
+flags.DEFINE_enum("eval_split", "dev", ["dev", "test"], "Which file is scored; it needs labels.")
+
+
+def texts_of(examples):
+    return [" ".join(filter(None, (example.text_a, example.text_b))) for example in examples]
+
+
+def predictions(train_texts, train_targets, texts, num_classes, problem_type):
+    """Numbers `[n]`, or probabilities `[n, C]` also of classes that the training data lack."""
+    if problem_type == REGRESSION:
+        return tf_idf.regressor(FLAGS.analyzer).fit(train_texts, train_targets).predict(texts)
+    if problem_type == MULTI_LABEL:
+        model = tf_idf.multi_label_classifier(FLAGS.analyzer).fit(train_texts, train_targets)
+        return model.predict_proba(texts)
+    model = tf_idf.classifier(FLAGS.analyzer).fit(train_texts, train_targets)
+    probabilities = np.zeros([len(texts), num_classes])
+    probabilities[:, model.classes_] = model.predict_proba(texts)
+    return probabilities
+
+
+def main():
+    from bert_tf.training.scores import all_scores, require_scikit_learn
+
+    require_scikit_learn()
+    tool.require_writable(FLAGS.output_dir, "output_dir")
+    task = task_from_flags()
+    labels = tuple(FLAGS.labels) if FLAGS.labels else task.labels
+    train = task.read(FLAGS.data_dir, "train", labels)
+    require_labels(train, task.path(FLAGS.data_dir, "train"))
+    labels = labels or task.label_list(train)
+    held_out = task.read(FLAGS.data_dir, FLAGS.eval_split, labels)
+    require_labels(held_out, task.path(FLAGS.data_dir, FLAGS.eval_split))
+
+    kind = task.problem_type
+    predicted = predictions(
+        texts_of(train), targets_of(train, labels, kind), texts_of(held_out),
+        len(labels or ()), kind,
+    )
+    results = all_scores(targets_of(held_out, labels, kind), predicted, kind)
+    lines = [f"eval_{name} = {value:.6f}" for name, value in sorted(results.items())]
+    with atomic_path(os.path.join(FLAGS.output_dir, "eval_results.txt")) as path:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    path = os.path.join(FLAGS.output_dir, f"{FLAGS.eval_split}_results.tsv")
+    with atomic_path(path) as new:
+        np.savetxt(new, predicted, fmt="%.8f", delimiter="\t")
+    print(*lines, sep="\n")
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["task_name", "data_dir", "output_dir"])
+    tool.run(main)

@@ -1,0 +1,103 @@
+"""Time and memory of BERT on one long text: full attention and a window with global tokens.
+
+    python tools/benchmark_long_texts.py --window=128 --lengths=512,1024,2048,4096
+
+Prints a Markdown table. Each row is measured in a process of its own: the best of several calls,
+and by how much the call raised the process's peak memory. The model has random weights, BERT-base's
+widths and --num_layers blocks: time and activations grow with their number, the shape of the growth
+does not depend on it.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+
+from absl import flags
+
+from bert_tf import tool
+from bert_tf.errors import UserError
+
+FLAGS = flags.FLAGS
+_CALLS = 3
+
+flags.DEFINE_list("lengths", ["512", "1024", "2048", "4096"], "Tokens of the text.")
+flags.DEFINE_integer("window", 128, "How far to either side a token sees.", lower_bound=0)
+flags.DEFINE_integer("num_layers", 2, "Encoder blocks.", lower_bound=1)
+flags.DEFINE_string("measure", None, "Used by the program itself: one row, as JSON.")
+
+
+def measure(length: int, window: int | None, num_layers: int) -> dict[str, float]:
+    """Seconds and MiB of a forward pass, and of one with its gradient."""
+    import tensorflow as tf
+
+    from bert_tf import BertBackbone, BertConfig
+
+    config = BertConfig(
+        vocab_size=1000, num_hidden_layers=num_layers, max_position_embeddings=length
+    )
+    backbone = BertBackbone(config, attention_window=window)
+
+    @tf.function(reduce_retracing=True)
+    def forward(tokens):
+        return backbone({"token_ids": tokens})["sequence_output"]
+
+    @tf.function(reduce_retracing=True)
+    def step(tokens):
+        with tf.GradientTape() as tape:
+            output = backbone({"token_ids": tokens}, training=True)["sequence_output"]
+            loss = tf.reduce_mean(tf.square(output))
+        return tape.gradient(loss, backbone.encoder.trainable_variables)
+
+    results = {}
+    for name, function in (("forward", forward), ("step", step)):
+        for tokens in (2, 3):  # traces it, allocates what does not depend on the length
+            function(tf.ones([1, tokens], tf.int32))
+        before = _peak_mib()
+        tokens = tf.random.uniform([1, length], 1, 1000, tf.int32, seed=1)
+        seconds = []
+        for _ in range(_CALLS):
+            start = time.perf_counter()
+            tf.nest.flatten(function(tokens))[0].numpy()
+            seconds.append(time.perf_counter() - start)
+        results[f"{name}_ms"] = 1000 * min(seconds)
+        results[f"{name}_mib"] = _peak_mib() - before
+    return results
+
+
+def _peak_mib():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts KiB
+
+
+def measured_apart(length, window) -> dict[str, float]:
+    """`measure` in a new process."""
+    arguments = json.dumps({"length": length, "window": window, "num_layers": FLAGS.num_layers})
+    command = [sys.executable, os.path.abspath(__file__), f"--measure={arguments}"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise UserError(f"Length {length} failed: {result.stderr.strip()[-500:]}")
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def main():
+    if FLAGS.measure:
+        print(json.dumps(measure(**json.loads(FLAGS.measure))))
+        return
+    try:
+        lengths = [int(length) for length in FLAGS.lengths]
+    except ValueError:
+        raise UserError(f"--lengths: numbers were expected. Received: {FLAGS.lengths}") from None
+    columns = ("forward_ms", "forward_mib", "step_ms", "step_mib")
+    print("| tokens | attention | forward, ms | MiB | forward and gradient, ms | MiB |")
+    print("|---:|---|---:|---:|---:|---:|")
+    for length in lengths:
+        for name, window in (("full", None), (f"window {FLAGS.window}, 1 global", FLAGS.window)):
+            row = measured_apart(length, window)
+            print(f"| {length:,} | {name} |", *(f"{row[column]:,.0f} |" for column in columns),
+                  flush=True)
+
+
+if __name__ == "__main__":
+    tool.run(main)

@@ -1,0 +1,101 @@
+"""One sentence at a time, text in and vector out: what a service that answers at once waits for."""
+
+import os
+import statistics
+
+import numpy as np
+
+from bert_tf.errors import UserError
+
+from . import limits
+from .contest import LARGEST_DIFFERENCE, Options
+from .peers import OURS
+from .report import Report, Table
+from .timing import interleave, ratio
+from .workers import PeerFailed
+
+MODEL = "minilm"  # of the materials: MiniLM-L6, L = 6, H = 384
+# 20 tokens each, [CLS] and [SEP] counted. Only the first is ASCII, for which our tokenizer has a
+# path of its own.
+SENTENCES = {
+    "ASCII": (
+        "The little house behind the old mill was painted bright yellow by my two brothers last "
+        "summer."
+    ),
+    "accents": (
+        "The little café behind the old château was painted bright yellow by my two brothers last "
+        "summer."
+    ),
+}
+
+
+def model_directory(materials: str) -> str:
+    """Where the sentence encoder is.
+
+    Raises:
+        UserError: If it is not there.
+    """
+    directory = os.path.join(materials, MODEL)
+    if not os.path.isfile(os.path.join(directory, "tokenizer.json")):
+        raise UserError(
+            f"--materials_dir: {materials} lacks {MODEL}/tokenizer.json. Run "
+            "`python tools/fetch_materials.py` or `make materials`."
+        )
+    return directory
+
+
+def run(workers, options: Options, report: Report):
+    """A table a sentence. Vectors are compared with ours first."""
+    for title, text in SENTENCES.items():
+        _contest(title, text, workers, options, report)
+
+
+def _contest(title, text, workers, options, report):
+    print(f"\nlatency, {title}: {text}", flush=True)
+    turns, keys, expected = {}, [], None
+    for name in sorted(workers, key=lambda name: name != OURS):
+        worker = workers[name]
+        try:
+            for variant in worker.variants("latency"):
+                label = name if variant == "default" else f"{name}, {variant}"
+                key = worker.make("latency", text=text, variant=variant)
+                vector = worker.outputs(key)["vector"]
+                expected = vector if expected is None else expected
+                difference = float(np.max(np.abs(vector - expected)))
+                if not difference <= LARGEST_DIFFERENCE:
+                    worker.drop(key)
+                    report.problem(f"latency, {title}, {label}: off by {difference:.2g}")
+                    continue
+                keys.append((worker, key))
+                worker.warm_up(key, 20)
+                turns[label] = _turn(worker, key, options)
+        except PeerFailed as failure:
+            report.problem(f"latency, {title}: {failure}")
+    ours = [label for label in turns if label.startswith(OURS)]
+    if not ours:
+        return
+    note = limits.busy_note()
+    try:
+        seconds = interleave(turns, options.rounds, options.progress)
+    except PeerFailed as failure:
+        report.problem(f"latency, {title}: {failure}")
+        return
+    for worker, key in keys:
+        worker.drop(key)
+    medians = {label: statistics.median(seconds[label]) for label in turns}
+    best = min(ours, key=medians.get)
+    rows = [
+        {
+            "peer": label,
+            "ms": 1e3 * medians[label],
+            "times ours": ratio(seconds[label], seconds[best]),
+        }
+        for label in sorted(medians, key=medians.get)
+    ]
+    report.add(
+        Table(f"One sentence, {title}, text to vector; {options.rounds} rounds{note}", rows, "ms")
+    )
+
+
+def _turn(worker, key, options):
+    return lambda: worker.turn(key, options.turn_seconds)

@@ -1,0 +1,116 @@
+"""The dense layers' matmuls: `fused_dense` beside other libraries and the machine's limits.
+
+From 16 rows on the limit is arithmetic: multiply-adds in registers. One row reads every weight once
+and is limited by that, so there the rate is GB/s, and the limit a plain read of as many bytes. The
+same matmul is timed again and again: a kernel that fits the last cache comes from there, for
+everybody and for the read.
+"""
+
+import statistics
+
+import numpy as np
+
+from . import limits
+from .contest import LARGEST_DIFFERENCE, Options
+from .peers import OURS
+from .report import Report, Table
+from .timing import interleave, ratio
+from .workers import PeerFailed
+
+# (K, N) of query-key-value, attention output, and the two of the feed-forward.
+MODELS = {
+    "base": ((768, 2304), (768, 768), (768, 3072), (3072, 768)),
+    "large": ((1024, 3072), (1024, 1024), (1024, 4096), (4096, 1024)),
+    "minilm": ((384, 1152), (384, 384), (384, 1536), (1536, 384)),
+}
+ROWS = (1, 16, 128, 1024, 4096)
+
+_FLOAT_BYTES = 4
+_LIMIT = "limit"
+
+
+def run(workers, models, rows_list, options: Options, report: Report):
+    """A table a model.
+
+    Args:
+        workers: By name; ours and the machine among them.
+        models: Of `MODELS`.
+        rows_list: The numbers of rows, M.
+        options: Rounds, and the length of a turn.
+        report: Gets the tables.
+    """
+    note = limits.busy_note()
+    machine = workers["machine"]
+    multiply_adds = _Limit(machine, options, "multiply_adds")
+    for model in models:
+        table_rows = []
+        for depth, units in MODELS[model]:
+            read = _Limit(machine, options, "read", numbers=depth * units)
+            for rows in rows_list:
+                limit = read if rows == 1 else multiply_adds
+                try:
+                    table_rows.append(
+                        _measured((rows, depth, units), workers, limit, options, report)
+                    )
+                except PeerFailed as failure:
+                    report.problem(f"matmul {rows} x {depth} x {units}: {failure}")
+            read.close()
+        title = (
+            f"Matmuls of {model}, [M, K] x [K, N] + bias, float32: GFLOP/s; where M is 1 GB/s of "
+            f"weights; {options.rounds} rounds{note}"
+        )
+        report.add(Table(title, table_rows))
+    multiply_adds.close()
+
+
+class _Limit:
+    """A limit of the machine and how much of it a second is."""
+
+    def __init__(self, machine, options, job, **arguments):
+        self._machine = machine
+        self._key = machine.make(job, **arguments)
+        self.amount = float(machine.outputs(self._key)["amount"])
+        machine.warm_up(self._key, 1)
+        self.turn = _turn(machine, self._key, options)
+
+    def close(self):
+        self._machine.drop(self._key)
+
+
+def _measured(shape, workers, limit, options, report) -> dict:
+    rows, depth, units = shape
+    turns, keys, expected = {_LIMIT: limit.turn}, [], None
+    for name in sorted(set(workers) - {"machine"}, key=lambda name: (name != OURS, name)):
+        worker = workers[name]
+        for variant in worker.variants("matmul"):
+            label = name if variant == "default" else f"{name}, {variant}"
+            key = worker.make("matmul", shape=shape, variant=variant)
+            keys.append((worker, key))
+            product = worker.outputs(key)["y"]
+            expected = product if expected is None else expected
+            difference = float(np.max(np.abs(product - expected)))
+            if not difference <= LARGEST_DIFFERENCE:
+                report.problem(f"matmul {shape}: {label}: off by {difference:.2g}")
+                continue
+            worker.warm_up(key, 1)
+            turns[label] = _turn(worker, key, options)
+    seconds = interleave(turns, options.rounds, options.progress)
+    for worker, key in keys:
+        worker.drop(key)
+    # Of one row, what is moved; else, what is computed.
+    work = _FLOAT_BYTES * depth * units if rows == 1 else 2 * rows * depth * units
+    rates = {
+        label: (limit.amount if label == _LIMIT else work) / statistics.median(values) / 1e9
+        for label, values in seconds.items()
+    }
+    others = {label: rate for label, rate in rates.items() if label not in (OURS, _LIMIT)}
+    row = {"M": rows, "K": depth, "N": units, **rates}
+    row["share of the limit"] = ratio(
+        [work * value / limit.amount for value in seconds[_LIMIT]], seconds[OURS]
+    )
+    row["times the best other"] = rates[OURS] / max(others.values()) if others else None
+    return row
+
+
+def _turn(worker, key, options):
+    return lambda: worker.turn(key, options.turn_seconds)

@@ -1,0 +1,33 @@
+"""A sentence's ids and vector with Hugging Face's tokenizer, for the peers that have none."""
+
+import os
+
+import numpy as np
+import tokenizers
+
+
+class SentenceTokenizer:
+    """`tokenizers` on one text: the Rust pipeline of the checkpoint's `tokenizer.json`.
+
+    Args:
+        directory: The checkpoint's.
+    """
+
+    def __init__(self, directory: str):
+        self._tokenizer = tokenizers.Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
+        self._tokenizer.no_padding()  # to a fixed length; one text needs none
+
+    def __call__(self, text: str) -> dict[str, np.ndarray]:
+        """The inputs of transformers' BERT, int64 `[1, T]`."""
+        encoding = self._tokenizer.encode(text)
+        return {
+            "input_ids": np.array([encoding.ids], np.int64),
+            "token_type_ids": np.array([encoding.type_ids], np.int64),
+            "attention_mask": np.array([encoding.attention_mask], np.int64),
+        }
+
+
+def sentence_vector(states: np.ndarray) -> np.ndarray:
+    """The mean over the tokens, scaled to length 1: `[1, T, H]` -> `[1, H]`."""
+    mean = states.mean(axis=1)
+    return mean / np.linalg.norm(mean)

@@ -1,0 +1,109 @@
+r"""The baseline of tagging: a linear-chain CRF on the units around each one, by CRFsuite.
+
+    pip install python-crfsuite seqeval
+    python tools/ner_baseline.py --data_dir=news --output_dir=news_baseline
+
+Reads train.txt and test.txt as tools/run_ner.py does (CoNLL columns) and writes the same
+`test_results.txt` and `test_predictions.txt`. Features: the units up to two places away, each pair
+of neighbours among them, and what kind of characters they are.
+"""
+
+import os
+import time
+
+from absl import flags
+
+from bert_tf import tool
+from bert_tf.data.tag_schemes import are_span_tags, convert_tags
+from bert_tf.data.tagged_text import conll_lines, read_conll
+from bert_tf.errors import DataError, UserError
+from bert_tf.files import atomic_path
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("data_dir", None, "The directory with train.txt and test.txt.")
+flags.DEFINE_string("output_dir", None, "Where the model and the results are written.")
+flags.DEFINE_float("l1", 0.05, "Weight of the L1 penalty.", lower_bound=0.0)
+flags.DEFINE_float("l2", 0.01, "Weight of the L2 penalty.", lower_bound=0.0)
+flags.DEFINE_integer("max_iterations", 100, "Iterations of L-BFGS.", lower_bound=1)
+
+WINDOW = 2
+EDGE = "\0"  # beyond the sentence
+
+
+def features_of(words):
+    """What the CRF sees at each unit: a list of strings."""
+    padded = [EDGE] * WINDOW + list(words) + [EDGE] * WINDOW
+    kinds = [_kind(word) for word in padded]
+    rows = []
+    for place in range(len(words)):
+        offsets = range(2 * WINDOW + 1)
+        row = [f"{offset}={padded[place + offset]}" for offset in offsets]
+        row += [
+            f"{offset}:={padded[place + offset]}|{padded[place + offset + 1]}"
+            for offset in offsets[:-1]
+        ]
+        row.append("kinds=" + "".join(kinds[place : place + len(offsets)]))
+        rows.append(row)
+    return rows
+
+
+def _kind(word):
+    if word == EDGE:
+        return "_"
+    if word.isdecimal():
+        return "0"
+    if word.isascii() and word.isalpha():
+        return "A" if word[0].isupper() else "a"
+    return "w" if word.isalnum() else "."
+
+
+def read(split):
+    path = os.path.join(FLAGS.data_dir, f"{split}.txt")
+    sentences = read_conll(path)
+    if sentences[0].tags is None:
+        raise DataError(f"{path}: a tag was expected for every word. Received: words alone")
+    tags = [sentence.tags for sentence in sentences]
+    if all(are_span_tags(row) for row in tags):
+        tags = [convert_tags(row, "IOB2") for row in tags]
+    return [sentence.words for sentence in sentences], tags
+
+
+def main():
+    try:
+        import pycrfsuite
+    except ImportError:
+        raise UserError(
+            "The baseline is CRFsuite's, which is not installed. pip install python-crfsuite"
+        ) from None
+    from bert_tf.training import tagging_scores
+
+    tool.require_writable(FLAGS.output_dir, "output_dir")
+    train, (words, gold) = read("train"), read("test")
+    trainer = pycrfsuite.Trainer(verbose=False)
+    trainer.set_params(
+        {"c1": FLAGS.l1, "c2": FLAGS.l2, "max_iterations": FLAGS.max_iterations}
+    )
+    for sentence, tags in zip(*train):
+        trainer.append(features_of(sentence), tags)
+    start = time.monotonic()
+    with atomic_path(os.path.join(FLAGS.output_dir, "model.crfsuite")) as path:
+        trainer.train(path)
+    print(f"trained in {time.monotonic() - start:.0f} s")
+    tagger = pycrfsuite.Tagger()
+    tagger.open(os.path.join(FLAGS.output_dir, "model.crfsuite"))
+    predicted = [tagger.tag(features_of(sentence)) for sentence in words]
+    lines = [f"test_{key} = {value:.6f}" for key, value in tagging_scores(gold, predicted).items()]
+    for name, text in (
+        ("test_results.txt", "\n".join(lines) + "\n"),
+        ("test_predictions.txt", "".join(conll_lines(zip(words, gold, predicted)))),
+    ):
+        with atomic_path(os.path.join(FLAGS.output_dir, name)) as path:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+    print(*lines, sep="\n")
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["data_dir", "output_dir"])
+    tool.run(main)

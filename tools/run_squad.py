@@ -1,0 +1,258 @@
+"""Fine-tunes a BERT question answerer on SQuAD 1.1 or 2.0, and answers questions with it.
+
+Flags, files and results as google-research/bert's run_squad.py:
+
+    python tools/run_squad.py --init_checkpoint=uncased_L-12_H-768_A-12 --do_train \
+      --train_file=train-v1.1.json --do_predict --predict_file=dev-v1.1.json --output_dir=out
+
+In --output_dir: `model/` (a Hugging Face directory with tokenizer and settings), `checkpoints/`
+(a killed run, started again with the same flags, goes on from the newest), `predictions.json` (the
+answer to each id), `nbest_predictions.json`, with --version_2_with_negative `null_odds.json` (the
+score of no answer minus that of the best span), and, if the predict file has answers,
+`eval_results.txt`: exact match and F1 by the rules of the official scripts, with
+--version_2_with_negative also the best --null_score_diff_threshold for this file.
+
+Without --do_train and --init_checkpoint the model in --output_dir answers, with the settings that
+it was trained with; flags win over them.
+"""
+
+import json
+import logging
+import os
+
+from absl import flags
+
+from bert_tf import tool
+from bert_tf.data.squad import read_squad
+from bert_tf.errors import DataError, UserError
+from bert_tf.files import atomic_path
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("train_file", None, "The SQuAD file to train on, as train-v1.1.json.")
+flags.DEFINE_string("predict_file", None, "The SQuAD file to answer; it may leave answers out.")
+flags.DEFINE_string("output_dir", None, "Where the trained model and the results are written.")
+flags.DEFINE_string(
+    "init_checkpoint",
+    None,
+    "A Hugging Face directory, a TF1 checkpoint directory, or a TF1 checkpoint's prefix. "
+    "Without --do_train: the trained model (default: the one in --output_dir).",
+)
+flags.DEFINE_string("bert_config_file", None, "The config file, if not beside the checkpoint.")
+flags.DEFINE_string("vocab_file", None, "The vocabulary, if not beside the checkpoint.")
+flags.DEFINE_bool("do_lower_case", None, "Lower the text. Default: as the tokenizer's files say.")
+flags.DEFINE_integer("max_seq_length", 384, "Tokens of a window; longer contexts take several.")
+flags.DEFINE_integer(
+    "doc_stride", 128, "Tokens from the start of a window to the start of the next.", lower_bound=1
+)
+flags.DEFINE_integer(
+    "max_query_length", 64, "Tokens of a question; longer ones lose their end.", lower_bound=1
+)
+flags.DEFINE_bool("do_train", False, "Whether to train.")
+flags.DEFINE_bool("do_predict", False, "Whether to answer the predict file.")
+flags.DEFINE_integer("train_batch_size", 32, "Windows of a batch in training.", lower_bound=1)
+flags.DEFINE_integer("predict_batch_size", 8, "Windows of a batch in prediction.", lower_bound=1)
+flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate of Adam.", lower_bound=0.0)
+flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of training, over windows.", lower_bound=0.0)
+flags.DEFINE_float(
+    "warmup_proportion",
+    0.1,
+    "Share of the training steps over which the learning rate rises.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
+flags.DEFINE_integer(
+    "n_best_size", 20, "Answers in nbest_predictions.json, for each question.", lower_bound=1
+)
+flags.DEFINE_integer("max_answer_length", 30, "The most tokens of an answer.", lower_bound=1)
+flags.DEFINE_bool(
+    "verbose_logging", False, "Name every question whose answer is not in its context."
+)
+flags.DEFINE_bool("version_2_with_negative", False, "Whether some questions have no answer.")
+flags.DEFINE_float(
+    "null_score_diff_threshold",
+    0.0,
+    "No answer is predicted if its score is above that of the best span by more than this.",
+)
+flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
+flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
+
+# Flag -> the model's argument.
+_MODEL_FLAGS = {
+    "max_seq_length": "max_length",
+    "doc_stride": "doc_stride",
+    "max_query_length": "max_query_length",
+    "n_best_size": "n_best_size",
+    "max_answer_length": "max_answer_length",
+    "version_2_with_negative": "allow_no_answer",
+    "null_score_diff_threshold": "null_score_diff_threshold",
+}
+
+
+def load_model():
+    """The model to start from, with everything about it checked."""
+    from bert_tf.models.question_answerer import BertQuestionAnswerer
+    from bert_tf.text.tokenizer import BertTokenizer
+
+    path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
+    tokenizer = None
+    if FLAGS.vocab_file:
+        lowercase = True if FLAGS.do_lower_case is None else FLAGS.do_lower_case
+        tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=lowercase)
+    elif FLAGS.do_lower_case is not None:
+        tokenizer = BertTokenizer.from_pretrained(path, lowercase=FLAGS.do_lower_case)
+    options = {
+        argument: FLAGS[flag].value
+        for flag, argument in _MODEL_FLAGS.items()
+        if FLAGS.init_checkpoint or FLAGS[flag].present
+    }
+    return BertQuestionAnswerer.from_pretrained(
+        path, config_file=FLAGS.bert_config_file, tokenizer=tokenizer, **options
+    )
+
+
+def columns_of(examples):
+    """Questions and their contexts, as the model's methods take them."""
+    return [example.question for example in examples], [example.context for example in examples]
+
+
+def check_answers(examples):
+    """Whether every question to train on has an answer, or is said to have none."""
+    allowed = FLAGS.version_2_with_negative
+    without = [
+        example.id
+        for example in examples
+        if not (example.answers or allowed and example.is_impossible)
+    ]
+    if without:
+        raise DataError(
+            f"{FLAGS.train_file}: every question to train on must have an answer"
+            f"{', or is_impossible=true' if allowed else ''}. Received: {len(without)} without, "
+            f"the first of id {without[0]!r}."
+            + ("" if allowed else " For SQuAD 2.0 pass --version_2_with_negative.")
+        )
+
+
+def train(model, examples):
+    import keras
+
+    from bert_tf import training
+
+    batches = model.training_batches(
+        *columns_of(examples), [example.training_answer() for example in examples]
+    )
+    batch_size = FLAGS.train_batch_size
+    num_steps = max(1, int(len(batches) / batch_size * FLAGS.num_train_epochs))
+    print(f"{len(examples)} questions, {len(batches)} windows, {num_steps} steps")
+    schedule = training.WarmupLinearDecay(
+        FLAGS.learning_rate, num_steps, int(num_steps * FLAGS.warmup_proportion)
+    )
+    model.compile(
+        training.AdamWeightDecay(schedule, bias_correction=FLAGS.bias_correction),
+        metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+    )
+    names = ("train_file", "train_batch_size", "learning_rate", "num_train_epochs", "seed")
+    checkpoint = training.TrainingCheckpoint(
+        os.path.join(FLAGS.output_dir, "checkpoints"),
+        save_every=FLAGS.save_checkpoints_steps,
+        settings={name: FLAGS[name].value for name in (*names, *_MODEL_FLAGS)},
+    )
+    step = checkpoint.restore(model)
+    if step >= num_steps:
+        print(f"Nothing is left to train: the newest checkpoint is of step {step}.")
+    else:
+        training.fit_steps(
+            model,
+            lambda step: batches.from_step(step, num_steps, batch_size, FLAGS.seed),
+            num_steps,
+            step,
+            steps_per_epoch=FLAGS.save_checkpoints_steps,
+            callbacks=[
+                training.ProgressLine(num_steps, names=("loss", "accuracy"), initial_step=step),
+                checkpoint,
+                training.StopOnSignal(checkpoint, initial_step=step),
+            ],
+        )
+    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
+
+
+def predict(model, examples):
+    """Writes the answers, and what they are worth where the file tells the true ones."""
+    selections = model.select(
+        *columns_of(examples), batch_size=FLAGS.predict_batch_size, verbose=1
+    )
+    threshold = model.null_score_diff_threshold if model.allow_no_answer else None
+    predictions, n_best, differences = {}, {}, {}
+    for example, selection in zip(examples, selections):
+        predictions[example.id] = selection.answer(threshold).text
+        differences[example.id] = selection.score_difference
+        n_best[example.id] = [
+            {
+                "text": candidate.text,
+                "probability": candidate.probability,
+                "start_logit": candidate.start_logit,
+                "end_logit": candidate.end_logit,
+            }
+            for candidate in selection.n_best
+        ]
+    files = {"predictions.json": predictions, "nbest_predictions.json": n_best}
+    if model.allow_no_answer:
+        files["null_odds.json"] = differences
+    for name, content in files.items():
+        with atomic_path(os.path.join(FLAGS.output_dir, name)) as path:
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(content, file, indent=4, ensure_ascii=False)
+                file.write("\n")
+    print(f"{len(examples)} answers in {FLAGS.output_dir}/predictions.json")
+    if all(example.has_answers for example in examples):
+        texts = {
+            example.id: selection.best.text if selection.best is not None else ""
+            for example, selection in zip(examples, selections)
+        }
+        evaluate(examples, predictions, texts, differences, model.allow_no_answer)
+
+
+def evaluate(examples, predictions, texts, differences, version_2):
+    """Writes eval_results.txt, with the official names."""
+    from bert_tf.training.squad_metrics import best_null_thresholds, squad_scores
+
+    results = squad_scores(examples, predictions, version_2)
+    if version_2:
+        results.update(best_null_thresholds(examples, texts, differences))
+    lines = [f"{name} = {value}" for name, value in results.items()]
+    with atomic_path(os.path.join(FLAGS.output_dir, "eval_results.txt")) as path:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    print("***** Eval results *****", *lines, sep="\n")
+
+
+def main():
+    if not (FLAGS.do_train or FLAGS.do_predict):
+        raise UserError("At least one of --do_train or --do_predict was expected.")
+    for work, needed in (
+        ("do_train", "train_file"), ("do_train", "init_checkpoint"), ("do_predict", "predict_file")
+    ):
+        if FLAGS[work].value and not FLAGS[needed].value:
+            raise UserError(f"--{work} needs --{needed}.")
+    tool.require_writable(FLAGS.output_dir, "output_dir")
+    if FLAGS.verbose_logging:
+        logging.getLogger("bert_tf").setLevel(logging.DEBUG)
+    # Both files are read, and the model made, before any work: a bad one is told at once.
+    train_examples = read_squad(FLAGS.train_file) if FLAGS.do_train else None
+    predict_examples = read_squad(FLAGS.predict_file) if FLAGS.do_predict else None
+    if FLAGS.do_train:
+        check_answers(train_examples)
+    import keras
+
+    keras.utils.set_random_seed(FLAGS.seed)
+    model = load_model()
+    if FLAGS.do_train:
+        train(model, train_examples)
+    if FLAGS.do_predict:
+        predict(model, predict_examples)
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["output_dir"])
+    tool.run(main)

@@ -1,0 +1,166 @@
+"""Fine-tunes, evaluates and runs BERT on SWAG, or on any multiple choice in its CSV layout.
+
+    python tools/run_swag.py --data_dir=swag --init_checkpoint=uncased_L-12_H-768_A-12 \
+      --do_train --do_eval --output_dir=out
+
+Reads train.csv, val.csv and test.csv of --data_dir (columns sent1, sent2, ending0 to ending3 and
+label; test.csv needs no label). In --output_dir: `model/` (a Hugging Face directory with its
+tokenizer), `eval_results.txt`, `test_results.tsv` (a line an example: the chosen ending, counted
+from 0, and the four probabilities, separated by tabs).
+"""
+
+import os
+
+import numpy as np
+from absl import flags
+
+from bert_tf import tool
+from bert_tf.data.swag import read_swag
+from bert_tf.errors import UserError
+from bert_tf.files import atomic_path
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("data_dir", None, "The directory with train.csv, val.csv and test.csv.")
+flags.DEFINE_string("output_dir", None, "Where the trained model and the results are written.")
+flags.DEFINE_string(
+    "init_checkpoint",
+    None,
+    "A Hugging Face directory, a TF1 checkpoint directory, or a TF1 checkpoint's prefix. "
+    "Without --do_train: the trained model (default: the one in --output_dir).",
+)
+flags.DEFINE_string("bert_config_file", None, "The config file, if not beside the checkpoint.")
+flags.DEFINE_string("vocab_file", None, "The vocabulary, if not beside the checkpoint.")
+flags.DEFINE_bool("do_lower_case", None, "Lower the text. Default: as the tokenizer's files say.")
+flags.DEFINE_integer("max_seq_length", 128, "Longest pair in tokens; the longer text is cut.")
+flags.DEFINE_bool("do_train", False, "Whether to train.")
+flags.DEFINE_bool("do_eval", False, "Whether to evaluate on val.csv.")
+flags.DEFINE_bool("do_predict", False, "Whether to predict test.csv.")
+flags.DEFINE_integer(
+    "train_batch_size", 16, "Examples of four pairs in a batch for training.", lower_bound=1
+)
+flags.DEFINE_integer("eval_batch_size", 8, "Examples in a batch for evaluation.", lower_bound=1)
+flags.DEFINE_float("learning_rate", 2e-5, "The peak learning rate of Adam.", lower_bound=0.0)
+flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of training.", lower_bound=0.0)
+flags.DEFINE_float(
+    "warmup_proportion",
+    0.1,
+    "Share of the training steps over which the learning rate rises.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
+flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
+
+
+def load_model():
+    """The model to start from, with everything about it checked."""
+    from bert_tf.models.multiple_choice import BertMultipleChoice
+    from bert_tf.text.tokenizer import BertTokenizer
+
+    path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
+    tokenizer = None
+    if FLAGS.vocab_file:
+        lowercase = True if FLAGS.do_lower_case is None else FLAGS.do_lower_case
+        tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=lowercase)
+    elif FLAGS.do_lower_case is not None:
+        tokenizer = BertTokenizer.from_pretrained(path, lowercase=FLAGS.do_lower_case)
+    return BertMultipleChoice.from_pretrained(
+        path,
+        config_file=FLAGS.bert_config_file,
+        tokenizer=tokenizer,
+        max_length=FLAGS.max_seq_length,
+    )
+
+
+def inputs_of(examples):
+    """What the model's `fit` and `predict` take."""
+    return [example.prompt for example in examples], [example.choices for example in examples]
+
+
+def labels_of(examples):
+    return np.array([example.label for example in examples], np.int32)
+
+
+def train(model, train_examples, dev_examples):
+    from bert_tf.training import AdamWeightDecay, WarmupLinearDecay
+
+    steps_per_epoch = -(-len(train_examples) // FLAGS.train_batch_size)
+    num_steps = max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
+    schedule = WarmupLinearDecay(
+        FLAGS.learning_rate, num_steps, int(num_steps * FLAGS.warmup_proportion)
+    )
+    model.compile(
+        AdamWeightDecay(schedule, bias_correction=FLAGS.bias_correction), metrics=["accuracy"]
+    )
+    options = {"batch_size": FLAGS.train_batch_size}
+    if dev_examples:
+        options["validation_data"] = inputs_of(dev_examples), labels_of(dev_examples)
+    x, y = inputs_of(train_examples), labels_of(train_examples)
+    epochs, rest = divmod(num_steps, steps_per_epoch)
+    if epochs:
+        model.fit(x, y, epochs=epochs, **options)
+    if rest:  # --num_train_epochs with a fraction
+        model.fit(x, y, initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options)
+    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
+
+
+def evaluate(model, examples):
+    model.compile(metrics=["accuracy"])
+    results = model.evaluate(
+        inputs_of(examples),
+        labels_of(examples),
+        batch_size=FLAGS.eval_batch_size,
+        return_dict=True,
+    )
+    lines = [f"eval_{name} = {value:.6f}" for name, value in sorted(results.items())]
+    with atomic_path(os.path.join(FLAGS.output_dir, "eval_results.txt")) as path:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    print("***** Eval results *****", *lines, sep="\n")
+
+
+def predict(model, examples):
+    from bert_tf.training.threshold_sweep import softmax
+
+    probabilities = softmax(model.predict(inputs_of(examples)))
+    path = os.path.join(FLAGS.output_dir, "test_results.tsv")
+    with atomic_path(path) as new, open(new, "w", encoding="utf-8") as file:
+        for row in probabilities:
+            numbers = "\t".join(f"{value:.8f}" for value in row)
+            file.write(f"{row.argmax()}\t{numbers}\n")
+    print(f"{len(examples)} predictions in {path}")
+
+
+def main():
+    if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
+        raise UserError("At least one of --do_train, --do_eval or --do_predict was expected.")
+    if FLAGS.do_train and not FLAGS.init_checkpoint:
+        raise UserError("--do_train needs --init_checkpoint, the model to start from.")
+    tool.require_writable(FLAGS.output_dir, "output_dir")
+
+    def read(name, labels=True):
+        return read_swag(os.path.join(FLAGS.data_dir, name), labels)
+
+    train_examples = read("train.csv") if FLAGS.do_train else None
+    wants_dev = FLAGS.do_eval or (
+        FLAGS.do_train and os.path.exists(os.path.join(FLAGS.data_dir, "val.csv"))
+    )
+    dev_examples = read("val.csv") if wants_dev else None
+    test_examples = read("test.csv", labels=False) if FLAGS.do_predict else None
+
+    import keras
+
+    keras.utils.set_random_seed(FLAGS.seed)
+    model = load_model()
+    if FLAGS.do_train:
+        train(model, train_examples, dev_examples)
+    if FLAGS.do_eval:
+        evaluate(model, dev_examples)
+    if FLAGS.do_predict:
+        predict(model, test_examples)
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["data_dir", "output_dir"])
+    tool.run(main)
