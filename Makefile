@@ -25,6 +25,12 @@ PYTEST_ARGS ?=
 VENV := $(if $(filter $(DEFAULT_TF_VERSION),$(TF_VERSION)),.venv,.cache/venvs/tf$(TF_VERSION))
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.requirements-tf$(TF_VERSION)
+FULL_STAMP := $(STAMP)-full
+
+# This package in place with some of its extras, under the TensorFlow that was asked for.
+COMMA := ,
+install = BERT_TF_BUILD_OPS=0 $(PY) -m pip install --no-build-isolation --editable '.[$(1)]' \
+  'tensorflow==$(TF_VERSION).*' 'tensorflow-text==$(TF_VERSION).*'
 
 # Where Bazel builds them, under custom_ops/; they are put into bert_tf/ops/.
 OPS_FILES := ops/_bert_tf_ops.so ops/_build_info.json
@@ -74,8 +80,13 @@ $(STAMP): setup.py | system
 	       "$$($(PYTHON) --version). Name another one: make PYTHON=python3.11"; exit 1; }
 	[[ -x $(PY) ]] || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install 'setuptools>=70.1' wheel setuptools_scm  # the last to build seqeval
-	BERT_TF_BUILD_OPS=0 $(PY) -m pip install --no-build-isolation --editable '.[test]' \
-	  'tensorflow==$(TF_VERSION).*' 'tensorflow-text==$(TF_VERSION).*'
+	$(call install,test)
+	@touch $@
+
+# PyTorch and the libraries on it, for `make test-full`. PyPI's PyTorch brings CUDA (gigabytes);
+# one that is installed already, such as its CPU build, stays.
+$(FULL_STAMP): $(STAMP)
+	$(call install,test$(COMMA)full)
 	@touch $@
 
 .PHONY: configure
@@ -112,7 +123,7 @@ test: venv ops materials
 	BERT_TF_OPS=native $(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-full
-test-full: venv ops materials
+test-full: venv $(FULL_STAMP) ops materials
 	$(BAZEL) test --config=asan //custom_ops/kernels/...
 	$(BAZEL) test --config=tsan //custom_ops/kernels/...
 	for isa in portable avx2 avx512; do \

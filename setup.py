@@ -154,6 +154,14 @@ setup(
     ],
     extras_require={
         "test": ["matplotlib", "pytest", "scikit-learn", "seqeval"],
+        # What the full suite compares with.
+        "full": [
+            "huggingface_hub",
+            "python-crfsuite",
+            "sentence-transformers",
+            "torch",
+            "transformers",
+        ],
         "evaluate": ["matplotlib", "scikit-learn"],
         "tagging": ["seqeval"],
         "benchmark": [

@@ -235,6 +235,11 @@ class TrainingModel(keras.Model):
 
     def make_train_function(self, force=False):
         if self.train_function is None or force:
+            if self.built and not self.optimizer.built:
+                # Not while tracing: where bad data end the first trace, the variables made in it
+                # never get their values, and the next `fit` would fail.
+                with self.distribute_strategy.scope():
+                    self.optimizer.build(self.trained_variables())
             self.train_function = self._step_function(self.train_step)
         return self.train_function
 
@@ -271,13 +276,7 @@ class TrainingModel(keras.Model):
                 data = next(iterator, None)
                 if data is not None:
                     batches.append(data)
-            try:
-                return all_steps(*batches)
-            except Exception:
-                # A function whose first trace failed after it had made variables (the optimizer's)
-                # returns None from then on: bad data once must not break the next `fit`.
-                self.train_function = self.test_function = None
-                raise
+            return all_steps(*batches)
 
         return run
 

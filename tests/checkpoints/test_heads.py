@@ -66,7 +66,7 @@ def test_a_missing_pooler_is_told_where_it_is_used(tmp_path, caplog):
     for name, options, told in (
         ("BertTextClassifier", {"pooling": "mean"}, False),
         ("BertSentenceEncoder", {}, False),
-        ("BertFeatureExtractor", {}, False),
+        ("BertFeatureExtractor", {"layer_indices": [-1]}, False),
         ("BertPretrainer", {"objective": "mlm"}, False),
         ("BertPretrainer", {}, True),
         ("BertTextClassifier", {}, True),
@@ -101,5 +101,8 @@ def test_transformers_reads_back_what_it_wrote(architecture, tmp_path):
     )
     for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         assert not report[problem], (problem, report[problem])
-    expected = {name: value.numpy() for name, value in theirs.state_dict().items()}
-    assert_same_values({name: value.numpy() for name, value in again.state_dict().items()}, expected)
+    written, received = (
+        {name: value.numpy() for name, value in model.state_dict().items()}
+        for model in (theirs, again)
+    )
+    assert_same_values(received, written)

@@ -1,4 +1,4 @@
-"""A BERT-large loads in little more than its own memory: DESIGN's 1.2 × the file plus the model."""
+"""A BERT-large loads within the memory of its model and 1.2 times its file."""
 
 import os
 import subprocess

@@ -95,3 +95,84 @@ def test_needs_the_native_ops(classifier):
     with ops.backend("reference"), pytest.raises(UserError, match="native"):
         classifier.freeze_for_inference()
     assert not classifier.backbone.is_frozen
+
+
+def vectors(model):
+    return model.backbone({"token_ids": tf.constant([[2, 8, 9, 3]])})["pooled_output"].numpy()
+
+
+def test_assignment_reaches_the_packed_kernels(classifier, tiny_config, tiny_vocabulary):
+    other = BertTextClassifier(BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary))
+    unpacked = other.get_weights()
+    first_kernel = classifier.backbone.encoder.blocks[0].intermediate.kernel
+    for model in (classifier, other):
+        model.freeze_for_inference()
+    assert all(variable is not first_kernel for variable in classifier.variables)
+    before = vectors(classifier)
+    with pytest.raises(ValueError):  # the number or the shapes of the weights differ
+        classifier.set_weights(unpacked)
+    assert np.abs(vectors(classifier) - vectors(other)).max() > 1e-3
+    classifier.set_weights(other.get_weights())
+    np.testing.assert_array_equal(vectors(classifier), vectors(other))
+    # A function that was traced before sees it too.
+    traced = tf.function(classifier.backbone)
+    inputs = {"token_ids": tf.constant([[2, 8, 9, 3]])}
+    traced(inputs)
+    kernel = classifier.backbone.encoder.blocks[0].intermediate.packed_kernel
+    kernel.assign(2.0 * kernel)
+    np.testing.assert_allclose(
+        traced(inputs)["pooled_output"], vectors(classifier), atol=1e-6
+    )
+    assert np.abs(vectors(classifier) - before).max() > 1e-3
+
+
+def test_load_weights_reaches_the_packed_kernels(classifier, tiny_config, tmp_path):
+    other = BertBackbone(tiny_config)
+    for model in (classifier, other):
+        model.freeze_for_inference()
+    classifier.backbone.save_weights(tmp_path / "frozen.weights.h5")
+    other.load_weights(tmp_path / "frozen.weights.h5")
+    inputs = {"token_ids": tf.constant([[2, 8, 9, 3]])}
+    np.testing.assert_array_equal(other(inputs)["pooled_output"], vectors(classifier))
+
+
+def test_there_is_no_gradient(classifier):
+    classifier.freeze_for_inference()
+    with pytest.raises(LookupError, match="inference only"), tf.GradientTape() as tape:
+        loss = tf.reduce_sum(classifier.backbone({"token_ids": [[2, 8, 3]]})["pooled_output"])
+        tape.gradient(loss, classifier.backbone.trainable_variables)
+
+
+def test_another_dtype_is_refused(classifier):
+    classifier.freeze_for_inference()
+    for block in classifier.backbone.encoder.blocks:
+        block.intermediate.dtype_policy = keras.DTypePolicy("mixed_bfloat16")
+    with pytest.raises((TypeError, ValueError)):
+        vectors(classifier)
+
+
+def test_quantization_is_refused_or_changes_nothing(classifier):
+    classifier.freeze_for_inference()
+    expected = vectors(classifier)
+    try:
+        classifier.backbone.quantize("int8")
+    except (NotImplementedError, ValueError, UserError):
+        pass
+    np.testing.assert_allclose(vectors(classifier), expected, atol=1e-6)
+
+
+def test_under_a_strategy(tiny_config):
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        backbone = BertBackbone(tiny_config)
+    inputs = {"token_ids": tf.constant([[2, 8, 9, 3]])}
+    expected = backbone(inputs)["pooled_output"]
+    backbone.freeze_for_inference()
+    inside = strategy.run(tf.function(backbone), [inputs])["pooled_output"]
+    np.testing.assert_allclose(inside, expected, atol=1e-5)
+    kernel = backbone.encoder.blocks[0].intermediate.packed_kernel
+    with strategy.scope():
+        kernel.assign(2.0 * kernel)
+    changed = strategy.run(tf.function(backbone), [inputs])["pooled_output"]
+    np.testing.assert_allclose(changed, backbone(inputs)["pooled_output"], atol=1e-6)
+    assert np.abs(changed - expected).max() > 1e-3

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertMultipleChoice, BertTokenizer
 from bert_tf.errors import UserError
-from bert_tf.training import AdamWeightDecay
+from bert_tf.training import AdamWeightDecay, WarmupLinearDecay
 
 PROMPTS = ["good film", "the bad", "a b c"]
 CHOICES = [["good", "bad film"], ("the good bad film.", "a"), ["c", "x y z"]]
@@ -75,9 +75,10 @@ def planted(count, rng):
 def test_learns_planted_data(make_model):
     rng = np.random.default_rng(0)
     model = make_model(dropout=0.0)
-    model.compile(AdamWeightDecay(5e-3), metrics=["accuracy"])
+    schedule = WarmupLinearDecay(3e-3, 120, 40)
+    model.compile(AdamWeightDecay(schedule), metrics=["accuracy"])
     history = model.fit(
-        *planted(1920, rng), validation_data=planted(200, rng), batch_size=32, epochs=4, verbose=0
+        *planted(1920, rng), validation_data=planted(200, rng), batch_size=32, epochs=2, verbose=0
     ).history
     assert history["val_accuracy"][-1] > 0.95, history
 

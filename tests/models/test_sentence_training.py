@@ -34,7 +34,9 @@ def make_encoder(tiny_config, tiny_vocabulary):
     def make(**options):
         keras.utils.set_random_seed(5)
         return BertSentenceEncoder(
-            BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary), **options
+            BertBackbone(tiny_config, num_encoder_layers=1),
+            tokenizer=BertTokenizer(tiny_vocabulary),
+            **options,
         )
 
     return make

@@ -68,7 +68,8 @@ def test_several_labels_and_numbers(tiny_config, tiny_vocabulary):
         model = BertTextClassifier(
             BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary), **options
         )
-        return model, _ServingModule(model).serve_tokens(**model.tokenize(TEXTS[:2]))
+        module = _ServingModule(model)
+        return model, module.serve_tokens(**model.tokenize(TEXTS[:2]))
 
     model, outputs = serve(labels=["a", "b", "c"], problem_type="multi_label_classification")
     assert outputs["labels"].numpy().tolist() == [[b"a", b"b", b"c"]] * 2

@@ -38,7 +38,8 @@ def start(tmp_path_factory, tiny_config):
     BertBackbone(config).save_pretrained(root / "checkpoint")
     BertTokenizer(words).save_pretrained(root / "checkpoint")
     (root / "data").mkdir()
-    for seed, (name, count) in enumerate((("train", 1600 if FULL else 64), ("val", 100), ("test", 20))):
+    counts = {"train": 1600 if FULL else 64, "val": 100, "test": 20}
+    for seed, (name, count) in enumerate(counts.items()):
         lines = [HEADER, *rows(count, seed)]
         (root / "data" / f"{name}.csv").write_text("\n".join(lines) + "\n")
     return root
@@ -54,8 +55,8 @@ def test_trains_evaluates_and_predicts(start):
         "--do_train",
         "--do_eval",
         "--do_predict",
-        "--learning_rate=5e-3",
-        f"--num_train_epochs={6.5 if FULL else 1.5}",
+        "--learning_rate=3e-3",
+        f"--num_train_epochs={4.5 if FULL else 1.5}",
         "--train_batch_size=32",
     )
     assert result.returncode == 0, result.stderr

@@ -99,10 +99,12 @@ class MatmulTask(Task):
 
     Args:
         multiply: A function without arguments, to y.
+        calls_inside: How many times it multiplies.
     """
 
-    def __init__(self, multiply):
+    def __init__(self, multiply, calls_inside: int = 1):
         self._multiply = multiply
+        self.calls_inside = calls_inside
 
     def run(self):
         return self._multiply()

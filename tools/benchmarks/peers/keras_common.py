@@ -6,9 +6,12 @@ import numpy as np
 import tensorflow as tf
 
 from .. import memory_use
-from .base import Batch, InferenceTask
+from .base import Batch, InferenceTask, MatmulTask
 
 ENCODER_INPUTS = ("token_ids", "segment_ids", "padding_mask")
+
+_ROWS_IN_A_GRAPH = 1024
+_MOST_IN_A_ROW = 32
 
 
 def set_threads(threads: int) -> None:
@@ -84,6 +87,27 @@ def inference_task(model, variant: str, batches: list[Batch], mask_dtype) -> Inf
         feed["padding_mask"] = feed["padding_mask"].astype(mask_dtype.as_numpy_dtype)
         feeds.append(feed if variant == "frozen" else constants(feed))
     return InferenceTask(functools.partial(_finished, model), feeds)
+
+
+def matmul_task(multiply, rows: int) -> MatmulTask:
+    """A matmul in a graph, as in a model; small ones several times in a row, so that the call of
+    the graph does not count.
+
+    Args:
+        multiply: A function without arguments, to y.
+        rows: M.
+    """
+    calls = max(1, min(_MOST_IN_A_ROW, _ROWS_IN_A_GRAPH // rows))
+
+    @tf.function
+    def run():
+        y = multiply()
+        for _ in range(calls - 1):
+            with tf.control_dependencies([y]):
+                y = multiply()
+        return y
+
+    return MatmulTask(run, calls)
 
 
 def _finished(model, feed):

@@ -10,7 +10,7 @@ from bert_tf import ops
 from bert_tf.ops import native
 
 from . import keras_common, op_cases
-from .base import LEARNING_RATE, MatmulTask, Peer, SentenceTask, Task, matmul_inputs
+from .base import LEARNING_RATE, Peer, SentenceTask, Task, matmul_inputs
 
 
 class _TrainingTask(Task):
@@ -195,7 +195,9 @@ class Ours(Peer):
         x, kernel = (tf.constant(value) for value in matmul_inputs(shape))
         units = shape[2]
         packed, bias = ops.pack_dense(kernel), tf.zeros([units])
-        return MatmulTask(lambda: ops.fused_dense(x, packed, units, bias=bias))
+        return keras_common.matmul_task(
+            lambda: ops.fused_dense(x, packed, units, bias=bias), shape[0]
+        )
 
     @functools.cache
     def _sentence_encoder(self, variant):

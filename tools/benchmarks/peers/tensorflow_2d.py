@@ -9,7 +9,7 @@ import math
 import tensorflow as tf
 
 from . import keras_common
-from .base import MatmulTask, Peer, matmul_inputs
+from .base import Peer, matmul_inputs
 
 _MASKED_SCORE = -1e9
 
@@ -51,7 +51,7 @@ class TensorFlow2D(Peer):
 
     def matmul(self, shape, variant):
         x, kernel = (tf.constant(value) for value in matmul_inputs(shape))
-        return MatmulTask(lambda: tf.matmul(x, kernel))
+        return keras_common.matmul_task(lambda: tf.matmul(x, kernel), shape[0])
 
     def _encode(self, inputs):
         config = self.setup.config

@@ -1,0 +1,95 @@
+"""Packed kernels in a SavedModel, and `FrozenModel`."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertSentenceEncoder, BertTextClassifier, BertTokenizer
+from bert_tf.errors import UserError
+from bert_tf.serving import FrozenModel, export
+from tests.conftest import REPOSITORY
+
+TEXTS = ["the good film.", "bad", "", "good café", "good " * 100]
+
+_SERVER = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+import bert_tf
+assert bert_tf.ops.active_backend() == "native"  # loads the ops
+loaded = tf.saved_model.load(sys.argv[1])
+texts = tf.constant(json.loads(sys.argv[2]))
+logits = loaded.signatures["serving_default"](text=texts)["logits"]
+variables = loaded.signatures["serving_default"].variables
+print(json.dumps({
+    "logits": logits.numpy().tolist(), "shapes": [list(v.shape) for v in variables],
+}))
+"""
+
+
+def test_a_server_holds_the_packed_kernels_alone(tiny_config, tiny_vocabulary, tmp_path):
+    classifier = BertTextClassifier(
+        BertBackbone(tiny_config), labels=["bad", "good"], tokenizer=BertTokenizer(tiny_vocabulary)
+    )
+    size = sum(int(np.prod(variable.shape)) for variable in classifier.variables)
+    kernels = [
+        dense.kernel.shape
+        for block in classifier.backbone.encoder.blocks
+        for dense in (block.attention.query_key_value, block.attention_output,
+                      block.intermediate, block.output_dense)
+    ]
+    expected = classifier.predict(TEXTS, verbose=0)
+    classifier.freeze_for_inference()
+    path = export(classifier, tmp_path, portable=False)
+    packed = [
+        shape for name, shape in tf.train.list_variables(os.path.join(path, "variables/variables"))
+        if "packed_kernel" in name
+    ]
+    assert sorted(packed) == sorted([depth * -(-units // 32) * 32] for depth, units in kernels)
+    result = subprocess.run(
+        [sys.executable, "-c", _SERVER, path, json.dumps(TEXTS)],
+        cwd=REPOSITORY, capture_output=True, text=True, check=True,
+    )
+    served = json.loads(result.stdout.splitlines()[-1])
+    np.testing.assert_allclose(served["logits"], expected, atol=1e-5)
+    # As many numbers as before packing, so nothing is there twice.
+    padding = sum(int(np.prod(p)) for p in packed) - sum(int(np.prod(k)) for k in kernels)
+    assert sum(int(np.prod(shape)) for shape in served["shapes"]) <= size + padding
+
+
+@pytest.fixture
+def encoder(tiny_config, tiny_vocabulary):
+    return BertSentenceEncoder(
+        BertBackbone(tiny_config), normalize=True, tokenizer=BertTokenizer(tiny_vocabulary),
+        max_length=20,
+    )
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_frozen_model_gives_the_models_vectors(encoder, packed):
+    expected = encoder.encode(TEXTS)
+    if packed:
+        encoder.freeze_for_inference()
+    encode = FrozenModel(encoder)
+    np.testing.assert_allclose(encode(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(encode(TEXTS[0]), expected[:1], atol=1e-5)
+
+
+def test_frozen_model_is_a_copy(encoder):
+    encode = FrozenModel(encoder)
+    before = encode(TEXTS)
+    encoder.backbone.embeddings.word_embeddings.assign_add(
+        tf.ones_like(encoder.backbone.embeddings.word_embeddings)
+    )
+    np.testing.assert_array_equal(encode(TEXTS), before)
+
+
+def test_frozen_model_needs_a_tokenizer(tiny_config):
+    with pytest.raises(UserError, match="tokenizer"):
+        FrozenModel(BertSentenceEncoder(BertBackbone(tiny_config)))
