@@ -77,7 +77,7 @@ void Backward(const Parallel& parallel, const BiasGeluGradArgs<T>& args) {
       }
     }
   });
-  SumRowBlocks(parallel, args.scratch, blocks, columns, columns, args.dbias);
+  SumRowBlocks(parallel, args.scratch, blocks, columns, {args.dbias});
 }
 
 }  // namespace

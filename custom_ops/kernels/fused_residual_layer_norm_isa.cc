@@ -17,13 +17,16 @@ constexpr int64_t kForwardCycles = 2;
 constexpr int64_t kBackwardCycles = 3;
 constexpr int64_t kDropoutCycles = 2;
 
-// A row of `count` numbers of the calling thread. (No std::vector: its code, compiled here for one
-// instruction set, could be linked into another's.)
+// `count` numbers of the calling thread, aligned to vectors: one that crosses a cache line costs
+// twice. (No std::vector: its code, compiled here for one instruction set, could be linked into
+// another's.)
 template <typename T>
 class Row {
  public:
-  explicit Row(int64_t count)
-      : data_(static_cast<T*>(std::malloc(sizeof(T) * static_cast<size_t>(count + kLanes)))) {
+  explicit Row(int64_t count) {
+    const size_t bytes = sizeof(T) * static_cast<size_t>(count);
+    data_ = static_cast<T*>(
+        std::aligned_alloc(kAlignment, bytes / kAlignment * kAlignment + kAlignment));
     if (data_ == nullptr) std::abort();
   }
   ~Row() { std::free(data_); }
@@ -32,34 +35,37 @@ class Row {
   T* data() const { return data_; }
 
  private:
+  static constexpr size_t kAlignment = 64;
   T* data_;
 };
 
-// Which elements of a row are kept, drawn row by row.
+// Which elements of some rows are kept.
 class Dropout {
  public:
-  Dropout(float rate, uint64_t seed, int64_t columns)
+  // For at most `count` elements at a time.
+  Dropout(float rate, uint64_t seed, int64_t count)
       : seed_(seed),
         threshold_(DropoutThreshold(rate)),
         scale_(1.0f / (1.0f - rate)),
-        words_(columns + 2 * kPhiloxChunk) {}
+        words_(count + 2 * kPhiloxChunk) {}
 
-  BERT_TF_INLINE void Draw(int64_t row, int64_t columns) {
-    const int64_t first = row * columns;
+  // Draws for the elements first, first + 1, ... first + count - 1 of the matrix.
+  BERT_TF_INLINE void Draw(int64_t first, int64_t count) {
     const int64_t first_chunk = first / kPhiloxChunk;
-    const int64_t last_chunk = CeilDivide(first + columns, kPhiloxChunk);
+    const int64_t last_chunk = CeilDivide(first + count, kPhiloxChunk);
     for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
       PhiloxChunk(seed_, 0, static_cast<uint64_t>(chunk),
                   words_.data() + (chunk - first_chunk) * kPhiloxChunk);
     }
-    row_words_ = words_.data() + (first - first_chunk * kPhiloxChunk);
+    first_word_ = words_.data() + (first - first_chunk * kPhiloxChunk);
   }
 
-  // v / (1 - rate) where kept, zero elsewhere (also where v is NaN), for elements j, j + 1, … The
-  // words behind the row's end are in the buffer: no partial load is needed.
-  BERT_TF_INLINE Vec Apply(Vec v, int64_t j) const {
+  // v / (1 - rate) where kept, zero elsewhere (also where v is NaN), for elements i, i + 1, …
+  // counted from the first that was drawn. The words behind the last are in the buffer: no partial
+  // load is needed.
+  BERT_TF_INLINE Vec Apply(Vec v, int64_t i) const {
     VecU32 words;
-    std::memcpy(&words, row_words_ + j, sizeof(words));
+    std::memcpy(&words, first_word_ + i, sizeof(words));
     return words >= threshold_ ? v * scale_ : Vec{};
   }
 
@@ -68,19 +74,8 @@ class Dropout {
   uint32_t threshold_;
   float scale_;
   Row<uint32_t> words_;
-  const uint32_t* row_words_ = nullptr;
+  const uint32_t* first_word_ = nullptr;
 };
-
-// z = residual + dropout(x + bias), kLanes elements at column j of the row at `offset`.
-template <bool kDropout, bool kResidual, bool kBias, typename T, typename Lanes>
-BERT_TF_INLINE Vec Sum(const T* x, const T* residual, const T* bias, const Dropout& dropout,
-                       int64_t offset, int64_t j, Lanes lanes) {
-  Vec z = Load(x + offset + j, lanes);
-  if (kBias) z += Load(bias + j, lanes);
-  if (kDropout) z = dropout.Apply(z, j);
-  if (kResidual) z += Load(residual + offset + j, lanes);
-  return z;
-}
 
 template <bool kDropout, bool kResidual, bool kBias, typename T>
 void Forward(const Parallel& parallel, const ResidualLayerNormArgs<T>& args) {
@@ -92,11 +87,13 @@ void Forward(const Parallel& parallel, const ResidualLayerNormArgs<T>& args) {
     Dropout dropout(args.dropout_rate, args.seed, kDropout ? columns : 0);
     for (int64_t row = begin; row < end; ++row) {
       const int64_t offset = row * columns;
-      if (kDropout) dropout.Draw(row, columns);
+      if (kDropout) dropout.Draw(offset, columns);
       Vec sums[kAccumulators] = {};
       ForVectors(columns, [&](auto lanes, int64_t j, int k) BERT_TF_INLINE_LAMBDA {
-        const Vec v = Sum<kDropout, kResidual, kBias>(args.x, args.residual, args.bias, dropout,
-                                                      offset, j, lanes);
+        Vec v = Load(args.x + offset + j, lanes);
+        if (kBias) v += Load(args.bias + j, lanes);
+        if (kDropout) v = dropout.Apply(v, j);
+        if (kResidual) v += Load(args.residual + offset + j, lanes);
         Store(z + j, v, lanes);
         sums[k] += ZeroOutside(v, lanes);
       });
@@ -108,68 +105,118 @@ void Forward(const Parallel& parallel, const ResidualLayerNormArgs<T>& args) {
   });
 }
 
+// What the rows of one call of BackwardRows share.
+struct BackwardScratch {
+  float* normalized;  // [kRowsTogether, columns]
+  Dropout* dropout;
+  float* dgamma;  // the block's sums, [columns] each
+  float* dbeta;
+  float* dbias;
+};
+
+// Rows are taken four at a time, so that gamma, bias and the sums are loaded (and stored) once for
+// four rows.
+constexpr int kRowsTogether = 4;
+
+// ForVectors of simd.h one vector at a time: four rows are enough under way.
+template <typename Body>
+BERT_TF_INLINE void ForSingleVectors(int64_t count, const Body& body) {
+  int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) body(AllLanes{}, j);
+  if (j < count) body(SomeLanes{count - j}, j);
+}
+
+template <int kRows, bool kDropout, bool kResidual, bool kBias, typename T>
+BERT_TF_INLINE void BackwardRows(const ResidualLayerNormGradArgs<T>& args, int64_t first_row,
+                                 const BackwardScratch& scratch) {
+  const int64_t columns = args.columns;
+  const int64_t first = first_row * columns;
+  const float inverse = 1.0f / static_cast<float>(columns);
+  if (kDropout) scratch.dropout->Draw(first, kRows * columns);
+  // n = (z - mean) * rstd,  g = dy * gamma
+  float mean[kRows], rstd[kRows], g_mean[kRows], gn_mean[kRows];
+  Vec g_sums[kRows] = {};
+  Vec gn_sums[kRows] = {};
+  for (int row = 0; row < kRows; ++row) {
+    mean[row] = args.mean[first_row + row];
+    rstd[row] = args.rstd[first_row + row];
+  }
+  ForSingleVectors(columns, [&](auto lanes, int64_t j) BERT_TF_INLINE_LAMBDA {
+    const Vec gamma = Load(args.gamma + j, lanes);
+    const Vec bias = kBias ? Load(args.bias + j, lanes) : Vec{};
+    for (int row = 0; row < kRows; ++row) {
+      const int64_t i = row * columns + j;
+      Vec z = Load(args.x + first + i, lanes);
+      if (kBias) z += bias;
+      if (kDropout) z = scratch.dropout->Apply(z, i);
+      if (kResidual) z += Load(args.residual + first + i, lanes);
+      const Vec n = (z - mean[row]) * rstd[row];
+      const Vec g = Load(args.dy + first + i, lanes) * gamma;
+      Store(scratch.normalized + i, n, lanes);
+      g_sums[row] += g;  // zero outside the lanes, as gamma is
+      gn_sums[row] += ZeroOutside(g * n, lanes);
+    }
+  });
+  for (int row = 0; row < kRows; ++row) {
+    g_mean[row] = ReduceAdd(g_sums[row]) * inverse;
+    gn_mean[row] = ReduceAdd(gn_sums[row]) * inverse;
+  }
+  // dz = rstd * (g - mean(g) - n * mean(g * n))
+  ForSingleVectors(columns, [&](auto lanes, int64_t j) BERT_TF_INLINE_LAMBDA {
+    const Vec gamma = Load(args.gamma + j, lanes);
+    Vec dgamma = Load(scratch.dgamma + j, lanes);
+    Vec dbeta = Load(scratch.dbeta + j, lanes);
+    Vec dbias = kBias ? Load(scratch.dbias + j, lanes) : Vec{};
+    for (int row = 0; row < kRows; ++row) {
+      const int64_t i = row * columns + j;
+      const Vec n = Load(scratch.normalized + i, lanes);
+      const Vec dy = Load(args.dy + first + i, lanes);
+      const Vec dz = (dy * gamma - g_mean[row] - n * gn_mean[row]) * rstd[row];
+      const Vec dx = kDropout ? scratch.dropout->Apply(dz, i) : dz;
+      dgamma += dy * n;
+      dbeta += dy;
+      if (kBias) dbias += dx;
+      Store(args.dx + first + i, dx, lanes);
+      if (kDropout && kResidual) Store(args.dresidual + first + i, dz, lanes);
+    }
+    Store(scratch.dgamma + j, dgamma, lanes);
+    Store(scratch.dbeta + j, dbeta, lanes);
+    if (kBias) Store(scratch.dbias + j, dbias, lanes);
+  });
+}
+
 template <bool kDropout, bool kResidual, bool kBias, typename T>
 void Backward(const Parallel& parallel, const ResidualLayerNormGradArgs<T>& args) {
   const int64_t rows = args.rows;
   const int64_t columns = args.columns;
   const int64_t rows_in_block = RowsInBlock(rows);
   const int64_t blocks = NumRowBlocks(rows);
-  const int64_t stride = 3 * columns;
+  const int64_t stride = (kBias ? 3 : 2) * columns;
   const int64_t cycles = kBackwardCycles + (kDropout ? kDropoutCycles : 0);
   const auto block_range = [&args, rows, columns, rows_in_block, stride](int64_t begin,
                                                                          int64_t end) {
-    const Row<float> normalized_buffer(columns), g_buffer(columns);
-    float* const normalized = normalized_buffer.data();
-    float* const g = g_buffer.data();
-    Dropout dropout(args.dropout_rate, args.seed, kDropout ? columns : 0);
-    const float inverse = 1.0f / static_cast<float>(columns);
+    const Row<float> normalized(kRowsTogether * columns);
+    Dropout dropout(args.dropout_rate, args.seed, kDropout ? kRowsTogether * columns : 0);
     for (int64_t block = begin; block < end; ++block) {
       float* const dgamma = args.scratch + block * stride;
-      float* const dbeta = dgamma + columns;
-      float* const dbias = dbeta + columns;
       FillZeros(dgamma, stride);
-      const int64_t first_row = block * rows_in_block;
-      const int64_t last_row = first_row + rows_in_block < rows ? first_row + rows_in_block : rows;
-      for (int64_t row = first_row; row < last_row; ++row) {
-        const int64_t offset = row * columns;
-        const float mean = args.mean[row];
-        const float rstd = args.rstd[row];
-        if (kDropout) dropout.Draw(row, columns);
-        // n = (z - mean) * rstd,  g = dy * gamma
-        Vec g_sums[kAccumulators] = {};
-        Vec gn_sums[kAccumulators] = {};
-        ForVectors(columns, [&](auto lanes, int64_t j, int k) BERT_TF_INLINE_LAMBDA {
-          const Vec z = Sum<kDropout, kResidual, kBias>(args.x, args.residual, args.bias, dropout,
-                                                        offset, j, lanes);
-          const Vec dy = Load(args.dy + offset + j, lanes);
-          const Vec n = (z - mean) * rstd;
-          const Vec weighted = dy * Load(args.gamma + j, lanes);
-          Store(normalized + j, n, lanes);
-          Store(g + j, weighted, lanes);
-          AddTo(dgamma + j, dy * n, lanes);
-          AddTo(dbeta + j, dy, lanes);
-          g_sums[k] += weighted;  // zero outside the lanes, as gamma is
-          gn_sums[k] += ZeroOutside(weighted * n, lanes);
-        });
-        const float g_mean = ReduceAdd(g_sums) * inverse;
-        const float gn_mean = ReduceAdd(gn_sums) * inverse;
-        // dz = rstd * (g - mean(g) - n * mean(g * n))
-        ForVectors(columns, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
-          const Vec dz =
-              (Load(g + j, lanes) - g_mean - Load(normalized + j, lanes) * gn_mean) * rstd;
-          const Vec dx = kDropout ? dropout.Apply(dz, j) : dz;
-          Store(args.dx + offset + j, dx, lanes);
-          if (kBias) AddTo(dbias + j, dx, lanes);
-          if (kDropout && kResidual) Store(args.dresidual + offset + j, dz, lanes);
-        });
+      const BackwardScratch scratch = {normalized.data(), &dropout, dgamma, dgamma + columns,
+                                       dgamma + 2 * columns};
+      int64_t row = block * rows_in_block;
+      const int64_t last_row = row + rows_in_block < rows ? row + rows_in_block : rows;
+      for (; row + kRowsTogether <= last_row; row += kRowsTogether) {
+        BackwardRows<kRowsTogether, kDropout, kResidual, kBias>(args, row, scratch);
+      }
+      for (; row < last_row; ++row) {
+        BackwardRows<1, kDropout, kResidual, kBias>(args, row, scratch);
       }
     }
   };
   parallel.For(blocks, cycles * columns * rows_in_block, block_range);
-  SumRowBlocks(parallel, args.scratch, blocks, stride, columns, args.dgamma);
-  SumRowBlocks(parallel, args.scratch + columns, blocks, stride, columns, args.dbeta);
   if (kBias) {
-    SumRowBlocks(parallel, args.scratch + 2 * columns, blocks, stride, columns, args.dbias);
+    SumRowBlocks(parallel, args.scratch, blocks, columns, {args.dgamma, args.dbeta, args.dbias});
+  } else {
+    SumRowBlocks(parallel, args.scratch, blocks, columns, {args.dgamma, args.dbeta});
   }
 }
 

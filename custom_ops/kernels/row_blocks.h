@@ -14,7 +14,7 @@ namespace BERT_TF_ISA {
 namespace {
 
 constexpr int64_t kMaxRowBlocks = 64;  // enough to keep as many threads busy
-constexpr int64_t kMinRowsInBlock = 8;  // fewer, and the scratch buffer costs more than the rows
+constexpr int64_t kMinRowsInBlock = 32;  // so that the partial sums are small beside the rows
 
 BERT_TF_INLINE int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -23,7 +23,10 @@ BERT_TF_INLINE int64_t RowsInBlock(int64_t rows) {
   return even > kMinRowsInBlock ? even : kMinRowsInBlock;
 }
 
-BERT_TF_INLINE int64_t NumRowBlocks(int64_t rows) { return CeilDivide(rows, RowsInBlock(rows)); }
+// At least one, so that a sum over no rows is zero.
+BERT_TF_INLINE int64_t NumRowBlocks(int64_t rows) {
+  return rows > 0 ? CeilDivide(rows, RowsInBlock(rows)) : 1;
+}
 
 BERT_TF_INLINE void FillZeros(float* p, int64_t count) {
   ForVectors(count, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
@@ -37,22 +40,30 @@ BERT_TF_INLINE void AddTo(float* sums, Vec v, Lanes lanes) {
   Store(sums, Load(sums, lanes) + v, lanes);
 }
 
-//   sums[j] = sum over block of partial[block * stride + j]
-// Blocks of columns are summed at the same time.
-template <typename T>
-BERT_TF_INLINE void SumRowBlocks(const Parallel& parallel, const float* partial, int64_t blocks,
-                                 int64_t stride, int64_t columns, T* sums) {
+//   sums[sum][j] = sum over block of partial[block][sum][j]
+// with partial [blocks, kSums, columns], blocks > 0; its first block is overwritten. Ranges of
+// columns are summed at the same time, each in passes over neighbouring memory.
+template <typename T, int kSums>
+BERT_TF_INLINE void SumRowBlocks(const Parallel& parallel, float* partial, int64_t blocks,
+                                 int64_t columns, T* const (&sums)[kSums]) {
   constexpr int64_t kUnit = 64;  // columns
-  parallel.For(CeilDivide(columns, kUnit), blocks * kUnit / 2, [=](int64_t begin, int64_t end) {
+  const int64_t cycles = kSums * blocks * kUnit / 4;
+  parallel.For(CeilDivide(columns, kUnit), cycles, [=, &sums](int64_t begin, int64_t end) {
     const int64_t first = begin * kUnit;
-    const int64_t last = end * kUnit < columns ? end * kUnit : columns;
-    ForVectors(last - first, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
-      Vec sum{};
-      for (int64_t block = 0; block < blocks; ++block) {
-        sum += Load(partial + block * stride + first + j, lanes);
+    const int64_t count = (end * kUnit < columns ? end * kUnit : columns) - first;
+    for (int sum = 0; sum < kSums; ++sum) {
+      float* const total = partial + sum * columns + first;
+      for (int64_t block = 1; block < blocks; ++block) {
+        const float* const line = total + block * kSums * columns;
+        ForVectors(count, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
+          AddTo(total + j, Load(line + j, lanes), lanes);
+        });
       }
-      Store(sums + first + j, sum, lanes);
-    });
+      T* const result = sums[sum] + first;
+      ForVectors(count, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
+        Store(result + j, Load(total + j, lanes), lanes);
+      });
+    }
   });
 }
 
