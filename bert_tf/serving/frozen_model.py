@@ -45,7 +45,7 @@ class FrozenModel:
             input_signature=[tf.TensorSpec([None], tf.string)],
             autograph=False,
         ).get_concrete_function()
-        frozen = convert_variables_to_constants_v2(traced)
+        frozen = convert_variables_to_constants_v2(traced, lower_control_flow=False)
         graph = tf.Graph()
         with graph.as_default():
             tf.import_graph_def(frozen.graph.as_graph_def(), name="")

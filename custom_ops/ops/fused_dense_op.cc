@@ -189,8 +189,10 @@ class FusedDenseOp : public OpKernel {
  private:
   // A kernel that is met twice at the same place stays there.
   void PreferHugePagesOnce(const Tensor& packed) {
+    constexpr size_t kLeastBytes = 512 << 10;  // smaller ones fit the second cache
     const void* const data = packed.data();
     if (has_huge_pages_.load(std::memory_order_relaxed)) return;
+    if (packed.TotalBytes() < kLeastBytes) return;
     if (last_packed_.exchange(data) != data || has_huge_pages_.exchange(true)) return;
     PreferHugePages(data, packed.TotalBytes());
   }

@@ -30,8 +30,9 @@ class TensorFlowParallel : public Parallel {
     const int threads = NumThreads();
     if (threads == 1 || total == 1 || total <= kLeastSharedCycles / cycles) return fn(0, total);
     // Small enough that nobody waits long for the last piece, large enough to be worth the asking.
-    const int64_t piece = std::max(
-        {int64_t{1}, kLeastPieceCycles / cycles, total / (kPiecesPerThread * threads)});
+    const int64_t piece =
+        std::max({int64_t{1}, kLeastPieceCycles / cycles,
+                  std::min(total / (kPiecesPerThread * threads), kMostPieceCycles / cycles)});
     const auto schedule = [this](std::function<void()> closure) {
       pool_->Schedule(std::move(closure));
     };
@@ -44,6 +45,7 @@ class TensorFlowParallel : public Parallel {
  private:
   static constexpr int64_t kLeastSharedCycles = 10000;
   static constexpr int64_t kLeastPieceCycles = 2000;
+  static constexpr int64_t kMostPieceCycles = 200000;
   static constexpr int64_t kPiecesPerThread = 8;
 
   // The team of a pool; it is kept for good, so that a helper always finds it.

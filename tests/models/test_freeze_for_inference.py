@@ -111,7 +111,6 @@ def test_assignment_reaches_the_packed_kernels(classifier, tiny_config, tiny_voc
     before = vectors(classifier)
     with pytest.raises(ValueError):  # the number or the shapes of the weights differ
         classifier.set_weights(unpacked)
-    assert np.abs(vectors(classifier) - vectors(other)).max() > 1e-3
     classifier.set_weights(other.get_weights())
     np.testing.assert_array_equal(vectors(classifier), vectors(other))
     # A function that was traced before sees it too.
@@ -139,7 +138,8 @@ def test_load_weights_reaches_the_packed_kernels(classifier, tiny_config, tmp_pa
 def test_there_is_no_gradient(classifier):
     classifier.freeze_for_inference()
     with pytest.raises(LookupError, match="inference only"), tf.GradientTape() as tape:
-        loss = tf.reduce_sum(classifier.backbone({"token_ids": [[2, 8, 3]]})["pooled_output"])
+        outputs = classifier.backbone({"token_ids": tf.constant([[2, 8, 3]])})
+        loss = tf.reduce_sum(outputs["pooled_output"])
         tape.gradient(loss, classifier.backbone.trainable_variables)
 
 
