@@ -5,8 +5,8 @@
 
 Data sets: `film_reviews` (fresh or rotten; no film is in two splits), `sms_spam` (ham or spam),
 `questions` (six kinds), `chinese_reviews` (pos or neg; also writes pretraining_text.txt for
-tools/create_pretraining_data.py: the training reviews and the news that come with them, a sentence
-a line, an empty line after each document). tools/fetch_materials.py fetches them.
+tools/run_pretraining.py: the training reviews, a sentence a line, an empty line after each).
+tools/fetch_materials.py fetches them.
 """
 
 import os
@@ -60,14 +60,12 @@ flags.DEFINE_integer("seed", 0, "Seed of the split.")
 
 
 def write_pretraining_text(train_reviews, path):
-    """The text of chinese_reviews for pre-training; dev and test reviews are not in it."""
-    news = os.path.join(FLAGS.materials_dir, "chinese_text", "199801.txt")
-    documents = [text for text, _ in train_reviews] + labelled_corpora.read_chinese_news(news)
+    """Text for pre-training; dev and test reviews are not in it."""
     with atomic_path(path) as new, open(new, "w", encoding="utf-8") as file:
-        for document in documents:
-            file.writelines(f"{sentence}\n" for sentence in split_sentences(document))
+        for review, _ in train_reviews:
+            file.writelines(f"{sentence}\n" for sentence in split_sentences(review))
             file.write("\n")
-    print(f"{path}: {len(documents)} documents")
+    print(f"{path}: {len(train_reviews)} reviews")
 
 
 def main():

@@ -60,7 +60,7 @@ flags.DEFINE_integer(
     "max_seq_length", None, "Longest text in tokens; default: as the checkpoint says."
 )
 flags.DEFINE_string(
-    "whitening_file", None, "After training, whiten the vectors by those of these texts, one a line."
+    "whitening_file", None, "Texts, one a line: after training, whiten the vectors by theirs."
 )
 flags.DEFINE_integer("whitening_size", None, "Size of whitened vectors. Default: all.")
 flags.DEFINE_integer("train_batch_size", 32, "Batch size for training.", lower_bound=1)

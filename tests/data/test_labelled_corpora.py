@@ -21,12 +21,6 @@ def test_chinese_reviews(materials):
     assert splits == labelled_corpora.random_splits(reviews)
 
 
-def test_news_without_tags(materials):
-    news = labelled_corpora.read_chinese_news(materials / "chinese_text" / "199801.txt")
-    assert len(news) > 19000
-    assert news[0] == "迈向充满希望的新世纪——一九九八年新年讲话（附图片１张）"
-
-
 def test_sms_and_questions(materials):
     folder = materials / "sms_and_questions"
     spam = labelled_corpora.read_sms_spam(folder / "sms-spam.csv")
