@@ -2,7 +2,8 @@
 
 The shared object `_bert_tf_ops.so` lies beside this file, put there by `make ops` or by pip; so does
 `_build_info.json`, what it was built for. It is loaded at the first use of an op, once a process.
-With it comes `_bert_tf_xla.so`, where it is built: what lets XLA compile the ops on a CPU.
+With it comes `_bert_tf_xla.so`, where it is built: what lets XLA compile the ops on a CPU. Where a
+GPU is visible `_bert_tf_gpu_ops.so` comes instead, if it was built (docs/performance.md, "GPU").
 
 `BERT_TF_OPS` picks the backend, and `backend()` overrides it for a block of code:
   auto       the native op where it is built and fits, else the reference (the default);
@@ -32,6 +33,8 @@ _LIBRARY_PATH = _DIRECTORY / "_bert_tf_ops.so"
 _BUILD_INFO_PATH = _DIRECTORY / "_build_info.json"
 _XLA_LIBRARY_PATH = _DIRECTORY / "_bert_tf_xla.so"
 _XLA_BUILD_INFO_PATH = _DIRECTORY / "_xla_build_info.json"
+_GPU_LIBRARY_PATH = _DIRECTORY / "_bert_tf_gpu_ops.so"
+_GPU_BUILD_INFO_PATH = _DIRECTORY / "_gpu_build_info.json"
 
 # A TPU compiles the whole step with XLA and has no custom kernels.
 _TPU_STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
@@ -197,34 +200,36 @@ def _try_load() -> _Loaded:
             f"{_LIBRARY_PATH} could not be loaded ({error}); build it again with `make ops`",
             suits_auto=False,
         )
-    if "GPU" not in info.get("devices", ["CPU"]) and tf.config.get_visible_devices("GPU"):
+    if tf.config.get_visible_devices("GPU"):
+        # Not `auto`: no GPU has run these kernels yet, and not every op has one.
+        missing = _load_addition(_GPU_LIBRARY_PATH, _GPU_BUILD_INFO_PATH)
         return _Loaded(
             module,
-            "the native ops were built for the CPU only and a GPU is visible "
-            f"({BACKEND_VARIABLE}=native takes them all the same)",
+            f"a GPU is visible, and {missing or 'the GPU kernels are not measured yet'} "
+            f"({BACKEND_VARIABLE}=native takes the native ops all the same)",
             suits_auto=False,
         )
-    missing = _load_xla_lowerings()
+    missing = _load_addition(_XLA_LIBRARY_PATH, _XLA_BUILD_INFO_PATH)
     return _Loaded(
         module,
         f"{_LIBRARY_PATH.name} fits TensorFlow {tf.__version__}; "
-        + (missing or "XLA can compile the ops"),
+        + (f"XLA takes the reference ({missing})" if missing else "XLA can compile the ops"),
         suits_auto=True,
         has_xla_lowerings=not missing,
     )
 
 
-def _load_xla_lowerings() -> str:
-    """Loads what XLA needs to compile the native ops; returns why it could not, or ""."""
-    if not _XLA_LIBRARY_PATH.is_file():
-        return f"XLA takes the reference ({_XLA_LIBRARY_PATH.name} is not built)"
-    built_for = _read_build_info(_XLA_BUILD_INFO_PATH).get("tensorflow_version")
+def _load_addition(path: Path, build_info_path: Path) -> str:
+    """Loads an object that adds to the ops; returns why it could not, or ""."""
+    if not path.is_file():
+        return f"{path.name} is not built"
+    built_for = _read_build_info(build_info_path).get("tensorflow_version")
     if _minor_version(built_for) != _minor_version(tf.__version__):
-        return f"XLA takes the reference ({_XLA_LIBRARY_PATH.name} was built for {built_for})"
+        return f"{path.name} was built for {built_for}"
     try:
-        tf.load_library(str(_XLA_LIBRARY_PATH))
+        tf.load_library(str(path))
     except (tf.errors.OpError, OSError) as error:
-        return f"XLA takes the reference ({_XLA_LIBRARY_PATH.name} could not be loaded: {error})"
+        return f"{path.name} could not be loaded: {error}"
     return ""
 
 
