@@ -54,6 +54,7 @@ flags.DEFINE_bool("tuned_malloc", False, "Let glibc keep freed memory (MALLOC_TR
                   "its like), for everybody.")
 flags.DEFINE_integer("ops_scale", 1, "Divides the sizes of the ops, for a quick look.",
                      lower_bound=1)
+flags.DEFINE_list("ops", list(ops.NAMES), "Of ops: which.")
 flags.DEFINE_list("matmul_models", list(matmul.MODELS), "Of matmul: whose dense layers.")
 flags.DEFINE_list("matmul_rows", [str(rows) for rows in matmul.ROWS],
                   "Of matmul: the rows, M, of the left matrix.")
@@ -157,7 +158,7 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
                 rows = [int(rows) for rows in FLAGS.matmul_rows]
                 matmul.run(staff, FLAGS.matmul_models, rows, options, results)
             elif job == "ops":
-                ops.run(staff, options, results, FLAGS.ops_scale)
+                ops.run(staff, options, results, FLAGS.ops_scale, FLAGS.ops)
             else:
                 written = models.make(staff[OURS], directory, config)
                 module = inference if job == "inference" else training
@@ -184,11 +185,11 @@ def main():
     for flag in ("lengths", "matmul_rows"):
         if not all(value.isdecimal() and int(value) > 0 for value in FLAGS[flag].value):
             raise UserError(f"--{flag}: expected positive integers. Received: {FLAGS[flag].value}")
-    if not set(FLAGS.matmul_models) <= set(matmul.MODELS):
-        raise UserError(
-            f"--matmul_models: expected some of {', '.join(matmul.MODELS)}. "
-            f"Received: {FLAGS.matmul_models}"
-        )
+    for flag, known in (("ops", ops.NAMES), ("matmul_models", matmul.MODELS)):
+        if not set(FLAGS[flag].value) <= set(known):
+            raise UserError(
+                f"--{flag}: expected some of {', '.join(known)}. Received: {FLAGS[flag].value}"
+            )
     options = chosen_options()
     if job == "tokenizer":
         tokenizer.require_materials(FLAGS.materials_dir)

@@ -180,6 +180,7 @@ def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
         ([], "Expected a job"),
         (["inference", "--peers=nobody"], "inference knows"),
         (["inference", "--peers=", "--config=huge"], "--config: expected"),
+        (["ops", "--peers=", "--ops=gelu"], "--ops: expected some of fused_bias_gelu"),
         (["inference", "--peers=", "--workloads=8by128"], "--workloads: expected"),
         (["inference", "--peers=", "--workloads=1x513"], "at most 512"),
         (["tokenizer", "--peers=", "--materials_dir=/nowhere"], "fetch_materials.py"),

@@ -26,10 +26,12 @@ FUSED_SHAPES = {
 # Sequences and length of each; 12 heads of 64.
 ATTENTION_SHAPES = ((64, 30), (8, 128), (1, 384), (8, 512))
 
+NAMES = (*FUSED_SHAPES, "varlen_attention")
+
 _OURS_VARIANTS = ("native, in place", "native, fresh", "reference, fresh")
 
 
-def run(workers, options: Options, report: Report, scale: int = 1):
+def run(workers, options: Options, report: Report, scale: int = 1, names=NAMES):
     """A table an op and direction, and one for attention.
 
     Args:
@@ -37,19 +39,21 @@ def run(workers, options: Options, report: Report, scale: int = 1):
         options: How long.
         report: Gets the tables.
         scale: Divides the number of rows, for a quick look.
+        names: Which of `NAMES`.
     """
     for op, shapes in FUSED_SHAPES.items():
-        for direction in ("forward", "backward"):
+        for direction in ("forward", "backward") if op in names else ():
             for rows, width in shapes:
                 case = OpCase(op, direction, rows // scale, width)
                 try:
                     _fused(case, workers, options, report)
                 except PeerFailed as failure:
                     report.problem(f"{case.name}: {failure}")
-    try:
-        _attention(workers, options, report, scale)
-    except PeerFailed as failure:
-        report.problem(f"varlen_attention: {failure}")
+    if "varlen_attention" in names:
+        try:
+            _attention(workers, options, report, scale)
+        except PeerFailed as failure:
+            report.problem(f"varlen_attention: {failure}")
 
 
 def _fused(case: OpCase, workers, options, report):
