@@ -116,11 +116,13 @@ ops: configure
 materials: venv
 	$(PY) tools/fetch_materials.py
 
-# BERT_TF_OPS=native: a run that fell back to the reference would have tested nothing.
+# BERT_TF_OPS=native: a run that fell back to the reference would have tested nothing. A file stays
+# in one process, so that its fixtures are made once.
+TEST_PROCESSES ?= 2
 .PHONY: test
 test: venv ops materials
 	$(BAZEL) test //custom_ops/...
-	BERT_TF_OPS=native $(PY) -m pytest $(PYTEST_ARGS)
+	BERT_TF_OPS=native $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: test-full
 test-full: venv $(FULL_STAMP) ops materials

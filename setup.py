@@ -153,7 +153,7 @@ setup(
         "tqdm",
     ],
     extras_require={
-        "test": ["matplotlib", "pytest", "scikit-learn", "seqeval"],
+        "test": ["matplotlib", "pytest", "pytest-xdist", "scikit-learn", "seqeval"],
         # What the full suite compares with.
         "full": [
             "huggingface_hub",

@@ -6,6 +6,8 @@ Tests never download. A skip must be listed in EXPECTED_SKIPS, or the run fails.
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# NumPy's threads wait by spinning, which takes the cores from TensorFlow's and the other process's.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pathlib
 
