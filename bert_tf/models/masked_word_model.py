@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.models.training_model import TrainingModel
+from bert_tf.training.sparse_crossentropy import class_loss
 
 # Added to the sum of the weights, so that a batch without masks gives zero, not NaN.
 WEIGHT_SUM_EPSILON = 1e-5  # google-research/bert run_pretraining.py
@@ -20,8 +21,9 @@ class Perplexity(keras.metrics.Mean):
 class MaskedWordModel(TrainingModel):
     """A model with a `backbone` and a `masked_lm_head`.
 
-    The loss of the words is Σwℓ / (Σw + 1e-5); its metrics are `masked_lm_loss`,
-    `masked_lm_accuracy` and `perplexity`.
+    The loss of the words is Σwℓ / (Σw + 1e-5), ℓ being their cross-entropy or what `compile` was
+    given; the metrics `masked_lm_loss`, `masked_lm_accuracy` and `perplexity` are always those of
+    the cross-entropy.
 
     Reference: google-research/bert run_pretraining.py, `get_masked_lm_output`.
     """
@@ -31,6 +33,19 @@ class MaskedWordModel(TrainingModel):
         self.masked_lm_loss = keras.metrics.Mean(name="masked_lm_loss")
         self.masked_lm_accuracy = keras.metrics.Mean(name="masked_lm_accuracy")
         self.perplexity = Perplexity(name="perplexity")
+
+    def compile(self, optimizer="adam", loss="auto", **kwargs):
+        """`keras.Model.compile`; the loss of the words defaults to cross-entropy.
+
+        Args:
+            optimizer: As in Keras.
+            loss: A `bert_tf.training.SparseCrossentropy`, for label smoothing or focus; or "auto".
+            **kwargs: As in `TrainingModel.compile`.
+
+        Raises:
+            UserError: For another loss.
+        """
+        super().compile(optimizer=optimizer, loss=class_loss(loss), **kwargs)
 
     def word_logits(self, outputs, positions=None, weights=None) -> tf.Tensor:
         """Logits over the vocabulary, of the places asked for alone.
@@ -79,6 +94,8 @@ class MaskedWordModel(TrainingModel):
         self.perplexity.update_state(losses, weights)
         hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), ids)
         self.masked_lm_accuracy.update_state(tf.cast(hits, tf.float32), weights)
+        if self.loss is not None:
+            losses = self.loss.call(ids, logits)
         return tf.reduce_sum(weights * losses) / (total + WEIGHT_SUM_EPSILON)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):

@@ -12,6 +12,7 @@ from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_inputs import as_columns
+from bert_tf.training.sparse_crossentropy import refuse_class_weights
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -72,7 +73,14 @@ class BertMultipleChoice(TaskModel):
         self.built = True
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """`keras.Model.compile`; the loss defaults to cross-entropy over the choices."""
+        """`keras.Model.compile`; the loss defaults to cross-entropy over the choices.
+
+        `bert_tf.training.SparseCrossentropy` smooths the labels and focuses on hard examples.
+
+        Raises:
+            UserError: For class weights: a choice's place says nothing.
+        """
+        refuse_class_weights(loss, "the choices of a prompt, in any order")
         if loss == "auto":
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)

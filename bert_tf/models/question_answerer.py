@@ -21,10 +21,9 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import DEFAULT_BATCH_SIZE, TaskModel
 from bert_tf.models.text_batches import TOKEN_BUDGET
 from bert_tf.models.text_inputs import as_columns, holds_text
+from bert_tf.training.sparse_crossentropy import PADDING_LOGIT, refuse_class_weights
 
 MAX_QUERY_LENGTH = 64  # google-research/bert run_squad.py
-# The logit of padding: no share of the softmax, and no part of any answer.
-PADDING_LOGIT = -1e9
 
 
 class Answer(NamedTuple):
@@ -125,7 +124,15 @@ class BertQuestionAnswerer(TaskModel):
         self.built = True
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """`keras.Model.compile`; the loss defaults to cross-entropy on the two positions."""
+        """`keras.Model.compile`; the loss defaults to cross-entropy on the two positions.
+
+        `bert_tf.training.SparseCrossentropy` smooths the labels over the tokens that are not
+        padding, and focuses on hard questions.
+
+        Raises:
+            UserError: For class weights: positions are no classes.
+        """
+        refuse_class_weights(loss, "the tokens of a window")
         if loss == "auto":
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)

@@ -18,6 +18,7 @@ from bert_tf.models.task_model import DEFAULT_BATCH_SIZE, TaskModel
 from bert_tf.models.text_batches import TOKEN_BUDGET
 from bert_tf.models.text_inputs import as_columns, holds_text
 from bert_tf.text.vocabulary import CONTINUATION
+from bert_tf.training.sparse_crossentropy import class_loss
 
 
 class TaggedSpan(NamedTuple):
@@ -119,20 +120,37 @@ class BertTokenClassifier(TaskModel):
             self.classifier.build([None, self.backbone.config.hidden_size])
         self.built = True
 
-    def compile(self, optimizer="adam", **kwargs):
-        """`keras.Model.compile`; the loss is the model's own, and accuracy is always in the logs.
+    def compile(self, optimizer="adam", loss="auto", **kwargs):
+        """`keras.Model.compile`; the loss is over words, and accuracy is always in the logs.
 
         A CRF learns its transitions from zero: give them a larger learning rate,
         `AdamWeightDecay(5e-5, learning_rate_multipliers={"crf": 100.0})`.
+
+        Args:
+            optimizer: As in Keras.
+            loss: A `bert_tf.training.SparseCrossentropy`, with label smoothing, focus or class
+                weights. "auto" is cross-entropy; with a CRF, which has no other, that of paths.
+            **kwargs: As in `TrainingModel.compile`, without metrics.
+
+        Raises:
+            UserError: For another loss, for any with a CRF, and for metrics.
         """
-        for name in ("loss", "metrics", "weighted_metrics"):
+        for name in ("metrics", "weighted_metrics"):
             if kwargs.get(name) is not None:
                 raise UserError(
-                    f"{type(self).__name__} has a loss and an accuracy of its own, over words. "
+                    f"{type(self).__name__} has an accuracy of its own, over words. "
                     f"Received: {name}={kwargs[name]!r}. bert_tf.training.TaggingScores adds "
                     "precision, recall and F1 of spans."
                 )
-        super().compile(optimizer=optimizer, **kwargs)
+        loss = class_loss(loss)
+        if self.use_crf and loss is not None:
+            raise UserError(
+                "A CRF has a loss of its own, over the paths of a sentence, where label smoothing, "
+                "focus and class weights of single words have no place. Received: "
+                f"loss={type(loss).__name__}, use_crf=True. Leave the loss out, or make the model "
+                "with use_crf=False."
+            )
+        super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
     def call(self, inputs, training=False):
         states = self.backbone(self.tokens_of(inputs), training=training)["sequence_output"]
@@ -159,11 +177,16 @@ class BertTokenClassifier(TaskModel):
         hits = tf.equal(self.best_tags(y_pred, labelled), targets)
         self.accuracy.update_state(tf.cast(hits, tf.float32), weights)
         if self.crf is None:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, y_pred) * weights
+            losses = self._word_losses(targets, y_pred) * weights  # [B, T]
         else:
             losses = self.crf.negative_log_likelihood(y_pred, targets, labelled)  # [B]
             losses *= tf.reduce_max(weights, axis=1)  # every word of a row has the row's weight
         return tf.math.divide_no_nan(tf.reduce_sum(losses), totals["words"])
+
+    def _word_losses(self, targets, logits):
+        if self.loss is not None:
+            return self.loss.call(targets, logits)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         totals = self.loss_weights(x, y, sample_weight)

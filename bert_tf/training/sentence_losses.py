@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
+from bert_tf.training.sparse_crossentropy import SparseCrossentropy
 
 RANKING_SCALE = 20.0  # sentence-transformers, MultipleNegativesRankingLoss
 TRIPLET_MARGIN = 1.0  # Reimers and Gurevych 2019, section 3
@@ -64,16 +65,18 @@ class ClassificationLoss(SentenceLoss):
 
     Args:
         num_classes: Number of classes; 3 for entailment, neutral, contradiction.
+        loss: Cross-entropy with label smoothing, focus or class weights; None is without.
 
     Reference: Reimers and Gurevych 2019 (arXiv 1908.10084), section 3.
     """
 
-    def __init__(self, num_classes: int = 3):
+    def __init__(self, num_classes: int = 3, loss: SparseCrossentropy | None = None):
         if num_classes < 2:
             raise UserError(
                 f"`num_classes` must be at least 2. Received: num_classes={num_classes}"
             )
         self.num_classes = num_classes
+        self.loss = loss or SparseCrossentropy()
         self.classifier = None
 
     def build(self, vector_size, initializer_range):
@@ -91,7 +94,7 @@ class ClassificationLoss(SentenceLoss):
         return self.classifier(tf.concat([u, v, tf.abs(u - v)], axis=-1))  # [B, 3D] -> [B, C]
 
     def losses(self, labels, outputs):
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(_ids(labels), outputs)
+        return self.loss.call(_ids(labels), outputs)
 
     def hits(self, labels, outputs):
         return tf.equal(tf.argmax(outputs, axis=-1, output_type=tf.int32), _ids(labels))

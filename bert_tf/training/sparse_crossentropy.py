@@ -8,6 +8,11 @@ import tensorflow as tf
 
 from bert_tf.errors import DataError, UserError
 
+# What a model gives for a class that an example does not have: an answer starts at no padding.
+PADDING_LOGIT = -1e9
+# (1 - p)^γ has no finite slope where 1 - p is 0.
+SMALLEST_REST = 1e-7
+
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SparseCrossentropy(keras.losses.Loss):
@@ -15,6 +20,9 @@ class SparseCrossentropy(keras.losses.Loss):
 
     With targets t (one-hot, smoothed) and probabilities p a row's loss is
     `w[id] · Σ -t · (1 - p)^γ · log p`. A row with a negative id has the loss 0.
+
+    C may differ from batch to batch, as where classes are the tokens that an answer may start at;
+    a class with the logit `PADDING_LOGIT` is none, and gets no share of the target.
 
     Args:
         label_smoothing: Share of the target that is spread evenly over all classes (Szegedy et al.
@@ -53,14 +61,17 @@ class SparseCrossentropy(keras.losses.Loss):
                 f"`class_weights` must have a weight for each of the {num_classes} classes. "
                 f"Received: {self.class_weights}"
             )
-        log_p = tf.nn.log_softmax(tf.cast(y_pred, tf.float32))  # [..., C]
+        logits = tf.cast(y_pred, tf.float32)
+        log_p = tf.nn.log_softmax(logits)  # [..., C]
         ids = tf.reshape(tf.cast(y_true, tf.int32), tf.shape(log_p)[:-1])  # [...]
-        smoothing = self.label_smoothing
-        targets = tf.one_hot(ids, num_classes, 1.0 - smoothing + smoothing / num_classes,
-                             smoothing / num_classes)
+        targets = tf.one_hot(ids, tf.shape(log_p)[-1], 1.0 - self.label_smoothing)
+        if self.label_smoothing:
+            classes = tf.cast(logits > PADDING_LOGIT / 2, tf.float32)
+            targets += self.label_smoothing * classes / tf.reduce_sum(classes, -1, keepdims=True)
         terms = -targets * log_p
         if self.focal_gamma:
-            terms *= tf.pow(-tf.math.expm1(log_p), self.focal_gamma)
+            rest = tf.maximum(-tf.math.expm1(log_p), SMALLEST_REST)  # 1 - p
+            terms *= tf.pow(rest, self.focal_gamma)
         losses = tf.reduce_sum(terms, axis=-1) * tf.cast(ids >= 0, tf.float32)  # [...]
         if self.class_weights is not None:
             losses *= tf.gather(tf.constant(self.class_weights), tf.maximum(ids, 0))
@@ -73,6 +84,37 @@ class SparseCrossentropy(keras.losses.Loss):
             "focal_gamma": self.focal_gamma,
             "class_weights": self.class_weights,
         }
+
+
+def class_loss(loss) -> SparseCrossentropy | None:
+    """The `loss` of a model whose own is cross-entropy on class ids.
+
+    Args:
+        loss: What `compile` was given: a `SparseCrossentropy`, or "auto" or None for cross-entropy.
+
+    Returns:
+        The loss; None for cross-entropy.
+
+    Raises:
+        UserError: If it is another one.
+    """
+    if loss is None or loss == "auto":
+        return None
+    if not isinstance(loss, SparseCrossentropy):
+        raise UserError(
+            "A loss on class ids was expected: bert_tf.training.SparseCrossentropy("
+            f"label_smoothing, focal_gamma, class_weights), or 'auto'. Received: loss={loss!r}"
+        )
+    return loss
+
+
+def refuse_class_weights(loss, classes: str) -> None:
+    """Raises `UserError` if `loss` has weights of classes; `classes` says what they are here."""
+    if getattr(loss, "class_weights", None) is not None:
+        raise UserError(
+            f"`class_weights` are for classes that mean the same in every example. Here they are "
+            f"{classes}. Received: class_weights={loss.class_weights}"
+        )
 
 
 def balanced_class_weights(class_ids: np.ndarray, num_classes: int) -> list[float]:

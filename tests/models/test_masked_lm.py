@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertMaskedLM, BertPretrainer, BertTokenizer
 from bert_tf.errors import UserError
-from bert_tf.training import AdamWeightDecay
+from bert_tf.training import AdamWeightDecay, SparseCrossentropy
 
 MASK = 4  # the id of [MASK] in the tiny vocabulary
 TEXTS = ["good film", "the bad film.", "a b c good", "bad"]
@@ -136,6 +136,16 @@ def test_loss_is_the_pretrainers(make_model, tiny_config):
     theirs = pretrainer.evaluate(batches, verbose=0, return_dict=True)
     for name in ("loss", "masked_lm_loss", "masked_lm_accuracy"):
         assert ours[name] == pytest.approx(theirs[name], rel=1e-5)
+    # Smoothing changes the loss of both alike, and not what is measured.
+    for either in (model, pretrainer):
+        either.compile(AdamWeightDecay(1e-3), SparseCrossentropy(label_smoothing=0.2))
+    smoothed = model.evaluate(batches, verbose=0, return_dict=True)
+    theirs = pretrainer.evaluate(batches, verbose=0, return_dict=True)
+    assert smoothed["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
+    assert abs(smoothed["loss"] - ours["loss"]) > 0.01
+    assert smoothed["masked_lm_loss"] == pytest.approx(ours["masked_lm_loss"], rel=1e-5)
+    with pytest.raises(UserError, match="SparseCrossentropy"):
+        model.compile(loss="mse")
 
 
 def test_opens_a_pretrainer_and_saves_with_its_tokenizer(make_model, tiny_config, tmp_path):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertMultipleChoice, BertTokenizer
 from bert_tf.errors import UserError
-from bert_tf.training import AdamWeightDecay, WarmupLinearDecay
+from bert_tf.training import AdamWeightDecay, SparseCrossentropy, WarmupLinearDecay
 
 PROMPTS = ["good film", "the bad", "a b c"]
 CHOICES = [["good", "bad film"], ("the good bad film.", "a"), ["c", "x y z"]]
@@ -81,6 +81,14 @@ def test_learns_planted_data(make_model):
         *planted(1920, rng), validation_data=planted(200, rng), batch_size=32, epochs=2, verbose=0
     ).history
     assert history["val_accuracy"][-1] > 0.95, history
+    inputs, labels = planted(40, rng)
+    loss = SparseCrossentropy(label_smoothing=0.1, focal_gamma=2.0)
+    model.compile(loss=loss)
+    expected = float(loss(labels, model.predict(inputs, verbose=0)))
+    logs = model.evaluate(inputs, labels, verbose=0, return_dict=True)
+    assert logs["loss"] == pytest.approx(expected, rel=1e-4)
+    with pytest.raises(UserError, match="choices of a prompt"):
+        model.compile(loss=SparseCrossentropy(class_weights=[1.0, 2.0, 1.0, 1.0]))
 
 
 @pytest.mark.parametrize("format", ["huggingface", "tf1", "bert_tf"])

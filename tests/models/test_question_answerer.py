@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertConfig, BertQuestionAnswerer, BertTokenizer
 from bert_tf.errors import UserError
-from bert_tf.training import AdamWeightDecay
+from bert_tf.training import AdamWeightDecay, SparseCrossentropy
 
 WINDOWS = {"max_length": 24, "doc_stride": 8, "max_query_length": 4}
 
@@ -122,6 +122,12 @@ def test_loss_is_the_mean_of_both_cross_entropies_and_padding_does_not_matter(ma
     chances /= chances.sum(-1, keepdims=True)
     expected = -np.log(np.take_along_axis(chances, labels[..., None], -1)).mean()
     assert model.evaluate(tokens, labels, verbose=0) == pytest.approx(expected, rel=1e-5)
+    model.compile(loss=SparseCrossentropy(label_smoothing=0.3))
+    shares = 0.7 * np.eye(8)[labels] + 0.3 * tokens["padding_mask"][:, None] / [[[6]], [[8]]]
+    smoothed = -(shares * np.log(np.where(chances > 0, chances, 1))).sum(-1).mean()
+    assert model.evaluate(tokens, labels, verbose=0) == pytest.approx(smoothed, rel=1e-5)
+    with pytest.raises(UserError, match="the tokens of a window"):
+        model.compile(loss=SparseCrossentropy(class_weights=[1.0, 2.0]))
     alone = {name: values[:1, :6] for name, values in tokens.items()}
     np.testing.assert_allclose(model.predict(alone, verbose=0), logits[:1, :, :6], atol=1e-5)
     assert chances[0, :, 6:].max() == 0.0

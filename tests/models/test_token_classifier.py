@@ -13,7 +13,13 @@ from bert_tf import BertBackbone, BertTokenClassifier, BertTokenizer
 from bert_tf.data.tagged_sentences import IGNORED
 from bert_tf.errors import UserError
 from bert_tf.models import TaggedSpan
-from bert_tf.training import AdamWeightDecay, TaggingScores, tagging_scores
+from bert_tf.training import (
+    AdamWeightDecay,
+    SparseCrossentropy,
+    TaggingScores,
+    balanced_class_weights,
+    tagging_scores,
+)
 
 LABELS = ["O", "B-X", "I-X", "B-Y", "I-Y"]
 
@@ -138,6 +144,30 @@ def test_loss_is_the_mean_over_words_however_cut(make_tagger, use_crf):
     np.testing.assert_allclose(loss(model), total / words, rtol=1e-5)
 
 
+def test_other_losses_are_means_over_words_too(make_tagger, tmp_path):
+    sentences, tags = planted(8, seed=6)
+    weights = balanced_class_weights([LABELS.index(tag) for row in tags for tag in row], 5)
+    loss = SparseCrossentropy(label_smoothing=0.2, focal_gamma=1.5, class_weights=weights)
+    model = make_tagger()
+    model.compile(AdamWeightDecay(5e-3), loss=loss)
+    total = 0.0
+    for sentence, row in zip(sentences, tags):
+        tokens = model.tokenize([" ".join(sentence)])  # "abc" has three pieces
+        firsts = [0]
+        for word in sentence[:-1]:
+            firsts.append(firsts[-1] + (3 if word == "abc" else 1))
+        logits = tf.gather(model(tokens)[0], 1 + np.array(firsts))
+        total += float(tf.reduce_sum(loss.call([LABELS.index(tag) for tag in row], logits)))
+    mean = model.evaluate(sentences, tags, batch_size=3, verbose=0, return_dict=True)["loss"]
+    assert abs(mean - total / 96) < 1e-4
+    model.fit(*planted(150, seed=1, continued=False), epochs=3, verbose=0)
+    test = planted(30, seed=4, continued=False)
+    assert tagging_scores(test[1], model.predict(test[0], verbose=0))["f1"] > 0.95
+    model.save(tmp_path / "model.keras")
+    opened = keras.saving.load_model(tmp_path / "model.keras")
+    assert opened.loss.get_config() == loss.get_config()
+
+
 @pytest.mark.skipif(not os.environ.get("BERT_TF_FULL"), reason="full suite only")
 @pytest.mark.parametrize("use_crf", [False, True])
 def test_accumulation_and_xla_train_the_same(make_tagger, use_crf):
@@ -201,8 +231,12 @@ def test_mistakes_are_told(make_tagger):
         model.predict(["a text"])
     with pytest.raises(UserError, match="lists of words"):
         model.fit(["a text"], ["O"])
-    with pytest.raises(UserError, match="loss of|a loss"):
+    with pytest.raises(UserError, match="SparseCrossentropy.*Received: loss='mse'"):
         model.compile(loss="mse")
+    with pytest.raises(UserError, match="an accuracy of its own"):
+        model.compile(metrics=["accuracy"])
+    with pytest.raises(UserError, match="over the paths of a sentence.*use_crf=True"):
+        make_tagger(use_crf=True).compile(loss=SparseCrossentropy(label_smoothing=0.1))
     for labels in (["O"], ["O", "O"], None):
         with pytest.raises(UserError, match="two different"):
             make_tagger(labels=labels)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.training import SparseCrossentropy
 from bert_tf.training.sentence_losses import (
     SENTENCE_LOSSES,
     ClassificationLoss,
@@ -40,6 +41,13 @@ def test_classification():
     losses, hits = of(loss, values, labels)
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
     np.testing.assert_array_equal(hits, logits.argmax(1) == labels)
+    smoothed = SparseCrossentropy(label_smoothing=0.2, class_weights=[1.0, 2.0, 3.0])
+    loss.loss = smoothed
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    shares = 0.8 * np.eye(3)[labels] + 0.2 / 3
+    np.testing.assert_allclose(
+        of(loss, values, labels)[0], -(shares * log_p).sum(1) * (labels + 1), rtol=1e-5
+    )
 
 
 def test_cosine_regression():

@@ -3,9 +3,11 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.training import SparseCrossentropy, balanced_class_weights
+from bert_tf.training.sparse_crossentropy import PADDING_LOGIT
 
 GENERATOR = np.random.default_rng(0)
 LOGITS = GENERATOR.normal(size=(6, 4)).astype(np.float32)
@@ -38,6 +40,22 @@ def test_all_together_on_tokens():
     targets = 0.9 * np.eye(4)[classes] + 0.1 / 4
     expected = -(targets * (1 - p) ** 1.5 * np.log(p)).sum(-1) * weights[classes] * (ids >= 0)
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
+
+
+def test_certain_rows_have_a_gradient():
+    logits = tf.Variable([[200.0, 0.0, 0.0]])
+    for gamma in (0.5, 1.0, 2.0):
+        with tf.GradientTape() as tape:
+            loss = SparseCrossentropy(focal_gamma=gamma)([0], logits)
+        np.testing.assert_array_equal(tape.gradient(loss, logits), np.zeros([1, 3]))
+
+
+def test_padding_is_no_class():
+    """Of a window's tokens the last are padding: as if they were not there."""
+    padded = np.concatenate([LOGITS, np.full([6, 3], PADDING_LOGIT)], axis=1).astype(np.float32)
+    for options in ({"label_smoothing": 0.1}, {"focal_gamma": 2.0, "label_smoothing": 0.3}):
+        loss = SparseCrossentropy(**options)
+        np.testing.assert_allclose(loss(IDS, padded), loss(IDS, LOGITS), rtol=1e-6)
 
 
 def test_saved_and_checked():
