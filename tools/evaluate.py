@@ -1,5 +1,7 @@
 """Scores predictions against gold labels: intervals, confusion matrix, worst errors.
 
+Classes, several labels or numbers (--kind=classes, the default):
+
     python tools/evaluate.py --task_name=sst-2 --data_dir=SST-2 --split=dev \
       --predictions_file=out/dev_results.tsv --output_dir=evaluation
 
@@ -8,27 +10,49 @@ The gold labels are those of the task's file (flags as in tools/run_classifier.p
 each label in the order of --labels, or a number), or .jsonl with `probabilities`, `label` or
 `score`, and optionally `id`.
 
-In --output_dir: `scores.json` and `report.txt` (every score with its bootstrap interval, the
-confusion matrix, the errors that the model was surest of), `confusion.png`.
+Tags of words (--kind=tags): columns as tools/run_ner.py writes them (word, gold tag, predicted
+tag), or any CoNLL columns with the predicted tag last and the gold tags in --gold_file:
+
+    python tools/evaluate.py --kind=tags --predictions_file=out/test_predictions.txt \
+      --output_dir=evaluation
+
+Answers (--kind=answers): a SQuAD file and `predictions.json`:
+
+    python tools/evaluate.py --kind=answers --gold_file=dev-v1.1.json \
+      --predictions_file=out/predictions.json --output_dir=evaluation
+
+In --output_dir: `scores.json` and `report.txt` (every score with its bootstrap interval, over
+examples, sentences or questions; the confusion matrix, of tags that of the labels word by word; the
+errors that the model was surest of, the sentences with the most errors, the answers that are
+farthest off), `confusion.png`.
 """
 
 import json
 import os
 
-import numpy as np
 from absl import flags
 
+import evaluations
 from bert_tf import tool
-from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from bert_tf.data.predictions import read_predictions
+from bert_tf.config import REGRESSION
+from bert_tf.data.tagged_text import FORMATS
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 from task_flags import require_labels, targets_of, task_from_flags
 
 FLAGS = flags.FLAGS
 
+flags.DEFINE_enum("kind", "classes", ["classes", "tags", "answers"], "What was predicted.")
 flags.DEFINE_string("predictions_file", None, "The predictions.")
-flags.DEFINE_enum("split", "test", ["train", "dev", "test"], "Which of the task's files is gold.")
+flags.DEFINE_enum("split", "test", ["train", "dev", "test"], "Of classes: which of the task's "
+                  "files is gold.")
+flags.DEFINE_string("gold_file", None, "Of answers: the SQuAD file. Of tags: the file with the "
+                    "gold tags, if they are not in --predictions_file.")
+flags.DEFINE_enum("format", "conll", FORMATS, "Of tags: the form of --gold_file.")
+flags.DEFINE_integer("word_column", 0, "Of tags: the column of the words in --gold_file, from 0.")
+flags.DEFINE_integer("tag_column", -1, "Of tags: that of the gold tags in --gold_file.")
+flags.DEFINE_bool("version_2_with_negative", None, "Of answers: score by the rules of SQuAD 2.0. "
+                  "Default: if the file has a question without an answer.")
 flags.DEFINE_string("output_dir", None, "Where the report is written.")
 flags.DEFINE_integer("bootstrap_samples", 1000, "Draws of the bootstrap.", lower_bound=1)
 flags.DEFINE_float("confidence", 0.95, "Share of the draws inside an interval.",
@@ -36,6 +60,8 @@ flags.DEFINE_float("confidence", 0.95, "Share of the draws inside an interval.",
 flags.DEFINE_integer("worst_errors", 20, "How many errors are listed.", lower_bound=0)
 flags.DEFINE_bool("plot", True, "Write confusion.png; needs matplotlib.")
 flags.DEFINE_integer("seed", 0, "Seed of the bootstrap.")
+
+_NEEDED = {"classes": ("task_name", "data_dir"), "tags": (), "answers": ("gold_file",)}
 
 
 def labels_of(task, examples):
@@ -49,85 +75,93 @@ def labels_of(task, examples):
     return labels
 
 
-def error_lines(examples, gold, predicted, labels, problem_type):
-    """The worst errors first: how wrong, what was expected, what was predicted, the text."""
-    if problem_type == REGRESSION:
-        wrongness = np.abs(gold - predicted[:, 0])
-    elif problem_type == MULTI_LABEL:
-        off = np.abs(gold - predicted)
-        wrongness = np.where(off.max(axis=1) > 0.5, off.max(axis=1), 0.0)
-    else:
-        wrong = predicted.argmax(axis=1) != gold
-        wrongness = np.where(wrong, predicted.max(axis=1), 0.0)
-    lines = []
-    for row in np.argsort(-wrongness, kind="stable")[: FLAGS.worst_errors]:
-        if wrongness[row] <= 0.0:
-            break
-        example, values = examples[row], predicted[row]
-        if problem_type == REGRESSION:
-            received = f"{values[0]:.4f}"
-        elif problem_type == MULTI_LABEL:
-            received = "+".join(name for name, p in zip(labels, values) if p >= 0.5) or "none"
-        else:
-            received = labels[values.argmax()]
-        expected = example.label
-        if isinstance(expected, tuple):
-            expected = "+".join(expected) or "none"
-        text = " ||| ".join(filter(None, (example.text_a, example.text_b)))
-        lines.append(f"{wrongness[row]:.4f}\t{expected}\t{received}\t{row + 1}\t{text}")
-    return lines
+def evaluated():
+    """The `Evaluation` of the files that the flags name."""
+    from bert_tf.data.answer_predictions import read_answers
+    from bert_tf.data.predictions import read_predictions
+    from bert_tf.data.squad import read_squad
+    from bert_tf.data.tagged_text import read_tag_predictions
 
-
-def main():
-    from bert_tf.training.bootstrap import bootstrap_intervals
-    from bert_tf.training.confusion_matrix import (
-        confusion_matrix, confusion_text, save_confusion_png
-    )
-    from bert_tf.training.scores import all_scores
-
-    tool.require_writable(FLAGS.output_dir, "output_dir")
+    options = {
+        "num_errors": FLAGS.worst_errors,
+        "samples": FLAGS.bootstrap_samples,
+        "confidence": FLAGS.confidence,
+        "seed": FLAGS.seed,
+    }
+    if FLAGS.kind == "tags":
+        columns = read_tag_predictions(
+            FLAGS.predictions_file, FLAGS.gold_file, FLAGS.format, FLAGS.word_column,
+            FLAGS.tag_column,
+        )
+        return evaluations.of_tags(*columns, **options)
+    if FLAGS.kind == "answers":
+        examples = read_squad(FLAGS.gold_file)
+        answers = read_answers(FLAGS.predictions_file, examples)
+        version_2 = FLAGS.version_2_with_negative
+        if version_2 is None:
+            version_2 = any(example.is_impossible for example in examples)
+        return evaluations.of_answers(examples, answers, version_2, **options)
     task = task_from_flags()
-    kind = task.problem_type
     given = tuple(FLAGS.labels) if FLAGS.labels else None
     examples = task.read(FLAGS.data_dir, FLAGS.split, given)
     require_labels(examples, task.path(FLAGS.data_dir, FLAGS.split))
     labels = labels_of(task, examples)
-    predicted = read_predictions(FLAGS.predictions_file, examples, labels, kind)
-    gold = targets_of(examples, labels, kind)
+    predicted = read_predictions(FLAGS.predictions_file, examples, labels, task.problem_type)
+    gold = targets_of(examples, labels, task.problem_type)
+    return evaluations.of_classes(examples, gold, predicted, labels, task, **options)
 
-    results = all_scores(gold, predicted, kind)
-    intervals = bootstrap_intervals(
-        gold, predicted, kind, FLAGS.bootstrap_samples, FLAGS.confidence, FLAGS.seed
-    )
-    lines = [f"{len(examples)} examples; intervals: bootstrap, {FLAGS.bootstrap_samples} draws, "
+
+def report_lines(evaluation):
+    """The lines of report.txt."""
+    from bert_tf.training.confusion_matrix import confusion_text
+
+    width = max(12, *map(len, evaluation.results))
+    lines = [f"{evaluation.counted}; intervals: bootstrap, {FLAGS.bootstrap_samples} draws, "
              f"{100 * FLAGS.confidence:g} %"]
-    for name, value in results.items():
-        low, high = intervals[name]
-        official = "  (official)" if name in task.metrics else ""
-        lines.append(f"{name:12s} {value:8.4f}  [{low:.4f}, {high:.4f}]{official}")
-    if kind == SINGLE_LABEL:
-        matrix = confusion_matrix(gold, predicted.argmax(axis=1), len(labels))
-        lines += ["", confusion_text(matrix, labels)]
-    errors = error_lines(examples, gold, predicted, labels, kind)
-    if errors:
-        lines += ["", "worst errors: how wrong, expected, predicted, example, text", *errors]
+    for name, value in evaluation.results.items():
+        interval = ""
+        if name in evaluation.intervals:
+            low, high = evaluation.intervals[name]
+            interval = f"  [{low:.4f}, {high:.4f}]"
+        official = "  (official)" if name in evaluation.official else ""
+        shown = f"{value:8d}" if isinstance(value, int) else f"{value:8.4f}"
+        lines.append(f"{name:{width}s} {shown}{interval}{official}")
+    if evaluation.matrix is not None:
+        lines += ["", confusion_text(evaluation.matrix, evaluation.labels)]
+    if evaluation.errors:
+        lines += ["", f"worst errors: {evaluation.columns}", *evaluation.errors]
+    return lines
+
+
+def write_scores(evaluation, path):
+    """Writes scores.json: value, and low and high where there is an interval."""
+    values = {name: {"value": value} for name, value in evaluation.results.items()}
+    for name, (low, high) in evaluation.intervals.items():
+        values[name] |= {"low": low, "high": high}
+    with atomic_path(path) as new, open(new, "w", encoding="utf-8") as file:
+        json.dump(values, file, indent=2)
+        file.write("\n")
+
+
+def main():
+    for name in _NEEDED[FLAGS.kind]:
+        if not FLAGS[name].value:
+            raise UserError(f"--kind={FLAGS.kind} needs --{name}.")
+    tool.require_writable(FLAGS.output_dir, "output_dir")
+    evaluation = evaluated()
+    lines = report_lines(evaluation)
     with atomic_path(os.path.join(FLAGS.output_dir, "report.txt")) as path:
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
-    values = {
-        name: {"value": value, "low": intervals[name][0], "high": intervals[name][1]}
-        for name, value in results.items()
-    }
-    with atomic_path(os.path.join(FLAGS.output_dir, "scores.json")) as path:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(values, file, indent=2)
-            file.write("\n")
+    write_scores(evaluation, os.path.join(FLAGS.output_dir, "scores.json"))
     print(*lines, sep="\n")
-    if FLAGS.plot and kind == SINGLE_LABEL:
+    if FLAGS.plot and evaluation.matrix is not None:
+        from bert_tf.training.confusion_matrix import save_confusion_png
+
         with atomic_path(os.path.join(FLAGS.output_dir, "confusion.png")) as path:
-            save_confusion_png(matrix, labels, path)
+            save_confusion_png(evaluation.matrix, evaluation.labels, path)
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["task_name", "data_dir", "predictions_file", "output_dir"])
+    flags.mark_flags_as_required(["predictions_file", "output_dir"])
     tool.run(main)

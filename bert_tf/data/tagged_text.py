@@ -117,6 +117,50 @@ def read_word_tag(path: str | os.PathLike) -> list[TaggedSentence]:
     return sentences
 
 
+def read_tag_predictions(
+    path: str | os.PathLike,
+    gold_path: str | os.PathLike | None = None,
+    format: str = "conll",
+    word_column: int = 0,
+    tag_column: int = -1,
+) -> tuple[list[list[str]], list[list[str]], list[list[str]]]:
+    """Reads predicted tags and the gold ones of the same words.
+
+    Args:
+        path: CoNLL columns, the predicted tag the last; without `gold_path` the gold tag before it,
+            as tools/run_ner.py writes `test_predictions.txt` and conlleval.pl reads it.
+        gold_path: A file with the gold tags, if they are not in `path`.
+        format: That of the file with gold tags.
+        word_column: As in `read_conll`, of the file with gold tags.
+        tag_column: As in `read_conll`, of the file with gold tags.
+
+    Returns:
+        The words, the gold tags and the predicted tags of each sentence.
+
+    Raises:
+        DataError: If a file cannot be read, lacks a column, or the words of the two files differ;
+            with the first sentence that does.
+    """
+    predicted = _tagged(path, read_conll(path))
+    if gold_path is None:
+        _require_gold_column(path)
+        gold = read_conll(path, tag_column=-2)
+        return _columns(gold, predicted)
+    columns = {"word_column": word_column, "tag_column": tag_column} if format == "conll" else {}
+    gold = _tagged(gold_path, read_tagged_text(gold_path, format, **columns))
+    for number, (ours, theirs) in enumerate(zip(predicted, gold), start=1):
+        if ours.words != theirs.words:
+            raise DataError(
+                f"{path}: expected the words of {gold_path}. Received in sentence {number}: "
+                f"{' '.join(ours.words)[:80]!r}, not {' '.join(theirs.words)[:80]!r}"
+            )
+    if len(gold) != len(predicted):
+        raise DataError(
+            f"{path}: expected the {len(gold)} sentences of {gold_path}. Received: {len(predicted)}"
+        )
+    return _columns(gold, predicted)
+
+
 def conll_lines(sentences: Iterable[Sequence[Sequence[str]]]) -> Iterable[str]:
     """The lines of a CoNLL file.
 
@@ -127,6 +171,27 @@ def conll_lines(sentences: Iterable[Sequence[Sequence[str]]]) -> Iterable[str]:
     for columns in sentences:
         yield from (" ".join(fields) + "\n" for fields in zip(*columns, strict=True))
         yield "\n"
+
+
+def _columns(gold, predicted):
+    words, tags = zip(*gold)
+    return list(words), list(tags), [sentence.tags for sentence in predicted]
+
+
+def _tagged(path, sentences):
+    if sentences[0].tags is None:
+        raise DataError(f"{path}: expected a tag for every word. Received: words alone")
+    return sentences
+
+
+def _require_gold_column(path):
+    try:
+        read_conll(path, tag_column=-3)
+    except DataError:
+        raise DataError(
+            f"{path}: expected a word, its gold tag and its predicted tag a line. Received: two "
+            "columns. Give the file with the gold tags."
+        ) from None
 
 
 def _fields(line: str) -> list[str]:

@@ -25,10 +25,11 @@ from bert_tf.training.sentence_losses import (
     TripletLoss,
 )
 from bert_tf.training.sparse_crossentropy import SparseCrossentropy, balanced_class_weights
-from bert_tf.training.squad_metrics import best_null_thresholds, squad_scores
+from bert_tf.training.squad_metrics import best_null_thresholds, squad_intervals, squad_scores
 from bert_tf.training.stop_on_bad_loss import StopOnBadLoss
 from bert_tf.training.stop_on_signal import StopOnSignal
 from bert_tf.training.strategies import STRATEGIES, is_chief, make_strategy
+from bert_tf.training.tagging_report import tagging_intervals
 from bert_tf.training.tagging_scores import TaggingScores, tagging_scores
 from bert_tf.training.tensorboard_scalars import TensorBoardScalars
 from bert_tf.training.threshold_sweep import ThresholdSweep, best_threshold
@@ -74,6 +75,8 @@ __all__ = [
     "make_strategy",
     "read_json_lines",
     "reinitialize_top_layers",
+    "squad_intervals",
     "squad_scores",
+    "tagging_intervals",
     "tagging_scores",
 ]

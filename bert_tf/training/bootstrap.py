@@ -1,5 +1,7 @@
 """How sure a score is: percentile intervals of the bootstrap over examples."""
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 from tqdm import tqdm
 
@@ -18,19 +20,57 @@ def bootstrap_intervals(
 ) -> dict[str, tuple[float, float]]:
     """The interval of every score of `bert_tf.training.scores`.
 
-    Draws n of the n examples with replacement, again and again, and takes the percentiles of the
-    scores. A draw that does not define a score (all of one class) does not count for it.
+    A draw that does not define a score (all of one class) does not count for it.
 
     Args:
         gold: As in `all_scores`.
         predicted: As in `all_scores`.
         problem_type: As in `all_scores`.
+        samples: As in `drawn_intervals`.
+        confidence: As in `drawn_intervals`.
+        seed: As in `drawn_intervals`.
+
+    Returns:
+        Name to (low, high), of the scores that at least one draw defines.
+    """
+    gold, predicted = checked(gold, predicted, problem_type)
+    num_classes = predicted.shape[1] if predicted.ndim == 2 else 1
+    functions = score_functions(problem_type, num_classes)
+
+    def scores(rows):
+        results = {}
+        for name, function in functions.items():
+            try:
+                results[name] = function(gold[rows], predicted[rows])
+            except UndefinedScore:
+                continue
+        return results
+
+    return drawn_intervals(scores, len(gold), samples, confidence, seed)
+
+
+def drawn_intervals(
+    scores: Callable[[np.ndarray], Mapping[str, float]],
+    num_examples: int,
+    samples: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> dict[str, tuple[float, float]]:
+    """Draws n of the n examples with replacement, again and again: percentiles of their scores.
+
+    Args:
+        scores: The scores, by name, of the examples with these numbers, int64 `[n]`. It leaves out
+            what they do not define.
+        num_examples: n.
         samples: Draws.
         confidence: Share of the draws inside the interval.
         seed: Of the draws.
 
     Returns:
         Name to (low, high), of the scores that at least one draw defines.
+
+    Raises:
+        UserError: If there is no draw, or the confidence is none.
 
     Reference: Efron and Tibshirani 1993, "An Introduction to the Bootstrap", section 13.3.
     """
@@ -39,21 +79,13 @@ def bootstrap_intervals(
             "`samples` must be at least 1 and `confidence` in (0, 1). "
             f"Received: samples={samples}, confidence={confidence}"
         )
-    gold, predicted = checked(gold, predicted, problem_type)
-    num_classes = predicted.shape[1] if predicted.ndim == 2 else 1
-    functions = score_functions(problem_type, num_classes)
     generator = np.random.default_rng(seed)
-    drawn = {name: [] for name in functions}
+    drawn = {}
     for _ in tqdm(range(samples), desc="bootstrap", unit="draw", leave=False, disable=None):
-        rows = generator.integers(0, len(gold), len(gold))
-        for name, function in functions.items():
-            try:
-                drawn[name].append(function(gold[rows], predicted[rows]))
-            except UndefinedScore:
-                continue
+        for name, value in scores(generator.integers(0, num_examples, num_examples)).items():
+            drawn.setdefault(name, []).append(value)
     tail = 50.0 * (1.0 - confidence)
     return {
         name: tuple(float(end) for end in np.percentile(values, [tail, 100.0 - tail]))
         for name, values in drawn.items()
-        if values
     }

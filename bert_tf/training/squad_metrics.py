@@ -12,6 +12,7 @@ import numpy as np
 
 from bert_tf.data.squad import SquadExample
 from bert_tf.errors import UserError
+from bert_tf.training.bootstrap import drawn_intervals
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -72,17 +73,44 @@ def squad_scores(
         >>> squad_scores(examples, {"q1": "Paris", "q2": "the Seine"})
         {'exact_match': 50.0, 'f1': 75.0, 'total': 2}
     """
-    exact, f1 = _scores(examples, predictions, version_2)
-    if not version_2:
-        return {"exact_match": _percent(exact), "f1": _percent(f1), "total": len(exact)}
-    results = {"exact": _percent(exact), "f1": _percent(f1), "total": len(exact)}
-    answerable = np.array([bool(example.answers) for example in examples])
-    for name, rows in (("HasAns", answerable), ("NoAns", ~answerable)):
-        if rows.any():
-            results[f"{name}_exact"] = _percent(exact[rows])
-            results[f"{name}_f1"] = _percent(f1[rows])
-            results[f"{name}_total"] = int(rows.sum())
-    return results
+    exact, f1 = question_scores(examples, predictions, version_2)
+    return _means(exact, f1, _answerable(examples), version_2)
+
+
+def squad_intervals(
+    examples: Sequence[SquadExample],
+    predictions: Mapping[str, str],
+    version_2: bool = False,
+    samples: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> dict[str, tuple[float, float]]:
+    """Bootstrap intervals over questions of the scores of `squad_scores`, without the totals.
+
+    Questions about one context are drawn as if they were independent.
+
+    Args:
+        examples: As in `squad_scores`.
+        predictions: As in `squad_scores`.
+        version_2: As in `squad_scores`.
+        samples: As in `drawn_intervals`.
+        confidence: As in `drawn_intervals`.
+        seed: As in `drawn_intervals`.
+
+    Returns:
+        Name to (low, high), in percent.
+
+    Raises:
+        UserError: If the examples have no answers to compare with.
+    """
+    exact, f1 = question_scores(examples, predictions, version_2)
+    answerable = _answerable(examples)
+
+    def scores(rows):
+        means = _means(exact[rows], f1[rows], answerable[rows], version_2)
+        return {name: value for name, value in means.items() if not name.endswith("total")}
+
+    return drawn_intervals(scores, len(exact), samples, confidence, seed)
 
 
 def best_null_thresholds(
@@ -103,11 +131,11 @@ def best_null_thresholds(
         where differences are equal, or where no answer to all is best.
     """
     results = {}
-    answerable = np.array([bool(example.answers) for example in examples])
+    answerable = _answerable(examples)
     values = np.array([differences[example.id] for example in examples])
     order = np.argsort(values, kind="stable")
     values = values[order]
-    for name, scores in zip(("exact", "f1"), _scores(examples, texts, version_2=True)):
+    for name, scores in zip(("exact", "f1"), question_scores(examples, texts, version_2=True)):
         # Questions keep their text up to the threshold; the others have no answer.
         with_text = np.concatenate([[0.0], np.cumsum(scores[order])])
         without = (~answerable[order]).sum() - np.concatenate(
@@ -122,8 +150,22 @@ def best_null_thresholds(
     return results
 
 
-def _scores(examples, predictions, version_2):
-    """Exact match and F1 of each question, `[n]`."""
+def question_scores(
+    examples: Sequence[SquadExample], predictions: Mapping[str, str], version_2: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Exact match and F1 of each question by itself.
+
+    Args:
+        examples: As in `squad_scores`.
+        predictions: As in `squad_scores`.
+        version_2: As in `squad_scores`.
+
+    Returns:
+        Two arrays float64 `[n]`, from 0 to 1.
+
+    Raises:
+        UserError: If the examples have no answers to compare with.
+    """
     if not examples or not all(example.has_answers for example in examples):
         raise UserError(
             "Questions with their answers were expected. Received: "
@@ -147,6 +189,22 @@ def _true_answers(example):
     """The answers that have words; [""] where there is none, as evaluate-v2.0.py has it."""
     answers = [answer.text for answer in example.answers if normalize_answer(answer.text)]
     return answers or [""]
+
+
+def _means(exact, f1, answerable, version_2):
+    if not version_2:
+        return {"exact_match": _percent(exact), "f1": _percent(f1), "total": len(exact)}
+    results = {"exact": _percent(exact), "f1": _percent(f1), "total": len(exact)}
+    for name, rows in (("HasAns", answerable), ("NoAns", ~answerable)):
+        if rows.any():
+            results[f"{name}_exact"] = _percent(exact[rows])
+            results[f"{name}_f1"] = _percent(f1[rows])
+            results[f"{name}_total"] = int(rows.sum())
+    return results
+
+
+def _answerable(examples):
+    return np.array([bool(example.answers) for example in examples])
 
 
 def _percent(scores):

@@ -2,7 +2,13 @@
 
 import pytest
 
-from bert_tf.data.tagged_text import conll_lines, read_conll, read_tagged_text, read_word_tag
+from bert_tf.data.tagged_text import (
+    conll_lines,
+    read_conll,
+    read_tag_predictions,
+    read_tagged_text,
+    read_word_tag,
+)
 from bert_tf.errors import DataError, UserError
 
 CONLL = """-DOCSTART- -X- O O
@@ -90,3 +96,24 @@ def test_written_lines_are_read_again(write):
     assert [s.tags for s in read_conll(path)] == [["O", "O"], ["I-Y"]]
     with pytest.raises(ValueError):
         list(conll_lines([(["a"], [])]))
+
+
+def test_predictions_beside_gold(tmp_path, write):
+    path = write("a B-X B-X\nb O B-Y\n\nc O O\n")
+    expected = [["a", "b"], ["c"]], [["B-X", "O"], ["O"]], [["B-X", "B-Y"], ["O"]]
+    assert read_tag_predictions(path) == expected
+    gold = tmp_path / "gold.txt"
+    gold.write_text("a/B-X b/O\nc/O\n")
+    assert read_tag_predictions(path, gold, "word_tag") == expected
+    gold.write_text("NN a B-X -\nNN b O -\n\nNN c O -\n")
+    assert read_tag_predictions(path, gold, word_column=1, tag_column=2) == expected
+    for text, message in (
+        ("a B-X\nd O\n\nc O\n", "sentence 1: 'a b', not 'a d'"),
+        ("a B-X\nb O\n", "expected the 1 sentences of"),
+        ("a\nb\n", "Received: words alone"),
+    ):
+        gold.write_text(text)
+        with pytest.raises(DataError, match=message):
+            read_tag_predictions(path, gold)
+    with pytest.raises(DataError, match="two columns. Give the file with the gold tags"):
+        read_tag_predictions(write("a O\n"))

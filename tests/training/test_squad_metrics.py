@@ -9,6 +9,7 @@ from bert_tf.training.squad_metrics import (
     best_null_thresholds,
     exact_match,
     normalize_answer,
+    squad_intervals,
     squad_scores,
     word_f1,
 )
@@ -88,6 +89,28 @@ def test_scores_of_version_2():
         "NoAns_total": 2,
     }
     assert "NoAns_f1" not in squad_scores(examples[:1], predictions, version_2=True)
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+def test_intervals_are_percentiles_of_drawn_questions(version_2):
+    generator = np.random.default_rng(0)
+    examples = [example(str(n), "big cat") for n in range(50)]
+    examples += [example(str(n), *["cat"] * (not version_2)) for n in range(50, 80)]
+    predictions = {
+        one.id: ["", "cat", "big cat"][generator.integers(3)] for one in examples[:-1]
+    }
+    found = squad_intervals(examples, predictions, version_2, 30, 0.8, seed=5)
+    generator = np.random.default_rng(5)
+    drawn = []
+    for _ in range(30):
+        rows = generator.integers(0, 80, 80)
+        drawn.append(squad_scores([examples[row] for row in rows], predictions, version_2))
+    scores = squad_scores(examples, predictions, version_2)
+    assert set(found) == {name for name in scores if not name.endswith("total")}
+    for name, ends in found.items():
+        expected = np.percentile([results[name] for results in drawn], [10, 90])
+        np.testing.assert_allclose(ends, expected)
+        assert ends[0] < scores[name] < ends[1]
 
 
 def test_best_threshold_by_hand():
