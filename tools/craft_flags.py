@@ -1,8 +1,11 @@
 """The flags of the craft of fine-tuning, and what they do to a model around a backbone.
 
-A tool that imports this module has the flags; `prepare_model` comes after the checkpoint is loaded
-and before `compile`.
+A tool that imports this module has the flags that make sense in every task; those of epochs, of
+classes and of augmentation it asks for by `define_…`. `check_flags` comes first; `prepare_model`
+after the checkpoint is loaded and before `compile`; `finish_model` before the model is saved.
 """
+
+import os
 
 import numpy as np
 from absl import flags
@@ -21,37 +24,72 @@ flags.DEFINE_float("label_smoothing", 0.0, "Share of the target spread over all 
                    lower_bound=0.0, upper_bound=0.999)
 flags.DEFINE_float("focal_gamma", 0.0, "Focus on hard examples: gamma of the focal loss.",
                    lower_bound=0.0)
-flags.DEFINE_list("class_weights", None, "Weights of the classes in the order of their ids, or "
-                  "`balanced`: every class counts the same.")
 flags.DEFINE_integer("freeze_layers", None, "Freeze the embeddings and the first k blocks.")
-flags.DEFINE_integer("unfreeze_every", None, "Gradual unfreezing: the head alone at first, and "
-                     "every so many epochs one more block, from the top.", lower_bound=1)
 flags.DEFINE_integer("reinit_layers", None, "Draw the last k blocks and the pooler anew.")
 flags.DEFINE_integer("lora_rank", None, "Freeze the backbone and train low-rank additions of this "
-                     "rank; the model is saved with them merged in.", lower_bound=1)
+                     "rank; they are written to lora.safetensors, and the model is saved with them "
+                     "merged in.", lower_bound=1)
 flags.DEFINE_float("lora_alpha", None, "Scale of the additions times their rank. Default: "
                    "the rank.")
 flags.DEFINE_list("lora_layers", ["query_key_value"], f"Which layers: {', '.join(LORA_LAYERS)}.")
-flags.DEFINE_string("keep_best", None, "End with the weights of the epoch with the best score of "
-                    "the dev file, such as val_accuracy, val_auc, val_best_f1 or val_loss.")
-flags.DEFINE_integer("early_stopping_patience", None, "Of --keep_best: stop after so many epochs "
-                     "without a better one.", lower_bound=1)
-flags.DEFINE_float("augment_insertion", 0.0, "Share of the words after which one is inserted.")
-flags.DEFINE_float("augment_swap", 0.0, "Share of the words that are swapped.")
-flags.DEFINE_float("augment_deletion", 0.0, "Share of the words that are deleted.")
-flags.DEFINE_enum("augment_unit", "word", ["word", "character"], "Character for Chinese.")
+
+_COMMON = ("weight_decay", "layer_decay", "gradient_accumulation_steps", "label_smoothing",
+           "focal_gamma", "freeze_layers", "reinit_layers", "lora_rank", "lora_alpha",
+           "lora_layers")
 
 
-def check_flags():
-    """Refuses combinations that have no meaning, before any work."""
-    if FLAGS.early_stopping_patience and not FLAGS.keep_best:
+def define_epoch_flags(scores):
+    """Flags of what happens at the ends of epochs; `scores` names some that can be watched."""
+    flags.DEFINE_integer("unfreeze_every", None, "Gradual unfreezing: the head alone at first, and "
+                         "every so many epochs one more block, from the top.", lower_bound=1)
+    flags.DEFINE_string("keep_best", None, "End with the weights of the epoch with the best score "
+                        f"of the dev file, such as {scores}.")
+    flags.DEFINE_integer("early_stopping_patience", None, "Of --keep_best: stop after so many "
+                         "epochs without a better one.", lower_bound=1)
+
+
+def define_class_weights():
+    """The flag for tasks whose classes mean the same in every example."""
+    flags.DEFINE_list("class_weights", None, "Weights of the classes in the order of their ids, or "
+                      "`balanced`: every class counts the same.")
+
+
+def define_augmentation():
+    """Flags for tasks in which the words of a text may change."""
+    flags.DEFINE_float("augment_insertion", 0.0, "Share of the words after which one is inserted.")
+    flags.DEFINE_float("augment_swap", 0.0, "Share of the words that are swapped.")
+    flags.DEFINE_float("augment_deletion", 0.0, "Share of the words that are deleted.")
+    flags.DEFINE_enum("augment_unit", "word", ["word", "character"], "Character for Chinese.")
+
+
+def check_flags(has_dev=True):
+    """Refuses combinations that have no meaning, before any work.
+
+    Args:
+        has_dev: Whether there are examples to score after each epoch.
+    """
+    if _value("early_stopping_patience") and not FLAGS.keep_best:
         raise UserError("--early_stopping_patience needs --keep_best, the score to watch.")
-    if FLAGS.keep_best and not FLAGS.num_train_epochs.is_integer():
-        raise UserError("--keep_best needs a whole number of epochs. Received: "
-                        f"--num_train_epochs={FLAGS.num_train_epochs}")
-    freezes = {name: FLAGS[name].value for name in ("freeze_layers", "unfreeze_every", "lora_rank")}
+    if _value("keep_best"):
+        if not float(FLAGS.num_train_epochs).is_integer():
+            raise UserError("--keep_best needs a whole number of epochs. Received: "
+                            f"--num_train_epochs={FLAGS.num_train_epochs}")
+        if not has_dev:
+            raise UserError("--keep_best needs examples to score after each epoch. Received: no "
+                            "dev file, or none to evaluate.")
+    freezes = {name: _value(name) for name in ("freeze_layers", "unfreeze_every", "lora_rank")}
     if sum(value is not None for value in freezes.values()) > 1:
         raise UserError(f"One of {list(freezes)} was expected. Received: {freezes}")
+
+
+def changes_loss():
+    """Whether a flag asks for another loss than cross-entropy."""
+    return bool(FLAGS.label_smoothing or FLAGS.focal_gamma or _value("class_weights"))
+
+
+def settings():
+    """What makes a run another one, for checkpoints."""
+    return {name: FLAGS[name].value for name in _COMMON}
 
 
 def prepare_model(model):
@@ -66,24 +104,56 @@ def prepare_model(model):
         model.enable_lora(FLAGS.lora_rank, FLAGS.lora_alpha, FLAGS.lora_layers)
 
 
-def classification_loss(class_ids, num_classes):
-    """The loss on class ids; "auto", the model's own, where no flag asks for another."""
-    from bert_tf.training import SparseCrossentropy, balanced_class_weights
+def finish_model(model):
+    """Writes LoRA's additions alone and merges them, so that the model can be saved like any."""
+    if model.lora is not None:
+        model.save_lora_weights(os.path.join(FLAGS.output_dir, "lora.safetensors"))
+        model.merge_lora()
+
+
+def optimizer(learning_rate, **options):
+    """Adam with the decays that the flags name."""
+    from bert_tf.training import AdamWeightDecay
+
+    return AdamWeightDecay(
+        learning_rate,
+        weight_decay_rate=FLAGS.weight_decay,
+        layer_decay=FLAGS.layer_decay,
+        **options,
+    )
+
+
+def class_loss(class_ids=None, num_classes=None):
+    """The loss on class ids; "auto", the model's own, where no flag asks for another.
+
+    Args:
+        class_ids: Those to train on, where the tool has --class_weights.
+        num_classes: How many classes there are.
+    """
+    from bert_tf.training import SparseCrossentropy
+
+    if not changes_loss():
+        return "auto"
+    weights = None if class_ids is None else _class_weights(class_ids, num_classes)
+    return SparseCrossentropy(FLAGS.label_smoothing, FLAGS.focal_gamma, weights)
+
+
+def _class_weights(class_ids, num_classes):
+    from bert_tf.training import balanced_class_weights
 
     weights = FLAGS.class_weights
+    if weights is None:
+        return None
     if weights == ["balanced"]:
-        weights = balanced_class_weights(class_ids, num_classes)
-    elif weights is not None:
-        try:
-            weights = [float(weight) for weight in weights]
-        except ValueError:
-            weights = []
-        if len(weights) != num_classes:
-            raise UserError(f"--class_weights: expected `balanced` or {num_classes} numbers. "
-                            f"Received: {','.join(FLAGS.class_weights)}")
-    if weights is None and not FLAGS.label_smoothing and not FLAGS.focal_gamma:
-        return "auto"
-    return SparseCrossentropy(FLAGS.label_smoothing, FLAGS.focal_gamma, weights)
+        return balanced_class_weights(class_ids, num_classes)
+    try:
+        weights = [float(weight) for weight in weights]
+    except ValueError:
+        weights = []
+    if len(weights) != num_classes:
+        raise UserError(f"--class_weights: expected `balanced` or {num_classes} numbers. "
+                        f"Received: {','.join(FLAGS.class_weights)}")
+    return weights
 
 
 def multi_label_loss():
@@ -110,6 +180,7 @@ def craft_callbacks():
     if FLAGS.unfreeze_every is not None:
         callbacks.append(GradualUnfreezing(epochs_per_block=FLAGS.unfreeze_every))
     if FLAGS.keep_best:
+        callbacks.append(keras.callbacks.LambdaCallback(on_epoch_end=_require_score))
         callbacks.append(
             keras.callbacks.EarlyStopping(
                 monitor=FLAGS.keep_best,
@@ -120,6 +191,11 @@ def craft_callbacks():
             )
         )
     return callbacks
+
+
+def _require_score(epoch, logs):
+    if FLAGS.keep_best not in logs:
+        raise UserError(f"--keep_best must be one of {sorted(logs)}. Received: {FLAGS.keep_best}")
 
 
 def training_data(x, y, batch_size):
@@ -135,3 +211,8 @@ def training_data(x, y, batch_size):
     dataset = dataset.shuffle(len(y), seed=FLAGS.seed).batch(batch_size)
     augmentation = TextAugmentation(*rates, unit=FLAGS.augment_unit, seed=FLAGS.seed)
     return {"x": augment(dataset, augmentation)}
+
+
+def _value(name):
+    """The flag's value; None where the tool has no such flag."""
+    return FLAGS[name].value if name in FLAGS else None

@@ -66,6 +66,9 @@ flags.DEFINE_integer("num_encoder_layers", None, "Use only the first k encoder b
 flags.DEFINE_float(
     "classifier_dropout", None, "Dropout before the classifier. Default: as the config says."
 )
+craft_flags.define_class_weights()
+craft_flags.define_epoch_flags("val_accuracy, val_auc, val_best_f1 or val_loss")
+craft_flags.define_augmentation()
 flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 
@@ -138,7 +141,7 @@ def training_examples(task, labels):
 
 
 def train(model, task, train_examples, dev_examples):
-    from bert_tf.training import AdamWeightDecay, EpochScores, ThresholdSweep, WarmupLinearDecay
+    from bert_tf.training import EpochScores, ThresholdSweep, WarmupLinearDecay
 
     batch_size = FLAGS.train_batch_size
     steps_per_epoch = -(-len(train_examples) // batch_size)
@@ -149,17 +152,12 @@ def train(model, task, train_examples, dev_examples):
     targets = model.targets([example.label for example in train_examples])
     loss = "auto"
     if task.problem_type == SINGLE_LABEL:
-        loss = craft_flags.classification_loss(targets, model.num_classes)
+        loss = craft_flags.class_loss(targets, model.num_classes)
     elif task.problem_type == MULTI_LABEL:
         loss = craft_flags.multi_label_loss()
     craft_flags.prepare_model(model)
     model.compile(
-        AdamWeightDecay(
-            schedule,
-            weight_decay_rate=FLAGS.weight_decay,
-            bias_correction=FLAGS.bias_correction,
-            layer_decay=FLAGS.layer_decay,
-        ),
+        craft_flags.optimizer(schedule, bias_correction=FLAGS.bias_correction),
         loss,
         metrics=["accuracy"] if task.problem_type == SINGLE_LABEL else None,
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
@@ -182,9 +180,7 @@ def train(model, task, train_examples, dev_examples):
         model.fit(epochs=epochs, **options)
     if rest:  # --num_train_epochs with a fraction
         model.fit(initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options)
-    if model.lora is not None:
-        model.save_lora_weights(os.path.join(FLAGS.output_dir, "lora.safetensors"))
-        model.merge_lora()
+    craft_flags.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 
@@ -227,6 +223,9 @@ def main():
     keras.utils.set_random_seed(FLAGS.seed)
 
     task = task_from_flags()
+    if task.problem_type == REGRESSION and craft_flags.changes_loss():
+        raise UserError("--label_smoothing, --focal_gamma and --class_weights are for classes. "
+                        f"Received: --task_name={FLAGS.task_name}, whose labels are numbers")
     labels = tuple(FLAGS.labels) if FLAGS.labels else None
     train_examples = None
     if FLAGS.do_train:

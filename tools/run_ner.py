@@ -7,13 +7,14 @@ Sentences longer than --max_seq_length are cut at word borders and put together 
 --output_dir: `model/` (a Hugging Face directory with tokenizer and labels), `eval_results.txt` and
 `test_results.txt` (accuracy over words; precision, recall and F1 of whole spans, by seqeval),
 `test_predictions.txt` (word, gold tag where the file has one, predicted tag: what conlleval.pl
-reads).
+and tools/evaluate.py --kind=tags read), with --lora_rank also `lora.safetensors`.
 """
 
 import os
 
 from absl import flags
 
+import craft_flags
 from bert_tf import tool
 from bert_tf.data.tag_schemes import (
     OUTSIDE,
@@ -81,6 +82,8 @@ flags.DEFINE_float(
     lower_bound=0.0,
     upper_bound=1.0,
 )
+craft_flags.define_class_weights()
+craft_flags.define_epoch_flags("val_f1 or, for --scheme=none, val_word_accuracy")
 flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 
@@ -149,7 +152,7 @@ def load_model(labels):
 
 def train(model, data, dev):
     from bert_tf.data.tagged_sentences import WordWindows
-    from bert_tf.training import AdamWeightDecay, TaggingScores, WarmupLinearDecay
+    from bert_tf.training import TaggingScores, WarmupLinearDecay
 
     words, tags = data
     num_rows = len(WordWindows(model.tokenizer, words, FLAGS.max_seq_length))
@@ -164,16 +167,25 @@ def train(model, data, dev):
         if FLAGS.crf_learning_rate is not None:
             ratio = FLAGS.crf_learning_rate / FLAGS.learning_rate
         multipliers["crf"] = ratio
+    loss = "auto"
+    if craft_flags.changes_loss():
+        ids = {label: index for index, label in enumerate(model.labels)}
+        loss = craft_flags.class_loss([ids[tag] for row in tags for tag in row], len(ids))
+    craft_flags.prepare_model(model)
     model.compile(
-        AdamWeightDecay(
+        craft_flags.optimizer(
             schedule,
             bias_correction=FLAGS.bias_correction,
             learning_rate_multipliers=multipliers,
-        )
+        ),
+        loss,
+        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
-    options = {"batch_size": FLAGS.train_batch_size}
-    if dev is not None:
-        options["callbacks"] = [TaggingScores(*dev)]
+    scores = [] if dev is None else [TaggingScores(*dev)]
+    options = {
+        "batch_size": FLAGS.train_batch_size,
+        "callbacks": scores + craft_flags.craft_callbacks(),
+    }
     epochs, rest = divmod(num_steps, steps_per_epoch)
     if epochs:
         model.fit(words, tags, epochs=epochs, **options)
@@ -181,6 +193,7 @@ def train(model, data, dev):
         model.fit(
             words, tags, initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options
         )
+    craft_flags.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 
@@ -210,6 +223,10 @@ def main():
         raise UserError("At least one of --do_train, --do_eval or --do_predict was expected.")
     if FLAGS.do_train and not FLAGS.init_checkpoint:
         raise UserError("--do_train needs --init_checkpoint, the model to start from.")
+    craft_flags.check_flags(has_dev=FLAGS.do_eval)
+    if FLAGS.use_crf and craft_flags.changes_loss():
+        raise UserError("--label_smoothing, --focal_gamma and --class_weights change the loss of "
+                        "each word; --use_crf has one over whole sentences. Choose one of both.")
     tool.require_writable(FLAGS.output_dir, "output_dir")
     data = read("train") if FLAGS.do_train else None
     dev = read("dev") if FLAGS.do_eval else None

@@ -9,7 +9,8 @@ Files are `.tsv` or `.csv` with a header, or `.jsonl`. Columns by --objective: `
 negative; `triplet`: all three. --dev_file has sentence1, sentence2, score.
 
 In --output_dir: `model/` (a directory that sentence-transformers opens too), `eval_results.txt`
-(Pearson and Spearman correlation of cosines and scores) and, with --do_encode, `vectors.npy`.
+(Pearson and Spearman correlation of cosines and scores) and, with --do_encode, `vectors.npy`; with
+--lora_rank `lora.safetensors`.
 """
 
 import os
@@ -17,6 +18,7 @@ import os
 import numpy as np
 from absl import flags
 
+import craft_flags
 from bert_tf import tool
 from bert_tf.config import POOLING_MODES
 from bert_tf.data.sentence_examples import read_labelled_pairs, read_scored_pairs, read_triplets
@@ -73,6 +75,8 @@ flags.DEFINE_float(
     lower_bound=0.0,
     upper_bound=1.0,
 )
+craft_flags.define_class_weights()
+craft_flags.define_epoch_flags("val_spearman or val_pearson")
 flags.DEFINE_integer("seed", 12345, "Seed of the shuffling and the dropout.")
 
 
@@ -95,7 +99,9 @@ def read_train_data():
             raise DataError(f"{FLAGS.train_file}: two labels were expected. Received: {classes}")
         ids = {name: index for index, name in enumerate(classes)}
         labels = np.array([ids[str(name)] for name in names], np.int32)
-        return texts, labels, sentence_losses.ClassificationLoss(len(classes))
+        loss = craft_flags.class_loss(labels, len(classes))
+        loss = None if loss == "auto" else loss
+        return texts, labels, sentence_losses.ClassificationLoss(len(classes), loss)
     if FLAGS.objective == "cosine":
         texts, labels = read_scored_pairs(FLAGS.train_file, FLAGS.score_scale)
         return texts, np.array(labels, np.float32), sentence_losses.CosineRegressionLoss()
@@ -124,15 +130,22 @@ def load_encoder():
 def train(encoder, texts, labels, loss, dev_data):
     import keras
 
-    from bert_tf.training import AdamWeightDecay, WarmupLinearDecay
+    from bert_tf.training import WarmupLinearDecay
 
     steps = -(-len(texts[0]) // FLAGS.train_batch_size) * FLAGS.num_train_epochs
     schedule = WarmupLinearDecay(FLAGS.learning_rate, steps, int(steps * FLAGS.warmup_proportion))
-    encoder.compile(AdamWeightDecay(schedule), objective=loss)
+    craft_flags.prepare_model(encoder)
+    encoder.compile(
+        craft_flags.optimizer(schedule),
+        objective=loss,
+        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
+    )
     callbacks = []
     if dev_data:
         def report(epoch, logs):
-            print(f"\nepoch {epoch + 1}:", *_lines(correlations(encoder, *dev_data)), sep="  ")
+            results = correlations(encoder, *dev_data)
+            print(f"\nepoch {epoch + 1}:", *_lines(results), sep="  ")
+            logs.update({f"val_{name}": value for name, value in results.items()})
 
         callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=report)]
     encoder.fit(
@@ -140,8 +153,9 @@ def train(encoder, texts, labels, loss, dev_data):
         labels,
         batch_size=FLAGS.train_batch_size,
         epochs=FLAGS.num_train_epochs,
-        callbacks=callbacks,
+        callbacks=callbacks + craft_flags.craft_callbacks(),
     )
+    craft_flags.finish_model(encoder)
 
 
 def correlations(encoder, texts, scores):
@@ -189,6 +203,10 @@ def main():
                 raise UserError(f"--{flag} needs --{other}.")
     if FLAGS.whitening_file and not FLAGS.do_train:
         raise UserError("--whitening_file needs --do_train, which writes the model.")
+    craft_flags.check_flags(has_dev=bool(FLAGS.dev_file))
+    if FLAGS.objective != "classification" and craft_flags.changes_loss():
+        raise UserError("--label_smoothing, --focal_gamma and --class_weights are for "
+                        f"--objective=classification. Received: --objective={FLAGS.objective}")
     tool.require_writable(FLAGS.output_dir, "output_dir")
     if FLAGS.dev_file:
         from bert_tf.training.scores import require_scikit_learn

@@ -10,7 +10,8 @@ In --output_dir: `model/` (a Hugging Face directory with tokenizer and settings)
 answer to each id), `nbest_predictions.json`, with --version_2_with_negative `null_odds.json` (the
 score of no answer minus that of the best span), and, if the predict file has answers,
 `eval_results.txt`: exact match and F1 by the rules of the official scripts, with
---version_2_with_negative also the best --null_score_diff_threshold for this file.
+--version_2_with_negative also the best --null_score_diff_threshold for this file; with --lora_rank
+`lora.safetensors`.
 
 Without --do_train and --init_checkpoint the model in --output_dir answers, with the settings that
 it was trained with; flags win over them.
@@ -22,6 +23,7 @@ import os
 
 from absl import flags
 
+import craft_flags
 from bert_tf import tool
 from bert_tf.data.squad import read_squad
 from bert_tf.errors import DataError, UserError
@@ -148,15 +150,21 @@ def train(model, examples):
     schedule = training.WarmupLinearDecay(
         FLAGS.learning_rate, num_steps, int(num_steps * FLAGS.warmup_proportion)
     )
+    craft_flags.prepare_model(model)
     model.compile(
-        training.AdamWeightDecay(schedule, bias_correction=FLAGS.bias_correction),
+        craft_flags.optimizer(schedule, bias_correction=FLAGS.bias_correction),
+        craft_flags.class_loss(),
         metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
     names = ("train_file", "train_batch_size", "learning_rate", "num_train_epochs", "seed")
     checkpoint = training.TrainingCheckpoint(
         os.path.join(FLAGS.output_dir, "checkpoints"),
         save_every=FLAGS.save_checkpoints_steps,
-        settings={name: FLAGS[name].value for name in (*names, *_MODEL_FLAGS)},
+        settings={
+            **{name: FLAGS[name].value for name in (*names, *_MODEL_FLAGS)},
+            **craft_flags.settings(),
+        },
     )
     step = checkpoint.restore(model)
     if step >= num_steps:
@@ -174,6 +182,7 @@ def train(model, examples):
                 training.StopOnSignal(checkpoint, initial_step=step),
             ],
         )
+    craft_flags.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 
@@ -235,6 +244,7 @@ def main():
     ):
         if FLAGS[work].value and not FLAGS[needed].value:
             raise UserError(f"--{work} needs --{needed}.")
+    craft_flags.check_flags()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     if FLAGS.verbose_logging:
         logging.getLogger("bert_tf").setLevel(logging.DEBUG)

@@ -6,7 +6,7 @@
 Reads train.csv, val.csv and test.csv of --data_dir (columns sent1, sent2, ending0 to ending3 and
 label; test.csv needs no label). In --output_dir: `model/` (a Hugging Face directory with its
 tokenizer), `eval_results.txt`, `test_results.tsv` (a line an example: the chosen ending, counted
-from 0, and the four probabilities, separated by tabs).
+from 0, and the four probabilities, separated by tabs), with --lora_rank `lora.safetensors`.
 """
 
 import os
@@ -14,6 +14,7 @@ import os
 import numpy as np
 from absl import flags
 
+import craft_flags
 from bert_tf import tool
 from bert_tf.data.swag import read_swag
 from bert_tf.errors import UserError
@@ -49,6 +50,7 @@ flags.DEFINE_float(
     lower_bound=0.0,
     upper_bound=1.0,
 )
+craft_flags.define_epoch_flags("val_accuracy or val_loss")
 flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 
@@ -83,17 +85,21 @@ def labels_of(examples):
 
 
 def train(model, train_examples, dev_examples):
-    from bert_tf.training import AdamWeightDecay, WarmupLinearDecay
+    from bert_tf.training import WarmupLinearDecay
 
     steps_per_epoch = -(-len(train_examples) // FLAGS.train_batch_size)
     num_steps = max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
     schedule = WarmupLinearDecay(
         FLAGS.learning_rate, num_steps, int(num_steps * FLAGS.warmup_proportion)
     )
+    craft_flags.prepare_model(model)
     model.compile(
-        AdamWeightDecay(schedule, bias_correction=FLAGS.bias_correction), metrics=["accuracy"]
+        craft_flags.optimizer(schedule, bias_correction=FLAGS.bias_correction),
+        craft_flags.class_loss(),
+        metrics=["accuracy"],
+        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
-    options = {"batch_size": FLAGS.train_batch_size}
+    options = {"batch_size": FLAGS.train_batch_size, "callbacks": craft_flags.craft_callbacks()}
     if dev_examples:
         options["validation_data"] = inputs_of(dev_examples), labels_of(dev_examples)
     x, y = inputs_of(train_examples), labels_of(train_examples)
@@ -102,6 +108,7 @@ def train(model, train_examples, dev_examples):
         model.fit(x, y, epochs=epochs, **options)
     if rest:  # --num_train_epochs with a fraction
         model.fit(x, y, initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options)
+    craft_flags.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 
@@ -137,16 +144,15 @@ def main():
         raise UserError("At least one of --do_train, --do_eval or --do_predict was expected.")
     if FLAGS.do_train and not FLAGS.init_checkpoint:
         raise UserError("--do_train needs --init_checkpoint, the model to start from.")
+    has_val = FLAGS.do_train and os.path.exists(os.path.join(FLAGS.data_dir, "val.csv"))
+    craft_flags.check_flags(has_dev=FLAGS.do_eval or has_val)
     tool.require_writable(FLAGS.output_dir, "output_dir")
 
     def read(name, labels=True):
         return read_swag(os.path.join(FLAGS.data_dir, name), labels)
 
     train_examples = read("train.csv") if FLAGS.do_train else None
-    wants_dev = FLAGS.do_eval or (
-        FLAGS.do_train and os.path.exists(os.path.join(FLAGS.data_dir, "val.csv"))
-    )
-    dev_examples = read("val.csv") if wants_dev else None
+    dev_examples = read("val.csv") if FLAGS.do_eval or has_val else None
     test_examples = read("test.csv", labels=False) if FLAGS.do_predict else None
 
     import keras

@@ -35,9 +35,13 @@ def flags_for(start, *more):
 
 
 def test_trains_evaluates_and_predicts(start):
+    # The last sentence has a label that training has not: an error of the model's, and told.
+    test = [*SENTENCES, (["abc"], ["I-Z"])]
+    (start / "test.txt").write_text("".join(conll_lines(test)))
     result = run(
         "run_ner",
         *flags_for(start, "--do_eval", "--do_predict", "--use_crf", "--learning_rate=5e-3"),
+        f"--test_file={start}/test.txt",
         "--num_train_epochs=10.5",
         "--train_batch_size=8",
     )
@@ -48,12 +52,47 @@ def test_trains_evaluates_and_predicts(start):
         scores = dict(line.split(" = ") for line in lines)
         assert float(scores[f"{name}_f1"]) > 0.95
         assert {f"{name}_accuracy", f"{name}_precision_X"} <= set(scores)
+    assert "1 words have tags that the model does not know" in result.stdout
+    assert float(scores["test_recall_Z"]) == 0.0
     predictions = read_conll(out / "test_predictions.txt")
     assert predictions[1].words == SENTENCES[1][0]
     assert predictions[1].tags == ["O", "B-X", "B-X", "O"]
     model = BertTokenClassifier.from_pretrained(out / "model")
     assert model.labels == ["O", "B-X", "I-X"] and model.use_crf
     assert [span.text for span in model.tag("the good film.")] == ["good film"]
+
+
+def test_the_craft(start):
+    """Smoothed labels, balanced classes, LoRA, the best epoch."""
+    output = start / "craft"
+    result = run(
+        "run_ner",
+        *flags_for(start, "--do_eval", "--do_predict", "--label_smoothing=0.1"),
+        f"--output_dir={output}", "--class_weights=balanced", "--lora_rank=8",
+        "--lora_layers=query_key_value,intermediate,output_dense", "--learning_rate=2e-2",
+        "--num_train_epochs=10", "--train_batch_size=8", "--classifier_dropout=0",
+        "--keep_best=val_f1", "--early_stopping_patience=5", "--layer_decay=0.9",
+    )
+    assert result.returncode == 0, result.stderr
+    lines = (output / "eval_results.txt").read_text().splitlines()
+    best = float(dict(line.split(" = ") for line in lines)["eval_f1"])
+    assert best > 0.95
+    epochs = [float(part.split()[0]) for part in result.stdout.split("val_f1: ")[1:]]
+    assert best == pytest.approx(max(epochs), abs=1e-3)
+    assert (output / "lora.safetensors").exists()
+    assert BertTokenClassifier.from_pretrained(output / "model").lora is None
+
+
+def test_wrong_flags_are_told(start):
+    for flags, message in (
+        (("--use_crf", "--label_smoothing=0.1"), "--use_crf has one over whole sentences"),
+        (("--use_crf", "--class_weights=balanced"), "Choose one of both"),
+        (("--keep_best=val_f1", "--num_train_epochs=2"), "needs examples to score"),
+        (("--early_stopping_patience=2",), "needs --keep_best"),
+    ):
+        result = run("run_ner", *flags_for(start, *flags))
+        assert result.returncode == 1 and message in result.stderr
+        assert "Traceback" not in result.stderr
 
 
 def test_bad_files_end_with_their_line(start):

@@ -57,7 +57,8 @@ def trained(start):
         "--do_train", "--do_predict", "--version_2_with_negative",
         "--max_seq_length=24", "--doc_stride=8", "--max_query_length=4",
         "--learning_rate=4e-3", "--num_train_epochs=4.5", "--save_checkpoints_steps=50",
-        "--n_best_size=5",
+        "--n_best_size=5", "--label_smoothing=0.05", "--layer_decay=0.95",
+        "--gradient_accumulation_steps=2",
     )
     assert result.returncode == 0, result.stderr
     return output, result
@@ -109,6 +110,7 @@ def test_the_trained_model_answers_alone(trained, start):
         ((), "At least one of --do_train"),
         (("--do_train", "--train_file=x"), "--do_train needs --init_checkpoint"),
         (("--do_predict",), "--do_predict needs --predict_file"),
+        (("--do_predict", "--predict_file=x", "--lora_rank=2", "--freeze_layers=1"), "One of"),
         (("--do_predict", "--predict_file=tests/conftest.py"), "expected JSON"),
         (
             ("--do_train", "--train_file=START/dev.json", "--init_checkpoint=START/checkpoint"),

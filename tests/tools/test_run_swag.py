@@ -58,6 +58,9 @@ def test_trains_evaluates_and_predicts(start):
         "--learning_rate=3e-3",
         f"--num_train_epochs={4.5 if FULL else 1.5}",
         "--train_batch_size=32",
+        "--label_smoothing=0.05",
+        "--gradient_accumulation_steps=2",
+        "--layer_decay=0.95",
     )
     assert result.returncode == 0, result.stderr
     lines = (start / "out" / "eval_results.txt").read_text().splitlines()
