@@ -1,5 +1,6 @@
 """`import bert_tf` is light: what is heavy is loaded where it is used."""
 
+import pkgutil
 import subprocess
 import sys
 
@@ -36,3 +37,11 @@ def test_every_public_name_is_there():
     for name in bert_tf.__all__:
         assert getattr(bert_tf, name) is not None
     assert sorted(bert_tf.__all__) == dir(bert_tf)
+
+
+def test_no_module_takes_the_place_of_a_public_name():
+    import bert_tf.data
+
+    modules = {module.name for module in pkgutil.iter_modules(bert_tf.data.__path__)}
+    assert not modules & set(bert_tf.data.__all__)
+    assert all(getattr(bert_tf.data, name) is not None for name in bert_tf.data.__all__)

@@ -1,7 +1,7 @@
 """Readers of data files, and the tf.data pipelines over them.
 
 Names are loaded when they are first used: the processes that make pre-training examples import this
-package without TensorFlow.
+package without TensorFlow. No module may have the name of one, for it would take its place.
 """
 
 import importlib
@@ -24,12 +24,12 @@ _PUBLIC = {
     "create_examples": "pretraining_examples",
     "create_pretraining_data": "pretraining_data",
     "mask_tokens": "masking",
-    "question_windows": "question_windows",
+    "question_windows": "context_windows",
     "read_answers": "answer_predictions",
     "read_squad": "squad",
     "read_tag_predictions": "tagged_text",
     "select_answers": "answer_selection",
-    "training_windows": "question_windows",
+    "training_windows": "context_windows",
     "mask_texts": "masked_text",
     "key_sentences": "long_texts",
     "pack_rows": "row_packing",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.data.question_windows import QuestionWindow
+from bert_tf.data.context_windows import QuestionWindow
 
 
 @dataclasses.dataclass(frozen=True)

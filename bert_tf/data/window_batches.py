@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.question_windows import QuestionWindow
+from bert_tf.data.context_windows import QuestionWindow
 from bert_tf.data.token_budget import token_batches
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.answer_selection import AnswerSelection, select_answers
-from bert_tf.data.question_windows import (
+from bert_tf.data.context_windows import (
     check_window_lengths,
     question_windows,
     training_windows,

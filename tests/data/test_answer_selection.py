@@ -7,7 +7,7 @@ import pytest
 
 from bert_tf import BertTokenizer
 from bert_tf.data.answer_selection import select_answers
-from bert_tf.data.question_windows import question_windows
+from bert_tf.data.context_windows import question_windows
 from tests.data import plain_squad
 
 QUESTIONS = 400

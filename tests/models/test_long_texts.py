@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import BertBackbone, BertConfig, BertSentenceEncoder, BertTextClassifier, BertTokenizer
+from bert_tf import (
+    BertBackbone,
+    BertConfig,
+    BertQuestionAnswerer,
+    BertSentenceEncoder,
+    BertTextClassifier,
+    BertTokenizer,
+)
+from bert_tf.data import question_windows
 from bert_tf.errors import ConfigError, UserError
 from bert_tf.models import extend_positions, text_batches
 
@@ -85,6 +93,24 @@ def test_extended_positions(make, tiny_config):
     for length, alpha in ((40, 0.4), (1601, 0.4), (50, 0.5), (50, 1.0)):
         with pytest.raises(UserError, match="Received"):
             extend_positions(model, length, alpha)
+
+
+def test_answers_and_vectors_of_longer_windows(make):
+    """What took several windows takes one, with a longer table."""
+    question, context = ["the film"], [" ".join(LETTERS + LETTERS)]
+    model = make(BertQuestionAnswerer, max_query_length=4, doc_stride=10)
+    longer = extend_positions(model, 64)
+    counts = [
+        len(question_windows(m.tokenizer, question, context, **m._window_lengths()))
+        for m in (model, longer)
+    ]
+    assert counts[0] > 1 == counts[1]
+    (answer,) = longer.answer(question, context)
+    assert context[0][answer.start : answer.end] == answer.text
+    encoder = make(BertSentenceEncoder)
+    vectors = extend_positions(encoder, 64).encode(["a b", context[0]])
+    np.testing.assert_allclose(vectors[0], encoder.encode("a b"), atol=1e-6)
+    assert np.abs(vectors[1] - encoder.encode(context[0])).max() > 1e-3  # sees all of the text
 
 
 def masked_bert(backbone, token_ids, window, num_global):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf import BertTokenizer
-from bert_tf.data.question_windows import question_windows, training_windows
+from bert_tf.data.context_windows import question_windows, training_windows
 from bert_tf.data.squad import GoldAnswer, answer_span, read_squad
 from bert_tf.data.window_batches import WindowBatches
 from bert_tf.errors import DataError, UserError
