@@ -13,6 +13,7 @@ from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.pooling import BertPooler
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
+from bert_tf.ops import native
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -246,14 +247,16 @@ class BertBackbone(keras.Model):
         says so. Load a model once more to train it.
 
         Raises:
-            UserError: If the native ops are not there.
+            UserError: If the native `fused_dense` is not there, or a GPU is visible, where it does
+                not run.
         """
         if self.is_frozen:
             return
-        if ops.active_backend() != "native":
+        if not native.use_native(runs_on_gpu=False):
             raise UserError(
-                "`freeze_for_inference` is for the native ops. Received: the TensorFlow ops are "
-                "active. Build the native ones (`make ops`), or leave the model as it is."
+                "`freeze_for_inference` is for the native ops on a CPU. Received: the TensorFlow "
+                "ops are active, or a GPU is visible. Build the native ones (`make ops`) and hide "
+                "the GPU (CUDA_VISIBLE_DEVICES=), or leave the model as it is."
             )
         if any(weight.name.startswith("lora_") for weight in self.weights):
             raise UserError("A model with LoRA cannot be frozen: call its `merge_lora()` first.")

@@ -6,6 +6,7 @@ must be the sum of the weights of the whole batch: so that is computed first, fr
 """
 
 import contextlib
+import inspect
 
 import keras
 import tensorflow as tf
@@ -45,7 +46,8 @@ class TrainingModel(keras.Model):
             *args: As in Keras.
             gradient_accumulation_steps: Parts of equal size (to one row) in which a replica works
                 through its batch.
-            **kwargs: As in Keras.
+            **kwargs: As in Keras. `jit_compile="auto"` is False where the native ops are used and
+                XLA cannot compile them: on a GPU with `BERT_TF_OPS=native`.
         """
         if not isinstance(gradient_accumulation_steps, int) or gradient_accumulation_steps < 1:
             raise UserError(
@@ -58,6 +60,14 @@ class TrainingModel(keras.Model):
             optimizer.use_loss_scale()
             kwargs["auto_scale_loss"] = False
         super().compile(optimizer, *args, **kwargs)
+        compile_arguments = inspect.signature(keras.Model.compile).bind(
+            self, optimizer, *args, **kwargs
+        ).arguments
+        if compile_arguments.get("jit_compile", "auto") == "auto":
+            # On a GPU Keras takes XLA, which cannot compile the native ops there: asked for by
+            # name, they run without it.
+            if native.use_native() and not native.compiles_under_xla():
+                self.jit_compile = False
 
     def get_compile_config(self):
         config = super().get_compile_config()

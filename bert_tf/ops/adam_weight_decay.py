@@ -31,7 +31,7 @@ def adam_weight_decay(
 ) -> None:
     """Updates a variable and its two running means in place.
 
-    The native op takes float32 variables; others go to the twin.
+    The native op takes float32 variables on a CPU; others go to the twin.
 
     Args:
         variable: any shape, float32, bfloat16 or float16.
@@ -53,7 +53,7 @@ def adam_weight_decay(
         >>> adam_weight_decay(variable, m, v, tf.ones([2]), learning_rate=0.1)
     """
     arguments = (variable, mean, square, gradient, learning_rate, gradient_scale, weight_decay)
-    if not native.use_native() or variable.dtype != tf.float32:
+    if not native.use_native(runs_on_gpu=False) or variable.dtype != tf.float32:
         adam_weight_decay_reference(*arguments, beta_1, beta_2, epsilon, steps)
         return
     native.library().bert_tf_adam_weight_decay(

@@ -50,7 +50,7 @@ def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
         <tf.Tensor: shape=(2, 4), dtype=float32, numpy=...
     """
     kernel = _checked_kernel(kernel)
-    if native.use_native():
+    if native.use_native(runs_on_gpu=False):
         return native.library().bert_tf_pack_dense(kernel, transposed=bool(transposed))
     return pack_dense_reference(kernel, transposed)
 
@@ -123,7 +123,7 @@ def fused_dense(
         ...     tf.random.normal([5, 768]), packed, 3072, bias=tf.zeros([3072]), activation="gelu")
     """
     arguments = _checked(x, packed, units, bias, activation, residual, gamma, beta, epsilon)
-    if not native.use_native():
+    if not native.use_native(runs_on_gpu=False):
         return _reference(*arguments)
     x, packed, units, bias, activation, residual, gamma, beta, epsilon = arguments
     return native.library().bert_tf_fused_dense(

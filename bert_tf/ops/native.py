@@ -44,13 +44,14 @@ _logger = logging.getLogger("bert_tf")
 
 @dataclasses.dataclass(frozen=True)
 class _Loaded:
-    """What came of loading: the op module, or None and the reason; whether `auto` may use it; and
-    whether XLA can compile it."""
+    """What came of loading: the op module, or None and the reason; whether `auto` may use it;
+    whether XLA can compile it; and whether the GPU kernels came with it."""
 
     library: ModuleType | None
     reason: str
     suits_auto: bool
     has_xla_lowerings: bool = False
+    has_gpu_kernels: bool = False
 
 
 _lock = threading.Lock()
@@ -68,10 +69,15 @@ def build_info() -> dict:
     return _read_build_info(_BUILD_INFO_PATH)
 
 
-def use_native() -> bool:
+def use_native(runs_on_gpu: bool = True) -> bool:
     """Whether an op called here and now takes its native implementation.
 
     Inside `tf.function` this is asked once, when the function is traced.
+
+    Args:
+        runs_on_gpu: Whether the op has a GPU kernel too. One that has none takes the reference
+            where a GPU is visible, even if the native ops are asked for: its tensors and variables
+            live there.
 
     Raises:
         RuntimeError: the native ops are asked for and cannot be had.
@@ -89,7 +95,7 @@ def use_native() -> bool:
                 f"Build them with `make ops` or `pip install .` where Bazel is on PATH, "
                 f"or set {BACKEND_VARIABLE}=auto."
             )
-        return True
+        return runs_on_gpu or not tf.config.get_visible_devices("GPU")
     return loaded.suits_auto and not isinstance(tf.distribute.get_strategy(), _TPU_STRATEGIES)
 
 
@@ -103,6 +109,11 @@ def compiles_under_xla() -> bool:
         and not isinstance(tf.distribute.get_strategy(), _TPU_STRATEGIES)
         and not tf.config.get_visible_devices("GPU")
     )
+
+
+def has_gpu_kernels() -> bool:
+    """Whether a GPU is visible and the GPU kernels are loaded for it."""
+    return _load().has_gpu_kernels
 
 
 def active_backend() -> str:
@@ -201,13 +212,14 @@ def _try_load() -> _Loaded:
             suits_auto=False,
         )
     if tf.config.get_visible_devices("GPU"):
-        # Not `auto`: no GPU has run these kernels yet, and not every op has one.
+        # Not `auto`: no GPU has run these kernels yet.
         missing = _load_addition(_GPU_LIBRARY_PATH, _GPU_BUILD_INFO_PATH)
         return _Loaded(
             module,
             f"a GPU is visible, and {missing or 'the GPU kernels are not measured yet'} "
             f"({BACKEND_VARIABLE}=native takes the native ops all the same)",
             suits_auto=False,
+            has_gpu_kernels=not missing,
         )
     missing = _load_addition(_XLA_LIBRARY_PATH, _XLA_BUILD_INFO_PATH)
     return _Loaded(

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier
+from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, ops
 from bert_tf.errors import UserError
+from bert_tf.ops import native
 from bert_tf.training import LAMB, AdamWeightDecay
 from bert_tf.training.clipped_optimizer import INITIAL_LOSS_SCALE
 from tests.models.replicas import ROWS, examples, fitted, model_and_optimizer
@@ -87,6 +88,23 @@ def test_xla_needs_parts_of_one_size():
     model.compile("sgd", jit_compile=True, gradient_accumulation_steps=3)
     with pytest.raises(UserError, match="multiple of"):
         fitted(model, steps=1)
+
+
+def test_on_a_gpu_the_native_ops_run_without_xla(monkeypatch):
+    # Keras's default where it sees a GPU is XLA, and XLA cannot compile the GPU kernels.
+    gpu = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [gpu])
+    monkeypatch.setattr(native, "compiles_under_xla", lambda: False)
+    model = model_and_optimizer()
+    for backend, arguments, expected in (
+        ("reference", {}, True),
+        ("native", {}, False),
+        ("native", {"jit_compile": "auto"}, False),
+        ("native", {"jit_compile": True}, True),
+    ):
+        with ops.backend(backend):
+            model.compile("sgd", **arguments)
+        assert model.jit_compile is expected, (backend, arguments)
 
 
 @pytest.mark.parametrize("padding_free", [True, False])

@@ -111,6 +111,9 @@ def test_a_gpu_that_the_library_does_not_serve_takes_the_reference(copy_of_nativ
     assert not module.use_native()
     monkeypatch.setenv("BERT_TF_OPS", "native")
     assert module.use_native() and module.library() is loaded
+    assert not module.use_native(runs_on_gpu=False)  # its variables live on the GPU
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
+    assert module.use_native(runs_on_gpu=False)
 
 
 def test_unknown_names_are_refused(copy_of_native, monkeypatch):
