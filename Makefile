@@ -10,7 +10,8 @@
 ##  make clean       removes what was built; make distclean also environments and downloads
 ##
 ##  Variables: TF_VERSION=2.19 (another TensorFlow, in an environment of its own),
-##  PYTHON=python3.11 (which Python makes the environment), PYTEST_ARGS="-k tokenizer".
+##  PYTHON=python3.11 (which Python makes the environment), PYTEST_ARGS="-k tokenizer",
+##  CUDA_HOME=/usr/local/cuda (`make ops` compiles the GPU kernels too, which takes minutes).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -35,6 +36,7 @@ install = BERT_TF_BUILD_OPS=0 $(PY) -m pip install --no-build-isolation --editab
 # Where Bazel builds them, under custom_ops/; they are put into bert_tf/ops/.
 OPS_FILES := ops/_bert_tf_ops.so ops/_build_info.json
 XLA_FILES := xla/_bert_tf_xla.so xla/_xla_build_info.json
+GPU_FILES := ops/_bert_tf_gpu_ops.so ops/_gpu_build_info.json
 # A shell word, not a make one: `make venv` may install Bazel in the same run.
 BAZEL = "$$(command -v bazel || command -v bazelisk)"
 HAS_BAZEL = { command -v bazel || command -v bazelisk; } > /dev/null
@@ -103,6 +105,10 @@ ops: configure
 	  rm -f $(addprefix bert_tf/ops/,$(notdir $(XLA_FILES))); \
 	fi; \
 	$(BAZEL) build $$(sed 's|\([a-z]*\)/|//custom_ops/\1:|g' <<< "$$files"); \
+	if [[ -n "$(CUDA_HOME)" ]]; then \
+	  $(BAZEL) build --config=cuda $(addprefix //custom_ops/,$(subst /,:,$(GPU_FILES))); \
+	  files="$$files $(GPU_FILES)"; \
+	fi; \
 	built="$$($(BAZEL) info bazel-bin 2> /dev/null)/custom_ops"; \
 	for file in $$files; do \
 	  target=bert_tf/ops/$${file##*/}; \
@@ -145,7 +151,7 @@ demo: venv materials
 clean:
 	! $(HAS_BAZEL) || $(BAZEL) clean
 	rm -rf build dist *.egg-info .pytest_cache .cache/bazel bazel-*
-	rm -f $(addprefix bert_tf/ops/,$(notdir $(OPS_FILES) $(XLA_FILES)))
+	rm -f $(addprefix bert_tf/ops/,$(notdir $(OPS_FILES) $(XLA_FILES) $(GPU_FILES)))
 
 .PHONY: distclean
 distclean: clean

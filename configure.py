@@ -61,6 +61,28 @@ def has_xla_headers() -> bool:
     return (folder / "include" / "xla" / "ffi" / "api" / "ffi.h").is_file()
 
 
+def find_cuda_home() -> Path | None:
+    """The CUDA toolkit that CUDA_HOME names, for the GPU kernels; None where it names none.
+
+    Raises:
+        RuntimeError: there is no nvcc or no static CUDA runtime in it.
+    """
+    value = os.environ.get("CUDA_HOME")
+    if not value:
+        return None
+    home = Path(value)
+    found = (home / "bin" / "nvcc").is_file() and any(
+        (home / folder / "libcudart_static.a").is_file() for folder in ("lib64", "lib")
+    )
+    if not found:
+        raise RuntimeError(
+            "Expected CUDA_HOME to name a CUDA toolkit, 12 or 13, with bin/nvcc and "
+            f"lib64/libcudart_static.a. Received: CUDA_HOME={value!r}. Unset it to build without "
+            "the GPU kernels."
+        )
+    return home
+
+
 def bazel_flags(python_path: str | None = None) -> list[str]:
     """The flags that `bazel build` needs on this machine, for this interpreter's TensorFlow.
 
@@ -114,6 +136,7 @@ def _quoted(flag: str) -> str:
 
 if __name__ == "__main__":
     try:
+        find_cuda_home()
         changed = write_bazelrc_user()
     except RuntimeError as error:
         sys.exit(f"configure.py: {error}")

@@ -5,7 +5,8 @@ isolated build (pip's default) takes the newest that setup() allows; to build fo
 have, install it first and run `pip install --no-build-isolation .`.
 
 BERT_TF_BUILD_OPS=auto|0|1 says whether to build the ops: where Bazel is (the default), never, or
-always (an error without Bazel).
+always (an error without Bazel). Where CUDA_HOME names a CUDA toolkit, their GPU kernels are built
+too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ OPS_PACKAGE = Path("bert_tf") / "ops"
 BUILD_VARIABLE = "BERT_TF_BUILD_OPS"
 OPS_FILES = ("custom_ops/ops/_bert_tf_ops.so", "custom_ops/ops/_build_info.json")
 XLA_FILES = ("custom_ops/xla/_bert_tf_xla.so", "custom_ops/xla/_xla_build_info.json")
-BUILT_FILES = tuple(Path(file).name for file in OPS_FILES + XLA_FILES)
+GPU_FILES = ("custom_ops/ops/_bert_tf_gpu_ops.so", "custom_ops/ops/_gpu_build_info.json")
+BUILT_FILES = tuple(Path(file).name for file in OPS_FILES + XLA_FILES + GPU_FILES)
 
 
 def builds_ops() -> bool:
@@ -43,12 +45,24 @@ def builds_ops() -> bool:
         raise SetupError(
             f"Expected Bazel on PATH because of {BUILD_VARIABLE}=1. Install `bazel` or `bazelisk`."
         )
-    return choice != "0" and configure.find_bazel() is not None
+    if choice == "0" or configure.find_bazel() is None:
+        return False
+    try:
+        configure.find_cuda_home()
+    except RuntimeError as error:
+        raise SetupError(str(error)) from None
+    return True
 
 
 def files_to_build() -> tuple[str, ...]:
-    """What Bazel makes for this interpreter's TensorFlow: the ops, and what XLA needs of them."""
-    return OPS_FILES + XLA_FILES if configure.has_xla_headers() else OPS_FILES
+    """What Bazel makes for this interpreter's TensorFlow: the ops, what XLA needs of them where its
+    headers are, and their GPU kernels where CUDA_HOME names a toolkit."""
+    files = OPS_FILES
+    if configure.has_xla_headers():
+        files += XLA_FILES
+    if configure.find_cuda_home() is not None:
+        files += GPU_FILES
+    return files
 
 
 def build_ops(target: Path) -> None:
@@ -57,25 +71,18 @@ def build_ops(target: Path) -> None:
     # pip's isolated builds find TensorFlow through PYTHONPATH.
     flags = configure.bazel_flags(python_path=os.environ.get("PYTHONPATH"))
     files = files_to_build()
-    if files == OPS_FILES:
+    if not set(XLA_FILES) <= set(files):
         print("This TensorFlow ships no headers of XLA: jit_compile will take plain TensorFlow.")
-    labels = ["//" + ":".join(file.rsplit("/", 1)) for file in files]
-    command = [bazel, "build", *flags, *labels]
-    print("running", " ".join(command), flush=True)
-    try:
-        subprocess.run(command, cwd=ROOT, check=True)
-        answer = subprocess.run(
-            [bazel, "info", *flags, "bazel-bin"],
-            cwd=ROOT,
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-    except subprocess.CalledProcessError as error:
-        raise ExecError(
-            f"Bazel could not build the custom ops ({error}); its messages stand above. "
-            f"{BUILD_VARIABLE}=0 installs without them, on the plain TensorFlow reference."
-        ) from error
+    # One after the other: what is compiled with --config=cuda is not shared with other builds.
+    for config, chosen in (
+        ([], [file for file in files if file not in GPU_FILES]),
+        (["--config=cuda"], [file for file in files if file in GPU_FILES]),
+    ):
+        if not chosen:
+            continue
+        labels = ["//" + ":".join(file.rsplit("/", 1)) for file in chosen]
+        _run_bazel([bazel, "build", *config, *flags, *labels])
+    answer = _run_bazel([bazel, "info", *flags, "bazel-bin"], stdout=subprocess.PIPE, text=True)
     built = Path(answer.stdout.strip())
     target.mkdir(parents=True, exist_ok=True)
     for name in BUILT_FILES:  # Of an earlier build, for another TensorFlow perhaps.
@@ -87,6 +94,17 @@ def build_ops(target: Path) -> None:
         unfinished = target / f"{name}.{os.getpid()}"
         shutil.copyfile(built / file, unfinished)
         os.replace(unfinished, target / name)
+
+
+def _run_bazel(command: list[str], **options) -> subprocess.CompletedProcess:
+    print("running", " ".join(command), flush=True)
+    try:
+        return subprocess.run(command, cwd=ROOT, check=True, **options)
+    except subprocess.CalledProcessError as error:
+        raise ExecError(
+            f"Bazel could not build the custom ops ({error}); its messages stand above. "
+            f"{BUILD_VARIABLE}=0 installs without them, on the plain TensorFlow reference."
+        ) from error
 
 
 class BuildWithOps(build_py):
@@ -140,7 +158,7 @@ setup(
     package_data={"bert_tf": ["**/*.txt", "**/*.json"]},
     exclude_package_data={
         "bert_tf.ops": list(BUILT_FILES),
-        "bert_tf": ["ops/_build_info.json", "ops/_xla_build_info.json"],
+        "bert_tf": [f"ops/{name}" for name in BUILT_FILES if name.endswith(".json")],
     },
     install_requires=[
         "tensorflow>=2.19,<2.22",

@@ -31,13 +31,19 @@ case "$1" in
     echo '{"tensorflow_version": "2.21.0"}' > "$here/bin/custom_ops/ops/_build_info.json"
     echo lowerings > "$here/bin/custom_ops/xla/_bert_tf_xla.so"
     echo '{}' > "$here/bin/custom_ops/xla/_xla_build_info.json"
+    case "$2" in --config=cuda)
+      [ -x "$CUDA_HOME/bin/nvcc" ] || { echo "no nvcc in '$CUDA_HOME'" >&2; exit 1; }
+      echo kernels > "$here/bin/custom_ops/ops/_bert_tf_gpu_ops.so"
+      echo '{"nvcc": "13.0"}' > "$here/bin/custom_ops/ops/_gpu_build_info.json"
+    esac
     ;;
   info) echo "$here/bin" ;;
 esac
 """
 OPS = {"bert_tf/ops/_bert_tf_ops.so", "bert_tf/ops/_build_info.json"}
 XLA = {"bert_tf/ops/_bert_tf_xla.so", "bert_tf/ops/_xla_build_info.json"}
-BUILT = OPS | XLA
+GPU = {"bert_tf/ops/_bert_tf_gpu_ops.so", "bert_tf/ops/_gpu_build_info.json"}
+BUILT = OPS | XLA | GPU
 
 
 @pytest.fixture
@@ -66,7 +72,8 @@ def fake_bazel(tmp_path):
 
 def environment(*path, **more):
     """This environment with PATH made of what every shell script needs, and of `path` first."""
-    inherited = {key: value for key, value in os.environ.items() if key != "BERT_TF_BUILD_OPS"}
+    left_out = ("BERT_TF_BUILD_OPS", "CUDA_HOME")
+    inherited = {key: value for key, value in os.environ.items() if key not in left_out}
     return {**inherited, "PATH": os.pathsep.join(map(str, path)), **more}
 
 
@@ -78,6 +85,16 @@ def plain_tools(tmp_path):
     for name in ("sh", "mkdir", "dirname", "uname"):
         (folder / name).symlink_to(shutil.which(name))
     return folder
+
+
+@pytest.fixture
+def cuda_home(tmp_path):
+    """A folder that looks like a CUDA toolkit."""
+    home = tmp_path / "cuda"
+    for name in ("bin/nvcc", "lib64/libcudart_static.a"):
+        (home / name).parent.mkdir(parents=True)
+        (home / name).touch(mode=0o755)
+    return home
 
 
 def run_pip(tree, env, command="wheel", *arguments):
@@ -118,13 +135,40 @@ def test_a_wheel_with_bazel_has_the_object_and_the_platform(tree, plain_tools, f
     assert BUILT & set(files) == built
     calls = (fake_bazel / "calls").read_text(encoding="utf-8")
     assert "//custom_ops/ops:_bert_tf_ops.so" in calls
-    assert ("//custom_ops/xla:_bert_tf_xla.so" in calls) == (built == BUILT)
+    assert ("//custom_ops/xla:_bert_tf_xla.so" in calls) == (XLA <= built)
+    assert "--config=cuda" not in calls
     assert f"--repo_env=BERT_TF_PYTHON={sys.executable} " in calls
     assert f"--repo_env=BERT_TF_TENSORFLOW_VERSION={tf.__version__} " in calls
     # The next wheel of the same tree, without Bazel, must not pick the object up again.
     shutil.rmtree(tree / "dist")
     name, files = build_wheel(tree, environment(plain_tools))
     assert name.endswith("py3-none-any.whl") and not BUILT & set(files)
+
+
+def test_a_wheel_with_cuda_home_has_the_gpu_kernels(tree, plain_tools, fake_bazel, cuda_home):
+    env = environment(fake_bazel, plain_tools, CUDA_HOME=str(cuda_home))
+    name, files = build_wheel(tree, env)
+    assert name.startswith("bert_tf-0.1.0-py3-none-linux_")
+    assert files["bert_tf/ops/_bert_tf_ops.so"] == b"object\n"
+    assert files["bert_tf/ops/_bert_tf_gpu_ops.so"] == b"kernels\n"
+    assert json.loads(files["bert_tf/ops/_gpu_build_info.json"]) == {"nvcc": "13.0"}
+    calls = (fake_bazel / "calls").read_text(encoding="utf-8").splitlines()
+    # What is built with another environment is built again: so the GPU's targets go alone.
+    (cuda_call,) = [call for call in calls if "--config=cuda" in call]
+    assert "//custom_ops/ops:_bert_tf_gpu_ops.so" in cuda_call
+    assert "//custom_ops/ops:_bert_tf_ops.so" not in cuda_call
+
+
+def test_a_cuda_home_without_nvcc_is_told(tree, plain_tools, fake_bazel, cuda_home):
+    (cuda_home / "bin/nvcc").unlink()
+    env = environment(fake_bazel, plain_tools, CUDA_HOME=str(cuda_home))
+    result = run_pip(tree, env, "wheel", ".")
+    assert result.returncode != 0
+    assert f"Received: CUDA_HOME={str(cuda_home)!r}. Unset it" in result.stdout
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "configure.py")], env=env, capture_output=True, text=True
+    )
+    assert result.returncode == 1 and "Unset it" in result.stderr
 
 
 def test_an_editable_install_builds_in_place(tree, plain_tools, fake_bazel, tmp_path):
