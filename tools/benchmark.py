@@ -3,6 +3,7 @@ r"""Measures bert_tf beside what its users would pick instead.
     python tools/benchmark.py inference
     python tools/benchmark.py training --peers=keras_hub,pytorch --rounds=5
     python tools/benchmark.py ops --json=/tmp/ops.json --plot=/tmp/ops.png
+    python tools/benchmark.py training --device=gpu
 
 Jobs (first argument, or --job): inference, training, ops, matmul, tokenizer, latency, memory.
 
@@ -10,7 +11,8 @@ All peers get the same random weights and the same inputs, and each its best arr
 search finds and prints. Outputs are compared before anything is timed. Every peer lives in its own
 process; they are timed in turn, one call each, round after round. A peer that is missing, fails or
 computes something else makes the table invalid, and the exit status is 1; name the ones you have
-with --peers. docs/performance.md explains the method.
+with --peers. On a GPU it is bert_tf alone, in bfloat16: its GPU kernels, plain TensorFlow, and XLA.
+docs/performance.md explains the method.
 """
 
 import os
@@ -20,7 +22,8 @@ import sys
 from absl import flags
 
 from benchmarks import (
-    inference, latency, matmul, memory, models, ops, report, tokenizer, training, workers
+    gpu, gpu_training, inference, latency, matmul, memory, models, ops, report, tokenizer, training,
+    workers,
 )
 from benchmarks.contest import Options
 from benchmarks.peers import OURS, of_job
@@ -37,10 +40,17 @@ _REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 flags.DEFINE_enum("job", None, _JOBS, "What to measure; may stand first without the flag.")
 flags.DEFINE_list("peers", None, "Whom to compare with; all that do the job by default. "
                   "bert_tf itself always takes part.")
-flags.DEFINE_string("config", "base", f"The model: {', '.join(models.CONFIGS)}, or a JSON file.")
+flags.DEFINE_enum("device", "cpu", ("cpu", "gpu"), "gpu: training only; refuses where TensorFlow "
+                  "sees none.")
+flags.DEFINE_list("config", None, f"The model: {', '.join(models.CONFIGS)}, or a JSON file; on a "
+                  f"GPU several. Default: base; on a GPU {','.join(gpu_training.CONFIGS)}.")
 flags.DEFINE_list("workloads", None, "Of inference and training: BATCHxLENGTH for dense ones, "
                   "ragged or raggedCOUNT for sequences of real lengths. "
-                  f"Default: {','.join(inference.WORKLOADS)}; {','.join(training.WORKLOADS)}.")
+                  f"Default: {','.join(inference.WORKLOADS)}; {','.join(training.WORKLOADS)}; "
+                  f"on a GPU {','.join(gpu_training.WORKLOADS)}.")
+flags.DEFINE_float("peak_tflops", None, "Of a GPU: its dense bfloat16 peak, for the utilisation; "
+                   "a table knows A10, A30, A100, H100, H200, L4, L40 and L40S.", lower_bound=1e-3)
+flags.DEFINE_integer("gpu_steps", 10, "Of a GPU: optimizer steps in one timing.", lower_bound=1)
 flags.DEFINE_integer("threads", None, "Threads of one call, for everybody; all cores by default.",
                      lower_bound=1)
 flags.DEFINE_integer("rounds", 9, "How often each peer is timed, in turn.", lower_bound=1)
@@ -109,6 +119,21 @@ def parse_bucket(text: str) -> int | None:
     return int(text)
 
 
+def measure_gpu(device: gpu.Gpu, configs, workload_list, options: Options, results) -> None:
+    """The pre-training step on a GPU; its workers make their own weights."""
+    threads = FLAGS.threads or os.cpu_count()
+    with workers.scratch_folder() as scratch:
+
+        def start(name, environment):
+            return workers.Worker(
+                name, scratch, threads, scratch, FLAGS.tuned_malloc, environment
+            )
+
+        gpu_training.run(
+            start, configs, workload_list, device, options, results, FLAGS.gpu_steps
+        )
+
+
 def chosen_options() -> Options:
     from tqdm import tqdm
 
@@ -170,18 +195,36 @@ def main():
         raise UserError(f"Expected a job, one of {', '.join(_JOBS)}, as the first argument.")
     job = FLAGS.job
     # Everything a user can get wrong is found before any work.
-    peers = of_job(job) if FLAGS.peers is None else [name for name in FLAGS.peers if name != OURS]
+    on_gpu = FLAGS.device == "gpu"
+    if on_gpu and job != "training":
+        raise UserError(f"--device=gpu: expected the job training. Received: {job}")
+    if on_gpu and FLAGS.peers:
+        raise UserError(
+            "--peers: expected none with --device=gpu, where bert_tf is measured alone. Received: "
+            f"{FLAGS.peers}"
+        )
+    if not on_gpu and FLAGS.peak_tflops is not None:
+        raise UserError("--peak_tflops: expected --device=gpu. Received: --device=cpu")
+    chosen = FLAGS.peers if FLAGS.peers is not None else [] if on_gpu else of_job(job)
+    peers = [name for name in chosen if name != OURS]
     strangers = sorted(set(peers) - set(of_job(job)))
     if strangers:
         raise UserError(
             f"--peers: {job} knows {', '.join(of_job(job)) or 'no peers'}. Received: {strangers}"
         )
     workers.require_installed(peers)
-    config = model_config(FLAGS.config)
+    config_names = FLAGS.config or (gpu_training.CONFIGS if on_gpu else ["base"])
+    if len(config_names) > 1 and not on_gpu:
+        raise UserError(f"--config: expected one model on a CPU. Received: {FLAGS.config}")
+    configs = {name: model_config(name) for name in config_names}
+    config = configs[config_names[0]]
     texts = FLAGS.workloads or {
-        "inference": inference.WORKLOADS, "training": training.WORKLOADS, "memory": ("8x128",),
+        "inference": inference.WORKLOADS,
+        "training": gpu_training.WORKLOADS if on_gpu else training.WORKLOADS,
+        "memory": ("8x128",),
     }.get(job, ())
-    workload_list = [parse_workload(text, config["max_position_embeddings"]) for text in texts]
+    longest = min(config["max_position_embeddings"] for config in configs.values())
+    workload_list = [parse_workload(text, longest) for text in texts]
     for flag in ("lengths", "matmul_rows"):
         if not all(value.isdecimal() and int(value) > 0 for value in FLAGS[flag].value):
             raise UserError(f"--{flag}: expected positive integers. Received: {FLAGS[flag].value}")
@@ -200,6 +243,7 @@ def main():
             tool.require_writable(os.path.dirname(os.path.abspath(FLAGS[flag].value)), flag)
     if FLAGS.plot:
         report.require_plotting()
+    device = gpu.require_gpu(FLAGS.peak_tflops) if on_gpu else None
 
     results = report.Report()
     results.facts.update(
@@ -207,7 +251,7 @@ def main():
         threads=FLAGS.threads or os.cpu_count(),
         tuned_malloc=FLAGS.tuned_malloc,
         command=" ".join(["tools/benchmark.py", *sys.argv[1:]]),
-        config=config,
+        config=configs if on_gpu else config,
     )
     machine = results.facts
     print(
@@ -215,7 +259,11 @@ def main():
         f"{machine['threads']} threads; {machine['system']}",
         flush=True,
     )
-    measure(job, peers, config, workload_list, options, results)
+    if on_gpu:
+        results.facts["gpu"] = device.name
+        measure_gpu(device, configs, workload_list, options, results)
+    else:
+        measure(job, peers, config, workload_list, options, results)
     if FLAGS.json:
         report.write_json(results, FLAGS.json)
     if FLAGS.plot:

@@ -17,59 +17,19 @@ bandwidth of a copy measured in the same run.
 import argparse
 import ctypes
 import dataclasses
-import os
 import pathlib
-import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-SOURCES = ("fused_bias_gelu", "fused_residual_layer_norm", "varlen_attention")
-# Also in custom_ops/kernels/BUILD.
-NVCC_FLAGS = ("-x", "cu", "-std=c++17", "-O3", "--extended-lambda", "--expt-relaxed-constexpr")
+from cuda_build import ROOT, build, find_nvcc
+
 EPSILON = 1e-12
 SEED = 0x123456789ABCDEF0
 
 
 class Missing(Exception):
     """Something that this machine lacks."""
-
-
-def find_nvcc() -> str | None:
-    """The path of nvcc in $CUDA_HOME/bin or on PATH, or None."""
-    home = os.environ.get("CUDA_HOME")
-    if home and (pathlib.Path(home) / "bin" / "nvcc").is_file():
-        return str(pathlib.Path(home) / "bin" / "nvcc")
-    return shutil.which("nvcc")
-
-
-def source_path(name: str) -> pathlib.Path:
-    return ROOT / "custom_ops" / "kernels" / f"{name}.cu.cc"
-
-
-def build(nvcc: str, architecture: str, directory: pathlib.Path) -> pathlib.Path:
-    """Compiles all kernels into one shared object.
-
-    Args:
-        nvcc: its path.
-        architecture: `sm_90`, or what else nvcc's -arch takes.
-        directory: where the object goes.
-
-    Returns:
-        The object's path.
-    """
-    library = directory / "libbert_tf_cuda.so"
-    toolkit = pathlib.Path(nvcc).resolve().parent.parent
-    folders = [f"-L{toolkit / name}" for name in ("lib64", "lib") if (toolkit / name).is_dir()]
-    sources = [str(source_path(name)) for name in SOURCES]
-    subprocess.run(
-        [nvcc, *NVCC_FLAGS, f"-I{ROOT}", f"-arch={architecture}", "-Xcompiler", "-fPIC",
-         "-shared", "-cudart", "static", *folders, *sources, "-o", str(library)],
-        check=True,
-    )
-    return library
 
 
 @dataclasses.dataclass

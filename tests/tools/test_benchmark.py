@@ -1,6 +1,7 @@
 """The benchmark's arithmetic and inputs, and a tiny run as a user starts it. Nothing is timed."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -11,7 +12,8 @@ from tests.conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
-from benchmarks import report, timing, workloads  # noqa: E402
+from benchmarks import gpu, gpu_training, models, report, timing, workers, workloads  # noqa: E402
+from benchmarks.contest import Options  # noqa: E402
 from benchmarks.peers import PEERS, of_job  # noqa: E402
 from benchmarks.timing import Spread  # noqa: E402
 from benchmarks.workloads import Workload  # noqa: E402
@@ -184,6 +186,12 @@ def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
         (["inference", "--peers=", "--workloads=8by128"], "--workloads: expected"),
         (["inference", "--peers=", "--workloads=1x513"], "at most 512"),
         (["tokenizer", "--peers=", "--materials_dir=/nowhere"], "fetch_materials.py"),
+        (["inference", "--peers=", "--config=tiny,base"], "--config: expected one model"),
+        (["inference", "--device=gpu"], "expected the job training"),
+        (["training", "--device=gpu", "--peers=pytorch"], "--peers: expected none"),
+        (["training", "--peers=", "--peak_tflops=312"], "--peak_tflops: expected --device=gpu"),
+        (["training", "--device=gpu", "--config=base,nothing"], "--config: expected"),
+        (["training", "--device=gpu", "--workloads=8x513"], "at most 512"),
     ],
 )
 def test_mistakes_are_told_before_any_work(arguments, message):
@@ -201,3 +209,104 @@ def test_a_missing_peer_is_named_with_its_package(monkeypatch):
     monkeypatch.setitem(PEERS, "absent", Entry("absent", "Absent", {"no_such_module": "dist"}, ()))
     with pytest.raises(UserError, match="pip install dist"):
         workers.require_installed(["absent"])
+
+
+class TestGpu:
+    def test_without_a_gpu_it_says_so_before_any_work(self):
+        import tensorflow as tf
+
+        if tf.config.list_physical_devices("GPU"):
+            pytest.skip("needs a machine without a GPU")
+        result = run("training", "--device=gpu", "--peak_tflops=312")
+        assert result.returncode == 1 and result.stdout == ""
+        assert "expected a GPU that TensorFlow sees. Received: none" in result.stderr
+        assert "Traceback" not in result.stderr
+
+    @pytest.mark.parametrize(
+        "name, expected",
+        [
+            ("NVIDIA A100-SXM4-80GB", 312.0),
+            ("NVIDIA A10", 125.0),
+            ("NVIDIA A10G", None),
+            ("NVIDIA L40", 181.0),
+            ("NVIDIA L40S", 362.0),
+            ("NVIDIA H100 PCIe", 756.0),
+            ("NVIDIA H100 80GB HBM3", 989.0),
+            ("NVIDIA H200", 989.0),
+            ("NVIDIA GeForce RTX 4090", None),
+        ],
+    )
+    def test_peaks_by_name(self, name, expected):
+        assert gpu.peak_tflops(name) == expected
+
+    def test_an_unknown_gpu_needs_its_peak(self, monkeypatch):
+        import tensorflow as tf
+        from bert_tf.errors import UserError
+
+        device = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [device])
+        monkeypatch.setattr(
+            tf.config.experimental, "get_device_details", lambda device: {"device_name": "GPU X"}
+        )
+        with pytest.raises(UserError, match="--peak_tflops.*Received: 'GPU X'"):
+            gpu.require_gpu()
+        assert gpu.require_gpu(100.0) == gpu.Gpu("GPU X", 1e14)
+
+    @pytest.mark.parametrize("name", ["base", "large"])
+    @pytest.mark.parametrize("length", [128, 512])
+    def test_flops_of_the_encoder_are_those_of_the_literature(self, name, length):
+        """PaLM (arXiv 2204.02311, appendix B): 6 N + 12 L H Q T a token; N without embeddings."""
+        import bert_tf
+
+        config = bert_tf.BertConfig(**models.CONFIGS[name]).to_dict()
+        hidden, layers = config["hidden_size"], config["num_hidden_layers"]
+        weights = layers * (4 * hidden**2 + 2 * hidden * config["intermediate_size"])
+        assert weights == {"base": 84_934_656, "large": 301_989_888}[name]
+        expected = length * (6 * weights + 12 * layers * hidden * length)
+        head = 20 * hidden * (hidden + config["vocab_size"]) + hidden * hidden  # and the pooler
+        step = workloads.training_flops(Workload.dense(1, length), config)
+        assert step == pytest.approx(expected + 6 * head, rel=1e-12)
+
+    def test_utilisation(self):
+        assert gpu_training.utilisation(5e13, 0.5, gpu.Gpu("any", 2e14)) == 0.5
+
+    def test_the_rows_of_a_tiny_model(self, tmp_path):
+        """What runs on a GPU, here on the CPU, in bfloat16; in the full suite all arrangements."""
+        import bert_tf
+        from bert_tf.ops import native
+
+        if native.library() is None:
+            pytest.skip("needs the native ops")
+        config = bert_tf.BertConfig(**models.CONFIGS["tiny"]).to_dict()
+
+        def start(name, environment):
+            return workers.Worker(name, str(tmp_path), 1, str(tmp_path), environment=environment)
+
+        arrangements = gpu_training.ARRANGEMENTS[: 3 if os.environ.get("BERT_TF_FULL") else 1]
+        results = report.Report()
+        gpu_training.run(
+            start, {"tiny": config}, [Workload.dense(2, 16)], gpu.Gpu("no GPU", 1e12),
+            Options(rounds=2, turn_seconds=0, search_calls=1), results, steps=2,
+            arrangements=arrangements,
+        )
+        assert results.problems == []
+        (table,) = results.tables
+        assert [row["ops"] for row in table.rows] == [each.label for each in arrangements]
+        flops = workloads.training_flops(Workload.dense(2, 16), config)
+        for row in table.rows:
+            step = row["ms a step"].median / 1e3
+            assert row["examples/s"] == pytest.approx(2 / step)
+            assert row["tokens/s"] == pytest.approx(32 / step)
+            assert row["FLOPs utilisation"] == pytest.approx(flops / step / 1e12)
+            assert row["peak MiB"] is None
+
+    def test_a_row_that_fails_leaves_the_others(self, tmp_path):
+        def start(name, environment):
+            raise workers.PeerFailed("out of memory")
+
+        results = report.Report()
+        gpu_training.run(
+            start, {"tiny": models.CONFIGS["tiny"]}, [Workload.dense(2, 16)],
+            gpu.Gpu("no GPU", 1e12), Options(1, 0, 1), results, steps=1,
+        )
+        assert len(results.problems) == 3 and "out of memory" in results.problems[0]

@@ -10,6 +10,9 @@ _NOISE = 0.02
 
 CONFIGS = {
     "base": dict(),  # BertConfig's own defaults
+    "large": dict(
+        hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
+    ),
     "small": dict(
         hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024
     ),

@@ -9,6 +9,7 @@
   time      {key, calls}: -> {seconds}, one a call
   drop      {key}
   memory    {reset} -> {current_mib, peak_mib}, after setting the peak back if asked to
+  device_memory  {reset} -> {peak_bytes} of the GPU's tensors, then set back if asked to
 
 An answer is {"error": ...} if something was raised.
 """
@@ -91,6 +92,9 @@ class Worker:
             memory_use.give_back()
             memory_use.reset_peak()
         return {"current_mib": memory_use.current_mib(), "peak_mib": memory_use.peak_mib()}
+
+    def _device_memory(self, reset):
+        return {"peak_bytes": self._peer.device_memory(reset)}
 
 
 def main():

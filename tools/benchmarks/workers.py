@@ -58,17 +58,20 @@ class Worker:
         threads: For one call.
         scratch: A folder; the log goes there.
         tuned_malloc: Whether glibc may keep freed memory.
+        environment: Variables of the process, beyond the usual ones.
     """
 
-    def __init__(self, name, model_directory, threads, scratch, tuned_malloc=False):
+    def __init__(
+        self, name, model_directory, threads, scratch, tuned_malloc=False, environment=None
+    ):
         self.name = name
         self._scratch = scratch
         self._log_path = os.path.join(scratch, f"{name}.log")
         self._keys = itertools.count()
         # What one call of a task took when it was warmed up.
         self._expected = {}
-        environment = dict(os.environ)
-        environment.update(
+        variables = dict(os.environ)
+        variables.update(
             PYTHONPATH=os.pathsep.join(
                 [_PACKAGE_ROOT, os.path.dirname(_PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]
             ),
@@ -81,7 +84,8 @@ class Worker:
             TOKENIZERS_PARALLELISM="true",
         )
         if tuned_malloc:
-            environment.update(_TUNED_MALLOC)
+            variables.update(_TUNED_MALLOC)
+        variables.update(environment or {})
         with open(self._log_path, "a", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", f"{__package__}.worker", name, model_directory,
@@ -89,7 +93,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=environment,
+                env=variables,
                 encoding="utf-8",
             )
         hello = self._ask("hello")
@@ -144,6 +148,10 @@ class Worker:
 
     def memory(self, reset=False) -> dict[str, float]:
         return self._ask("memory", reset=reset)
+
+    def device_memory(self, reset=False) -> int | None:
+        """The most bytes of tensors on the GPU; None without one."""
+        return self._ask("device_memory", reset=reset)["peak_bytes"]
 
     def close(self) -> None:
         with contextlib.suppress(BrokenPipeError):  # it is dead already

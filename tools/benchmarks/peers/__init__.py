@@ -38,6 +38,7 @@ class Entry:
 
 
 OURS = "bert_tf"
+OURS_BFLOAT16 = "bert_tf_bfloat16"
 
 _TORCH = {"torch": "torch", "transformers": "transformers"}
 
@@ -48,6 +49,8 @@ PEERS = {
         {},
         ("inference", "training", "ops", "matmul", "tokenizer", "latency", "memory", "weights"),
     ),
+    # Not a rival: bert_tf on a GPU.
+    OURS_BFLOAT16: Entry("ours_bfloat16", "OursBFloat16", {}, ("gpu_training",)),
     "keras_hub": Entry(
         "keras_hub", "KerasHub", {"keras_hub": "keras-hub"}, ("inference", "training", "memory")
     ),

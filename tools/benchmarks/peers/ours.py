@@ -13,14 +13,21 @@ from . import keras_common, op_cases
 from .base import LEARNING_RATE, Peer, SentenceTask, Task, matmul_inputs
 
 
-class _TrainingTask(Task):
-    """One optimizer step on one padding-free batch, by `fit`'s own train function."""
+class TrainingTask(Task):
+    """Optimizer steps on one padding-free batch, by `fit`'s own train function.
 
-    def __init__(self, model, batch):
+    Args:
+        model: A compiled `BertPretrainer`.
+        batch: What `workloads.batches` makes.
+        steps: How many make one run; only the last is waited for, as in `fit`.
+    """
+
+    def __init__(self, model, batch, steps: int = 1):
         features = {name: batch[name] for name in (*keras_common.ENCODER_INPUTS,
                                                    "masked_positions")}
         labels = {name: batch[name] for name in ("masked_ids", "masked_weights",
                                                  "next_sentence_labels")}
+        self.calls_inside = steps
         self._model = model
         self._example = (keras_common.constants(features), keras_common.constants(labels))
         self._iterator = iter(tf.data.Dataset.from_tensors(self._example).repeat())
@@ -28,7 +35,8 @@ class _TrainingTask(Task):
         self._step = model.train_function
 
     def run(self):
-        logs = self._step(self._iterator)
+        for _ in range(self.calls_inside):
+            logs = self._step(self._iterator)
         return float(logs["loss"])
 
     def outputs(self):
@@ -117,7 +125,7 @@ class Ours(Peer):
     def training(self, batches, variant):
         if len(batches) != 1:
             raise ValueError(f"Expected one batch: padding costs nothing. Received: {len(batches)}")
-        return _TrainingTask(self._pretrainer, batches[0])
+        return TrainingTask(self._pretrainer, batches[0])
 
     def weights(self, config, directory):
         """Writes the random encoder that all peers get."""

@@ -1,0 +1,67 @@
+"""The GPU of this machine, and what its tensor cores can do at most."""
+
+import dataclasses
+import re
+
+from bert_tf.errors import UserError
+
+# Dense bfloat16 matmuls with float32 sums, TFLOP/s, from NVIDIA's data sheets (which print twice as
+# much for the newer ones: that is with 2:4 sparsity). Names as TensorFlow tells them; the first
+# that fits counts.
+PEAK_TFLOPS = (
+    (r"\bA100\b", 312.0),
+    (r"\bA30\b", 165.0),
+    (r"\bA10\b", 125.0),
+    (r"\bL4\b", 121.0),
+    (r"\bL40S\b", 362.0),
+    (r"\bL40\b", 181.0),
+    (r"\bH100 PCIe\b", 756.0),
+    (r"\bH100 NVL\b", 835.0),
+    (r"\bH100 80GB HBM3\b", 989.0),
+    (r"\bH200\b", 989.0),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpu:
+    """A device's name, and its peak in FLOP/s."""
+
+    name: str
+    peak_flops: float
+
+
+def peak_tflops(name: str) -> float | None:
+    """The peak of a GPU that is in the table, or None."""
+    for pattern, value in PEAK_TFLOPS:
+        if re.search(pattern, name):
+            return value
+    return None
+
+
+def require_gpu(peak: float | None = None) -> Gpu:
+    """The first GPU that TensorFlow sees.
+
+    Args:
+        peak: TFLOP/s, instead of the table's.
+
+    Raises:
+        UserError: If there is none, or neither the table nor `peak` tells what it can do.
+    """
+    import tensorflow as tf
+
+    devices = tf.config.list_physical_devices("GPU")
+    if not devices:
+        built = "is built with CUDA" if tf.test.is_built_with_cuda() else "is built without CUDA"
+        raise UserError(
+            f"--device=gpu: expected a GPU that TensorFlow sees. Received: none; TensorFlow "
+            f"{tf.__version__} {built}. On a machine with an NVIDIA GPU install "
+            "`tensorflow[and-cuda]`; elsewhere take --device=cpu."
+        )
+    name = tf.config.experimental.get_device_details(devices[0]).get("device_name", "unknown")
+    peak = peak if peak is not None else peak_tflops(name)
+    if peak is None:
+        raise UserError(
+            f"--peak_tflops: expected the dense bfloat16 peak of this GPU, which is not in the "
+            f"table. Received: {name!r}. Its data sheet has it (without sparsity)."
+        )
+    return Gpu(name, peak * 1e12)

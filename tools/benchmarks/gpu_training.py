@@ -1,0 +1,137 @@
+"""The pre-training step on a GPU in bfloat16: examples a second, memory, model FLOPs utilisation.
+
+The step is that of `training.py`, under the policy mixed_bfloat16 on random weights. bert_tf is
+measured with its GPU kernels, with plain TensorFlow, and with plain TensorFlow under XLA, each in a
+fresh process: what these rows say decides which of them `auto` should take on a GPU.
+
+Model FLOPs utilisation (Chowdhery et al., arXiv 2204.02311, appendix B): the arithmetic that the
+step needs on real tokens, nothing computed twice, over the time and the GPU's dense peak.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from . import workloads
+from .contest import Options
+from .gpu import Gpu
+from .peers import OURS_BFLOAT16
+from .report import Report, Table
+from .timing import Spread
+from .workers import PeerFailed
+from .workloads import Workload
+
+CONFIGS = ("base", "large")
+WORKLOADS = ("128x128", "32x512")
+_MIB = 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrangement:
+    """A way to run the step.
+
+    Attributes:
+        label: For the table.
+        backend: `BERT_TF_OPS` of the process.
+        jit_compile: Whether XLA compiles it.
+    """
+
+    label: str
+    backend: str
+    jit_compile: bool
+
+
+ARRANGEMENTS = (
+    Arrangement("native", "native", False),
+    Arrangement("plain TensorFlow", "reference", False),
+    Arrangement("plain TensorFlow, XLA", "reference", True),
+)
+
+
+def run(
+    start: Callable,
+    configs: Mapping[str, dict],
+    workload_list: Sequence[Workload],
+    gpu: Gpu,
+    options: Options,
+    report: Report,
+    steps: int,
+    arrangements: Sequence[Arrangement] = ARRANGEMENTS,
+) -> None:
+    """A table a model.
+
+    Args:
+        start: A function (peer, environment) -> `Worker`; every row gets a fresh process.
+        configs: name -> `BertConfig`'s arguments.
+        workload_list: Batches of one step.
+        gpu: Its name and peak.
+        options: `rounds` is how often a row is timed.
+        report: Gets the tables, and what could not be measured.
+        steps: Optimizer steps in one timing, after which the host waits for the GPU.
+        arrangements: The rows of each workload.
+    """
+    for name, config in configs.items():
+        rows = []
+        for workload in workload_list:
+            for arrangement in arrangements:
+                try:
+                    rows.append(
+                        measure(start, config, workload, arrangement, gpu, options.rounds, steps)
+                    )
+                except PeerFailed as failure:  # out of memory, say: the others go on
+                    report.problem(
+                        f"{name}, {workload.describe()}, {arrangement.label}: {failure}"
+                    )
+        title = (
+            f"Pre-training step of {name} on {gpu.name}, mixed_bfloat16; {options.rounds} rounds "
+            f"of {steps} steps; peak {gpu.peak_flops / 1e12:.0f} TFLOP/s"
+        )
+        report.add(Table(title, rows, bars="examples/s"))
+
+
+def measure(
+    start: Callable,
+    config: dict,
+    workload: Workload,
+    arrangement: Arrangement,
+    gpu: Gpu,
+    rounds: int,
+    steps: int,
+) -> dict:
+    """One row.
+
+    Raises:
+        PeerFailed: If the process fails, or lacks the GPU kernels it is asked for.
+    """
+    worker = start(OURS_BFLOAT16, {"BERT_TF_OPS": arrangement.backend})
+    try:
+        batches = workloads.batches(workload, None, config["vocab_size"], training=True)
+        key = worker.make(
+            "training",
+            batches=batches,
+            variant="xla" if arrangement.jit_compile else "graph",
+            config=config,
+            steps=steps,
+        )
+        worker.warm_up(key, 1)
+        worker.device_memory(reset=True)
+        seconds = worker.time(key, rounds)
+        peak_bytes = worker.device_memory()
+    finally:
+        worker.close()
+    spread = Spread.of(seconds)
+    count = len(workload.lengths)
+    flops = workloads.training_flops(workload, config)
+    return {
+        "batch": workload.describe(),
+        "ops": arrangement.label,
+        "ms a step": Spread.of([1e3 * value for value in seconds]),
+        "examples/s": count / spread.median,
+        "tokens/s": workload.tokens / spread.median,
+        "peak MiB": None if peak_bytes is None else peak_bytes / _MIB,
+        "FLOPs utilisation": utilisation(flops, spread.median, gpu),
+    }
+
+
+def utilisation(flops: float, seconds: float, gpu: Gpu) -> float:
+    """The share of the GPU's peak that the model's arithmetic reaches."""
+    return flops / seconds / gpu.peak_flops
