@@ -155,7 +155,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.10",
     packages=find_packages(include=["bert_tf", "bert_tf.*"]),
-    package_data={"bert_tf": ["**/*.txt", "**/*.json"]},
+    package_data={"bert_tf": ["**/*.html", "**/*.json", "**/*.txt"]},
     exclude_package_data={
         "bert_tf.ops": list(BUILT_FILES),
         "bert_tf": [f"ops/{name}" for name in BUILT_FILES if name.endswith(".json")],
@@ -171,15 +171,25 @@ setup(
         "tqdm",
     ],
     extras_require={
-        "test": ["matplotlib", "pytest", "pytest-xdist", "scikit-learn", "seqeval"],
+        "test": [
+            "aiohttp",
+            "matplotlib",
+            "prometheus-client",
+            "pytest",
+            "pytest-xdist",
+            "scikit-learn",
+            "seqeval",
+        ],
         # What the full suite compares with.
         "full": [
             "huggingface_hub",
             "python-crfsuite",
+            "selenium",
             "sentence-transformers",
             "torch",
             "transformers",
         ],
+        "serve": ["aiohttp", "prometheus-client"],
         "evaluate": ["matplotlib", "scikit-learn"],
         "tagging": ["seqeval"],
         "benchmark": [

@@ -27,6 +27,8 @@ EXPECTED_SKIPS = {
     "needs sentence-transformers": "optional: pip install sentence-transformers",
     "needs huggingface_hub": "optional: only names on the Hugging Face Hub need it",
     "needs python-crfsuite": "optional: only the baseline of tagging needs it",
+    "needs selenium": "optional: pip install selenium; only the page's test in a browser needs it",
+    "needs a browser": "optional: Debian's chromium and chromium-driver, for the page's test",
     "needs apt-get": "the ordered text is a Debian package",
     "needs the native ops": "a run with BERT_TF_OPS=reference tests the reference alone",
     "needs a TensorFlow with the headers of XLA": "2.19's wheel has none: there jit_compile takes "

@@ -122,6 +122,7 @@ def test_a_wheel_without_bazel_is_pure_and_has_no_object(tree, plain_tools):
     assert name == "bert_tf-0.1.0-py3-none-any.whl"
     assert not BUILT & set(files)
     assert "bert_tf/ops/native.py" in files and "bert_tf/text/unicode_data.txt" in files
+    assert "bert_tf/serving/server/page.html" in files
     assert not [file for file in files if file.startswith(("tests/", "tools/", "configure"))]
     assert "bert_tf-0.1.0.dist-info" in {file.split("/")[0] for file in files}
 
@@ -208,7 +209,7 @@ def test_the_metadata(tree, plain_tools):
     required = metadata.get_all("Requires-Dist")
     for package in ("tensorflow", "tensorflow-text"):
         assert f"{package}<2.22,>=2.19" in required
-    extras = {"test", "full", "evaluate", "tagging", "benchmark", "tpu"}
+    extras = {"test", "full", "evaluate", "tagging", "benchmark", "serve", "tpu"}
     assert set(metadata.get_all("Provides-Extra")) == extras
     # Every op must run on the TensorFlow that an isolated build takes its headers from.
     pyproject = configparser.ConfigParser()

@@ -1,0 +1,255 @@
+"""The server: aiohttp around the REST interface, the page, health and metrics.
+
+Stopping: on SIGTERM or SIGINT the server says that it is not ready, ends every connection with its
+next answer, goes on accepting for `drain_seconds` so that nothing sent meanwhile is lost, then
+closes the port, answers what has come and ends. A second signal ends it at once.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import importlib.resources
+import json
+import logging
+import os
+import signal
+import socket
+import time
+
+from bert_tf.errors import UserError
+from bert_tf.serving.server import rest_api
+from bert_tf.serving.server.batcher import TOKEN_BUDGET, Batcher
+from bert_tf.serving.server.errors import RequestError, invalid, of_computation
+from bert_tf.serving.server.limits import Limits
+from bert_tf.serving.server.metrics import PATH as METRICS_PATH
+from bert_tf.serving.server.metrics import Metrics
+from bert_tf.serving.server.model_versions import ModelVersions
+from bert_tf.serving.server.rest_api import RestApi
+
+log = logging.getLogger("bert_tf.serving")
+
+_PAGE = "page.html"
+_BACKLOG = 1024  # connections that the system holds until they are accepted
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerOptions:
+    """How a model is served.
+
+    Attributes:
+        model_dir: Numbered versions, or one model.
+        model_name: Its name in paths.
+        host, port: Where to listen; port 0 takes a free one.
+        token_budget: Tokens of a batch.
+        batch_wait: Seconds that a lone request waits for others.
+        poll_seconds: Between two looks for new versions.
+        drain_seconds: From the signal to stop until the port closes.
+        stop_seconds: That requests then have to be answered.
+        limits: What requests may take.
+    """
+
+    model_dir: str | os.PathLike
+    model_name: str
+    host: str = "127.0.0.1"
+    port: int = 8501
+    token_budget: int = TOKEN_BUDGET
+    batch_wait: float = 0.0
+    poll_seconds: float = 1.0
+    drain_seconds: float = 1.0
+    stop_seconds: float = 60.0
+    limits: Limits = Limits()
+
+
+def serve(options: ServerOptions) -> None:
+    """Serves until a signal comes; prints the address as soon as requests are answered.
+
+    Raises:
+        UserError: If aiohttp is missing, the port is taken or the model cannot be loaded.
+    """
+    web = _aiohttp_web()
+    asyncio.run(_Server(options, web).run())
+
+
+def _aiohttp_web():
+    try:
+        from aiohttp import web
+    except ImportError:
+        raise UserError(
+            "The server needs aiohttp and prometheus-client: pip install 'bert-tf[serve]'"
+        ) from None
+    return web
+
+
+class _Server:
+    def __init__(self, options: ServerOptions, web):
+        self._options = options
+        self._web = web
+        self._metrics = Metrics()
+        self._versions = ModelVersions(options.model_name, options.model_dir, self._batcher)
+        self._api = RestApi(self._versions, options.limits)
+        self._page = importlib.resources.files(__package__).joinpath(_PAGE).read_bytes()
+        self._stop = asyncio.Event()
+        self._answered = 0
+
+    async def run(self):
+        loop = asyncio.get_running_loop()
+        listener = _listen(self._options.host, self._options.port)
+        with contextlib.closing(listener):
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._signalled)
+            await self._versions.load_first()
+            runner = self._runner()
+            await runner.setup()
+            site = self._web.SockSite(runner, listener, backlog=_BACKLOG)
+            await site.start()
+            host, port = listener.getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            print(f"Serving {self._options.model_name}: http://{shown}:{port}/", flush=True)
+            watcher = loop.create_task(self._versions.watch(self._options.poll_seconds))
+            await self._stop.wait()
+            await asyncio.sleep(self._options.drain_seconds)
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
+            await _close_port(runner, site, listener)
+            await runner.cleanup()
+            await self._versions.close()
+        print(f"Stopped: {self._answered} requests answered", flush=True)
+
+    def _signalled(self):
+        if self._stop.is_set():
+            log.warning("A second signal: stopping at once")
+            os._exit(1)
+        self._stop.set()
+
+    def _batcher(self, model):
+        options = self._options
+        return Batcher(
+            model,
+            options.token_budget,
+            options.batch_wait,
+            options.limits.max_waiting,
+            options.limits.request_timeout,
+            self._metrics,
+        )
+
+    def _runner(self):
+        @self._web.middleware
+        async def counted(request, handler):
+            return await self._counted(request, handler)
+
+        application = self._web.Application(middlewares=[counted])
+        add = application.router.add_route
+        add("*", rest_api.PREFIX + "{rest:.*}", self._rest)
+        add("GET", "/", self._show_page)
+        add("GET", "/page.json", self._show_page_facts)
+        add("GET", "/healthz", self._show_health)
+        add("GET", "/readyz", self._show_ready)
+        for path in (METRICS_PATH, "/metrics"):
+            add("GET", path, self._show_metrics)
+        quiet = logging.getLogger("bert_tf.serving.http")  # of clients' broken HTTP
+        quiet.setLevel(logging.CRITICAL)
+        return self._web.AppRunner(
+            application,
+            access_log=None,
+            logger=quiet,
+            keepalive_timeout=self._options.limits.idle_timeout,
+            lingering_time=2.0,  # for the rest of a body that was refused
+            handler_cancellation=True,  # who has gone is not computed
+            shutdown_timeout=self._options.stop_seconds,
+        )
+
+    async def _counted(self, request, handler):
+        """Every error as JSON, every answer counted; while stopping the connection ends with it."""
+        started = time.monotonic()
+        self._metrics.requests_in_progress.inc()
+        try:
+            response = await self._answer(request, handler)
+        finally:
+            self._metrics.requests_in_progress.dec()
+        method = request.get("method", "other")
+        self._metrics.requests.labels(method, str(response.status)).inc()
+        self._metrics.request_seconds.labels(method).observe(time.monotonic() - started)
+        self._answered += 1
+        if self._stop.is_set():
+            response.force_close()
+        return response
+
+    async def _answer(self, request, handler):
+        try:
+            return await handler(request)
+        except RequestError as error:
+            return self._error(error)
+        except self._web.HTTPException as error:  # no such path, or another method
+            return self._json(
+                json.dumps({"error": f"{error.reason}: {request.method} {request.path}"}) + "\n",
+                error.status,
+            )
+        except ConnectionError:
+            raise  # the client has gone
+        except Exception as error:
+            if isinstance(error, self._web.RequestPayloadError):
+                return self._error(invalid(f"The body cannot be read: {error}"))
+            log.exception("A request failed: %s %s", request.method, request.path)
+            return self._error(of_computation(error))
+
+    async def _rest(self, request):
+        target = rest_api.parse_path(request.method, request.rel_url.raw_path)
+        request["method"] = target.action
+        return self._json(await self._api.answer(target, request))
+
+    async def _show_page(self, request):
+        return self._web.Response(body=self._page, content_type="text/html", charset="utf-8")
+
+    async def _show_page_facts(self, request):
+        return self._json(json.dumps(self._api.page_facts(), ensure_ascii=False))
+
+    async def _show_health(self, request):
+        return self._json('{"status": "alive"}\n')
+
+    async def _show_ready(self, request):
+        ready = self._versions.current is not None and not self._stop.is_set()
+        return self._json(json.dumps({"ready": ready}) + "\n", 200 if ready else 503)
+
+    async def _show_metrics(self, request):
+        current = self._versions.current
+        self._metrics.version.set(current.number if current else 0)
+        body, content_type = self._metrics.page()
+        return self._web.Response(body=body, headers={"Content-Type": content_type})
+
+    def _json(self, text, status=200, headers=None):
+        return self._web.Response(
+            text=text, status=status, content_type="application/json", headers=headers
+        )
+
+    def _error(self, error):
+        headers = {"Retry-After": "1"} if error.code.http in (429, 503) else None
+        return self._json(rest_api.error_text(error), error.code.http, headers)
+
+
+def _listen(host, port):
+    """A socket of that address, before any work; it listens when the model is loaded."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        raise UserError(f"Cannot listen on {host}:{port}: {error}") from None
+    return listener
+
+
+async def _close_port(runner, site, listener):
+    """Closes the port without losing connections that the system has accepted already."""
+    waiting = listener.dup()
+    await site.stop()
+    loop = asyncio.get_running_loop()
+    with contextlib.closing(waiting):
+        waiting.setblocking(False)
+        accepted = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                accepted.append(waiting.accept()[0])
+    for connection in accepted:
+        await loop.connect_accepted_socket(runner.server, connection)
+    if accepted:
+        await asyncio.sleep(0.1)  # their requests are here already, or come too late

@@ -1,0 +1,69 @@
+"""Errors of a request, with TensorFlow's status codes and the HTTP status each becomes."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class Code(NamedTuple):
+    """A status: TensorFlow's name of it and the HTTP status."""
+
+    name: str
+    http: int
+
+
+# tensorflow_serving/model_servers/http_server.cc, ToHTTPStatusCode
+CANCELLED = Code("CANCELLED", 499)
+INVALID_ARGUMENT = Code("INVALID_ARGUMENT", 400)
+DEADLINE_EXCEEDED = Code("DEADLINE_EXCEEDED", 504)
+NOT_FOUND = Code("NOT_FOUND", 404)
+RESOURCE_EXHAUSTED = Code("RESOURCE_EXHAUSTED", 429)
+FAILED_PRECONDITION = Code("FAILED_PRECONDITION", 400)
+OUT_OF_RANGE = Code("OUT_OF_RANGE", 400)
+UNIMPLEMENTED = Code("UNIMPLEMENTED", 501)
+UNAVAILABLE = Code("UNAVAILABLE", 503)
+INTERNAL = Code("INTERNAL", 500)
+# HTTP's own, which TensorFlow Serving leaves to its HTTP library.
+REQUEST_TIMEOUT = Code("REQUEST_TIMEOUT", 408)
+BODY_TOO_LARGE = Code("BODY_TOO_LARGE", 413)
+
+_OF_TENSORFLOW = {
+    tf.errors.InvalidArgumentError: INVALID_ARGUMENT,
+    tf.errors.FailedPreconditionError: FAILED_PRECONDITION,
+    tf.errors.OutOfRangeError: OUT_OF_RANGE,
+    tf.errors.NotFoundError: NOT_FOUND,
+    tf.errors.ResourceExhaustedError: RESOURCE_EXHAUSTED,
+    tf.errors.UnimplementedError: UNIMPLEMENTED,
+    tf.errors.UnavailableError: UNAVAILABLE,
+    tf.errors.DeadlineExceededError: DEADLINE_EXCEEDED,
+}
+
+
+class RequestError(Exception):
+    """Why a request is not answered.
+
+    Args:
+        code: The status.
+        message: What was expected and received, for whoever sent the request.
+    """
+
+    def __init__(self, code: Code, message: str):
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def invalid(message: str) -> RequestError:
+    """The error of a request that cannot be understood."""
+    return RequestError(INVALID_ARGUMENT, message)
+
+
+def of_computation(error: Exception) -> RequestError:
+    """What an exception out of the model means for the request."""
+    if isinstance(error, RequestError):
+        return error
+    if isinstance(error, tf.errors.OpError):
+        return RequestError(_OF_TENSORFLOW.get(type(error), INTERNAL), error.message)
+    if isinstance(error, MemoryError):
+        return RequestError(RESOURCE_EXHAUSTED, "The request does not fit into memory.")
+    return RequestError(INTERNAL, f"{type(error).__name__}: {error}")

@@ -1,0 +1,73 @@
+"""What stands in a model's directory, and its models as SavedModels."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from bert_tf.errors import UserError
+from bert_tf.serving.server.served_model import SAVED_MODEL_FILE, ServedModel
+
+_MODEL_FILES = ("config.json", "bert_config.json", "bert_tf.json")
+
+
+def is_model(directory: str | os.PathLike) -> bool:
+    """Whether a directory holds a model itself: a SavedModel, or what `save_pretrained` writes."""
+    return any(
+        os.path.isfile(os.path.join(directory, name)) for name in (SAVED_MODEL_FILE, *_MODEL_FILES)
+    )
+
+
+def find_versions(directory: str | os.PathLike) -> dict[int, str]:
+    """The versions below a directory, as TensorFlow Serving finds them: folders named by numbers.
+
+    A directory that holds a model itself is version 1.
+
+    Returns:
+        The path of each version.
+    """
+    if is_model(directory):
+        return {1: os.fspath(directory)}
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return {}
+    paths = {int(name): os.path.join(directory, name)
+             for name in sorted(names) if name.isascii() and name.isdigit()}
+    return {version: path for version, path in sorted(paths.items()) if os.path.isdir(path)}
+
+
+def open_model(path: str | os.PathLike) -> ServedModel:
+    """Loads a model and calls it once.
+
+    A model that `save_pretrained` wrote is exported first, with the padding-free operations where
+    they are built, by a process of its own: nothing of that stays in the server's memory.
+
+    Raises:
+        UserError: If it cannot be loaded.
+    """
+    if os.path.isfile(os.path.join(path, SAVED_MODEL_FILE)) or not is_model(path):
+        model = ServedModel(path)
+    else:
+        with tempfile.TemporaryDirectory(prefix="bert_tf_serve_") as folder:
+            model = ServedModel(_export(path, folder))
+    model.warm_up()
+    return model
+
+
+def _export(path, folder):
+    process = subprocess.run(
+        [sys.executable, "-m", "bert_tf.serving.server.export_for_server", os.fspath(path), folder],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        errors="replace", start_new_session=True,  # Ctrl-C is for the server alone
+    )
+    try:
+        answer = json.loads(process.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise UserError(
+            f"{path} could not be exported:\n{process.stderr[-2000:]}"
+        ) from None
+    if "error" in answer:
+        raise UserError(f"{path}: {answer['error']}")
+    return answer["path"]

@@ -1,0 +1,213 @@
+"""TensorFlow Serving's REST paths for one model.
+
+    GET  /v1/models/NAME[/versions/V]             the versions and their states
+    GET  /v1/models/NAME[/versions/V]/metadata    the signatures
+    POST /v1/models/NAME[/versions/V]:predict     {"instances": [...]} or {"inputs": ...}
+
+An error is `{"error": message}` with the HTTP status that TensorFlow Serving gives its kind.
+
+Reference: tensorflow_serving/model_servers/http_rest_api_util.cc and http_rest_api_handler.cc.
+"""
+
+import asyncio
+import json
+import re
+import urllib.parse
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from bert_tf.serving.server import model_versions
+from bert_tf.serving.server.errors import NOT_FOUND, UNIMPLEMENTED, RequestError, invalid
+from bert_tf.serving.server.json_tensors import arrays_of, parse_predict, predict_answer
+from bert_tf.serving.server.limits import BodyReader, Limits
+from bert_tf.serving.server.model_versions import LoadedVersion, ModelVersions
+from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE
+
+PREFIX = "/v1/"
+_MODEL = r"/v1/models/([^/:]+)(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?"
+_POST = re.compile(_MODEL + r":(classify|regress|predict)", re.IGNORECASE | re.ASCII)
+_GET = re.compile(
+    r"/v1/models(?:/([^/:]+))?(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?(?:/(metadata))?",
+    re.IGNORECASE | re.ASCII,
+)
+_LARGEST_VERSION = 2**63 - 1
+# What is larger is parsed and written by a thread, so that other requests go on.
+_LARGE_BODY = 1 << 16  # bytes
+_LARGE_ANSWER = 1 << 14  # values
+
+
+class Target(NamedTuple):
+    """What a path asks for.
+
+    Attributes:
+        action: predict, classify, regress, metadata or status.
+        model: The model's name.
+        version: Its number, or None.
+    """
+
+    action: str
+    model: str
+    version: int | None
+
+
+def parse_path(method: str, path: str) -> Target:
+    """What a request asks for.
+
+    Args:
+        method: GET, POST or another.
+        path: Still quoted, without the query.
+
+    Raises:
+        RequestError: If no path of the interface has this form.
+    """
+    pattern = {"POST": _POST, "GET": _GET, "HEAD": _GET}.get(method)
+    match = pattern.fullmatch(path) if pattern else None
+    if match is None:
+        raise invalid(f"Malformed request: {method} {path}")
+    name, version, label, action = match.groups()
+    if not name:
+        raise invalid("Missing model name in request.")
+    if label:
+        raise invalid(f"Unrecognized servable version label: {urllib.parse.unquote(label)}")
+    if version is not None and int(version[:20]) > _LARGEST_VERSION:
+        raise invalid(f"Failed to convert version: {version} to numeric.")
+    return Target(
+        (action or "status").lower(),
+        urllib.parse.unquote(name),
+        None if version is None else int(version),
+    )
+
+
+class RestApi:
+    """Answers requests to the paths above.
+
+    Args:
+        versions: The model.
+        limits: What a request may take.
+    """
+
+    def __init__(self, versions: ModelVersions, limits: Limits):
+        self._versions = versions
+        self._limits = limits
+        self._bodies = BodyReader(limits)
+
+    async def answer(self, target: Target, request) -> str:
+        """The JSON text for an aiohttp request.
+
+        Raises:
+            RequestError: Why there is none.
+        """
+        if target.action == "status":
+            return self._status(target)
+        if target.action == "metadata":
+            return await self._metadata(target)
+        # Read before anything is refused, or a client that is still sending hears of it too late.
+        body = await self._bodies.read(request)
+        if target.action != "predict":
+            raise RequestError(
+                UNIMPLEMENTED,
+                f"{target.action} is not implemented here. Expected: predict",
+            )
+        return await self._predict(target, body)
+
+    async def _predict(self, target, body):
+        self._check_name(target.model)
+        async with self._versions.use(target.version) as version:
+            slow = len(body) > _LARGE_BODY
+            asked, signature, arrays = await _call(slow, self._read, body, version)
+            rows = signature.checked_rows(arrays)
+            if rows > self._limits.max_rows:
+                raise invalid(
+                    f"At most {self._limits.max_rows} rows were expected. Received: {rows}"
+                )
+            outputs = await version.batcher.run(signature, arrays, rows)
+            slow = sum(array.size for array in outputs.values()) > _LARGE_ANSWER
+            return await _call(slow, _write, asked.format, outputs, signature.has_rows)
+
+    def _read(self, body, version: LoadedVersion):
+        asked = parse_predict(body)
+        signature = version.model.signatures.get(asked.signature_name)
+        if signature is None:
+            raise invalid(
+                f'Serving signature name: "{asked.signature_name[:100]}" not found in signature '
+                f"def. Expected: {', '.join(version.model.signatures)}"
+            )
+        return asked, signature, arrays_of(asked, signature, self._limits.max_text_length)
+
+    def _status(self, target):
+        states = self._versions.states if target.model == self._versions.name else {}
+        if target.version is not None:
+            if target.version not in states:
+                raise RequestError(
+                    NOT_FOUND, f"Could not find version {target.version} of model {target.model}"
+                )
+            states = {target.version: states[target.version]}
+        if not states:
+            raise RequestError(NOT_FOUND, f"Could not find any versions of model {target.model}")
+        return _text({"model_version_status": [
+            {
+                "version": str(number),
+                "state": state.state,
+                "status": {
+                    "error_code": "UNKNOWN" if state.error else "OK",
+                    "error_message": state.error,
+                },
+            }
+            for number, state in sorted(states.items(), reverse=True)
+        ]})
+
+    async def _metadata(self, target):
+        self._check_name(target.model)
+        async with self._versions.use(target.version) as version:
+            return _text({
+                "model_spec": {
+                    "name": target.model,
+                    "signature_name": "",
+                    "version": str(version.number),
+                },
+                "metadata": {"signature_def": {"signature_def": version.model.signature_def}},
+            })
+
+    def page_facts(self) -> dict[str, Any]:
+        """What the web page must know: where to ask, what for, and what the labels are called."""
+        version = self._versions.current
+        model = version.model if version else None
+        signature = model.signatures.get(DEFAULT_SIGNATURE) if model else None
+        inputs = signature.inputs if signature else {}
+        return {
+            "model": self._versions.name,
+            "version": version.number if version else None,
+            "state": model_versions.AVAILABLE if version else model_versions.LOADING,
+            "inputs": [
+                name for name, spec in inputs.items()
+                if spec.dtype.name == "string" and spec.shape == (None,)
+            ],
+            "other_inputs": [
+                name for name, spec in inputs.items()
+                if spec.dtype.name != "string" or spec.shape != (None,)
+            ],
+            "labels": model.description.get("labels", []) if model else [],
+        }
+
+    def _check_name(self, name):
+        if name != self._versions.name:
+            raise RequestError(NOT_FOUND, f"Servable not found for request: Latest({name})")
+
+
+def error_text(error: RequestError) -> str:
+    """The body that tells an error."""
+    return _text({"error": error.message})
+
+
+async def _call(slow: bool, function: Callable, *arguments):
+    if not slow:
+        return function(*arguments)
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+def _write(format, outputs, has_rows):
+    return _text(predict_answer(format, outputs, has_rows))
+
+
+def _text(values):
+    return json.dumps(values, ensure_ascii=False) + "\n"

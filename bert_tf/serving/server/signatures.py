@@ -1,0 +1,144 @@
+"""What a SavedModel takes and gives, read from its signatures."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.serving.server.errors import invalid
+
+DEFAULT_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+# A string that is meant as bytes: TensorFlow Serving's suffix, and serialised tf.Examples.
+BINARY_SUFFIX = "_bytes"
+BINARY_NAMES = ("examples", "inputs")
+# `entity_count` says how many values of a row of `entity_text` are no padding; see `export`.
+COUNT_SUFFIX = "_count"
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorSpec:
+    """An input or output.
+
+    Attributes:
+        dtype: Its type.
+        shape: Its dimensions, None where they are free; None if even the rank is.
+    """
+
+    dtype: tf.DType
+    shape: tuple[int | None, ...] | None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the first dimension is free: a row an example."""
+        return bool(self.shape) and self.shape[0] is None
+
+    def __str__(self) -> str:
+        shape = "?" if self.shape is None else ",".join(
+            "?" if size is None else str(size) for size in self.shape
+        )
+        return f"{self.dtype.name} [{shape}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """A function of a SavedModel.
+
+    Attributes:
+        name: Its key.
+        inputs, outputs: By name, in the names' order.
+    """
+
+    name: str
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether every input and output has a row an example."""
+        specs = (*self.inputs.values(), *self.outputs.values())
+        return bool(self.inputs) and all(spec.has_rows for spec in specs)
+
+    @property
+    def joins_rows(self) -> bool:
+        """Whether rows may be computed together with those of other requests.
+
+        An output with a further free dimension is as wide as the widest row of its batch, so an
+        answer would depend on the requests beside it, unless a `_count` says where padding begins.
+        """
+        return self.has_rows and all(
+            None not in spec.shape[1:]
+            or (None not in spec.shape[2:] and self.count_of(name) is not None)
+            for name, spec in self.outputs.items()
+        )
+
+    def count_of(self, output: str) -> str | None:
+        """The output that says how many values of a row of `output` are no padding, or None."""
+        spec = self.outputs[output]
+        if not spec.has_rows or len(spec.shape) < 2 or spec.shape[1] is not None:
+            return None
+        words = output.split("_")
+        for end in range(len(words) - 1, 0, -1):
+            name = "_".join(words[:end]) + COUNT_SUFFIX
+            if name in self.outputs and self.outputs[name].shape == (None,):
+                return name
+        return None
+
+    def rows(self, outputs: Mapping[str, np.ndarray], part: slice) -> dict[str, np.ndarray]:
+        """Some rows of a batch's outputs, as they would be if these rows were all."""
+        cut = {}
+        for name, values in outputs.items():
+            cut[name] = values[part]
+            count = self.count_of(name)
+            if count is not None:
+                cut[name] = cut[name][:, : int(outputs[count][part].max(initial=0))]
+        return cut
+
+    def checked_rows(self, arrays: Mapping[str, np.ndarray]) -> int:
+        """The number of rows of a request whose arrays fit this signature.
+
+        Raises:
+            RequestError: If a shape does not fit, or inputs differ in their number of rows.
+        """
+        for name, spec in self.inputs.items():
+            shape = arrays[name].shape
+            fits = spec.shape is None or (
+                len(shape) == len(spec.shape)
+                and all(want in (None, size) for want, size in zip(spec.shape, shape))
+            )
+            if not fits:
+                raise invalid(
+                    f"Input {name}: expected {spec}. Received: {spec.dtype.name} {list(shape)}"
+                )
+        if not self.has_rows:
+            return 1
+        counts = {name: len(arrays[name]) for name in self.inputs}
+        if len(set(counts.values())) > 1:
+            raise invalid(f"Inputs must have equally many rows. Received: {counts}")
+        rows = next(iter(counts.values()))
+        if rows == 0:
+            raise invalid("At least one row was expected. Received: 0 rows")
+        return rows
+
+
+def is_binary(name: str) -> bool:
+    """Whether a string input or output of that name holds bytes that need not be text."""
+    return name.endswith(BINARY_SUFFIX) or name in BINARY_NAMES
+
+
+def signatures_of(meta_graph) -> dict[str, Signature]:
+    """The signatures of a `MetaGraphDef` that a client can call."""
+    return {
+        name: Signature(name, _specs(definition.inputs), _specs(definition.outputs))
+        for name, definition in meta_graph.signature_def.items()
+        if not name.startswith("__")  # the SavedModel's own initialisation
+    }
+
+
+def _specs(tensors):
+    specs = {}
+    for name in sorted(tensors):
+        shape = tf.TensorShape(tensors[name].tensor_shape)
+        dimensions = None if shape.rank is None else tuple(shape.as_list())
+        specs[name] = TensorSpec(tf.as_dtype(tensors[name].dtype), dimensions)
+    return specs

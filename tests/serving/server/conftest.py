@@ -1,0 +1,48 @@
+"""One tiny model, exported twice, and one server process for all tests of the server."""
+
+import pytest
+
+from tests.serving.server.process import ServerProcess
+
+# Small, so that tests reach them with little.
+LIMITS = {
+    "max_body_bytes": 100_000,
+    "max_text_length": 2000,
+    "max_rows": 64,
+    "max_waiting": 16,
+    "read_timeout_seconds": 3,
+    "idle_timeout_seconds": 5,
+}
+
+
+@pytest.fixture(scope="session")
+def tiny_classifier(tiny_config, tiny_vocabulary):
+    import tensorflow as tf
+
+    from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
+
+    tf.keras.utils.set_random_seed(5)
+    return BertTextClassifier(
+        BertBackbone(tiny_config), labels=["bad", "good"], tokenizer=BertTokenizer(tiny_vocabulary),
+        max_length=20,
+    )
+
+
+@pytest.fixture(scope="session")
+def exported(tiny_classifier, tmp_path_factory):
+    """A folder with version 1, for copying from."""
+    from bert_tf import ops
+    from bert_tf.serving import export
+
+    folder = tmp_path_factory.mktemp("exported")
+    export(tiny_classifier, folder, portable=ops.active_backend() != "native")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(exported):
+    with ServerProcess(exported, *(f"--{name}={value}" for name, value in LIMITS.items())) as process:
+        yield process
+        status, printed = process.stop()
+        assert status == 0, printed
+        assert "Traceback" not in printed, printed

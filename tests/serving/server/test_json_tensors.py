@@ -1,0 +1,107 @@
+"""JSON to arrays and back, for signatures of every kind."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.serving.server.errors import RequestError
+from bert_tf.serving.server.json_tensors import (
+    COLUMNS,
+    ROWS,
+    arrays_of,
+    json_values,
+    parse_predict,
+    predict_answer,
+)
+from bert_tf.serving.server.signatures import Signature, TensorSpec
+
+FLOATS = TensorSpec(tf.float32, (None, 2))
+STRINGS = TensorSpec(tf.string, (None,))
+PAIRS = Signature("pairs", {"pair": STRINGS, "text": STRINGS}, {"y": FLOATS})
+NUMBERS = Signature("numbers", {"x": FLOATS}, {"y": FLOATS})
+
+
+def _arrays(body, signature):
+    return arrays_of(parse_predict(json.dumps(body).encode()), signature, 100)
+
+
+def test_two_texts():
+    for body in ({"instances": [{"text": "a", "pair": "b"}, {"text": "c", "pair": ""}]},
+                 {"inputs": {"text": ["a", "c"], "pair": ["b", ""]}}):
+        arrays = _arrays(body, PAIRS)
+        assert arrays["text"].tolist() == [b"a", b"c"] and arrays["pair"].tolist() == [b"b", b""]
+        assert PAIRS.checked_rows(arrays) == 2
+    for body in ({"instances": ["a", "b"]}, {"inputs": ["a", "b"]}):
+        with pytest.raises(RequestError, match="multiple input tensors"):
+            _arrays(body, PAIRS)
+    uneven = _arrays({"inputs": {"text": ["a", "c"], "pair": ["b"]}}, PAIRS)
+    with pytest.raises(RequestError, match="equally many rows"):
+        PAIRS.checked_rows(uneven)
+
+
+def test_numbers():
+    arrays = _arrays({"instances": [[1, 2.5], [float("nan"), float("-inf")]]}, NUMBERS)
+    np.testing.assert_array_equal(
+        arrays["x"], np.array([[1, 2.5], [np.nan, -np.inf]], np.float32)
+    )
+    assert arrays["x"].dtype == np.float32
+    for rows, message in (([[1, 2], [3]], "unexpected size"), ([[1, 2, 3]], r"expected float32"),
+                          ([[1, "2"]], "Type: String"), ([[1, True]], "Type: Boolean"),
+                          ([[[1]], [2]], "level"), ([1, 2], "expected float32")):
+        with pytest.raises(RequestError, match=message):
+            NUMBERS.checked_rows(_arrays({"instances": rows}, NUMBERS))
+
+
+@pytest.mark.parametrize(("dtype", "good", "bad"), [
+    (tf.int32, 2**31 - 1, 2**31), (tf.int64, -(2**63), 2**63), (tf.uint8, 255, -1),
+    (tf.int32, 1, 1.0), (tf.bool, True, 1), (tf.float64, 1e308, "1"),
+])
+def test_types(dtype, good, bad):
+    signature = Signature("s", {"x": TensorSpec(dtype, (None,))}, {})
+    assert _arrays({"instances": [good]}, signature)["x"].tolist() == [good]
+    with pytest.raises(RequestError, match=f"not of expected type: {dtype.name}"):
+        _arrays({"instances": [bad]}, signature)
+
+
+def test_bytes_need_not_be_text():
+    signature = Signature("s", {"examples": STRINGS}, {})
+    assert _arrays({"instances": [{"b64": "/w=="}]}, signature)["examples"].tolist() == [b"\xff"]
+    with pytest.raises(RequestError, match="at most 100"):
+        _arrays({"instances": [{"b64": "A" * 400}]}, signature)
+
+
+def test_answers():
+    one = {"y": np.array([[0.2, 1], [np.nan, np.inf]], np.float32)}
+    text = json.dumps(predict_answer(ROWS, one, True))
+    assert text == '{"predictions": [[0.2, 1.0], [NaN, Infinity]]}'
+    assert json.dumps(predict_answer(COLUMNS, one, True)) == text.replace("predictions", "outputs")
+    two = {"label": np.array([b"caf\xc3\xa9", b"\xff"], object), "x_bytes": np.array([b"\xff", b""], object)}
+    assert predict_answer(ROWS, two, True) == {"predictions": [
+        {"label": "café", "x_bytes": {"b64": "/w=="}}, {"label": "\ufffd", "x_bytes": {"b64": ""}},
+    ]}
+    with pytest.raises(RequestError, match="column format"):
+        predict_answer(ROWS, {"y": np.array(1)}, False)
+
+
+def test_float32_comes_back_the_same():
+    values = np.random.default_rng(0).normal(size=1000).astype(np.float32) * 1e-3
+    read = np.array(json.loads(json.dumps(json_values(values))), np.float32)
+    np.testing.assert_array_equal(read, values)
+
+
+def test_a_count_says_where_padding_begins():
+    signature = Signature("s", {"text": STRINGS}, {
+        "entity_count": TensorSpec(tf.int32, (None,)),
+        "entity_text": TensorSpec(tf.string, (None, None)),
+    })
+    assert signature.joins_rows
+    outputs = {
+        "entity_count": np.array([1, 0, 2]),
+        "entity_text": np.array([[b"a", b""], [b"", b""], [b"b", b"c"]], object),
+    }
+    assert signature.rows(outputs, slice(0, 2))["entity_text"].tolist() == [[b"a"], [b""]]
+    assert signature.rows(outputs, slice(1, 2))["entity_text"].shape == (1, 0)
+    without = Signature("s", signature.inputs, {"entity_text": signature.outputs["entity_text"]})
+    assert not without.joins_rows
