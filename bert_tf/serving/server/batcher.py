@@ -197,6 +197,16 @@ class Batcher:
         return batch
 
     async def _compute(self, batch):
+        try:
+            await self._answer_all(batch)
+        except Exception as error:
+            if len(batch) == 1:
+                _fail(batch[0][0], of_computation(error))
+                return
+            for part in batch:  # whose fault it is shows when each is computed by itself
+                await self._compute([part])
+
+    async def _answer_all(self, batch):
         signature = batch[0][0].signature
         joined = {
             name: np.concatenate([item.arrays[name][rows] for item, rows in batch])
@@ -205,28 +215,19 @@ class Batcher:
         }
         sizes = [rows.stop - rows.start for _, rows in batch]
         tokens = sum(sum(item.tokens[rows]) for item, rows in batch)
-        self._metrics.count_batch(
-            sum(sizes), tokens, time.monotonic() - min(item.arrived for item, _ in batch)
-        )
         started = time.monotonic()
-        try:
-            outputs = await asyncio.get_running_loop().run_in_executor(
-                self._executor, self._checked_run, signature, joined, sum(sizes)
-            )
-        except Exception as error:
-            if len(batch) > 1:  # whose fault it is shows when each is computed by itself
-                for part in batch:
-                    await self._compute([part])
-            else:
-                _fail(batch[0][0], of_computation(error))
-            return
+        self._metrics.count_batch(
+            sum(sizes), tokens, started - min(item.arrived for item, _ in batch)
+        )
+        outputs = await asyncio.get_running_loop().run_in_executor(
+            self._executor, self._checked_run, signature, joined, sum(sizes)
+        )
         self._metrics.batch_seconds.observe(time.monotonic() - started)
         start = 0
         for (item, rows), size in zip(batch, sizes):
+            part = outputs
             if signature.joins_rows:
                 part = {name: values[start : start + size] for name, values in outputs.items()}
-            else:
-                part = outputs
             start += size
             _answer(item, rows, part)
 

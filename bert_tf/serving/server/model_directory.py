@@ -41,8 +41,7 @@ def find_versions(directory: str | os.PathLike) -> dict[int, str]:
 def open_model(path: str | os.PathLike) -> ServedModel:
     """Loads a model and calls it once.
 
-    A model that `save_pretrained` wrote is exported first, with the padding-free operations where
-    they are built, by a process of its own: nothing of that stays in the server's memory.
+    A model that `save_pretrained` wrote is exported first.
 
     Raises:
         UserError: If it cannot be loaded.
@@ -51,14 +50,29 @@ def open_model(path: str | os.PathLike) -> ServedModel:
         model = ServedModel(path)
     else:
         with tempfile.TemporaryDirectory(prefix="bert_tf_serve_") as folder:
-            model = ServedModel(_export(path, folder))
+            model = ServedModel(export_apart(path, folder))
     model.warm_up()
     return model
 
 
-def _export(path, folder):
+def export_apart(path: str | os.PathLike, folder: str | os.PathLike) -> str:
+    """Exports a model directory, with the padding-free operations where they are built.
+
+    A process of its own does it: nothing of that stays in the server's memory.
+
+    Args:
+        path: What `save_pretrained` wrote.
+        folder: Where the SavedModel's version 1 goes.
+
+    Returns:
+        The SavedModel's path.
+
+    Raises:
+        UserError: If it cannot be exported.
+    """
     process = subprocess.run(
-        [sys.executable, "-m", "bert_tf.serving.server.export_for_server", os.fspath(path), folder],
+        [sys.executable, "-m", "bert_tf.serving.server.export_for_server", os.fspath(path),
+         os.fspath(folder)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         errors="replace", start_new_session=True,  # Ctrl-C is for the server alone
     )

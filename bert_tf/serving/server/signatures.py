@@ -78,7 +78,7 @@ class Signature:
         if not spec.has_rows or len(spec.shape) < 2 or spec.shape[1] is not None:
             return None
         words = output.split("_")
-        for end in range(len(words) - 1, 0, -1):
+        for end in range(len(words), 0, -1):
             name = "_".join(words[:end]) + COUNT_SUFFIX
             if name in self.outputs and self.outputs[name].shape == (None,):
                 return name

@@ -30,12 +30,13 @@ def tiny_classifier(tiny_config, tiny_vocabulary):
 
 @pytest.fixture(scope="session")
 def exported(tiny_classifier, tmp_path_factory):
-    """A folder with version 1, for copying from."""
-    from bert_tf import ops
-    from bert_tf.serving import export
+    """A folder with version 1, exported as the server does it for itself."""
+    from bert_tf.serving.server.model_directory import export_apart
 
+    saved = tmp_path_factory.mktemp("saved") / "model"
+    tiny_classifier.save_pretrained(saved)
     folder = tmp_path_factory.mktemp("exported")
-    export(tiny_classifier, folder, portable=ops.active_backend() != "native")
+    export_apart(saved, folder)
     return folder
 
 

@@ -11,7 +11,7 @@ import threading
 
 from tests.conftest import REPOSITORY
 
-PATIENCE = 120  # seconds before a test gives up on something that always comes
+PATIENCE = 60  # seconds before a test gives up on something that always comes
 
 
 class ServerProcess:

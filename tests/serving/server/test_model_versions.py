@@ -1,0 +1,128 @@
+"""New versions, broken versions, versions that go."""
+
+import asyncio
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, ops
+from bert_tf.errors import UserError
+from bert_tf.serving.server.batcher import Batcher
+from bert_tf.serving.server.errors import RequestError
+from bert_tf.serving.server.export_for_server import export_for_server
+from bert_tf.serving.server.metrics import Metrics
+from bert_tf.serving.server.model_directory import find_versions, is_model, open_model
+from bert_tf.serving.server.model_versions import ModelVersions
+
+
+class Echo(tf.Module):
+    """Text in, text out."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def echo(self, text):
+        return {"text": tf.identity(text)}
+
+
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory):
+    path = tmp_path_factory.mktemp("echo") / "1"
+    module = Echo()
+    tf.saved_model.save(module, str(path), {"serving_default": module.echo})
+    return path
+
+
+def _versions(folder):
+    def batcher(model):
+        return Batcher(model, 100, 0.0, 10, 60.0, Metrics())
+
+    return ModelVersions("echo", folder, batcher)
+
+
+def _states(versions):
+    return {number: state.state for number, state in versions.states.items()}
+
+
+def test_a_new_version_answers_before_the_old_one_goes(echo, tmp_path):
+    async def scenario():
+        shutil.copytree(echo, tmp_path / "1")
+        versions = _versions(tmp_path)
+        await versions.load_first()
+        shutil.copytree(echo, tmp_path / "10")
+        shutil.copytree(echo, tmp_path / "9")  # not the newest
+        async with versions.use() as old:
+            await versions.look_again()
+            async with versions.use() as new:
+                assert (old.number, new.number) == (1, 10)
+            assert _states(versions) == {1: "UNLOADING", 10: "AVAILABLE"}
+            with pytest.raises(RequestError, match="Specific"):
+                async with versions.use(1):
+                    pass
+            assert old.model.signatures  # still there for whoever is inside
+        await versions.close()
+        assert _states(versions) == {1: "END", 10: "END"}
+        assert old.model is None
+
+    asyncio.run(scenario())
+
+
+def test_a_broken_version_is_passed_over_and_tried_again_when_it_changes(echo, tmp_path, caplog):
+    async def scenario():
+        shutil.copytree(echo, tmp_path / "1")
+        versions = _versions(tmp_path)
+        await versions.load_first()
+        broken = tmp_path / "2"
+        broken.mkdir()
+        (broken / "saved_model.pb").write_bytes(b"nonsense")
+        for _ in range(3):
+            await versions.look_again()
+        assert _states(versions) == {1: "AVAILABLE", 2: "END"}
+        assert "cannot be loaded" in versions.states[2].error
+        assert len(caplog.records) == 1
+        shutil.rmtree(broken)
+        shutil.copytree(echo, broken)
+        await versions.look_again()
+        assert _states(versions)[2] == "AVAILABLE"
+        shutil.rmtree(broken)  # taken back: the one before answers
+        await versions.look_again()
+        assert versions.current.number == 1
+        shutil.rmtree(tmp_path / "1")  # all gone: the last one stays
+        await versions.look_again()
+        assert versions.current.number == 1
+        await versions.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_is_found(echo, tmp_path):
+    assert find_versions(tmp_path / "nothing") == {} and find_versions(tmp_path) == {}
+    for name in ("1", "007", "3.5", "-4", ".8", "new"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "9").write_text("a file")
+    assert find_versions(tmp_path) == {1: str(tmp_path / "1"), 7: str(tmp_path / "007")}
+    assert is_model(echo) and find_versions(echo) == {1: str(echo)}
+
+
+def test_nothing_to_serve(tmp_path):
+    with pytest.raises(UserError, match="folders named 1, 2"):
+        asyncio.run(_versions(tmp_path).load_first())
+    (tmp_path / "1").mkdir()
+    with pytest.raises(UserError, match="cannot be loaded as a SavedModel"):
+        asyncio.run(_versions(tmp_path).load_first())
+
+
+def test_a_model_of_this_package_runs_without_padding(exported, tiny_classifier):
+    model = open_model(exported / "1")
+    assert model.padding_free == (ops.active_backend() == "native")
+    text = np.array([b"the good film."], object)
+    outputs = model.run(model.signatures["serving_default"], {"text": text})
+    expected = tiny_classifier(tf.constant(["the good film."]), training=False)
+    np.testing.assert_allclose(outputs["logits"], expected, atol=1e-5)
+
+
+def test_a_model_without_a_task_is_refused(tiny_config, tmp_path):
+    BertBackbone(tiny_config).save_pretrained(tmp_path / "model")
+    with pytest.raises(UserError, match="A model of a task was expected"):
+        export_for_server(tmp_path / "model", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
