@@ -1,9 +1,9 @@
 """Dynamic batching: requests that wait are computed together.
 
 A batch starts as soon as the model is free, with as many of the waiting rows as the token budget
-holds, so batches grow with the load and a lone request waits for nothing; `batch_wait` lets it wait
-for company. Rows are taken from the requests in turn, one from each, so that a request of a thousand
-rows and one of one row are served side by side. A request that waits past its deadline is dropped.
+holds, so batches grow with the load and a lone request waits for nothing; `batch_wait` lets it
+wait for company. Rows are taken from the requests in turn, one from each, so that a request of a
+thousand rows and one of one row are served side by side. A request that waits past its deadline is dropped.
 """
 
 import asyncio
@@ -236,7 +236,7 @@ class Batcher:
         if signature.joins_rows:
             for name, values in outputs.items():
                 if len(values) != rows:
-                    raise ValueError(f"output {name} has {len(values)} rows for {rows} of the input")
+                    raise ValueError(f"output {name} has {len(values)} rows, the input {rows}")
         return outputs
 
 

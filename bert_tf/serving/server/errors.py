@@ -13,7 +13,6 @@ class Code(NamedTuple):
 
 
 # tensorflow_serving/model_servers/http_server.cc, ToHTTPStatusCode
-CANCELLED = Code("CANCELLED", 499)
 INVALID_ARGUMENT = Code("INVALID_ARGUMENT", 400)
 DEADLINE_EXCEEDED = Code("DEADLINE_EXCEEDED", 504)
 NOT_FOUND = Code("NOT_FOUND", 404)

@@ -114,7 +114,9 @@ class ModelVersions:
         """
         current = self._current
         if current is None or number not in (None, current.number):
-            wanted = f"Latest({self.name})" if number is None else f"Specific({self.name}, {number})"
+            wanted = f"Specific({self.name}, {number})"
+            if number is None:
+                wanted = f"Latest({self.name})"
             raise RequestError(NOT_FOUND, f"Servable not found for request: {wanted}")
         with current.in_use():
             yield current

@@ -42,7 +42,8 @@ def exported(tiny_classifier, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def server(exported):
-    with ServerProcess(exported, *(f"--{name}={value}" for name, value in LIMITS.items())) as process:
+    flags = [f"--{name}={value}" for name, value in LIMITS.items()]
+    with ServerProcess(exported, *flags) as process:
         yield process
         status, printed = process.stop()
         assert status == 0, printed

@@ -77,7 +77,10 @@ def test_answers():
     text = json.dumps(predict_answer(ROWS, one, True))
     assert text == '{"predictions": [[0.2, 1.0], [NaN, Infinity]]}'
     assert json.dumps(predict_answer(COLUMNS, one, True)) == text.replace("predictions", "outputs")
-    two = {"label": np.array([b"caf\xc3\xa9", b"\xff"], object), "x_bytes": np.array([b"\xff", b""], object)}
+    two = {
+        "label": np.array([b"caf\xc3\xa9", b"\xff"], object),
+        "x_bytes": np.array([b"\xff", b""], object),
+    }
     assert predict_answer(ROWS, two, True) == {"predictions": [
         {"label": "café", "x_bytes": {"b64": "/w=="}}, {"label": "\ufffd", "x_bytes": {"b64": ""}},
     ]}

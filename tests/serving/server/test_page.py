@@ -52,7 +52,8 @@ def test_a_classifier_shows_bars(browser, server):
     _ask(browser, text="the good film.")
     _find(browser, "#answer .bar")
     shares = [element.text for element in _find(browser, ".bar .share")]
-    widths = [element.value_of_css_property("width") for element in _find(browser, ".bar > div > div")]
+    fills = _find(browser, ".bar > div > div")
+    widths = [element.value_of_css_property("width") for element in fills]
     _, answer = server.predict({"instances": ["the good film."]})
     (row,) = answer["predictions"]
     expected = sorted(row["probabilities"], reverse=True)

@@ -32,7 +32,8 @@ def test_rows_and_columns_give_the_models_numbers(server, logits):
 
 
 def test_numbers_in(server, tiny_classifier, logits):
-    tokens = {name: array.numpy().tolist() for name, array in tiny_classifier.tokenize(TEXTS).items()}
+    tokens = tiny_classifier.tokenize(TEXTS)
+    tokens = {name: array.numpy().tolist() for name, array in tokens.items()}
     rows = [dict(zip(tokens, row)) for row in zip(*tokens.values())]
     status, answer = server.predict({"signature_name": "tokens", "instances": rows})
     assert status == 200, answer

@@ -15,7 +15,8 @@ def _run(*arguments):
         [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
     )}
     return subprocess.run(
-        [sys.executable, *arguments], cwd=REPOSITORY, env=environment, capture_output=True, text=True
+        [sys.executable, *arguments],
+        cwd=REPOSITORY, env=environment, capture_output=True, text=True,
     )
 
 
@@ -41,7 +42,8 @@ def test_load(server, tmp_path):
     )
     assert result.returncode == 0, result.stderr
     rows = json.loads((tmp_path / "load.json").read_text())
-    assert [(row["clients"], row["requests"], row["failed"]) for row in rows] == [(1, 9, 0), (3, 9, 0)]
+    counts = [(row["clients"], row["requests"], row["failed"]) for row in rows]
+    assert counts == [(1, 9, 0), (3, 9, 0)]
     assert all(len(row["latencies"]) == 9 for row in rows)
     refused = _run(
         "tools/benchmark_serving.py", f"--text_file={tmp_path}/texts.txt", "--concurrency=1",
