@@ -183,14 +183,20 @@ setup(
         # What the full suite compares with.
         "full": [
             "huggingface_hub",
+            "onnxruntime",
+            "openvino",
             "python-crfsuite",
             "selenium",
             "sentence-transformers",
+            "tensorflow-serving-api",
+            "tf2onnx",
             "torch",
             "transformers",
         ],
         "serve": ["aiohttp", "prometheus-client"],
         "evaluate": ["matplotlib", "scikit-learn"],
+        "onnx": ["onnxruntime", "tf2onnx"],
+        "serving": ["tensorflow-serving-api"],
         "tagging": ["seqeval"],
         "benchmark": [
             "ctranslate2",

@@ -209,7 +209,9 @@ def test_the_metadata(tree, plain_tools):
     required = metadata.get_all("Requires-Dist")
     for package in ("tensorflow", "tensorflow-text"):
         assert f"{package}<2.22,>=2.19" in required
-    extras = {"test", "full", "evaluate", "tagging", "benchmark", "serve", "tpu"}
+    extras = {
+        "test", "full", "evaluate", "tagging", "benchmark", "tpu", "onnx", "serve", "serving",
+    }
     assert set(metadata.get_all("Provides-Extra")) == extras
     # Every op must run on the TensorFlow that an isolated build takes its headers from.
     pyproject = configparser.ConfigParser()

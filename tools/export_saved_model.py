@@ -1,37 +1,87 @@
-"""Exports a trained classifier as a SavedModel that takes raw strings.
+"""Exports a trained model as a SavedModel that takes raw strings.
 
     python tools/export_saved_model.py --model_dir=out/model --export_dir=serving/reviews
 
-writes serving/reviews/1, with the signatures `serving_default` (text -> label, probabilities,
-logits) and `tokens`.
+writes serving/reviews/1, with the signatures `serving_default` (strings), `tokens` (ids) and
+`examples` (serialised tf.train.Example), and prints what goes in and comes out. docs/serving.md
+says how TensorFlow Serving and other programs load it.
 """
+
+import json
+import os
 
 from absl import flags
 
 from bert_tf import tool
+from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
+
+MODELS = {
+    "classifier": "BertTextClassifier",
+    "answerer": "BertQuestionAnswerer",
+    "tagger": "BertTokenClassifier",
+    "encoder": "BertSentenceEncoder",
+    "masked_lm": "BertMaskedLM",
+}
 
 flags.DEFINE_string("model_dir", None, "A directory written by save_pretrained.")
 flags.DEFINE_string("export_dir", None, "Where to write; TF Serving's model base path.")
 flags.DEFINE_integer("version", 1, "Name of the subdirectory.", lower_bound=1)
+flags.DEFINE_enum(
+    "model",
+    "auto",
+    ["auto", *MODELS],
+    "The kind of model; auto: what the directory says, which save_pretrained's do.",
+)
 flags.DEFINE_bool(
     "portable", True, "Only stock operations, so that a stock TF Serving loads the model."
 )
+flags.DEFINE_bool(
+    "freeze",
+    False,
+    "With --noportable: packs the kernels of the dense layers, for the fastest answers.",
+)
+flags.DEFINE_bool("pairs", False, "Whether a classifier takes two texts, `text` and `pair`.")
+
+
+def kind_of_model() -> type:
+    """The class to load, from --model or from the directory."""
+    from bert_tf.checkpoints.opening import open_pretrained
+    from bert_tf.checkpoints.tasks import TASKS, model_class
+
+    if FLAGS.model != "auto":
+        return model_class(MODELS[FLAGS.model])
+    pretrained = open_pretrained(FLAGS.model_dir)
+    by_architecture = [
+        name
+        for name, task in TASKS.items()
+        if set(task.architectures).intersection(pretrained.architectures)
+    ]
+    name = pretrained.class_name or next(iter(by_architecture), None)
+    if name not in MODELS.values():
+        raise UserError(
+            f"--model={'|'.join(MODELS)} was expected: {FLAGS.model_dir} names no such model. "
+            f"Received: {name or 'no name'}"
+        )
+    return model_class(name)
 
 
 def main():
-    from bert_tf.models.text_classifier import BertTextClassifier
-    from bert_tf.serving import export
-
+    if FLAGS.freeze and FLAGS.portable:
+        raise UserError("--freeze is for --noportable: packed kernels need the fused operations.")
     tool.require_writable(FLAGS.export_dir, "export_dir")
-    model = BertTextClassifier.from_pretrained(FLAGS.model_dir)
-    path = export(model, FLAGS.export_dir, FLAGS.version, FLAGS.portable)
-    print(
-        f"{path}\n  serving_default: text [B] -> label [B], probabilities [B, C], logits [B, C]\n"
-        "  tokens: token_ids, segment_ids, padding_mask [B, T] -> the same\n"
-        f"  labels: {', '.join(model.labels)}"
-    )
+
+    from bert_tf.serving import export
+    from bert_tf.serving.description import DESCRIPTION_FILE, as_text
+
+    model = kind_of_model().from_pretrained(FLAGS.model_dir)
+    if FLAGS.freeze:
+        model.freeze_for_inference()
+    path = export(model, FLAGS.export_dir, FLAGS.version, FLAGS.portable, FLAGS.pairs)
+    description = os.path.join(path, "assets.extra", DESCRIPTION_FILE)
+    with open(description, encoding="utf-8") as file:
+        print(f"{path}\n{as_text(json.load(file))}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from bert_tf.errors import DataError, UserError
 
 _TEXTS_AT_ONCE = 1000  # tokenized together; more gain no speed
 # In the score of a window for a token, the weight of its length against the nearer end.
-_LENGTH_WEIGHT = 0.01  # google-research/bert run_squad.py, `_check_is_max_context`
+LENGTH_WEIGHT = 0.01  # google-research/bert run_squad.py, `_check_is_max_context`
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -253,7 +253,7 @@ def _max_context(spans):
     owner = np.zeros(num_tokens, np.int32)
     for number, (start, length) in enumerate(spans):
         places = np.arange(length)
-        scores = np.minimum(places, length - 1 - places) + _LENGTH_WEIGHT * length
+        scores = np.minimum(places, length - 1 - places) + LENGTH_WEIGHT * length
         here = slice(start, start + length)
         better = scores > best[here]
         best[here] = np.where(better, scores, best[here])

@@ -35,7 +35,7 @@ class Span(NamedTuple):
 
 def are_span_tags(tags: Iterable[str]) -> bool:
     """Whether all of the tags are span tags, and not names of their own, as parts of speech are."""
-    return all(tag == OUTSIDE or _parts(tag) is not None for tag in tags)
+    return all(tag == OUTSIDE or tag_parts(tag) is not None for tag in tags)
 
 
 def spans_of_tags(tags: Sequence[str]) -> list[Span]:
@@ -59,7 +59,7 @@ def spans_of_tags(tags: Sequence[str]) -> list[Span]:
     spans = []
     start, label = None, None  # of the span that is open
     for place, tag in enumerate(tags):
-        parts = None if tag == OUTSIDE else _parts(tag)
+        parts = None if tag == OUTSIDE else tag_parts(tag)
         if parts is None and tag != OUTSIDE:
             raise DataError(
                 f"Expected span tags: {OUTSIDE!r}, or one of {''.join(sorted(_PREFIXES))} and a "
@@ -135,8 +135,8 @@ def scheme_labels(labels: Iterable[str], scheme: str) -> list[str]:
     return [OUTSIDE, *names]
 
 
-def _parts(tag: str) -> tuple[str, str] | None:
-    """Prefix, as BIOES spells it, and label of a span tag; None if it is none."""
+def tag_parts(tag: str) -> tuple[str, str] | None:
+    """Prefix, as BIOES spells it, and label of a span tag; None if it is none, as `O`."""
     prefix, dash, label = tag.partition("-")
     if prefix not in _PREFIXES or (dash and not label):
         return None

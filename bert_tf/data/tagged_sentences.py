@@ -193,14 +193,18 @@ def _checked(sentences):
     return sentences
 
 
-def _pieces_of_words(tokenizer, words, limit) -> tf.RaggedTensor:
-    """Ids of each word, at least one and at most `limit`: ragged int32 `[W, (pieces)]`."""
-    # A text has far fewer different words than words.
-    unique, places = np.unique(np.array(words, object).astype(str), return_inverse=True)
-    ids = tokenizer.tokenize(tf.constant(unique, tf.string))[:, :limit]
+def pieces_of_words(tokenizer, words: tf.Tensor, limit: int) -> tf.RaggedTensor:
+    """Ids of each of the words `[W]`, at least one and at most `limit`: ragged int32 `[W, (P)]`."""
+    ids = tokenizer.tokenize(words)[:, :limit]
     empty = tf.cast(ids.row_lengths() == 0, tf.int64)
     unknown = tf.fill([tf.reduce_sum(empty)], tokenizer.unk_token_id)
-    ids = tf.concat([ids, tf.RaggedTensor.from_row_lengths(unknown, empty)], axis=1)
+    return tf.concat([ids, tf.RaggedTensor.from_row_lengths(unknown, empty)], axis=1)
+
+
+def _pieces_of_words(tokenizer, words, limit) -> tf.RaggedTensor:
+    """`pieces_of_words`; each different word is tokenized once."""
+    unique, places = np.unique(np.array(words, object).astype(str), return_inverse=True)
+    ids = pieces_of_words(tokenizer, tf.constant(unique, tf.string), limit)
     return tf.gather(ids, places.reshape(-1).astype(np.int64))
 
 

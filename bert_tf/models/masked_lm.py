@@ -205,7 +205,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
                 )
         filled = [[] for _ in counts]
         if self._mask_tokenizer is None:
-            self._mask_tokenizer = _keeping_special_tokens(self.tokenizer)
+            self._mask_tokenizer = keeping_special_tokens(self.tokenizer)
         for batch in text_batches(self._mask_tokenizer, columns, self._longest(), token_budget):
             examples = batch.pop(EXAMPLE_INDEX).numpy()
             rows, positions, places = _grouped(batch["token_ids"] == self.tokenizer.mask_token_id)
@@ -279,7 +279,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(inputs[TARGET_IDS], outputs)
 
 
-def _keeping_special_tokens(tokenizer: BertTokenizer) -> BertTokenizer:
+def keeping_special_tokens(tokenizer: BertTokenizer) -> BertTokenizer:
     """The tokenizer that takes a literal `[MASK]` for one token, not for three."""
     if not tokenizer.split_special_tokens:
         return tokenizer

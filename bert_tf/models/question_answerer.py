@@ -202,7 +202,7 @@ class BertQuestionAnswerer(TaskModel):
         """What `answer` chooses from: for each question the n best, and the score of no answer."""
         self._require_tokenizer()
         questions, contexts = _strings(questions, contexts)
-        windows = question_windows(self.tokenizer, questions, contexts, **self._window_lengths())
+        windows = question_windows(self.tokenizer, questions, contexts, **self.window_lengths())
         if not windows:
             return []
         if self.jit_compile:  # XLA compiles every shape of a batch
@@ -245,7 +245,7 @@ class BertQuestionAnswerer(TaskModel):
         questions, contexts = _strings(questions, contexts)
         answers = _answers(answers)
         windows, targets, left_out = training_windows(
-            self.tokenizer, questions, contexts, answers, **self._window_lengths()
+            self.tokenizer, questions, contexts, answers, **self.window_lengths()
         )
         report_left_out(left_out, questions, contexts, answers)
         weights = None
@@ -278,7 +278,8 @@ class BertQuestionAnswerer(TaskModel):
         length = self._longest() if self.jit_compile else None
         return WindowBatches(windows, self.tokenizer, targets, weights, length)
 
-    def _window_lengths(self):
+    def window_lengths(self) -> dict[str, int]:
+        """How contexts are cut: the arguments of `data.question_windows.question_windows`."""
         return {
             "max_length": self._longest(),
             "doc_stride": self.doc_stride,

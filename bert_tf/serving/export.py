@@ -1,98 +1,147 @@
-"""Writes a classifier as a SavedModel that takes raw strings."""
+"""Writes a task model as a SavedModel that takes raw strings."""
 
+import json
 import os
+import tempfile
 
 import tensorflow as tf
 
 from bert_tf import ops
-from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from bert_tf.models.masked_lm import BertMaskedLM
+from bert_tf.models.question_answerer import BertQuestionAnswerer
+from bert_tf.models.sentence_encoder import BertSentenceEncoder
+from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_classifier import BertTextClassifier
+from bert_tf.models.token_classifier import BertTokenClassifier
+from bert_tf.serving.answerer_module import AnswererModule
+from bert_tf.serving.classifier_module import ClassifierModule
+from bert_tf.serving.description import DESCRIPTION_FILE, describe
+from bert_tf.serving.encoder_module import EncoderModule
+from bert_tf.serving.masked_lm_module import MaskedLMModule
+from bert_tf.serving.serving_module import SERVING_DEFAULT, ServingModule
+from bert_tf.serving.tagger_module import TaggerModule
+from bert_tf.serving.warmup import WARMUP_FILE, write_warmup_requests
+
+_MODULES = {
+    BertTextClassifier: ClassifierModule,
+    BertQuestionAnswerer: AnswererModule,
+    BertTokenClassifier: TaggerModule,
+    BertSentenceEncoder: EncoderModule,
+    BertMaskedLM: MaskedLMModule,
+}
 
 
 def export(
-    model: BertTextClassifier,
+    model: TaskModel,
     directory: str | os.PathLike,
     version: int = 1,
     portable: bool = True,
+    pairs: bool = False,
 ) -> str:
     """Writes `directory/version`, the layout that TF Serving watches.
 
-    Signatures:
-        serving_default: `text`, string `[B]` -> `label` string `[B]`, `probabilities` float32
-            `[B, C]`, `logits` float32 `[B, C]`.
-            With several labels `labels` string `[B, C]`, the names beside the probabilities,
-            instead of `label`; for regression `score` float32 `[B, C]` and `logits` alone.
-        tokens: `token_ids` int32, `segment_ids` int32 and `padding_mask` bool, all `[B, T]` -> the
-            same outputs.
+    Signatures, `B` being the batch and `T` the tokens, both of any size:
+        serving_default: string `[B]` inputs -> the outputs of the task (docs/serving.md).
+        tokens: `token_ids` int32, `segment_ids` int32 and `padding_mask` bool, all `[B, T]`.
+        examples: `examples` string `[B]`, serialised `tf.train.Example`s -> as serving_default.
+
+    The directory also holds, under `assets`, the vocabulary, the tokenizer's and the network's
+    configuration and the labels; under `assets.extra` TF Serving's warm-up requests and
+    `bert_tf.json`, which says what goes in and comes out.
 
     Args:
-        model: A `BertTextClassifier` with its tokenizer.
+        model: A classifier, question answerer, tagger, sentence encoder or masked language model,
+            with its tokenizer.
         directory: The model's directory.
         version: Name of the subdirectory; an older one of that name is replaced as a whole.
         portable: True writes only stock TensorFlow and tensorflow-text operations, which any
-            program with those libraries loads. False keeps the fused operations, which need
-            `import bert_tf` (or its shared object) in the loading program.
+            program with those libraries loads. False keeps the fused operations and computes no
+            padding; it needs `import bert_tf` (or its shared object) in the loading program.
+        pairs: For a classifier: whether it takes two texts, `text` and `pair`.
 
     Returns:
         The path that was written.
 
     Raises:
-        UserError: If the model has no tokenizer, or `portable=False` without the built operations.
+        UserError: If the model is of another kind or has no tokenizer, if a frozen one shall be
+            portable, or for `portable=False` without the built operations.
     """
-    if model.tokenizer is None:
-        raise UserError("A model with a tokenizer was expected. Received: tokenizer=None")
+    module = serving_module(model, pairs)
+    if portable and model.backbone.is_frozen:
+        raise UserError(
+            "A model frozen for inference has packed kernels, which only the fused operations "
+            "read. Received: portable=True. Export before freezing, or with portable=False."
+        )
+    if not portable and ops.native.library() is None:
+        raise UserError(
+            "`portable=False` needs the native operations. Received: none are built here. Build "
+            "them (`make ops`), or export with portable=True."
+        )
     path = os.path.join(os.fspath(directory), str(version))
     backend = "reference" if portable else "native"
-    with ops.backend(backend), atomic_path(path) as new:
-        module = _ServingModule(model)
-        tf.saved_model.save(
-            module,
-            new,
-            signatures={
-                "serving_default": module.serve_text.get_concrete_function(),
-                "tokens": module.serve_tokens.get_concrete_function(),
-            },
+    with ops.backend(backend), atomic_path(path) as new, tempfile.TemporaryDirectory() as files:
+        functions = module.signatures()
+        saved = tf.Module()
+        saved.used_variables = _used_variables(functions)
+        saved.files = [tf.saved_model.Asset(file) for file in _write_assets(model, files)]
+        tf.saved_model.save(saved, new, signatures=functions)
+        extra = os.path.join(new, "assets.extra")
+        os.mkdir(extra)
+        description = describe(
+            module, functions, version=version, portable=portable, tensorflow=tf.__version__
         )
+        with open(os.path.join(extra, DESCRIPTION_FILE), "w", encoding="utf-8") as file:
+            json.dump(description, file, indent=2, ensure_ascii=False)
+            file.write("\n")
+        requests = [(SERVING_DEFAULT, texts) for texts in module.sample_texts()]
+        write_warmup_requests(os.path.join(extra, WARMUP_FILE), requests)
     return path
 
 
-class _ServingModule(tf.Module):
-    """Tokenizer, model and the labels' names in one graph."""
+def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
+    """What `export` writes, as a module that can be called.
 
-    def __init__(self, model: BertTextClassifier):
-        super().__init__()
-        self.model = model
-        self.tokenizer = model.tokenizer
-        labels = model.labels or [f"LABEL_{index}" for index in range(model.num_classes)]
-        self.labels = tf.constant(labels)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-    def serve_text(self, text):
-        return self._outputs(self.model.tokenize(text))
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None, None], tf.int32, name="token_ids"),
-            tf.TensorSpec([None, None], tf.int32, name="segment_ids"),
-            tf.TensorSpec([None, None], tf.bool, name="padding_mask"),
-        ]
-    )
-    def serve_tokens(self, token_ids, segment_ids, padding_mask):
-        return self._outputs(
-            {"token_ids": token_ids, "segment_ids": segment_ids, "padding_mask": padding_mask}
+    Raises:
+        UserError: As in `export`.
+    """
+    kind = next((kind for kind in _MODULES if isinstance(model, kind)), None)
+    if kind is None:
+        raise UserError(
+            f"One of {[kind.__name__ for kind in _MODULES]} was expected. "
+            f"Received: {type(model).__name__}"
         )
+    if model.tokenizer is None:
+        raise UserError("A model with a tokenizer was expected. Received: tokenizer=None")
+    if pairs and kind is not BertTextClassifier:
+        raise UserError(
+            f"`pairs` is for a BertTextClassifier. Received: pairs=True, {kind.__name__}"
+        )
+    return ClassifierModule(model, pairs) if pairs else _MODULES[kind](model)
 
-    def _outputs(self, tokens):
-        logits = self.model(tokens, training=False)  # [B, C]
-        if self.model.problem_type == REGRESSION:
-            return {"score": tf.identity(logits), "logits": logits}
-        if self.model.problem_type == MULTI_LABEL:
-            names = tf.broadcast_to(self.labels, tf.shape(logits))  # [C] -> [B, C]
-            return {"labels": names, "probabilities": tf.sigmoid(logits), "logits": logits}
-        return {
-            "label": tf.gather(self.labels, tf.argmax(logits, axis=-1)),
-            "probabilities": tf.nn.softmax(logits),
-            "logits": logits,
-        }
+
+def _used_variables(functions) -> list[tf.Variable]:
+    """TensorFlow's variables that the signatures read, each once.
+
+    A Keras model must not be tracked itself: of every Keras variable TensorFlow would write two,
+    the one that the graph reads and a copy, and restore the copy. `tf.saved_model.load` mends that;
+    TF Serving and every other program in C++ would find the variables without values.
+    """
+    variables = {}
+    for function in functions.values():
+        for variable in function.variables:
+            variables[id(variable)] = variable
+    return list(variables.values())
+
+
+def _write_assets(model, directory) -> list[str]:
+    """The files about the model that are written into `directory`."""
+    model.tokenizer.save_pretrained(directory)
+    with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(model.backbone.config.to_huggingface(), file, indent=2, sort_keys=True)
+        file.write("\n")
+    if getattr(model, "labels", None):
+        with open(os.path.join(directory, "labels.txt"), "w", encoding="utf-8") as file:
+            file.writelines(f"{label}\n" for label in model.labels)
+    return [os.path.join(directory, name) for name in sorted(os.listdir(directory))]

@@ -1,5 +1,7 @@
 """SavedModels: stock operations only where promised, and the model's own numbers."""
 
+import pathlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +9,8 @@ import tensorflow as tf
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from bert_tf.errors import UserError
 from bert_tf.serving import export
+from bert_tf.serving.export import serving_module
+from tests.serving.operations import operations
 
 TEXTS = ["the good film.", "bad", "", "good " * 100]
 
@@ -22,26 +26,10 @@ def classifier(tiny_config, tiny_vocabulary):
     )
 
 
-def operations(path):
-    """Every operation in the SavedModel, its functions' included."""
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    saved_model = saved_model_pb2.SavedModel()
-    saved_model.ParseFromString((path / "saved_model.pb").read_bytes())
-    graph = saved_model.meta_graphs[0].graph_def
-    names = {node.op for node in graph.node}
-    for function in graph.library.function:
-        names |= {node.op for node in function.node_def}
-    return names
-
-
-@pytest.mark.parametrize("portable", [True, False])
-def test_text_and_tokens_give_the_models_numbers(classifier, tmp_path, portable):
-    import pathlib
-
-    path = pathlib.Path(export(classifier, tmp_path, version=3, portable=portable))
+def test_text_and_tokens_give_the_models_numbers(classifier, tmp_path):
+    path = pathlib.Path(export(classifier, tmp_path, version=3))
     assert path == tmp_path / "3"
-    assert any(name.startswith("BertTf>") for name in operations(path)) != portable
+    assert not any(name.startswith("BertTf>") for name in operations(path))
     expected = classifier.predict(TEXTS, verbose=0)
     signatures = tf.saved_model.load(path).signatures
     from_text = signatures["serving_default"](text=tf.constant(TEXTS))
@@ -62,14 +50,11 @@ def test_an_older_version_is_replaced_whole(classifier, tmp_path):
 
 
 def test_several_labels_and_numbers(tiny_config, tiny_vocabulary):
-    from bert_tf.serving.export import _ServingModule
-
     def serve(**options):
         model = BertTextClassifier(
             BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary), **options
         )
-        module = _ServingModule(model)
-        return model, module.serve_tokens(**model.tokenize(TEXTS[:2]))
+        return model, serving_module(model).of_tokens(model.tokenize(TEXTS[:2]))
 
     model, outputs = serve(labels=["a", "b", "c"], problem_type="multi_label_classification")
     assert outputs["labels"].numpy().tolist() == [[b"a", b"b", b"c"]] * 2

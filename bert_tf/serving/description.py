@@ -1,0 +1,64 @@
+"""What a SavedModel says about itself: every signature's inputs and outputs, the labels."""
+
+from bert_tf.serving.serving_module import ServingModule
+
+# Beside the model, in the folder that TF Serving leaves alone.
+DESCRIPTION_FILE = "bert_tf.json"
+
+
+def describe(module: ServingModule, functions: dict, **facts) -> dict:
+    """The description of a SavedModel, as JSON holds it.
+
+    Args:
+        module: What is exported.
+        functions: Its concrete functions by signature.
+        **facts: More to say, such as the version.
+
+    Returns:
+        A dictionary: `model`, the class's name; `max_length`; `signatures`, in each `inputs` and
+        `outputs`, in each by name `dtype`, `shape` (-1 for what varies; the first is the batch) and
+        `meaning`; and what the task adds, such as `labels`.
+    """
+    signatures = {}
+    for name, function in functions.items():
+        input_meanings, output_meanings = module.meanings(name)
+        _, inputs = function.structured_input_signature
+        signatures[name] = {
+            "inputs": _fields(inputs, input_meanings),
+            "outputs": _fields(function.structured_outputs, output_meanings),
+        }
+    return {
+        "model": type(module.model).__name__,
+        **facts,
+        "max_length": module.max_length,
+        **module.details(),
+        "signatures": signatures,
+    }
+
+
+def as_text(description: dict) -> str:
+    """A description as a person reads it."""
+    lines = [f"{description['model']}, version {description['version']}"]
+    for name, signature in description["signatures"].items():
+        lines.append(f"  {name}")
+        for side, arrow in (("inputs", "<-"), ("outputs", "->")):
+            for field, facts in signature[side].items():
+                shape = ", ".join("?" if size == -1 else str(size) for size in facts["shape"])
+                lines.append(
+                    f"    {arrow} {field}: {facts['dtype']} [{shape}]  {facts['meaning']}"
+                )
+    if description.get("labels"):
+        lines.append(f"  labels: {', '.join(description['labels'])}")
+    return "\n".join(lines)
+
+
+def _fields(specs, meanings):
+    return {
+        name: {
+            "dtype": specs[name].dtype.name,
+            "shape": [-1 if size is None else size for size in specs[name].shape],
+            "meaning": meaning,
+        }
+        for name, meaning in meanings.items()
+        if name in specs
+    }

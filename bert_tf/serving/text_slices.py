@@ -1,0 +1,33 @@
+"""Pieces of texts by character offsets, in the graph."""
+
+import tensorflow as tf
+
+
+class TextSlices:
+    """Texts, decoded once, out of which any number of slices is cut.
+
+    `tf.strings.substr` would copy the whole text for every slice.
+
+    Args:
+        texts: string `[B]`, UTF-8.
+
+    Example:
+        >>> rows = tf.constant([0, 0], tf.int64)
+        >>> starts, ends = tf.constant([0, 3], tf.int64), tf.constant([2, 9], tf.int64)
+        >>> [text.decode() for text in TextSlices(["Él duerme"])(rows, starts, ends).numpy()]
+        ['Él', 'duerme']
+    """
+
+    def __init__(self, texts: tf.Tensor):
+        decoded = tf.strings.unicode_decode(texts, "UTF-8")  # ragged [B, (characters)]
+        self._characters = decoded.values
+        self._row_starts = decoded.row_starts()
+
+    def __call__(self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+        """Characters `[starts, ends)` of the texts `rows`, all int64 `[N]`: string `[N]`."""
+        lengths = ends - starts
+        first = tf.gather(self._row_starts, rows) + starts
+        inside = tf.ragged.range(lengths)  # ragged [N, (characters)]
+        places = inside.values + tf.repeat(first, lengths)
+        slices = inside.with_values(tf.gather(self._characters, places))
+        return tf.strings.unicode_encode(slices, "UTF-8")

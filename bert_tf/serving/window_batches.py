@@ -1,0 +1,48 @@
+"""Windows through a model in batches of bounded size, in the graph.
+
+One request may hold a text of any length. Its windows are computed some at a time, so memory does
+not grow with the text.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+# Tokens of a batch, padding counted; enough for the matmuls to run at full speed.
+TOKENS_AT_ONCE = 8192
+
+
+def in_batches(
+    function: Callable[[dict[str, tf.Tensor]], tf.Tensor], features: dict[str, tf.Tensor]
+) -> tf.Tensor:
+    """`function(features)` of a bounded number of rows at a time.
+
+    Args:
+        function: Takes features and returns one tensor with as many rows.
+        features: Tensors `[S, T]` of at least one row.
+
+    Returns:
+        What `function` returns for all rows.
+    """
+    rows, length = tf.unstack(tf.shape(next(iter(features.values()))), num=2)
+    size = tf.maximum(1, TOKENS_AT_ONCE // tf.maximum(1, length))
+
+    def batch(begin):
+        end = tf.minimum(rows, begin + size)
+        return function({name: values[begin:end] for name, values in features.items()})
+
+    result = batch(0)
+    shape = tf.TensorShape([None, *result.shape[1:]])
+
+    def step(begin, parts):
+        return begin + size, tf.concat([parts, batch(begin)], axis=0)
+
+    # Nearly every request is one batch: it runs outside of the loop, at its full speed.
+    _, result = tf.while_loop(
+        lambda begin, _: begin < rows,
+        step,
+        (size, result),
+        shape_invariants=(tf.TensorShape([]), shape),
+        parallel_iterations=1,
+    )
+    return result

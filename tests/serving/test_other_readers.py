@@ -1,0 +1,164 @@
+"""SavedModels in programs that others wrote: TensorFlow's own command, OpenVINO, ONNX, TF Serving's
+messages. MiniLM on real sentences gives Keras's numbers in each."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertSentenceEncoder
+from bert_tf.serving import export
+from tests.conftest import REPOSITORY
+from tests.serving.test_c_program import SENTENCES
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("BERT_TF_FULL") != "1", reason="full suite only: needs other engines' packages"
+)
+
+
+@pytest.fixture(scope="module")
+def encoder(minilm):
+    return BertSentenceEncoder.from_pretrained(minilm)
+
+
+@pytest.fixture(scope="module")
+def vectors(encoder):
+    return encoder.encode(SENTENCES)
+
+
+@pytest.fixture(scope="module")
+def tokens(encoder):
+    return {name: value.numpy() for name, value in encoder.tokenize(SENTENCES).items()}
+
+
+@pytest.fixture(scope="module")
+def portable(encoder, tmp_path_factory):
+    return pathlib.Path(export(encoder, tmp_path_factory.mktemp("portable")))
+
+
+def test_saved_model_cli(portable, vectors, tmp_path):
+    # The command imports tensorflow alone; the tokenizer's operations come with tensorflow_text.
+    command = (
+        "import sys, tensorflow_text\n"
+        "from tensorflow.python.tools import saved_model_cli\n"
+        "sys.exit(saved_model_cli.main())"
+    )
+    subprocess.run(
+        [
+            sys.executable, "-c", command, "run", f"--dir={portable}", "--tag_set=serve",
+            "--signature_def=serving_default", f"--input_exprs=text={SENTENCES!r}",
+            f"--outdir={tmp_path}",
+        ],
+        cwd=REPOSITORY, check=True, capture_output=True, text=True,
+    )
+    np.testing.assert_allclose(np.load(tmp_path / "vector.npy"), vectors, atol=1e-5)
+
+
+def test_openvino(portable, tokens, vectors):
+    openvino = pytest.importorskip("openvino", reason="full suite only: needs openvino")
+    signature = tf.saved_model.load(portable).signatures["tokens"]
+    model = openvino.convert_model(signature)
+    names = {port.get_any_name() for port in model.inputs}
+    assert names == set(tokens), names
+    options = {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled = openvino.Core().compile_model(model, "CPU", options)
+    for count in (len(SENTENCES), 2):  # sizes stay open
+        given = {name: values[:count] for name, values in tokens.items()}
+        (result,) = compiled(given).values()
+        np.testing.assert_allclose(result, vectors[:count], atol=1e-5)
+
+
+def test_export_onnx(portable, tokens, vectors, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="full suite only: needs onnxruntime")
+    pytest.importorskip("tf2onnx", reason="full suite only: needs tf2onnx")
+    path = tmp_path / "minilm.onnx"
+    printed = subprocess.run(
+        [
+            sys.executable, "tools/export_onnx.py", f"--saved_model={portable}",
+            f"--output_file={path}",
+        ],
+        cwd=REPOSITORY, check=True, capture_output=True, text=True,
+    ).stdout
+    assert "largest difference" in printed
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    assert {given.name for given in session.get_inputs()} == set(tokens)
+    assert [output.name for output in session.get_outputs()] == ["vector"]
+    (result,) = session.run(None, tokens)
+    np.testing.assert_allclose(result, vectors, atol=1e-5)
+
+
+def test_warmup_requests_are_tf_servings_messages(portable, vectors):
+    prediction_log_pb2 = pytest.importorskip(
+        "tensorflow_serving.apis.prediction_log_pb2",
+        reason="full suite only: needs tensorflow-serving-api",
+    )
+    serving = tf.saved_model.load(portable).signatures
+    path = portable / "assets.extra" / "tf_serving_warmup_requests"
+    records = [record.numpy() for record in tf.data.TFRecordDataset([str(path)])]
+    assert len(records) == 3
+    for record in records:
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        assert log.WhichOneof("log_type") == "predict_log"
+        request = log.predict_log.request
+        assert request.model_spec.signature_name == "serving_default"
+        inputs = {
+            name: tf.constant(tf.make_ndarray(value)) for name, value in request.inputs.items()
+        }
+        outputs = serving[request.model_spec.signature_name](**inputs)
+        assert outputs["vector"].shape == [len(inputs["text"]), vectors.shape[1]]
+        # Nothing that the original does not know: a message without its unknown fields is the same.
+        known = prediction_log_pb2.PredictionLog.FromString(record)
+        known.DiscardUnknownFields()
+        assert known.ByteSize() == len(record)
+
+
+def test_a_grpc_server_of_tf_servings_protocol(portable, vectors):
+    """tools/serving_client.py over gRPC, against a server of TF Serving's service definition."""
+    grpc = pytest.importorskip("grpc", reason="full suite only: needs grpcio")
+    apis = "tensorflow_serving.apis"
+    predict_pb2 = pytest.importorskip(
+        f"{apis}.predict_pb2", reason="full suite only: needs tensorflow-serving-api"
+    )
+    service = pytest.importorskip(f"{apis}.prediction_service_pb2_grpc")
+    from concurrent import futures
+
+    serving = tf.saved_model.load(portable).signatures
+    refusals = []
+
+    class Server(service.PredictionServiceServicer):
+        def Predict(self, request, context):
+            if not refusals:  # the first request finds it busy
+                refusals.append(request.model_spec.name)
+                context.abort(grpc.StatusCode.UNAVAILABLE, "the queue is full")
+            inputs = {
+                name: tf.constant(tf.make_ndarray(value)) for name, value in request.inputs.items()
+            }
+            response = predict_pb2.PredictResponse()
+            for name, value in serving[request.model_spec.signature_name](**inputs).items():
+                response.outputs[name].CopyFrom(tf.make_tensor_proto(value.numpy()))
+            return response
+
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    service.add_PredictionServiceServicer_to_server(Server(), server)
+    port = server.add_insecure_port("localhost:0")
+    server.start()
+    try:
+        printed = subprocess.run(
+            [
+                sys.executable, "tools/serving_client.py", "--protocol=grpc", "--model=minilm",
+                f"--server=localhost:{port}", "--deadline=120",
+                *(f"--text={sentence}" for sentence in SENTENCES if sentence),
+            ],
+            cwd=REPOSITORY, check=True, capture_output=True, text=True,
+        ).stdout
+    finally:
+        server.stop(None)
+    assert refusals == ["minilm"]
+    received = [json.loads(line)["vector"] for line in printed.splitlines()]
+    expected = [vector for vector, sentence in zip(vectors, SENTENCES) if sentence]
+    np.testing.assert_allclose(received, expected, atol=1e-5)

@@ -1,0 +1,111 @@
+"""tools/serving_client.py against a server that answers as it is told to."""
+
+import http.server
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+
+@pytest.fixture
+def server():
+    """A server on loopback: `answers` are sent in turn, `requests` is what came."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.server.requests.append((self.path, body))
+            status, answer, headers = self.server.answers.pop(0)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+
+        def log_message(self, *arguments):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.answers, server.requests = [], []
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def ask(server, *flags):
+    return subprocess.run(
+        [
+            sys.executable, "tools/serving_client.py", "--model=reviews",
+            f"--server=http://127.0.0.1:{server.server_port}", *flags,
+        ],
+        cwd=REPOSITORY, capture_output=True, text=True,
+    )
+
+
+def test_rows_in_and_predictions_out(server):
+    predictions = [{"label": "bad"}, {"label": "été"}]
+    server.answers = [(200, {"predictions": predictions}, {})]
+    result = ask(server, "--version=3", "--text=a", "--text=ü", "--pair=b", "--pair=")
+    assert [json.loads(line) for line in result.stdout.splitlines()] == predictions, result.stderr
+    rows = [{"text": "a", "pair": "b"}, {"text": "ü", "pair": ""}]
+    assert server.requests == [
+        ("/v1/models/reviews/versions/3:predict",
+         {"signature_name": "serving_default", "instances": rows}),
+    ]
+
+
+def test_a_busy_server_is_asked_again(server):
+    server.answers = [
+        (503, {"error": "the queue is full"}, {}),
+        (429, b"slow down", {"Retry-After": "0"}),
+        (200, {"predictions": [{"label": "good"}]}, {}),
+    ]
+    result = ask(server, "--text=a", "--deadline=60")
+    assert json.loads(result.stdout) == {"label": "good"}, result.stderr
+    assert len(server.requests) == 3
+
+
+def test_retries_end_with_the_last_reason(server):
+    server.answers = [(503, {"error": f"busy {number}"}, {}) for number in range(5)]
+    result = ask(server, "--text=a", "--deadline=60", "--retries=1")
+    assert result.returncode == 1 and len(server.requests) == 2
+    assert "after 2 tries" in result.stderr and "busy 1" in result.stderr
+
+
+def test_the_deadline_is_for_all_tries(server):
+    server.answers = [(503, {"error": "busy"}, {"Retry-After": "3600"})]
+    result = ask(server, "--text=a", "--deadline=30")
+    assert result.returncode == 1 and len(server.requests) == 1
+    assert "after 1 try in 30 s" in result.stderr
+
+
+def test_a_refusal_is_not_repeated(server):
+    server.answers = [(400, {"error": "Missing inputs: text"}, {})]
+    result = ask(server, "--question=a")
+    assert result.returncode == 1 and len(server.requests) == 1
+    assert "Missing inputs: text" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_what_is_no_such_server(server):
+    server.answers = [(200, b"<html>", {})]
+    assert "TensorFlow Serving's JSON" in ask(server, "--text=a").stderr
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ([], "--text and --pair"),
+        (["--text=a", "--text=b", "--pair=c"], "As many of each"),
+        (["--text=a", "--server=localhost:1"], "http://host:port"),
+    ],
+)
+def test_wrong_flags(server, flags, message):
+    result = ask(server, *flags)
+    assert result.returncode == 1 and message in result.stderr and not server.requests
