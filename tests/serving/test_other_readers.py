@@ -61,8 +61,8 @@ def test_saved_model_cli(portable, vectors, tmp_path):
 
 def test_openvino(portable, tokens, vectors):
     openvino = pytest.importorskip("openvino", reason="full suite only: needs openvino")
-    signature = tf.saved_model.load(portable).signatures["tokens"]
-    model = openvino.convert_model(signature)
+    loaded = tf.saved_model.load(portable)  # holds the variables that the signature reads
+    model = openvino.convert_model(loaded.signatures["tokens"])
     names = {port.get_any_name() for port in model.inputs}
     assert names == set(tokens), names
     options = {"INFERENCE_PRECISION_HINT": "f32"}
