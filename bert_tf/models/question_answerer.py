@@ -279,7 +279,7 @@ class BertQuestionAnswerer(TaskModel):
         return WindowBatches(windows, self.tokenizer, targets, weights, length)
 
     def window_lengths(self) -> dict[str, int]:
-        """How contexts are cut: the arguments of `data.question_windows.question_windows`."""
+        """How contexts are cut: the arguments of `data.question_windows`."""
         return {
             "max_length": self._longest(),
             "doc_stride": self.doc_stride,

@@ -1,4 +1,4 @@
-"""Questions and contexts to windows, in the graph: what `data.question_windows` does on arrays.
+"""Questions and contexts to windows, in the graph: what `data.context_windows` does on arrays.
 
 Glossary: `B` questions, `S` windows, `T` tokens of the longest.
 """
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.data.question_windows import LENGTH_WEIGHT
+from bert_tf.data.context_windows import LENGTH_WEIGHT
 from bert_tf.text import packing
 
 
