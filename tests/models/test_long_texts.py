@@ -101,7 +101,7 @@ def test_answers_and_vectors_of_longer_windows(make):
     model = make(BertQuestionAnswerer, max_query_length=4, doc_stride=10)
     longer = extend_positions(model, 64)
     counts = [
-        len(question_windows(m.tokenizer, question, context, **m._window_lengths()))
+        len(question_windows(m.tokenizer, question, context, **m.window_lengths()))
         for m in (model, longer)
     ]
     assert counts[0] > 1 == counts[1]
