@@ -23,6 +23,8 @@ MODELS = {
     "tagger": "BertTokenClassifier",
     "encoder": "BertSentenceEncoder",
     "masked_lm": "BertMaskedLM",
+    "multiple_choice": "BertMultipleChoice",
+    "next_sentence": "BertNextSentencePredictor",
 }
 
 flags.DEFINE_string("model_dir", None, "A directory written by save_pretrained.")

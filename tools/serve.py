@@ -24,6 +24,9 @@ flags.DEFINE_string("model", None, "Directory of the model or of its numbered ve
 flags.DEFINE_string(
     "model_name", None, "The model's name in paths; default: the directory's name."
 )
+flags.DEFINE_bool(
+    "pairs", False, "Whether a classifier that save_pretrained wrote takes `text` and `pair`."
+)
 flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for every machine.")
 flags.DEFINE_integer(
     "port", 8501, "Port; 0 takes a free one, which is printed.", lower_bound=0, upper_bound=65535
@@ -61,6 +64,10 @@ flags.DEFINE_float(
     "read_timeout_seconds", 30.0, "Time for a request's body to arrive.", lower_bound=0.01
 )
 flags.DEFINE_float(
+    "write_timeout_seconds", 30.0, "Time that a client may take nothing of its answer.",
+    lower_bound=0.01,
+)
+flags.DEFINE_float(
     "idle_timeout_seconds", 75.0, "Time for a request's head to arrive, and for the next request.",
     lower_bound=0.01,
 )
@@ -95,6 +102,7 @@ def main():
     serve(ServerOptions(
         model_dir=FLAGS.model,
         model_name=name,
+        pairs=FLAGS.pairs,
         host=FLAGS.host,
         port=FLAGS.port,
         token_budget=FLAGS.token_budget,
@@ -109,6 +117,7 @@ def main():
             max_rows=FLAGS.max_rows,
             max_waiting=FLAGS.max_waiting,
             read_timeout=FLAGS.read_timeout_seconds,
+            write_timeout=FLAGS.write_timeout_seconds,
             idle_timeout=FLAGS.idle_timeout_seconds,
             request_timeout=FLAGS.request_timeout_seconds,
         ),

@@ -10,16 +10,20 @@ from bert_tf import ops
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 from bert_tf.models.masked_lm import BertMaskedLM
+from bert_tf.models.multiple_choice import BertMultipleChoice
+from bert_tf.models.next_sentence import BertNextSentencePredictor
 from bert_tf.models.question_answerer import BertQuestionAnswerer
 from bert_tf.models.sentence_encoder import BertSentenceEncoder
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_classifier import BertTextClassifier
 from bert_tf.models.token_classifier import BertTokenClassifier
 from bert_tf.serving.answerer_module import AnswererModule
+from bert_tf.serving.chooser_module import ChooserModule
 from bert_tf.serving.classifier_module import ClassifierModule
 from bert_tf.serving.description import DESCRIPTION_FILE, describe
 from bert_tf.serving.encoder_module import EncoderModule
 from bert_tf.serving.masked_lm_module import MaskedLMModule
+from bert_tf.serving.next_sentence_module import NextSentenceModule
 from bert_tf.serving.serving_module import SERVING_DEFAULT, ServingModule
 from bert_tf.serving.tagger_module import TaggerModule
 from bert_tf.serving.warmup import WARMUP_FILE, write_warmup_requests
@@ -30,6 +34,8 @@ _MODULES = {
     BertTokenClassifier: TaggerModule,
     BertSentenceEncoder: EncoderModule,
     BertMaskedLM: MaskedLMModule,
+    BertMultipleChoice: ChooserModule,
+    BertNextSentencePredictor: NextSentenceModule,
 }
 
 
@@ -43,8 +49,10 @@ def export(
     """Writes `directory/version`, the layout that TF Serving watches.
 
     Signatures, `B` being the batch and `T` the tokens, both of any size:
-        serving_default: string `[B]` inputs -> the outputs of the task (docs/serving.md).
-        tokens: `token_ids` int32, `segment_ids` int32 and `padding_mask` bool, all `[B, T]`.
+        serving_default: string `[B]` inputs (choices: `[B, C]`) -> the outputs of the task
+            (docs/serving.md).
+        tokens: `token_ids` int32, `segment_ids` int32 and `padding_mask` bool, all `[B, T]`; of
+            multiple choice `[B, C, T]`.
         examples: `examples` string `[B]`, serialised `tf.train.Example`s -> as serving_default.
 
     The directory also holds, under `assets`, the vocabulary, the tokenizer's and the network's
@@ -52,8 +60,7 @@ def export(
     `bert_tf.json`, which says what goes in and comes out.
 
     Args:
-        model: A classifier, question answerer, tagger, sentence encoder or masked language model,
-            with its tokenizer.
+        model: A task model with its tokenizer. (The models that pre-train are none.)
         directory: The model's directory.
         version: Name of the subdirectory; an older one of that name is replaced as a whole.
         portable: True writes only stock TensorFlow and tensorflow-text operations, which any

@@ -24,6 +24,8 @@ class ServingModule:
 
     Attributes:
         texts: The text inputs, string `[B]`: name and meaning.
+        lists: Of these, the names of those that are lists of strings, `[B, C]`.
+        tokens_shape: Of a token dictionary.
         outputs: The outputs for text: name and meaning. They may hold names that only some models
             of the class give.
         token_outputs: The outputs for token ids; None: the same as for text.
@@ -31,6 +33,8 @@ class ServingModule:
     """
 
     texts: ClassVar[dict[str, str]] = {"text": "The text, UTF-8."}
+    lists: ClassVar[tuple[str, ...]] = ()
+    tokens_shape: ClassVar[tuple[None, ...]] = (None, None)
     outputs: ClassVar[dict[str, str]] = {}
     token_outputs: ClassVar[dict[str, str] | None] = None
 
@@ -44,23 +48,29 @@ class ServingModule:
         return self.of_tokens(self.model.tokenize(*(texts[name] for name in self.texts)))
 
     def of_tokens(self, tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The outputs for a token dictionary `[B, T]`."""
+        """The outputs for a token dictionary of `tokens_shape`."""
         raise NotImplementedError
 
     def signatures(self) -> dict:
         """The concrete functions by the names of their signatures."""
-        ids = tf.TensorSpec([None, None], tf.int32)
-        strings = dict.fromkeys(self.texts, tf.TensorSpec([None], tf.string))
+        ids = tf.TensorSpec(self.tokens_shape, tf.int32)
+        one, several = (tf.TensorSpec(shape, tf.string) for shape in ([None], [None, None]))
+        strings = {name: several if name in self.lists else one for name in self.texts}
         text = _traced(lambda **texts: self.of_text(**texts), strings)
         tokens = _traced(
             lambda **tokens: self.of_tokens(tokens),
             {
                 "token_ids": ids,
                 "segment_ids": ids,
-                "padding_mask": tf.TensorSpec([None, None], tf.bool),
+                "padding_mask": tf.TensorSpec(self.tokens_shape, tf.bool),
             },
         )
-        features = {name: tf.io.FixedLenFeature([], tf.string) for name in self.texts}
+        features = {
+            name: tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
+            if name in self.lists
+            else tf.io.FixedLenFeature([], tf.string)
+            for name in self.texts
+        }
         examples = _traced(
             lambda **given: text(**tf.io.parse_example(given["examples"], features)),
             {"examples": tf.TensorSpec([None], tf.string)},
@@ -74,7 +84,7 @@ class ServingModule:
             return dict(_TOKEN_INPUTS), dict(own)
         if signature == EXAMPLES:
             names = ", ".join(self.texts)
-            meaning = f"A serialised tf.train.Example with one bytes value each: {names}."
+            meaning = f"A serialised tf.train.Example with bytes values: {names}."
             return {"examples": meaning}, dict(self.outputs)
         return dict(self.texts), dict(self.outputs)
 

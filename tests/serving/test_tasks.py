@@ -13,6 +13,8 @@ from bert_tf import (
     BertBackbone,
     BertMaskedLM,
     BertMultipleChoice,
+    BertNextSentencePredictor,
+    BertPretrainer,
     BertQuestionAnswerer,
     BertSentenceEncoder,
     BertTextClassifier,
@@ -140,8 +142,8 @@ def test_pairs_and_examples(make, tmp_path):
     np.testing.assert_allclose(logits, expected, atol=1e-5)
     examples = [
         tf.train.Example(features=tf.train.Features(feature={
-            "text": tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()])),
-            "pair": tf.train.Feature(bytes_list=tf.train.BytesList(value=[pair.encode()])),
+            "text": _bytes_feature([text]),
+            "pair": _bytes_feature([pair]),
         })).SerializeToString()
         for text, pair in zip(first, second)
     ]
@@ -223,9 +225,58 @@ def test_vectors_and_masks(make):
             )
 
 
+def test_next_sentence(make):
+    model = make(BertNextSentencePredictor, max_length=20)
+    first, second = ["the good film.", "bad"], ["Él naïve", "the film"]
+    outputs = serving_module(model).of_text(text=tf.constant(first), pair=tf.constant(second))
+    np.testing.assert_allclose(
+        outputs["probability"], model.next_sentence_probability(first, second), atol=1e-5
+    )
+
+
+def test_choices(make, tmp_path):
+    model = make(BertMultipleChoice, max_length=20)
+    path = pathlib.Path(export(model, tmp_path))
+    signatures = tf.saved_model.load(path).signatures
+    prompts = ["the film", "", "Él"]
+    choices = [["good end.", "bad", "x"], ["abc", "the film", "bad"], ["bad", "naïve …", ""]]
+    expected = np.stack([
+        np.append(row, [-np.inf] * (3 - len(row)))
+        for row in (
+            model.predict(([prompt], [[text for text in texts if text]]), verbose=0)[0]
+            for prompt, texts in zip(prompts, choices)
+        )
+    ])
+    outputs = signatures["serving_default"](
+        prompt=tf.constant(prompts), choices=tf.constant(choices)
+    )
+    np.testing.assert_allclose(outputs["logits"], expected, atol=1e-5)
+    assert outputs["choice"].numpy().tolist() == expected.argmax(axis=1).tolist()
+    assert outputs["probabilities"][2, 2] == 0.0
+    np.testing.assert_allclose(outputs["probabilities"].numpy().sum(axis=1), 1.0, atol=1e-6)
+    examples = [  # each with the choices that it has
+        tf.train.Example(features=tf.train.Features(feature={
+            "prompt": _bytes_feature([prompt]),
+            "choices": _bytes_feature([text for text in texts if text]),
+        })).SerializeToString()
+        for prompt, texts in zip(prompts, choices)
+    ]
+    outputs = signatures["examples"](examples=tf.constant(examples))
+    np.testing.assert_allclose(outputs["logits"], expected, atol=1e-5)
+    tokens = model.tokenize(prompts[:2], choices[:2])
+    outputs = signatures["tokens"](**tokens)
+    np.testing.assert_allclose(outputs["logits"], expected[:2], atol=1e-5)
+
+
+def _bytes_feature(texts):
+    values = [text.encode() for text in texts]
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+
+
 def test_what_cannot_be_exported_says_so(make, tmp_path):
-    with pytest.raises(UserError, match="BertMultipleChoice"):
-        export(make(BertMultipleChoice), tmp_path)
+    pretrainer = BertPretrainer(make(BertSentenceEncoder).backbone)
+    with pytest.raises(UserError, match="Received: BertPretrainer"):
+        export(pretrainer, tmp_path)
     with pytest.raises(UserError, match="pairs"):
         export(make(BertSentenceEncoder), tmp_path, pairs=True)
     assert not list(tmp_path.iterdir())

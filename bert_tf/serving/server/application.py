@@ -39,6 +39,7 @@ class ServerOptions:
     Attributes:
         model_dir: Numbered versions, or one model.
         model_name: Its name in paths.
+        pairs: Whether classifiers that `save_pretrained` wrote take two texts.
         host, port: Where to listen; port 0 takes a free one.
         token_budget: Tokens of a batch.
         batch_wait: Seconds that a lone request waits for others.
@@ -50,6 +51,7 @@ class ServerOptions:
 
     model_dir: str | os.PathLike
     model_name: str
+    pairs: bool = False
     host: str = "127.0.0.1"
     port: int = 8501
     token_budget: int = TOKEN_BUDGET
@@ -85,7 +87,9 @@ class _Server:
         self._options = options
         self._web = web
         self._metrics = Metrics()
-        self._versions = ModelVersions(options.model_name, options.model_dir, self._batcher)
+        self._versions = ModelVersions(
+            options.model_name, options.model_dir, self._batcher, options.pairs
+        )
         self._api = RestApi(self._versions, options.limits)
         self._page = importlib.resources.files(__package__).joinpath(_PAGE).read_bytes()
         self._stop = asyncio.Event()
@@ -93,7 +97,9 @@ class _Server:
 
     async def run(self):
         loop = asyncio.get_running_loop()
-        listener = _listen(self._options.host, self._options.port)
+        listener = _listen(
+            self._options.host, self._options.port, self._options.limits.write_timeout
+        )
         with contextlib.closing(listener):
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._signalled)
@@ -226,12 +232,18 @@ class _Server:
         return self._json(rest_api.error_text(error), error.code.http, headers)
 
 
-def _listen(host, port):
-    """A socket of that address, before any work; it listens when the model is loaded."""
+def _listen(host, port, write_timeout):
+    """A socket of that address, before any work; it listens when the model is loaded.
+
+    Its connections inherit that the system ends them when nothing sent is taken for so long.
+    """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            milliseconds = max(1, round(1000 * write_timeout))
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         listener.bind((host, port))
     except OSError as error:
         raise UserError(f"Cannot listen on {host}:{port}: {error}") from None

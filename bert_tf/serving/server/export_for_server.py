@@ -1,6 +1,6 @@
 """Exports a model directory for the server, in a process of its own.
 
-    python -m bert_tf.serving.server.export_for_server MODEL_DIR EXPORT_DIR
+    python -m bert_tf.serving.server.export_for_server MODEL_DIR EXPORT_DIR [pairs]
 
 The last line of its output is JSON: `{"path": ...}`, or `{"error": ...}` of a user's mistake.
 """
@@ -18,8 +18,13 @@ from bert_tf.errors import UserError
 from bert_tf.serving.export import export
 
 
-def export_for_server(path: str, directory: str) -> str:
+def export_for_server(path: str, directory: str, pairs: str = "") -> str:
     """Writes the SavedModel of a model directory, padding-free where the operations are built.
+
+    Args:
+        path: The model directory.
+        directory: Where version 1 goes.
+        pairs: "pairs" for a classifier of two texts.
 
     Returns:
         Its path.
@@ -31,7 +36,7 @@ def export_for_server(path: str, directory: str) -> str:
     portable = ops.active_backend() != "native"
     if not portable:
         model.freeze_for_inference()
-    return export(model, directory, version=1, portable=portable)
+    return export(model, directory, version=1, portable=portable, pairs=pairs == "pairs")
 
 
 def _class_of(path):

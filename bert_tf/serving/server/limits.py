@@ -24,6 +24,7 @@ class Limits:
         max_rows: Rows of a request.
         max_waiting: Requests that wait for their answer.
         read_timeout: Seconds for a request's body to arrive.
+        write_timeout: Seconds that a client may take nothing of its answer; on Linux.
         idle_timeout: Seconds for its head, and for the next one on the same connection.
         request_timeout: Seconds that a request waits for its answer.
     """
@@ -34,6 +35,7 @@ class Limits:
     max_rows: int = 1024
     max_waiting: int = 1024
     read_timeout: float = 30.0
+    write_timeout: float = 30.0
     idle_timeout: float = 75.0
     request_timeout: float = 60.0
 

@@ -38,10 +38,10 @@ def find_versions(directory: str | os.PathLike) -> dict[int, str]:
     return {version: path for version, path in sorted(paths.items()) if os.path.isdir(path)}
 
 
-def open_model(path: str | os.PathLike) -> ServedModel:
+def open_model(path: str | os.PathLike, pairs: bool = False) -> ServedModel:
     """Loads a model and calls it once.
 
-    A model that `save_pretrained` wrote is exported first.
+    A model that `save_pretrained` wrote is exported first; `pairs` is for a classifier among them.
 
     Raises:
         UserError: If it cannot be loaded.
@@ -50,12 +50,14 @@ def open_model(path: str | os.PathLike) -> ServedModel:
         model = ServedModel(path)
     else:
         with tempfile.TemporaryDirectory(prefix="bert_tf_serve_") as folder:
-            model = ServedModel(export_apart(path, folder))
+            model = ServedModel(export_apart(path, folder, pairs))
     model.warm_up()
     return model
 
 
-def export_apart(path: str | os.PathLike, folder: str | os.PathLike) -> str:
+def export_apart(
+    path: str | os.PathLike, folder: str | os.PathLike, pairs: bool = False
+) -> str:
     """Exports a model directory, with the padding-free operations where they are built.
 
     A process of its own does it: nothing of that stays in the server's memory.
@@ -63,6 +65,7 @@ def export_apart(path: str | os.PathLike, folder: str | os.PathLike) -> str:
     Args:
         path: What `save_pretrained` wrote.
         folder: Where the SavedModel's version 1 goes.
+        pairs: Whether a classifier takes two texts.
 
     Returns:
         The SavedModel's path.
@@ -72,7 +75,7 @@ def export_apart(path: str | os.PathLike, folder: str | os.PathLike) -> str:
     """
     process = subprocess.run(
         [sys.executable, "-m", "bert_tf.serving.server.export_for_server", os.fspath(path),
-         os.fspath(folder)],
+         os.fspath(folder), *(["pairs"] if pairs else [])],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         errors="replace", start_new_session=True,  # Ctrl-C is for the server alone
     )

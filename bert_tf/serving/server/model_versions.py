@@ -92,11 +92,13 @@ class ModelVersions:
         name: str,
         directory: str | os.PathLike,
         make_batcher: Callable[[ServedModel], Batcher],
+        pairs: bool = False,
     ):
         self.name = name
         self.states: dict[int, VersionState] = {}
         self._directory = directory
         self._make_batcher = make_batcher
+        self._pairs = pairs
         self._current: LoadedVersion | None = None
         self._unloading: set[asyncio.Task] = set()
 
@@ -171,7 +173,9 @@ class ModelVersions:
         self._remember(number, VersionState(LOADING))
         fingerprint = _fingerprint(path)
         try:
-            model = await asyncio.get_running_loop().run_in_executor(None, open_model, path)
+            model = await asyncio.get_running_loop().run_in_executor(
+                None, open_model, path, self._pairs
+            )
         except Exception as error:
             message = str(error) if isinstance(error, UserError) else repr(error)
             log.error("Version %s of %s cannot be loaded: %s", number, self.name, message)

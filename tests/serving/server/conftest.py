@@ -11,6 +11,7 @@ LIMITS = {
     "max_rows": 64,
     "max_waiting": 16,
     "read_timeout_seconds": 3,
+    "write_timeout_seconds": 1,
     "idle_timeout_seconds": 5,
 }
 

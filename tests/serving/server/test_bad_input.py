@@ -1,10 +1,13 @@
 """Whatever comes in: an answer in TensorFlow Serving's form, and the others are served."""
 
 import concurrent.futures
+import contextlib
 import gzip
 import json
 import re
+import select
 import socket
+import threading
 
 import pytest
 
@@ -138,6 +141,28 @@ def test_slow_bodies_and_heads_end(server):
         assert server.predict(GOOD)[0] == 200  # while both are at it
         assert _answer(body).startswith(b"HTTP/1.1 408 ")
         assert _answer(head) == b""  # closed
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only on Linux")
+def test_who_takes_no_answers_is_cut_off(server):
+    """More answers than the system's buffers hold, and nobody takes them."""
+    with _connect(server) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        requests = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 500
+        asked = threading.Thread(target=_send_until_closed, args=(connection, requests))
+        asked.start()
+        assert server.predict(GOOD)[0] == 200
+        closed = select.poll()
+        closed.register(connection, 0)  # neither to read nor to write: only its end
+        assert closed.poll(1000 * PATIENCE)
+        asked.join(PATIENCE)
+        assert not asked.is_alive()
+
+
+def _send_until_closed(connection, text):
+    with contextlib.suppress(ConnectionError):
+        while True:
+            connection.sendall(text)
 
 
 @pytest.mark.parametrize("text", [

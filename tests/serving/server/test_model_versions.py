@@ -121,6 +121,16 @@ def test_a_model_of_this_package_runs_without_padding(exported, tiny_classifier)
     np.testing.assert_allclose(outputs["logits"], expected, atol=1e-5)
 
 
+def test_a_classifier_of_pairs(tiny_classifier, tmp_path):
+    tiny_classifier.save_pretrained(tmp_path / "model")
+    model = open_model(tmp_path / "model", pairs=True)
+    first, second = [b"the good film."], [b"bad"]
+    given = {"text": np.array(first, object), "pair": np.array(second, object)}
+    outputs = model.run(model.signatures["serving_default"], given)
+    expected = tiny_classifier.predict((first, second), verbose=0)
+    np.testing.assert_allclose(outputs["logits"], expected, atol=1e-5)
+
+
 def test_a_model_without_a_task_is_refused(tiny_config, tmp_path):
     BertBackbone(tiny_config).save_pretrained(tmp_path / "model")
     with pytest.raises(UserError, match="A model of a task was expected"):
