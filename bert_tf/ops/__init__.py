@@ -17,9 +17,18 @@ from bert_tf.ops.fused_residual_layer_norm import (
 )
 from bert_tf.ops.native import active_backend, backend
 from bert_tf.ops.philox import philox_uniform_bits
+from bert_tf.ops.quantized_dense import (
+    QuantizedKernel,
+    pack_quantized_dense,
+    quantize_kernel,
+    quantized_dense,
+    quantized_dense_reference,
+    unpack_quantized_dense,
+)
 from bert_tf.ops.varlen_attention import varlen_attention, varlen_attention_reference
 
 __all__ = [
+    "QuantizedKernel",
     "active_backend",
     "adam_weight_decay",
     "adam_weight_decay_reference",
@@ -32,7 +41,12 @@ __all__ = [
     "fused_residual_layer_norm_reference",
     "pack_dense",
     "pack_dense_reference",
+    "pack_quantized_dense",
     "philox_uniform_bits",
+    "quantize_kernel",
+    "quantized_dense",
+    "quantized_dense_reference",
+    "unpack_quantized_dense",
     "varlen_attention",
     "varlen_attention_reference",
 ]

@@ -16,17 +16,12 @@ import tensorflow as tf
 
 from bert_tf.ops import native
 from bert_tf.ops.arguments import float_tensors
-from bert_tf.ops.fused_bias_gelu import fused_bias_gelu_reference
-from bert_tf.ops.fused_residual_layer_norm import (
-    LAYER_NORM_EPSILON,
-    fused_residual_layer_norm_reference,
-)
+from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense
+from bert_tf.ops.fused_residual_layer_norm import LAYER_NORM_EPSILON
 
 # The layout of a packed kernel: custom_ops/kernels/fused_dense.h, kDensePanel and kDenseDepth.
 _PANEL = 32
 _BLOCK_DEPTH = 256
-
-_ACTIVATIONS = {None: "none", "gelu": "gelu", "gelu_new": "gelu_new"}
 
 
 def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
@@ -122,20 +117,13 @@ def fused_dense(
         >>> y = bert_tf.ops.fused_dense(
         ...     tf.random.normal([5, 768]), packed, 3072, bias=tf.zeros([3072]), activation="gelu")
     """
-    arguments = _checked(x, packed, units, bias, activation, residual, gamma, beta, epsilon)
+    x, packed, epilogue = _checked(
+        x, packed, units, bias, activation, residual, gamma, beta, epsilon
+    )
     if not native.use_native(runs_on_gpu=False):
-        return _reference(*arguments)
-    x, packed, units, bias, activation, residual, gamma, beta, epsilon = arguments
+        return _reference(x, packed, epilogue)
     return native.library().bert_tf_fused_dense(
-        x,
-        packed,
-        [] if bias is None else [bias],
-        [] if residual is None else [residual],
-        [] if gamma is None else [gamma],
-        [] if beta is None else [beta],
-        units=units,
-        activation=_ACTIVATIONS[activation],
-        epsilon=epsilon,
+        x, packed, *epilogue.inputs(), **epilogue.attributes()
     )
 
 
@@ -168,64 +156,19 @@ def _checked_kernel(kernel) -> tf.Tensor:
 
 
 def _checked(x, packed, units, bias, activation, residual, gamma, beta, epsilon) -> tuple:
-    x, packed, bias, residual, gamma, beta = float_tensors(
-        x=x, packed=packed, bias=bias, residual=residual, gamma=gamma, beta=beta
+    (x, packed), epilogue = checked_dense(
+        {"x": x, "packed": packed}, units, bias, activation, residual, gamma, beta, epsilon
     )
-    units, epsilon = int(units), float(epsilon)
-    if activation not in _ACTIVATIONS:
-        raise ValueError(
-            "Expected activation to be None, 'gelu' or 'gelu_new'. "
-            f"Received: activation={activation!r}"
-        )
-    if activation is not None and (residual is not None or gamma is not None):
-        raise ValueError(
-            "Expected no activation together with residual or gamma. "
-            f"Received: activation={activation!r} and one of them"
-        )
-    if (gamma is None) != (beta is None):
-        raise ValueError(
-            "Expected gamma and beta, or neither. "
-            f"Received: only {'beta' if gamma is None else 'gamma'}"
-        )
-    if not epsilon >= 0.0:
-        raise ValueError(f"Expected epsilon >= 0. Received: epsilon={epsilon}")
-    if x.shape.rank not in (None, 2):
-        raise ValueError(f"Expected x of shape [M, K]. Received: x of shape {x.shape}")
-    rows, depth = x.shape if x.shape.rank is not None else (None, None)
-    size = None if depth is None else depth * (-(-units // _PANEL) * _PANEL)
-    shapes = {
-        "packed": (packed, [size]),
-        "bias": (bias, [units]),
-        "residual": (residual, [rows, units]),
-        "gamma": (gamma, [units]),
-        "beta": (beta, [units]),
-    }
-    for name, (tensor, shape) in shapes.items():
-        if tensor is not None and not tensor.shape.is_compatible_with(shape):
-            raise ValueError(
-                f"Expected {name} of shape {shape} for x of shape {x.shape} and units={units}. "
-                f"Received: {name} of shape {tensor.shape}"
-            )
-    return x, packed, units, bias, activation, residual, gamma, beta, epsilon
+    depth = x.shape[-1] if x.shape.rank is not None else None
+    size = None if depth is None else depth * (-(-epilogue.units // _PANEL) * _PANEL)
+    check_shapes(x, epilogue, packed=(packed, [size]))
+    return x, packed, epilogue
 
 
-def _reference(x, packed, units, bias, activation, residual, gamma, beta, epsilon) -> tf.Tensor:
-    dtype = x.dtype
-    kernel = _unpack(packed, x.shape[-1] if x.shape.rank is not None else None, units)
+def _reference(x, packed, epilogue: DenseEpilogue) -> tf.Tensor:
+    kernel = _unpack(packed, x.shape[-1] if x.shape.rank is not None else None, epilogue.units)
     z = tf.matmul(tf.cast(x, tf.float32), tf.cast(kernel, tf.float32))  # [M, K] -> [M, units]
-    bias, residual, gamma, beta = (
-        None if tensor is None else tf.cast(tensor, tf.float32)
-        for tensor in (bias, residual, gamma, beta)
-    )
-    if activation is not None:
-        bias = tf.zeros([units]) if bias is None else bias
-        z = fused_bias_gelu_reference(z, bias, approximate=activation == "gelu_new")
-    elif gamma is not None:
-        z = fused_residual_layer_norm_reference(z, residual, bias, gamma, beta, epsilon)
-    else:
-        z = z if bias is None else z + bias
-        z = z if residual is None else z + residual
-    return tf.cast(z, dtype)
+    return tf.cast(epilogue.reference(z), x.dtype)
 
 
 def _unpack(packed: tf.Tensor, depth: int | None, units: int) -> tf.Tensor:

@@ -8,8 +8,7 @@
 // rows of the unit after the last panel.
 #include "custom_ops/kernels/fused_dense.h"
 
-#include "custom_ops/kernels/gelu.h"
-#include "custom_ops/kernels/layer_norm_row.h"
+#include "custom_ops/kernels/dense_blocks.h"
 #include "custom_ops/kernels/row_blocks.h"
 #include "custom_ops/kernels/simd.h"
 #include "custom_ops/kernels/thread_scratch.h"
@@ -34,14 +33,6 @@ constexpr int64_t kUnitRows = 140;
 constexpr int64_t kUnitPanels = 24;
 
 constexpr int64_t kCacheLine = 64;  // bytes
-
-BERT_TF_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-BERT_TF_INLINE int64_t Larger(int64_t a, int64_t b) { return a < b ? b : a; }
-
-// Where part `i` of `total` begins when it is cut into `parts` even ones.
-BERT_TF_INLINE int64_t PartBegin(int64_t total, int64_t parts, int64_t i) {
-  return total * i / parts;
-}
 
 // The blocks of depth; one where there is no depth, so that the epilogue runs.
 BERT_TF_INLINE int64_t DenseDepthBlocks(int64_t depth) {
@@ -145,126 +136,11 @@ BERT_TF_INLINE const float* Widened(const T* w, int64_t count, float* widened) {
   return widened;
 }
 
-struct Identity {
-  BERT_TF_INLINE Vec operator()(Vec z) const { return z; }
-};
-template <typename Form>
-struct GeluOf {
-  BERT_TF_INLINE Vec operator()(Vec z) const { return Gelu<Form>(z); }
-};
-
-// y = activation(sums + bias) (+ residual) on `columns` columns of `rows` rows.
-template <typename Activation, typename T>
-void PanelEpilogue(const Activation& activation, const FusedDenseArgs<T>& args, int64_t first_row,
-                   int64_t rows, int64_t first_column, const float* sums) {
-  const int64_t columns = Smaller(kDensePanel, args.columns - first_column);
-  float bias[kDensePanel] = {};
-  if (args.bias != nullptr) {
-    ForVectors(columns, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
-      Store(bias + j, Load(args.bias + first_column + j, lanes), lanes);
-    });
-  }
-  for (int64_t i = 0; i < rows; ++i) {
-    const int64_t offset = (first_row + i) * args.columns + first_column;
-    const auto body = [&](auto lanes, int64_t j) BERT_TF_INLINE_LAMBDA {
-      Vec z = activation(Load(sums + i * kDensePanel + j) + Load(bias + j));
-      if (args.residual != nullptr) z += Load(args.residual + offset + j, lanes);
-      Store(args.y + offset + j, z, lanes);
-    };
-    int64_t j = 0;
-    for (; j + kLanes <= columns; j += kLanes) body(AllLanes{}, j);
-    if (j < columns) body(SomeLanes{columns - j}, j);
-  }
-}
-
-template <typename T>
-void PanelEpilogue(const FusedDenseArgs<T>& args, int64_t first_row, int64_t rows,
-                   int64_t first_column, const float* sums) {
-  switch (args.activation) {
-    case DenseActivation::kNone:
-      return PanelEpilogue(Identity{}, args, first_row, rows, first_column, sums);
-    case DenseActivation::kGelu:
-      return PanelEpilogue(GeluOf<ErfForm>{}, args, first_row, rows, first_column, sums);
-    case DenseActivation::kApproximateGelu:
-      return PanelEpilogue(GeluOf<TanhForm>{}, args, first_row, rows, first_column, sums);
-  }
-}
-
-// y = LayerNorm(sums + bias + residual) of rows [first_row, first_row + rows), whose sums lie
-// [panel][sums_rows][kDensePanel]. `z` has room for a row.
-template <typename T>
-void NormalizeRows(const FusedDenseArgs<T>& args, int64_t first_row, int64_t rows,
-                   const float* sums, int64_t sums_rows, float* z) {
-  for (int64_t i = 0; i < rows; ++i) {
-    const int64_t offset = (first_row + i) * args.columns;
-    Vec total[kAccumulators] = {};
-    ForVectors(args.columns, [&](auto lanes, int64_t j, int k) BERT_TF_INLINE_LAMBDA {
-      const float* const panel = sums + (j / kDensePanel * sums_rows + i) * kDensePanel;
-      Vec v = Load(panel + j % kDensePanel);
-      if (args.bias != nullptr) v += Load(args.bias + j, lanes);
-      if (args.residual != nullptr) v += Load(args.residual + offset + j, lanes);
-      v = ZeroOutside(v, lanes);
-      Store(z + j, v, lanes);
-      total[k] += v;
-    });
-    NormalizeRow(z, ReduceAdd(total), args.columns, args.gamma, args.beta, args.epsilon,
-                 args.y + offset);
-  }
-}
-
-// How the work is cut.
-struct Grid {
-  int64_t row_blocks;
-  int64_t panel_blocks;
-};
-
 // Cycles for `rows` rows of a unit and one of its panels, per unit of depth: two vectors of W are
 // 2 cycles a row, and a panel comes from the third cache or from memory at some 8 bytes a cycle.
 template <typename T>
 BERT_TF_INLINE int64_t PanelCycles(int64_t rows) {
   return Larger(2 * rows, kDensePanel * static_cast<int64_t>(sizeof(T)) / 8);
-}
-
-// The cut that ends first on `threads` threads: blocks of rows and panels no larger than the caches
-// like, all about even, one to four for each thread where there is so much work.
-template <typename T>
-Grid ChooseGrid(const FusedDenseArgs<T>& args, int64_t panels, int64_t threads) {
-  const bool layer_norm = args.gamma != nullptr;
-  // LayerNorm needs whole rows. To cut them costs a second round of threads, and memory.
-  const int64_t least_panel_blocks = layer_norm ? 1 : CeilDivide(panels, kUnitPanels);
-  const int64_t most_panel_blocks = layer_norm && args.rows > 2 * kUnitRows ? 1 : panels;
-  constexpr double kSecondRoundCycles = 40000;
-  const int64_t least_row_blocks = CeilDivide(args.rows, kUnitRows);
-  Grid best = {least_row_blocks, least_panel_blocks};
-  double best_cycles = 0.0;
-  const auto consider = [&](int64_t row_blocks, int64_t panel_blocks) {
-    const int64_t rows = CeilDivide(args.rows, row_blocks);
-    const int64_t tiles = CeilDivide(rows, kTileRows);
-    // A tile costs a cycle more than its rows; copying x costs an eighth of a cycle a number.
-    const double unit_cycles =
-        (static_cast<double>(CeilDivide(panels, panel_blocks) * (PanelCycles<T>(rows) + tiles)) +
-         0.125 * static_cast<double>(rows)) *
-        static_cast<double>(args.depth + 8);
-    // Rounds of units; a little is added for the thread that comes late.
-    double cycles =
-        (static_cast<double>(CeilDivide(row_blocks * panel_blocks, threads)) + 0.05) * unit_cycles;
-    if (layer_norm && panel_blocks > 1) cycles += kSecondRoundCycles;
-    if (best_cycles == 0.0 || cycles < best_cycles) {
-      best = {row_blocks, panel_blocks};
-      best_cycles = cycles;
-    }
-  };
-  for (int64_t i = 0; i < 5; ++i) {
-    const int64_t row_blocks = Smaller(
-        args.rows, i < 4 ? least_row_blocks + i : CeilDivide(least_row_blocks, threads) * threads);
-    consider(row_blocks, least_panel_blocks);
-    for (int64_t units = 1; units <= 4; ++units) {
-      const int64_t panel_blocks =
-          Smaller(CeilDivide(units * threads, row_blocks), most_panel_blocks);
-      consider(row_blocks, Larger(panel_blocks, least_panel_blocks));
-    }
-  }
-  return best;
 }
 
 template <typename T>
@@ -276,28 +152,13 @@ class Dense {
         depth_blocks_(DenseDepthBlocks(args.depth)) {}
 
   void Run(const Parallel& parallel) const {
-    const Grid grid = ChooseGrid(args_, panels_, parallel.NumThreads());
-    const int64_t unit_rows = CeilDivide(args_.rows, grid.row_blocks);
-    const int64_t unit_panels = CeilDivide(panels_, grid.panel_blocks);
-    const int64_t cost = PanelCycles<T>(unit_rows) * unit_panels * (args_.depth + 8);
-    // LayerNorm of rows whose panels are cut waits for all of them.
-    float* const shared_sums = args_.gamma != nullptr && grid.panel_blocks > 1
-                                   ? ThreadScratch(2, panels_ * args_.rows * kDensePanel)
-                                   : nullptr;
-    parallel.For(grid.row_blocks * grid.panel_blocks, cost, [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t r = unit / grid.panel_blocks;
-        const int64_t p = unit % grid.panel_blocks;
-        const int64_t row = PartBegin(args_.rows, grid.row_blocks, r);
-        const int64_t panel = PartBegin(panels_, grid.panel_blocks, p);
-        Unit(row, PartBegin(args_.rows, grid.row_blocks, r + 1) - row, panel,
-             PartBegin(panels_, grid.panel_blocks, p + 1) - panel, shared_sums);
-      }
-    });
-    if (shared_sums == nullptr) return;
-    parallel.For(args_.rows, 4 * args_.columns, [&](int64_t begin, int64_t end) {
-      float* const z = ThreadScratch(1, panels_ * kDensePanel);
-      NormalizeRows(args_, begin, end - begin, shared_sums + begin * kDensePanel, args_.rows, z);
+    const DenseWork work{args_.rows,  args_.depth, panels_,    args_.gamma != nullptr,
+                         kTileRows, kUnitRows,   kUnitPanels};
+    const DenseGrid grid = ChooseGrid(work, PanelCycles<T>, parallel.NumThreads());
+    const int64_t cost = PanelCycles<T>(CeilDivide(args_.rows, grid.row_blocks)) *
+                         CeilDivide(panels_, grid.panel_blocks) * (args_.depth + 8);
+    RunUnits(parallel, args_, grid, panels_, cost, [this](const DenseUnit& unit, bool) {
+      Unit(unit.first_row, unit.rows, unit.first_panel, unit.panels, unit.shared_sums);
     });
   }
 

@@ -29,4 +29,14 @@ Isa BestIsa() {
   return isa;
 }
 
+bool HasVnni() {
+#if defined(__x86_64__)
+  static const bool has_vnni = BestIsa() == Isa::kAvx512 && std::getenv("BERT_TF_ISA") == nullptr &&
+                               __builtin_cpu_supports("avx512vnni");
+  return has_vnni;
+#else
+  return false;
+#endif
+}
+
 }  // namespace bert_tf

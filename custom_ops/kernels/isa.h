@@ -14,6 +14,10 @@ enum class Isa { kPortable, kAvx2, kAvx512 };
 // never chosen. Read once, at the first call.
 Isa BestIsa();
 
+// Whether AVX-512 has VNNI, bytes multiplied and summed in one instruction. BERT_TF_ISA set to
+// anything takes it away.
+bool HasVnni();
+
 }  // namespace bert_tf
 
 // Calls `function(args...)` from the namespace of the chosen instruction set.

@@ -132,6 +132,7 @@ inline Float16 FromFloat<Float16>(float v) {
   const uint16_t sign = std::signbit(v) ? 0x8000 : 0;
   const float magnitude = std::fabs(v);
   if (magnitude >= 65520.0f) return {static_cast<uint16_t>(sign | 0x7C00)};
+  if (magnitude == 0.0f) return {sign};
   int exponent;
   std::frexp(magnitude, &exponent);  // magnitude = f * 2^exponent, f in [0.5, 1)
   const int unit = std::max(exponent - 11, -24);

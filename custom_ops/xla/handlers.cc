@@ -13,6 +13,7 @@
 #include "custom_ops/kernels/fused_bias_gelu.h"
 #include "custom_ops/kernels/fused_dense.h"
 #include "custom_ops/kernels/fused_residual_layer_norm.h"
+#include "custom_ops/kernels/quantized_dense.h"
 #include "custom_ops/kernels/row_splits.h"
 #include "custom_ops/kernels/varlen_attention.h"
 #include "custom_ops/xla/ffi_parallel.h"
@@ -195,6 +196,31 @@ ffi::Error ResidualLayerNormGrad(ffi::ThreadPool pool, ffi::RemainingArgs args,
   });
 }
 
+// What follows a dense op's kernel: the optional inputs, the attributes and the result.
+struct DenseEpilogue {
+  int64_t units;
+  std::string_view activation;
+  float epsilon;
+  int64_t num_bias, num_residual, num_layer_norm;
+
+  template <typename T, typename Args>
+  void Read(const ffi::AnyBuffer& x, Operands* in, Results* out, Args* call) const {
+    call->x = static_cast<const T*>(x.untyped_data());
+    call->bias = in->NextDataIf<T>(num_bias == 1);
+    call->activation = activation == "gelu"       ? DenseActivation::kGelu
+                       : activation == "gelu_new" ? DenseActivation::kApproximateGelu
+                                                  : DenseActivation::kNone;
+    call->residual = in->NextDataIf<T>(num_residual == 1);
+    call->gamma = in->NextDataIf<T>(num_layer_norm == 1);
+    call->beta = in->NextDataIf<T>(num_layer_norm == 1);
+    call->epsilon = epsilon;
+    call->rows = x.dimensions()[0];
+    call->depth = x.dimensions()[1];
+    call->columns = units;
+    call->y = out->NextData<T>();
+  }
+};
+
 ffi::Error Dense(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
                  int64_t units, std::string_view activation, float epsilon, int64_t num_bias,
                  int64_t num_residual, int64_t num_layer_norm) {
@@ -204,21 +230,29 @@ ffi::Error Dense(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRe
     Results out(rets);
     const ffi::AnyBuffer x = in.Next();
     FusedDenseArgs<T> call;
-    call.x = static_cast<const T*>(x.untyped_data());
     call.packed = in.NextData<T>();
-    call.bias = in.NextDataIf<T>(num_bias == 1);
-    call.activation = activation == "gelu"       ? DenseActivation::kGelu
-                      : activation == "gelu_new" ? DenseActivation::kApproximateGelu
-                                                 : DenseActivation::kNone;
-    call.residual = in.NextDataIf<T>(num_residual == 1);
-    call.gamma = in.NextDataIf<T>(num_layer_norm == 1);
-    call.beta = in.NextDataIf<T>(num_layer_norm == 1);
-    call.epsilon = epsilon;
-    call.rows = x.dimensions()[0];
-    call.depth = x.dimensions()[1];
-    call.columns = units;
-    call.y = out.NextData<T>();
+    DenseEpilogue{units, activation, epsilon, num_bias, num_residual, num_layer_norm}.Read<T>(
+        x, &in, &out, &call);
     FusedDense(FfiParallel(pool), call);
+    return ffi::Error::Success();
+  });
+}
+
+ffi::Error DenseInt8(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                     int64_t units, std::string_view activation, float epsilon, int64_t num_bias,
+                     int64_t num_residual, int64_t num_layer_norm) {
+  return ForType(args, [&](auto type) {
+    using T = decltype(type);
+    Operands in(args);
+    Results out(rets);
+    const ffi::AnyBuffer x = in.Next();
+    QuantizedDenseArgs<T> call;
+    call.packed = in.NextData<int8_t>();
+    call.column_scale = in.NextData<float>();
+    call.column_sums = in.NextData<int32_t>();
+    DenseEpilogue{units, activation, epsilon, num_bias, num_residual, num_layer_norm}.Read<T>(
+        x, &in, &out, &call);
+    QuantizedDense(FfiParallel(pool), call);
     return ffi::Error::Success();
   });
 }
@@ -373,6 +407,14 @@ BERT_TF_REGISTER("FusedDense", Dense,
                      .Attr<int64_t>("num_residual")
                      .Attr<int64_t>("num_layer_norm"));
 BERT_TF_REGISTER("PackDense", Pack, Bind().Attr<bool>("transposed"));
+BERT_TF_REGISTER("QuantizedDense", DenseInt8,
+                 Bind()
+                     .Attr<int64_t>("units")
+                     .Attr<std::string_view>("activation")
+                     .Attr<float>("epsilon")
+                     .Attr<int64_t>("num_bias")
+                     .Attr<int64_t>("num_residual")
+                     .Attr<int64_t>("num_layer_norm"));
 BERT_TF_REGISTER("VarlenAttention", Attention,
                  Bind()
                      .Attr<float>("dropout_rate")

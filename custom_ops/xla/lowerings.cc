@@ -220,6 +220,7 @@ BERT_TF_REGISTER("FusedDense", CustomCallOp);
 BERT_TF_REGISTER("FusedResidualLayerNorm", CustomCallOp);
 BERT_TF_REGISTER("FusedResidualLayerNormGrad", CustomCallOp);
 BERT_TF_REGISTER("PackDense", CustomCallOp);
+BERT_TF_REGISTER("QuantizedDense", CustomCallOp);
 BERT_TF_REGISTER("VarlenAttention", CustomCallOp);
 BERT_TF_REGISTER("VarlenAttentionGrad", CustomCallOp);
 #undef BERT_TF_REGISTER

@@ -186,7 +186,8 @@ def test_the_built_library_holds_every_op():
     library = native.library()
     for op in ("fused_bias_gelu", "fused_residual_layer_norm", "varlen_attention"):
         assert hasattr(library, f"bert_tf_{op}") and hasattr(library, f"bert_tf_{op}_grad")
-    for op in ("fused_dense", "pack_dense", "adam_weight_decay"):  # without a gradient
+    without_gradient = ("fused_dense", "pack_dense", "quantized_dense", "adam_weight_decay")
+    for op in without_gradient:
         assert hasattr(library, f"bert_tf_{op}")
     info = native.build_info()
     assert info["tensorflow_version"].split(".")[:2] == tf.__version__.split(".")[:2]

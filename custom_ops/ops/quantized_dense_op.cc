@@ -1,0 +1,151 @@
+// BertTf>QuantizedDense; custom_ops/kernels/quantized_dense.h has the formulas and the layout of a
+// packed kernel, dense_op_util.h what the optional inputs are.
+#include "custom_ops/kernels/quantized_dense.h"
+
+#include <string>
+#include <vector>
+
+#include "custom_ops/ops/dense_op_util.h"
+#include "custom_ops/ops/op_util.h"
+#include "custom_ops/ops/tensorflow_parallel.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace bert_tf {
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+constexpr int kFirstOptionalInput = 4;  // after x, packed, scale and column_sums
+
+absl::Status WrongPackedSize(int64_t depth, int64_t units, const std::string& received) {
+  return InvalidArgument("Expected packed to have shape [", PackedQuantizedDenseSize(depth, units),
+                         "], a quantized kernel of [", depth, ", ", units,
+                         "] packed. Received: packed of shape ", received);
+}
+
+absl::Status TooDeep(int64_t depth) {
+  return InvalidArgument("Expected x of at most ", kQuantizedDenseDepth,
+                         " columns, whose sums int32 holds. Received: ", depth);
+}
+
+// Inputs: x, packed, scale, column_sums, bias?, residual?, gamma?, beta?.
+absl::Status QuantizedDenseShape(InferenceContext* c) {
+  DenseAttributes attributes;
+  TF_RETURN_IF_ERROR(attributes.Read(c));
+  ShapeHandle x, packed;
+  if (!c->WithRank(c->input(0), 2, &x).ok()) {
+    return InvalidArgument("Expected x to have shape [M, K]. Received: x of shape ",
+                           c->DebugString(c->input(0)));
+  }
+  if (!c->WithRank(c->input(1), 1, &packed).ok()) {
+    return InvalidArgument("Expected packed to be a vector. Received: packed of shape ",
+                           c->DebugString(c->input(1)));
+  }
+  if (c->ValueKnown(c->Dim(x, 1))) {
+    const int64_t depth = c->Value(c->Dim(x, 1));
+    if (depth > kQuantizedDenseDepth) return TooDeep(depth);
+    if (c->ValueKnown(c->Dim(packed, 0)) &&
+        c->Value(c->Dim(packed, 0)) != PackedQuantizedDenseSize(depth, attributes.units)) {
+      return WrongPackedSize(depth, attributes.units, c->DebugString(packed));
+    }
+  }
+  const char* const names[] = {"scale", "column_sums"};
+  for (int i = 0; i < 2; ++i) {
+    ShapeHandle merged;
+    if (!c->Merge(c->input(2 + i), c->Vector(attributes.units), &merged).ok()) {
+      return InvalidArgument("Expected ", names[i], " to have shape [", attributes.units,
+                             "]. Received: ", names[i], " of shape ",
+                             c->DebugString(c->input(2 + i)));
+    }
+  }
+  return DenseEpilogueShape(c, attributes, kFirstOptionalInput);
+}
+
+template <typename T>
+class QuantizedDenseOp : public OpKernel {
+ public:
+  explicit QuantizedDenseOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, attributes_.Read(context));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const int64_t units = attributes_.units;
+    const Tensor& x = context->input(0);
+    const Tensor& packed = context->input(1);
+    const Tensor& scale = context->input(2);
+    const Tensor& column_sums = context->input(3);
+    OP_REQUIRES(context, x.dims() == 2,
+                InvalidArgument("Expected x to have shape [M, K]. Received: x of shape ",
+                                x.shape().DebugString()));
+    const int64_t rows = x.dim_size(0);
+    const int64_t depth = x.dim_size(1);
+    OP_REQUIRES(context, depth <= kQuantizedDenseDepth, TooDeep(depth));
+    OP_REQUIRES(context, packed.shape() == TensorShape({PackedQuantizedDenseSize(depth, units)}),
+                WrongPackedSize(depth, units, packed.shape().DebugString()));
+    const TensorShape vector({units});
+    OP_REQUIRES(context, scale.shape() == vector && column_sums.shape() == vector,
+                InvalidArgument("Expected scale and column_sums to have shape ",
+                                vector.DebugString(), ". Received: scale of shape ",
+                                scale.shape().DebugString(), ", column_sums of shape ",
+                                column_sums.shape().DebugString()));
+    DenseEpilogueInputs epilogue;
+    OP_REQUIRES_OK(context, epilogue.Read(context, rows, units));
+    std::vector<int> in_place;
+    if (epilogue.residual != nullptr) {
+      in_place.push_back(kFirstOptionalInput + attributes_.num_bias);
+    }
+    Tensor* y = nullptr;
+    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output(
+                                in_place, 0, TensorShape({rows, units}), &y));
+    QuantizedDenseArgs<KernelType<T>> args;
+    epilogue.SetArgs<T>(attributes_, x, y, &args);
+    args.packed = Data<int8_t>(packed);
+    args.column_scale = Data<float>(scale);
+    args.column_sums = Data<int32_t>(column_sums);
+    huge_pages_.Prefer(packed);
+    QuantizedDense(TensorFlowParallel(context), args);
+  }
+
+ private:
+  DenseAttributes attributes_;
+  HugePagesOnce huge_pages_;
+};
+
+REGISTER_OP("BertTf>QuantizedDense")
+    .Attr("T: {float, bfloat16, half}")
+    .Attr("units: int >= 0")
+    .Attr("activation: {'none', 'gelu', 'gelu_new'} = 'none'")
+    .Attr("epsilon: float = 1e-12")
+    .Attr("num_bias: int >= 0")
+    .Attr("num_residual: int >= 0")
+    .Attr("num_layer_norm: int >= 0")
+    .Input("x: T")
+    .Input("packed: int8")
+    .Input("scale: float")
+    .Input("column_sums: int32")
+    .Input("bias: num_bias * T")
+    .Input("residual: num_residual * T")
+    .Input("gamma: num_layer_norm * T")
+    .Input("beta: num_layer_norm * T")
+    .Output("y: T")
+    .SetShapeFn(QuantizedDenseShape);
+
+#define BERT_TF_REGISTER(T)                                                                \
+  REGISTER_KERNEL_BUILDER(                                                                 \
+      Name("BertTf>QuantizedDense").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
+      QuantizedDenseOp<T>);
+BERT_TF_REGISTER(float)
+BERT_TF_REGISTER(Eigen::bfloat16)
+BERT_TF_REGISTER(Eigen::half)
+#undef BERT_TF_REGISTER
+
+}  // namespace
+}  // namespace bert_tf
