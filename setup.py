@@ -201,6 +201,7 @@ setup(
         "benchmark": [
             "ctranslate2",
             "matplotlib",
+            "nncf",
             "onnx",
             "onnxruntime",
             "openvino",

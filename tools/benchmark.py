@@ -1,6 +1,7 @@
 r"""Measures bert_tf beside what its users would pick instead.
 
     python tools/benchmark.py inference
+    python tools/benchmark.py inference --dtype=int8
     python tools/benchmark.py training --peers=keras_hub,pytorch --rounds=5
     python tools/benchmark.py ops --json=/tmp/ops.json --plot=/tmp/ops.png
     python tools/benchmark.py training --device=gpu
@@ -42,6 +43,8 @@ flags.DEFINE_list("peers", None, "Whom to compare with; all that do the job by d
                   "bert_tf itself always takes part.")
 flags.DEFINE_enum("device", "cpu", ("cpu", "gpu"), "gpu: training only; refuses where TensorFlow "
                   "sees none.")
+flags.DEFINE_enum("dtype", "float32", ["float32", "int8"], "Of inference: what everybody computes "
+                  "in; int8 prints the errors against our float32.")
 flags.DEFINE_list("config", None, f"The model: {', '.join(models.CONFIGS)}, or a JSON file; on a "
                   f"GPU several. Default: base; on a GPU {','.join(gpu_training.CONFIGS)}.")
 flags.DEFINE_list("workloads", None, "Of inference and training: BATCHxLENGTH for dense ones, "
@@ -186,14 +189,20 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
                 ops.run(staff, options, results, FLAGS.ops_scale, FLAGS.ops)
             else:
                 written = models.make(staff[OURS], directory, config)
-                module = inference if job == "inference" else training
-                module.run(staff, written, workload_list, options, results)
+                if job == "training":
+                    training.run(staff, written, workload_list, options, results)
+                else:
+                    inference.run(staff, written, workload_list, options, results, job)
 
 
 def main():
     if FLAGS.job is None:
         raise UserError(f"Expected a job, one of {', '.join(_JOBS)}, as the first argument.")
     job = FLAGS.job
+    if FLAGS.dtype == "int8":
+        if job != "inference":
+            raise UserError(f"--dtype=int8 is for inference. Received: --job={job}")
+        job = "inference_int8"
     # Everything a user can get wrong is found before any work.
     on_gpu = FLAGS.device == "gpu"
     if on_gpu and job != "training":
@@ -212,7 +221,7 @@ def main():
         raise UserError(
             f"--peers: {job} knows {', '.join(of_job(job)) or 'no peers'}. Received: {strangers}"
         )
-    workers.require_installed(peers)
+    workers.require_installed(peers, job)
     config_names = FLAGS.config or (gpu_training.CONFIGS if on_gpu else ["base"])
     if len(config_names) > 1 and not on_gpu:
         raise UserError(f"--config: expected one model on a CPU. Received: {FLAGS.config}")
@@ -220,6 +229,7 @@ def main():
     config = configs[config_names[0]]
     texts = FLAGS.workloads or {
         "inference": inference.WORKLOADS,
+        "inference_int8": inference.WORKLOADS,
         "training": gpu_training.WORKLOADS if on_gpu else training.WORKLOADS,
         "memory": ("8x128",),
     }.get(job, ())

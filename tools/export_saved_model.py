@@ -5,6 +5,13 @@
 writes serving/reviews/1, with the signatures `serving_default` (strings), `tokens` (ids) and
 `examples` (serialised tf.train.Example), and prints what goes in and comes out. docs/serving.md
 says how TensorFlow Serving and other programs load it.
+
+    python tools/export_saved_model.py --model_dir=out/model --export_dir=serving/reviews \
+        --quantize=int8 --noportable
+
+writes a model of a quarter of the size that computes in 8-bit integers, fast with the fused
+operations of bert_tf (--noportable); with stock operations (--portable) it is as small and slower
+than float32.
 """
 
 import json
@@ -36,6 +43,7 @@ flags.DEFINE_enum(
     ["auto", *MODELS],
     "The kind of model; auto: what the directory says, which save_pretrained's do.",
 )
+flags.DEFINE_enum("quantize", None, ["int8"], "8-bit integers instead of float32: smaller, faster.")
 flags.DEFINE_bool(
     "portable", True, "Only stock operations, so that a stock TF Serving loads the model."
 )
@@ -77,7 +85,9 @@ def main():
     from bert_tf.serving import export
     from bert_tf.serving.description import DESCRIPTION_FILE, as_text
 
-    model = kind_of_model().from_pretrained(FLAGS.model_dir)
+    model = kind_of_model().from_pretrained(
+        FLAGS.model_dir, quantization=FLAGS.quantize
+    )
     if FLAGS.freeze:
         model.freeze_for_inference()
     path = export(model, FLAGS.export_dir, FLAGS.version, FLAGS.portable, FLAGS.pairs)

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -117,10 +118,17 @@ def plan_assignment(
     return plan, names.unused()
 
 
-def assign_weights(source: TensorSource, weights: list[Weight]) -> list[Assignment]:
+def assign_weights(
+    source: TensorSource, weights: list[Weight], also_used: Sequence[str] = ()
+) -> list[Assignment]:
     """Loads `weights` from `source`; names in the log every tensor that was not used.
 
     One tensor at a time is in memory beside the model; a large file shows a progress bar.
+
+    Args:
+        source: The file.
+        weights: What to load.
+        also_used: Tensors of the file that were loaded by other ways.
 
     Returns:
         What went where.
@@ -130,6 +138,7 @@ def assign_weights(source: TensorSource, weights: list[Weight]) -> list[Assignme
             assigned then. Or if values are damaged, no floats, or not finite.
     """
     plan, unused = plan_assignment(source, weights)
+    unused = [name for name in unused if name not in also_used]
     progress = _progress(plan)
     for assignment in plan:
         variable = assignment.weight.variable

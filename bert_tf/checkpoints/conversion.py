@@ -19,6 +19,7 @@ from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.saving import save_model
 from bert_tf.checkpoints.tasks import TASKS, backbone_of, head_parts, model_class, task_heads
 from bert_tf.checkpoints.weight_names import OWN
+from bert_tf.errors import UserError
 
 _logger = logging.getLogger("bert_tf")
 
@@ -74,6 +75,11 @@ def convert(
         ('embeddings.word_embeddings.weight', (30522, 384), 'bert/embeddings/word_embeddings')
     """
     pretrained = open_pretrained(path, config_file)
+    if pretrained.quantization is not None:
+        raise UserError(
+            f"{path} is quantized to {pretrained.quantization}: its float weights are gone. "
+            "Expected the checkpoint that it was made from."
+        )
     model = build_recognised(pretrained)
     weights = weights_of(model, pretrained)
     _, unused = plan_assignment(pretrained.source, weights)

@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_tf.checkpoints.assignment import TensorNames, assign_weights, has_any_weight
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
+from bert_tf.checkpoints.quantized import restore_quantized
 from bert_tf.checkpoints.tasks import (
     HEAD_ARCHITECTURES,
     backbone_of,
@@ -18,6 +19,7 @@ from bert_tf.checkpoints.tasks import (
 )
 from bert_tf.checkpoints.weight_names import OWN, Part, backbone_weights, pooler_weights
 from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.layers.quantization import require_int8
 
 _logger = logging.getLogger("bert_tf")
 
@@ -30,17 +32,31 @@ def load_backbone(path, backbone_class=None, config_file=None, **options):
     from bert_tf.models.backbone import BertBackbone
 
     pretrained = open_pretrained(path, config_file)
+    quantization = options.pop("quantization", None)
+    if pretrained.quantization is not None:
+        options["quantization"] = pretrained.quantization
     backbone = (backbone_class or BertBackbone)(pretrained.config, **options)
-    assign_weights(pretrained.source, weights_of(backbone, pretrained))
+    _assign(backbone, pretrained, quantization)
     return backbone
 
 
 def load_task_model(model_class, path, config_file=None, tokenizer=None, **options):
     """Builds a task model from a checkpoint. See `TaskModel.from_pretrained`."""
     pretrained = open_pretrained(path, config_file)
+    quantization = options.pop("quantization", None)
     model = build_model(model_class, pretrained, tokenizer, **options)
-    assign_weights(pretrained.source, weights_of(model, pretrained))
+    _assign(model, pretrained, quantization)
     return model
+
+
+def _assign(model, pretrained, quantization):
+    """Loads the weights and, where it is asked for, quantizes what came in floating point."""
+    if quantization is not None:
+        require_int8(quantization)
+    restored = restore_quantized(backbone_of(model), pretrained.source)
+    assign_weights(pretrained.source, weights_of(model, pretrained), also_used=restored)
+    if quantization is not None and pretrained.quantization is None:
+        model.quantize(quantization)
 
 
 def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
@@ -72,6 +88,7 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
     }
     if "dtype" in backbone_options:
         options["dtype"] = backbone_options["dtype"]
+    backbone_options["quantization"] = pretrained.quantization
     backbone = BertBackbone(pretrained.config, **backbone_options)
     if "tokenizer" in inspect.signature(model_class.__init__).parameters:
         options["tokenizer"] = tokenizer or _tokenizer(pretrained)

@@ -38,6 +38,7 @@ class Pretrained:
         class_name: The model class of this package that the file names, or None.
         options: That class's arguments.
         architectures: Hugging Face's names of the model's class, if the file has any.
+        quantization: "int8" if the weights are quantized, or None.
     """
 
     directory: str
@@ -46,6 +47,7 @@ class Pretrained:
     class_name: str | None = None
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     architectures: tuple[str, ...] = ()
+    quantization: str | None = None
 
 
 def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> Pretrained:
@@ -103,9 +105,11 @@ def _open_directory(path, config_file):
 
     format = format_of(path)
     if format == OWN:
-        name, config, options = own_format.read_own(path)
+        name, config, options, quantization = own_format.read_own(path)
         weights = os.path.join(path, own_format.WEIGHTS_FILE)
-        return Pretrained(path, config, SafetensorsSource(weights, OWN), name, options)
+        return Pretrained(
+            path, config, SafetensorsSource(weights, OWN), name, options, quantization=quantization
+        )
     if format == "keras_hub":
         return _open_preset(path)
     if format == "huggingface":

@@ -10,17 +10,20 @@ import os
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError
+from bert_tf.layers.quantization import INT8
 
 CONFIG_FILE = "bert_tf.json"
 WEIGHTS_FILE = "bert_tf.safetensors"
 VERSION = 1
+QUANTIZED_VERSION = 2  # of a file with "quantization", which version 1 does not know
 
 
-def read_own(directory: str) -> tuple[str, BertConfig, dict]:
+def read_own(directory: str) -> tuple[str, BertConfig, dict, str | None]:
     """What `bert_tf.json` says.
 
     Returns:
-        The class's name, the configuration and the class's other arguments.
+        The class's name, the configuration, the class's other arguments, and None or "int8" if the
+        weights are quantized.
 
     Raises:
         CheckpointError: If the file is damaged or of a newer version.
@@ -32,14 +35,19 @@ def read_own(directory: str) -> tuple[str, BertConfig, dict]:
             values = json.load(file)
         version, name = values["format_version"], values["class"]
         config, options = dict(values["config"]), dict(values["options"])
+        quantization = values["quantization"] if version == QUANTIZED_VERSION else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})") from None
-    if version != VERSION:
+    if version not in (VERSION, QUANTIZED_VERSION):
         raise CheckpointError(
-            f"{path}: expected format_version {VERSION}. Received: {version!r}. A newer bert_tf "
-            "may have written it: pip install --upgrade bert-tf"
+            f"{path}: expected format_version {VERSION} or {QUANTIZED_VERSION}. Received: "
+            f"{version!r}. A newer bert_tf may have written it: pip install --upgrade bert-tf"
+        )
+    if quantization not in (None, INT8):
+        raise CheckpointError(
+            f"{path}: expected quantization {INT8!r}. Received: {quantization!r}"
         )
     try:
-        return str(name), BertConfig(**config), options
+        return str(name), BertConfig(**config), options, quantization
     except (ConfigError, TypeError) as error:
         raise ConfigError(f"{path}: {error}") from None

@@ -9,6 +9,7 @@ import numpy as np
 from bert_tf.checkpoints import own_format
 from bert_tf.checkpoints.assignment import file_layout
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
+from bert_tf.checkpoints.quantized import quantized_tensors, quantized_variables
 from bert_tf.checkpoints.safetensors_source import write_safetensors
 from bert_tf.checkpoints.sentence_transformers import module_variables, write_modules
 from bert_tf.checkpoints.staging import staged_files
@@ -43,6 +44,12 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
     """
     if format not in FORMATS:
         raise UserError(f"`format` must be one of {FORMATS}. Received: format={format!r}")
+    quantization = backbone_of(model).quantization
+    if quantization is not None and format != OWN:
+        raise UserError(
+            f"A model quantized to {quantization} has a place in format={OWN!r} alone. "
+            f"Received: format={format!r}"
+        )
     directory = os.fspath(directory)
     present = format_of(directory)
     if present not in (None, format):
@@ -102,14 +109,19 @@ def _write_tf1(model, directory):
 
 
 def _write_own(model, directory):
+    backbone = backbone_of(model)
     tensors = {weight.name: weight.variable.numpy() for weight in _writable(model, OWN)}
+    tensors.update(quantized_tensors(backbone))
     write_safetensors(os.path.join(directory, own_format.WEIGHTS_FILE), tensors)
     content = {
         "format_version": own_format.VERSION,
         "class": class_name_of(model),
-        "config": backbone_of(model).config.to_dict(),
+        "config": backbone.config.to_dict(),
         "options": _options(model),
     }
+    if backbone.quantization is not None:
+        content["format_version"] = own_format.QUANTIZED_VERSION
+        content["quantization"] = backbone.quantization
     _write_json(content, os.path.join(directory, own_format.CONFIG_FILE))
 
 
@@ -120,6 +132,7 @@ def _writable(model, format) -> list[Weight]:
     weights = all_weights(model)
     known = {id(weight.variable) for weight in weights}
     known |= {id(variable) for variable in module_variables(model)}
+    known |= {id(variable) for variable in quantized_variables(backbone_of(model))}
     unknown = [variable.path for variable in model.weights if id(variable) not in known]
     if unknown:
         raise UserError(

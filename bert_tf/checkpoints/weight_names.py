@@ -280,6 +280,8 @@ def _weights(rows, root, config, prefix="", **fields):
         own = ".".join(part for part in (prefix, path) if part)
         for variable_name in _VARIABLES[row.kind]:
             variable = layer if variable_name is None else getattr(layer, variable_name)
+            if variable is None or variable.dtype == "int8":
+                continue  # quantized.py has those
             name = own if variable_name is None else f"{own}.{variable_name}"
             shape = tuple(variable.shape)
             parts = {

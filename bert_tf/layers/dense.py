@@ -6,6 +6,7 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.errors import UserError
 from bert_tf.layers.initializers import bert_initializer
+from bert_tf.layers.quantization import require_int8
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -32,6 +33,7 @@ class Dense(keras.layers.Layer):
         self.units = units
         self.initializer_range = initializer_range
         self.packed_kernel = None
+        self.is_quantized = False
         self.lora_rank = None
 
     def build(self, input_shape):
@@ -82,10 +84,16 @@ class Dense(keras.layers.Layer):
         )
         self.kernel.assign_add(self.lora_alpha / self.lora_rank * addition)
         self._tracker.unlock()
-        for variable in (self.lora_kernel_a, self.lora_kernel_b):
-            self._untrack_variable(variable)
-        self.lora_kernel_a = self.lora_kernel_b = self.lora_rank = None
+        for name in ("lora_kernel_a", "lora_kernel_b"):
+            self._drop(name)
+        self.lora_rank = None
         self._tracker.lock()
+
+    def _drop(self, name):
+        """Forgets a variable: in Keras, and in TensorFlow, which would keep it and save it."""
+        self._untrack_variable(getattr(self, name))
+        self._delete_tracking(name)
+        setattr(self, name, None)
 
     def pack(self) -> None:
         """Keeps the kernel only as `bert_tf.ops.fused_dense` reads it: for inference, for good.
@@ -104,19 +112,81 @@ class Dense(keras.layers.Layer):
             initializer="zeros",
             trainable=False,
         )
-        self._untrack_variable(self.kernel)
-        self.kernel = None
+        self._drop("kernel")
         self._tracker.lock()
         self.packed_kernel.assign(packed)
 
+    def quantize(self, mode: str = "int8", type_check: bool = True, config=None) -> None:
+        """Keeps the kernel only as 8-bit integers, a scale a column: for inference, for good.
+
+        Args:
+            mode: "int8".
+            type_check: Keras's; a subclass is quantized too.
+            config: Keras's; taken from the mode.
+
+        Raises:
+            UserError: For another mode, if the kernel has LoRA or is packed or quantized already.
+
+        Reference: `keras.layers.Dense.quantize`; `bert_tf.ops.quantized_dense`.
+        """
+        require_int8(mode, config)
+        if self.lora_rank is not None or self.packed_kernel is not None:
+            raise UserError(
+                "A plain kernel can be quantized, once: call `merge_lora()` first. Received: "
+                f"lora_rank={self.lora_rank}, packed={self.packed_kernel is not None}"
+            )
+        self.set_quantized_kernel(*ops.quantize_kernel(tf.convert_to_tensor(self.kernel)))
+
+    def set_quantized_kernel(self, values: tf.Tensor, scale: tf.Tensor) -> None:
+        """Replaces the kernel, quantized or not, by int8 `[in, units]` times float32 `[units]`."""
+        quantized = ops.pack_quantized_dense(values, scale)
+        if not self.is_quantized:
+            self._tracker.unlock()
+            self.packed_kernel = self._integers("packed_kernel", quantized.packed)
+            self.kernel_scale = self.add_weight(
+                name="kernel_scale", shape=scale.shape, dtype="float32", initializer="zeros",
+                trainable=False, autocast=False,
+            )
+            self.kernel_column_sums = self._integers("kernel_column_sums", quantized.column_sums)
+            self.input_units = self.kernel.shape[0]
+            self._drop("kernel")
+            self._tracker.lock()
+            self.is_quantized = True
+        self.packed_kernel.assign(quantized.packed)
+        self.kernel_scale.assign(quantized.scale)
+        self.kernel_column_sums.assign(quantized.column_sums)
+
+    def _integers(self, name, like):
+        return self.add_weight(
+            name=name, shape=like.shape, dtype=like.dtype.name, initializer="zeros", trainable=False
+        )
+
+    def quantized_kernel(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """What `set_quantized_kernel` was given: int8 `[in, units]` and float32 `[units]`."""
+        values = ops.unpack_quantized_dense(
+            tf.convert_to_tensor(self.packed_kernel), self.input_units, self.units
+        )
+        return values, tf.convert_to_tensor(self.kernel_scale)
+
     def fused(self, x: tf.Tensor, **epilogue) -> tf.Tensor:
-        """`x @ kernel + bias` and what `bert_tf.ops.fused_dense` can do after it; once packed."""
+        """`x @ kernel + bias` and what `bert_tf.ops.fused_dense` can do after it; once packed or
+        quantized."""
         def cast(tensor):
             return None if tensor is None else tf.cast(tensor, self.compute_dtype)
 
-        return ops.fused_dense(
+        packed = tf.convert_to_tensor(self.packed_kernel)
+        if self.is_quantized:
+            operation = ops.quantized_dense
+            packed = ops.QuantizedKernel(
+                packed,
+                tf.convert_to_tensor(self.kernel_scale),
+                tf.convert_to_tensor(self.kernel_column_sums),
+            )
+        else:
+            operation = ops.fused_dense
+        return operation(
             x,
-            tf.convert_to_tensor(self.packed_kernel),
+            packed,
             self.units,
             bias=cast(tf.convert_to_tensor(self.bias)),
             **{

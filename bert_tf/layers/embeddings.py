@@ -3,9 +3,12 @@
 import keras
 import tensorflow as tf
 
+from bert_tf import ops
 from bert_tf.config import BertConfig
+from bert_tf.errors import UserError
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.initializers import bert_initializer
+from bert_tf.layers.quantization import require_int8
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
 
@@ -23,7 +26,8 @@ class BertEmbeddings(keras.layers.Layer):
 
     Returns:
         `[R, H]`, and the word embeddings `[V, H]` for a head that shares them: taken from here and
-        not from the variable, their two gradients meet without another `[V, H]` tensor.
+        not from the variable, their two gradients meet without another `[V, H]` tensor. Once
+        quantized, None instead: `dequantized_words` makes them, for who needs them.
 
     Reference: Devlin et al. 2019, figure 2; google-research/bert modeling.py,
     `embedding_postprocessor`.
@@ -35,6 +39,7 @@ class BertEmbeddings(keras.layers.Layer):
         self.layer_norm = ResidualLayerNorm(
             self.config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm"
         )
+        self.is_quantized = False
         self.dropout = Dropout(
             self.config.hidden_dropout_prob, dtype=self.dtype_policy, name="dropout"
         )
@@ -63,8 +68,60 @@ class BertEmbeddings(keras.layers.Layer):
         self.layer_norm.build([None, hidden_size])
         self.built = True
 
+    def quantize(self, mode: str = "int8", type_check: bool = True, config=None) -> None:
+        """Keeps the word embeddings only as 8-bit integers, a scale a word: for inference.
+
+        Args:
+            mode: "int8".
+            type_check: Keras's; a subclass is quantized too.
+            config: Keras's; taken from the mode.
+
+        Raises:
+            UserError: For another mode, or if they are quantized already.
+
+        Reference: `keras.layers.Embedding.quantize`.
+        """
+        require_int8(mode, config)
+        if self.is_quantized:
+            raise UserError("The word embeddings are quantized already.")
+        table = tf.convert_to_tensor(self.word_embeddings)
+        values, scale = ops.quantize_kernel(tf.transpose(table))  # a column a word
+        self.set_quantized_words(tf.transpose(values), scale)
+
+    def set_quantized_words(self, values: tf.Tensor, scale: tf.Tensor) -> None:
+        """Replaces the word embeddings by int8 `[V, H]` times float32 `[V]`."""
+        if not self.is_quantized:
+            self._tracker.unlock()
+            self._untrack_variable(self.word_embeddings)
+            self.word_embeddings = self.add_weight(
+                name="word_embeddings", shape=values.shape, dtype="int8", initializer="zeros",
+                trainable=False, autocast=False,
+            )
+            self.word_embeddings_scale = self.add_weight(
+                name="word_embeddings_scale", shape=scale.shape, dtype="float32",
+                initializer="zeros", trainable=False, autocast=False,
+            )
+            self._tracker.lock()
+            self.is_quantized = True
+        self.word_embeddings.assign(values)
+        self.word_embeddings_scale.assign(scale)
+
+    def dequantized_words(self) -> tf.Tensor:
+        """The quantized word embeddings as float32 `[V, H]`."""
+        values = tf.cast(tf.convert_to_tensor(self.word_embeddings), tf.float32)
+        return values * tf.convert_to_tensor(self.word_embeddings_scale)[:, tf.newaxis]
+
+    def _words(self, token_ids):
+        """`[R, H]`, and the table or None."""
+        table = tf.convert_to_tensor(self.word_embeddings)
+        if not self.is_quantized:
+            return _lookup(table, token_ids)
+        values = tf.cast(tf.gather(table, token_ids), tf.float32)  # [R, H]
+        scale = tf.gather(tf.convert_to_tensor(self.word_embeddings_scale), token_ids)  # [R]
+        return values * scale[:, tf.newaxis], None
+
     def call(self, token_ids, segment_ids, positions, training=False):
-        words, table = _lookup(tf.convert_to_tensor(self.word_embeddings), token_ids)  # -> [R, H]
+        words, table = self._words(token_ids)  # -> [R, H]
         places = tf.gather(tf.convert_to_tensor(self.position_embeddings), positions)
         segments = tf.gather(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
         words, others = (tf.cast(x, self.compute_dtype) for x in (words, places + segments))

@@ -128,10 +128,18 @@ class BertEncoderBlock(keras.layers.Layer):
             epsilon=layer_norm.epsilon,
         )
 
+    def dense_layers(self) -> dict[str, Dense]:
+        """The block's four matmuls, by where they stand in it."""
+        return {
+            "attention.query_key_value": self.attention.query_key_value,
+            "attention_output": self.attention_output,
+            "intermediate": self.intermediate,
+            "output_dense": self.output_dense,
+        }
+
     def pack(self) -> None:
         """Packs the four kernels for inference; see `Dense.pack`."""
-        self.attention.query_key_value.pack()
-        for dense in (self.attention_output, self.intermediate, self.output_dense):
+        for dense in self.dense_layers().values():
             dense.pack()
 
     def get_config(self):

@@ -12,6 +12,7 @@ from bert_tf.errors import UserError
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.pooling import BertPooler
+from bert_tf.layers.quantization import require_int8
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.ops import native
 
@@ -34,6 +35,8 @@ class BertBackbone(keras.Model):
             then grow with T, not T². None takes the configuration's.
         global_tokens: With a window: how many first tokens of a sequence see all and are seen by
             all; None takes the configuration's, 1 by default: `[CLS]`.
+        quantization: "int8" makes what `quantize("int8")` makes of a model, without any values:
+            they are loaded afterwards.
 
     Call arguments:
         inputs: A dictionary of `token_ids` int32 `[B, T]` and, optionally, `segment_ids` int32
@@ -77,9 +80,12 @@ class BertBackbone(keras.Model):
         recompute: bool = False,
         attention_window: int | None = None,
         global_tokens: int | None = None,
+        quantization: str | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
+        if quantization is not None:
+            require_int8(quantization)
         config = config if isinstance(config, BertConfig) else BertConfig(**config)
         sparse = {"attention_window": attention_window, "global_tokens": global_tokens}
         config = dataclasses.replace(
@@ -104,6 +110,7 @@ class BertBackbone(keras.Model):
         self.attention_window = config.attention_window
         self.global_tokens = config.global_tokens
         self.is_frozen = False
+        self.quantization = None
         self.embeddings = BertEmbeddings(config, dtype=self.dtype_policy, name="embeddings")
         self.encoder = BertEncoder(
             config, recompute=recompute, dtype=self.dtype_policy, name="encoder"
@@ -112,6 +119,8 @@ class BertBackbone(keras.Model):
             config.hidden_size, config.initializer_range, dtype=self.dtype_policy, name="pooler"
         )
         self.build()
+        if quantization is not None:
+            self.quantize(quantization)
 
     def build(self, input_shape=None):
         for layer in (self.embeddings, self.encoder, self.pooler):
@@ -140,11 +149,12 @@ class BertBackbone(keras.Model):
 
         Args:
             directory: Made if missing; every file in it is written whole or not at all.
-            format: "huggingface" (for its `BertModel`), "tf1" (google-research/bert) or "bert_tf".
+            format: "huggingface" (for its `BertModel`), "tf1" (google-research/bert) or "bert_tf",
+                which alone holds a quantized model.
         """
         from bert_tf.checkpoints import save_model
 
-        self.require_kernels("saved as a checkpoint")
+        self.require_unfrozen("saved as a checkpoint")
         save_model(self, directory, format)
 
     def call(
@@ -188,7 +198,9 @@ class BertBackbone(keras.Model):
         if output_attentions:
             outputs["attentions"] = attentions
         if output_word_embeddings:
-            outputs["word_embeddings"] = word_embeddings
+            outputs["word_embeddings"] = (
+                self.embeddings.dequantized_words() if word_embeddings is None else word_embeddings
+            )
         return outputs
 
     def _pooled(self, sequence_output, starts):
@@ -250,7 +262,7 @@ class BertBackbone(keras.Model):
             UserError: If the native `fused_dense` is not there, or a GPU is visible, where it does
                 not run.
         """
-        if self.is_frozen:
+        if self.is_frozen or self.quantization is not None:  # those are packed too
             return
         if not native.use_native(runs_on_gpu=False):
             raise UserError(
@@ -264,16 +276,63 @@ class BertBackbone(keras.Model):
             block.pack()
         self.is_frozen = True
 
-    def require_kernels(self, purpose: str) -> None:
-        """Raises `UserError` if the model was frozen: `purpose` needs the unpacked kernels."""
+    def quantize(self, mode: str = "int8", config=None, **kwargs) -> None:
+        """Turns kernels and word embeddings into 8-bit integers: smaller, faster, only forward.
+
+        The four dense layers of every block compute with `bert_tf.ops.quantized_dense`: kernels with
+        a scale a column, activations with a scale and a zero point a row, found on the fly, so
+        there is nothing to calibrate. The word embeddings have a scale a word. Biases, LayerNorm,
+        attention, the pooler and heads stay as they are. There is no way back: load the model
+        again.
+
+        Args:
+            mode: "int8".
+            config: Keras's; taken from the mode.
+            **kwargs: Of Keras's, `type_check` has no effect.
+
+        Raises:
+            UserError: For another mode or argument, a model with LoRA, or one that is quantized or
+                frozen already.
+
+        Example:
+            >>> backbone = bert_tf.BertBackbone.from_pretrained("minilm/")
+            >>> backbone.quantize("int8")
+            >>> backbone.save_pretrained("minilm_int8/", format="bert_tf")  # a quarter of the size
+
+        Reference: `keras.Model.quantize`.
+        """
+        require_int8(mode, config)
+        if set(kwargs) - {"type_check"}:
+            raise UserError(f"`quantize` takes `mode` alone. Received: {sorted(kwargs)}")
+        self.require_kernels("quantized")
+        if any(weight.name.startswith("lora_") for weight in self.weights):
+            raise UserError("A model with LoRA cannot be quantized: call its `merge_lora()` first.")
+        self.embeddings.quantize(mode)
+        for block in self.encoder.blocks:
+            for dense in block.dense_layers().values():
+                dense.quantize(mode)
+        self.quantization = mode
+        self.predict_function = None  # what was traced before holds the kernels that are gone
+
+    def require_unfrozen(self, purpose: str) -> None:
+        """Raises `UserError` if the model was frozen: its kernels are packed."""
         if self.is_frozen:
             raise UserError(
                 f"A model frozen for inference cannot be {purpose}: its kernels are packed. "
                 "Do that first, or load the model again."
             )
 
+    def require_kernels(self, purpose: str) -> None:
+        """Raises `UserError` if the model was frozen or quantized: `purpose` needs its kernels."""
+        self.require_unfrozen(purpose)
+        if self.quantization is not None:
+            raise UserError(
+                f"A model quantized to {self.quantization} cannot be {purpose}: its kernels are "
+                "integers. Do that first, or load the model again."
+            )
+
     def get_config(self):
-        self.require_kernels("serialized")
+        self.require_unfrozen("serialized")
         return {
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
@@ -284,4 +343,5 @@ class BertBackbone(keras.Model):
             "recompute": self.recompute,
             "attention_window": self.attention_window,
             "global_tokens": self.global_tokens,
+            **({"quantization": self.quantization} if self.quantization else {}),
         }

@@ -15,6 +15,7 @@ class PretrainedModel(LoraModel):
         Args:
             path: What `BertBackbone.from_pretrained` opens.
             **options: Arguments of this class and of `BertBackbone`; they win over the file's.
+                `quantization="int8"` quantizes what was loaded.
 
         Raises:
             CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
@@ -23,16 +24,40 @@ class PretrainedModel(LoraModel):
 
         return load_task_model(cls, path, **options)
 
+    def quantize(self, mode: str = "int8", config=None, **kwargs) -> None:
+        """Turns the backbone's kernels and word embeddings into 8-bit integers, for inference.
+
+        See `BertBackbone.quantize`; heads stay as they are.
+
+        Args:
+            mode: "int8".
+            config: Keras's; taken from the mode.
+            **kwargs: Of Keras's, `type_check` has no effect.
+
+        Raises:
+            UserError: For another mode or argument, a model with LoRA, or one that is quantized or
+                frozen already.
+
+        Example:
+            >>> model = BertTextClassifier.from_pretrained("reviews/")
+            >>> model.quantize("int8")
+            >>> model.predict(["A quiet film."])
+        """
+        self.require_merged("quantized")
+        self.backbone.quantize(mode, config=config, **kwargs)
+        self._forget_traces()  # they hold the kernels that are gone
+
     def save_pretrained(self, directory: str | os.PathLike, format: str = "huggingface") -> None:
         """Writes weights and configuration into `directory`, and labels and tokenizer if any.
 
         Args:
             directory: Made if missing; every file in it is written whole or not at all.
             format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
-                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf".
+                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf",
+                which alone holds a quantized model.
         """
         from bert_tf.checkpoints import save_model
 
-        self.backbone.require_kernels("saved as a checkpoint")
+        self.backbone.require_unfrozen("saved as a checkpoint")
         self.require_merged("saved as a checkpoint")
         save_model(self, directory, format)

@@ -10,8 +10,8 @@ formulas. The native op and its twin compute the same integers, on every process
 
 Glossary: M rows, K input features (the kernel's depth), `units` output features.
 
-Reference: Jacob et al. 2018 (arXiv 1712.05877), section 2; scales for rows and columns as in Dettmers
-et al. 2022 (arXiv 2208.07339), section 2.2.
+Reference: Jacob et al. 2018 (arXiv 1712.05877), section 2; scales for rows and columns as in
+Dettmers et al. 2022 (arXiv 2208.07339), section 2.2.
 """
 
 from __future__ import annotations

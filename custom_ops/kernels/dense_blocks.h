@@ -1,7 +1,8 @@
 // What the dense kernels share: how the work is cut, and what follows the sums. Include it only in
 // sources compiled through isa.bzl.
 //
-// `Args` is FusedDenseArgs or QuantizedDenseArgs. Sums are float32 and lie [panel][row][kDensePanel].
+// `Args` is FusedDenseArgs or QuantizedDenseArgs. Sums are float32 and lie
+// [panel][row][kDensePanel].
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_DENSE_BLOCKS_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_DENSE_BLOCKS_H_
 

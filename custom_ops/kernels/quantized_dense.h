@@ -5,7 +5,8 @@
 //
 //   w[k, j] = column_scale[j] * v[k, j],          v in [-127, 127]
 //   x[i, k] ~ row_scale[i] * (u[i, k] - zero[i]), u, zero in [0, 255]
-//   z[i, j] = row_scale[i] * column_scale[j] * (sum_k u[i, k] v[k, j] - zero[i] sum_k v[k, j]) + bias
+//   z[i, j] = row_scale[i] * column_scale[j] * (sum_k u[i, k] v[k, j] - zero[i] sum_k v[k, j])
+//             + bias[j]
 //   y = z | gelu(z) | z + residual | LayerNorm(z + residual)
 //
 // with, over a row and zero, least <= 0 <= largest, in float64 but for the last line,

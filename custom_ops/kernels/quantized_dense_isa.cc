@@ -343,7 +343,8 @@ class Quantized {
       const TileFunction tile = TileOf<Method>(PartBegin(rows, tiles, t + 1) - begin);
       const QuantizedRows tile_rows{x.words + begin * x.stride, x.stride, x.scales + begin};
       const bool fetches = t + 1 == tiles && panel + 1 < panels_;
-      const char* const ahead = reinterpret_cast<const char*>(w + (fetches ? quads_ * kQuadBytes : 0));
+      const int8_t* const next = fetches ? w + quads_ * kQuadBytes : w;
+      const char* const ahead = reinterpret_cast<const char*>(next);
       for (int column = 0; column < kDensePanel; column += kTileColumns) {
         tile(quads_, tile_rows, w, ahead, fetches ? kQuadBytes : 0, scales, column,
              z + begin * kDensePanel);

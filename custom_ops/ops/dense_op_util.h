@@ -1,4 +1,5 @@
-// What FusedDense and QuantizedDense share: the attributes, and the inputs of what follows the matmul.
+// What FusedDense and QuantizedDense share: the attributes, and the inputs of what follows the
+// matmul.
 //
 // bias and residual are lists of no or one tensor; so are gamma and beta, together
 // (num_layer_norm).

@@ -41,6 +41,33 @@ def test_text_and_tokens_give_the_models_numbers(classifier, tmp_path):
     np.testing.assert_allclose(from_tokens["logits"], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("portable", [True, False])
+def test_a_quantized_model_stays_small(tiny_config, tiny_vocabulary, tmp_path, portable):
+    import pathlib
+
+    quantized = BertTextClassifier(
+        BertBackbone(tiny_config), labels=["bad", "good"], tokenizer=BertTokenizer(tiny_vocabulary)
+    )
+    quantized.quantize("int8")
+    path = pathlib.Path(export(quantized, tmp_path, portable=portable))
+    assert any(name.startswith("BertTf>") for name in operations(path)) != portable
+    assert ("BertTf>QuantizedDense" in operations(path)) != portable
+    reader = tf.train.load_checkpoint(str(path / "variables" / "variables"))
+    shapes = reader.get_variable_to_shape_map()
+    types = {name: reader.get_variable_to_dtype_map()[name] for name in shapes}
+    integers = sum(int(np.prod(shape)) for name, shape in shapes.items() if types[name] == tf.int8)
+    kernels = tiny_config.num_hidden_layers * (
+        4 * tiny_config.hidden_size**2 + 2 * tiny_config.hidden_size * tiny_config.intermediate_size
+    )
+    assert integers >= kernels + tiny_config.vocab_size * tiny_config.hidden_size
+    square = [tiny_config.hidden_size] * 2  # the pooler's kernel is the only one left
+    assert [s for name, s in shapes.items() if types[name] == tf.float32].count(square) == 1
+    served = tf.saved_model.load(path).signatures["serving_default"](text=tf.constant(TEXTS))
+    np.testing.assert_allclose(
+        served["logits"], quantized.predict(TEXTS, verbose=0), atol=1e-2 if portable else 1e-5
+    )
+
+
 def test_an_older_version_is_replaced_whole(classifier, tmp_path):
     export(classifier, tmp_path)
     (tmp_path / "1" / "stale").write_text("")

@@ -52,6 +52,7 @@ def test_a_server_holds_the_packed_kernels_alone(tiny_config, tiny_vocabulary, t
         shape for _, shape in tf.train.list_variables(os.path.join(path, "variables/variables"))
     ]
     assert all(written.count(shape) >= packed.count(shape) for shape in packed)
+    assert [tiny_config.hidden_size, tiny_config.intermediate_size] not in written
     result = subprocess.run(
         [sys.executable, "-c", _SERVER, path, json.dumps(TEXTS)],
         cwd=REPOSITORY, capture_output=True, text=True, check=True,

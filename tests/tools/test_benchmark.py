@@ -138,6 +138,7 @@ def test_jobs_and_peers():
         "openvino",
         "ctranslate2",
     ]
+    assert of_job("inference_int8") == ["onnxruntime", "openvino"]
     assert of_job("training") == ["keras_hub", "pytorch", "torch_compile"]
     for entry in PEERS.values():
         assert (REPOSITORY / "tools" / "benchmarks" / "peers" / f"{entry.module}.py").is_file()
@@ -176,10 +177,23 @@ def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
         assert all(row["largest difference"] < 1e-3 for row in table["rows"])
 
 
+def test_a_tiny_run_in_int8_tells_the_error(tmp_path):
+    result = run(
+        "inference", "--dtype=int8", "--peers=", "--config=tiny", "--workloads=2x16,ragged5",
+        "--rounds=1", "--search_calls=1", "--turn_seconds=0", f"--json={tmp_path}/out.json",
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    for table in json.loads((tmp_path / "out.json").read_text())["tables"]:
+        (row,) = table["rows"]
+        assert 0.0001 < row["relative error"] < 0.1  # not float32, and near it
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
         ([], "Expected a job"),
+        (["training", "--dtype=int8"], "--dtype=int8 is for inference"),
+        (["inference", "--dtype=int8", "--peers=pytorch"], "knows onnxruntime, openvino"),
         (["inference", "--peers=nobody"], "inference knows"),
         (["inference", "--peers=", "--config=huge"], "--config: expected"),
         (["ops", "--peers=", "--ops=gelu"], "--ops: expected some of fused_bias_gelu"),
@@ -208,7 +222,12 @@ def test_a_missing_peer_is_named_with_its_package(monkeypatch):
 
     monkeypatch.setitem(PEERS, "absent", Entry("absent", "Absent", {"no_such_module": "dist"}, ()))
     with pytest.raises(UserError, match="pip install dist"):
-        workers.require_installed(["absent"])
+        workers.require_installed(["absent"], "inference")
+    entry = Entry("absent", "Absent", {}, (), {"inference_int8": {"no_such_module": "other"}})
+    monkeypatch.setitem(PEERS, "absent", entry)
+    workers.require_installed(["absent"], "inference")
+    with pytest.raises(UserError, match="pip install other"):
+        workers.require_installed(["absent"], "inference_int8")
 
 
 class TestGpu:

@@ -16,6 +16,10 @@ from .workloads import Workload
 
 # Float32 throughout, twelve layers, sums in other orders: correct peers agree to about 1e-5.
 LARGEST_DIFFERENCE = 1e-3
+# In 8-bit integers each peer rounds in its own way: what is compared is the error against float32,
+# the root of its mean square over that of the output.
+LARGEST_INT8_ERROR = 0.25
+INT8 = "inference_int8"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,13 +49,14 @@ class Arrangement:
     label: str
     seconds: float
     difference: float
+    error: float
 
 
 class Contest:
     """A job on one workload.
 
     Args:
-        job: "inference" or "training".
+        job: "inference", "inference_int8" or "training".
         workload: The sequences.
         workers: By name; ours must be among them.
         config: The model's.
@@ -78,8 +83,10 @@ class Contest:
 
     def run(self) -> None:
         """Searches, measures and adds the table to the report."""
-        print(f"\n{self._job}, {self._workload.describe()}", flush=True)
+        print(f"\n{self._title()}, {self._workload.describe()}", flush=True)
         best = {}
+        if self._job == INT8:
+            self._expect_float32()
         names = sorted((name for name in self._workers if name != "machine"),
                        key=lambda name: name != OURS)
         for name in names:
@@ -103,6 +110,17 @@ class Contest:
             for name, arrangement in best.items():
                 self._forget(name, arrangement.key)
         self._report.add(self._table(best, seconds, peak.flops, note))
+
+    def _expect_float32(self):
+        """Takes our own outputs in float32 for the right ones."""
+        worker = self._workers[OURS]
+        batches = workloads.batches(self._workload, None, self._config["vocab_size"])
+        key = worker.make("inference", batches=batches, variant="graph")
+        self._expected = self._comparable(worker.outputs(key), None)
+        self._forget(OURS, key)
+
+    def _title(self):
+        return "Inference in int8" if self._job == INT8 else self._job.capitalize()
 
     def _search(self, name) -> list[Arrangement]:
         """Every arrangement of one peer, slower ones dropped; prints what was found."""
@@ -141,10 +159,13 @@ class Contest:
         try:
             key = worker.make(self._job, batches=batches, variant=variant)
             outputs = self._comparable(worker.outputs(key), bucket)
-            difference = self._difference(outputs)
-            if not difference <= LARGEST_DIFFERENCE:
+            difference, error = self._difference(outputs)
+            is_int8 = self._job == INT8
+            if not (error <= LARGEST_INT8_ERROR if is_int8 else difference <= LARGEST_DIFFERENCE):
                 self._forget(name, key)
-                self._report.problem(f"{where}: wrong outputs, off by {difference:.2g}")
+                self._report.problem(
+                    f"{where}: wrong outputs, off by {difference:.2g} (relative {error:.2g})"
+                )
                 return None
             seconds = worker.warm_up(key, self._options.search_calls)
             if seconds < self._options.turn_seconds:  # too short for a few calls to say much
@@ -153,7 +174,7 @@ class Contest:
             self._report.problem(f"{where}: {failure}")
             return None
         label = _label(bucket, variant) if self._workload.is_ragged else variant
-        return Arrangement(key, label, seconds, difference)
+        return Arrangement(key, label, seconds, difference, error)
 
     def _comparable(self, outputs, bucket) -> dict[str, np.ndarray]:
         """Brings the outputs of any arrangement into the workload's order, without padding."""
@@ -167,14 +188,19 @@ class Contest:
             "pooled_output": workloads.per_sequence(pooled, self._workload, bucket),
         }
 
-    def _difference(self, outputs) -> float:
-        """Largest difference to the first outputs seen, which are ours."""
+    def _difference(self, outputs) -> tuple[float, float]:
+        """The largest difference to what is expected, by default the first outputs seen, which are
+        ours, and the largest relative error of an output."""
         if self._expected is None:
             self._expected = outputs
-        return max(
-            float(np.max(np.abs(np.asarray(outputs[name], np.float64) - expected)))
-            for name, expected in self._expected.items()
-        )
+        largest, error = 0.0, 0.0
+        for name, expected in self._expected.items():
+            expected = np.asarray(expected, np.float64)
+            off = np.asarray(outputs[name], np.float64) - expected
+            largest = max(largest, float(np.max(np.abs(off))))
+            norm = float(np.linalg.norm(expected))
+            error = max(error, float(np.linalg.norm(off)) / norm if norm else largest)
+        return largest, error
 
     def _turn(self, name, key):
         return lambda: self._workers[name].turn(key, self._options.turn_seconds)
@@ -203,9 +229,11 @@ class Contest:
                     "largest difference": best[name].difference,
                 }
             )
+            if self._job == INT8:
+                rows[-1]["relative error"] = best[name].error
         title = (
-            f"{self._job.capitalize()}, {self._workload.describe()}; {self._options.rounds} "
-            f"rounds; matmul peak {peak / 1e9:.0f} GFLOP/s{note}"
+            f"{self._title()}, {self._workload.describe()}; {self._options.rounds} "
+            f"rounds; float32 matmul peak {peak / 1e9:.0f} GFLOP/s{note}"
         )
         return Table(title, rows, bars="ms")
 

@@ -7,7 +7,14 @@ from .workloads import Workload
 WORKLOADS = ("1x128", "8x128", "1x384", "8x512", "ragged")
 
 
-def run(workers, config: dict, workload_list: list[Workload], options: Options, report: Report):
+def run(
+    workers,
+    config: dict,
+    workload_list: list[Workload],
+    options: Options,
+    report: Report,
+    job: str = "inference",
+):
     """A table a workload; see `Contest`."""
     for workload in workload_list:
-        Contest("inference", workload, workers, config, options, report).run()
+        Contest(job, workload, workers, config, options, report).run()

@@ -236,7 +236,7 @@ def scratch_folder(parent=None):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def require_installed(names: Sequence[str]) -> None:
+def require_installed(names: Sequence[str], job: str) -> None:
     """Says which packages are missing before any work begins.
 
     Raises:
@@ -245,7 +245,7 @@ def require_installed(names: Sequence[str]) -> None:
     unknown = sorted(set(names) - set(PEERS))
     if unknown:
         raise UserError(f"--peers: expected names among {sorted(PEERS)}. Received: {unknown}")
-    missing = {name: PEERS[name].missing() for name in names}
+    missing = {name: PEERS[name].missing(job) for name in names}
     missing = {name: packages for name, packages in missing.items() if packages}
     if missing:
         install = " ".join(sorted({package for some in missing.values() for package in some}))

@@ -17,18 +17,21 @@ class Entry:
         class_name: The `Peer` in it.
         packages: import name -> what `pip install` calls it.
         jobs: What it takes part in.
+        job_packages: Job -> the packages that it needs besides.
     """
 
     module: str
     class_name: str
     packages: dict[str, str]
     jobs: tuple[str, ...]
+    job_packages: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
 
-    def missing(self) -> list[str]:
-        """The packages that are not installed, as `pip install` calls them."""
+    def missing(self, job: str) -> list[str]:
+        """The packages for a job that are not installed, as `pip install` calls them."""
+        packages = {**self.packages, **self.job_packages.get(job, {})}
         return [
             pip_name
-            for import_name, pip_name in self.packages.items()
+            for import_name, pip_name in packages.items()
             if importlib.util.find_spec(import_name) is None
         ]
 
@@ -47,7 +50,8 @@ PEERS = {
         "ours",
         "Ours",
         {},
-        ("inference", "training", "ops", "matmul", "tokenizer", "latency", "memory", "weights"),
+        ("inference", "inference_int8", "training", "ops", "matmul", "tokenizer", "latency", "memory",
+         "weights"),
     ),
     # Not a rival: bert_tf on a GPU.
     OURS_BFLOAT16: Entry("ours_bfloat16", "OursBFloat16", {}, ("gpu_training",)),
@@ -68,13 +72,14 @@ PEERS = {
         "onnxruntime",
         "OnnxRuntime",
         {**_TORCH, "onnx": "onnx", "onnxruntime": "onnxruntime", "tokenizers": "tokenizers"},
-        ("inference", "latency"),
+        ("inference", "inference_int8", "latency"),
     ),
     "openvino": Entry(
         "openvino",
         "OpenVino",
         {**_TORCH, "onnx": "onnx", "openvino": "openvino"},
-        ("inference",),
+        ("inference", "inference_int8"),
+        {"inference_int8": {"nncf": "nncf"}},
     ),
     "ctranslate2": Entry(
         "ctranslate2", "CTranslate2", {**_TORCH, "ctranslate2": "ctranslate2"}, ("inference",)

@@ -146,7 +146,8 @@ class Peer(abc.ABC):
     `variants` names the ways to arrange it that are worth a try; the search takes the fastest for
     each workload. A subclass has a method for each of its jobs:
 
-    - `inference(batches, variant)`, `training(batches, variant)`,
+    - `inference(batches, variant)`, `inference_int8(batches, variant)`,
+    - `training(batches, variant)`,
     - `ops(case, variant)`, `matmul(shape, variant)`,
     - `tokenizer(texts, vocabulary, variant)` and `latency(text, variant)`.
     """

@@ -77,6 +77,8 @@ class Ours(Peer):
     def variants(self, job, bucket, is_ragged):
         if job == "inference":
             return ("graph", "frozen", "packed")
+        if job == "inference_int8":
+            return ("graph", "frozen")
         return ("graph", "packed", "frozen") if job == "latency" else ("default",)
 
     @functools.cached_property
@@ -89,7 +91,19 @@ class Ours(Peer):
         if variant == "packed":
             backbone = bert_tf.BertBackbone.from_pretrained(self.setup.model_directory)
             backbone.freeze_for_inference()
+        return self._encoder(backbone, variant)
 
+    @functools.cached_property
+    def _quantized_backbone(self):
+        return bert_tf.BertBackbone.from_pretrained(
+            self.setup.model_directory, quantization="int8"
+        )
+
+    @functools.cache
+    def _quantized_model(self, variant):
+        return self._encoder(self._quantized_backbone, variant)
+
+    def _encoder(self, backbone, variant):
         def encode(inputs):
             outputs = backbone(inputs)
             return outputs["sequence_output"], outputs["pooled_output"]
@@ -101,6 +115,10 @@ class Ours(Peer):
 
     def inference(self, batches, variant):
         return keras_common.inference_task(self._model(variant), variant, batches, tf.bool)
+
+    def inference_int8(self, batches, variant):
+        model = self._quantized_model(variant)
+        return keras_common.inference_task(model, variant, batches, tf.bool)
 
     @functools.cached_property
     def _pretrainer(self):
