@@ -33,10 +33,14 @@ EXPECTED_SKIPS = {
     "needs the native ops": "a run with BERT_TF_OPS=reference tests the reference alone",
     "needs a TensorFlow with the headers of XLA": "2.19's wheel has none: there jit_compile takes "
     "the reference",
+    "needs Linux": "elsewhere the system does not watch for clients that read nothing",
     "needs nvcc": "CUDA sources compile where there is a compiler",
     "needs a machine without a GPU": "what is said there is tested there",
     "needs the GPU kernels": "they are built only where CUDA_HOME names a toolkit",
 }
+
+# For what `make test` has no time for.
+FULL_ONLY = pytest.mark.skipif(os.environ.get("BERT_TF_FULL") != "1", reason="full suite only")
 
 _unexpected_skips = []
 

@@ -50,7 +50,8 @@ BUILT = OPS | XLA | GPU
 def tree(tmp_path):
     """A copy of what setup.py reads, with an object of an earlier `make ops` in it."""
     tree = tmp_path / "tree"
-    shutil.copytree(ROOT / "bert_tf", tree / "bert_tf", ignore=shutil.ignore_patterns("__pycache__"))
+    no_caches = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "bert_tf", tree / "bert_tf", ignore=no_caches)
     for name in ("setup.py", "pyproject.toml", "configure.py", "MANIFEST.in", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     (tree / "README.md").write_text("# bert_tf\n", encoding="utf-8")

@@ -6,7 +6,8 @@ r"""Measures bert_tf beside what its users would pick instead.
     python tools/benchmark.py ops --json=/tmp/ops.json --plot=/tmp/ops.png
     python tools/benchmark.py training --device=gpu
 
-Jobs (first argument, or --job): inference, training, ops, matmul, tokenizer, latency, memory.
+Jobs (first argument, or --job): inference, training, ops, matmul, tokenizer, latency, memory,
+xla.
 
 All peers get the same random weights and the same inputs, and each its best arrangement, which a
 search finds and prints. Outputs are compared before anything is timed. Every peer lives in its own
@@ -24,10 +25,10 @@ from absl import flags
 
 from benchmarks import (
     gpu, gpu_training, inference, latency, matmul, memory, models, ops, report, tokenizer, training,
-    workers,
+    workers, xla,
 )
 from benchmarks.contest import Options
-from benchmarks.peers import OURS, of_job
+from benchmarks.peers import OURS, OURS_XLA, of_job
 from benchmarks.workloads import BUCKETS, RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
 from bert_tf import tool
 from bert_tf.config import BertConfig
@@ -35,7 +36,7 @@ from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
-_JOBS = ("inference", "training", "ops", "matmul", "tokenizer", "latency", "memory")
+_JOBS = ("inference", "training", "ops", "matmul", "tokenizer", "latency", "memory", "xla")
 _REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 flags.DEFINE_enum("job", None, _JOBS, "What to measure; may stand first without the flag.")
@@ -46,8 +47,9 @@ flags.DEFINE_enum("device", "cpu", ("cpu", "gpu"), "gpu: training only; refuses 
 flags.DEFINE_enum("dtype", "float32", ["float32", "int8"], "Of inference: what everybody computes "
                   "in; int8 prints the errors against our float32.")
 flags.DEFINE_list("config", None, f"The model: {', '.join(models.CONFIGS)}, or a JSON file; on a "
-                  f"GPU several. Default: base; on a GPU {','.join(gpu_training.CONFIGS)}.")
-flags.DEFINE_list("workloads", None, "Of inference and training: BATCHxLENGTH for dense ones, "
+                  f"GPU several. Default: base; on a GPU {','.join(gpu_training.CONFIGS)}; of "
+                  "latency the real weights of MiniLM-L6.")
+flags.DEFINE_list("workloads", None, "Of inference, training and xla: BATCHxLENGTH for dense ones, "
                   "ragged or raggedCOUNT for sequences of real lengths. "
                   f"Default: {','.join(inference.WORKLOADS)}; {','.join(training.WORKLOADS)}; "
                   f"on a GPU {','.join(gpu_training.WORKLOADS)}.")
@@ -165,8 +167,9 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
     with_limits = job not in ("tokenizer", "latency")
     names = [OURS, *peers] + (["machine"] if with_limits else [])
     with workers.scratch_folder() as scratch:
+        real_weights = job == "latency" and not FLAGS.config
         directory = (
-            latency.model_directory(FLAGS.materials_dir) if job == "latency"
+            latency.model_directory(FLAGS.materials_dir) if real_weights
             else os.path.join(scratch, "model")
         )
         with workers.crew(names, directory, threads, scratch, FLAGS.tuned_malloc) as staff:
@@ -174,13 +177,18 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
             for name in names:
                 if name not in staff:
                     results.problem(f"{name} does not start")
-            if OURS not in staff or (with_limits and "machine" not in staff):
+            needed = {OURS, "machine"} if with_limits else {OURS}
+            if job == "xla":
+                needed.add(OURS_XLA)
+            if not needed <= staff.keys():
                 return
             if job == "tokenizer":
                 tokenizer.run(
                     staff, FLAGS.materials_dir, options, results, FLAGS.tokenizer_texts
                 )
             elif job == "latency":
+                if not real_weights:
+                    latency.make_model(staff[OURS], directory, config, FLAGS.materials_dir)
                 latency.run(staff, options, results)
             elif job == "matmul":
                 rows = [int(rows) for rows in FLAGS.matmul_rows]
@@ -189,7 +197,9 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
                 ops.run(staff, options, results, FLAGS.ops_scale, FLAGS.ops)
             else:
                 written = models.make(staff[OURS], directory, config)
-                if job == "training":
+                if job == "xla":
+                    xla.run(staff[OURS_XLA], written, workload_list, options, results)
+                elif job == "training":
                     training.run(staff, written, workload_list, options, results)
                 else:
                     inference.run(staff, written, workload_list, options, results, job)
@@ -207,14 +217,17 @@ def main():
     on_gpu = FLAGS.device == "gpu"
     if on_gpu and job != "training":
         raise UserError(f"--device=gpu: expected the job training. Received: {job}")
-    if on_gpu and FLAGS.peers:
+    if (on_gpu or job == "xla") and FLAGS.peers:
         raise UserError(
-            "--peers: expected none with --device=gpu, where bert_tf is measured alone. Received: "
-            f"{FLAGS.peers}"
+            "--peers: expected none with xla and with --device=gpu, where bert_tf is measured "
+            f"alone. Received: {FLAGS.peers}"
         )
     if not on_gpu and FLAGS.peak_tflops is not None:
         raise UserError("--peak_tflops: expected --device=gpu. Received: --device=cpu")
-    chosen = FLAGS.peers if FLAGS.peers is not None else [] if on_gpu else of_job(job)
+    if on_gpu:
+        chosen = []
+    else:
+        chosen = of_job(job) if FLAGS.peers is None or job == "xla" else FLAGS.peers
     peers = [name for name in chosen if name != OURS]
     strangers = sorted(set(peers) - set(of_job(job)))
     if strangers:
@@ -232,6 +245,7 @@ def main():
         "inference_int8": inference.WORKLOADS,
         "training": gpu_training.WORKLOADS if on_gpu else training.WORKLOADS,
         "memory": ("8x128",),
+        "xla": xla.WORKLOADS,
     }.get(job, ())
     longest = min(config["max_position_embeddings"] for config in configs.values())
     workload_list = [parse_workload(text, longest) for text in texts]
@@ -248,6 +262,7 @@ def main():
         tokenizer.require_materials(FLAGS.materials_dir)
     if job == "latency":
         latency.model_directory(FLAGS.materials_dir)
+        latency.require_vocabulary(config)
     for flag in ("json", "plot"):
         if FLAGS[flag].value:
             tool.require_writable(os.path.dirname(os.path.abspath(FLAGS[flag].value)), flag)

@@ -4,7 +4,8 @@
       --metrics=masked_lm_loss,next_sentence_accuracy --line=masked_lm_loss:5.6:unigram
 
 One panel a metric, one colour a run: a thin line for training (means of the log's intervals), dots
-for the evaluations on held-out data (`val_...`). Needs matplotlib: pip install 'bert_tf[benchmark]'.
+for the evaluations on held-out data (`val_...`). Needs matplotlib: pip install
+'bert_tf[benchmark]'.
 """
 
 import os
@@ -33,7 +34,9 @@ def levels():
             metric, value, label = line.split(":", 2)
             found.setdefault(metric, []).append((float(value), label))
         except ValueError:
-            raise UserError(f"--line: metric:value:label was expected. Received: {line!r}") from None
+            raise UserError(
+                f"--line: metric:value:label was expected. Received: {line!r}"
+            ) from None
         if metric not in FLAGS.metrics:
             raise UserError(f"--line: {metric} must be one of --metrics={','.join(FLAGS.metrics)}")
     return found

@@ -1,8 +1,8 @@
 """Quantized weights in this package's own format.
 
 In place of a float32 tensor there are two: the integers, int8 of the same shape and name, and their
-float32 scales, under the name with `_scale` at the end: a column's of a kernel `[in, out]`, a word's
-of the word embeddings `[V, H]`.
+float32 scales, under the name with `_scale` at the end: a column's of a kernel `[in, out]`, a
+word's of the word embeddings `[V, H]`.
 """
 
 from collections.abc import Callable, Iterator

@@ -44,7 +44,9 @@ __all__ = list(_PUBLIC)
 def __getattr__(name):
     if name in _PUBLIC:
         return getattr(importlib.import_module(f"bert_tf.data.{_PUBLIC[name]}"), name)
-    raise AttributeError(f"module 'bert_tf.data' has no attribute {name!r}. Public names: {__all__}")
+    raise AttributeError(
+        f"module 'bert_tf.data' has no attribute {name!r}. Public names: {__all__}"
+    )
 
 
 def __dir__():

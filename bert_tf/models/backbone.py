@@ -279,8 +279,8 @@ class BertBackbone(keras.Model):
     def quantize(self, mode: str = "int8", config=None, **kwargs) -> None:
         """Turns kernels and word embeddings into 8-bit integers: smaller, faster, only forward.
 
-        The four dense layers of every block compute with `bert_tf.ops.quantized_dense`: kernels with
-        a scale a column, activations with a scale and a zero point a row, found on the fly, so
+        The four dense layers of every block compute with `bert_tf.ops.quantized_dense`: kernels
+        with a scale a column, activations with a scale and a zero point a row, found on the fly, so
         there is nothing to calibrate. The word embeddings have a scale a word. Biases, LayerNorm,
         attention, the pooler and heads stay as they are. There is no way back: load the model
         again.

@@ -1,9 +1,10 @@
 """Finds the native ops, checks that they fit the running TensorFlow, and says which are used.
 
-The shared object `_bert_tf_ops.so` lies beside this file, put there by `make ops` or by pip; so does
-`_build_info.json`, what it was built for. It is loaded at the first use of an op, once a process.
-With it comes `_bert_tf_xla.so`, where it is built: what lets XLA compile the ops on a CPU. Where a
-GPU is visible `_bert_tf_gpu_ops.so` comes instead, if it was built (docs/performance.md, "GPU").
+The shared object `_bert_tf_ops.so` lies beside this file, put there by `make ops` or by pip; so
+does `_build_info.json`, what it was built for. It is loaded at the first use of an op, once a
+process. With it comes `_bert_tf_xla.so`, where it is built: what lets XLA compile the ops on a CPU.
+Where a GPU is visible `_bert_tf_gpu_ops.so` comes instead, if it was built (docs/performance.md,
+"GPU").
 
 `BERT_TF_OPS` picks the backend, and `backend()` overrides it for a block of code:
   auto       the native op where it is built and fits, else the reference (the default);
@@ -60,7 +61,7 @@ _scopes = threading.local()
 
 
 def library() -> ModuleType | None:
-    """The module of the native ops (`bert_tf_fused_bias_gelu`, ...), or None where there is none."""
+    """The module of the native ops (`bert_tf_fused_bias_gelu`, …), or None where there is none."""
     return _load().library
 
 

@@ -4,7 +4,7 @@ tensorflow-text's `FastBertTokenizer` gives the ids of google-research/bert on p
 other ids elsewhere. So strings of printable ASCII go its way; from other strings the words that are
 not ASCII are cut out at their spaces (always a word boundary), and what is left goes its way too.
 The words that were cut out go through `WordSplitter` and `FastWordpieceTokenizer`, and the pieces
-are put back in order.
+are put back in order. A batch of few bytes goes that way as a whole.
 
 Glossary: `B` strings, `S` segments of strings, `W` words, `P` pieces.
 
@@ -20,6 +20,7 @@ from bert_tf.text.word_splitter import Words, WordSplitter
 
 PRINTABLE_ASCII = r"[\t\n\r -~]*"
 MAX_UTF8_BYTES = 4
+FEW_BYTES = 1000
 # Words, between spaces, with anything else in them; neighbours together.
 _OTHER_WORD = r"[^ ]*[^\t\n\r -~][^ ]*"
 _OTHER_WORDS = f"{_OTHER_WORD}(?: {_OTHER_WORD})*"
@@ -99,10 +100,16 @@ class WordPiece:
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (`[B]` string) as ragged int32 `[B, (P)]`."""
         is_ascii = tf.strings.regex_full_match(texts, PRINTABLE_ASCII)
+
+        def other_ids():
+            # Cutting takes longer than it saves where there is little to cut.
+            return tf.cond(
+                tf.reduce_sum(tf.strings.length(texts)) <= FEW_BYTES,
+                lambda: _parts(self._exact_ids(self.splitter.checked(texts))),
+                lambda: _parts(self._mixed_ids(texts, is_ascii)))
+
         splits, values = tf.cond(
-            tf.reduce_all(is_ascii),
-            lambda: _parts(self._fast_ids(texts)),
-            lambda: _parts(self._mixed_ids(texts, is_ascii)))
+            tf.reduce_all(is_ascii), lambda: _parts(self._fast_ids(texts)), other_ids)
         return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
     def pieces(self, texts: tf.Tensor) -> Pieces:

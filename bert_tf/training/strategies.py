@@ -15,8 +15,8 @@ def make_strategy(name: str, tpu: str | None = None) -> tf.distribute.Strategy:
 
     Args:
         name: "one_device": one GPU if there is one, else the CPU. "mirrored": all GPUs of this
-            machine, or where there is none its (logical) CPUs. "multi_worker_mirrored": the machines that the environment variable TF_CONFIG
-            lists. "tpu": the TPU called `tpu`.
+            machine, or where there is none its (logical) CPUs. "multi_worker_mirrored": the
+            machines that the environment variable TF_CONFIG lists. "tpu": the TPU called `tpu`.
         tpu: Name or address of the TPU; None asks the environment.
 
     Raises:

@@ -7,6 +7,7 @@ import pytest
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.training import AdamWeightDecay
+from tests.conftest import FULL_ONLY
 
 TEXTS = ["good film", "bad film", "the good.", "the bad."] * 4
 LABELS = np.array([1, 0, 1, 0] * 4)
@@ -85,6 +86,7 @@ def test_saved_alone(make, tmp_path):
         make().load_lora_weights(path)
 
 
+@FULL_ONLY
 def test_keras_file_goes_on_where_it_was(make, tmp_path):
     model = trained(make(), epochs=1)
     model.save(tmp_path / "model.keras")

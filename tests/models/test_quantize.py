@@ -60,8 +60,9 @@ def test_minilm_on_real_sentences(minilm, materials, tmp_path, capsys):
     with capsys.disabled():
         print(
             f"\nMiniLM int8 beside float32, {len(texts)} sentences: cosine mean "
-            f"{cosines.mean():.5f}, least {cosines.min():.5f}; Spearman of {len(upper[0])} similarities "
-            f"{correlation:.5f}; file {ratio:.3f} of float32's {size(tmp_path / 'float32')} bytes"
+            f"{cosines.mean():.5f}, least {cosines.min():.5f}; Spearman of {len(upper[0])} "
+            f"similarities {correlation:.5f}; file {ratio:.3f} of float32's "
+            f"{size(tmp_path / 'float32')} bytes"
         )
     assert len(texts) == 100
     assert cosines.mean() > 0.995 and cosines.min() > 0.98

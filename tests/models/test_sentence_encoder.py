@@ -13,6 +13,7 @@ from bert_tf.checkpoints.sentence_transformers import encoder_options
 from bert_tf.data.film_reviews import read_film_reviews
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.models import text_batches
+from tests.conftest import FULL_ONLY
 from tests.numpy_bert import NumpyBert
 
 TEXTS = ["good film", "", "the bad good film", "a", "the good the bad the film . a b c d e f"]
@@ -172,6 +173,7 @@ def test_whitening_goes_with_the_model(make_encoder, tmp_path, format):
         BertSentenceEncoder.from_pretrained(directory, whitening_size=7)
 
 
+@FULL_ONLY
 def test_whitening_in_a_keras_file(make_encoder, tmp_path):
     encoder = make_encoder()
     encoder.fit_whitening(SENTENCES)

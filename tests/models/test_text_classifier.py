@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from bert_tf.errors import DataError, UserError
 from bert_tf.training import AdamWeightDecay, ThresholdSweep, all_scores
+from tests.conftest import FULL_ONLY
 
 TEXTS = ["good film", "bad film", "the good.", "the bad."] * 8
 LABELS = np.array([1, 0, 1, 0] * 8)
@@ -28,7 +29,15 @@ def make_classifier(tiny_config, tiny_vocabulary):
     return make
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "mean_max"])
+@pytest.mark.parametrize(
+    "pooling",
+    [
+        "cls",
+        "mean",
+        pytest.param("max", marks=FULL_ONLY),
+        pytest.param("mean_max", marks=FULL_ONLY),
+    ],
+)
 def test_learns_from_raw_text(make_classifier, pooling):
     model = make_classifier(pooling=pooling, dropout=0.0)
     model.fit(TEXTS, LABELS, batch_size=8, epochs=8, verbose=0)
@@ -96,6 +105,7 @@ def test_compiled_by_xla(make_classifier):
         compiled.fit(tokens, LABELS, verbose=0)
 
 
+@FULL_ONLY
 def test_mirrored_strategy(tiny_config, tiny_vocabulary):
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         model = BertTextClassifier(
@@ -106,7 +116,9 @@ def test_mirrored_strategy(tiny_config, tiny_vocabulary):
     assert history["loss"][-1] < history["loss"][0]
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=FULL_ONLY)]
+)
 def test_mixed_precision_trains(tiny_config, tiny_vocabulary, policy):
     keras.utils.set_random_seed(5)
     model = BertTextClassifier(
@@ -184,7 +196,14 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("problem_type", PROBLEMS)
+@pytest.mark.parametrize(
+    "problem_type",
+    [
+        "regression",
+        "multi_label_classification",
+        pytest.param("single_label_classification", marks=FULL_ONLY),
+    ],
+)
 def test_problem_types_learn_and_come_back(make_classifier, tmp_path, problem_type):
     options, labels = PROBLEMS[problem_type]
     model = make_classifier(dropout=0.0, pooling="mean", **options)

@@ -18,7 +18,8 @@ def test_pack_and_pad(rows):
         tf.constant([piece for row in rows for piece in row], tf.int32),
         tf.constant(lengths, tf.int64),
     )
-    for max_length, fixed, multiple in itertools.product((None, 2, 3, 5, 20), (False, True), (1, 4)):
+    lengths_and_more = itertools.product((None, 2, 3, 5, 20), (False, True), (1, 4))
+    for max_length, fixed, multiple in lengths_and_more:
         if fixed and max_length is None:
             continue
         length = max_length if fixed else None

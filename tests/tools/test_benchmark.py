@@ -8,13 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.conftest import FULL_ONLY, REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
 from benchmarks import gpu, gpu_training, models, report, timing, workers, workloads  # noqa: E402
 from benchmarks.contest import Options  # noqa: E402
 from benchmarks.peers import PEERS, of_job  # noqa: E402
+from benchmarks.peers.xla_variants import VARIANTS  # noqa: E402
 from benchmarks.timing import Spread  # noqa: E402
 from benchmarks.workloads import Workload  # noqa: E402
 
@@ -154,7 +155,11 @@ def run(*arguments):
 
 
 @pytest.mark.parametrize(
-    "job, workload_names", [("inference", "2x16,ragged5"), ("training", "ragged5")]
+    "job, workload_names",
+    [
+        ("inference", "2x16,ragged5"),
+        pytest.param("training", "ragged5", marks=FULL_ONLY),
+    ],
 )
 def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
     result = run(
@@ -188,10 +193,27 @@ def test_a_tiny_run_in_int8_tells_the_error(tmp_path):
         assert 0.0001 < row["relative error"] < 0.1  # not float32, and near it
 
 
+@FULL_ONLY
+def test_a_tiny_run_under_xla(tmp_path):
+    result = run(
+        "xla", "--config=tiny", "--workloads=2x16", "--rounds=2", "--search_calls=1",
+        "--turn_seconds=0", f"--json={tmp_path}/out.json",
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert [table["title"].split(",")[1] for table in content["tables"]] == [
+        " inference", " training"
+    ]
+    for table in content["tables"]:
+        assert [row["arrangement"] for row in table["rows"]] == list(VARIANTS)
+        assert all(row["ms"] > 0 for row in table["rows"])
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
         ([], "Expected a job"),
+        (["xla", "--peers=pytorch"], "expected none with xla"),
         (["training", "--dtype=int8"], "--dtype=int8 is for inference"),
         (["inference", "--dtype=int8", "--peers=pytorch"], "knows onnxruntime, openvino"),
         (["inference", "--peers=nobody"], "inference knows"),

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from bert_tf import BertBackbone, BertTokenizer
-from tests.conftest import REPOSITORY
+from tests.conftest import FULL_ONLY, REPOSITORY
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
 ROWS = [("good film", ["film", "praise"]), ("bad film", ["film"]), ("the good", ["praise"]),
@@ -43,6 +43,7 @@ def table(start):
             "--problem_type=multi_label_classification")
 
 
+@FULL_ONLY
 def test_several_labels_with_the_craft(start):
     output = start / "out"
     result = run(

@@ -254,7 +254,8 @@ def run_tool_on_two_devices(flags):
 def test_every_other_way_to_train(start_files, tiny_vocabulary, tmp_path, flags):
     (tmp_path / "vocab.txt").write_text("\n".join(tiny_vocabulary))
     if "--pack_rows" in flags:
-        flags = [*flags, f"--input_file={start_files}/text.txt", f"--vocab_file={tmp_path}/vocab.txt"]
+        texts, vocabulary = f"{start_files}/text.txt", f"{tmp_path}/vocab.txt"
+        flags = [*flags, f"--input_file={texts}", f"--vocab_file={vocabulary}"]
     job = run_tool_on_two_devices if "--distribution_strategy=mirrored" in flags else run_tool
     all_flags = flags_for(start_files, tmp_path / "out", "--do_train", *flags)
     process = processes.start(job, tmp_path / "text", flags=list(all_flags))

@@ -1,13 +1,15 @@
 """One sentence at a time, text in and vector out: what a service that answers at once waits for."""
 
+import json
 import os
+import shutil
 import statistics
 
 import numpy as np
 
 from bert_tf.errors import UserError
 
-from . import limits
+from . import limits, models
 from .contest import LARGEST_DIFFERENCE, Options
 from .peers import OURS
 from .report import Report, Table
@@ -15,6 +17,8 @@ from .timing import interleave, ratio
 from .workers import PeerFailed
 
 MODEL = "minilm"  # of the materials: MiniLM-L6, L = 6, H = 384
+_POOLING = "1_Pooling"
+_VOCABULARY = 30522
 # 20 tokens each, [CLS] and [SEP] counted. Only the first is ASCII, for which our tokenizer has a
 # path of its own.
 SENTENCES = {
@@ -42,6 +46,40 @@ def model_directory(materials: str) -> str:
             "`python tools/fetch_materials.py` or `make materials`."
         )
     return directory
+
+
+def make_model(worker, directory: str, config: dict, materials: str) -> None:
+    """Writes a sentence encoder of random weights, with the tokenizer and the pooling of `MODEL`.
+
+    Args:
+        worker: The worker of bert_tf, which makes the encoder.
+        directory: Where to.
+        config: `BertConfig`'s arguments.
+        materials: The folder with `MODEL`.
+    """
+    models.make(worker, directory, config)
+    source = model_directory(materials)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "modules.json"):
+        shutil.copy(os.path.join(source, name), directory)
+    os.mkdir(os.path.join(directory, _POOLING))
+    with open(os.path.join(source, _POOLING, "config.json"), encoding="utf-8") as file:
+        pooling = json.load(file)
+    pooling["word_embedding_dimension"] = config["hidden_size"]
+    with open(os.path.join(directory, _POOLING, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(pooling, file)
+
+
+def require_vocabulary(config: dict) -> None:
+    """Checks that a model has an embedding for every piece of the tokenizer.
+
+    Raises:
+        UserError: If it has fewer.
+    """
+    if config["vocab_size"] < _VOCABULARY:
+        raise UserError(
+            f"--config: expected a vocabulary of at least {_VOCABULARY}, the tokenizer's. "
+            f"Received: {config['vocab_size']}"
+        )
 
 
 def run(workers, options: Options, report: Report):

@@ -103,7 +103,11 @@ def _measured(shape, workers, limit, options, report) -> dict:
         label: (limit.amount if label == _LIMIT else work) / statistics.median(values) / 1e9
         for label, values in seconds.items()
     }
-    others = {label: rate for label, rate in rates.items() if label not in (OURS, _LIMIT)}
+    others = {
+        label: rate
+        for label, rate in rates.items()
+        if label != _LIMIT and not label.startswith(OURS)
+    }
     row = {"M": rows, "K": depth, "N": units, **rates}
     row["share of the limit"] = ratio(
         [work * value / limit.amount for value in seconds[_LIMIT]], seconds[OURS]

@@ -63,7 +63,7 @@ class ServerOptions:
 
 
 def serve(options: ServerOptions) -> None:
-    """Serves until a signal comes; prints the address as soon as requests are answered.
+    """Serves until a signal comes, then ends the process; prints the address when it answers.
 
     Raises:
         UserError: If aiohttp is missing, the port is taken or the model cannot be loaded.
@@ -118,8 +118,13 @@ class _Server:
             await asyncio.gather(watcher, return_exceptions=True)
             await _close_port(runner, site, listener)
             await runner.cleanup()
-            await self._versions.close()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._versions.close(), self._options.stop_seconds)
         print(f"Stopped: {self._answered} requests answered", flush=True)
+        logging.shutdown()
+        # Everything is answered. Threads that load a version or belong to TensorFlow are not waited
+        # for: one of them could keep the process for ever.
+        os._exit(0)
 
     def _signalled(self):
         if self._stop.is_set():

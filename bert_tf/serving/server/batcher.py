@@ -3,7 +3,8 @@
 A batch starts as soon as the model is free, with as many of the waiting rows as the token budget
 holds, so batches grow with the load and a lone request waits for nothing; `batch_wait` lets it
 wait for company. Rows are taken from the requests in turn, one from each, so that a request of a
-thousand rows and one of one row are served side by side. A request that waits past its deadline is dropped.
+thousand rows and one of one row are served side by side. A request that waits past its deadline is
+dropped.
 """
 
 import asyncio
@@ -122,7 +123,7 @@ class Batcher:
         """Ends the worker; no request may be waiting."""
         self._worker.cancel()
         await asyncio.gather(self._worker, return_exceptions=True)
-        self._executor.shutdown()
+        self._executor.shutdown(wait=False)  # its last batch is of requests that have gone
         self._model = None
 
     def _request(self, signature, arrays, rows):

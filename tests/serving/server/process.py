@@ -27,7 +27,7 @@ class ServerProcess:
     """
 
     def __init__(self, model, *flags):
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(
+        environment = {**os.environ, "PYTHONFAULTHANDLER": "1", "PYTHONPATH": os.pathsep.join(
             [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
         )}
         self.process = subprocess.Popen(
@@ -82,9 +82,16 @@ class ServerProcess:
         return float(match.group(1)) if match else 0.0
 
     def stop(self):
-        """Sends SIGTERM and waits; the exit status and all that was printed."""
+        """Sends SIGTERM and waits; the exit status and all that was printed.
+
+        A server that hangs is made to print where its threads are.
+        """
         self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(PATIENCE)
+        try:
+            status = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)
+            status = self.process.wait(PATIENCE)
         self._reader.join(PATIENCE)
         return status, "".join(self.lines)
 

@@ -96,7 +96,8 @@ def _answer(connection):
     received = b""
     while True:
         head, _, body = received.partition(b"\r\n\r\n")
-        length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
+        lines = head.lower().split(b"\r\n")
+        length = [line for line in lines if line.startswith(b"content-length")]
         if body and length and len(body) >= int(length[0].split(b":")[1]):
             return received
         part = connection.recv(65536)
@@ -143,7 +144,7 @@ def test_slow_bodies_and_heads_end(server):
         assert _answer(head) == b""  # closed
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only on Linux")
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="needs Linux")
 def test_who_takes_no_answers_is_cut_off(server):
     """More answers than the system's buffers hold, and nobody takes them."""
     with _connect(server) as connection:

@@ -42,6 +42,7 @@ class Entry:
 
 OURS = "bert_tf"
 OURS_BFLOAT16 = "bert_tf_bfloat16"
+OURS_XLA = "bert_tf_xla"
 
 _TORCH = {"torch": "torch", "transformers": "transformers"}
 
@@ -50,11 +51,13 @@ PEERS = {
         "ours",
         "Ours",
         {},
-        ("inference", "inference_int8", "training", "ops", "matmul", "tokenizer", "latency", "memory",
-         "weights"),
+        ("inference", "inference_int8", "training", "ops", "matmul", "tokenizer", "latency",
+         "memory", "weights"),
     ),
     # Not a rival: bert_tf on a GPU.
     OURS_BFLOAT16: Entry("ours_bfloat16", "OursBFloat16", {}, ("gpu_training",)),
+    # Nor that: bert_tf compiled by XLA.
+    OURS_XLA: Entry("ours_xla", "OursXla", {}, ("xla",)),
     "keras_hub": Entry(
         "keras_hub", "KerasHub", {"keras_hub": "keras-hub"}, ("inference", "training", "memory")
     ),

@@ -1,7 +1,5 @@
 """What the peers on TensorFlow share: threads, frozen graphs, the pace of a call."""
 
-import functools
-
 import numpy as np
 import tensorflow as tf
 
@@ -86,7 +84,7 @@ def inference_task(model, variant: str, batches: list[Batch], mask_dtype) -> Inf
         feed = {name: batch[name] for name in ENCODER_INPUTS}
         feed["padding_mask"] = feed["padding_mask"].astype(mask_dtype.as_numpy_dtype)
         feeds.append(feed if variant == "frozen" else constants(feed))
-    return InferenceTask(functools.partial(_finished, model), feeds)
+    return InferenceTask(until_finished(model), feeds)
 
 
 def matmul_task(multiply, rows: int) -> MatmulTask:
@@ -110,7 +108,12 @@ def matmul_task(multiply, rows: int) -> MatmulTask:
     return MatmulTask(run, calls)
 
 
-def _finished(model, feed):
-    outputs = model(feed)
-    np.asarray(outputs[1])  # the small output: waits for the computation, should it be deferred
-    return outputs
+def until_finished(model):
+    """The model, waited for, should its computation be deferred."""
+
+    def call(feed):
+        outputs = model(feed)
+        np.asarray(outputs[1])  # the small output
+        return outputs
+
+    return call

@@ -1,6 +1,7 @@
 """bert_tf itself."""
 
 import functools
+import os
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +12,10 @@ from bert_tf.ops import native
 
 from . import keras_common, op_cases
 from .base import LEARNING_RATE, Peer, SentenceTask, Task, matmul_inputs
+
+
+# What a training step would have to do, whose weights are new each time.
+PACKED_EACH_TIME = "packed each time"
 
 
 class TrainingTask(Task):
@@ -33,6 +38,10 @@ class TrainingTask(Task):
         self._iterator = iter(tf.data.Dataset.from_tensors(self._example).repeat())
         model.make_train_function()
         self._step = model.train_function
+
+    def trace(self):
+        """Makes the step's graph, with the ops that are active now, and runs it once."""
+        self._step(self._iterator)
 
     def run(self):
         for _ in range(self.calls_inside):
@@ -79,7 +88,9 @@ class Ours(Peer):
             return ("graph", "frozen", "packed")
         if job == "inference_int8":
             return ("graph", "frozen")
-        return ("graph", "packed", "frozen") if job == "latency" else ("default",)
+        if job == "latency":
+            return ("graph", "packed", "frozen", "SavedModel")
+        return ("default", PACKED_EACH_TIME) if job == "matmul" else ("default",)
 
     @functools.cached_property
     def _backbone(self):
@@ -122,7 +133,12 @@ class Ours(Peer):
 
     @functools.cached_property
     def _pretrainer(self):
-        backbone = bert_tf.BertBackbone.from_pretrained(self.setup.model_directory)
+        return self.pretrainer(
+            bert_tf.BertBackbone.from_pretrained(self.setup.model_directory)
+        )
+
+    def pretrainer(self, backbone, **compile_options):
+        """A compiled `BertPretrainer` with the shared weights of the heads."""
         model = bert_tf.BertPretrainer(backbone)
         head = model.masked_lm_head
         tensors = self.setup.head_tensors
@@ -137,7 +153,8 @@ class Ours(Peer):
         ):
             # Hugging Face keeps dense weights [out, in].
             variable.assign(tensors[name].T)
-        model.compile(bert_tf.training.AdamWeightDecay(learning_rate=LEARNING_RATE))
+        optimizer = bert_tf.training.AdamWeightDecay(learning_rate=LEARNING_RATE)
+        model.compile(optimizer, **compile_options)
         return model
 
     def training(self, batches, variant):
@@ -221,9 +238,12 @@ class Ours(Peer):
         x, kernel = (tf.constant(value) for value in matmul_inputs(shape))
         units = shape[2]
         packed, bias = ops.pack_dense(kernel), tf.zeros([units])
-        return keras_common.matmul_task(
-            lambda: ops.fused_dense(x, packed, units, bias=bias), shape[0]
-        )
+
+        def multiply():
+            now = ops.pack_dense(kernel) if variant == PACKED_EACH_TIME else packed
+            return ops.fused_dense(x, now, units, bias=bias)
+
+        return keras_common.matmul_task(multiply, shape[0])
 
     @functools.cache
     def _sentence_encoder(self, variant):
@@ -232,6 +252,13 @@ class Ours(Peer):
             encoder.freeze_for_inference()
         if variant == "frozen":
             return bert_tf.serving.FrozenModel(encoder)
+        if variant == "SavedModel":
+            directory = os.path.join(self.setup.scratch, "exported")
+            loaded = tf.saved_model.load(
+                bert_tf.serving.export(encoder, directory, portable=False)
+            )
+            answer = loaded.signatures["serving_default"]
+            return lambda text: answer(text=tf.constant([text]))["vector"].numpy()
         call = tf.function(encoder, input_signature=[tf.TensorSpec([None], tf.string)])
         return lambda text: call(tf.constant([text])).numpy()
 

@@ -1,0 +1,51 @@
+"""bert_tf itself, compiled by XLA in several ways."""
+
+import contextlib
+
+import tensorflow as tf
+
+import bert_tf
+from bert_tf import ops
+from bert_tf.layers.token_layout import static_shapes
+
+from . import keras_common
+from .base import InferenceTask
+from .ours import Ours, TrainingTask
+from .xla_variants import NATIVE, XLA_PADDED, XLA_TENSORFLOW
+
+
+class OursXla(Ours):
+    """Every task has a model of its own, which goes with it."""
+
+    def xla_inference(self, batches, variant):
+        backbone = self._backbone_for(variant)
+
+        @tf.function(jit_compile=variant != NATIVE)
+        def encode(inputs):
+            with static_shapes() if variant != NATIVE else contextlib.nullcontext():
+                outputs = backbone(inputs)
+            return outputs["sequence_output"], outputs["pooled_output"]
+
+        (batch,) = batches
+        feed = keras_common.constants({name: batch[name] for name in keras_common.ENCODER_INPUTS})
+        with _backend(variant):
+            encode.get_concrete_function(feed)  # traced with these ops
+        return InferenceTask(keras_common.until_finished(encode), [feed])
+
+    def xla_training(self, batches, variant):
+        model = self.pretrainer(self._backbone_for(variant), jit_compile=variant != NATIVE)
+        (batch,) = batches
+        task = TrainingTask(model, batch)
+        with _backend(variant):
+            task.trace()
+        return task
+
+    def _backbone_for(self, variant):
+        return bert_tf.BertBackbone.from_pretrained(
+            self.setup.model_directory,
+            padding_free=False if variant == XLA_PADDED else "auto",
+        )
+
+
+def _backend(variant):
+    return ops.backend("reference") if variant == XLA_TENSORFLOW else contextlib.nullcontext()
