@@ -30,6 +30,8 @@ log = logging.getLogger("bert_tf.serving")
 
 _PAGE = "page.html"
 _BACKLOG = 1024  # connections that the system holds until they are accepted
+_SETTLE_SECONDS = 0.1  # for connections that are accepted but not yet served
+_WRITE_SECONDS = 10.0  # when stopping, for answers that are on their way to the client
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +96,9 @@ class _Server:
         self._page = importlib.resources.files(__package__).joinpath(_PAGE).read_bytes()
         self._stop = asyncio.Event()
         self._answered = 0
+        self._inside = 0  # requests
+        self._all_answered = asyncio.Event()
+        self._all_answered.set()
 
     async def run(self):
         loop = asyncio.get_running_loop()
@@ -117,9 +122,10 @@ class _Server:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
             await _close_port(runner, site, listener)
-            await runner.cleanup()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._versions.close(), self._options.stop_seconds)
+            # aiohttp's cleanup leaves off reading: what is inside must be answered before it.
+            for end in (self._all_answered.wait, runner.cleanup, self._versions.close):
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(end(), self._options.stop_seconds)
         print(f"Stopped: {self._answered} requests answered", flush=True)
         logging.shutdown()
         # Everything is answered. Threads that load a version or belong to TensorFlow are not waited
@@ -166,17 +172,22 @@ class _Server:
             keepalive_timeout=self._options.limits.idle_timeout,
             lingering_time=2.0,  # for the rest of a body that was refused
             handler_cancellation=True,  # who has gone is not computed
-            shutdown_timeout=self._options.stop_seconds,
+            shutdown_timeout=_WRITE_SECONDS,
         )
 
     async def _counted(self, request, handler):
         """Every error as JSON, every answer counted; while stopping the connection ends with it."""
         started = time.monotonic()
         self._metrics.requests_in_progress.inc()
+        self._inside += 1
+        self._all_answered.clear()
         try:
             response = await self._answer(request, handler)
         finally:
             self._metrics.requests_in_progress.dec()
+            self._inside -= 1
+            if not self._inside:
+                self._all_answered.set()
         method = request.get("method", "other")
         self._metrics.requests.labels(method, str(response.status)).inc()
         self._metrics.request_seconds.labels(method).observe(time.monotonic() - started)
@@ -268,5 +279,6 @@ async def _close_port(runner, site, listener):
                 accepted.append(waiting.accept()[0])
     for connection in accepted:
         await loop.connect_accepted_socket(runner.server, connection)
-    if accepted:
-        await asyncio.sleep(0.1)  # their requests are here already, or come too late
+    # Their requests are here already, or come too late. Without this pause a connection that has
+    # just been made would not notice the end, and aiohttp would wait for it.
+    await asyncio.sleep(_SETTLE_SECONDS)
