@@ -82,7 +82,7 @@ flags.DEFINE_string("materials_dir",
                                    os.path.join(_REPOSITORY, ".cache", "materials")),
                     "Of tokenizer and latency: where texts and weights are.")
 flags.DEFINE_string("json", None, "Write everything, unrounded, to this file.")
-flags.DEFINE_string("plot", None, "Draw bars into this PNG.")
+flags.DEFINE_string("plot", None, "Draw bars into this .png, .svg or .pdf file.")
 
 
 def model_config(name: str) -> dict:
@@ -267,7 +267,7 @@ def main():
         if FLAGS[flag].value:
             tool.require_writable(os.path.dirname(os.path.abspath(FLAGS[flag].value)), flag)
     if FLAGS.plot:
-        report.require_plotting()
+        report.require_plotting(FLAGS.plot)
     device = gpu.require_gpu(FLAGS.peak_tflops) if on_gpu else None
 
     results = report.Report()

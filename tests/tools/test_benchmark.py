@@ -214,6 +214,8 @@ def test_a_tiny_run_under_xla(tmp_path):
     [
         ([], "Expected a job"),
         (["xla", "--peers=pytorch"], "expected none with xla"),
+        (["latency", "--peers=", "--config=tiny"], "vocabulary of at least 30522"),
+        (["ops", "--peers=", "--plot=out.jpg"], "expected a .png, .svg or .pdf"),
         (["training", "--dtype=int8"], "--dtype=int8 is for inference"),
         (["inference", "--dtype=int8", "--peers=pytorch"], "knows onnxruntime, openvino"),
         (["inference", "--peers=nobody"], "inference knows"),

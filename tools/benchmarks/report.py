@@ -13,6 +13,8 @@ from bert_tf.files import atomic_path
 
 from .timing import Spread
 
+_FORMATS = ("png", "svg", "pdf")
+
 _TITLE_WIDTH = 90  # characters of a picture's title before it breaks
 
 
@@ -136,12 +138,14 @@ def write_json(report: Report, path: str) -> None:
             file.write("\n")
 
 
-def require_plotting() -> None:
-    """Before hours of measuring: can a picture be drawn?
+def require_plotting(path: str) -> None:
+    """Before hours of measuring: can this picture be drawn?
 
     Raises:
-        UserError: If matplotlib is missing.
+        UserError: If matplotlib is missing, or draws no such file.
     """
+    if _format(path) not in _FORMATS:
+        raise UserError(f"--plot: expected a .png, .svg or .pdf file. Received: {path!r}")
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -149,7 +153,7 @@ def require_plotting() -> None:
 
 
 def write_plot(report: Report, path: str) -> None:
-    """Writes the tables that have bars as one PNG, a panel each; ours in another colour."""
+    """Writes the tables that have bars as one picture, a panel each; ours in another colour."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -180,8 +184,12 @@ def write_plot(report: Report, path: str) -> None:
         panel.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     with atomic_path(path) as new:
-        figure.savefig(new, format="png", dpi=150)
+        figure.savefig(new, format=_format(path), dpi=150)
     pyplot.close(figure)
+
+
+def _format(path):
+    return os.path.splitext(path)[1][1:]
 
 
 def _middle(value: float | Spread) -> float:

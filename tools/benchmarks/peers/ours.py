@@ -235,15 +235,15 @@ class Ours(Peer):
         return tf.convert_to_tensor(tape.gradient(context, t["qkv"], t["dy"]))
 
     def matmul(self, shape, variant):
-        x, kernel = (tf.constant(value) for value in matmul_inputs(shape))
-        units = shape[2]
+        x, kernel = matmul_inputs(shape)
+        kernel, units = tf.constant(kernel), shape[2]
         packed, bias = ops.pack_dense(kernel), tf.zeros([units])
 
-        def multiply():
+        def multiply(x):
             now = ops.pack_dense(kernel) if variant == PACKED_EACH_TIME else packed
             return ops.fused_dense(x, now, units, bias=bias)
 
-        return keras_common.matmul_task(multiply, shape[0])
+        return keras_common.matmul_task(multiply, x)
 
     @functools.cache
     def _sentence_encoder(self, variant):

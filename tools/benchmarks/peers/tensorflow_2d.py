@@ -50,8 +50,9 @@ class TensorFlow2D(Peer):
         return keras_common.inference_task(self._model(variant), variant, batches, tf.bool)
 
     def matmul(self, shape, variant):
-        x, kernel = (tf.constant(value) for value in matmul_inputs(shape))
-        return keras_common.matmul_task(lambda: tf.matmul(x, kernel), shape[0])
+        x, kernel = matmul_inputs(shape)
+        kernel = tf.constant(kernel)
+        return keras_common.matmul_task(lambda x: tf.matmul(x, kernel), x)
 
     def _encode(self, inputs):
         config = self.setup.config
