@@ -38,12 +38,10 @@ def run(
 def _table(job, workload, worker, config, options, report) -> Table:
     print(f"\nxla, {job}, {workload.describe()}", flush=True)
     batches = workloads.batches(workload, None, config["vocab_size"], job == "training")
-    turns, first_seconds, expected = {}, {}, None
-    keys = []
+    turns, keys, expected = {}, [], None
     for variant in VARIANTS:
         key = worker.make(f"xla_{job}", batches=batches, variant=variant)
         keys.append(key)
-        (first_seconds[variant],) = worker.time(key, 1)
         outputs = _comparable(worker.outputs(key), workload)
         expected = outputs if expected is None else expected
         difference = max(
@@ -63,7 +61,6 @@ def _table(job, workload, worker, config, options, report) -> Table:
             "arrangement": variant,
             "ms": 1e3 * statistics.median(seconds[variant]),
             "times without XLA": ratio(seconds[variant], seconds[NATIVE]),
-            "first call, s": first_seconds[variant],
         }
         for variant in turns
     ]
