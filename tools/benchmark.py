@@ -44,8 +44,8 @@ flags.DEFINE_list("peers", None, "Whom to compare with; all that do the job by d
                   "bert_tf itself always takes part.")
 flags.DEFINE_enum("device", "cpu", ("cpu", "gpu"), "gpu: training only; refuses where TensorFlow "
                   "sees none.")
-flags.DEFINE_enum("dtype", "float32", ["float32", "int8"], "Of inference: what everybody computes "
-                  "in; int8 prints the errors against our float32.")
+flags.DEFINE_enum("dtype", "float32", ["float32", "int8"], "Of inference and matmul: what everybody "
+                  "computes in; int8 prints the errors of inference against our float32.")
 flags.DEFINE_list("config", None, f"The model: {', '.join(models.CONFIGS)}, or a JSON file; on a "
                   f"GPU several. Default: base; on a GPU {','.join(gpu_training.CONFIGS)}; of "
                   "latency the real weights of MiniLM-L6.")
@@ -190,9 +190,9 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
                 if not real_weights:
                     latency.make_model(staff[OURS], directory, config, FLAGS.materials_dir)
                 latency.run(staff, options, results)
-            elif job == "matmul":
+            elif job in ("matmul", "matmul_int8"):
                 rows = [int(rows) for rows in FLAGS.matmul_rows]
-                matmul.run(staff, FLAGS.matmul_models, rows, options, results)
+                matmul.run(staff, FLAGS.matmul_models, rows, options, results, job)
             elif job == "ops":
                 ops.run(staff, options, results, FLAGS.ops_scale, FLAGS.ops)
             else:
@@ -210,9 +210,9 @@ def main():
         raise UserError(f"Expected a job, one of {', '.join(_JOBS)}, as the first argument.")
     job = FLAGS.job
     if FLAGS.dtype == "int8":
-        if job != "inference":
-            raise UserError(f"--dtype=int8 is for inference. Received: --job={job}")
-        job = "inference_int8"
+        if job not in ("inference", "matmul"):
+            raise UserError(f"--dtype=int8 is for inference and matmul. Received: --job={job}")
+        job += "_int8"
     # Everything a user can get wrong is found before any work.
     on_gpu = FLAGS.device == "gpu"
     if on_gpu and job != "training":

@@ -21,28 +21,10 @@ from absl import flags
 
 from bert_tf import tool
 from bert_tf.errors import UserError
+from model_flags import FLAGS, calibration_texts, kind_of_model
 
-FLAGS = flags.FLAGS
-
-MODELS = {
-    "classifier": "BertTextClassifier",
-    "answerer": "BertQuestionAnswerer",
-    "tagger": "BertTokenClassifier",
-    "encoder": "BertSentenceEncoder",
-    "masked_lm": "BertMaskedLM",
-    "multiple_choice": "BertMultipleChoice",
-    "next_sentence": "BertNextSentencePredictor",
-}
-
-flags.DEFINE_string("model_dir", None, "A directory written by save_pretrained.")
 flags.DEFINE_string("export_dir", None, "Where to write; TF Serving's model base path.")
 flags.DEFINE_integer("version", 1, "Name of the subdirectory.", lower_bound=1)
-flags.DEFINE_enum(
-    "model",
-    "auto",
-    ["auto", *MODELS],
-    "The kind of model; auto: what the directory says, which save_pretrained's do.",
-)
 flags.DEFINE_enum("quantize", None, ["int8"], "8-bit integers instead of float32: smaller, faster.")
 flags.DEFINE_bool(
     "portable", True, "Only stock operations, so that a stock TF Serving loads the model."
@@ -55,39 +37,20 @@ flags.DEFINE_bool(
 flags.DEFINE_bool("pairs", False, "Whether a classifier takes two texts, `text` and `pair`.")
 
 
-def kind_of_model() -> type:
-    """The class to load, from --model or from the directory."""
-    from bert_tf.checkpoints.opening import open_pretrained
-    from bert_tf.checkpoints.tasks import TASKS, model_class
-
-    if FLAGS.model != "auto":
-        return model_class(MODELS[FLAGS.model])
-    pretrained = open_pretrained(FLAGS.model_dir)
-    by_architecture = [
-        name
-        for name, task in TASKS.items()
-        if set(task.architectures).intersection(pretrained.architectures)
-    ]
-    name = pretrained.class_name or next(iter(by_architecture), None)
-    if name not in MODELS.values():
-        raise UserError(
-            f"--model={'|'.join(MODELS)} was expected: {FLAGS.model_dir} names no such model. "
-            f"Received: {name or 'no name'}"
-        )
-    return model_class(name)
-
-
 def main():
     if FLAGS.freeze and FLAGS.portable:
         raise UserError("--freeze is for --noportable: packed kernels need the fused operations.")
+    if FLAGS.calibration_file and not FLAGS.quantize:
+        raise UserError("--calibration_file is for --quantize=int8.")
+    texts = calibration_texts()
     tool.require_writable(FLAGS.export_dir, "export_dir")
 
     from bert_tf.serving import export
     from bert_tf.serving.description import DESCRIPTION_FILE, as_text
 
-    model = kind_of_model().from_pretrained(
-        FLAGS.model_dir, quantization=FLAGS.quantize
-    )
+    model = kind_of_model().from_pretrained(FLAGS.model_dir)
+    if FLAGS.quantize and model.backbone.quantization is None:
+        model.quantize(FLAGS.quantize, calibration=texts)
     if FLAGS.freeze:
         model.freeze_for_inference()
     path = export(model, FLAGS.export_dir, FLAGS.version, FLAGS.portable, FLAGS.pairs)

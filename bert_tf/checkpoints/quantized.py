@@ -2,7 +2,8 @@
 
 In place of a float32 tensor there are two: the integers, int8 of the same shape and name, and their
 float32 scales, under the name with `_scale` at the end: a column's of a kernel `[in, out]`, a
-word's of the word embeddings `[V, H]`.
+word's of the word embeddings `[V, H]`. A kernel that was calibrated has a third, `_smoothing`,
+float32 `[in]`; without it there are ones.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from bert_tf.checkpoints.tensor_source import TensorSource
 from bert_tf.errors import CheckpointError
 
 _SCALE = "_scale"
+_SMOOTHING = "_smoothing"
 _WORDS = "embeddings.word_embeddings"
 
 
@@ -21,7 +23,9 @@ def quantized_tensors(backbone) -> dict[str, np.ndarray]:
     """What the file holds of a quantized backbone's integers; {} of another backbone."""
     tensors = {}
     for name, (read, _) in _places(backbone):
-        tensors[name], tensors[name + _SCALE] = (part.numpy() for part in read())
+        tensors[name], tensors[name + _SCALE], *smoothing = (part.numpy() for part in read())
+        if smoothing and np.any(smoothing[0] != 1.0):
+            tensors[name + _SMOOTHING] = smoothing[0]
     return tensors
 
 
@@ -33,7 +37,12 @@ def quantized_variables(backbone) -> list[keras.Variable]:
     variables = [embeddings.word_embeddings, embeddings.word_embeddings_scale]
     for block in backbone.encoder.blocks:
         for dense in block.dense_layers().values():
-            variables += [dense.packed_kernel, dense.kernel_scale, dense.kernel_column_sums]
+            variables += [
+                dense.packed_kernel,
+                dense.kernel_scale,
+                dense.kernel_column_sums,
+                dense.input_smoothing,
+            ]
     return variables
 
 
@@ -48,9 +57,12 @@ def restore_quantized(backbone, source: TensorSource) -> list[str]:
     """
     names = []
     for name, (read, write) in _places(backbone):
-        values, scale = (np.asarray(part) for part in read())
+        likes = dict(zip((name, name + _SCALE, name + _SMOOTHING), read()))
+        if name + _SMOOTHING not in source.shapes:
+            likes.pop(name + _SMOOTHING, None)
         parts = []
-        for part_name, like in ((name, values), (name + _SCALE, scale)):
+        for part_name, like in likes.items():
+            like = np.asarray(like)
             if source.shapes.get(part_name) != like.shape:
                 raise CheckpointError(
                     f"{source.path}: expected {part_name} of shape {list(like.shape)}. Received: "

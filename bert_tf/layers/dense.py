@@ -35,6 +35,8 @@ class Dense(keras.layers.Layer):
         self.packed_kernel = None
         self.is_quantized = False
         self.lora_rank = None
+        # What `matmul` calls with its input, for those who want to see activations; None: nobody.
+        self.observer = None
 
     def build(self, input_shape):
         self.kernel = self.add_weight(
@@ -116,13 +118,17 @@ class Dense(keras.layers.Layer):
         self._tracker.lock()
         self.packed_kernel.assign(packed)
 
-    def quantize(self, mode: str = "int8", type_check: bool = True, config=None) -> None:
+    def quantize(
+        self, mode: str = "int8", type_check: bool = True, config=None, smoothing=None
+    ) -> None:
         """Keeps the kernel only as 8-bit integers, a scale a column: for inference, for good.
 
         Args:
             mode: "int8".
             type_check: Keras's; a subclass is quantized too.
             config: Keras's; taken from the mode.
+            smoothing: float32 `[in]`, what the input's columns are multiplied by before they are
+                quantized, and the kernel's rows divided by; None for ones.
 
         Raises:
             UserError: For another mode, if the kernel has LoRA or is packed or quantized already.
@@ -135,19 +141,21 @@ class Dense(keras.layers.Layer):
                 "A plain kernel can be quantized, once: call `merge_lora()` first. Received: "
                 f"lora_rank={self.lora_rank}, packed={self.packed_kernel is not None}"
             )
-        self.set_quantized_kernel(*ops.quantize_kernel(tf.convert_to_tensor(self.kernel)))
+        kernel = ops.quantize_kernel(tf.convert_to_tensor(self.kernel), smoothing)
+        self.set_quantized_kernel(*kernel, smoothing)
 
-    def set_quantized_kernel(self, values: tf.Tensor, scale: tf.Tensor) -> None:
-        """Replaces the kernel, quantized or not, by int8 `[in, units]` times float32 `[units]`."""
-        quantized = ops.pack_quantized_dense(values, scale)
+    def set_quantized_kernel(
+        self, values: tf.Tensor, scale: tf.Tensor, smoothing: tf.Tensor | None = None
+    ) -> None:
+        """Replaces the kernel, quantized or not, by int8 `[in, units]` times float32 `[units]`, and
+        its rows times float32 `[in]` if given."""
+        quantized = ops.pack_quantized_dense(values, scale, smoothing)
         if not self.is_quantized:
             self._tracker.unlock()
             self.packed_kernel = self._integers("packed_kernel", quantized.packed)
-            self.kernel_scale = self.add_weight(
-                name="kernel_scale", shape=scale.shape, dtype="float32", initializer="zeros",
-                trainable=False, autocast=False,
-            )
+            self.kernel_scale = self._floats("kernel_scale", quantized.scale)
             self.kernel_column_sums = self._integers("kernel_column_sums", quantized.column_sums)
+            self.input_smoothing = self._floats("input_smoothing", quantized.smoothing)
             self.input_units = self.kernel.shape[0]
             self._drop("kernel")
             self._tracker.lock()
@@ -155,18 +163,35 @@ class Dense(keras.layers.Layer):
         self.packed_kernel.assign(quantized.packed)
         self.kernel_scale.assign(quantized.scale)
         self.kernel_column_sums.assign(quantized.column_sums)
+        self.input_smoothing.assign(quantized.smoothing)
+
+    def _floats(self, name, like):
+        return self.add_weight(
+            name=name, shape=like.shape, dtype="float32", initializer="zeros", trainable=False,
+            autocast=False,
+        )
 
     def _integers(self, name, like):
         return self.add_weight(
             name=name, shape=like.shape, dtype=like.dtype.name, initializer="zeros", trainable=False
         )
 
-    def quantized_kernel(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """What `set_quantized_kernel` was given: int8 `[in, units]` and float32 `[units]`."""
+    def quantized_kernel(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """What `set_quantized_kernel` was given: int8 `[in, units]`, float32 `[units]`, `[in]`."""
         values = ops.unpack_quantized_dense(
             tf.convert_to_tensor(self.packed_kernel), self.input_units, self.units
         )
-        return values, tf.convert_to_tensor(self.kernel_scale)
+        return (
+            values,
+            tf.convert_to_tensor(self.kernel_scale),
+            tf.convert_to_tensor(self.input_smoothing),
+        )
+
+    def is_smoothed(self) -> bool:
+        """Whether the layer is quantized with a smoothing other than ones."""
+        return self.is_quantized and bool(
+            tf.reduce_any(tf.convert_to_tensor(self.input_smoothing) != 1.0)
+        )
 
     def fused(self, x: tf.Tensor, **epilogue) -> tf.Tensor:
         """`x @ kernel + bias` and what `bert_tf.ops.fused_dense` can do after it; once packed or
@@ -181,6 +206,7 @@ class Dense(keras.layers.Layer):
                 packed,
                 tf.convert_to_tensor(self.kernel_scale),
                 tf.convert_to_tensor(self.kernel_column_sums),
+                tf.convert_to_tensor(self.input_smoothing),
             )
         else:
             operation = ops.fused_dense
@@ -197,6 +223,8 @@ class Dense(keras.layers.Layer):
 
     def matmul(self, x: tf.Tensor) -> tf.Tensor:
         """`x @ kernel` without the bias: `[R, in]` -> `[R, units]`."""
+        if self.observer is not None:
+            self.observer(x)
         y = tf.matmul(x, tf.convert_to_tensor(self.kernel))
         if self.lora_rank is None:
             return y

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Iterable
 
 import keras
 import tensorflow as tf
@@ -14,6 +15,7 @@ from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.pooling import BertPooler
 from bert_tf.layers.quantization import require_int8
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
+from bert_tf.models.calibration import calibrate
 from bert_tf.ops import native
 
 
@@ -276,18 +278,27 @@ class BertBackbone(keras.Model):
             block.pack()
         self.is_frozen = True
 
-    def quantize(self, mode: str = "int8", config=None, **kwargs) -> None:
+    def quantize(
+        self,
+        mode: str = "int8",
+        config=None,
+        calibration: Iterable[dict[str, tf.Tensor]] | None = None,
+        **kwargs,
+    ) -> None:
         """Turns kernels and word embeddings into 8-bit integers: smaller, faster, only forward.
 
         The four dense layers of every block compute with `bert_tf.ops.quantized_dense`: kernels
         with a scale a column, activations with a scale and a zero point a row, found on the fly, so
-        there is nothing to calibrate. The word embeddings have a scale a word. Biases, LayerNorm,
+        nothing has to be calibrated. The word embeddings have a scale a word. Biases, LayerNorm,
         attention, the pooler and heads stay as they are. There is no way back: load the model
         again.
 
         Args:
             mode: "int8".
             config: Keras's; taken from the mode.
+            calibration: Token dictionaries of text like that to come: where it brings a layer's
+                results nearer to the float ones, its kernel takes over from its input what is large
+                in single columns. See `bert_tf.models.calibration`.
             **kwargs: Of Keras's, `type_check` has no effect.
 
         Raises:
@@ -303,14 +314,17 @@ class BertBackbone(keras.Model):
         """
         require_int8(mode, config)
         if set(kwargs) - {"type_check"}:
-            raise UserError(f"`quantize` takes `mode` alone. Received: {sorted(kwargs)}")
+            raise UserError(
+                f"`quantize` takes `mode` and `calibration`. Received: {sorted(kwargs)}"
+            )
         self.require_kernels("quantized")
         if any(weight.name.startswith("lora_") for weight in self.weights):
             raise UserError("A model with LoRA cannot be quantized: call its `merge_lora()` first.")
+        smoothing = {} if calibration is None else calibrate(self, calibration)
         self.embeddings.quantize(mode)
         for block in self.encoder.blocks:
             for dense in block.dense_layers().values():
-                dense.quantize(mode)
+                dense.quantize(mode, smoothing=smoothing.get(dense))
         self.quantization = mode
         self.predict_function = None  # what was traced before holds the kernels that are gone
 

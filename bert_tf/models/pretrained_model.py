@@ -1,8 +1,12 @@
 """Checkpoints in and out, for every model around a backbone."""
 
 import os
+from typing import Any
 
+from bert_tf.errors import UserError
 from bert_tf.models.lora_model import LoraModel
+from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
+from bert_tf.models.text_inputs import as_columns, holds_text
 
 
 class PretrainedModel(LoraModel):
@@ -24,7 +28,9 @@ class PretrainedModel(LoraModel):
 
         return load_task_model(cls, path, **options)
 
-    def quantize(self, mode: str = "int8", config=None, **kwargs) -> None:
+    def quantize(
+        self, mode: str = "int8", config=None, calibration: Any | None = None, **kwargs
+    ) -> None:
         """Turns the backbone's kernels and word embeddings into 8-bit integers, for inference.
 
         See `BertBackbone.quantize`; heads stay as they are.
@@ -32,6 +38,8 @@ class PretrainedModel(LoraModel):
         Args:
             mode: "int8".
             config: Keras's; taken from the mode.
+            calibration: Unlabelled text like that to come, some hundred examples as `predict` takes
+                them: single texts or a tuple of two lists; or what the backbone's takes.
             **kwargs: Of Keras's, `type_check` has no effect.
 
         Raises:
@@ -44,8 +52,23 @@ class PretrainedModel(LoraModel):
             >>> model.predict(["A quiet film."])
         """
         self.require_merged("quantized")
-        self.backbone.quantize(mode, config=config, **kwargs)
+        if calibration is not None and holds_text(calibration):
+            calibration = self._token_batches(calibration)
+        self.backbone.quantize(mode, config=config, calibration=calibration, **kwargs)
         self._forget_traces()  # they hold the kernels that are gone
+
+    def _token_batches(self, texts):
+        """Texts, single or in pairs, as the token dictionaries of the backbone."""
+        tokenizer = getattr(self, "tokenizer", None)
+        if tokenizer is None:
+            raise UserError(
+                "Text for `calibration` needs a tokenizer. Received: a model without one. Pass "
+                "token dictionaries."
+            )
+        length = getattr(self, "max_length", None) or self.backbone.config.max_position_embeddings
+        for batch in text_batches(tokenizer, as_columns(texts), length):
+            batch.pop(EXAMPLE_INDEX)
+            yield batch
 
     def save_pretrained(self, directory: str | os.PathLike, format: str = "huggingface") -> None:
         """Writes weights and configuration into `directory`, and labels and tokenizer if any.

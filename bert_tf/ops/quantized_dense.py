@@ -4,14 +4,18 @@
     y = z | gelu(z) | z + residual | LayerNorm(z + residual)
 
 W is quantized once: symmetric, a scale for every column. x is quantized on the fly: asymmetric, a
-scale and a zero point for every row, so nothing is calibrated and a row does not depend on the
-others. The products are summed exactly, in int32; `custom_ops/kernels/quantized_dense.h` has the
-formulas. The native op and its twin compute the same integers, on every processor.
+scale and a zero point for every row, so nothing has to be calibrated and a row does not depend on
+the others. Where a few columns of x are much larger than the rest and would leave it few steps, W
+can be made to carry them (smoothing): x's columns are multiplied by what W's rows were divided by.
+
+The products are summed exactly, in int32; `custom_ops/kernels/quantized_dense.h` has the formulas.
+The native op and its twin compute the same integers, on every processor.
 
 Glossary: M rows, K input features (the kernel's depth), `units` output features.
 
 Reference: Jacob et al. 2018 (arXiv 1712.05877), section 2; scales for rows and columns as in
-Dettmers et al. 2022 (arXiv 2208.07339), section 2.2.
+Dettmers et al. 2022 (arXiv 2208.07339), section 2.2; smoothing as in Xiao et al. 2022
+(arXiv 2211.10438), section 4.
 """
 
 from __future__ import annotations
@@ -44,22 +48,27 @@ class QuantizedKernel(NamedTuple):
             the matmul reads it; the same on every processor.
         scale: float32 [units], what an integer of a column is worth.
         column_sums: int32 [units], the sums of the integers of a column.
+        smoothing: float32 [K], what x's columns are multiplied by; ones for none.
     """
 
     packed: tf.Tensor
     scale: tf.Tensor
     column_sums: tf.Tensor
+    smoothing: tf.Tensor
 
 
-def quantize_kernel(kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def quantize_kernel(
+    kernel: tf.Tensor, smoothing: tf.Tensor | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
     """A dense layer's kernel as integers and a scale for every column.
 
     Args:
         kernel: [K, units] of a float dtype.
+        smoothing: [K], what x's columns will be multiplied by; None for ones.
 
     Returns:
-        int8 [K, units] in [-127, 127] and float32 [units]: their product is the kernel, off by at
-        most half a scale.
+        int8 [K, units] in [-127, 127] and float32 [units]: their product is the kernel, its rows
+        divided by smoothing, off by at most half a scale.
 
     Raises:
         ValueError: kernel is no matrix.
@@ -71,6 +80,8 @@ def quantize_kernel(kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             "Expected kernel to be a matrix, [K, units]. "
             f"Received: kernel of shape {kernel.shape}"
         )
+    if smoothing is not None:
+        kernel /= tf.cast(smoothing, tf.float32)[:, tf.newaxis]
     tf.debugging.assert_all_finite(kernel, "Expected a kernel of finite numbers to quantize")
     if kernel.shape[0] == 0:
         return tf.cast(kernel, tf.int8), tf.zeros([kernel.shape[1]])
@@ -81,28 +92,36 @@ def quantize_kernel(kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.cast(values, tf.int8), scale
 
 
-def pack_quantized_dense(values: tf.Tensor, scale: tf.Tensor) -> QuantizedKernel:
+def pack_quantized_dense(
+    values: tf.Tensor, scale: tf.Tensor, smoothing: tf.Tensor | None = None
+) -> QuantizedKernel:
     """Brings what `quantize_kernel` gave into the form that `quantized_dense` takes.
 
     Args:
         values: int8 [K, units], of known shape.
         scale: float32 [units].
+        smoothing: float32 [K], as `quantize_kernel` was given it; None for ones.
 
     Raises:
         TypeError: another dtype.
-        ValueError: values is no matrix of known shape, or scale does not fit it.
+        ValueError: values is no matrix of known shape, or scale or smoothing does not fit it.
     """
     values, scale = tf.convert_to_tensor(values), tf.convert_to_tensor(scale)
-    if values.dtype != tf.int8 or scale.dtype != tf.float32:
-        raise TypeError(
-            "Expected values of dtype int8 and scale of dtype float32. "
-            f"Received: {values.dtype.name}, {scale.dtype.name}"
-        )
     known = values.shape.rank == 2 and values.shape.is_fully_defined()
-    if not known or not scale.shape.is_compatible_with(values.shape[1:]):
+    if smoothing is None:
+        smoothing = tf.ones([values.shape[0] if known else 0])
+    smoothing = tf.convert_to_tensor(smoothing)
+    dtypes = (values.dtype, scale.dtype, smoothing.dtype)
+    if dtypes != (tf.int8, tf.float32, tf.float32):
+        raise TypeError(
+            "Expected values of dtype int8, scale and smoothing of dtype float32. "
+            f"Received: {', '.join(dtype.name for dtype in dtypes)}"
+        )
+    fits = known and scale.shape == values.shape[1:] and smoothing.shape == values.shape[:1]
+    if not fits:
         raise ValueError(
-            "Expected values of known shape [K, units] and scale of shape [units]. "
-            f"Received: shapes {values.shape} and {scale.shape}"
+            "Expected values of known shape [K, units], scale of shape [units] and smoothing of "
+            f"shape [K]. Received: shapes {values.shape}, {scale.shape} and {smoothing.shape}"
         )
     depth, units = values.shape
     quads, panels = _packed_shape(depth, units)
@@ -110,7 +129,7 @@ def pack_quantized_dense(values: tf.Tensor, scale: tf.Tensor) -> QuantizedKernel
     # [K, units] -> [K / 4, 4, panels, 32] -> [panels, K / 4, 32, 4]
     blocks = tf.transpose(tf.reshape(padded, [quads, _QUAD, panels, _PANEL]), [2, 0, 3, 1])
     column_sums = tf.reduce_sum(tf.cast(values, tf.int32), axis=0)
-    return QuantizedKernel(tf.reshape(blocks, [-1]), scale, column_sums)
+    return QuantizedKernel(tf.reshape(blocks, [-1]), scale, column_sums, smoothing)
 
 
 def unpack_quantized_dense(packed: tf.Tensor, depth: int, units: int) -> tf.Tensor:
@@ -135,8 +154,8 @@ def quantized_dense(
     """x W + bias in 8-bit integers, and then GELU, or + residual and LayerNorm, in one pass.
 
     A row of the result has the same bits whatever other rows stand in x, and for every number of
-    threads. A row of x with a NaN or an infinity comes out as NaN, and no other row. For inference:
-    there is no gradient.
+    threads. A row with a NaN or an infinity, in x or after smoothing, comes out as NaN, and no other
+    row. For inference: there is no gradient.
 
     Args:
         x: [M, K] float32, bfloat16 or float16, K at most 65,536.
@@ -199,9 +218,10 @@ def _checked(x, kernel, units, bias, activation, residual, gamma, beta, epsilon)
     )
     kernel = QuantizedKernel(*(tf.convert_to_tensor(part) for part in kernel))
     dtypes = tuple(part.dtype for part in kernel)
-    if dtypes != (tf.int8, tf.float32, tf.int32):
+    if dtypes != (tf.int8, tf.float32, tf.int32, tf.float32):
         raise TypeError(
-            "Expected a kernel of packed int8, scale float32 and column_sums int32. "
+            "Expected a kernel of packed int8, scale float32, column_sums int32 and smoothing "
+            "float32. "
             f"Received: {', '.join(dtype.name for dtype in dtypes)}"
         )
     depth = x.shape[-1] if x.shape.rank is not None else None
@@ -220,6 +240,7 @@ def _checked(x, kernel, units, bias, activation, residual, gamma, beta, epsilon)
         packed=(kernel.packed, [size]),
         scale=(kernel.scale, [epilogue.units]),
         column_sums=(kernel.column_sums, [epilogue.units]),
+        smoothing=(kernel.smoothing, [depth]),
     )
     return x, kernel, epilogue
 
@@ -256,7 +277,7 @@ def _reference(x, kernel: QuantizedKernel, epilogue: DenseEpilogue) -> tf.Tensor
             "Expected the reference of quantized_dense to be traced with a known last dimension of "
             "x. Received: x of unknown last dimension"
         )
-    u, row_scale, zero = _quantized_rows(tf.cast(x, tf.float32))
+    u, row_scale, zero = _quantized_rows(tf.cast(x, tf.float32) * kernel.smoothing)
     v = tf.cast(unpack_quantized_dense(kernel.packed, depth, epilogue.units), tf.float32)
     sums = -tf.cast(zero, tf.int32) * kernel.column_sums  # [M, 1] * [units] -> [M, units]
     for begin in range(0, depth, _EXACT_DEPTH):

@@ -3,18 +3,20 @@
 // W [depth, columns] is symmetric, a scale a column; x [rows, depth] is asymmetric, a scale and a
 // zero point a row, because after GELU nearly everything is on one side of zero:
 //
-//   w[k, j] = column_scale[j] * v[k, j],          v in [-127, 127]
-//   x[i, k] ~ row_scale[i] * (u[i, k] - zero[i]), u, zero in [0, 255]
+//   smoothing[k] * x[i, k] ~ row_scale[i] * (u[i, k] - zero[i]),  u, zero in [0, 255]
+//   w[k, j] / smoothing[k] = column_scale[j] * v[k, j],           v in [-127, 127]
 //   z[i, j] = row_scale[i] * column_scale[j] * (sum_k u[i, k] v[k, j] - zero[i] sum_k v[k, j])
 //             + bias[j]
 //   y = z | gelu(z) | z + residual | LayerNorm(z + residual)
 //
-// with, over a row and zero, least <= 0 <= largest, in float64 but for the last line,
+// with s[k] = smoothing[k] * x[k] in float32 and, over a row of them and zero, least <= 0 <=
+// largest, in float64 but for the last line,
 //
 //   step = (largest - least) / 255,  row_scale = float32(step),  zero = round(-least / step)
-//   u[k] = clamp(round(x[k] * float32(1 / step)) + zero, 0, 255)
+//   u[k] = clamp(round(s[k] * float32(1 / step)) + zero, 0, 255)
 //
-// and rounding to nearest even. The bracket is exact in int32 for depths up to
+// and rounding to nearest even. Smoothing moves what is large in a column of x into W (SmoothQuant,
+// arXiv 2211.10438); ones where there is none. The bracket is exact in int32 for depths up to
 // kQuantizedDenseDepth; every instruction set computes the same integers. A row whose numbers span
 // less than kSmallestSpan counts as zeros. A row with an infinity or a NaN comes out as NaN.
 //
@@ -44,6 +46,7 @@ struct QuantizedDenseArgs {
   const int8_t* packed;        // v, PackedQuantizedDenseSize(depth, columns)
   const float* column_scale;   // [columns]
   const int32_t* column_sums;  // [columns], sum_k v[k, j]
+  const float* smoothing;      // [depth]
   const T* bias;               // [columns] or null
   DenseActivation activation;
   const T* residual;  // [rows, columns] or null

@@ -64,13 +64,13 @@ struct RowScale {
   int32_t zero;
 };
 
-// A row of x as bytes, filled up with zeros to whole words.
+// A row of x, smoothed, as bytes, filled up with zeros to whole words.
 template <typename T>
-RowScale QuantizeRow(const T* x, int64_t depth, uint8_t* u) {
+RowScale QuantizeRow(const T* x, const float* smoothing, int64_t depth, uint8_t* u) {
   using Bytes = uint8_t __attribute__((vector_size(kLanes)));
   Vec least = {}, largest = {}, poison = {};
   ForVectors(depth, [&](auto lanes, int64_t k, int) BERT_TF_INLINE_LAMBDA {
-    const Vec v = Load(x + k, lanes);
+    const Vec v = Load(x + k, lanes) * Load(smoothing + k, lanes);
     least = Min(least, v);
     largest = Max(largest, v);
     poison += v * 0.0f;  // NaN from an infinity or a NaN
@@ -94,11 +94,12 @@ RowScale QuantizeRow(const T* x, int64_t depth, uint8_t* u) {
   };
   int64_t k = 0;
   for (; k + kLanes <= depth; k += kLanes) {
-    const Bytes bytes = quantized(Load(x + k));
+    const Bytes bytes = quantized(Load(x + k) * Load(smoothing + k));
     std::memcpy(u + k, &bytes, sizeof(bytes));
   }
   if (k < padded) {
-    const Bytes bytes = quantized(LoadPartial(x + k, depth - k));
+    const Bytes bytes =
+        quantized(LoadPartial(x + k, depth - k) * LoadPartial(smoothing + k, depth - k));
     std::memset(u + k, 0, static_cast<size_t>(padded - k));
     std::memcpy(u + k, &bytes, static_cast<size_t>(depth - k));
   }
@@ -312,8 +313,8 @@ class Quantized {
     uint8_t* const words = reinterpret_cast<uint8_t*>(scratch + scales_size);
     if (!has_rows) {
       for (int64_t i = 0; i < unit.rows; ++i) {
-        scales[i] = QuantizeRow(args_.x + (unit.first_row + i) * args_.depth, args_.depth,
-                                words + i * stride);
+        scales[i] = QuantizeRow(args_.x + (unit.first_row + i) * args_.depth, args_.smoothing,
+                                args_.depth, words + i * stride);
         Method::Split(words + i * stride, stride / Method::kPlanes);
       }
     }

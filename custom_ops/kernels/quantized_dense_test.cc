@@ -63,6 +63,7 @@ struct Tensors {
         packed(static_cast<size_t>(PackedQuantizedDenseSize(c.depth, c.columns)), 0),
         scale(c.columns, random, 0.001f, 0.01f),
         sums(static_cast<size_t>(c.columns), 0),
+        smoothing(c.depth, random, 0.3f, 1.0f),
         bias(c.columns, random, 1.0f),
         residual(c.rows * c.columns, random, 1.0f),
         gamma(c.columns, random, 0.3f, 1.0f),
@@ -90,6 +91,7 @@ struct Tensors {
             packed.data(),
             scale.data(),
             sums.data(),
+            smoothing.data(),
             c.has_bias ? bias.data() : nullptr,
             c.activation,
             c.has_residual ? residual.data() : nullptr,
@@ -106,6 +108,7 @@ struct Tensors {
   std::vector<int8_t> kernel, packed;
   Buffer<float> scale;
   std::vector<int32_t> sums;
+  Buffer<float> smoothing;
   Buffer<T> bias, residual, gamma, beta, y;
 };
 
@@ -122,11 +125,14 @@ struct QuantizedRow {
 
 // The formula of quantized_dense.h.
 template <typename T>
-QuantizedRow Quantize(const Buffer<T>& x, int64_t first, int64_t depth) {
+QuantizedRow Quantize(const Tensors<T>& t, int64_t first, int64_t depth) {
+  std::vector<float> smoothed(static_cast<size_t>(depth));
   double least = 0.0, largest = 0.0;
   for (int64_t k = 0; k < depth; ++k) {
-    least = std::min(least, x[first + k]);
-    largest = std::max(largest, x[first + k]);
+    const float s = static_cast<float>(t.x[first + k]) * static_cast<float>(t.smoothing[k]);
+    smoothed[static_cast<size_t>(k)] = s;
+    least = std::min<double>(least, s);
+    largest = std::max<double>(largest, s);
   }
   QuantizedRow row{std::vector<int64_t>(static_cast<size_t>(depth), 0), 0, 0.0f};
   if (largest - least < kSmallestSpan) return row;
@@ -135,7 +141,7 @@ QuantizedRow Quantize(const Buffer<T>& x, int64_t first, int64_t depth) {
   row.zero = static_cast<int64_t>(std::nearbyint(-least / step));
   const float inverse = static_cast<float>(1.0 / step);
   for (int64_t k = 0; k < depth; ++k) {
-    volatile const float scaled = static_cast<float>(x[first + k]) * inverse;
+    volatile const float scaled = smoothed[static_cast<size_t>(k)] * inverse;
     const int64_t n = static_cast<int64_t>(std::nearbyint(scaled)) + row.zero;
     row.u[static_cast<size_t>(k)] = std::clamp<int64_t>(n, 0, 255);
   }
@@ -148,7 +154,7 @@ void CheckValues(const Case& c, const Tensors<T>& t, const std::string& context)
   const bool is_plain = !c.has_bias && !c.has_residual && !c.layer_norm &&
                         c.activation == DenseActivation::kNone;
   for (int64_t i = 0; i < c.rows; ++i) {
-    const QuantizedRow row = Quantize(t.x, i * c.depth, c.depth);
+    const QuantizedRow row = Quantize(t, i * c.depth, c.depth);
     double mean = 0.0, variance = 0.0, largest = 0.0;
     for (int64_t j = 0; j < c.columns; ++j) {
       int64_t bracket = 0;
@@ -254,6 +260,7 @@ void TestLargestSums(const Path& path) {
     std::mt19937 random(4);
     Tensors<float> t(c, random);
     for (int64_t k = 0; k < depth; ++k) {
+      t.smoothing.at(k) = 1.0f;
       t.x.at(k) = 2.0f;                            // all 255, zero point 0
       t.x.at(depth + k) = -2.0f;                   // all 0, zero point 255
       t.x.at(2 * depth + k) = k % 2 ? 1.0f : 0.0f;
@@ -299,6 +306,7 @@ void TestSpecialValues(const Path& path) {
     const Case c{12, 41, 37, true, DenseActivation::kNone, true, layer_norm};
     Tensors<float> t(c, random);
     for (int64_t j = 0; j < c.columns; ++j) t.scale.at(j) *= 0.01f;  // so that row 10 is finite
+    for (int64_t k = 0; k < c.depth; ++k) t.smoothing.at(k) = 0.5f;
     Run(path, SerialParallel(), t.Args(c));
     const Buffer<float> before = t.y;
     t.x.at(2 * c.depth + 40) = std::nanf("");

@@ -23,7 +23,7 @@ using tensorflow::TensorShape;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-constexpr int kFirstOptionalInput = 4;  // after x, packed, scale and column_sums
+constexpr int kFirstOptionalInput = 5;  // after x, packed, scale, column_sums and smoothing
 
 absl::Status WrongPackedSize(int64_t depth, int64_t units, const std::string& received) {
   return InvalidArgument("Expected packed to have shape [", PackedQuantizedDenseSize(depth, units),
@@ -31,12 +31,17 @@ absl::Status WrongPackedSize(int64_t depth, int64_t units, const std::string& re
                          "] packed. Received: packed of shape ", received);
 }
 
+absl::Status WrongSmoothing(const std::string& depth, const std::string& received) {
+  return InvalidArgument("Expected smoothing to have shape [", depth,
+                         "], a number for a column of x. Received: smoothing of shape ", received);
+}
+
 absl::Status TooDeep(int64_t depth) {
   return InvalidArgument("Expected x of at most ", kQuantizedDenseDepth,
                          " columns, whose sums int32 holds. Received: ", depth);
 }
 
-// Inputs: x, packed, scale, column_sums, bias?, residual?, gamma?, beta?.
+// Inputs: x, packed, scale, column_sums, smoothing, bias?, residual?, gamma?, beta?.
 absl::Status QuantizedDenseShape(InferenceContext* c) {
   DenseAttributes attributes;
   TF_RETURN_IF_ERROR(attributes.Read(c));
@@ -65,6 +70,10 @@ absl::Status QuantizedDenseShape(InferenceContext* c) {
                              "]. Received: ", names[i], " of shape ",
                              c->DebugString(c->input(2 + i)));
     }
+  }
+  ShapeHandle smoothing;
+  if (!c->Merge(c->input(4), c->Vector(c->Dim(x, 1)), &smoothing).ok()) {
+    return WrongSmoothing(c->DebugString(c->Dim(x, 1)), c->DebugString(c->input(4)));
   }
   return DenseEpilogueShape(c, attributes, kFirstOptionalInput);
 }
@@ -96,6 +105,9 @@ class QuantizedDenseOp : public OpKernel {
                                 vector.DebugString(), ". Received: scale of shape ",
                                 scale.shape().DebugString(), ", column_sums of shape ",
                                 column_sums.shape().DebugString()));
+    const Tensor& smoothing = context->input(4);
+    OP_REQUIRES(context, smoothing.shape() == TensorShape({depth}),
+                WrongSmoothing(std::to_string(depth), smoothing.shape().DebugString()));
     DenseEpilogueInputs epilogue;
     OP_REQUIRES_OK(context, epilogue.Read(context, rows, units));
     std::vector<int> in_place;
@@ -110,6 +122,7 @@ class QuantizedDenseOp : public OpKernel {
     args.packed = Data<int8_t>(packed);
     args.column_scale = Data<float>(scale);
     args.column_sums = Data<int32_t>(column_sums);
+    args.smoothing = Data<float>(smoothing);
     huge_pages_.Prefer(packed);
     QuantizedDense(TensorFlowParallel(context), args);
   }
@@ -131,6 +144,7 @@ REGISTER_OP("BertTf>QuantizedDense")
     .Input("packed: int8")
     .Input("scale: float")
     .Input("column_sums: int32")
+    .Input("smoothing: float")
     .Input("bias: num_bias * T")
     .Input("residual: num_residual * T")
     .Input("gamma: num_layer_norm * T")

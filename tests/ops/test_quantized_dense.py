@@ -56,9 +56,11 @@ def _float64(tensor):
     return None if tensor is None else tf.cast(tensor, tf.float64).numpy()
 
 
-def _quantized(x):
+def _quantized(x, smoothing=None):
     """The formula of custom_ops/kernels/quantized_dense.h on a float32 matrix."""
     x = tf.cast(x, tf.float32).numpy()
+    if smoothing is not None:
+        x = x * smoothing
     least = np.minimum(x.min(axis=1, initial=0.0), 0.0).astype(np.float64)[:, None]
     span = np.maximum(x.max(axis=1, initial=0.0), 0.0).astype(np.float64)[:, None] - least
     counts = span >= SMALLEST_SPAN
@@ -69,9 +71,9 @@ def _quantized(x):
     return u - zero, np.where(counts, step, 0.0).astype(np.float32)
 
 
-def _products(x, values, scale):
+def _products(x, values, scale, smoothing=None):
     """x W as the integers say: float32, rounded as the op documents it."""
-    u, row_scale = _quantized(x)
+    u, row_scale = _quantized(x, smoothing)
     sums = u @ values.numpy().astype(np.int64)
     assert np.abs(sums).max(initial=0) < 2**31
     return sums, sums.astype(np.float32) * scale.numpy() * row_scale
@@ -99,6 +101,34 @@ def test_the_integers_are_exact(backend, shape):
     with ops.backend(backend):
         y = ops.quantized_dense(x, ops.pack_quantized_dense(values, scale), shape[-1])
     np.testing.assert_array_equal(y, _products(x, values, scale)[1])
+
+
+@backends
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_smoothed_integers_are_exact(backend, shape, dtype):
+    x, values, scale, _ = _inputs(shape, dtype)
+    smoothing = np.random.default_rng(5).lognormal(size=shape[1]).astype(np.float32)
+    with ops.backend(backend):
+        y = ops.quantized_dense(x, ops.pack_quantized_dense(values, scale, smoothing), shape[-1])
+    expected = _products(x, values, scale, smoothing)[1]
+    np.testing.assert_array_equal(y, tf.cast(expected, dtype))
+
+
+@backends
+def test_smoothing_keeps_the_product_and_saves_small_columns(backend):
+    random = np.random.default_rng(6)
+    x, kernel = random.normal(size=(50, 256)), random.normal(size=(256, 40)) / 16
+    x[:, 7] *= 500.0
+    smoothing = np.ones([256], np.float32)
+    smoothing[7] = 1 / 50
+    errors = []
+    for s in (None, smoothing):
+        with ops.backend(backend):
+            packed = ops.pack_quantized_dense(*ops.quantize_kernel(kernel, s), s)
+            y = ops.quantized_dense(x.astype(np.float32), packed, 40).numpy()
+        errors.append(np.sqrt(np.mean((y - x @ kernel) ** 2)))
+    assert errors[1] < 0.25 * errors[0]
 
 
 @backends
@@ -153,6 +183,12 @@ def test_quantize_kernel():
     random = np.random.default_rng(2)
     kernel = random.normal(size=(50, 6)).astype(np.float32) * 10.0 ** np.arange(-3, 3)
     kernel[:, 2] = 0.0
+    smoothing = random.lognormal(size=50).astype(np.float32)
+    smoothed, smoothed_scale = ops.quantize_kernel(kernel, smoothing)
+    back = smoothed.numpy() * smoothed_scale.numpy()
+    assert np.all(
+        np.abs(back - kernel / smoothing[:, None]) <= 0.5001 * smoothed_scale.numpy()
+    )
     values, scale = (part.numpy() for part in ops.quantize_kernel(kernel))
     assert values.dtype == np.int8 and np.abs(values.astype(int)).max(axis=0).tolist() == [
         127, 127, 0, 127, 127, 127
@@ -208,6 +244,11 @@ def test_special_values_stay_in_their_rows(backend):
         assert np.isfinite(clean).all()
         x[7, 49], x[8, 0], x[9, 20] = np.nan, np.inf, -np.inf
         y = ops.quantized_dense(x, kernel, 37, **tensors).numpy()
+        huge = ops.quantized_dense(
+            x, kernel._replace(smoothing=tf.fill([50], 2.0)), 37, **tensors
+        ).numpy()
+    np.testing.assert_array_equal(np.isnan(huge).all(axis=1), np.isnan(huge).any(axis=1))
+    assert np.flatnonzero(np.isnan(huge[:, 0])).tolist() == [5, 7, 8, 9]  # 5 overflows
     special = np.isin(np.arange(12), [7, 8, 9])
     assert np.isnan(y[special]).all()
     np.testing.assert_array_equal(y[~special], clean[~special])
@@ -316,6 +357,9 @@ def test_errors_say_what_was_expected_and_received(backend):
         ops.pack_quantized_dense(tf.zeros([3, 5], tf.int32), tf.zeros([5]))
     with pytest.raises(ValueError, match=r"\[units\].*\(4,\)"):
         ops.pack_quantized_dense(tf.zeros([3, 5], tf.int8), tf.zeros([4]))
+    with pytest.raises(ValueError, match=r"smoothing of shape \[K\].*\(5,\)"):
+        ops.pack_quantized_dense(tf.zeros([3, 5], tf.int8), tf.zeros([5]), tf.zeros([5]))
+    refused(r"smoothing of shape \[3\].*\(5,\)", kernel=kernel._replace(smoothing=tf.ones([5])))
 
 
 @backends
@@ -326,6 +370,7 @@ def test_errors_say_what_was_expected_and_received(backend):
         ({"x": [4, 3, 1]}, r"x to have shape \[M, K\]. Received: x of shape \[4,3,1\]"),
         ({"scale": [6]}, r"scale .*to have shape \[5\].*scale of shape \[6\]"),
         ({"column_sums": [6]}, r"column_sums to have shape \[5\].*column_sums of shape \[6\]"),
+        ({"smoothing": [5]}, r"smoothing to have shape \[3\].*smoothing of shape \[5\]"),
         ({"bias": [6]}, r"bias to have shape \[5\].*bias of shape \[6\]"),
         ({"residual": [4, 6]}, r"residual to have (the )?shape .*residual of shape \[4,6\]"),
         ({"x": [1, 65537], "packed": [65540 * 32]}, "at most 65536 columns"),
@@ -336,17 +381,17 @@ def test_the_op_itself_refuses_what_does_not_fit(backend, arguments, message):
     if backend == "reference":
         return  # the op has no part in it
     shapes = {
-        "x": [4, 3], "packed": [128], "scale": [5], "column_sums": [5], "bias": [5],
-        "residual": [4, 5], **arguments,
+        "x": [4, 3], "packed": [128], "scale": [5], "column_sums": [5], "smoothing": [3],
+        "bias": [5], "residual": [4, 5], **arguments,
     }
     types = {"packed": tf.int8, "column_sums": tf.int32}
 
     def run(make):
-        x, packed, scale, column_sums, bias, residual = (
+        x, packed, scale, column_sums, smoothing, bias, residual = (
             make(shape, types.get(name, tf.float32)) for name, shape in shapes.items()
         )
         return ops.native.library().bert_tf_quantized_dense(
-            x, packed, scale, column_sums, [bias], [residual], [], [], units=5
+            x, packed, scale, column_sums, smoothing, [bias], [residual], [], [], units=5
         )
 
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):

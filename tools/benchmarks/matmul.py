@@ -3,7 +3,7 @@
 From 16 rows on the limit is arithmetic: multiply-adds in registers. One row reads every weight once
 and is limited by that, so there the rate is GB/s, and the limit a plain read of as many bytes. The
 same matmul is timed again and again: a kernel that fits the last cache comes from there, for
-everybody and for the read.
+everybody and for the read. In 8-bit integers it is `quantized_dense` beside the limits alone.
 """
 
 import statistics
@@ -25,11 +25,13 @@ MODELS = {
 }
 ROWS = (1, 16, 128, 1024, 4096)
 
-_FLOAT_BYTES = 4
+_WEIGHT_BYTES = {"matmul": 4, "matmul_int8": 1}
+_MULTIPLY_ADDS = {"matmul": "multiply_adds", "matmul_int8": "multiply_adds_int8"}
+_DTYPES = {"matmul": "float32", "matmul_int8": "int8"}
 _LIMIT = "limit"
 
 
-def run(workers, models, rows_list, options: Options, report: Report):
+def run(workers, models, rows_list, options: Options, report: Report, job: str = "matmul"):
     """A table a model.
 
     Args:
@@ -38,26 +40,28 @@ def run(workers, models, rows_list, options: Options, report: Report):
         rows_list: The numbers of rows, M.
         options: Rounds, and the length of a turn.
         report: Gets the tables.
+        job: "matmul" or "matmul_int8".
     """
     note = limits.busy_note()
     machine = workers["machine"]
-    multiply_adds = _Limit(machine, options, "multiply_adds")
+    multiply_adds = _Limit(machine, options, _MULTIPLY_ADDS[job])
     for model in models:
         table_rows = []
         for depth, units in MODELS[model]:
-            read = _Limit(machine, options, "read", numbers=depth * units)
+            weight_bytes = _WEIGHT_BYTES[job] * depth * units
+            read = _Limit(machine, options, "read", numbers=weight_bytes // 4)
             for rows in rows_list:
                 limit = read if rows == 1 else multiply_adds
                 try:
                     table_rows.append(
-                        _measured((rows, depth, units), workers, limit, options, report)
+                        _measured(job, (rows, depth, units), workers, limit, options, report)
                     )
                 except PeerFailed as failure:
                     report.problem(f"matmul {rows} x {depth} x {units}: {failure}")
             read.close()
         title = (
-            f"Matmuls of {model}, [M, K] x [K, N] + bias, float32: GFLOP/s; where M is 1 GB/s of "
-            f"weights; {options.rounds} rounds{note}"
+            f"Matmuls of {model}, [M, K] x [K, N] + bias, {_DTYPES[job]}: 10^9 operations/s; "
+            f"where M is 1 GB/s of weights; {options.rounds} rounds{note}"
         )
         report.add(Table(title, table_rows))
     multiply_adds.close()
@@ -77,14 +81,14 @@ class _Limit:
         self._machine.drop(self._key)
 
 
-def _measured(shape, workers, limit, options, report) -> dict:
+def _measured(job, shape, workers, limit, options, report) -> dict:
     rows, depth, units = shape
     turns, keys, expected = {_LIMIT: limit.turn}, [], None
     for name in sorted(set(workers) - {"machine"}, key=lambda name: (name != OURS, name)):
         worker = workers[name]
-        for variant in worker.variants("matmul"):
+        for variant in worker.variants(job):
             label = name if variant == "default" else f"{name}, {variant}"
-            key = worker.make("matmul", shape=shape, variant=variant)
+            key = worker.make(job, shape=shape, variant=variant)
             keys.append((worker, key))
             product = worker.outputs(key)["y"]
             expected = product if expected is None else expected
@@ -98,7 +102,7 @@ def _measured(shape, workers, limit, options, report) -> dict:
     for worker, key in keys:
         worker.drop(key)
     # Of one row, what is moved; else, what is computed.
-    work = _FLOAT_BYTES * depth * units if rows == 1 else 2 * rows * depth * units
+    work = _WEIGHT_BYTES[job] * depth * units if rows == 1 else 2 * rows * depth * units
     rates = {
         label: (limit.amount if label == _LIMIT else work) / statistics.median(values) / 1e9
         for label, values in seconds.items()
@@ -112,7 +116,8 @@ def _measured(shape, workers, limit, options, report) -> dict:
     row["share of the limit"] = ratio(
         [work * value / limit.amount for value in seconds[_LIMIT]], seconds[OURS]
     )
-    row["times the best other"] = rates[OURS] / max(others.values()) if others else None
+    if others:
+        row["times the best other"] = rates[OURS] / max(others.values())
     return row
 
 

@@ -51,8 +51,8 @@ PEERS = {
         "ours",
         "Ours",
         {},
-        ("inference", "inference_int8", "training", "ops", "matmul", "tokenizer", "latency",
-         "memory", "weights"),
+        ("inference", "inference_int8", "training", "ops", "matmul", "matmul_int8", "tokenizer",
+         "latency", "memory", "weights"),
     ),
     # Not a rival: bert_tf on a GPU.
     OURS_BFLOAT16: Entry("ours_bfloat16", "OursBFloat16", {}, ("gpu_training",)),
@@ -95,7 +95,10 @@ PEERS = {
     ),
     # Not a rival: what the machine can do at most, measured in the same rounds.
     "machine": Entry(
-        "machine", "Machine", {}, ("matmul", "copy", "multiply_adds", "read")
+        "machine",
+        "Machine",
+        {},
+        ("matmul", "matmul_int8", "copy", "multiply_adds", "multiply_adds_int8", "read"),
     ),
 }
 

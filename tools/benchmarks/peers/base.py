@@ -148,7 +148,7 @@ class Peer(abc.ABC):
 
     - `inference(batches, variant)`, `inference_int8(batches, variant)`,
     - `training(batches, variant)`,
-    - `ops(case, variant)`, `matmul(shape, variant)`,
+    - `ops(case, variant)`, `matmul(shape, variant)`, `matmul_int8(shape, variant)`,
     - `tokenizer(texts, vocabulary, variant)` and `latency(text, variant)`.
     """
 

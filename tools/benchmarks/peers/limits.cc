@@ -1,6 +1,10 @@
-// What this processor can do at most, for the matmul's table: multiply-adds in registers, and
-// reading memory. Compiled by machine.py for the machine it runs on.
+// What this processor can do at most, for the matmul's tables: multiply-adds in registers, of
+// float32 and of bytes, and reading memory. Compiled by machine.py for the machine it runs on.
 #include <cstdint>
+
+#if defined(__AVX512VNNI__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 namespace {
 
@@ -37,6 +41,53 @@ extern "C" float fused_multiply_adds(int64_t rounds) {
     for (int c = 0; c < kChains; ++c) chains[c] = chains[c] * x + x;
   }
   return Sum(chains);
+}
+
+namespace {
+
+// Sums of products of bytes in int32, four of them in a number.
+#if defined(__AVX512VNNI__)
+typedef __m512i Bytes;
+Bytes DotProducts(Bytes sums, Bytes u, Bytes v) { return _mm512_dpbusd_epi32(sums, u, v); }
+constexpr int kByteProducts = 64;
+#elif defined(__AVX2__)
+// Without VNNI the exact way: bytes widened to int16, two of them in a number.
+typedef __m256i Bytes;
+Bytes DotProducts(Bytes sums, Bytes u, Bytes v) {
+  return _mm256_add_epi32(sums, _mm256_madd_epi16(u, v));
+}
+constexpr int kByteProducts = 16;
+#else
+typedef int32_t Bytes __attribute__((vector_size(16)));
+Bytes DotProducts(Bytes sums, Bytes u, Bytes v) { return sums + u * v; }
+constexpr int kByteProducts = 4;
+#endif
+typedef int32_t Words __attribute__((vector_size(sizeof(Bytes))));
+
+}  // namespace
+
+// Operations of one `byte_multiply_adds(1)`.
+extern "C" int64_t byte_operations_a_round() { return 2 * kChains * kByteProducts; }
+
+extern "C" int32_t byte_multiply_adds(int64_t rounds) {
+  Bytes chains[kChains];
+  for (int c = 0; c < kChains; ++c) chains[c] = (Bytes)(Words{} + c);
+  volatile int32_t factor = 0x01020304;
+  Bytes x = (Bytes)(Words{} + factor);
+  for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 12
+    for (int c = 0; c < kChains; ++c) {
+#if defined(__x86_64__)
+      asm("" : "+x"(x));  // as if it changed: else one product would serve all
+#endif
+      chains[c] = DotProducts(chains[c], x, x);
+    }
+  }
+  Words sums = {};
+  for (const Bytes& chain : chains) sums += (Words)chain;
+  int32_t sum = 0;
+  for (int i = 0; i < static_cast<int>(sizeof(Words) / sizeof(int32_t)); ++i) sum += sums[i];
+  return sum;
 }
 
 // Reads `count` numbers, a multiple of kChains * kLanes.

@@ -156,6 +156,8 @@ class Machine(Peer):
         library = ctypes.CDLL(path)
         library.operations_a_round.restype = ctypes.c_int64
         library.fused_multiply_adds.argtypes = [ctypes.c_int64]
+        library.byte_operations_a_round.restype = ctypes.c_int64
+        library.byte_multiply_adds.argtypes = [ctypes.c_int64]
         library.read_all.argtypes = [ctypes.c_void_p, ctypes.c_int64]
         return library
 
@@ -166,6 +168,15 @@ class Machine(Peer):
             lambda thread: self._library.fused_multiply_adds(rounds),
             threads,
             threads * rounds * self._library.operations_a_round(),
+        )
+
+    def multiply_adds_int8(self):
+        """As `multiply_adds`, products of bytes summed in int32."""
+        rounds, threads = 200_000, self.setup.threads
+        return _LimitTask(
+            lambda thread: self._library.byte_multiply_adds(rounds),
+            threads,
+            threads * rounds * self._library.byte_operations_a_round(),
         )
 
     def read(self, numbers):

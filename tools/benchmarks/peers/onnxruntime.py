@@ -82,8 +82,16 @@ class OnnxRuntime(Peer):
 
 def _quantized(path: str) -> str:
     """Weights of matmuls as signed bytes, a scale a column; the library's own best for VNNI."""
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     target = path.removesuffix(".onnx") + "_int8.onnx"
-    quantize_dynamic(path, target, weight_type=QuantType.QInt8, per_channel=True)
+    quantize_dynamic(
+        path,
+        target,
+        weight_type=QuantType.QInt8,
+        per_channel=True,
+        # The types behind its own fused operators, which shape inference does not know.
+        extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
+    )
     return target

@@ -245,6 +245,14 @@ class Ours(Peer):
 
         return keras_common.matmul_task(multiply, x)
 
+    def matmul_int8(self, shape, variant):
+        x, kernel = matmul_inputs(shape)
+        packed = ops.pack_quantized_dense(*ops.quantize_kernel(kernel))
+        bias, units = tf.zeros([shape[2]]), shape[2]
+        return keras_common.matmul_task(
+            lambda x: ops.quantized_dense(x, packed, units, bias=bias), x
+        )
+
     @functools.cache
     def _sentence_encoder(self, variant):
         encoder = bert_tf.BertSentenceEncoder.from_pretrained(self.setup.model_directory)

@@ -1,0 +1,59 @@
+"""tools/quantize_model.py, and --calibration_file of the export."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
+from tests.conftest import REPOSITORY
+
+TEXTS = ["good film", "the bad good film", "a . b . c"]
+
+
+def run(tool, *flags):
+    return subprocess.run(
+        [sys.executable, f"tools/{tool}.py", *map(str, flags)],
+        cwd=REPOSITORY, capture_output=True, text=True,
+    )
+
+
+@pytest.fixture
+def model(tiny_config, tiny_vocabulary, tmp_path):
+    model = BertTextClassifier(BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary))
+    model.save_pretrained(tmp_path / "float")
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
+    return model
+
+
+def test_a_model_is_quantized(model, tmp_path):
+    result = run("quantize_model", f"--model_dir={tmp_path}/float", f"--output_dir={tmp_path}/int8",
+                 f"--calibration_file={tmp_path}/texts.txt")
+    assert result.returncode == 0, result.stderr
+    assert "MB ->" in result.stdout and "of 8 layers" in result.stdout
+    again = BertTextClassifier.from_pretrained(tmp_path / "int8")
+    assert again.backbone.quantization == "int8"
+    np.testing.assert_allclose(
+        again.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0), atol=0.05
+    )
+
+
+def test_mistakes_are_found_before_any_work(model, tmp_path):
+    (tmp_path / "mixed.txt").write_text("one\ntwo\tthree\n")
+    (tmp_path / "empty.txt").write_text("\n")
+    into = f"--output_dir={tmp_path}/int8"
+    start = f"--model_dir={tmp_path}/float"
+    for flags, message in (
+        ((start, f"--output_dir={tmp_path}/float"), "another directory"),
+        ((start, into, f"--calibration_file={tmp_path}/none.txt"), "cannot read"),
+        ((start, into, f"--calibration_file={tmp_path}/mixed.txt"), "lines of [1, 2]"),
+        ((start, into, f"--calibration_file={tmp_path}/empty.txt"), "lines of nothing"),
+        ((f"--model_dir={tmp_path}/nothing", into), "nothing"),
+    ):
+        result = run("quantize_model", *flags)
+        assert result.returncode != 0 and message in result.stderr, result.stderr
+        assert "Traceback" not in result.stderr
+    result = run("export_saved_model", start, f"--export_dir={tmp_path}/served",
+                 f"--calibration_file={tmp_path}/texts.txt")
+    assert result.returncode != 0 and "--quantize=int8" in result.stderr
