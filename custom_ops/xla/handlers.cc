@@ -250,6 +250,7 @@ ffi::Error DenseInt8(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Remaini
     call.packed = in.NextData<int8_t>();
     call.column_scale = in.NextData<float>();
     call.column_sums = in.NextData<int32_t>();
+    call.smoothing = in.NextData<float>();
     DenseEpilogue{units, activation, epsilon, num_bias, num_residual, num_layer_norm}.Read<T>(
         x, &in, &out, &call);
     QuantizedDense(FfiParallel(pool), call);

@@ -128,7 +128,7 @@ def test_smoothing_keeps_the_product_and_saves_small_columns(backend):
             packed = ops.pack_quantized_dense(*ops.quantize_kernel(kernel, s), s)
             y = ops.quantized_dense(x.astype(np.float32), packed, 40).numpy()
         errors.append(np.sqrt(np.mean((y - x @ kernel) ** 2)))
-    assert errors[1] < 0.25 * errors[0]
+    assert errors[1] < 0.4 * errors[0]
 
 
 @backends
