@@ -1,6 +1,7 @@
 """Checkpoints in and out, for every model around a backbone."""
 
 import os
+from collections.abc import Iterable, Mapping
 
 from bert_tf.models.lora_model import LoraModel
 
@@ -46,6 +47,32 @@ class PretrainedModel(LoraModel):
         self.require_merged("quantized")
         self.backbone.quantize(mode, config=config, **kwargs)
         self._forget_traces()  # they hold the kernels that are gone
+
+    def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
+        """Removes attention heads of the backbone with their weights, for good.
+
+        See `BertBackbone.prune_heads`. An optimizer that has begun knows the weights that are gone:
+        compile the model again to train it on; `evaluate` and `predict` go on without.
+
+        Args:
+            heads: Block numbers to the heads to remove, as the unpruned model numbers them.
+
+        Raises:
+            UserError: If a number is out of range, a block would be left without a head, or the
+                model is frozen, quantized or has LoRA.
+
+        Example:
+            >>> importance = bert_tf.training.head_importance(model, texts, labels)
+            >>> heads = bert_tf.training.least_important_heads(importance, share=0.3)
+            >>> model.prune_heads(heads)
+            >>> model.compile(bert_tf.training.AdamWeightDecay(2e-5))
+            >>> model.fit(texts, labels)
+        """
+        self.require_merged("pruned")
+        self.backbone.prune_heads(heads)
+        self._forget_traces()  # they hold the weights that are gone
+        if getattr(getattr(self, "optimizer", None), "built", False):
+            self.optimizer = None
 
     def save_pretrained(self, directory: str | os.PathLike, format: str = "huggingface") -> None:
         """Writes weights and configuration into `directory`, and labels and tokenizer if any.
