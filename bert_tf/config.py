@@ -9,10 +9,11 @@ google-research/bert (modeling.py, since February 2019) and the exact erf form i
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_tf.errors import ConfigError
+from bert_tf.pruned_heads import checked_pruned_heads
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 
@@ -51,7 +52,6 @@ _ONLY_VALUES = {
     "is_decoder": (False,),
     "add_cross_attention": (False,),
     "chunk_size_feed_forward": (0,),
-    "pruned_heads": ({},),
     # ALBERT in google-research's dialect, which names no model type.
     "num_hidden_groups": (),
     "inner_group_num": (),
@@ -64,6 +64,7 @@ _TF1_FIELDS = (
     "classifier_dropout",
     "attention_window",
     "global_tokens",
+    "pruned_heads",
 )
 _TF1_EXTRA = ("id2label", "label2id", "problem_type")
 
@@ -91,6 +92,8 @@ class BertConfig:
             programs do not know this key and would let it see everything.
         global_tokens: With a window: the first tokens of a sequence, which see all and are seen
             by all.
+        pruned_heads: Block numbers to the attention heads that the block lacks, both from 0:
+            {0: [1, 3]}. D stays what it is without any.
         extra: Keys of the file (`id2label`, `problem_type`, …) that do not change the network; kept
             and written back.
 
@@ -122,6 +125,7 @@ class BertConfig:
     classifier_dropout: float | None = None
     attention_window: int | None = None
     global_tokens: int = 1
+    pruned_heads: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict, hash=False)
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self):
@@ -175,10 +179,19 @@ class BertConfig:
                 f"Received: hidden_act={self.hidden_act!r}"
             )
         object.__setattr__(self, "hidden_act", _ACTIVATIONS[self.hidden_act])
+        pruned_heads = checked_pruned_heads(
+            self.pruned_heads, self.num_hidden_layers, self.num_attention_heads
+        )
+        object.__setattr__(self, "pruned_heads", pruned_heads)
 
     @property
     def head_size(self) -> int:
         return self.hidden_size // self.num_attention_heads
+
+    def kept_heads(self, block: int) -> list[int]:
+        """The heads that a block has, by their numbers in the network that lacks none."""
+        pruned = self.pruned_heads.get(block, ())
+        return [head for head in range(self.num_attention_heads) if head not in pruned]
 
     @classmethod
     def base(cls, **changes) -> "BertConfig":
@@ -257,7 +270,9 @@ class BertConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The constructor's arguments, as plain JSON values; `BertConfig(**to_dict())` is equal."""
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        values["pruned_heads"] = {str(key): list(v) for key, v in self.pruned_heads.items()}
+        return values
 
     def to_huggingface(self) -> dict[str, Any]:
         """The content of Hugging Face's `config.json`."""
@@ -265,6 +280,8 @@ class BertConfig:
         extra = values.pop("extra")
         if self.attention_window is None:  # keys of our own, only where they say something
             del values["attention_window"], values["global_tokens"]
+        if not self.pruned_heads:
+            del values["pruned_heads"]
         return {
             **extra,
             **values,

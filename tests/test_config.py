@@ -73,6 +73,53 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path, changes, words):
         BertConfig.from_json_file(write(tmp_path / "config.json", values))
 
 
+def test_pruned_heads_round_trip(tmp_path):
+    config = BertConfig(num_hidden_layers=3, pruned_heads={2: [5, 0], "0": (3,), 1: []})
+    assert config.pruned_heads == {0: (3,), 2: (0, 5)}
+    assert config.kept_heads(2) == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+    assert config.kept_heads(1) == list(range(12)) and config.head_size == 64
+    assert hash(config) == hash(BertConfig(num_hidden_layers=3)) and config != BertConfig.base()
+    values = json.loads(json.dumps(config.to_dict()))
+    assert values["pruned_heads"] == {"0": [3], "2": [0, 5]}
+    assert BertConfig(**values) == config
+    for name, values in (
+        ("config.json", config.to_huggingface()),
+        ("bert_config.json", config.to_tf1()),
+    ):
+        opened = BertConfig.from_json_file(write(tmp_path / name, values))
+        assert opened.pruned_heads == config.pruned_heads
+    assert config.to_huggingface()["pruned_heads"] == {"0": [3], "2": [0, 5]}
+    plain = BertConfig()
+    assert "pruned_heads" not in {**plain.to_huggingface(), **plain.to_tf1()}
+    for nothing in ({}, None):
+        path = write(tmp_path / "config.json", {**GOOGLE, "pruned_heads": nothing})
+        assert BertConfig.from_json_file(path).pruned_heads == {}
+
+
+@pytest.mark.parametrize(
+    "pruned_heads,words",
+    [
+        ([1], "mapping"),
+        ({"2": [0]}, r"blocks in \[0, 2\)"),
+        ({"-1": [0]}, r"blocks in \[0, 2\)"),
+        ({"9" * 5000: [0]}, r"blocks in \[0, 2\)"),
+        ({"one": [0]}, r"blocks in \[0, 2\)"),
+        ({"0": [2]}, r"heads in \[0, 2\).*block 0"),
+        ({"0": [True]}, r"heads in \[0, 2\)"),
+        ({"0": [[1]]}, r"heads in \[0, 2\)"),
+        ({"0": 1}, r"heads in \[0, 2\)"),
+        ({"1": [1, 1]}, "each once"),
+        ({"1": [1, 0]}, "leave every block a head"),
+    ],
+)
+def test_pruned_heads_out_of_range(tmp_path, pruned_heads, words):
+    path = write(tmp_path / "config.json", {**GOOGLE, "pruned_heads": pruned_heads})
+    with pytest.raises(ConfigError, match=f"pruned_heads.*{words}"):
+        BertConfig.from_json_file(path)
+    with pytest.raises(ConfigError, match="each once"):
+        BertConfig(pruned_heads={0: [1], "0": [2]})
+
+
 def test_files_that_are_no_config(tmp_path):
     with pytest.raises(ConfigError, match="no file"):
         BertConfig.from_json_file(tmp_path / "absent.json")

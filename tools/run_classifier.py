@@ -25,7 +25,7 @@ from bert_tf import tool
 from bert_tf.config import MULTI_LABEL, POOLING_MODES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
-from task_flags import inputs_of, require_labels, task_from_flags
+from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 FLAGS = flags.FLAGS
 
@@ -101,18 +101,7 @@ def load_model(task, labels):
         max_length=FLAGS.max_seq_length,
         **options,
     )
-    if model.problem_type != task.problem_type:
-        raise UserError(
-            f"--task_name={FLAGS.task_name} is {task.problem_type}. Received: a model for "
-            f"{model.problem_type}"
-        )
-    if task.problem_type != REGRESSION:
-        expected = labels or task.labels
-        if model.labels is None or (expected and set(model.labels) != set(expected)):
-            raise UserError(
-                f"The model's labels must be the task's: {expected and list(expected)}. Received: "
-                f"{model.labels}. Say with --labels which is which, in the order of their ids."
-            )
+    require_model_of(task, model, labels)
     return model
 
 

@@ -63,6 +63,22 @@ def require_labels(examples, path):
                             f"number {number}, {example.text_a[:60]!r}")
 
 
+def require_model_of(task, model, labels):
+    """Says which of problem type and labels a model and the task do not have in common."""
+    if model.problem_type != task.problem_type:
+        raise UserError(
+            f"--task_name={FLAGS.task_name} is {task.problem_type}. Received: a model for "
+            f"{model.problem_type}"
+        )
+    if task.problem_type != REGRESSION:
+        expected = labels or task.labels
+        if model.labels is None or (expected and set(model.labels) != set(expected)):
+            raise UserError(
+                f"The model's labels must be the task's: {expected and list(expected)}. Received: "
+                f"{model.labels}. Say with --labels which is which, in the order of their ids."
+            )
+
+
 def targets_of(examples, labels, problem_type):
     """Gold labels as scikit-learn takes them: numbers, 0 or 1 for each label, or class ids."""
     if problem_type == REGRESSION:

@@ -277,8 +277,10 @@ def _num_parameters(config):
     """Of the tables and kernels, which are nearly all."""
     hidden = config.hidden_size
     rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
-    block = 4 * hidden**2 + 2 * hidden * config.intermediate_size
-    return rows * hidden + config.num_hidden_layers * block
+    heads = config.num_hidden_layers * config.num_attention_heads
+    heads -= sum(len(pruned) for pruned in config.pruned_heads.values())
+    wide = config.num_hidden_layers * config.intermediate_size
+    return rows * hidden + 4 * hidden * heads * config.head_size + 2 * hidden * wide
 
 
 def _check_size(config, source):

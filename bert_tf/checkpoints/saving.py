@@ -95,6 +95,11 @@ def _write_tf1(model, directory):
             "original program would compute another activation.",
             backbone.config.hidden_act,
         )
+    if backbone.config.pruned_heads:
+        _logger.warning(
+            "google-research/bert knows no pruned heads: bert_tf reads them back from "
+            "bert_config.json, the original program would expect kernels of other shapes."
+        )
     tensors = {}
     for weight in _writable(model, "tf1"):
         tensors.update(_tensors(weight, "tf1", ""))

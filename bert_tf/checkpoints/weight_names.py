@@ -20,8 +20,9 @@ import keras
 # What a layer holds.
 TABLE = "table"  # one embedding table [*, H]
 DENSE = "dense"  # kernel [in, out], bias [out]
-QUERY_KEY_VALUE = "query_key_value"  # kernel [H, 3H], bias [3H]; three layers in every other format
-ATTENTION_OUTPUT = "attention_output"  # kernel [H, H], in Keras formats [N, D, H]
+# Kernel [H, 3H], bias [3H]; three layers in every other format. 3nD with n < N heads left.
+QUERY_KEY_VALUE = "query_key_value"
+ATTENTION_OUTPUT = "attention_output"  # kernel [H, H] or [nD, H], in Keras formats [N, D, H]
 LAYER_NORM = "layer_norm"  # gamma [H], beta [H]
 OUTPUT = "output"  # a dense layer that the original made by hand: output_weights [out, in]
 VECTOR = "vector"  # one vector, or a table that has no layer of its own
@@ -329,12 +330,12 @@ def part_names(row: Row, format: str, variable_name: str | None, **fields) -> tu
 
 def _file_shape(kind, format, variable_name, shape, config):
     """The shape of one part in the file, and whether it is transposed."""
-    heads, head_size, hidden = config.num_attention_heads, config.head_size, config.hidden_size
+    size = config.head_size
     if format in ("keras_hub", "tf_models"):
         if kind == QUERY_KEY_VALUE:
-            return (*shape[:-1], heads, head_size), False
+            return (*shape[:-1], shape[-1] // size, size), False
         if kind == ATTENTION_OUTPUT and variable_name == "kernel":
-            return (heads, head_size, hidden), False
+            return (shape[0] // size, size, shape[1]), False
         return shape, False
     transposed = variable_name == "kernel" and (format == "huggingface" or kind == OUTPUT)
     return (tuple(reversed(shape)) if transposed else shape), transposed

@@ -23,6 +23,7 @@ class BertSelfAttention(keras.layers.Layer):
 
     Args:
         config: `BertConfig` or the dictionary of its `to_dict`.
+        num_heads: n, how many heads this block has; None: N, all of the configuration's.
 
     Call arguments:
         rows: `[R, H]`.
@@ -30,20 +31,22 @@ class BertSelfAttention(keras.layers.Layer):
         return_probabilities: Whether to return the attention probabilities too; for a padded
             layout only.
         dropout_key: Seed of the dropout, a scalar int64; None draws one.
+        head_mask: Factors of the heads' outputs, float `[B, n]`; None: 1.
 
     Returns:
-        `[R, H]`, or with `return_probabilities` a pair with `[B, N, T, T]`.
+        `[R, n * D]`, or with `return_probabilities` a pair with `[B, n, T, T]`.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.2; google-research/bert
     modeling.py, `attention_layer`.
     """
 
-    def __init__(self, config: BertConfig | dict, **kwargs):
+    def __init__(self, config: BertConfig | dict, num_heads: int | None = None, **kwargs):
         super().__init__(**kwargs)
         self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
-        # The columns of the kernel are ordered [query | key | value], each [N, D].
+        self.num_heads = self.config.num_attention_heads if num_heads is None else num_heads
+        # The columns of the kernel are ordered [query | key | value], each [n, D].
         self.query_key_value = Dense(
-            3 * self.config.hidden_size,
+            3 * self.num_heads * self.config.head_size,
             self.config.initializer_range,
             dtype=self.dtype_policy,
             name="query_key_value",
@@ -67,36 +70,65 @@ class BertSelfAttention(keras.layers.Layer):
         training=False,
         return_probabilities=False,
         dropout_key=None,
+        head_mask=None,
     ):
-        config = self.config
-        qkv = tf.reshape(  # [R, 3H] -> [R, 3, N, D]
-            self.query_key_value(rows), [-1, 3, config.num_attention_heads, config.head_size]
-        )
+        heads = [self.num_heads, self.config.head_size]
+        qkv = tf.reshape(self.query_key_value(rows), [-1, 3, *heads])  # [R, 3nD] -> [R, 3, n, D]
         dropout_rate = self.dropout_rate if training else 0.0
         if dropout_rate and dropout_key is None:
             dropout_key = self.draw_seed()
+        probabilities = None
         if layout.is_packed:
             context = ops.varlen_attention(
                 qkv, layout.row_splits, dropout_rate, dropout_key, **layout.row_attention()
             )
-            return tf.reshape(context, [-1, config.hidden_size])  # [R, N, D] -> [R, H]
-        context, probabilities = _padded_attention(qkv, layout, dropout_rate, dropout_key)
+        else:
+            context, probabilities = _padded_attention(qkv, layout, dropout_rate, dropout_key)
+        if head_mask is not None:
+            context = _weighted_heads(context, head_mask, layout)
+        context = tf.reshape(context, [-1, heads[0] * heads[1]])  # [R, n, D] -> [R, n * D]
         return (context, probabilities) if return_probabilities else context
 
+    def keep_heads(self, places: list[int]) -> None:
+        """Drops the other heads' weights, for good.
+
+        Args:
+            places: Which of the n heads stay, by their places now.
+        """
+        dense = self.query_key_value
+
+        def kept(values):
+            """`[..., 3 * n * D]` -> `[..., 3 * len(places) * D]`."""
+            heads = tf.reshape(values, [-1, 3, self.num_heads, self.config.head_size])
+            return tf.reshape(tf.gather(heads, places, axis=2), [*values.shape[:-1], -1])
+
+        dense.replace(*[kept(tf.convert_to_tensor(v)) for v in (dense.kernel, dense.bias)])
+        self.num_heads = len(places)
+
     def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
+        config = {"config": self.config.to_dict(), "num_heads": self.num_heads}
+        return {**super().get_config(), **config}
+
+
+def _weighted_heads(context, head_mask, layout):
+    """Each row's heads `[R, n, D]` times the factors of its example, `[B, n]`; in float32."""
+    shape = [*tf.unstack(tf.shape(layout.padding_mask)), context.shape[1]]
+    factors = tf.cast(head_mask, tf.float32)[:, tf.newaxis]  # [B, n] -> [B, 1, n]
+    factors = layout.to_rows(tf.broadcast_to(factors, shape))  # [B, T, n] -> [R, n]
+    product = tf.cast(context, tf.float32) * factors[:, :, tf.newaxis]
+    return tf.cast(product, context.dtype)
 
 
 def _padded_attention(qkv, layout, dropout_rate, seed):
-    """softmax(QKᵀ/√D + mask)V on `[B * T, 3, N, D]`; returns `[B * T, H]` and `[B, N, T, T]`."""
+    """softmax(QKᵀ/√D + mask)V on `[B * T, 3, n, D]`; `[B * T, n, D]` and `[B, n, T, T]`."""
     batch, length = tf.unstack(tf.shape(layout.padding_mask))
     num_heads, head_size = qkv.shape[2:]
     heads = tf.reshape(qkv, [batch, length, 3, num_heads, head_size])
-    query, key, value = tf.unstack(  # [B, T, 3, N, D] -> 3 of [B, N, T, D]
+    query, key, value = tf.unstack(  # [B, T, 3, n, D] -> 3 of [B, n, T, D]
         tf.transpose(heads, [2, 0, 3, 1, 4])
     )
     # Softmax in float32 whatever the compute dtype.
-    scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)  # [B, N, T, T]
+    scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)  # [B, n, T, T]
     scores *= head_size**-0.5
     scores = tf.where(layout.attention_mask(), scores, MASKED_SCORE)
     probabilities = tf.cast(tf.nn.softmax(scores), qkv.dtype)
@@ -105,5 +137,5 @@ def _padded_attention(qkv, layout, dropout_rate, seed):
         weights = tf.nn.experimental.stateless_dropout(
             weights, dropout_rate, seed=tf.stack([seed, tf.zeros([], tf.int64)]), rng_alg="philox"
         )
-    context = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])  # -> [B, T, N, D]
-    return tf.reshape(context, [-1, num_heads * head_size]), probabilities
+    context = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])  # -> [B, T, n, D]
+    return tf.reshape(context, [-1, num_heads, head_size]), probabilities

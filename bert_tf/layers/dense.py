@@ -97,6 +97,27 @@ class Dense(keras.layers.Layer):
         self._delete_tracking(name)
         setattr(self, name, None)
 
+    def replace(self, kernel: tf.Tensor, bias: tf.Tensor) -> None:
+        """Puts a kernel and a bias of any shapes in the place of those there are.
+
+        They are new variables under the old paths: what was traced before, and an optimizer that
+        has begun, know the old ones.
+
+        Args:
+            kernel: float32 `[in, units]`.
+            bias: float32 `[units]`.
+        """
+        trainable = self.kernel.trainable, self.bias.trainable
+        self._tracker.unlock()
+        # Both, in their order: Keras numbers the variables of a file.
+        self._drop("kernel")
+        self._drop("bias")
+        self.units = kernel.shape[1]
+        self.build([None, kernel.shape[0]])  # locks the tracker again
+        self.kernel.assign(kernel)
+        self.bias.assign(bias)
+        self.kernel.trainable, self.bias.trainable = trainable
+
     def pack(self) -> None:
         """Keeps the kernel only as `bert_tf.ops.fused_dense` reads it: for inference, for good.
 

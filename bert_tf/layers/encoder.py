@@ -21,10 +21,12 @@ class BertEncoder(keras.layers.Layer):
         rows: `[R, H]`.
         layout: The `TokenLayout` of the rows.
         return_probabilities: Whether to collect the attention probabilities.
+        head_mask: Factors of the heads' outputs, float `[B, L, N]`, pruned heads counted; None: 1.
+            With it nothing is recomputed.
 
     Returns:
         The rows after every block, a list of L times `[R, H]`, and the list of attention
-        probabilities, L times `[B, N, T, T]` (empty unless asked for).
+        probabilities, L times `[B, n, T, T]` for the n heads of the block (empty unless asked for).
 
     Reference: google-research/bert modeling.py, `transformer_model`.
     """
@@ -34,7 +36,12 @@ class BertEncoder(keras.layers.Layer):
         self.recompute = recompute
         self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
         self.blocks = [
-            BertEncoderBlock(self.config, dtype=self.dtype_policy, name=f"layer_{index}")
+            BertEncoderBlock(
+                self.config,
+                len(self.config.kept_heads(index)),
+                dtype=self.dtype_policy,
+                name=f"layer_{index}",
+            )
             for index in range(self.config.num_hidden_layers)
         ]
 
@@ -43,21 +50,43 @@ class BertEncoder(keras.layers.Layer):
             block.build()
         self.built = True
 
-    def call(self, rows, layout: TokenLayout, training=False, return_probabilities=False):
+    def call(
+        self,
+        rows,
+        layout: TokenLayout,
+        training=False,
+        return_probabilities=False,
+        head_mask=None,
+    ):
         states, probabilities = [], []
-        for block in self.blocks:
-            if self.recompute and training and not return_probabilities:
+        for index, block in enumerate(self.blocks):
+            if self.recompute and training and not return_probabilities and head_mask is None:
                 rows = _recomputed(block, rows, layout)
                 states.append(rows)
                 continue
+            block_mask = None
+            if head_mask is not None:  # [B, L, N] -> [B, n]
+                block_mask = tf.gather(head_mask[:, index], self.config.kept_heads(index), axis=1)
             rows = block(
-                rows, layout=layout, training=training, return_probabilities=return_probabilities
+                rows,
+                layout=layout,
+                training=training,
+                return_probabilities=return_probabilities,
+                head_mask=block_mask,
             )
             if return_probabilities:
                 rows, block_probabilities = rows
                 probabilities.append(block_probabilities)
             states.append(rows)
         return states, probabilities
+
+    def prune_heads(self, config: BertConfig) -> None:
+        """Drops the weights of the attention heads that `config` lacks and the encoder has."""
+        for index, block in enumerate(self.blocks):
+            before, after = self.config.kept_heads(index), config.kept_heads(index)
+            if after != before:
+                block.keep_heads([before.index(head) for head in after])
+        self.config = config
 
     def get_config(self):
         config = {"config": self.config.to_dict(), "recompute": self.recompute}

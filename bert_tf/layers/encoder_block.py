@@ -20,25 +20,29 @@ class BertEncoderBlock(keras.layers.Layer):
 
     Args:
         config: `BertConfig` or the dictionary of its `to_dict`.
+        num_heads: n, how many attention heads the block has; None: all of the configuration's.
 
     Call arguments:
         rows: `[R, H]`.
         layout: The `TokenLayout` of the rows.
         return_probabilities: Whether to return the attention probabilities too.
         dropout_keys: What `draw_seeds` gave; None draws anew.
+        head_mask: Factors of the heads' outputs, float `[B, n]`; None: 1.
 
     Returns:
-        `[R, H]`, or with `return_probabilities` a pair with `[B, N, T, T]`.
+        `[R, H]`, or with `return_probabilities` a pair with `[B, n, T, T]`.
 
     Reference: Devlin et al. 2019, section 3; google-research/bert modeling.py,
     `transformer_model`.
     """
 
-    def __init__(self, config: BertConfig | dict, **kwargs):
+    def __init__(self, config: BertConfig | dict, num_heads: int | None = None, **kwargs):
         super().__init__(**kwargs)
         self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
         config = self.config
-        self.attention = BertSelfAttention(config, dtype=self.dtype_policy, name="attention")
+        self.attention = BertSelfAttention(
+            config, num_heads, dtype=self.dtype_policy, name="attention"
+        )
         self.attention_output = self._dense(config.hidden_size, "attention_output")
         self.attention_layer_norm = self._layer_norm("attention_layer_norm")
         self.intermediate = self._dense(config.intermediate_size, "intermediate")
@@ -58,8 +62,9 @@ class BertEncoderBlock(keras.layers.Layer):
 
     def build(self, input_shape=None):
         hidden = [None, self.config.hidden_size]
-        for layer in (self.attention, self.attention_output, self.intermediate):
+        for layer in (self.attention, self.intermediate):
             layer.build(hidden)
+        self.attention_output.build([None, self.attention.num_heads * self.config.head_size])
         self.output_dense.build([None, self.config.intermediate_size])
         self.attention_layer_norm.build(hidden)
         self.output_layer_norm.build(hidden)
@@ -77,6 +82,7 @@ class BertEncoderBlock(keras.layers.Layer):
         training=False,
         return_probabilities=False,
         dropout_keys=None,
+        head_mask=None,
     ):
         if training and dropout_keys is None:
             dropout_keys = self.draw_seeds()
@@ -87,6 +93,7 @@ class BertEncoderBlock(keras.layers.Layer):
             training=training,
             return_probabilities=return_probabilities,
             dropout_key=keys[0],
+            head_mask=head_mask,
         )
         probabilities = None
         if return_probabilities:
@@ -137,10 +144,21 @@ class BertEncoderBlock(keras.layers.Layer):
             "output_dense": self.output_dense,
         }
 
+    def keep_heads(self, places: list[int]) -> None:
+        """Drops the other attention heads' weights; see `BertSelfAttention.keep_heads`."""
+        dense = self.attention_output
+        kernel = tf.reshape(  # [n * D, H] -> [n, D, H]
+            tf.convert_to_tensor(dense.kernel), [-1, self.config.head_size, dense.units]
+        )
+        kernel = tf.reshape(tf.gather(kernel, places), [-1, dense.units])
+        dense.replace(kernel, tf.convert_to_tensor(dense.bias))
+        self.attention.keep_heads(places)
+
     def pack(self) -> None:
         """Packs the four kernels for inference; see `Dense.pack`."""
         for dense in self.dense_layers().values():
             dense.pack()
 
     def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
+        config = {"config": self.config.to_dict(), "num_heads": self.attention.num_heads}
+        return {**super().get_config(), **config}

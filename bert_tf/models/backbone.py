@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import keras
 import tensorflow as tf
@@ -17,6 +17,7 @@ from bert_tf.layers.quantization import require_int8
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.calibration import calibrate
 from bert_tf.ops import native
+from bert_tf.pruned_heads import checked_pruned_heads
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -46,7 +47,9 @@ class BertBackbone(keras.Model):
             (left out: `token_ids != config.pad_token_id`). Padding may stand anywhere. Where a row
             holds several sequences, each in one piece: `sequence_ids` int32 `[B, T]` (1, 2, ...; no
             attention from one to another), `positions` int32 `[B, T]` (from 0 in each) and
-            `sequence_starts` int32 `[B, S]`, the column of each `[CLS]`.
+            `sequence_starts` int32 `[B, S]`, the column of each `[CLS]`. `head_mask` float
+            `[B, L, N]` weighs the output of every attention head: 1 leaves it, 0 is what pruning
+            does; it has columns for pruned heads too, without effect.
         output_hidden_states: Whether to return the embeddings and the output of every block.
         output_attentions: Whether to return every block's attention probabilities.
         output_word_embeddings: Whether to return the word embeddings, for a head that shares them.
@@ -55,8 +58,8 @@ class BertBackbone(keras.Model):
     Returns:
         A dictionary: `sequence_output` `[B, T, H]`, `pooled_output` `[B, H]` (of the first
         position; with `sequence_starts` `[B, S, H]`), on request `hidden_states`, a list of L + 1
-        times `[B, T, H]`, `attentions`, a list of L times `[B, N, T, T]`, and `word_embeddings`
-        `[V, H]`. Vectors at padded positions are zeros.
+        times `[B, T, H]`, `attentions`, a list of L times `[B, N, T, T]` (of a block without the
+        pruned heads), and `word_embeddings` `[V, H]`. Vectors at padded positions are zeros.
 
     Raises:
         UserError: If T is longer than the position table.
@@ -99,7 +102,15 @@ class BertBackbone(keras.Model):
                     f"`num_encoder_layers` must be in [1, {config.num_hidden_layers}], the number "
                     f"of blocks. Received: num_encoder_layers={num_encoder_layers!r}"
                 )
-            config = dataclasses.replace(config, num_hidden_layers=num_encoder_layers)
+            config = dataclasses.replace(
+                config,
+                num_hidden_layers=num_encoder_layers,
+                pruned_heads={
+                    block: heads
+                    for block, heads in config.pruned_heads.items()
+                    if block < num_encoder_layers
+                },
+            )
         if padding_free not in ("auto", True, False):
             raise UserError(
                 f"`padding_free` must be 'auto', True or False. Received: {padding_free!r}"
@@ -188,7 +199,11 @@ class BertBackbone(keras.Model):
             training=training,
         )
         states, attentions = self.encoder(
-            embedded, layout=layout, training=training, return_probabilities=output_attentions
+            embedded,
+            layout=layout,
+            training=training,
+            return_probabilities=output_attentions,
+            head_mask=self._head_mask(inputs),
         )
         sequence_output = layout.to_batch(states[-1])  # [R, H] -> [B, T, H]
         outputs = {
@@ -246,6 +261,18 @@ class BertBackbone(keras.Model):
         segment_ids = tf.zeros_like(token_ids) if segment_ids is None else segment_ids
         return token_ids, tf.cast(segment_ids, tf.int32), self.padding_mask_of(inputs)
 
+    def _head_mask(self, inputs):
+        mask = inputs.get("head_mask")
+        if mask is None:
+            return None
+        heads = [self.config.num_hidden_layers, self.config.num_attention_heads]
+        if mask.shape.rank != 3 or list(mask.shape[1:]) != heads:
+            raise UserError(
+                f"`head_mask` must be [B, {heads[0]}, {heads[1]}], a factor for every head of "
+                f"every block, pruned ones too. Received: shape={mask.shape}"
+            )
+        return mask
+
     def padding_mask_of(self, inputs: dict) -> tf.Tensor:
         """The mask that comes with the inputs, or what the ids say: bool `[B, T]`."""
         padding_mask = inputs.get("padding_mask")
@@ -272,8 +299,7 @@ class BertBackbone(keras.Model):
                 "ops are active, or a GPU is visible. Build the native ones (`make ops`) and hide "
                 "the GPU (CUDA_VISIBLE_DEVICES=), or leave the model as it is."
             )
-        if any(weight.name.startswith("lora_") for weight in self.weights):
-            raise UserError("A model with LoRA cannot be frozen: call its `merge_lora()` first.")
+        self._require_merged("frozen")
         for block in self.encoder.blocks:
             block.pack()
         self.is_frozen = True
@@ -318,8 +344,7 @@ class BertBackbone(keras.Model):
                 f"`quantize` takes `mode` and `calibration`. Received: {sorted(kwargs)}"
             )
         self.require_kernels("quantized")
-        if any(weight.name.startswith("lora_") for weight in self.weights):
-            raise UserError("A model with LoRA cannot be quantized: call its `merge_lora()` first.")
+        self._require_merged("quantized")
         smoothing = {} if calibration is None else calibrate(self, calibration)
         self.embeddings.quantize(mode)
         for block in self.encoder.blocks:
@@ -327,6 +352,50 @@ class BertBackbone(keras.Model):
                 dense.quantize(mode, smoothing=smoothing.get(dense))
         self.quantization = mode
         self.predict_function = None  # what was traced before holds the kernels that are gone
+
+    def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
+        """Removes attention heads with their weights, for good: smaller and faster.
+
+        The results are those of `head_mask` with zeros for these heads. The others stay as they
+        are and can be trained on. Of a model around this backbone call the model's own
+        `prune_heads`.
+
+        Args:
+            heads: Block numbers to the heads to remove, both from 0 and numbered as before any
+                pruning; what was pruned before stays so. `bert_tf.training.least_important_heads`
+                chooses some.
+
+        Raises:
+            UserError: If a number is out of range, a block would be left without a head, or the
+                model is frozen, quantized or has LoRA.
+
+        Example:
+            >>> backbone = bert_tf.BertBackbone.from_pretrained("minilm/")
+            >>> backbone.prune_heads({0: [1, 3], 5: [0]})
+            >>> backbone.config.pruned_heads
+            {0: (1, 3), 5: (0,)}
+
+        Reference: Michel et al. 2019 (arXiv 1905.10650); `transformers`' `prune_heads`.
+        """
+        self.require_kernels("pruned")
+        self._require_merged("pruned")
+        config = self.config
+        asked = checked_pruned_heads(heads, config.num_hidden_layers, config.num_attention_heads)
+        pruned = {
+            block: {*config.pruned_heads.get(block, ()), *asked.get(block, ())}
+            for block in {*config.pruned_heads, *asked}
+        }
+        config = dataclasses.replace(config, pruned_heads=pruned)
+        with self.distribute_strategy.scope():
+            self.encoder.prune_heads(config)
+        self.config = config
+        self.predict_function = None  # what was traced before holds the weights that are gone
+
+    def _require_merged(self, purpose):
+        if any(weight.name.startswith("lora_") for weight in self.weights):
+            raise UserError(
+                f"A model with LoRA cannot be {purpose}: call its `merge_lora()` first."
+            )
 
     def require_unfrozen(self, purpose: str) -> None:
         """Raises `UserError` if the model was frozen: its kernels are packed."""

@@ -1,6 +1,7 @@
 """Checkpoints in and out, for every model around a backbone."""
 
 import os
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert_tf.errors import UserError
@@ -57,18 +58,31 @@ class PretrainedModel(LoraModel):
         self.backbone.quantize(mode, config=config, calibration=calibration, **kwargs)
         self._forget_traces()  # they hold the kernels that are gone
 
-    def _token_batches(self, texts):
-        """Texts, single or in pairs, as the token dictionaries of the backbone."""
-        tokenizer = getattr(self, "tokenizer", None)
-        if tokenizer is None:
-            raise UserError(
-                "Text for `calibration` needs a tokenizer. Received: a model without one. Pass "
-                "token dictionaries."
-            )
-        length = getattr(self, "max_length", None) or self.backbone.config.max_position_embeddings
-        for batch in text_batches(tokenizer, as_columns(texts), length):
-            batch.pop(EXAMPLE_INDEX)
-            yield batch
+    def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
+        """Removes attention heads of the backbone with their weights, for good.
+
+        See `BertBackbone.prune_heads`. An optimizer that has begun knows the weights that are gone:
+        compile the model again to train it on; `evaluate` and `predict` go on without.
+
+        Args:
+            heads: Block numbers to the heads to remove, as the unpruned model numbers them.
+
+        Raises:
+            UserError: If a number is out of range, a block would be left without a head, or the
+                model is frozen, quantized or has LoRA.
+
+        Example:
+            >>> importance = bert_tf.training.head_importance(model, texts, labels)
+            >>> heads = bert_tf.training.least_important_heads(importance, share=0.3)
+            >>> model.prune_heads(heads)
+            >>> model.compile(bert_tf.training.AdamWeightDecay(2e-5))
+            >>> model.fit(texts, labels)
+        """
+        self.require_merged("pruned")
+        self.backbone.prune_heads(heads)
+        self._forget_traces()  # they hold the weights that are gone
+        if getattr(getattr(self, "optimizer", None), "built", False):
+            self.optimizer = None
 
     def save_pretrained(self, directory: str | os.PathLike, format: str = "huggingface") -> None:
         """Writes weights and configuration into `directory`, and labels and tokenizer if any.
@@ -84,3 +98,16 @@ class PretrainedModel(LoraModel):
         self.backbone.require_unfrozen("saved as a checkpoint")
         self.require_merged("saved as a checkpoint")
         save_model(self, directory, format)
+
+    def _token_batches(self, texts):
+        """Texts, single or in pairs, as the token dictionaries of the backbone."""
+        tokenizer = getattr(self, "tokenizer", None)
+        if tokenizer is None:
+            raise UserError(
+                "Text for `calibration` needs a tokenizer. Received: a model without one. Pass "
+                "token dictionaries."
+            )
+        length = getattr(self, "max_length", None) or self.backbone.config.max_position_embeddings
+        for batch in text_batches(tokenizer, as_columns(texts), length):
+            batch.pop(EXAMPLE_INDEX)
+            yield batch

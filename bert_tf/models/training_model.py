@@ -244,6 +244,11 @@ class TrainingModel(keras.Model):
         return self.distribute_strategy.experimental_local_results(value)[0]
 
     def make_train_function(self, force=False):
+        if self.optimizer is None:
+            raise UserError(
+                "An optimizer for the model's weights was expected. Received: none, because it had "
+                "begun before heads were pruned. Compile the model again."
+            )
         if self.train_function is None or force:
             if self.built and not self.optimizer.built:
                 # Not while tracing: where bad data end the first trace, the variables made in it

@@ -9,6 +9,8 @@ from bert_tf.training.epoch_scores import EpochScores
 from bert_tf.training.fit_steps import fit_steps
 from bert_tf.training.freezing import freeze_layers
 from bert_tf.training.gradual_unfreezing import GradualUnfreezing
+from bert_tf.training.head_importance import head_importance
+from bert_tf.training.head_selection import least_important_heads
 from bert_tf.training.json_lines import JsonLines, read_json_lines
 from bert_tf.training.lamb import LAMB
 from bert_tf.training.metrics import BinaryAUC, BinaryF1
@@ -71,7 +73,9 @@ __all__ = [
     "bootstrap_intervals",
     "fit_steps",
     "freeze_layers",
+    "head_importance",
     "is_chief",
+    "least_important_heads",
     "make_strategy",
     "read_json_lines",
     "reinitialize_top_layers",

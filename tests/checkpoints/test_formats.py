@@ -284,7 +284,7 @@ def test_untied_head_is_refused(tmp_path):
         ({"model_type": "roberta"}, "roberta"),
         ({"model_type": None, "architectures": ["RobertaModel"]}, "RobertaModel"),
         ({"embedding_size": 8}, "embedding_size"),
-        ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
+        ({"pruned_heads": {"0": [3]}}, "pruned_heads"),
         ({"hidden_act": ["gelu"]}, "hidden_act"),
     ],
 )

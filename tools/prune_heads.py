@@ -1,0 +1,189 @@
+"""Removes the attention heads that a fine-tuned classifier needs least.
+
+    python tools/prune_heads.py --task_name=sst-2 --data_dir=SST-2 --model_dir=out/model \
+      --prune_share=0.3 --output_dir=pruned
+
+The importance of a head is how strongly the loss on the task's examples depends on its output
+(Michel et al. 2019, arXiv 1905.10650); heads of all blocks are compared, every block keeps one.
+With --num_rounds=k a k-th of the heads goes at a time and the rest is measured again. The dev file
+is scored before and after.
+
+In --output_dir: `model/` (a Hugging Face directory with tokenizer and labels, `pruned_heads` in its
+config.json), `head_importance.tsv` (a line a head: its importance when it was last measured, and
+the round in which it went), `eval_results.txt`.
+
+Nothing is trained here. To fine-tune what is left, train the model once more:
+
+    python tools/run_classifier.py --task_name=sst-2 --data_dir=SST-2 --do_train --do_eval \
+      --init_checkpoint=pruned/model --output_dir=tuned
+"""
+
+import os
+import random
+
+import numpy as np
+from absl import flags
+
+from bert_tf import tool
+from bert_tf.errors import UserError
+from bert_tf.files import atomic_path
+from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("model_dir", None, "The classifier: what tools/run_classifier.py wrote to its "
+                    "--output_dir/model, or any other directory of one.")
+flags.DEFINE_string("output_dir", None, "Where the pruned model and the results are written.")
+flags.DEFINE_float("prune_share", None, "Share of all heads that the model shall lack afterwards, "
+                   "those that it lacks already among them.", lower_bound=0.0, upper_bound=1.0)
+flags.DEFINE_integer("num_rounds", 1, "Rounds of measuring and pruning.", lower_bound=1)
+flags.DEFINE_enum("importance_split", "train", ["train", "dev"], "Which file's examples the "
+                  "importance is measured on.")
+flags.DEFINE_integer("max_importance_examples", 1000, "Measure on so many examples, drawn with the "
+                     "seed.", lower_bound=1)
+flags.DEFINE_integer("importance_batch_size", 32, "Batch size for measuring.", lower_bound=1)
+flags.DEFINE_bool("normalize_importance", True, "Divide a block's importances by their l2 norm "
+                  "before heads of different blocks are compared.")
+flags.DEFINE_integer("max_seq_length", None, "Longest sequence in tokens; longer text is cut. "
+                     "Default: the model's own.")
+flags.DEFINE_bool("do_eval", True, "Whether to score the dev file before and after.")
+flags.DEFINE_integer("seed", 12345, "Seed of the examples that are drawn.")
+
+KEPT, BEFORE = "kept", "before"  # of a head, where others have a round
+
+
+def labelled_examples(task, split, labels):
+    """The examples of one of the task's files, each with its label."""
+    examples = task.read(FLAGS.data_dir, split, labels)
+    require_labels(examples, task.path(FLAGS.data_dir, split))
+    return examples
+
+
+def load_model(task, labels):
+    """The classifier, with all that concerns the flags checked."""
+    from bert_tf.models.text_classifier import BertTextClassifier
+
+    options = {} if FLAGS.max_seq_length is None else {"max_length": FLAGS.max_seq_length}
+    model = BertTextClassifier.from_pretrained(FLAGS.model_dir, **options)
+    require_model_of(task, model, labels)
+    config = model.backbone.config
+    model.backbone.require_kernels("pruned")
+    least = sum(map(len, config.pruned_heads.values()))
+    most = config.num_hidden_layers * (config.num_attention_heads - 1)
+    if not least < number_of_heads(config, FLAGS.prune_share) <= most:
+        raise UserError(
+            f"--prune_share must make more than {least} and at most {most} of "
+            f"{config.num_hidden_layers * config.num_attention_heads} heads: {least} are pruned "
+            f"already, and every block keeps one. Received: --prune_share={FLAGS.prune_share}"
+        )
+    return model
+
+
+def number_of_heads(config, share):
+    """A share of all heads that there were before any pruning, as a number of heads."""
+    return round(share * config.num_hidden_layers * config.num_attention_heads)
+
+
+def prune(model, examples):
+    """Prunes in rounds.
+
+    Returns:
+        The importance `[L, N]` of every head when it was last measured, and for each head the round
+        in which it went, `BEFORE` or `KEPT`.
+    """
+    from bert_tf.training import head_importance, least_important_heads
+
+    model.compile()  # for the task's loss
+    inputs, targets = inputs_of(examples), model.targets([example.label for example in examples])
+    config = model.backbone.config
+    importance = np.zeros([config.num_hidden_layers, config.num_attention_heads])
+    fates = {
+        (block, head): BEFORE for block, heads in config.pruned_heads.items() for head in heads
+    }
+    before, after = len(fates), number_of_heads(config, FLAGS.prune_share)
+    for number in range(1, FLAGS.num_rounds + 1):
+        measured = head_importance(
+            model, inputs, targets, FLAGS.importance_batch_size, FLAGS.normalize_importance,
+            verbose=1,
+        )
+        for block in range(config.num_hidden_layers):
+            kept = model.backbone.config.kept_heads(block)
+            importance[block, kept] = measured[block, kept]
+        heads = least_important_heads(
+            measured,
+            count=before + (after - before) * number // FLAGS.num_rounds,
+            pruned_heads=model.backbone.config.pruned_heads,
+        )
+        fates.update({(block, head): number for block in heads for head in heads[block]})
+        model.prune_heads(heads)
+        print(f"round {number}: pruned {sum(map(len, heads.values()))} heads: {heads}")
+    return importance, fates
+
+
+def scores(model, examples):
+    """Every score of the examples, by name."""
+    from bert_tf.training import all_scores
+
+    logits = model.predict(inputs_of(examples))
+    targets = model.targets([example.label for example in examples])
+    return all_scores(targets, model.probabilities(logits), model.problem_type)
+
+
+def write_importance(importance, fates):
+    lines = ["block\thead\timportance\tpruned_in_round"]
+    for (block, head), value in np.ndenumerate(importance):
+        lines.append(f"{block}\t{head}\t{value:.6g}\t{fates.get((block, head), KEPT)}")
+    write_lines("head_importance.tsv", lines)
+
+
+def write_lines(name, lines):
+    with atomic_path(os.path.join(FLAGS.output_dir, name)) as path:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+
+
+def main():
+    if not 0 < FLAGS.prune_share < 1:
+        raise UserError(
+            f"--prune_share must be in (0, 1). Received: --prune_share={FLAGS.prune_share}"
+        )
+    new_model = os.path.join(FLAGS.output_dir, "model")
+    if os.path.realpath(new_model) == os.path.realpath(FLAGS.model_dir):
+        raise UserError(
+            f"--output_dir must be another than that of --model_dir, which stays as it is. "
+            f"Received: --output_dir={FLAGS.output_dir}"
+        )
+    tool.require_writable(FLAGS.output_dir, "output_dir")
+    from bert_tf.training.scores import require_scikit_learn
+
+    if FLAGS.do_eval:
+        require_scikit_learn()
+    task = task_from_flags()
+    model = load_model(task, tuple(FLAGS.labels) if FLAGS.labels else None)
+    labels = model.labels and tuple(model.labels)
+    examples = labelled_examples(task, FLAGS.importance_split, labels)
+    if FLAGS.max_importance_examples < len(examples):
+        examples = random.Random(FLAGS.seed).sample(examples, FLAGS.max_importance_examples)
+    dev_examples = labelled_examples(task, "dev", labels) if FLAGS.do_eval else None
+
+    sizes, results = [model.count_params()], []
+    if FLAGS.do_eval:
+        results.append(scores(model, dev_examples))
+    importance, fates = prune(model, examples)
+    sizes.append(model.count_params())
+    if FLAGS.do_eval:
+        results.append(scores(model, dev_examples))
+    model.save_pretrained(new_model)
+    write_importance(importance, fates)
+    lines = [f"{when}_parameters = {size}" for when, size in zip(("before", "after"), sizes)]
+    for when, values in zip(("before", "after"), results):
+        lines += [f"{when}_{name} = {value:.6f}" for name, value in sorted(values.items())]
+    write_lines("eval_results.txt", lines)
+    print("***** Pruning results *****", *lines, sep="\n")
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(
+        ["task_name", "data_dir", "model_dir", "prune_share", "output_dir"]
+    )
+    tool.run(main)
