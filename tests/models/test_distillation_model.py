@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf import (
     BertBackbone,
+    BertConfig,
     BertSentenceEncoder,
     BertTextClassifier,
     BertTokenClassifier,
@@ -18,6 +19,8 @@ from bert_tf.errors import UserError
 from bert_tf.models import DistillationModel, student_from_teacher
 from bert_tf.training import AdamWeightDecay, EpochScores, GradualUnfreezing, SparseCrossentropy
 from bert_tf.training.probabilities import sigmoid, softmax
+from tests.conftest import FULL_ONLY
+from tests.training.processes import start
 
 TEXTS = ["good film", "bad film", "the good.", "the bad."] * 4
 LABELS = np.array([1, 0, 1, 0] * 4)
@@ -182,6 +185,53 @@ def test_accumulation_is_the_large_batch(make, whole, parts):
     assert_same(whole, trained(make, parts=parts))
 
 
+def train_on(path, devices):
+    """Trains on these devices, all in this process, and writes logs and weights to `path`."""
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    strategy = tf.distribute.get_strategy()
+    if len(devices) > 1:
+        strategy = tf.distribute.MirroredStrategy(devices)
+    models = []
+    with strategy.scope():
+        for seed, layers, width in ((1, 2, 24), (2, 4, 32)):
+            keras.utils.set_random_seed(seed)
+            config = BertConfig(
+                vocab_size=64,
+                hidden_size=width,
+                num_hidden_layers=layers,
+                num_attention_heads=4,
+                intermediate_size=48,
+                max_position_embeddings=LENGTH,
+                initializer_range=0.1,
+                hidden_dropout_prob=0.0,
+                attention_probs_dropout_prob=0.0,
+            )
+            models.append(BertTextClassifier(BertBackbone(config)))
+        model = DistillationModel(*models, **ALL_TERMS)
+        model.compile(AdamWeightDecay(1e-3), metrics=["accuracy"])
+    data = (token_batch(), np.array([1, 0, 1, 1, 0, 0]), WEIGHTS)
+    dataset = tf.data.Dataset.from_tensor_slices(data).batch(4)
+    history = model.fit(dataset, epochs=3, shuffle=False, verbose=0).history
+    weights = {f"weight_{index}": weight for index, weight in enumerate(weights_of(model))}
+    np.savez(path, **history, **weights)
+
+
+@FULL_ONLY
+def test_replicas_are_one_process(tmp_path):
+    runs = {}
+    for name, devices in (("one", ["CPU:0"]), ("mirrored", ["CPU:0", "CPU:1"])):
+        process = start(
+            train_on, tmp_path / f"{name}.log", path=str(tmp_path / f"{name}.npz"), devices=devices
+        )
+        assert process.wait() == 0, process.text()
+        runs[name] = np.load(tmp_path / f"{name}.npz")
+    assert {"task_loss", "hidden_loss", "attention_loss", "accuracy"} <= set(runs["one"])
+    for name, values in runs["one"].items():
+        np.testing.assert_allclose(runs["mirrored"][name], values, atol=1e-4, err_msg=name)
+
+
 def test_padding_does_not_count(make, whole):
     assert_same(whole, trained(make, padding=9))
 
@@ -238,9 +288,9 @@ def distance(student, teacher):
     return np.abs(given - wanted).max()
 
 
-@pytest.mark.parametrize("start", ["blocks", "narrower"])
-def test_a_student_learns_without_labels(make, taught, start):
-    if start == "blocks":
+@pytest.mark.parametrize("origin", ["blocks", "narrower"])
+def test_a_student_learns_without_labels(make, taught, origin):
+    if origin == "blocks":
         student = student_from_teacher(taught, num_hidden_layers=2)
     else:
         student = make(layers=2, seed=3, backbone={"hidden_size": 24, "num_attention_heads": 3})
@@ -278,7 +328,9 @@ def test_labels_by_name_validation_and_callbacks(taught):
     assert "accuracy" in student.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=FULL_ONLY)]
+)
 def test_mixed_precision_learns(make, taught, policy):
     student = make(layers=2, seed=3, dtype=policy)
     model = DistillationModel(student, taught, **ALL_TERMS)
