@@ -170,6 +170,15 @@ def multi_label_loss():
         label_smoothing=FLAGS.label_smoothing, from_logits=True)
 
 
+def fit(model, num_steps, steps_per_epoch, **options):
+    """`model.fit` for so many steps, the last epoch being as long as is left."""
+    epochs, rest = divmod(num_steps, steps_per_epoch)
+    if epochs:
+        model.fit(epochs=epochs, **options)
+    if rest:  # --num_train_epochs with a fraction
+        model.fit(initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options)
+
+
 def craft_callbacks():
     """Gradual unfreezing, the best epoch and early stopping, as the flags say."""
     import keras
@@ -199,7 +208,10 @@ def _require_score(epoch, logs):
 
 
 def training_data(x, y, batch_size):
-    """Arguments of `fit` for texts and labels: augmented batches where the flags ask for them."""
+    """Arguments of `fit` for texts and labels: augmented batches where the flags ask for them.
+
+    Without labels, `y` is None.
+    """
     import tensorflow as tf
 
     from bert_tf.data.augmentation import TextAugmentation, augment
@@ -207,8 +219,9 @@ def training_data(x, y, batch_size):
     rates = (FLAGS.augment_insertion, FLAGS.augment_swap, FLAGS.augment_deletion)
     if not any(rates):
         return {"x": x, "y": y, "batch_size": batch_size}
-    dataset = tf.data.Dataset.from_tensor_slices((x, np.asarray(y)))
-    dataset = dataset.shuffle(len(y), seed=FLAGS.seed).batch(batch_size)
+    parts = (x,) if y is None else (x, np.asarray(y))
+    dataset = tf.data.Dataset.from_tensor_slices(parts)
+    dataset = dataset.shuffle(len(dataset), seed=FLAGS.seed).batch(batch_size)
     augmentation = TextAugmentation(*rates, unit=FLAGS.augment_unit, seed=FLAGS.seed)
     return {"x": augment(dataset, augmentation)}
 

@@ -164,11 +164,7 @@ def train(model, task, train_examples, dev_examples):
         **craft_flags.training_data(inputs_of(train_examples), targets, batch_size),
         "callbacks": callbacks + craft_flags.craft_callbacks(),
     }
-    epochs, rest = divmod(num_steps, steps_per_epoch)
-    if epochs:
-        model.fit(epochs=epochs, **options)
-    if rest:  # --num_train_epochs with a fraction
-        model.fit(initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options)
+    craft_flags.fit(model, num_steps, steps_per_epoch, **options)
     craft_flags.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 

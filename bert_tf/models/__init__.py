@@ -1,7 +1,9 @@
 """The Keras models, one task a file."""
 
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.distillation_model import DistillationModel
 from bert_tf.models.feature_extractor import BertFeatureExtractor
+from bert_tf.models.layer_dropping import student_from_teacher
 from bert_tf.models.masked_lm import BertMaskedLM, Candidate
 from bert_tf.models.multiple_choice import BertMultipleChoice
 from bert_tf.models.next_sentence import BertNextSentencePredictor
@@ -24,7 +26,9 @@ __all__ = [
     "BertTextClassifier",
     "BertTokenClassifier",
     "Candidate",
+    "DistillationModel",
     "TaggedSpan",
     "TaskModel",
     "extend_positions",
+    "student_from_teacher",
 ]

@@ -2,11 +2,10 @@
 
 import dataclasses
 
-import keras
 import numpy as np
 
 from bert_tf.errors import UserError
-from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.rebuilt import rebuilt
 
 
 def extend_positions(model, new_length: int, alpha: float = 0.4):
@@ -47,14 +46,8 @@ def extend_positions(model, new_length: int, alpha: float = 0.4):
     if not 0 < alpha < 1 or alpha == 0.5:
         raise UserError(f"`alpha` must be in (0, 1) and not 0.5. Received: alpha={alpha}")
     config = dataclasses.replace(backbone.config, max_position_embeddings=new_length)
-    longer = BertBackbone.from_config({**backbone.get_config(), "config": config.to_dict()})
-    if model is backbone:
-        copy = longer
-    else:
-        options = {**model.get_config(), "backbone": keras.saving.serialize_keras_object(longer)}
-        copy = type(model).from_config({**options, "max_length": None})
-        longer = copy.backbone
-    table = longer.embeddings.position_embeddings
+    copy = rebuilt(model, config, max_length=None)
+    table = getattr(copy, "backbone", copy).embeddings.position_embeddings
     for new, old in zip(copy.weights, model.weights, strict=True):
         if new is not table:
             new.assign(old)

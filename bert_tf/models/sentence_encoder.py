@@ -167,7 +167,15 @@ class BertSentenceEncoder(TaskModel):
         shape = tf.shape(tokens["token_ids"])
         static = tokens["token_ids"].shape
         tokens = {name: _one_text_a_row(values) for name, values in tokens.items()}
-        states = self.backbone(tokens, training=training)["sequence_output"]
+        vectors = self.head(self.backbone(tokens, training=training), tokens)
+        if static.rank == 2:
+            return vectors
+        vectors = tf.reshape(vectors, tf.concat([shape[:2], [self.vector_size]], axis=0))
+        return tf.ensure_shape(vectors, [*static[:2], self.vector_size])  # [B, K, D]
+
+    def head(self, outputs, tokens, training=False):
+        """Vectors `[B, D]` from what the backbone gave for a token dictionary of `[B, T]`."""
+        states = outputs["sequence_output"]
         if self.sequence_pooling is None:
             vectors = states[:, 0]  # [B, T, H] -> [B, H]
         else:
@@ -177,10 +185,7 @@ class BertSentenceEncoder(TaskModel):
             vectors = self.whitening(vectors)
         if self.normalize:
             vectors = tf.math.l2_normalize(vectors, axis=-1)
-        if static.rank == 2:
-            return vectors
-        vectors = tf.reshape(vectors, tf.concat([shape[:2], [self.vector_size]], axis=0))
-        return tf.ensure_shape(vectors, [*static[:2], self.vector_size])  # [B, K, D]
+        return vectors
 
     def forward(self, x, y, training):
         vectors = self(x, training=training)

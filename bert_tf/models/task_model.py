@@ -109,6 +109,21 @@ class TaskModel(PretrainedModel, TrainingModel):
     def fit(self, x=None, y=None, *, batch_size=None, shuffle=True, validation_split=0.0,
             validation_data=None, validation_batch_size=None, sample_weight=None, **kwargs):
         """`keras.Model.fit` that also takes raw text, for training and for validation."""
+        arguments = self.fit_arguments(
+            x,
+            y,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            validation_split=validation_split,
+            validation_data=validation_data,
+            validation_batch_size=validation_batch_size,
+            sample_weight=sample_weight,
+        )
+        return super().fit(**arguments, **kwargs)
+
+    def fit_arguments(self, x, y=None, *, batch_size=None, shuffle=True, validation_split=0.0,
+                      validation_data=None, validation_batch_size=None, sample_weight=None):
+        """What `fit` takes, as arguments of `keras.Model.fit`: text becomes token dictionaries."""
         if validation_split and holds_text(x) and not isinstance(x, tf.data.Dataset):
             (x, y, sample_weight), validation_data = _split_off(
                 self.text_columns(x), y, sample_weight, validation_split
@@ -119,14 +134,13 @@ class TaskModel(PretrainedModel, TrainingModel):
                 validation_data, validation_batch_size or batch_size
             )
         data = self._prepare(x, y, sample_weight, batch_size, shuffle)
-        return super().fit(
+        return {
             **data,
-            shuffle=shuffle and not isinstance(data["x"], tf.data.Dataset),
-            validation_split=validation_split,
-            validation_data=validation_data,
-            validation_batch_size=validation_batch_size,
-            **kwargs,
-        )
+            "shuffle": shuffle and not isinstance(data["x"], tf.data.Dataset),
+            "validation_split": validation_split,
+            "validation_data": validation_data,
+            "validation_batch_size": validation_batch_size,
+        }
 
     def evaluate(self, x=None, y=None, *, batch_size=None, sample_weight=None, **kwargs):
         """`keras.Model.evaluate` that also takes raw text."""

@@ -124,12 +124,19 @@ class BertTextClassifier(TaskModel):
         return keras.losses.MeanSquaredError()
 
     def call(self, inputs, training=False):
-        return self.classify(self.pooled(inputs, training=training), training=training)
+        tokens = self.tokens_of(inputs)
+        return self.head(self.backbone(tokens, training=training), tokens, training=training)
+
+    def head(self, outputs, tokens, training=False):
+        """Logits `[B, num_classes]` from what the backbone gave for a token dictionary."""
+        return self.classify(self._pool(outputs, tokens), training=training)
 
     def pooled(self, inputs, training=False):
         """What the classifier sees of each text: `[B, H]`, for "mean_max" `[B, 2H]`."""
         tokens = self.tokens_of(inputs)
-        outputs = self.backbone(tokens, training=training)
+        return self._pool(self.backbone(tokens, training=training), tokens)
+
+    def _pool(self, outputs, tokens):
         if self.sequence_pooling is None:
             return outputs["pooled_output"]
         return self.sequence_pooling(
@@ -137,17 +144,17 @@ class BertTextClassifier(TaskModel):
         )
 
     def classify(self, pooled, training=False):
-        """The head: dropout and classifier on what `pooled` gave."""
+        """Dropout and classifier on what `pooled` gave."""
         logits = self.classifier(self.dropout_layer(pooled, training=training))
         return tf.cast(logits, tf.float32)  # [B, num_classes]
 
-    def fit(self, x=None, y=None, *, validation_data=None, **kwargs):
-        """`TaskModel.fit`; labels may also be given by their names."""
+    def fit_arguments(self, x, y=None, *, validation_data=None, **options):
+        """As `TaskModel.fit_arguments`; labels may also be given by their names."""
         if isinstance(validation_data, (tuple, list)) and len(validation_data) > 1:
             features, labels, *weights = validation_data
             validation_data = (features, self._checked_targets(labels), *weights)
-        return super().fit(
-            x, self._checked_targets(y), validation_data=validation_data, **kwargs
+        return super().fit_arguments(
+            x, self._checked_targets(y), validation_data=validation_data, **options
         )
 
     def evaluate(self, x=None, y=None, **kwargs):

@@ -153,8 +153,12 @@ class BertTokenClassifier(TaskModel):
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
     def call(self, inputs, training=False):
-        states = self.backbone(self.tokens_of(inputs), training=training)["sequence_output"]
-        states = self.dropout_layer(states, training=training)  # [B, T, H]
+        tokens = self.tokens_of(inputs)
+        return self.head(self.backbone(tokens, training=training), tokens, training=training)
+
+    def head(self, outputs, tokens, training=False):
+        """Logits `[B, T, num_classes]` from what the backbone gave for a token dictionary."""
+        states = self.dropout_layer(outputs["sequence_output"], training=training)  # [B, T, H]
         shape = tf.shape(states)
         rows = self.classifier(tf.reshape(states, [-1, states.shape[-1]]))  # [B * T, C]
         logits = tf.reshape(tf.cast(rows, tf.float32), [shape[0], shape[1], self.num_classes])
@@ -167,11 +171,11 @@ class BertTokenClassifier(TaskModel):
         return tf.argmax(logits, axis=-1, output_type=tf.int32)
 
     def loss_weights(self, x, y, sample_weight):
-        return {"words": tf.reduce_sum(_word_weights(y, sample_weight))}
+        return {"words": tf.reduce_sum(word_weights(y, sample_weight))}
 
     def loss_share(self, x, y, y_pred, sample_weight, training, totals):
         """Mean over the words; a sentence's loss under the CRF counts for all of its words."""
-        weights = _word_weights(y, sample_weight)  # [B, T]
+        weights = word_weights(y, sample_weight)  # [B, T]
         labelled = tf.not_equal(y, IGNORED)
         targets = tf.where(labelled, tf.cast(y, tf.int32), 0)
         hits = tf.equal(self.best_tags(y_pred, labelled), targets)
@@ -195,9 +199,9 @@ class BertTokenClassifier(TaskModel):
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         return self.get_metrics_result()  # `loss_share` counts
 
-    def fit(self, x=None, y=None, *, batch_size=None, shuffle=True, validation_data=None,
-            validation_batch_size=None, sample_weight=None, **kwargs):
-        """`keras.Model.fit` that also takes lists of words with lists of tags.
+    def fit_arguments(self, x, y=None, *, batch_size=None, shuffle=True, validation_data=None,
+                      validation_batch_size=None, sample_weight=None, **options):
+        """As `TaskModel.fit_arguments`, for lists of words with lists of tags.
 
         Raises:
             UserError: For a label that is not one of `labels`, or a sentence whose words and tags
@@ -214,7 +218,7 @@ class BertTokenClassifier(TaskModel):
             raise UserError(
                 "Sentences as lists of words were expected, with a tag a word. Received: text"
             )
-        return super().fit(
+        return super().fit_arguments(
             x,
             y,
             batch_size=batch_size,
@@ -222,7 +226,7 @@ class BertTokenClassifier(TaskModel):
             validation_data=validation_data,
             validation_batch_size=validation_batch_size,
             sample_weight=sample_weight,
-            **kwargs,
+            **options,
         )
 
     def evaluate(self, x=None, y=None, *, batch_size=None, sample_weight=None, **kwargs):
@@ -390,7 +394,7 @@ class BertTokenClassifier(TaskModel):
         }
 
 
-def _word_weights(y, sample_weight) -> tf.Tensor:
+def word_weights(y, sample_weight) -> tf.Tensor:
     """float32 `[B, T]`: 1 at labelled words, times the weight of the sentence."""
     weights = tf.cast(tf.not_equal(y, IGNORED), tf.float32)
     if sample_weight is not None:

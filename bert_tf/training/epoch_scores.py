@@ -9,7 +9,8 @@ class EpochScores(keras.callbacks.Callback):
     """Adds `val_` and the name of every score of `bert_tf.training.scores` to the epoch's logs.
 
     Exact where a Keras metric estimates, and for all kinds of problems; put it before callbacks
-    that watch one of them (`keras.callbacks.EarlyStopping(monitor="val_matthews")`).
+    that watch one of them (`keras.callbacks.EarlyStopping(monitor="val_matthews")`). Under a
+    `DistillationModel` they are the student's.
 
     Args:
         x: Held-out inputs, whatever the model's `predict` takes.
@@ -24,8 +25,9 @@ class EpochScores(keras.callbacks.Callback):
         self.batch_size = batch_size
 
     def on_epoch_end(self, epoch, logs=None):
-        logits = self.model.predict(self.x, batch_size=self.batch_size, verbose=0)
-        results = all_scores(self.y, self.model.probabilities(logits), self.model.problem_type)
+        model = getattr(self.model, "student", self.model)
+        logits = model.predict(self.x, batch_size=self.batch_size, verbose=0)
+        results = all_scores(self.y, model.probabilities(logits), model.problem_type)
         print(*(f"val_{name}: {value:.4f}" for name, value in results.items()), sep=" - ")
         if logs is not None:
             logs.update({f"val_{name}": value for name, value in results.items()})

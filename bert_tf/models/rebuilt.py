@@ -1,0 +1,26 @@
+"""A model once more, with a backbone of another shape."""
+
+import keras
+
+from bert_tf.config import BertConfig
+from bert_tf.models.backbone import BertBackbone
+
+
+def rebuilt(model, config: BertConfig, **options):
+    """A model of the same class and settings, not compiled, its weights at random.
+
+    Args:
+        model: A `BertBackbone` or a model around one.
+        config: What the backbone is made of; it counts all blocks that there shall be.
+        **options: Other values of the constructor's arguments, for a model around a backbone.
+
+    Returns:
+        The new model, which shares nothing with `model`.
+    """
+    backbone = getattr(model, "backbone", model)
+    settings = {"config": config.to_dict(), "num_encoder_layers": None}
+    new = BertBackbone.from_config({**backbone.get_config(), **settings})
+    if model is backbone:
+        return new
+    head = {**model.get_config(), "backbone": keras.saving.serialize_keras_object(new)}
+    return type(model).from_config({**head, **options})

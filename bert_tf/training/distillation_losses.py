@@ -1,0 +1,99 @@
+"""How far a student is from its teacher: in its outputs, hidden states and attention.
+
+Each gives one loss a row or token, float32, whatever the dtype of what is compared. Nothing here
+knows of padding: whoever sums up leaves it out.
+
+Glossary: `B` texts, `T` sequence length, `N` heads, `H` hidden size, `C` classes.
+"""
+
+import tensorflow as tf
+
+# Below it a probability of attention counts as this much, which has a logarithm in float16 too.
+SMALLEST_PROBABILITY = 1e-6
+
+
+def soft_class_losses(
+    student_logits: tf.Tensor, teacher_logits: tf.Tensor, temperature: float
+) -> tf.Tensor:
+    """T² · KL(teacher || student) of the classes' probabilities at temperature T.
+
+    The gradient of the divergence itself shrinks with 1/T²; times T² it weighs the same at every T.
+
+    Args:
+        student_logits: `[..., C]`.
+        teacher_logits: `[..., C]`.
+        temperature: T; both are divided by it.
+
+    Returns:
+        float32 `[...]`.
+
+    Reference: Hinton et al. 2015 (arXiv 1503.02531), section 2.
+    """
+    student = tf.nn.log_softmax(tf.cast(student_logits, tf.float32) / temperature)
+    teacher = tf.nn.log_softmax(tf.cast(teacher_logits, tf.float32) / temperature)
+    return temperature**2 * tf.reduce_sum(tf.exp(teacher) * (teacher - student), axis=-1)
+
+
+def soft_label_losses(
+    student_logits: tf.Tensor, teacher_logits: tf.Tensor, temperature: float
+) -> tf.Tensor:
+    """T² · binary cross-entropy against the teacher's probability of each label at temperature T.
+
+    Args:
+        student_logits: `[..., C]`.
+        teacher_logits: `[..., C]`.
+        temperature: T; both are divided by it.
+
+    Returns:
+        float32 `[...]`, the mean over the labels.
+    """
+    student = tf.cast(student_logits, tf.float32) / temperature
+    teacher = tf.sigmoid(tf.cast(teacher_logits, tf.float32) / temperature)
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=teacher, logits=student)
+    return temperature**2 * tf.reduce_mean(losses, axis=-1)
+
+
+def squared_differences(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
+    """Mean squared difference of vectors: numbers, sentence vectors, hidden states.
+
+    Args:
+        student: `[..., H]`.
+        teacher: `[..., H]`.
+
+    Returns:
+        float32 `[...]`.
+
+    Reference: for hidden states Jiao et al. 2020 (TinyBERT, arXiv 1909.10351), section 3; for
+    sentence vectors Reimers and Gurevych 2020 (arXiv 2004.09813).
+    """
+    student, teacher = tf.cast(student, tf.float32), tf.cast(teacher, tf.float32)
+    return tf.reduce_mean(tf.math.squared_difference(student, teacher), axis=-1)
+
+
+def attention_losses(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
+    """KL(teacher || student) of what each token attends to, the mean over the heads.
+
+    Head is compared with head; where the numbers of heads differ, the mean of all heads with the
+    mean of all.
+
+    Args:
+        student: Attention probabilities `[B, N, T, T]`.
+        teacher: As many, but for the heads.
+
+    Returns:
+        float32 `[B, T]`, a loss for each query.
+
+    Reference: Wang et al. 2020 (MiniLM, arXiv 2002.10957), section 3.1, there of the last block;
+    Sun et al. 2020 (MobileBERT, arXiv 2004.02984), of every block. The mean over heads where their
+    numbers differ is this package's own.
+    """
+    student, teacher = tf.cast(student, tf.float32), tf.cast(teacher, tf.float32)
+    if student.shape[1] != teacher.shape[1]:
+        student, teacher = (  # [B, N, T, T] -> [B, 1, T, T]
+            tf.reduce_mean(each, axis=1, keepdims=True) for each in (student, teacher)
+        )
+    ratio = tf.math.log(tf.maximum(teacher, SMALLEST_PROBABILITY)) - tf.math.log(
+        tf.maximum(student, SMALLEST_PROBABILITY)
+    )
+    divergences = tf.reduce_sum(teacher * ratio, axis=-1)  # [B, N, T, T] -> [B, N, T]
+    return tf.reduce_mean(divergences, axis=1)  # -> [B, T]

@@ -1,0 +1,289 @@
+"""Teaches a small text classifier or regressor what a large one, fine-tuned, knows.
+
+    python tools/distill.py --task_name=sst-2 --data_dir=SST-2 --teacher=out/model \
+      --num_hidden_layers=4 --output_dir=small
+
+The student is a copy of some of the teacher's blocks (--num_hidden_layers, --student_layers) or
+another checkpoint with the same vocabulary (--student). Tasks and files are run_classifier.py's.
+With w for --logits_weight the loss is (1 - w) times that on the labels, w times the distance from
+the teacher's probabilities, and the distances of hidden states and attention as their flags weigh
+them. With --logits_weight=1 labels do not count, and --unlabeled_file may add texts without any.
+
+In --output_dir: `model/`, the student (a Hugging Face directory with tokenizer and labels), and
+`eval_results.txt`: scores of teacher and student on the dev file, before and after. They are also
+printed as a table, with parameters, size of the weights and the time of a text, from its tokens on.
+"""
+
+import os
+import statistics
+import time
+
+from absl import flags
+
+import craft_flags
+from bert_tf import tool
+from bert_tf.config import MULTI_LABEL, REGRESSION
+from bert_tf.data.tsv import read_tsv
+from bert_tf.errors import DataError, UserError
+from bert_tf.files import atomic_path
+from task_flags import inputs_of, require_labels, task_from_flags
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("teacher", None, "The fine-tuned model: a directory with labels and tokenizer.")
+flags.DEFINE_string("student", None, "A checkpoint to start from, with the teacher's vocabulary.")
+flags.DEFINE_integer("num_hidden_layers", None, "Or: so many of the teacher's blocks, at even "
+                     "distances.", lower_bound=1)
+flags.DEFINE_list("student_layers", None, "Or: these of the teacher's blocks, from 0, such as "
+                  "0,2,5.")
+flags.DEFINE_string("output_dir", None, "Where the student and the results are written.")
+flags.DEFINE_string("unlabeled_file", None, "More texts to learn from, one a line, a tab between "
+                    "those of a pair; with --logits_weight=1.")
+flags.DEFINE_float("temperature", 2.0, "What logits are divided by before they are compared.")
+flags.DEFINE_float("logits_weight", 0.5, "w: the teacher's share against the labels'.",
+                   lower_bound=0.0, upper_bound=1.0)
+flags.DEFINE_float("hidden_weight", 0.0, "Weight of the hidden states' distance.", lower_bound=0.0)
+flags.DEFINE_float("attention_weight", 0.0, "Weight of the attention's distance; above 0 both "
+                   "models compute with padding.", lower_bound=0.0)
+flags.DEFINE_integer("max_seq_length", 128, "Longest sequence in tokens; longer text is cut.")
+flags.DEFINE_integer("train_batch_size", 32, "Batch size for training.", lower_bound=1)
+flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate of Adam.", lower_bound=0.0)
+flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of training.", lower_bound=0.0)
+flags.DEFINE_float("warmup_proportion", 0.1, "Share of the training steps over which the learning "
+                   "rate rises.", lower_bound=0.0, upper_bound=1.0)
+flags.DEFINE_integer("timing_rounds", 3, "Times that each model goes through the dev file for the "
+                     "time of a text; they take turns.", lower_bound=1)
+flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
+flags.DEFINE_integer("seed", 12345, "Seed of a new head, the shuffling and the dropout.")
+craft_flags.define_class_weights()
+craft_flags.define_epoch_flags("val_accuracy, val_auc or val_loss")
+craft_flags.define_augmentation()
+
+
+def check_flags():
+    craft_flags.check_flags()
+    names = ("student", "num_hidden_layers", "student_layers")
+    starts = {f"--{name}": FLAGS[name].value for name in names}
+    if sum(value is not None for value in starts.values()) != 1:
+        raise UserError(f"One of {list(starts)} was expected. Received: {starts}")
+    if FLAGS.student_layers and not all(layer.isdecimal() for layer in FLAGS.student_layers):
+        raise UserError("--student_layers: numbers of blocks, from 0, were expected. Received: "
+                        f"{','.join(FLAGS.student_layers)}")
+    if not FLAGS.temperature > 0:
+        raise UserError(f"--temperature must be above 0. Received: {FLAGS.temperature}")
+    if FLAGS.unlabeled_file and FLAGS.logits_weight < 1:
+        raise UserError("--unlabeled_file needs --logits_weight=1: labels do not count then. "
+                        f"Received: --logits_weight={FLAGS.logits_weight}")
+    if FLAGS.logits_weight == 1 and craft_flags.changes_loss():
+        raise UserError("--label_smoothing, --focal_gamma and --class_weights are for the loss on "
+                        "labels. Received: --logits_weight=1, where labels do not count")
+
+
+def load_teacher(task):
+    from bert_tf.models.text_classifier import BertTextClassifier
+
+    teacher = BertTextClassifier.from_pretrained(FLAGS.teacher, max_length=FLAGS.max_seq_length)
+    if teacher.problem_type != task.problem_type:
+        raise UserError(f"--task_name={FLAGS.task_name} is {task.problem_type}. Received: a "
+                        f"teacher for {teacher.problem_type}")
+    expected = FLAGS.labels or task.labels
+    if task.problem_type != REGRESSION and (
+        teacher.labels is None or (expected and set(teacher.labels) != set(expected))
+    ):
+        raise UserError(f"The teacher's labels must be the task's: {expected and list(expected)}. "
+                        f"Received: {teacher.labels}")
+    return teacher
+
+
+def load_student(teacher):
+    """The student at its start and which of the teacher's blocks its own are compared with."""
+    from bert_tf.models.layer_dropping import student_from_teacher
+    from bert_tf.models.text_classifier import BertTextClassifier
+
+    if FLAGS.num_hidden_layers is not None:
+        return student_from_teacher(teacher, FLAGS.num_hidden_layers), None
+    if FLAGS.student_layers:
+        layers = [int(layer) for layer in FLAGS.student_layers]
+        return student_from_teacher(teacher, layers=layers), dict(enumerate(layers))
+    options = {"max_length": FLAGS.max_seq_length}
+    student = BertTextClassifier.from_pretrained(FLAGS.student, **options)
+    if student.labels is None:  # no classifier of its own, or one of numbers
+        student = BertTextClassifier.from_pretrained(
+            FLAGS.student,
+            labels=teacher.labels,
+            num_classes=teacher.num_classes,
+            problem_type=teacher.problem_type,
+            **options,
+        )
+    return student, None
+
+
+def train_inputs(train_examples):
+    """The texts to learn from, those of --unlabeled_file at the end."""
+    inputs = inputs_of(train_examples)
+    if not FLAGS.unlabeled_file:
+        return inputs
+    columns = inputs if isinstance(inputs, tuple) else (inputs,)
+    rows = list(read_tsv(FLAGS.unlabeled_file))
+    if not rows:
+        raise DataError(f"{FLAGS.unlabeled_file}: at least one text was expected. Received: none")
+    for line, fields in rows:
+        if len(fields) != len(columns):
+            raise DataError(f"{FLAGS.unlabeled_file}, line {line}: expected {len(columns)} "
+                            f"tab-separated texts. Received: {len(fields)}")
+    columns = tuple(
+        [*texts, *(fields[place] for _, fields in rows)] for place, texts in enumerate(columns)
+    )
+    return columns if len(columns) > 1 else columns[0]
+
+
+def prepare(model, inputs, targets):
+    """Makes the model ready to be fit, with all that the flags can be wrong about.
+
+    Returns:
+        Steps of the whole run and of an epoch.
+    """
+    from bert_tf.training import WarmupLinearDecay
+
+    num_texts = len(inputs[0]) if isinstance(inputs, tuple) else len(inputs)
+    steps_per_epoch = -(-num_texts // FLAGS.train_batch_size)
+    num_steps = max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
+    schedule = WarmupLinearDecay(
+        FLAGS.learning_rate, num_steps, int(num_steps * FLAGS.warmup_proportion)
+    )
+    loss = "auto"
+    if craft_flags.changes_loss():
+        if model.student.problem_type == MULTI_LABEL:
+            loss = craft_flags.multi_label_loss()
+        else:
+            loss = craft_flags.class_loss(targets, model.student.num_classes)
+    craft_flags.prepare_model(model.student)
+    model.compile(
+        craft_flags.optimizer(schedule, bias_correction=FLAGS.bias_correction),
+        loss,
+        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
+    )
+    return num_steps, steps_per_epoch
+
+
+def train(model, inputs, targets, dev, num_steps, steps_per_epoch):
+    from bert_tf.training import EpochScores
+
+    craft_flags.fit(
+        model,
+        num_steps,
+        steps_per_epoch,
+        **craft_flags.training_data(inputs, targets, FLAGS.train_batch_size),
+        callbacks=[EpochScores(*dev), *craft_flags.craft_callbacks()],
+    )
+    craft_flags.finish_model(model.student)
+
+
+def scores_of(model, dev):
+    from bert_tf.training import all_scores
+
+    inputs, targets = dev
+    logits = model.predict(inputs, verbose=0)
+    return all_scores(targets, model.probabilities(logits), model.problem_type)
+
+
+def milliseconds_per_text(models, inputs, num_texts):
+    """From tokens to logits: the median over the rounds, in which the models take turns."""
+    from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
+
+    columns = models[0].text_columns(inputs)
+    batches = list(text_batches(models[0].tokenizer, columns, FLAGS.max_seq_length))
+    for batch in batches:
+        del batch[EXAMPLE_INDEX]
+    seconds = [[] for _ in models]
+    for _ in range(1 + FLAGS.timing_rounds):
+        for model, times in zip(models, seconds):
+            start = time.perf_counter()
+            for batch in batches:
+                model.predict_on_batch(batch)
+            times.append(time.perf_counter() - start)
+    # The first round compiles.
+    return [1000 * statistics.median(times[1:]) / num_texts for times in seconds]
+
+
+def write_results(results):
+    lines = [
+        f"{name.replace(' ', '_')}_eval_{score} = {value:.6f}"
+        for name, scores in results.items()
+        for score, value in sorted(scores.items())
+    ]
+    with atomic_path(os.path.join(FLAGS.output_dir, "eval_results.txt")) as path:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+
+
+def print_table(models, results, milliseconds):
+    """A line a model: what it costs and what it scores."""
+    names = list(dict.fromkeys(name for scores in results.values() for name in scores))
+    rows = [["", "parameters", "weights MB", "ms a text", *names]]
+    for (name, scores), model, time_of_text in zip(results.items(), models, milliseconds):
+        weights = [weight.numpy() for weight in model.weights]
+        rows.append(
+            [
+                name,
+                f"{sum(weight.size for weight in weights):,}",
+                f"{sum(weight.nbytes for weight in weights) / 1e6:.1f}",
+                f"{time_of_text:.2f}",
+                *(f"{scores[name]:.4f}" if name in scores else "-" for name in names),
+            ]
+        )
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        print("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]))
+
+
+def main():
+    check_flags()
+    tool.require_writable(FLAGS.output_dir, "output_dir")
+    import keras
+
+    from bert_tf.models.distillation_model import DistillationModel
+    from bert_tf.training.scores import require_scikit_learn
+
+    require_scikit_learn()
+    keras.utils.set_random_seed(FLAGS.seed)
+    task = task_from_flags()
+    if task.problem_type == REGRESSION and craft_flags.changes_loss():
+        raise UserError("--label_smoothing, --focal_gamma and --class_weights are for classes. "
+                        f"Received: --task_name={FLAGS.task_name}, whose labels are numbers")
+    teacher = load_teacher(task)
+    student, layer_map = load_student(teacher)
+    model = DistillationModel(
+        student,
+        teacher,
+        temperature=FLAGS.temperature,
+        logits_weight=FLAGS.logits_weight,
+        hidden_weight=FLAGS.hidden_weight,
+        attention_weight=FLAGS.attention_weight,
+        layer_map=layer_map,
+    )
+    labels = teacher.labels and tuple(teacher.labels)
+    examples = {split: task.read(FLAGS.data_dir, split, labels) for split in ("train", "dev")}
+    require_labels(examples["dev"], task.path(FLAGS.data_dir, "dev"))
+    dev_inputs = inputs_of(examples["dev"])
+    dev = dev_inputs, teacher.targets([example.label for example in examples["dev"]])
+    inputs = train_inputs(examples["train"])
+    targets = None
+    if FLAGS.logits_weight < 1:
+        require_labels(examples["train"], task.path(FLAGS.data_dir, "train"))
+        targets = teacher.targets([example.label for example in examples["train"]])
+
+    steps = prepare(model, inputs, targets)
+
+    results = {"teacher": scores_of(teacher, dev), "student at start": scores_of(student, dev)}
+    train(model, inputs, targets, dev, *steps)
+    results["student"] = scores_of(student, dev)
+    student.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
+    write_results(results)
+    times = milliseconds_per_text((teacher, student), dev_inputs, len(examples["dev"]))
+    print_table((teacher, student, student), results, (times[0], times[1], times[1]))
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["task_name", "data_dir", "teacher", "output_dir"])
+    tool.run(main)
