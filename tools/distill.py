@@ -15,8 +15,6 @@ printed as a table, with parameters, size of the weights and the time of a text,
 """
 
 import os
-import statistics
-import time
 
 from absl import flags
 
@@ -26,6 +24,7 @@ from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import atomic_path
+from model_comparison import milliseconds_per_text, print_table, scores_of
 from task_flags import inputs_of, require_labels, task_from_flags
 
 FLAGS = flags.FLAGS
@@ -179,33 +178,6 @@ def train(model, inputs, targets, dev, num_steps, steps_per_epoch):
     craft_flags.finish_model(model.student)
 
 
-def scores_of(model, dev):
-    from bert_tf.training import all_scores
-
-    inputs, targets = dev
-    logits = model.predict(inputs, verbose=0)
-    return all_scores(targets, model.probabilities(logits), model.problem_type)
-
-
-def milliseconds_per_text(models, inputs, num_texts):
-    """From tokens to logits: the median over the rounds, in which the models take turns."""
-    from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
-
-    columns = models[0].text_columns(inputs)
-    batches = list(text_batches(models[0].tokenizer, columns, FLAGS.max_seq_length))
-    for batch in batches:
-        del batch[EXAMPLE_INDEX]
-    seconds = [[] for _ in models]
-    for _ in range(1 + FLAGS.timing_rounds):
-        for model, times in zip(models, seconds):
-            start = time.perf_counter()
-            for batch in batches:
-                model.predict_on_batch(batch)
-            times.append(time.perf_counter() - start)
-    # The first round compiles.
-    return [1000 * statistics.median(times[1:]) / num_texts for times in seconds]
-
-
 def write_results(results):
     lines = [
         f"{name.replace(' ', '_')}_eval_{score} = {value:.6f}"
@@ -215,26 +187,6 @@ def write_results(results):
     with atomic_path(os.path.join(FLAGS.output_dir, "eval_results.txt")) as path:
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
-
-
-def print_table(models, results, milliseconds):
-    """A line a model: what it costs and what it scores."""
-    names = list(dict.fromkeys(name for scores in results.values() for name in scores))
-    rows = [["", "parameters", "weights MB", "ms a text", *names]]
-    for (name, scores), model, time_of_text in zip(results.items(), models, milliseconds):
-        weights = [weight.numpy() for weight in model.weights]
-        rows.append(
-            [
-                name,
-                f"{sum(weight.size for weight in weights):,}",
-                f"{sum(weight.nbytes for weight in weights) / 1e6:.1f}",
-                f"{time_of_text:.2f}",
-                *(f"{scores[name]:.4f}" if name in scores else "-" for name in names),
-            ]
-        )
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        print("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]))
 
 
 def main():
@@ -275,12 +227,12 @@ def main():
 
     steps = prepare(model, inputs, targets)
 
-    results = {"teacher": scores_of(teacher, dev), "student at start": scores_of(student, dev)}
+    results = {"teacher": scores_of(teacher, *dev), "student at start": scores_of(student, *dev)}
     train(model, inputs, targets, dev, *steps)
-    results["student"] = scores_of(student, dev)
+    results["student"] = scores_of(student, *dev)
     student.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
     write_results(results)
-    times = milliseconds_per_text((teacher, student), dev_inputs, len(examples["dev"]))
+    times = milliseconds_per_text((teacher, student), dev_inputs, FLAGS.timing_rounds)
     print_table((teacher, student, student), results, (times[0], times[1], times[1]))
 
 

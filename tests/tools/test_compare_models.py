@@ -1,0 +1,62 @@
+"""tools/compare_models.py: a line a model, and mistakes found."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
+from bert_tf.models import student_from_teacher
+from tests.conftest import REPOSITORY
+
+
+def run(*flags):
+    return subprocess.run(
+        [sys.executable, "tools/compare_models.py", "--task_name=simple", *map(str, flags)],
+        cwd=REPOSITORY, capture_output=True, text=True,
+    )
+
+
+@pytest.fixture
+def start(tiny_config, tiny_vocabulary, tmp_path):
+    model = BertTextClassifier(
+        BertBackbone(tiny_config), labels=["bad", "good"], tokenizer=BertTokenizer(tiny_vocabulary)
+    )
+    model.save_pretrained(tmp_path / "whole")
+    student_from_teacher(model, num_hidden_layers=1).save_pretrained(tmp_path / "half")
+    model.quantize("int8")
+    model.save_pretrained(tmp_path / "int8", format="bert_tf")
+    for labels, name in ((["bad", "fine"], "other"), (["good", "bad"], "turned")):
+        BertTextClassifier(
+            BertBackbone(tiny_config), labels=labels, tokenizer=BertTokenizer(tiny_vocabulary)
+        ).save_pretrained(tmp_path / name)
+    (tmp_path / "dev.tsv").write_text("good film\tgood\nbad film\tbad\nthe good\tgood\n")
+    return tmp_path
+
+
+def test_a_line_a_model(start):
+    directories = [f"{start}/{name}" for name in ("whole", "half", "int8")]
+    result = run(f"--data_dir={start}", f"--model_dirs={','.join(directories)}",
+                 "--timing_rounds=1")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.strip().splitlines()[-4:]
+    head, *rows = (re.split(r"\s{2,}", line.strip()) for line in lines)
+    assert head[:4] == ["parameters", "weights MB", "ms a text", "accuracy"]
+    assert [row[0] for row in rows] == directories
+    whole, half, int8 = (int(row[1].replace(",", "")) for row in rows)
+    assert half < whole
+    assert float(rows[0][4]) == float(rows[2][4])  # int8 says the same here
+    assert all(float(row[3]) > 0 for row in rows)
+
+
+def test_mistakes(start):
+    for directories, message in (
+        (f"{start}/whole,{start}/whole", "different directories"),
+        (f"{start}/whole,{start}/other", "the same labels"),
+        (f"{start}/whole,{start}/turned", "the same labels"),
+        (f"{start}/nothing", "nothing"),
+    ):
+        result = run(f"--data_dir={start}", f"--model_dirs={directories}")
+        assert result.returncode != 0 and message in result.stderr, result.stderr
+        assert "Traceback" not in result.stderr

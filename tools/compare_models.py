@@ -1,0 +1,79 @@
+"""Size, speed and scores of several text classifiers on the same texts.
+
+    python tools/compare_models.py --task_name=sst-2 --data_dir=SST-2 --split=dev \
+      --model_dirs=out/model,small/model,out/int8
+
+Prints a line a model: parameters, size of the weights in memory, milliseconds a text (from its
+tokens to its logits, batched by tokens, the models taking turns; the median of --timing_rounds), and
+every score. Tasks and files are run_classifier.py's.
+"""
+
+from absl import flags
+
+from bert_tf import tool
+from bert_tf.errors import UserError
+from model_comparison import milliseconds_per_text, print_table, scores_of
+from task_flags import inputs_of, require_labels, task_from_flags
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_list("model_dirs", None, "The models: directories with labels and tokenizer.")
+flags.DEFINE_enum("split", "dev", ["dev", "test"], "The file with the texts and labels.")
+flags.DEFINE_integer("max_seq_length", None, "Longest sequence in tokens; longer text is cut. "
+                     "Default: as each model says.", lower_bound=3)
+flags.DEFINE_integer("timing_rounds", 5, "How often each model goes through the texts.",
+                     lower_bound=1)
+
+
+def load_models(task):
+    from bert_tf.models.text_classifier import BertTextClassifier
+
+    options = {} if FLAGS.max_seq_length is None else {"max_length": FLAGS.max_seq_length}
+    models = [
+        BertTextClassifier.from_pretrained(directory, **options) for directory in FLAGS.model_dirs
+    ]
+    for directory, model in zip(FLAGS.model_dirs, models):
+        if model.problem_type != task.problem_type or model.tokenizer is None:
+            raise UserError(
+                f"--model_dirs: models for {task.problem_type} with a tokenizer were expected. "
+                f"Received: {directory}, for {model.problem_type}"
+            )
+        same = (
+            model.labels == models[0].labels
+            and model.tokenizer.vocabulary == models[0].tokenizer.vocabulary
+        )
+        if not same:
+            raise UserError(
+                "--model_dirs: models of the same labels and vocabulary were expected. "
+                f"Received: {FLAGS.model_dirs[0]} with {models[0].labels} and {directory} with "
+                f"{model.labels}"
+            )
+    return models
+
+
+def main():
+    from bert_tf.training.scores import require_scikit_learn
+
+    if not FLAGS.model_dirs or len(set(FLAGS.model_dirs)) != len(FLAGS.model_dirs):
+        raise UserError(
+            f"--model_dirs: different directories were expected. Received: {FLAGS.model_dirs}"
+        )
+    require_scikit_learn()
+    task = task_from_flags()
+    models = load_models(task)
+    labels = models[0].labels and tuple(models[0].labels)
+    examples = task.read(FLAGS.data_dir, FLAGS.split, labels)
+    require_labels(examples, task.path(FLAGS.data_dir, FLAGS.split))
+    inputs = inputs_of(examples)
+    targets = models[0].targets([example.label for example in examples])
+    results = {
+        directory: scores_of(model, inputs, targets)
+        for directory, model in zip(FLAGS.model_dirs, models)
+    }
+    times = milliseconds_per_text(models, inputs, FLAGS.timing_rounds)
+    print_table(models, results, times)
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["task_name", "data_dir", "model_dirs"])
+    tool.run(main)
