@@ -18,6 +18,7 @@ from bert_tf.models import extend_positions
 from bert_tf.serving import FrozenModel, export
 from bert_tf.training import AdamWeightDecay, freeze_layers
 from tests.checkpoints import foreign
+from tests.conftest import FULL_ONLY
 
 TEXTS = ["good film", "", "the bad good film", "a . b . c"]
 LABELS = np.array([0, 1, 0, 1])
@@ -90,7 +91,9 @@ def test_equals_the_model_with_zeroed_heads(tiny_config, padding_free, kind, win
         )
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "dtype", ["mixed_bfloat16", pytest.param("mixed_float16", marks=FULL_ONLY)]
+)
 @pytest.mark.parametrize("padding_free", [True, False])
 def test_mixed_precision(tiny_config, dtype, padding_free):
     options = {"dtype": dtype, "padding_free": padding_free}
@@ -216,6 +219,7 @@ def test_training_goes_on(classifier, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@FULL_ONLY
 def test_trains_as_the_model_that_was_opened(tiny_config, tiny_vocabulary, tmp_path):
     config = dataclasses.replace(
         tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
@@ -235,6 +239,7 @@ def test_trains_as_the_model_that_was_opened(tiny_config, tiny_vocabulary, tmp_p
         assert np.abs(trained - values).max() > 0
 
 
+@FULL_ONLY
 def test_recompute_and_dropout_draw_the_same(tiny_config, tiny_vocabulary):
     losses = []
     for recompute in (False, True):
@@ -250,6 +255,7 @@ def test_recompute_and_dropout_draw_the_same(tiny_config, tiny_vocabulary):
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
 
 
+@FULL_ONLY
 def test_what_was_frozen_stays_frozen(classifier):
     freeze_layers(classifier, 1)
     names = [variable.path for variable in classifier.trainable_variables]
@@ -294,7 +300,7 @@ def test_frozen_graph_xla_and_longer_table(classifier):
     np.testing.assert_allclose(classifier.predict(TEXTS, verbose=0), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("portable", [True, False])
+@pytest.mark.parametrize("portable", [pytest.param(True, marks=FULL_ONLY), False])
 def test_saved_model(classifier, tmp_path, portable):
     if not portable and ops.active_backend() != "native":
         pytest.skip("needs the native ops")
@@ -310,7 +316,9 @@ def test_saved_model(classifier, tmp_path, portable):
     "BertTextClassifier", "BertTokenClassifier", "BertQuestionAnswerer", "BertMultipleChoice",
     "BertMaskedLM", "BertPretrainer", "BertSentenceEncoder", "BertNextSentencePredictor",
 ])
-@pytest.mark.parametrize("format", ["huggingface", "bert_tf"])
+@pytest.mark.parametrize(
+    "format", ["huggingface", pytest.param("bert_tf", marks=FULL_ONLY)]
+)
 def test_every_task_is_saved_and_opened(name, format, backbone, tiny_vocabulary, tmp_path):
     task = getattr(bert_tf, name)
     options = {} if name == "BertPretrainer" else {"tokenizer": BertTokenizer(tiny_vocabulary)}

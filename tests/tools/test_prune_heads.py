@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
-from tests.conftest import REPOSITORY
+from tests.conftest import FULL_ONLY, REPOSITORY
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
 ROWS = [("good film", "pos"), ("bad film", "neg"), ("the good.", "pos"), ("the bad.", "neg")] * 4
@@ -122,15 +122,19 @@ def test_pruned_further_and_trained_on(pruned, start):
     assert sum(map(len, config["pruned_heads"].values())) == 6
 
 
+def full_only(*values):
+    return pytest.param(*values, marks=FULL_ONLY)
+
+
 @pytest.mark.parametrize(
     "changes,words",
     [
         (["--prune_share=1"], "in (0, 1)"),
         (["--prune_share=0.9"], "at most 6 of 8 heads"),
-        (["--prune_share=0.01"], "more than 0"),
-        (["--model_dir=absent"], "Expected a checkpoint directory"),
-        (["--labels=good,bad"], "The model's labels must be the task's"),
-        (["--data_dir=absent"], "train.tsv"),
+        full_only(["--prune_share=0.01"], "more than 0"),
+        full_only(["--model_dir=absent"], "Expected a checkpoint directory"),
+        full_only(["--labels=good,bad"], "The model's labels must be the task's"),
+        full_only(["--data_dir=absent"], "train.tsv"),
         (["--output_dir=MODEL/.."], "--output_dir must be another"),
     ],
 )

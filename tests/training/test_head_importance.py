@@ -17,6 +17,7 @@ from bert_tf import (
 )
 from bert_tf.errors import ConfigError, UserError
 from bert_tf.training import AdamWeightDecay, head_importance, least_important_heads
+from tests.conftest import FULL_ONLY
 
 TEXTS = ["good film", "the bad good film .", "a . b . c", "bad", "the film"]
 PROBLEMS = {
@@ -144,12 +145,15 @@ def test_nothing_of_the_model_changes(make):
         np.testing.assert_array_equal(variable, values)
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "dtype", [pytest.param("mixed_bfloat16", marks=FULL_ONLY), "mixed_float16"]
+)
 def test_mixed_precision(make, plain, dtype):
     importance = head_importance(make(dtype=dtype), TEXTS, TARGETS, normalize=False)
     np.testing.assert_allclose(importance, plain, rtol=0.1)
 
 
+@FULL_ONLY
 def test_sparse_attention_and_recompute(make):
     model = make(attention_window=1, recompute=True)
     importance = head_importance(model, TEXTS, TARGETS, normalize=False)
