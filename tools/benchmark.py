@@ -44,8 +44,8 @@ flags.DEFINE_list("peers", None, "Whom to compare with; all that do the job by d
                   "bert_tf itself always takes part.")
 flags.DEFINE_enum("device", "cpu", ("cpu", "gpu"), "gpu: training only; refuses where TensorFlow "
                   "sees none.")
-flags.DEFINE_enum("dtype", "float32", ["float32", "int8"], "Of inference and matmul: what everybody "
-                  "computes in; int8 prints the errors of inference against our float32.")
+flags.DEFINE_enum("dtype", "float32", ["float32", "int8"], "Of inference and matmul: what "
+                  "everybody computes in; int8 prints the errors of inference against our float32.")
 flags.DEFINE_list("config", None, f"The model: {', '.join(models.CONFIGS)}, or a JSON file; on a "
                   f"GPU several. Default: base; on a GPU {','.join(gpu_training.CONFIGS)}; of "
                   "latency the real weights of MiniLM-L6.")

@@ -4,7 +4,7 @@
       --model_dirs=out/model,small/model,out/int8
 
 Prints a line a model: parameters, size of the weights in memory, milliseconds a text (from its
-tokens to its logits, batched by tokens, the models taking turns; the median of --timing_rounds), and
+tokens to its logits, batched by tokens, the models taking turns; the median of --timing_rounds) and
 every score. Tasks and files are run_classifier.py's.
 """
 
@@ -13,7 +13,7 @@ from absl import flags
 from bert_tf import tool
 from bert_tf.errors import UserError
 from model_comparison import milliseconds_per_text, print_table, scores_of
-from task_flags import inputs_of, require_labels, task_from_flags
+from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 FLAGS = flags.FLAGS
 
@@ -33,20 +33,19 @@ def load_models(task):
         BertTextClassifier.from_pretrained(directory, **options) for directory in FLAGS.model_dirs
     ]
     for directory, model in zip(FLAGS.model_dirs, models):
-        if model.problem_type != task.problem_type or model.tokenizer is None:
+        require_model_of(task, model, FLAGS.labels)
+        if model.tokenizer is None:
+            raise UserError(f"--model_dirs: tokenizers were expected. Received: {directory}")
+        if model.labels != models[0].labels:
             raise UserError(
-                f"--model_dirs: models for {task.problem_type} with a tokenizer were expected. "
-                f"Received: {directory}, for {model.problem_type}"
+                "--model_dirs: models of the same labels in the same order were expected. "
+                f"Received: {models[0].labels} in {FLAGS.model_dirs[0]}, {model.labels} in "
+                f"{directory}"
             )
-        same = (
-            model.labels == models[0].labels
-            and model.tokenizer.vocabulary == models[0].tokenizer.vocabulary
-        )
-        if not same:
+        if model.tokenizer.vocabulary != models[0].tokenizer.vocabulary:
             raise UserError(
-                "--model_dirs: models of the same labels and vocabulary were expected. "
-                f"Received: {FLAGS.model_dirs[0]} with {models[0].labels} and {directory} with "
-                f"{model.labels}"
+                "--model_dirs: models of one vocabulary were expected. Received: another in "
+                f"{directory} than in {FLAGS.model_dirs[0]}"
             )
     return models
 

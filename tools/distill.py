@@ -25,9 +25,11 @@ from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import atomic_path
 from model_comparison import milliseconds_per_text, print_table, scores_of
-from task_flags import inputs_of, require_labels, task_from_flags
+from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 FLAGS = flags.FLAGS
+
+MODEL = "model"  # the student's place in --output_dir
 
 flags.DEFINE_string("teacher", None, "The fine-tuned model: a directory with labels and tokenizer.")
 flags.DEFINE_string("student", None, "A checkpoint to start from, with the teacher's vocabulary.")
@@ -63,11 +65,16 @@ def check_flags():
     craft_flags.check_flags()
     names = ("student", "num_hidden_layers", "student_layers")
     starts = {f"--{name}": FLAGS[name].value for name in names}
-    if sum(value is not None for value in starts.values()) != 1:
+    if sum(bool(value) for value in starts.values()) != 1:
         raise UserError(f"One of {list(starts)} was expected. Received: {starts}")
     if FLAGS.student_layers and not all(layer.isdecimal() for layer in FLAGS.student_layers):
         raise UserError("--student_layers: numbers of blocks, from 0, were expected. Received: "
                         f"{','.join(FLAGS.student_layers)}")
+    target = os.path.realpath(os.path.join(FLAGS.output_dir, MODEL))
+    for name in ("teacher", "student"):
+        if FLAGS[name].value and os.path.realpath(FLAGS[name].value) == target:
+            raise UserError(f"--output_dir must be another than --{name}'s: {MODEL}/ in it would "
+                            f"be overwritten. Received: {FLAGS.output_dir}")
     if not FLAGS.temperature > 0:
         raise UserError(f"--temperature must be above 0. Received: {FLAGS.temperature}")
     if FLAGS.unlabeled_file and FLAGS.logits_weight < 1:
@@ -82,15 +89,7 @@ def load_teacher(task):
     from bert_tf.models.text_classifier import BertTextClassifier
 
     teacher = BertTextClassifier.from_pretrained(FLAGS.teacher, max_length=FLAGS.max_seq_length)
-    if teacher.problem_type != task.problem_type:
-        raise UserError(f"--task_name={FLAGS.task_name} is {task.problem_type}. Received: a "
-                        f"teacher for {teacher.problem_type}")
-    expected = FLAGS.labels or task.labels
-    if task.problem_type != REGRESSION and (
-        teacher.labels is None or (expected and set(teacher.labels) != set(expected))
-    ):
-        raise UserError(f"The teacher's labels must be the task's: {expected and list(expected)}. "
-                        f"Received: {teacher.labels}")
+    require_model_of(task, teacher, FLAGS.labels)
     return teacher
 
 
@@ -230,7 +229,7 @@ def main():
     results = {"teacher": scores_of(teacher, *dev), "student at start": scores_of(student, *dev)}
     train(model, inputs, targets, dev, *steps)
     results["student"] = scores_of(student, *dev)
-    student.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
+    student.save_pretrained(os.path.join(FLAGS.output_dir, MODEL))
     write_results(results)
     times = milliseconds_per_text((teacher, student), dev_inputs, FLAGS.timing_rounds)
     print_table((teacher, student, student), results, (times[0], times[1], times[1]))

@@ -49,6 +49,11 @@ def main():
     from bert_tf.serving.description import DESCRIPTION_FILE, as_text
 
     model = kind_of_model().from_pretrained(FLAGS.model_dir)
+    if texts is not None and model.backbone.quantization is not None:
+        raise UserError(
+            "--calibration_file is for a model in floating point. Received: --model_dir="
+            f"{FLAGS.model_dir}, quantized to {model.backbone.quantization} already"
+        )
     if FLAGS.quantize and model.backbone.quantization is None:
         model.quantize(FLAGS.quantize, calibration=texts)
     if FLAGS.freeze:

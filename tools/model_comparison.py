@@ -43,6 +43,11 @@ def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
     return [1000 * statistics.median(times[1:]) / len(columns[0]) for times in seconds]
 
 
+def weight_bytes(model) -> int:
+    """Bytes of the model's weights in memory."""
+    return sum(weight.numpy().nbytes for weight in model.weights)
+
+
 def print_table(models, results: dict[str, dict[str, float]], milliseconds) -> None:
     """A line a model: what it costs and what it scores.
 
@@ -54,12 +59,13 @@ def print_table(models, results: dict[str, dict[str, float]], milliseconds) -> N
     names = list(dict.fromkeys(name for scores in results.values() for name in scores))
     rows = [["", "parameters", "weights MB", "ms a text", *names]]
     for (name, scores), model, time_of_text in zip(results.items(), models, milliseconds):
-        weights = [weight.numpy() for weight in model.weights]
+        # Scales and padding of a quantized model are no parameters.
+        is_plain = model.backbone.quantization is None
         rows.append(
             [
                 name,
-                f"{sum(weight.size for weight in weights):,}",
-                f"{sum(weight.nbytes for weight in weights) / 1e6:.1f}",
+                f"{model.count_params():,}" if is_plain else "-",
+                f"{weight_bytes(model) / 1e6:.1f}",
                 f"{time_of_text:.2f}",
                 *(f"{scores[name]:.4f}" if name in scores else "-" for name in names),
             ]

@@ -27,6 +27,7 @@ from absl import flags
 from bert_tf import tool
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from model_comparison import scores_of
 from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 FLAGS = flags.FLAGS
@@ -120,15 +121,6 @@ def prune(model, examples):
     return importance, fates
 
 
-def scores(model, examples):
-    """Every score of the examples, by name."""
-    from bert_tf.training import all_scores
-
-    logits = model.predict(inputs_of(examples))
-    targets = model.targets([example.label for example in examples])
-    return all_scores(targets, model.probabilities(logits), model.problem_type)
-
-
 def write_importance(importance, fates):
     lines = ["block\thead\timportance\tpruned_in_round"]
     for (block, head), value in np.ndenumerate(importance):
@@ -164,15 +156,17 @@ def main():
     examples = labelled_examples(task, FLAGS.importance_split, labels)
     if FLAGS.max_importance_examples < len(examples):
         examples = random.Random(FLAGS.seed).sample(examples, FLAGS.max_importance_examples)
-    dev_examples = labelled_examples(task, "dev", labels) if FLAGS.do_eval else None
+    if FLAGS.do_eval:
+        dev_examples = labelled_examples(task, "dev", labels)
+        dev = inputs_of(dev_examples), model.targets([example.label for example in dev_examples])
 
     sizes, results = [model.count_params()], []
     if FLAGS.do_eval:
-        results.append(scores(model, dev_examples))
+        results.append(scores_of(model, *dev))
     importance, fates = prune(model, examples)
     sizes.append(model.count_params())
     if FLAGS.do_eval:
-        results.append(scores(model, dev_examples))
+        results.append(scores_of(model, *dev))
     model.save_pretrained(new_model)
     write_importance(importance, fates)
     lines = [f"{when}_parameters = {size}" for when, size in zip(("before", "after"), sizes)]

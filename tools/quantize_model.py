@@ -4,8 +4,9 @@
 
 writes a directory that every tool and `from_pretrained` opens like the one it came from. With
 --calibration_file=texts.txt, unlabelled texts like those to come, the layers that gain by it are
-smoothed first. Prints both sizes, and with calibration what it changed; what the accuracy lost is
-to be seen with run_classifier.py --do_eval and its like on both directories.
+smoothed first. Prints the size of the weights before and after, and with calibration how many
+layers it changed; what it costs in accuracy compare_models.py shows, or run_ner.py --do_predict and
+its like on both directories.
 """
 
 import os
@@ -14,18 +15,10 @@ from absl import flags
 
 from bert_tf import tool
 from bert_tf.errors import UserError
+from model_comparison import weight_bytes
 from model_flags import FLAGS, calibration_texts, kind_of_model
 
 flags.DEFINE_string("output_dir", None, "Where the quantized model is written.")
-
-
-def weights_size(directory: str) -> int:
-    """Bytes of the weights in a directory."""
-    return sum(
-        os.path.getsize(os.path.join(directory, name))
-        for name in os.listdir(directory)
-        if name.endswith((".safetensors", ".bin", ".h5")) or ".data-" in name
-    )
 
 
 def main():
@@ -37,9 +30,10 @@ def main():
     texts = calibration_texts()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     model = kind_of_model().from_pretrained(FLAGS.model_dir)
+    before = weight_bytes(model)
     model.quantize("int8", calibration=texts)
     model.save_pretrained(FLAGS.output_dir, format="bert_tf")
-    before, after = weights_size(FLAGS.model_dir), weights_size(FLAGS.output_dir)
+    after = weight_bytes(model)
     print(
         f"{FLAGS.model_dir}: {before / 1e6:.1f} MB -> {FLAGS.output_dir}: {after / 1e6:.1f} MB "
         f"({after / before:.2f})"

@@ -61,7 +61,8 @@ flags.DEFINE_integer("max_train_examples", None, "Train on so many examples, dra
 flags.DEFINE_integer("negatives_per_pair", 0, "For every training pair so many more, with second "
                      "texts of others.", lower_bound=0)
 flags.DEFINE_string("negative_label", None, "The label of those pairs.")
-flags.DEFINE_enum("pooling", "cls", POOLING_MODES, "What the classifier sees of the sequence.")
+flags.DEFINE_enum("pooling", None, POOLING_MODES, "What the classifier sees of the sequence. "
+                  "Default: as the model was trained, a new one cls.")
 flags.DEFINE_integer("num_encoder_layers", None, "Use only the first k encoder blocks.")
 flags.DEFINE_float(
     "classifier_dropout", None, "Dropout before the classifier. Default: as the config says."
@@ -88,7 +89,8 @@ def load_model(task, labels):
         tokenizer = BertTokenizer.from_pretrained(path, lowercase=FLAGS.do_lower_case)
     if FLAGS.do_train:
         options["problem_type"] = task.problem_type
-        options["pooling"] = FLAGS.pooling
+        if FLAGS.pooling is not None:
+            options["pooling"] = FLAGS.pooling
         options["num_encoder_layers"] = FLAGS.num_encoder_layers
         if task.problem_type == REGRESSION:
             options["num_classes"] = 1

@@ -8,11 +8,13 @@ Reference: Keras 3 `saving_lib` (a stored zip of `config.json` and `model.weight
 
 import json
 
+from bert_tf.checkpoints.quantized import quantized_tensors
 from bert_tf.checkpoints.stored_zip import StoredZip
-from bert_tf.checkpoints.tasks import all_weights, model_class
+from bert_tf.checkpoints.tasks import all_weights, backbone_of, model_class
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError
+from bert_tf.layers.quantization import INT8
 
 WEIGHTS = "model.weights.h5"
 _PACKAGE = "bert_tf>"
@@ -26,9 +28,15 @@ class ModelSource:
     def __init__(self, path: str, model):
         self.path = path
         self._variables = {weight.name: weight.variable for weight in all_weights(model)}
-        self.shapes = {name: tuple(variable.shape) for name, variable in self._variables.items()}
+        self._integers = quantized_tensors(backbone_of(model))
+        self.shapes = {
+            name: tuple(values.shape)
+            for name, values in (*self._variables.items(), *self._integers.items())
+        }
 
     def read(self, name: str):
+        if name in self._integers:
+            return self._integers[name]
         return self._variables[name].numpy()
 
 
@@ -49,7 +57,7 @@ def read_archive_config(archive: StoredZip) -> dict:
     return values
 
 
-def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict]:
+def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | None]:
     """What a serialized object of this package says.
 
     Args:
@@ -57,8 +65,8 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict]:
         path: The file, for messages.
 
     Returns:
-        The class's name, the configuration, and the other arguments of a task model, `tokenizer`
-        among them as a `BertTokenizer` or None.
+        The class's name, the configuration, the other arguments of a task model, `tokenizer` among
+        them as a `BertTokenizer` or None, and None or "int8" if the weights are quantized.
 
     Raises:
         ConfigError: If it is no model of this package.
@@ -77,13 +85,18 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict]:
             if _mapping(tokenizer, path).get("registered_name") != f"{_PACKAGE}BertTokenizer":
                 raise ConfigError(f"{path}: expected a BertTokenizer inside the {name}")
             options["tokenizer"] = _built(BertTokenizer, tokenizer.get("config"), path)
-    config = _mapping(backbone.get("config"), path).get("config")
+    arguments = _mapping(backbone.get("config"), path)
+    config, quantization = arguments.get("config"), arguments.get("quantization")
+    if quantization not in (None, INT8):
+        raise ConfigError(f"{path}: expected quantization {INT8!r}. Received: {quantization!r}")
     options = {} if name == "BertBackbone" else options
     options = {key: value for key, value in options.items() if key not in ("name", "dtype")}
-    return name, _built(BertConfig, config, path), options
+    return name, _built(BertConfig, config, path), options, quantization
 
 
-def load_archive(path: str, name: str, config: BertConfig, options: dict) -> ModelSource:
+def load_archive(
+    path: str, name: str, config: BertConfig, options: dict, quantization: str | None = None
+) -> ModelSource:
     """Builds the model that the file was saved from and lets Keras load it.
 
     Args:
@@ -91,13 +104,14 @@ def load_archive(path: str, name: str, config: BertConfig, options: dict) -> Mod
         name: The model's class.
         config: Its configuration.
         options: Its other arguments.
+        quantization: "int8" if the weights are quantized.
 
     Raises:
         CheckpointError: If the weights are damaged or do not fit.
     """
     from bert_tf.models.backbone import BertBackbone
 
-    backbone = BertBackbone(config)
+    backbone = BertBackbone(config, quantization=quantization)
     model = backbone if name == "BertBackbone" else model_class(name)(backbone, **options)
     try:
         model.load_weights(path)

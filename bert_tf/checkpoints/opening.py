@@ -213,10 +213,10 @@ def _open_archive(path):
         return Pretrained(
             directory, config, keras_hub.KerasHubSource(path, content=weights), name
         )
-    name, config, options = keras_archive.read_object(values, path)
+    name, config, options, quantization = keras_archive.read_object(values, path)
     _check_bytes(config, len(weights), path)
-    source = keras_archive.load_archive(path, name, config, options)
-    return Pretrained(directory, config, source, name, options)
+    source = keras_archive.load_archive(path, name, config, options, quantization)
+    return Pretrained(directory, config, source, name, options, quantization=quantization)
 
 
 def _open_keras_weights(path, config_file):

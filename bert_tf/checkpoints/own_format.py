@@ -16,6 +16,7 @@ CONFIG_FILE = "bert_tf.json"
 WEIGHTS_FILE = "bert_tf.safetensors"
 VERSION = 1
 QUANTIZED_VERSION = 2  # of a file with "quantization", which version 1 does not know
+CALIBRATED_VERSION = 3  # of one whose kernels are smoothed
 
 
 def read_own(directory: str) -> tuple[str, BertConfig, dict, str | None]:
@@ -35,12 +36,13 @@ def read_own(directory: str) -> tuple[str, BertConfig, dict, str | None]:
             values = json.load(file)
         version, name = values["format_version"], values["class"]
         config, options = dict(values["config"]), dict(values["options"])
-        quantization = values["quantization"] if version == QUANTIZED_VERSION else None
+        is_quantized = version in (QUANTIZED_VERSION, CALIBRATED_VERSION)
+        quantization = values["quantization"] if is_quantized else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})") from None
-    if version not in (VERSION, QUANTIZED_VERSION):
+    if version not in (VERSION, QUANTIZED_VERSION, CALIBRATED_VERSION):
         raise CheckpointError(
-            f"{path}: expected format_version {VERSION} or {QUANTIZED_VERSION}. Received: "
+            f"{path}: expected format_version {VERSION} to {CALIBRATED_VERSION}. Received: "
             f"{version!r}. A newer bert_tf may have written it: pip install --upgrade bert-tf"
         )
     if quantization not in (None, INT8):

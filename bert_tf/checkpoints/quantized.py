@@ -29,6 +29,11 @@ def quantized_tensors(backbone) -> dict[str, np.ndarray]:
     return tensors
 
 
+def holds_smoothing(tensors: dict[str, np.ndarray]) -> bool:
+    """Whether any kernel of what `quantized_tensors` gave was calibrated."""
+    return any(name.endswith(_SMOOTHING) for name in tensors)
+
+
 def quantized_variables(backbone) -> list[keras.Variable]:
     """The variables that `quantized_tensors` is made of."""
     if backbone.quantization is None:

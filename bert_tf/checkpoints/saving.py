@@ -9,7 +9,11 @@ import numpy as np
 from bert_tf.checkpoints import own_format
 from bert_tf.checkpoints.assignment import file_layout
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
-from bert_tf.checkpoints.quantized import quantized_tensors, quantized_variables
+from bert_tf.checkpoints.quantized import (
+    holds_smoothing,
+    quantized_tensors,
+    quantized_variables,
+)
 from bert_tf.checkpoints.safetensors_source import write_safetensors
 from bert_tf.checkpoints.sentence_transformers import module_variables, write_modules
 from bert_tf.checkpoints.staging import staged_files
@@ -116,7 +120,8 @@ def _write_tf1(model, directory):
 def _write_own(model, directory):
     backbone = backbone_of(model)
     tensors = {weight.name: weight.variable.numpy() for weight in _writable(model, OWN)}
-    tensors.update(quantized_tensors(backbone))
+    integers = quantized_tensors(backbone)
+    tensors.update(integers)
     write_safetensors(os.path.join(directory, own_format.WEIGHTS_FILE), tensors)
     content = {
         "format_version": own_format.VERSION,
@@ -124,8 +129,14 @@ def _write_own(model, directory):
         "config": backbone.config.to_dict(),
         "options": _options(model),
     }
+    if not backbone.config.pruned_heads:  # so that older versions open it
+        del content["config"]["pruned_heads"]
     if backbone.quantization is not None:
-        content["format_version"] = own_format.QUANTIZED_VERSION
+        content["format_version"] = (
+            own_format.CALIBRATED_VERSION
+            if holds_smoothing(integers)
+            else own_format.QUANTIZED_VERSION
+        )
         content["quantization"] = backbone.quantization
     _write_json(content, os.path.join(directory, own_format.CONFIG_FILE))
 

@@ -128,12 +128,17 @@ class DistillationModel(TrainingModel):
     @property
     def teacher(self) -> TaskModel:
         """The model that is learnt from."""
-        return self._teacher.model
+        return self._teacher.content
 
     @property
     def backbone(self):
         """The student's: what `freeze_layers` and `GradualUnfreezing` work on."""
         return self.student.backbone
+
+    @property
+    def lora(self):
+        """The student's: `freeze_layers` refuses it."""
+        return self.student.lora
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
         """`keras.Model.compile`; it compiles the student too, for its loss and its `evaluate`.
@@ -157,8 +162,37 @@ class DistillationModel(TrainingModel):
             options["loss"] = loss
         if "jit_compile" in kwargs:
             options["jit_compile"] = kwargs["jit_compile"]
+        if kwargs.get("weighted_metrics") is not None:
+            options["weighted_metrics"] = kwargs["weighted_metrics"]
         self.student.compile(metrics=metrics, **options)
         super().compile(optimizer, metrics=metrics, **kwargs)
+        self._compiled_weights = _OutOfSight(self.student.variables)
+        self._traced = None
+
+    def make_train_function(self, force=False):
+        known = {id(variable) for variable in self._compiled_weights.content}
+        if self.optimizer.built and known != {id(v) for v in self.student.variables}:
+            raise UserError(
+                "The weights that the optimizer has begun to train were expected in the student. "
+                "Received: others (heads pruned, LoRA enabled or merged, or quantized since). "
+                "Compile the distillation again."
+            )
+        return super().make_train_function(force or self._has_changed())
+
+    def make_test_function(self, force=False):
+        return super().make_test_function(force or self._has_changed())
+
+    def _has_changed(self):
+        """Whether the student is not as it was traced; both functions are forgotten then."""
+        state = [(variable, variable.trainable) for variable in self.student.variables]
+        before = self._traced and self._traced.content
+        self._traced = _OutOfSight(state)
+        same = before is not None and len(before) == len(state) and all(
+            old is new and was == now for (old, was), (new, now) in zip(before, state)
+        )
+        if not same:
+            self.train_function = self.test_function = None
+        return not same
 
     def call(self, inputs, training=False):
         return self.student(inputs, training=training)
@@ -270,6 +304,11 @@ class DistillationModel(TrainingModel):
 
         With `logits_weight=1` labels may be left out, also those of words.
         """
+        if isinstance(validation_data, tuple) and len(validation_data) == 1:
+            validation_data = (*validation_data, None)
+        if isinstance(validation_data, tuple):
+            inputs, labels, *weights = validation_data
+            validation_data = (inputs, self._labels_or_any(inputs, labels), *weights)
         arguments = self.student.fit_arguments(
             x,
             self._labels_or_any(x, y),
@@ -312,10 +351,10 @@ class DistillationModel(TrainingModel):
 
 
 class _OutOfSight:
-    """Holds a model where Keras, which looks for layers among attributes, does not find it."""
+    """Holds what Keras, which looks for layers and variables among attributes, is not to find."""
 
-    def __init__(self, model):
-        self.model = model
+    def __init__(self, content):
+        self.content = content
 
 
 def _check_arguments(temperature, logits_weight, hidden_weight, attention_weight):

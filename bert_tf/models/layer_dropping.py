@@ -102,7 +102,6 @@ def _copy_weights(teacher, student, layers):
         pairs += zip(copy.weights, block.weights, strict=True)
     for copy, weight in pairs:
         copy.assign(weight)
-    new.pooler.is_missing = old.pooler.is_missing
 
 
 def _head_weights(model, backbone):

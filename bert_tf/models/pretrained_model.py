@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import tensorflow as tf
+
 from bert_tf.errors import UserError
 from bert_tf.models.lora_model import LoraModel
 from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
@@ -39,8 +41,8 @@ class PretrainedModel(LoraModel):
         Args:
             mode: "int8".
             config: Keras's; taken from the mode.
-            calibration: Unlabelled text like that to come, some hundred examples as `predict` takes
-                them: single texts or a tuple of two lists; or what the backbone's takes.
+            calibration: Unlabelled text like that to come, some hundred examples: a list of texts
+                or a tuple of two lists for pairs, whatever the task; or what the backbone's takes.
             **kwargs: Of Keras's, `type_check` has no effect.
 
         Raises:
@@ -101,6 +103,11 @@ class PretrainedModel(LoraModel):
 
     def _token_batches(self, texts):
         """Texts, single or in pairs, as the token dictionaries of the backbone."""
+        if isinstance(texts, tf.data.Dataset):
+            raise UserError(
+                "`calibration` takes a list of texts, a tuple of two, or token dictionaries. "
+                "Received: a dataset of texts"
+            )
         tokenizer = getattr(self, "tokenizer", None)
         if tokenizer is None:
             raise UserError(

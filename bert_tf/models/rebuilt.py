@@ -20,6 +20,7 @@ def rebuilt(model, config: BertConfig, **options):
     backbone = getattr(model, "backbone", model)
     settings = {"config": config.to_dict(), "num_encoder_layers": None}
     new = BertBackbone.from_config({**backbone.get_config(), **settings})
+    new.pooler.is_missing = backbone.pooler.is_missing
     if model is backbone:
         return new
     head = {**model.get_config(), "backbone": keras.saving.serialize_keras_object(new)}

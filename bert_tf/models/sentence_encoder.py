@@ -166,7 +166,10 @@ class BertSentenceEncoder(TaskModel):
         tokens = self.tokens_of(inputs)
         shape = tf.shape(tokens["token_ids"])
         static = tokens["token_ids"].shape
-        tokens = {name: _one_text_a_row(values) for name, values in tokens.items()}
+        tokens = {
+            name: values if name == "head_mask" else _one_text_a_row(values)
+            for name, values in tokens.items()
+        }
         vectors = self.head(self.backbone(tokens, training=training), tokens)
         if static.rank == 2:
             return vectors

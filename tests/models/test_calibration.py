@@ -110,6 +110,7 @@ def test_saved_and_opened(classifier, tmp_path, calibration):
     classifier.save(tmp_path / "model.keras")
     for again in (
         BertTextClassifier.from_pretrained(tmp_path / "own"),
+        BertTextClassifier.from_pretrained(tmp_path / "model.keras"),
         keras.models.load_model(tmp_path / "model.keras"),
     ):
         np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), expected)
@@ -136,6 +137,8 @@ def test_bad_calibration(classifier, tiny_config):
         classifier.quantize("int8", calibration=[])
     with pytest.raises(UserError, match="needs a tokenizer"):
         BertTextClassifier(BertBackbone(tiny_config)).quantize("int8", calibration=TEXTS)
+    with pytest.raises(UserError, match="a dataset of texts"):
+        classifier.quantize("int8", calibration=tf.data.Dataset.from_tensor_slices(TEXTS).batch(2))
     with pytest.raises(UserError, match="row 1: 5"):
         classifier.quantize("int8", calibration=["text", 5])
     classifier.backbone.encoder.blocks[0].output_layer_norm.beta.assign(

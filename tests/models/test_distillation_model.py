@@ -472,3 +472,47 @@ def test_wrong_use(make):
     quantized.quantize("int8")
     with pytest.raises(UserError, match="cannot be trained"):
         DistillationModel(quantized, teacher)
+
+
+def test_another_student_than_was_traced(make):
+    student = make(layers=1)
+    model = DistillationModel(student, make(layers=2, seed=2), logits_weight=0.5)
+    model.compile(AdamWeightDecay(1e-3))
+    model.evaluate(TEXTS, LABELS, verbose=0)
+    student.prune_heads({0: [1]})
+    found = model.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)
+    fresh = DistillationModel(student, model.teacher, logits_weight=0.5)
+    fresh.compile(AdamWeightDecay(1e-3))
+    expected = fresh.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    fresh.fit(TEXTS, LABELS, verbose=0)
+    student.prune_heads({0: [0]})
+    with pytest.raises(UserError, match="Compile the distillation again"):
+        fresh.fit(TEXTS, LABELS, verbose=0)
+    fresh.compile(AdamWeightDecay(1e-3))
+    before = student.backbone.encoder.blocks[0].attention_output.kernel.numpy()
+    fresh.fit(TEXTS, LABELS, verbose=0)
+    assert np.any(student.backbone.encoder.blocks[0].attention_output.kernel.numpy() != before)
+
+
+def test_lora_in_the_student(make):
+    from bert_tf.training import freeze_layers
+
+    student = make(layers=2)
+    student.enable_lora(rank=2)
+    model = DistillationModel(student, make(layers=2, seed=2))
+    with pytest.raises(UserError, match="LoRA"):
+        freeze_layers(model, 1)
+
+
+def test_a_tagger_without_labels_takes_validation_data_without(make):
+    options = {"labels": ["O", "B"], "tokenizer": make().tokenizer}
+    student = make(BertTokenClassifier, layers=1, **options)
+    teacher = make(BertTokenClassifier, layers=2, seed=2, **options)
+    model = DistillationModel(student, teacher, logits_weight=1.0)
+    model.compile(AdamWeightDecay(1e-3))
+    words = [["good", "film"], ["the", "bad", "film"]]
+    history = model.fit(words, validation_data=(words,), verbose=0)
+    assert np.isfinite(history.history["val_loss"]).all()
+    with pytest.raises(UserError, match="weighted_metrics"):
+        model.compile(AdamWeightDecay(1e-3), weighted_metrics=["accuracy"])

@@ -163,8 +163,11 @@ def test_keras_files(classifier, tmp_path):
     expected = classifier.predict(TEXTS, verbose=0)
     classifier.save(tmp_path / "model.keras")
     classifier.save_weights(tmp_path / "model.weights.h5")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), expected)
+    for again in (
+        keras.models.load_model(tmp_path / "model.keras"),
+        BertTextClassifier.from_pretrained(tmp_path / "model.keras"),
+    ):
+        np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), expected)
     other = BertTextClassifier.from_config(classifier.get_config())
     other.load_weights(tmp_path / "model.weights.h5")
     np.testing.assert_array_equal(other.predict(TEXTS, verbose=0), expected)
@@ -221,7 +224,7 @@ def test_damaged_files(backbone, tmp_path):
         with pytest.raises(CheckpointError, match=f"{name}.*{message}"):
             BertBackbone.from_pretrained(tmp_path)
     config = json.loads((tmp_path / "bert_tf.json").read_text())
-    for change in ({"quantization": "int4"}, {"format_version": 3}):
+    for change in ({"quantization": "int4"}, {"format_version": 4}):
         (tmp_path / "bert_tf.json").write_text(json.dumps({**config, **change}))
         with pytest.raises(CheckpointError, match="int4|format_version"):
             BertBackbone.from_pretrained(tmp_path)

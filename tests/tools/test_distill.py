@@ -125,6 +125,11 @@ def test_from_a_teacher_to_a_student(start, tmp_path, flags, layers, width):
         full_only(("--num_hidden_layers=2", "--student_layers=0"), "was expected. Received"),
         full_only(("--student_layers=0,x",), "Received: 0,x"),
         full_only(("--num_hidden_layers=5",), "in [1, 4]"),
+        full_only(("--student_layers=",), "One of ['--student'"),
+        (
+            ("--num_hidden_layers=2", "--output_dir=START/x", "--teacher=START/x/model"),
+            "must be another than --teacher's",
+        ),
         full_only(("--num_hidden_layers=2", "--temperature=0"), "--temperature must be above 0"),
         full_only(
             ("--num_hidden_layers=2", "--unlabeled_file=START/more.txt"), "needs --logits_weight=1"

@@ -2,7 +2,7 @@
 // float32 and of bytes, and reading memory. Compiled by machine.py for the machine it runs on.
 #include <cstdint>
 
-#if defined(__AVX512VNNI__) || defined(__AVX2__)
+#if defined(__AVX512BW__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -46,12 +46,18 @@ extern "C" float fused_multiply_adds(int64_t rounds) {
 namespace {
 
 // Sums of products of bytes in int32, four of them in a number.
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 typedef __m512i Bytes;
 Bytes DotProducts(Bytes sums, Bytes u, Bytes v) { return _mm512_dpbusd_epi32(sums, u, v); }
 constexpr int kByteProducts = 64;
-#elif defined(__AVX2__)
 // Without VNNI the exact way: bytes widened to int16, two of them in a number.
+#elif defined(__AVX512BW__)
+typedef __m512i Bytes;
+Bytes DotProducts(Bytes sums, Bytes u, Bytes v) {
+  return _mm512_add_epi32(sums, _mm512_madd_epi16(u, v));
+}
+constexpr int kByteProducts = 32;
+#elif defined(__AVX2__)
 typedef __m256i Bytes;
 Bytes DotProducts(Bytes sums, Bytes u, Bytes v) {
   return _mm256_add_epi32(sums, _mm256_madd_epi16(u, v));
