@@ -11,6 +11,7 @@ from bert_tf.data.film_reviews import read_film_reviews
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.models.calibration import calibrate
 from bert_tf.training import AdamWeightDecay
+from tests.conftest import FULL_ONLY
 
 TEXTS = ["good film", "the bad good film", "a . b . c", "film"]
 TOKENS = {"token_ids": tf.constant([[2, 8, 9, 3, 0], [2, 5, 3, 0, 0]])}
@@ -101,7 +102,11 @@ def test_padding_is_not_looked_at(classifier):
 
 
 @pytest.mark.parametrize("calibration", [
-    [TOKENS], TEXTS, (TEXTS, TEXTS[::-1]), np.array(TEXTS), tf.constant(TEXTS)
+    pytest.param([TOKENS], marks=FULL_ONLY),
+    TEXTS,
+    pytest.param((TEXTS, TEXTS[::-1]), marks=FULL_ONLY),
+    pytest.param(np.array(TEXTS), marks=FULL_ONLY),
+    pytest.param(tf.constant(TEXTS), marks=FULL_ONLY),
 ], ids=["tokens", "list", "pairs", "array", "tensor"])
 def test_saved_and_opened(classifier, tmp_path, calibration):
     classifier.quantize("int8", calibration=calibration)

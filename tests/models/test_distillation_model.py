@@ -122,7 +122,10 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize(
+    "problem",
+    ["single", *(pytest.param(name, marks=FULL_ONLY) for name in ("multi", "regression"))],
+)
 @pytest.mark.parametrize(
     "backbone",
     [{}, {"hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 40}],
@@ -179,7 +182,7 @@ def assert_same(a, b, tolerance=1e-5):
         np.testing.assert_allclose(first, second, atol=10 * tolerance)
 
 
-@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("parts", [pytest.param(2, marks=FULL_ONLY), 3])
 def test_accumulation_is_the_large_batch(make, whole, parts):
     assert {"loss", "task_loss", "hidden_loss", "gradient_norm"} <= set(whole[1])
     assert_same(whole, trained(make, parts=parts))
@@ -236,6 +239,7 @@ def test_padding_does_not_count(make, whole):
     assert_same(whole, trained(make, padding=9))
 
 
+@FULL_ONLY
 def test_padding_free_is_padded(make):
     terms = {"logits_weight": 0.7, "hidden_weight": 0.3}
     runs = [trained(make, terms=terms)]
@@ -244,6 +248,7 @@ def test_padding_free_is_padded(make):
     assert_same(*runs)
 
 
+@FULL_ONLY
 def test_xla_compiles_the_step(make):
     terms = {"logits_weight": 0.7, "hidden_weight": 0.3}
     assert_same(trained(make, terms=terms), trained(make, jit=True, terms=terms))
@@ -288,13 +293,15 @@ def distance(student, teacher):
     return np.abs(given - wanted).max()
 
 
-@pytest.mark.parametrize("origin", ["blocks", "narrower"])
+@pytest.mark.parametrize(
+    "origin", ["blocks", pytest.param("narrower", marks=FULL_ONLY)]
+)
 def test_a_student_learns_without_labels(make, taught, origin):
     if origin == "blocks":
         student = student_from_teacher(taught, num_hidden_layers=2)
     else:
         student = make(layers=2, seed=3, backbone={"hidden_size": 24, "num_attention_heads": 3})
-    before = distance(student, taught)
+        assert distance(student, taught) > 0.1  # some of its blocks may know as much as the teacher
     model = DistillationModel(
         student, taught, logits_weight=1.0, hidden_weight=0.1, attention_weight=0.1
     )
@@ -304,10 +311,11 @@ def test_a_student_learns_without_labels(make, taught, origin):
     assert "task_loss" not in history
     assert history["logits_loss"][-1] < 0.1 * history["logits_loss"][0]
     assert history["hidden_loss"][-1] < history["hidden_loss"][0]
-    assert distance(student, taught) < min(0.1, before)
+    assert distance(student, taught) < 0.1
     assert (student.predict(TEXTS, verbose=0).argmax(1) == LABELS).all()
 
 
+@FULL_ONLY
 def test_labels_by_name_validation_and_callbacks(taught):
     student = student_from_teacher(taught, num_hidden_layers=2)
     model = DistillationModel(student, taught)
@@ -328,9 +336,8 @@ def test_labels_by_name_validation_and_callbacks(taught):
     assert "accuracy" in student.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)
 
 
-@pytest.mark.parametrize(
-    "policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=FULL_ONLY)]
-)
+@FULL_ONLY
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_learns(make, taught, policy):
     student = make(layers=2, seed=3, dtype=policy)
     model = DistillationModel(student, taught, **ALL_TERMS)
@@ -341,6 +348,7 @@ def test_mixed_precision_learns(make, taught, policy):
     assert history["loss"][-1] < 0.5 * history["loss"][0]
 
 
+@FULL_ONLY
 def test_a_quantized_teacher(make, taught, tmp_path):
     taught.save_pretrained(tmp_path)
     teacher = BertTextClassifier.from_pretrained(tmp_path, quantization="int8")
@@ -399,6 +407,7 @@ def test_sentence_encoders(make):
         DistillationModel(student, teacher)
 
 
+@FULL_ONLY
 def test_pairs_of_texts(make):
     model = DistillationModel(make(layers=2, seed=2), make(), hidden_weight=0.5)
     model.compile(AdamWeightDecay(1e-3))
@@ -505,6 +514,7 @@ def test_lora_in_the_student(make):
         freeze_layers(model, 1)
 
 
+@FULL_ONLY
 def test_a_tagger_without_labels_takes_validation_data_without(make):
     options = {"labels": ["O", "B"], "tokenizer": make().tokenizer}
     student = make(BertTokenClassifier, layers=1, **options)

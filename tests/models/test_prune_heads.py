@@ -186,6 +186,7 @@ def test_only_a_plain_model_is_pruned(tiny_config, tiny_vocabulary):
             model.prune_heads(HEADS)
 
 
+@FULL_ONLY
 def test_training_goes_on(classifier, tmp_path):
     classifier.fit(TEXTS, LABELS, verbose=0)
     classifier.evaluate(TEXTS, LABELS, verbose=0)
@@ -290,6 +291,7 @@ def test_lora_int8_and_packed_kernels(classifier, tmp_path):
     np.testing.assert_allclose(packed.predict(TEXTS, verbose=0), expected, atol=1e-5)
 
 
+@FULL_ONLY
 def test_frozen_graph_xla_and_longer_table(classifier):
     classifier.prune_heads(HEADS)
     expected = classifier.predict(TEXTS, verbose=0)
@@ -313,8 +315,10 @@ def test_saved_model(classifier, tmp_path, portable):
 
 
 @pytest.mark.parametrize("name", [
-    "BertTextClassifier", "BertTokenClassifier", "BertQuestionAnswerer", "BertMultipleChoice",
-    "BertMaskedLM", "BertPretrainer", "BertSentenceEncoder", "BertNextSentencePredictor",
+    "BertTextClassifier", "BertSentenceEncoder", *(pytest.param(name, marks=FULL_ONLY) for name in (
+        "BertTokenClassifier", "BertQuestionAnswerer", "BertMultipleChoice", "BertMaskedLM",
+        "BertPretrainer", "BertNextSentencePredictor",
+    ))
 ])
 @pytest.mark.parametrize(
     "format", ["huggingface", pytest.param("bert_tf", marks=FULL_ONLY)]

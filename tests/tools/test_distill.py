@@ -80,7 +80,7 @@ def flags_for(start, output, *more):
             2,
             32,
         ),
-        (
+        full_only(
             ("--student=START/narrow", "--num_train_epochs=3", "--logits_weight=1",
              "--unlabeled_file=START/more.txt", "--attention_weight=0.1",
              "--keep_best=val_accuracy", "--augment_swap=0.1"),
@@ -119,14 +119,14 @@ def test_from_a_teacher_to_a_student(start, tmp_path, flags, layers, width):
     "flags, words",
     [
         ((), "One of ['--student', '--num_hidden_layers', '--student_layers']"),
-        (("--student_layers=0,4",), "some of 0 to 3"),
-        (("--num_hidden_layers=2", "--freeze_layers=3"), "in [0, 2]"),
+        full_only(("--student_layers=0,4",), "some of 0 to 3"),
+        full_only(("--num_hidden_layers=2", "--freeze_layers=3"), "in [0, 2]"),
         (("--student=START/swapped",), "`labels` must be the teacher's"),
         full_only(("--num_hidden_layers=2", "--student_layers=0"), "was expected. Received"),
         full_only(("--student_layers=0,x",), "Received: 0,x"),
         full_only(("--num_hidden_layers=5",), "in [1, 4]"),
         full_only(("--student_layers=",), "One of ['--student'"),
-        (
+        full_only(
             ("--num_hidden_layers=2", "--output_dir=START/x", "--teacher=START/x/model"),
             "must be another than --teacher's",
         ),
@@ -147,6 +147,7 @@ def test_wrong_flags_are_told_without_a_trace(start, tmp_path, flags, words):
     assert list((tmp_path / "out").iterdir() if (tmp_path / "out").exists() else []) == []
 
 
+@FULL_ONLY
 def test_a_bad_line_is_found_before_training(start, tmp_path):
     (tmp_path / "more.txt").write_text("good film\nbad\tfilm\n")
     result = run(

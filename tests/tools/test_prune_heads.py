@@ -96,6 +96,7 @@ def test_results(pruned, start):
     assert float(results["after_accuracy"]) == pytest.approx(accuracy)
 
 
+@FULL_ONLY
 def test_pruned_further_and_trained_on(pruned, start):
     output = start / "further"
     result = run(
@@ -130,7 +131,7 @@ def full_only(*values):
     "changes,words",
     [
         (["--prune_share=1"], "in (0, 1)"),
-        (["--prune_share=0.9"], "at most 6 of 8 heads"),
+        full_only(["--prune_share=0.9"], "at most 6 of 8 heads"),
         full_only(["--prune_share=0.01"], "more than 0"),
         full_only(["--model_dir=absent"], "Expected a checkpoint directory"),
         full_only(["--labels=good,bad"], "The model's labels must be the task's"),

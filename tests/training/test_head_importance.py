@@ -95,6 +95,7 @@ def test_equals_brute_force(make, plain):
     np.testing.assert_allclose(plain, expected, rtol=0.02)
 
 
+@FULL_ONLY
 @pytest.mark.parametrize("problem_type", ["multi_label_classification", "regression"])
 def test_equals_brute_force_for_other_problems(make, problem_type):
     model, targets = make(problem_type, padding_free=False), PROBLEMS[problem_type]
@@ -114,7 +115,7 @@ def test_normalized_by_block(make, plain):
         )
 
 
-@pytest.mark.parametrize("padding_free", [True, False])
+@pytest.mark.parametrize("padding_free", [True, pytest.param(False, marks=FULL_ONLY)])
 def test_padding_does_not_count(make, plain, padding_free):
     model = make(padding_free=padding_free)
     tokens = model.tokenize(TEXTS)
@@ -160,6 +161,7 @@ def test_sparse_attention_and_recompute(make):
     np.testing.assert_allclose(importance, brute_force(model, TARGETS), rtol=0.02)
 
 
+@FULL_ONLY
 def test_other_tasks(tiny_config):
     """Taggers and answerers on token dictionaries: an example's loss is what it adds to the sum."""
     config = dataclasses.replace(tiny_config, num_hidden_layers=1)
