@@ -62,9 +62,10 @@ class BertEncoderBlock(keras.layers.Layer):
 
     def build(self, input_shape=None):
         hidden = [None, self.config.hidden_size]
-        for layer in (self.attention, self.intermediate):
-            layer.build(hidden)
+        # In this order: it says which weights a seed gives.
+        self.attention.build(hidden)
         self.attention_output.build([None, self.attention.num_heads * self.config.head_size])
+        self.intermediate.build(hidden)
         self.output_dense.build([None, self.config.intermediate_size])
         self.attention_layer_norm.build(hidden)
         self.output_layer_norm.build(hidden)
