@@ -1,24 +1,16 @@
 """From a data set to a report, by the tools: several labels with the craft's flags, a baseline."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from bert_tf import BertBackbone, BertTokenizer
-from tests.conftest import FULL_ONLY, REPOSITORY
+from tests.conftest import FULL_ONLY
+from tests.tools.running import run
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
 ROWS = [("good film", ["film", "praise"]), ("bad film", ["film"]), ("the good", ["praise"]),
         ("the bad", [])] * 8
-
-
-def run(tool, *flags):
-    return subprocess.run(
-        [sys.executable, f"tools/{tool}.py", *map(str, flags)],
-        cwd=REPOSITORY, capture_output=True, text=True,
-    )
 
 
 @pytest.fixture(scope="module")

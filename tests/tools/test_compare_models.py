@@ -1,21 +1,12 @@
 """tools/compare_models.py: a line a model, and mistakes found."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from bert_tf.models import student_from_teacher
-from tests.conftest import REPOSITORY
-
-
-def run(*flags):
-    return subprocess.run(
-        [sys.executable, "tools/compare_models.py", "--task_name=simple", *map(str, flags)],
-        cwd=REPOSITORY, capture_output=True, text=True,
-    )
+from tests.tools.running import run
 
 
 @pytest.fixture
@@ -37,8 +28,10 @@ def start(tiny_config, tiny_vocabulary, tmp_path):
 
 def test_a_line_a_model(start):
     directories = [f"{start}/{name}" for name in ("whole", "half", "int8")]
-    result = run(f"--data_dir={start}", f"--model_dirs={','.join(directories)}",
-                 "--timing_rounds=1")
+    result = run(
+        "compare_models", "--task_name=simple", f"--data_dir={start}",
+        f"--model_dirs={','.join(directories)}", "--timing_rounds=1",
+    )
     assert result.returncode == 0, result.stderr
     lines = result.stdout.strip().splitlines()[-4:]
     head, *rows = (re.split(r"\s{2,}", line.strip()) for line in lines)
@@ -58,6 +51,9 @@ def test_mistakes(start):
         (f"{start}/whole,{start}/turned", "the same labels in the same order"),
         (f"{start}/nothing", "nothing"),
     ):
-        result = run(f"--data_dir={start}", f"--model_dirs={directories}")
+        result = run(
+            "compare_models", "--task_name=simple", f"--data_dir={start}",
+            f"--model_dirs={directories}",
+        )
         assert result.returncode != 0 and message in result.stderr, result.stderr
         assert "Traceback" not in result.stderr

@@ -1,25 +1,17 @@
 """tools/prune_heads.py, run as a user runs it: prune, prune further, train on; wrong flags."""
 
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
-from tests.conftest import FULL_ONLY, REPOSITORY
+from tests.conftest import FULL_ONLY
+from tests.tools.running import run
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
 ROWS = [("good film", "pos"), ("bad film", "neg"), ("the good.", "pos"), ("the bad.", "neg")] * 4
-
-
-def run(tool, *flags):
-    return subprocess.run(
-        [sys.executable, f"tools/{tool}.py", *map(str, flags)],
-        cwd=REPOSITORY, capture_output=True, text=True,
-    )
 
 
 @pytest.fixture(scope="module")

@@ -1,22 +1,12 @@
 """tools/quantize_model.py, and --calibration_file of the export."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
-from tests.conftest import REPOSITORY
+from tests.tools.running import run
 
 TEXTS = ["good film", "the bad good film", "a . b . c"]
-
-
-def run(tool, *flags):
-    return subprocess.run(
-        [sys.executable, f"tools/{tool}.py", *map(str, flags)],
-        cwd=REPOSITORY, capture_output=True, text=True,
-    )
 
 
 @pytest.fixture
