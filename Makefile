@@ -37,6 +37,7 @@ install = BERT_TF_BUILD_OPS=0 $(PY) -m pip install --no-build-isolation --editab
 OPS_FILES := ops/_bert_tf_ops.so ops/_build_info.json
 XLA_FILES := xla/_bert_tf_xla.so xla/_xla_build_info.json
 GPU_FILES := ops/_bert_tf_gpu_ops.so ops/_gpu_build_info.json
+GPU_XLA_FILES := xla/_bert_tf_gpu_xla.so xla/_gpu_xla_build_info.json
 # A shell word, not a make one: `make venv` may install Bazel in the same run.
 BAZEL = "$$(command -v bazel || command -v bazelisk)"
 HAS_BAZEL = { command -v bazel || command -v bazelisk; } > /dev/null
@@ -98,16 +99,17 @@ configure: venv
 .PHONY: ops
 ops: configure
 	@$(HAS_BAZEL) || { echo "Expected bazel or bazelisk on PATH; \`make system\` says how."; exit 1; }
-	@files="$(OPS_FILES) $(XLA_FILES)"; \
+	@files="$(OPS_FILES) $(XLA_FILES)"; gpu_files="$(GPU_FILES) $(GPU_XLA_FILES)"; \
 	if ! $(PY) -c 'import configure, sys; sys.exit(not configure.has_xla_headers())'; then \
 	  echo "This TensorFlow ships no headers of XLA: jit_compile will take plain TensorFlow."; \
-	  files="$(OPS_FILES)"; \
-	  rm -f $(addprefix bert_tf/ops/,$(notdir $(XLA_FILES))); \
+	  files="$(OPS_FILES)"; gpu_files="$(GPU_FILES)"; \
+	  rm -f $(addprefix bert_tf/ops/,$(notdir $(XLA_FILES) $(GPU_XLA_FILES))); \
 	fi; \
-	$(BAZEL) build $$(sed 's|\([a-z]*\)/|//custom_ops/\1:|g' <<< "$$files"); \
+	labels() { sed 's|\([a-z]*\)/|//custom_ops/\1:|g' <<< "$$*"; }; \
+	$(BAZEL) build $$(labels $$files); \
 	if [[ -n "$(CUDA_HOME)" ]]; then \
-	  $(BAZEL) build --config=cuda $(addprefix //custom_ops/,$(subst /,:,$(GPU_FILES))); \
-	  files="$$files $(GPU_FILES)"; \
+	  $(BAZEL) build --config=cuda $$(labels $$gpu_files); \
+	  files="$$files $$gpu_files"; \
 	fi; \
 	built="$$($(BAZEL) info bazel-bin 2> /dev/null)/custom_ops"; \
 	for file in $$files; do \
@@ -151,7 +153,7 @@ demo: venv materials
 clean:
 	! $(HAS_BAZEL) || $(BAZEL) clean
 	rm -rf build dist *.egg-info .pytest_cache .cache/bazel bazel-*
-	rm -f $(addprefix bert_tf/ops/,$(notdir $(OPS_FILES) $(XLA_FILES) $(GPU_FILES)))
+	rm -f $(addprefix bert_tf/ops/,$(notdir $(OPS_FILES) $(XLA_FILES) $(GPU_FILES) $(GPU_XLA_FILES)))
 
 .PHONY: distclean
 distclean: clean

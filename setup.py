@@ -31,7 +31,9 @@ BUILD_VARIABLE = "BERT_TF_BUILD_OPS"
 OPS_FILES = ("custom_ops/ops/_bert_tf_ops.so", "custom_ops/ops/_build_info.json")
 XLA_FILES = ("custom_ops/xla/_bert_tf_xla.so", "custom_ops/xla/_xla_build_info.json")
 GPU_FILES = ("custom_ops/ops/_bert_tf_gpu_ops.so", "custom_ops/ops/_gpu_build_info.json")
-BUILT_FILES = tuple(Path(file).name for file in OPS_FILES + XLA_FILES + GPU_FILES)
+GPU_XLA_FILES = ("custom_ops/xla/_bert_tf_gpu_xla.so", "custom_ops/xla/_gpu_xla_build_info.json")
+CUDA_FILES = GPU_FILES + GPU_XLA_FILES
+BUILT_FILES = tuple(Path(file).name for file in OPS_FILES + XLA_FILES + CUDA_FILES)
 
 
 def builds_ops() -> bool:
@@ -55,13 +57,12 @@ def builds_ops() -> bool:
 
 
 def files_to_build() -> tuple[str, ...]:
-    """What Bazel makes for this interpreter's TensorFlow: the ops, what XLA needs of them where its
-    headers are, and their GPU kernels where CUDA_HOME names a toolkit."""
-    files = OPS_FILES
-    if configure.has_xla_headers():
-        files += XLA_FILES
+    """What Bazel makes for this interpreter's TensorFlow: the ops, and their GPU kernels where
+    CUDA_HOME names a toolkit; of both what XLA needs, where its headers are."""
+    with_xla = configure.has_xla_headers()
+    files = OPS_FILES + (XLA_FILES if with_xla else ())
     if configure.find_cuda_home() is not None:
-        files += GPU_FILES
+        files += GPU_FILES + (GPU_XLA_FILES if with_xla else ())
     return files
 
 
@@ -75,8 +76,8 @@ def build_ops(target: Path) -> None:
         print("This TensorFlow ships no headers of XLA: jit_compile will take plain TensorFlow.")
     # One after the other: what is compiled with --config=cuda is not shared with other builds.
     for config, chosen in (
-        ([], [file for file in files if file not in GPU_FILES]),
-        (["--config=cuda"], [file for file in files if file in GPU_FILES]),
+        ([], [file for file in files if file not in CUDA_FILES]),
+        (["--config=cuda"], [file for file in files if file in CUDA_FILES]),
     ):
         if not chosen:
             continue

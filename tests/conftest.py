@@ -63,6 +63,24 @@ def pytest_sessionfinish(session):
         session.exitstatus = 1
 
 
+@pytest.fixture(autouse=True, scope="module")
+def seeds_of_the_module():
+    """A module's fixtures draw what they drew before, whatever ran before them."""
+    _set_seeds()
+
+
+@pytest.fixture(autouse=True)
+def seeds():
+    """So does every test: one that trains passes always or never."""
+    _set_seeds()
+
+
+def _set_seeds():
+    import keras
+
+    keras.utils.set_random_seed(0)
+
+
 @pytest.fixture(scope="session")
 def materials() -> pathlib.Path:
     """The folder that tools/fetch_materials.py filled."""

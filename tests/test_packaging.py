@@ -35,6 +35,8 @@ case "$1" in
       [ -x "$CUDA_HOME/bin/nvcc" ] || { echo "no nvcc in '$CUDA_HOME'" >&2; exit 1; }
       echo kernels > "$here/bin/custom_ops/ops/_bert_tf_gpu_ops.so"
       echo '{"nvcc": "13.0"}' > "$here/bin/custom_ops/ops/_gpu_build_info.json"
+      echo "lowerings for it" > "$here/bin/custom_ops/xla/_bert_tf_gpu_xla.so"
+      echo '{}' > "$here/bin/custom_ops/xla/_gpu_xla_build_info.json"
     esac
     ;;
   info) echo "$here/bin" ;;
@@ -43,7 +45,8 @@ esac
 OPS = {"bert_tf/ops/_bert_tf_ops.so", "bert_tf/ops/_build_info.json"}
 XLA = {"bert_tf/ops/_bert_tf_xla.so", "bert_tf/ops/_xla_build_info.json"}
 GPU = {"bert_tf/ops/_bert_tf_gpu_ops.so", "bert_tf/ops/_gpu_build_info.json"}
-BUILT = OPS | XLA | GPU
+GPU_XLA = {"bert_tf/ops/_bert_tf_gpu_xla.so", "bert_tf/ops/_gpu_xla_build_info.json"}
+BUILT = OPS | XLA | GPU | GPU_XLA
 
 
 @pytest.fixture
@@ -154,10 +157,12 @@ def test_a_wheel_with_cuda_home_has_the_gpu_kernels(tree, plain_tools, fake_baze
     assert files["bert_tf/ops/_bert_tf_ops.so"] == b"object\n"
     assert files["bert_tf/ops/_bert_tf_gpu_ops.so"] == b"kernels\n"
     assert json.loads(files["bert_tf/ops/_gpu_build_info.json"]) == {"nvcc": "13.0"}
+    assert (GPU_XLA <= set(files)) == configure.has_xla_headers()
     calls = (fake_bazel / "calls").read_text(encoding="utf-8").splitlines()
     # What is built with another environment is built again: so the GPU's targets go alone.
     (cuda_call,) = [call for call in calls if "--config=cuda" in call]
     assert "//custom_ops/ops:_bert_tf_gpu_ops.so" in cuda_call
+    assert ("//custom_ops/xla:_bert_tf_gpu_xla.so" in cuda_call) == configure.has_xla_headers()
     assert "//custom_ops/ops:_bert_tf_ops.so" not in cuda_call
 
 

@@ -60,17 +60,26 @@ class TokenLayout:
         return cls(padding_mask, real_tokens, row_splits, sequence_ids, False, **attention)
 
     @classmethod
-    def packed_in_place(cls, padding_mask, **attention) -> "TokenLayout":
+    def packed_in_place(cls, padding_mask, padding_apart=True, **attention) -> "TokenLayout":
         """All `B * T` positions are rows, as XLA's static shapes want it, but packed: the real
-        tokens of a row of the batch come first, and each of its paddings is a sequence of its own,
-        so that attention costs what the real tokens cost."""
+        tokens of a row of the batch come first, and its padding makes up sequences of its own.
+
+        Args:
+            padding_mask: As in the attributes.
+            padding_apart: Whether every padding is a sequence, so that attention costs what the
+                real tokens cost; else those of a row of the batch are one together. That is for a
+                GPU, whose kernel spends on a sequence of one row what it spends on one of 64.
+            **attention: `causal` and what follows it.
+        """
         batch, length = tf.unstack(tf.shape(padding_mask))
         first = tf.range(batch)[:, tf.newaxis] * length  # [B, 1]
         order = tf.argsort(tf.cast(~padding_mask, tf.int32), axis=1, stable=True)  # [B, T]
         lengths = tf.reduce_sum(tf.cast(padding_mask, tf.int32), axis=1, keepdims=True)  # [B, 1]
-        # T sequences: of `lengths` rows, of none, ..., of one padding each.
-        columns = tf.range(length)
-        starts = tf.where(columns == 0, 0, tf.maximum(columns, lengths))  # [B, T]
+        if padding_apart:  # T sequences: of `lengths` rows, of none, ..., of one padding each
+            columns = tf.range(length)
+            starts = tf.where(columns == 0, 0, tf.maximum(columns, lengths))  # [B, T]
+        else:
+            starts = tf.concat([tf.zeros_like(lengths), lengths], axis=1)  # [B, 2]
         row_splits = tf.concat([tf.reshape(first + starts, [-1]), [batch * length]], axis=0)
         return cls(padding_mask, tf.reshape(first + order, [-1]), row_splits, **attention)
 

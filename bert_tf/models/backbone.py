@@ -238,7 +238,8 @@ class BertBackbone(keras.Model):
                 return TokenLayout.packed(padding_mask, sequence_ids, **attention)
             # The number of sequences that ids tell apart is no static shape.
             if sequence_ids is None:
-                return TokenLayout.packed_in_place(padding_mask, **attention)
+                apart = not native.has_gpu_kernels()
+                return TokenLayout.packed_in_place(padding_mask, apart, **attention)
         return TokenLayout.padded(padding_mask, sequence_ids, **attention)
 
     def _unpack(self, inputs):

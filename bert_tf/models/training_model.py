@@ -25,8 +25,8 @@ class TrainingModel(keras.Model):
     - Losses are divided by the sums of weights over all replicas and parts.
     - `fit` works under `MultiWorkerMirroredStrategy` too, and the metrics in its logs are those of
       all replicas together.
-    - `jit_compile=True` compiles the whole step with static shapes, on a CPU with the native ops
-      where their lowerings are built.
+    - `jit_compile=True` compiles the whole step with static shapes, with the native ops where their
+      lowerings are built.
     - With an optimizer of `bert_tf.training` the logs hold `gradient_norm`, before the clip; under
       `mixed_float16` it scales the loss and leaves out steps that overflow.
 
@@ -46,8 +46,12 @@ class TrainingModel(keras.Model):
             *args: As in Keras.
             gradient_accumulation_steps: Parts of equal size (to one row) in which a replica works
                 through its batch.
-            **kwargs: As in Keras. `jit_compile="auto"` is False where the native ops are used and
-                XLA cannot compile them: on a GPU with `BERT_TF_OPS=native`.
+            **kwargs: As in Keras. `jit_compile="auto"` is False where the native ops are used:
+                without padding shapes differ, and XLA wants static ones.
+
+        Raises:
+            UserError: If `gradient_accumulation_steps` is no number of parts, or `jit_compile` is
+                True under a strategy of several replicas.
         """
         if not isinstance(gradient_accumulation_steps, int) or gradient_accumulation_steps < 1:
             raise UserError(
@@ -64,10 +68,18 @@ class TrainingModel(keras.Model):
             self, optimizer, *args, **kwargs
         ).arguments
         if compile_arguments.get("jit_compile", "auto") == "auto":
-            # On a GPU Keras takes XLA, which cannot compile the native ops there: asked for by
-            # name, they run without it.
-            if native.use_native() and not native.compiles_under_xla():
+            # Keras takes XLA on a GPU. It needs the padding that the native ops do without.
+            if native.use_native():
                 self.jit_compile = False
+        strategy = self.distribute_strategy
+        mirrored = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
+        if self.jit_compile and isinstance(strategy, mirrored) and strategy.num_replicas_in_sync > 1:
+            raise UserError(
+                "`jit_compile=True` is for one device: XLA cannot compile a step that several "
+                f"replicas take together. Received: {type(strategy).__name__} with "
+                f"{strategy.num_replicas_in_sync} replicas. Leave `jit_compile` out, or train "
+                "without the strategy."
+            )
 
     def get_compile_config(self):
         config = super().get_compile_config()

@@ -3,8 +3,8 @@
 The shared object `_bert_tf_ops.so` lies beside this file, put there by `make ops` or by pip; so
 does `_build_info.json`, what it was built for. It is loaded at the first use of an op, once a
 process. With it comes `_bert_tf_xla.so`, where it is built: what lets XLA compile the ops on a CPU.
-Where a GPU is visible `_bert_tf_gpu_ops.so` comes instead, if it was built (docs/performance.md,
-"GPU").
+Where a GPU is visible `_bert_tf_gpu_ops.so` and `_bert_tf_gpu_xla.so` come instead, if they were
+built (docs/performance.md, "GPU").
 
 `BERT_TF_OPS` picks the backend, and `backend()` overrides it for a block of code:
   auto       the native op where it is built and fits, else the reference (the default);
@@ -36,6 +36,8 @@ _XLA_LIBRARY_PATH = _DIRECTORY / "_bert_tf_xla.so"
 _XLA_BUILD_INFO_PATH = _DIRECTORY / "_xla_build_info.json"
 _GPU_LIBRARY_PATH = _DIRECTORY / "_bert_tf_gpu_ops.so"
 _GPU_BUILD_INFO_PATH = _DIRECTORY / "_gpu_build_info.json"
+_GPU_XLA_LIBRARY_PATH = _DIRECTORY / "_bert_tf_gpu_xla.so"
+_GPU_XLA_BUILD_INFO_PATH = _DIRECTORY / "_gpu_xla_build_info.json"
 
 # A TPU compiles the whole step with XLA and has no custom kernels.
 _TPU_STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
@@ -96,19 +98,17 @@ def use_native(runs_on_gpu: bool = True) -> bool:
                 f"Build them with `make ops` or `pip install .` where Bazel is on PATH, "
                 f"or set {BACKEND_VARIABLE}=auto."
             )
-        return runs_on_gpu or not tf.config.get_visible_devices("GPU")
+        return runs_on_gpu or not _sees_gpu()
     return loaded.suits_auto and not isinstance(tf.distribute.get_strategy(), _TPU_STRATEGIES)
 
 
 def compiles_under_xla() -> bool:
-    """Whether XLA can compile the native ops here: on a CPU, with their lowerings built.
+    """Whether XLA can compile the native ops here: on a CPU or a GPU with their lowerings built.
 
     Where it cannot, what goes to XLA must be traced under `backend("reference")`.
     """
-    return (
-        _load().has_xla_lowerings
-        and not isinstance(tf.distribute.get_strategy(), _TPU_STRATEGIES)
-        and not tf.config.get_visible_devices("GPU")
+    return _load().has_xla_lowerings and not isinstance(
+        tf.distribute.get_strategy(), _TPU_STRATEGIES
     )
 
 
@@ -153,6 +153,10 @@ def backend(name: str) -> Iterator[None]:
         yield
     finally:
         stack.pop()
+
+
+def _sees_gpu() -> bool:
+    return bool(tf.config.get_visible_devices("GPU"))
 
 
 def _requested_backend() -> str:
@@ -212,14 +216,17 @@ def _try_load() -> _Loaded:
             f"{_LIBRARY_PATH} could not be loaded ({error}); build it again with `make ops`",
             suits_auto=False,
         )
-    if tf.config.get_visible_devices("GPU"):
+    if _sees_gpu():
         # Not `auto`: no GPU has run these kernels yet.
         missing = _load_addition(_GPU_LIBRARY_PATH, _GPU_BUILD_INFO_PATH)
+        # After it: the lowerings' handlers call its kernels.
+        missing_xla = missing or _load_addition(_GPU_XLA_LIBRARY_PATH, _GPU_XLA_BUILD_INFO_PATH)
         return _Loaded(
             module,
             f"a GPU is visible, and {missing or 'the GPU kernels are not measured yet'} "
             f"({BACKEND_VARIABLE}=native takes the native ops all the same)",
             suits_auto=False,
+            has_xla_lowerings=not missing_xla,
             has_gpu_kernels=not missing,
         )
     missing = _load_addition(_XLA_LIBRARY_PATH, _XLA_BUILD_INFO_PATH)

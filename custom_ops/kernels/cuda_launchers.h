@@ -43,7 +43,9 @@ int BertTfCudaResidualLayerNormGrad(int type, const void* dy, const void* x, con
                                     void* dresidual, void* dbias, void* dgamma, void* dbeta,
                                     float* scratch, void* stream);
 
-// head_size is at most 64. row_splits lie in the GPU's memory and cannot be checked before the
+enum { kBertTfLargestHead = 64 };  // what the kernels hold in registers
+
+// head_size is at most kBertTfLargestHead. row_splits lie in the GPU's memory and cannot be checked before the
 // launch: wrong ones give wrong numbers, but nothing outside the tensors is read or written.
 int BertTfCudaVarlenAttention(int type, const void* qkv, const void* row_splits,
                               int row_splits_are_int64, int64_t num_sequences, int64_t rows,

@@ -424,9 +424,8 @@ bool MakeArgs(const void* qkv, const void* row_splits, int row_splits_are_int64,
               int64_t num_sequences, int64_t rows, int64_t num_heads, int64_t head_size,
               int causal, int64_t window_size, int64_t num_global_tokens, float dropout_rate,
               const int64_t* seed, Args<T>* args) {
-  constexpr int64_t kLargestHead = 64;
   constexpr int64_t kMaxGridY = 65535;
-  if (head_size < 1 || head_size > kLargestHead || num_heads > kMaxGridY) return false;
+  if (head_size < 1 || head_size > kBertTfLargestHead || num_heads > kMaxGridY) return false;
   args->qkv = static_cast<const T*>(qkv);
   args->sequences = {row_splits, row_splits_are_int64 != 0, num_sequences, rows};
   args->mask = {causal != 0, window_size >= 0, window_size, num_global_tokens};

@@ -86,14 +86,16 @@ class FusedBiasGeluGradGpuOp : public OpKernel {
   bool approximate_;
 };
 
-#define BERT_TF_REGISTER(T)                                   \
-  REGISTER_KERNEL_BUILDER(Name("BertTf>FusedBiasGelu")        \
-                              .Device(tensorflow::DEVICE_GPU) \
-                              .TypeConstraint<T>("T"),        \
-                          FusedBiasGeluGpuOp<T>);             \
-  REGISTER_KERNEL_BUILDER(Name("BertTf>FusedBiasGeluGrad")    \
-                              .Device(tensorflow::DEVICE_GPU) \
-                              .TypeConstraint<T>("T"),        \
+#define BERT_TF_REGISTER(T)                                \
+  REGISTER_KERNEL_BUILDER(Name("BertTf>FusedBiasGelu")     \
+                              .Device(kGpuDevice)          \
+                              .Priority(kGpuPriority)      \
+                              .TypeConstraint<T>("T"),     \
+                          FusedBiasGeluGpuOp<T>);          \
+  REGISTER_KERNEL_BUILDER(Name("BertTf>FusedBiasGeluGrad") \
+                              .Device(kGpuDevice)          \
+                              .Priority(kGpuPriority)      \
+                              .TypeConstraint<T>("T"),     \
                           FusedBiasGeluGradGpuOp<T>);
 BERT_TF_REGISTER(float)
 BERT_TF_REGISTER(Eigen::bfloat16)

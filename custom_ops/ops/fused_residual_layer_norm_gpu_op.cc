@@ -184,11 +184,13 @@ class FusedResidualLayerNormGradGpuOp : public OpKernel {
 
 #define BERT_TF_REGISTER(T)                                         \
   REGISTER_KERNEL_BUILDER(Name("BertTf>FusedResidualLayerNorm")     \
-                              .Device(tensorflow::DEVICE_GPU)       \
+                              .Device(kGpuDevice)                   \
+                              .Priority(kGpuPriority)               \
                               .TypeConstraint<T>("T"),              \
                           FusedResidualLayerNormGpuOp<T>);          \
   REGISTER_KERNEL_BUILDER(Name("BertTf>FusedResidualLayerNormGrad") \
-                              .Device(tensorflow::DEVICE_GPU)       \
+                              .Device(kGpuDevice)                   \
+                              .Priority(kGpuPriority)               \
                               .TypeConstraint<T>("T"),              \
                           FusedResidualLayerNormGradGpuOp<T>);
 BERT_TF_REGISTER(float)

@@ -1,4 +1,5 @@
 // What the GPU OpKernels share: the stream of a computation, the launchers' name of a type, errors.
+// A test's build, BERT_TF_EMULATED_GPU, has the same OpKernels on the CPU, over the emulated kernels.
 #ifndef BERT_TF_CUSTOM_OPS_OPS_GPU_UTIL_H_
 #define BERT_TF_CUSTOM_OPS_OPS_GPU_UTIL_H_
 
@@ -11,10 +12,25 @@
 
 namespace bert_tf {
 
+#ifndef BERT_TF_EMULATED_GPU
+
+inline constexpr char kGpuDevice[] = "GPU";
+
 // The cudaStream_t that TensorFlow runs this computation on.
 inline void* GpuStream(tensorflow::OpKernelContext* context) {
   return context->op_device_context()->stream()->platform_specific_handle().stream;
 }
+
+#else
+
+inline constexpr char kGpuDevice[] = "CPU";
+
+inline void* GpuStream(tensorflow::OpKernelContext*) { return nullptr; }
+
+#endif  // BERT_TF_EMULATED_GPU
+
+// Of a registration: emulated, it goes before that of the CPU's own kernel.
+inline constexpr int kGpuPriority = 1;
 
 template <typename T>
 constexpr int kCudaType = kBertTfFloat32;

@@ -16,8 +16,6 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-constexpr int64_t kLargestHead = 64;  // what the kernels hold in registers
-
 class VarlenAttentionGpuBase : public OpKernel {
  public:
   explicit VarlenAttentionGpuBase(OpKernelConstruction* context) : OpKernel(context) {
@@ -45,8 +43,8 @@ class VarlenAttentionGpuBase : public OpKernel {
       return InvalidArgument("Expected at most 2^31 - 1 rows. Received: qkv.shape=",
                              qkv.shape().DebugString(), ". Split the batch.");
     }
-    if (qkv.dim_size(3) < 1 || qkv.dim_size(3) > kLargestHead) {
-      return InvalidArgument("Expected a head size from 1 to ", kLargestHead,
+    if (qkv.dim_size(3) < 1 || qkv.dim_size(3) > kBertTfLargestHead) {
+      return InvalidArgument("Expected a head size from 1 to ", +kBertTfLargestHead,
                              " on a GPU. Received: qkv.shape=", qkv.shape().DebugString(),
                              ". BERT_TF_OPS=reference takes any.");
     }
@@ -140,12 +138,14 @@ class VarlenAttentionGradGpuOp : public VarlenAttentionGpuBase {
 
 #define BERT_TF_REGISTER(T, Splits)                               \
   REGISTER_KERNEL_BUILDER(Name("BertTf>VarlenAttention")          \
-                              .Device(tensorflow::DEVICE_GPU)     \
+                              .Device(kGpuDevice)                 \
+                              .Priority(kGpuPriority)             \
                               .TypeConstraint<T>("T")             \
                               .TypeConstraint<Splits>("Tsplits"), \
                           VarlenAttentionGpuOp<T, Splits>);       \
   REGISTER_KERNEL_BUILDER(Name("BertTf>VarlenAttentionGrad")      \
-                              .Device(tensorflow::DEVICE_GPU)     \
+                              .Device(kGpuDevice)                 \
+                              .Priority(kGpuPriority)             \
                               .TypeConstraint<T>("T")             \
                               .TypeConstraint<Splits>("Tsplits"), \
                           VarlenAttentionGradGpuOp<T, Splits>)

@@ -1,8 +1,5 @@
-// What a program compiled by XLA calls for each op: XLA's foreign functions, named like the ops.
-// They hand XLA's buffers to the kernels; lowerings.cc has checked the shapes.
-//
-// Operands and results are the op's inputs and outputs in their order; a scratch buffer follows
-// the results of a kernel that needs one.
+// What a program compiled by XLA for the CPU calls for each op: XLA's foreign functions, named like
+// the ops. They hand XLA's buffers to the kernels; custom_call_op.cc has checked the shapes.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,6 +13,7 @@
 #include "custom_ops/kernels/quantized_dense.h"
 #include "custom_ops/kernels/row_splits.h"
 #include "custom_ops/kernels/varlen_attention.h"
+#include "custom_ops/xla/ffi_buffers.h"
 #include "custom_ops/xla/ffi_parallel.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -23,65 +21,6 @@ namespace bert_tf {
 namespace {
 
 namespace ffi = xla::ffi;
-
-// The operands of a call, one after the other.
-class Operands {
- public:
-  explicit Operands(const ffi::RemainingArgs& args) : args_(args) {}
-
-  ffi::AnyBuffer Next() { return args_.get<ffi::AnyBuffer>(next_++).value(); }
-
-  template <typename T>
-  const T* NextData() {
-    return static_cast<const T*>(Next().untyped_data());
-  }
-
-  // Null where the op was not given this optional input.
-  template <typename T>
-  const T* NextDataIf(bool given) {
-    return given ? NextData<T>() : nullptr;
-  }
-
-  template <typename T>
-  T NextScalar() {
-    return *NextData<T>();
-  }
-
- private:
-  const ffi::RemainingArgs& args_;
-  size_t next_ = 0;
-};
-
-// The results of a call, likewise.
-class Results {
- public:
-  explicit Results(const ffi::RemainingRets& rets) : rets_(rets) {}
-
-  template <typename T>
-  T* NextData() {
-    return static_cast<T*>(rets_.get<ffi::AnyBuffer>(next_++).value()->untyped_data());
-  }
-
-  // Null where the op has no such output here.
-  template <typename T>
-  T* NextDataIf(bool wanted) {
-    return wanted ? NextData<T>() : nullptr;
-  }
-
- private:
-  const ffi::RemainingRets& rets_;
-  size_t next_ = 0;
-};
-
-// A buffer [..., columns] as a matrix.
-struct Matrix {
-  explicit Matrix(const ffi::AnyBuffer& buffer)
-      : columns(buffer.dimensions().back()),
-        rows(columns == 0 ? 0 : static_cast<int64_t>(buffer.element_count()) / columns) {}
-
-  int64_t columns;
-  int64_t rows;
-};
 
 // Calls fn with a value of the kernels' type for the element type of the first operand.
 template <typename Fn>

@@ -2,9 +2,11 @@
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertConfig, BertPretrainer
+from bert_tf.errors import UserError
 from bert_tf.training import AdamWeightDecay, WarmupLinearDecay
 
 ROWS, LENGTH, PLACES, STEPS = 8, 10, 3, 20
@@ -92,6 +94,9 @@ def train(path: str, devices: list[str], gradient_accumulation_steps: int = 1) -
     evaluated = model.evaluate(data, verbose=0, return_dict=True)
     logs.update({f"val_{name}": value for name, value in evaluated.items()})
     np.savez(path, **logs, **weights_of(model))
+    if len(devices) > 1:
+        with pytest.raises(UserError, match="MirroredStrategy with 2 replicas. Leave `jit_compile`"):
+            model.compile("sgd", jit_compile=True)
 
 
 def train_worker(path: str) -> None:

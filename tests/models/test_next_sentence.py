@@ -48,7 +48,7 @@ def test_round_trip(model, format, tmp_path):
 def test_learns_which_text_follows(model):
     model.compile(AdamWeightDecay(3e-3), metrics=["accuracy"])
     firsts, seconds = ["good film"] * 320, ["good", "bad"] * 160
-    model.fit((firsts, seconds), np.array([0, 1] * 160), batch_size=8, verbose=0)
+    model.fit((firsts, seconds), np.array([0, 1] * 160), batch_size=8, epochs=3, verbose=0)
     follows, not_ = model.next_sentence_probability(firsts[:2], seconds[:2])
     assert follows > 0.9 > 0.1 > not_
 

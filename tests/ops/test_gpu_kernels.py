@@ -1,17 +1,22 @@
-"""The object with the GPU kernels loads beside the ops and registers them all. Nothing runs here.
+"""The objects with the GPU kernels and their lowerings load beside the ops and register them all.
+XLA takes them into a GPU's program. Nothing runs here.
 
-`make ops CUDA_HOME=...` builds it, with or without a GPU. That the kernels compute what they should
-is for tools/check_cuda_kernels.py, on a GPU, and for
-//custom_ops/kernels:cuda_kernels_test, without one.
+`make ops CUDA_HOME=...` builds them, with or without a GPU. That the kernels compute what they
+should is for tools/check_cuda_kernels.py, on a GPU, and for //custom_ops/kernels:cuda_kernels_test
+and test_gpu_emulation.py, without one.
 """
 
+import ctypes
 import itertools
 import json
+import re
 
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework import kernels
 
+import configure
+from bert_tf import ops
 from bert_tf.ops import native
 
 TYPES = ("bfloat16", "float16", "float32")
@@ -69,3 +74,68 @@ def test_the_cuda_runtime_is_inside(library):
     info = json.loads(native._GPU_BUILD_INFO_PATH.read_text(encoding="utf-8"))
     assert info["devices"] == ["GPU"] and info["nvcc"].split(".")[0] in ("12", "13")
     assert info["tensorflow_version"].split(".")[:2] == tf.__version__.split(".")[:2]
+
+
+@pytest.fixture(scope="module")
+def xla_library(library):
+    if not configure.has_xla_headers():
+        pytest.skip("needs a TensorFlow with the headers of XLA")
+    path = native._GPU_XLA_LIBRARY_PATH
+    assert native._load_addition(path, native._GPU_XLA_BUILD_INFO_PATH) == ""
+    return path
+
+
+def gpu_program(function, *arguments):
+    """The HLO of what XLA would compile for a GPU; tracing needs none."""
+    compiled = tf.function(function, jit_compile=True)
+    with ops.backend("native"):
+        generate = compiled.experimental_get_compiler_ir(*arguments)
+    return generate(stage="hlo", platform_name="GPU")
+
+
+def calls(program):
+    """Every call of a foreign function: its name and the types of its results."""
+    pattern = r'= \((.*?)\) custom-call\(.*custom_call_target="BertTf>(\w+)"'
+    return [
+        (name, re.sub(r"\{[\d,]*\}|/\*.*?\*/", "", results))
+        for results, name in re.findall(pattern, program)
+    ]
+
+
+def test_the_kernels_are_those_of_the_other_object(xla_library):
+    # 26 MB of them are not stored twice.
+    assert xla_library.stat().st_size < LIBRARY.stat().st_size / 4
+    assert LIBRARY.name.encode() in xla_library.read_bytes()
+
+
+def test_xla_takes_every_op_and_gradient_into_a_gpu_program(xla_library):
+    def run(x, bias, qkv, row_splits):
+        with tf.GradientTape() as tape:
+            tape.watch([x, bias, qkv])
+            y = ops.fused_bias_gelu(x, bias)
+            y = ops.fused_residual_layer_norm(y, x, bias, bias, bias, dropout_rate=0.1, seed=3)
+            z = ops.varlen_attention(qkv, row_splits, dropout_rate=0.1, seed=4)
+            loss = tf.reduce_sum(y) + tf.reduce_sum(z)
+        return tape.gradient(loss, [x, bias, qkv])
+
+    x, bias = tf.ones([100, 768]), tf.ones([768])
+    qkv, row_splits = tf.ones([100, 3, 12, 64]), tf.constant([0, 30, 100], tf.int64)
+    program = gpu_program(run, x, bias, qkv, row_splits)
+
+    def scratch(launcher, *sizes):  # the last result of a gradient
+        function = getattr(ctypes.CDLL(str(LIBRARY)), f"BertTfCuda{launcher}GradScratch")
+        function.restype = ctypes.c_int64
+        return f"f32[{function(*map(ctypes.c_int64, sizes))}]"
+
+    rows, vector = "f32[100,768]", "f32[768]"
+    assert sorted(calls(program)) == [
+        ("FusedBiasGelu", rows),
+        ("FusedBiasGeluGrad", f"{rows}, {vector}, {scratch('BiasGelu', 100, 768)}"),
+        ("FusedResidualLayerNorm", f"{rows}, f32[100], f32[100]"),
+        ("FusedResidualLayerNormGrad",
+         f"{rows}, {rows}, {vector}, {vector}, {vector}, "
+         f"{scratch('ResidualLayerNorm', 100, 768)}"),
+        ("VarlenAttention", "f32[100,12,64], f32[100,12]"),
+        ("VarlenAttentionGrad", f"f32[100,3,12,64], {scratch('VarlenAttention', 100, 12)}"),
+    ]
+    assert program.count("api_version=API_VERSION_TYPED_FFI") == 6

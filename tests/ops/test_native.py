@@ -116,6 +116,28 @@ def test_a_gpu_that_the_library_does_not_serve_takes_the_reference(copy_of_nativ
     assert module.use_native(runs_on_gpu=False)
 
 
+@pytest.mark.parametrize("present, kernels, lowerings", [
+    ((), False, False),
+    (("gpu_ops",), True, False),
+    (("gpu_xla",), False, False),  # its handlers call the kernels
+    (("gpu_ops", "gpu_xla"), True, True),
+])
+def test_what_a_gpu_gets(copy_of_native, monkeypatch, present, kernels, lowerings):
+    module = copy_of_native(FITTING, library=b"")
+    loaded = []
+    for name in present:
+        (module._DIRECTORY / f"_bert_tf_{name}.so").write_bytes(b"")
+        info = "_gpu_build_info.json" if name == "gpu_ops" else "_gpu_xla_build_info.json"
+        (module._DIRECTORY / info).write_text(json.dumps(FITTING), encoding="utf-8")
+    monkeypatch.setattr(tf, "load_op_library", lambda path: object())
+    monkeypatch.setattr(tf, "load_library", lambda path: loaded.append(Path(path).stem))
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind])
+    assert module.has_gpu_kernels() is kernels
+    assert module.compiles_under_xla() is lowerings
+    expected = [] if not kernels else ["_bert_tf_gpu_ops"] + ["_bert_tf_gpu_xla"] * lowerings
+    assert loaded == expected
+
+
 def test_unknown_names_are_refused(copy_of_native, monkeypatch):
     module = copy_of_native()
     with pytest.raises(ValueError, match="auto, native, reference.*Received: name='cuda'"):

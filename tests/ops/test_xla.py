@@ -185,12 +185,16 @@ def test_it_compiles_after_other_programs_were():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_packed_in_place_is_packed_with_padding_behind():
+@pytest.mark.parametrize("apart, count, distinct", [
+    (True, 16, [0, 3, 4, 5, 10, 11, 12, 13, 14, 15]),  # B T + 1, whatever the mask
+    (False, 7, [0, 3, 5, 10, 15]),  # 2 B + 1
+])
+def test_packed_in_place_is_packed_with_padding_behind(apart, count, distinct):
     mask = np.array([[0, 1, 1, 0, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], bool)
-    layout = TokenLayout.packed_in_place(tf.constant(mask))
+    layout = TokenLayout.packed_in_place(tf.constant(mask), padding_apart=apart)
     splits = layout.row_splits.numpy()
-    assert splits.shape == (16,)  # B T + 1, whatever the mask
-    assert np.unique(splits).tolist() == [0, 3, 4, 5, 10, 11, 12, 13, 14, 15]
+    assert splits.shape == (count,) and (np.diff(splits) >= 0).all()
+    assert np.unique(splits).tolist() == distinct
     values = np.arange(15.0).reshape(3, 5, 1)
     rows = layout.to_rows(tf.constant(values))
     assert rows[:3, 0].numpy().tolist() == [1, 2, 4]

@@ -1,8 +1,8 @@
 """The pre-training step on a GPU in bfloat16: examples a second, memory, model FLOPs utilisation.
 
 The step is that of `training.py`, under the policy mixed_bfloat16 on random weights. bert_tf is
-measured with its GPU kernels, with plain TensorFlow, and with plain TensorFlow under XLA, each in a
-fresh process: what these rows say decides which of them `auto` should take on a GPU.
+measured with its GPU kernels and with plain TensorFlow, each with XLA off and on, in a fresh process
+each: what these rows say decides which of them `auto` should take on a GPU.
 
 Model FLOPs utilisation (Chowdhery et al., arXiv 2204.02311, appendix B): the arithmetic that the
 step needs on real tokens, nothing computed twice, over the time and the GPU's dense peak.
@@ -42,6 +42,7 @@ class Arrangement:
 
 ARRANGEMENTS = (
     Arrangement("native", "native", False),
+    Arrangement("native, XLA", "native", True),
     Arrangement("plain TensorFlow", "reference", False),
     Arrangement("plain TensorFlow, XLA", "reference", True),
 )

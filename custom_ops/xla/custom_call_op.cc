@@ -1,0 +1,134 @@
+#include "custom_ops/xla/custom_call_op.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "tensorflow/compiler/tf2xla/shape_util.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/public/version.h"
+
+namespace bert_tf {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpRegistrationData;
+using tensorflow::OpRegistry;
+using tensorflow::TensorShape;
+using tensorflow::XlaOpKernelContext;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+std::string AttributeText(const tensorflow::NodeDef& node) {
+  std::vector<std::string> items;
+  for (const auto& [name, value] : node.attr()) {
+    std::string text;
+    switch (value.value_case()) {
+      case tensorflow::AttrValue::kB:
+        text = value.b() ? "true" : "false";
+        break;
+      case tensorflow::AttrValue::kI:
+        text = absl::StrCat(value.i(), " : i64");
+        break;
+      case tensorflow::AttrValue::kF:  // nine digits give back every float32
+        text = absl::StrFormat("%.9e : f32", value.f());
+        break;
+      case tensorflow::AttrValue::kS:
+        text = absl::StrCat("\"", value.s(), "\"");
+        break;
+      default:
+        continue;
+    }
+    if (name[0] != '_') items.push_back(absl::StrCat(name, " = ", text));
+  }
+  return absl::StrCat("{", absl::StrJoin(items, ", "), "}");
+}
+
+xla::Shape RowMajor(xla::PrimitiveType type, const TensorShape& shape) {
+  const auto sizes = shape.dim_sizes();
+  return xla::ShapeUtil::MakeShapeWithDescendingLayout(
+      type, std::vector<int64_t>(sizes.begin(), sizes.end()));
+}
+
+absl::Status StaticShape(XlaOpKernelContext* context, int input, TensorShape* shape) {
+  TF_ASSIGN_OR_RETURN(const xla::Shape xla_shape, context->InputXlaShape(input));
+  if (!xla_shape.is_static()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Expected static shapes under XLA. Received: input ", input, " of ",
+                     context->op_kernel().type_string(), " of shape ", xla_shape.ToString()));
+  }
+  return tensorflow::XLAShapeToTensorShape(xla_shape, shape);
+}
+
+xla::XlaOp CallHandler(XlaOpKernelContext* context, const std::vector<xla::XlaOp>& operands,
+                       const std::vector<xla::Shape>& operand_shapes,
+                       const std::vector<xla::Shape>& result_shapes, int in_place,
+                       const std::string& attributes) {
+  std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>> aliases;
+  for (int64_t i = 0; i < in_place; ++i) {
+    aliases.emplace_back(xla::ShapeIndex({i}), std::make_pair(i, xla::ShapeIndex()));
+  }
+  return xla::CustomCallWithLayout(
+      context->builder(), context->op_kernel().type_string(), operands,
+      xla::ShapeUtil::MakeTupleShape(result_shapes), operand_shapes, attributes,
+      /*has_side_effect=*/false, aliases, /*literal=*/nullptr,
+      xla::CustomCallSchedule::SCHEDULE_NONE, xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
+}
+
+CustomCallOp::CustomCallOp(OpKernelConstruction* context, ScratchSize scratch_size)
+    : XlaOpKernel(context),
+      attributes_(AttributeText(context->def())),
+      scratch_size_(scratch_size) {}
+
+void CustomCallOp::Compile(XlaOpKernelContext* context) {
+  std::vector<xla::XlaOp> operands;
+  std::vector<TensorShape> inputs(context->num_inputs());
+  std::vector<xla::Shape> operand_shapes, result_shapes;
+  for (int i = 0; i < context->num_inputs(); ++i) {
+    OP_REQUIRES_OK(context, StaticShape(context, i, &inputs[i]));
+    operands.push_back(context->Input(i));
+    operand_shapes.push_back(RowMajor(context->input_xla_type(i), inputs[i]));
+  }
+  OP_REQUIRES_OK(context, InferResults(context, inputs, &result_shapes));
+  if (scratch_size_ != nullptr) {
+    result_shapes.push_back(RowMajor(xla::F32, TensorShape({scratch_size_(inputs[0])})));
+  }
+  const xla::XlaOp results = CallHandler(context, operands, operand_shapes, result_shapes,
+                                         /*in_place=*/0, attributes_);
+  for (int i = 0; i < context->num_outputs(); ++i) {
+    context->SetOutput(i, xla::GetTupleElement(results, i));
+  }
+}
+
+absl::Status CustomCallOp::InferResults(XlaOpKernelContext* context,
+                                        const std::vector<TensorShape>& inputs,
+                                        std::vector<xla::Shape>* results) const {
+  const OpRegistrationData* op;
+  TF_RETURN_IF_ERROR(OpRegistry::Global()->LookUp(type_string(), &op));
+  InferenceContext inference(TF_GRAPH_DEF_VERSION, def(), op->op_def,
+                             std::vector<ShapeHandle>(inputs.size()), {}, {}, {});
+  TF_RETURN_IF_ERROR(inference.construction_status());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    ShapeHandle shape;
+    TF_RETURN_IF_ERROR(inference.MakeShapeFromTensorShape(inputs[i], &shape));
+    inference.SetInput(i, shape);
+  }
+  TF_RETURN_IF_ERROR(inference.Run(op->shape_inference_fn));
+  for (int i = 0; i < context->num_outputs(); ++i) {
+    const ShapeHandle shape = inference.output(i);
+    if (!inference.FullyDefined(shape)) {
+      return absl::InternalError(absl::StrCat(
+          "Expected the shape function of ", type_string(), " to give output ", i,
+          " a static shape. Received: ", inference.DebugString(shape)));
+    }
+    TensorShape sizes;
+    for (int d = 0; d < inference.Rank(shape); ++d) {
+      sizes.AddDim(inference.Value(inference.Dim(shape, d)));
+    }
+    results->push_back(RowMajor(context->output_xla_type(i), sizes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace bert_tf

@@ -1,0 +1,73 @@
+// An op under XLA: a call of the foreign function that is registered under the op's name for the
+// platform (handlers.cc, gpu_handlers.cc), which runs the same kernel as the OpKernel does.
+//
+// The op's inputs are the operands and its attributes go along as they are. The op's own shape
+// function checks the inputs, whose shapes XLA knows, and gives the shapes of the results.
+#ifndef BERT_TF_CUSTOM_OPS_XLA_CUSTOM_CALL_OP_H_
+#define BERT_TF_CUSTOM_OPS_XLA_CUSTOM_CALL_OP_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
+
+namespace bert_tf {
+
+// The attributes as a handler reads them: the text of an MLIR dictionary. Types are left out, the
+// buffers have theirs.
+std::string AttributeText(const tensorflow::NodeDef& node);
+
+// With the layout of a TensorFlow tensor: row-major.
+xla::Shape RowMajor(xla::PrimitiveType type, const tensorflow::TensorShape& shape);
+
+absl::Status StaticShape(tensorflow::XlaOpKernelContext* context, int input,
+                         tensorflow::TensorShape* shape);
+
+// A call of the handler named like the op. `in_place` results take the buffers of the operands
+// before them.
+xla::XlaOp CallHandler(tensorflow::XlaOpKernelContext* context,
+                       const std::vector<xla::XlaOp>& operands,
+                       const std::vector<xla::Shape>& operand_shapes,
+                       const std::vector<xla::Shape>& result_shapes, int in_place,
+                       const std::string& attributes);
+
+class CustomCallOp : public tensorflow::XlaOpKernel {
+ public:
+  // The floats of scratch that a kernel takes for a first input of this shape.
+  using ScratchSize = int64_t (*)(const tensorflow::TensorShape& first_input);
+
+  explicit CustomCallOp(tensorflow::OpKernelConstruction* context,
+                        ScratchSize scratch_size = nullptr);
+
+  void Compile(tensorflow::XlaOpKernelContext* context) override;
+
+ private:
+  // Runs the op's shape function.
+  absl::Status InferResults(tensorflow::XlaOpKernelContext* context,
+                            const std::vector<tensorflow::TensorShape>& inputs,
+                            std::vector<xla::Shape>* results) const;
+
+  const std::string attributes_;
+  const ScratchSize scratch_size_;
+};
+
+// With scratch: a last result, which nobody reads.
+template <CustomCallOp::ScratchSize kScratchSize>
+class CustomCallWithScratchOp : public CustomCallOp {
+ public:
+  explicit CustomCallWithScratchOp(tensorflow::OpKernelConstruction* context)
+      : CustomCallOp(context, kScratchSize) {}
+};
+
+// A kernel's scratch for a first input [..., columns].
+template <int64_t (*kSize)(int64_t rows, int64_t columns)>
+int64_t ScratchOfMatrix(const tensorflow::TensorShape& shape) {
+  const int64_t columns = shape.dim_size(shape.dims() - 1);
+  return kSize(columns == 0 ? 0 : shape.num_elements() / columns, columns);
+}
+
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_XLA_CUSTOM_CALL_OP_H_

@@ -1,0 +1,218 @@
+// What a program compiled by XLA for a GPU calls for each op that has a GPU kernel: handlers.cc's
+// functions for the other platform. They queue the kernels on the stream that XLA names and touch
+// nothing else, so XLA may record them into a command buffer (a CUDA graph).
+#include <cstdint>
+#include <string>
+
+#include "custom_ops/kernels/cuda_launchers.h"
+#include "custom_ops/xla/ffi_buffers.h"
+#include "custom_ops/xla/gpu_platform.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace bert_tf {
+namespace {
+
+namespace ffi = xla::ffi;
+
+// The launchers' name of the type of the tensors; one that they refuse for any other type.
+int TypeOf(const ffi::RemainingArgs& args) {
+  switch (args.get<ffi::AnyBuffer>(0).value().element_type()) {
+    case ffi::F32:
+      return kBertTfFloat32;
+    case ffi::BF16:
+      return kBertTfBFloat16;
+    case ffi::F16:
+      return kBertTfFloat16;
+    default:
+      return -1;
+  }
+}
+
+ffi::Error Answer(const char* kernel, int cuda_error) {
+  if (cuda_error == 0) return ffi::Error::Success();
+  return ffi::Error::Internal(std::string("Launching ") + kernel + " failed with CUDA error " +
+                              std::to_string(cuda_error) + ".");
+}
+
+ffi::Error BiasGelu(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                    bool approximate) {
+  Operands in(args);
+  Results out(rets);
+  const ffi::AnyBuffer x = in.Next();
+  const Matrix matrix(x);
+  const void* const bias = in.NextData<void>();
+  return Answer("fused_bias_gelu",
+                BertTfCudaBiasGelu(TypeOf(args), x.untyped_data(), bias, matrix.rows,
+                                   matrix.columns, approximate, out.NextData<void>(), stream));
+}
+
+ffi::Error BiasGeluGrad(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                        bool approximate) {
+  Operands in(args);
+  Results out(rets);
+  const ffi::AnyBuffer dy = in.Next();
+  const Matrix matrix(dy);
+  const void* const x = in.NextData<void>();
+  const void* const bias = in.NextData<void>();
+  void* const dx = out.NextData<void>();
+  void* const dbias = out.NextData<void>();
+  return Answer("the gradient of fused_bias_gelu",
+                BertTfCudaBiasGeluGrad(TypeOf(args), dy.untyped_data(), x, bias, matrix.rows,
+                                       matrix.columns, approximate, dx, dbias,
+                                       out.NextData<float>(), stream));
+}
+
+ffi::Error ResidualLayerNorm(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                             int64_t num_residual, int64_t num_bias, float epsilon,
+                             float dropout_rate) {
+  Operands in(args);
+  Results out(rets);
+  const ffi::AnyBuffer x = in.Next();
+  const Matrix matrix(x);
+  const void* const residual = in.NextDataIf<void>(num_residual == 1);
+  const void* const bias = in.NextDataIf<void>(num_bias == 1);
+  const void* const gamma = in.NextData<void>();
+  const void* const beta = in.NextData<void>();
+  const int64_t* const seed = in.NextData<int64_t>();
+  void* const y = out.NextData<void>();
+  float* const mean = out.NextData<float>();
+  return Answer("fused_residual_layer_norm",
+                BertTfCudaResidualLayerNorm(TypeOf(args), x.untyped_data(), residual, bias, gamma,
+                                            beta, matrix.rows, matrix.columns, epsilon,
+                                            dropout_rate, seed, y, mean, out.NextData<float>(),
+                                            stream));
+}
+
+ffi::Error ResidualLayerNormGrad(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                                 int64_t num_residual, int64_t num_bias, int64_t num_dresidual,
+                                 float dropout_rate) {
+  Operands in(args);
+  Results out(rets);
+  const ffi::AnyBuffer dy = in.Next();
+  const Matrix matrix(dy);
+  const void* const x = in.NextData<void>();
+  const void* const residual = in.NextDataIf<void>(num_residual == 1);
+  const void* const bias = in.NextDataIf<void>(num_bias == 1);
+  const void* const gamma = in.NextData<void>();
+  const float* const mean = in.NextData<float>();
+  const float* const rstd = in.NextData<float>();
+  const int64_t* const seed = in.NextData<int64_t>();
+  void* const dx = out.NextData<void>();
+  void* const dresidual = out.NextDataIf<void>(num_dresidual == 1);
+  void* const dbias = out.NextDataIf<void>(num_bias == 1);
+  void* const dgamma = out.NextData<void>();
+  void* const dbeta = out.NextData<void>();
+  return Answer("the gradient of fused_residual_layer_norm",
+                BertTfCudaResidualLayerNormGrad(
+                    TypeOf(args), dy.untyped_data(), x, residual, bias, gamma, mean, rstd,
+                    matrix.rows, matrix.columns, dropout_rate, seed, dx, dresidual, dbias, dgamma,
+                    dbeta, out.NextData<float>(), stream));
+}
+
+// What both attention handlers read of qkv [R, 3, N, D] and row_splits [B + 1].
+struct AttentionSizes {
+  AttentionSizes(const ffi::AnyBuffer& qkv, const ffi::AnyBuffer& row_splits)
+      : splits_are_int64(row_splits.element_type() == ffi::S64),
+        sequences(row_splits.dimensions()[0] - 1),
+        rows(qkv.dimensions()[0]),
+        heads(qkv.dimensions()[2]),
+        head_size(qkv.dimensions()[3]) {}
+
+  ffi::Error Check() const {
+    if (sequences < 0) {
+      return ffi::Error::InvalidArgument(
+          "Expected row_splits of shape [sequences + 1]. Received: no element");
+    }
+    if (head_size < 1 || head_size > kBertTfLargestHead) {
+      return ffi::Error::InvalidArgument(
+          "Expected a head size from 1 to " + std::to_string(kBertTfLargestHead) +
+          " on a GPU. Received: " + std::to_string(head_size) +
+          ". BERT_TF_OPS=reference takes any.");
+    }
+    return ffi::Error::Success();
+  }
+
+  int splits_are_int64;
+  int64_t sequences, rows, heads, head_size;
+};
+
+ffi::Error Attention(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                     float dropout_rate, bool causal, int64_t window_size,
+                     int64_t num_global_tokens) {
+  Operands in(args);
+  Results out(rets);
+  const ffi::AnyBuffer qkv = in.Next();
+  const ffi::AnyBuffer row_splits = in.Next();
+  const int64_t* const seed = in.NextData<int64_t>();
+  const AttentionSizes sizes(qkv, row_splits);
+  if (ffi::Error error = sizes.Check(); error.failure()) return error;
+  void* const output = out.NextData<void>();
+  return Answer("varlen_attention",
+                BertTfCudaVarlenAttention(
+                    TypeOf(args), qkv.untyped_data(), row_splits.untyped_data(),
+                    sizes.splits_are_int64, sizes.sequences, sizes.rows, sizes.heads,
+                    sizes.head_size, causal, window_size, num_global_tokens, dropout_rate, seed,
+                    output, out.NextData<float>(), stream));
+}
+
+ffi::Error AttentionGrad(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                         float dropout_rate, bool causal, int64_t window_size,
+                         int64_t num_global_tokens) {
+  Operands in(args);
+  Results out(rets);
+  const void* const d_output = in.NextData<void>();
+  const ffi::AnyBuffer qkv = in.Next();
+  const void* const output = in.NextData<void>();
+  const float* const logsumexp = in.NextData<float>();
+  const ffi::AnyBuffer row_splits = in.Next();
+  const int64_t* const seed = in.NextData<int64_t>();
+  const AttentionSizes sizes(qkv, row_splits);
+  if (ffi::Error error = sizes.Check(); error.failure()) return error;
+  void* const d_qkv = out.NextData<void>();
+  return Answer("the gradient of varlen_attention",
+                BertTfCudaVarlenAttentionGrad(
+                    TypeOf(args), d_output, qkv.untyped_data(), output, logsumexp,
+                    row_splits.untyped_data(), sizes.splits_are_int64, sizes.sequences, sizes.rows,
+                    sizes.heads, sizes.head_size, causal, window_size, num_global_tokens,
+                    dropout_rate, seed, d_qkv, out.NextData<float>(), stream));
+}
+
+auto Bind() { return ffi::Ffi::Bind().Ctx<StreamContext>().RemainingArgs().RemainingRets(); }
+
+#define BERT_TF_REGISTER(NAME, FUNCTION, BINDING)                                         \
+  XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "BertTf>" NAME, kGpuPlatform,                \
+                           +[](XLA_FFI_CallFrame* frame) {                                \
+                             static auto* const handler = BINDING.To(FUNCTION).release(); \
+                             return handler->Call(frame);                                 \
+                           },                                                             \
+                           XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE)
+BERT_TF_REGISTER("FusedBiasGelu", BiasGelu, Bind().Attr<bool>("approximate"));
+BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGrad, Bind().Attr<bool>("approximate"));
+BERT_TF_REGISTER("FusedResidualLayerNorm", ResidualLayerNorm,
+                 Bind()
+                     .Attr<int64_t>("num_residual")
+                     .Attr<int64_t>("num_bias")
+                     .Attr<float>("epsilon")
+                     .Attr<float>("dropout_rate"));
+BERT_TF_REGISTER("FusedResidualLayerNormGrad", ResidualLayerNormGrad,
+                 Bind()
+                     .Attr<int64_t>("num_residual")
+                     .Attr<int64_t>("num_bias")
+                     .Attr<int64_t>("num_dresidual")
+                     .Attr<float>("dropout_rate"));
+BERT_TF_REGISTER("VarlenAttention", Attention,
+                 Bind()
+                     .Attr<float>("dropout_rate")
+                     .Attr<bool>("causal")
+                     .Attr<int64_t>("window_size")
+                     .Attr<int64_t>("num_global_tokens"));
+BERT_TF_REGISTER("VarlenAttentionGrad", AttentionGrad,
+                 Bind()
+                     .Attr<float>("dropout_rate")
+                     .Attr<bool>("causal")
+                     .Attr<int64_t>("window_size")
+                     .Attr<int64_t>("num_global_tokens"));
+#undef BERT_TF_REGISTER
+
+}  // namespace
+}  // namespace bert_tf

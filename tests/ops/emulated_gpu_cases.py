@@ -1,0 +1,50 @@
+"""Tests for a run under gpu_emulation.py alone, which test_gpu_emulation.py makes."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertTextClassifier, ops
+
+ROWS = 8
+
+
+def test_it_is_the_emulation_that_runs():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="from 1 to 64 on a GPU"):
+        ops.varlen_attention(tf.ones([5, 3, 1, 128]), tf.constant([0, 5]))
+
+    @tf.function(jit_compile=True)
+    def compiled(qkv):
+        return ops.varlen_attention(qkv, tf.constant([0, 5]))
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="from 1 to 64 on a GPU"):
+        compiled(tf.ones([5, 3, 1, 128]))
+
+
+def trained(config, strategy):
+    """Losses and weights of three steps of a classifier, whose backbone has no dropout."""
+    rng = np.random.default_rng(0)
+    x = {
+        "token_ids": rng.integers(5, 64, (3 * ROWS, 9)).astype(np.int32),
+        "padding_mask": np.arange(9) < rng.integers(1, 10, (3 * ROWS, 1)),
+    }
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = BertTextClassifier(BertBackbone(config), num_classes=2, dropout=0.0)
+        model.compile(keras.optimizers.SGD(0.1))
+    history = model.fit(x, np.arange(3 * ROWS) % 2, batch_size=ROWS, shuffle=False, verbose=0)
+    return history.history["loss"], model.get_weights()
+
+
+def test_two_mirrored_replicas_train_like_one(tiny_config):
+    config = dataclasses.replace(
+        tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+    loss, weights = trained(config, tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
+    expected_loss, expected = trained(config, tf.distribute.get_strategy())
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
+    for got, wanted in zip(weights, expected, strict=True):
+        np.testing.assert_allclose(got, wanted, atol=1e-5)

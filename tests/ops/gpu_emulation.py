@@ -1,0 +1,31 @@
+"""A pytest plugin: the tests of a run see GPUs, which are the CPU, twice, with the emulated CUDA
+kernels.
+
+    BERT_TF_EMULATED_GPU=path/_bert_tf_emulated_gpu.so \\
+        python -m pytest -p tests.ops.gpu_emulation tests/ops/test_fused_bias_gelu.py ...
+
+The ops that have GPU kernels run through their GPU OpKernels and, under XLA, through the GPU's
+lowerings and handlers; the others take what they take where a GPU is visible.
+//custom_ops/xla:_bert_tf_emulated_gpu.so holds all that; test_gpu_emulation.py builds and runs it.
+"""
+
+import os
+import pathlib
+
+import tensorflow as tf
+
+from bert_tf.ops import native
+
+
+def pytest_configure():
+    os.environ[native.BACKEND_VARIABLE] = "native"
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    native._sees_gpu = lambda: True
+    path = pathlib.Path(os.environ["BERT_TF_EMULATED_GPU"])
+    native._GPU_LIBRARY_PATH = native._GPU_XLA_LIBRARY_PATH = path
+    native._GPU_BUILD_INFO_PATH = native._GPU_XLA_BUILD_INFO_PATH = native._BUILD_INFO_PATH
+    assert native.has_gpu_kernels() and native.compiles_under_xla(), native._load().reason
+    from tests.ops import backends  # it loads the ops
+
+    backends.BACKENDS = ("native",)

@@ -1,0 +1,68 @@
+"""The tests of the ops and of models under XLA once more, through the GPU's OpKernels, lowerings and
+handlers on the CUDA kernels, which gpu_emulation.py lets run on the CPU.
+
+In processes of their own: this one has the CPU's kernels.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import configure
+from bert_tf.ops import native
+from tests.conftest import FULL_ONLY, REPOSITORY
+
+pytestmark = FULL_ONLY
+
+# What a GPU does otherwise (docs/performance.md, "Known limits"), and what it cannot show.
+LEFT_OUT = (
+    "test_dtypes_and_head_sizes and 128",  # heads of up to 64
+    "test_bad_row_splits_are_refused",  # row splits are not checked
+    "test_row_splits_are_checked_when_the_program_runs",
+    "test_not_a_number_stays_where_it_is_seen",  # it spreads inside a tile of 64 keys
+    "test_adam_weight_decay",  # no GPU kernel: the twin, whose bits are not the same under XLA
+    "test_fused_dense",  # likewise
+    "test_a_long_sequence_needs_memory_linear_in_its_length",  # the CPU's memory; minutes
+)
+
+
+@pytest.fixture(scope="module")
+def emulated_gpu():
+    if native.library() is None:
+        pytest.skip("needs the native ops")
+    if not configure.has_xla_headers():
+        pytest.skip("needs a TensorFlow with the headers of XLA")
+    bazel = configure.find_bazel()
+    target = "//custom_ops/xla:_bert_tf_emulated_gpu.so"
+    subprocess.run([bazel, "build", target], cwd=REPOSITORY, check=True)
+    answer = subprocess.run(
+        [bazel, "info", "bazel-bin"], cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return Path(answer.stdout.strip()) / "custom_ops/xla/_bert_tf_emulated_gpu.so"
+
+
+@pytest.mark.parametrize("tests, least", [
+    ("tests/ops/emulated_gpu_cases.py", 2),
+    ("tests/ops/test_fused_bias_gelu.py", 80),
+    ("tests/ops/test_fused_residual_layer_norm.py", 100),
+    ("tests/ops/test_varlen_attention.py", 100),
+    ("tests/ops/test_xla.py", 25),
+])
+def test_it_is_as_on_the_cpu(emulated_gpu, tests, least):
+    chosen = " and ".join(f"not ({left_out})" for left_out in LEFT_OUT)
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.ops.gpu_emulation", "-k", chosen, tests],
+        cwd=REPOSITORY,
+        env={**os.environ, "BERT_TF_EMULATED_GPU": str(emulated_gpu)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert result.returncode == 0, result.stdout
+    passed = int(re.search(r"(\d+) passed", result.stdout)[1])
+    print(f"{tests}: {passed} passed")
+    assert passed >= least
