@@ -136,6 +136,7 @@ test: venv ops materials
 test-full: venv $(FULL_STAMP) ops materials
 	$(BAZEL) test --config=asan //custom_ops/kernels/...
 	$(BAZEL) test --config=tsan //custom_ops/kernels/...
+	$(BAZEL) test //custom_ops/kernels:cuda_kernels_test
 	for isa in portable avx2 avx512; do \
 	  $(BAZEL) test --test_env=BERT_TF_ISA=$$isa //custom_ops/kernels/...; \
 	  BERT_TF_ISA=$$isa BERT_TF_OPS=native $(PY) -m pytest tests/ops; \

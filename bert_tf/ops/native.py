@@ -3,8 +3,8 @@
 The shared object `_bert_tf_ops.so` lies beside this file, put there by `make ops` or by pip; so
 does `_build_info.json`, what it was built for. It is loaded at the first use of an op, once a
 process. With it comes `_bert_tf_xla.so`, where it is built: what lets XLA compile the ops on a CPU.
-Where a GPU is visible `_bert_tf_gpu_ops.so` and `_bert_tf_gpu_xla.so` come instead, if they were
-built (docs/performance.md, "GPU").
+Where a GPU is visible `_bert_tf_gpu_ops.so` and `_bert_tf_gpu_xla.so` come too, if they were built
+(docs/performance.md, "GPU").
 
 `BERT_TF_OPS` picks the backend, and `backend()` overrides it for a block of code:
   auto       the native op where it is built and fits, else the reference (the default);
@@ -38,6 +38,8 @@ _GPU_LIBRARY_PATH = _DIRECTORY / "_bert_tf_gpu_ops.so"
 _GPU_BUILD_INFO_PATH = _DIRECTORY / "_gpu_build_info.json"
 _GPU_XLA_LIBRARY_PATH = _DIRECTORY / "_bert_tf_gpu_xla.so"
 _GPU_XLA_BUILD_INFO_PATH = _DIRECTORY / "_gpu_xla_build_info.json"
+
+_LEAST_COMPUTE_CAPABILITY = (8, 0)  # of the GPU kernels
 
 # A TPU compiles the whole step with XLA and has no custom kernels.
 _TPU_STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
@@ -98,7 +100,7 @@ def use_native(runs_on_gpu: bool = True) -> bool:
                 f"Build them with `make ops` or `pip install .` where Bazel is on PATH, "
                 f"or set {BACKEND_VARIABLE}=auto."
             )
-        return runs_on_gpu or not _sees_gpu()
+        return runs_on_gpu or not _visible_gpus()
     return loaded.suits_auto and not isinstance(tf.distribute.get_strategy(), _TPU_STRATEGIES)
 
 
@@ -155,8 +157,20 @@ def backend(name: str) -> Iterator[None]:
         stack.pop()
 
 
-def _sees_gpu() -> bool:
-    return bool(tf.config.get_visible_devices("GPU"))
+def _visible_gpus() -> list[tf.config.PhysicalDevice]:
+    return tf.config.get_visible_devices("GPU")
+
+
+def _unfit_gpu(gpus: list[tf.config.PhysicalDevice]) -> str:
+    """Why the GPU kernels cannot run on these, or ""."""
+    for gpu in gpus:
+        capability = tf.config.experimental.get_device_details(gpu).get("compute_capability")
+        if capability is not None and capability < _LEAST_COMPUTE_CAPABILITY:
+            received, needed = (
+                "{}.{}".format(*each) for each in (capability, _LEAST_COMPUTE_CAPABILITY)
+            )
+            return f"it has compute capability {received}, less than the {needed} of the GPU kernels"
+    return ""
 
 
 def _requested_backend() -> str:
@@ -216,9 +230,11 @@ def _try_load() -> _Loaded:
             f"{_LIBRARY_PATH} could not be loaded ({error}); build it again with `make ops`",
             suits_auto=False,
         )
-    if _sees_gpu():
+    missing_xla = _load_addition(_XLA_LIBRARY_PATH, _XLA_BUILD_INFO_PATH)
+    gpus = _visible_gpus()
+    if gpus:
         # Not `auto`: no GPU has run these kernels yet.
-        missing = _load_addition(_GPU_LIBRARY_PATH, _GPU_BUILD_INFO_PATH)
+        missing = _unfit_gpu(gpus) or _load_addition(_GPU_LIBRARY_PATH, _GPU_BUILD_INFO_PATH)
         # After it: the lowerings' handlers call its kernels.
         missing_xla = missing or _load_addition(_GPU_XLA_LIBRARY_PATH, _GPU_XLA_BUILD_INFO_PATH)
         return _Loaded(
@@ -229,13 +245,12 @@ def _try_load() -> _Loaded:
             has_xla_lowerings=not missing_xla,
             has_gpu_kernels=not missing,
         )
-    missing = _load_addition(_XLA_LIBRARY_PATH, _XLA_BUILD_INFO_PATH)
+    xla = f"XLA takes the reference ({missing_xla})" if missing_xla else "XLA can compile the ops"
     return _Loaded(
         module,
-        f"{_LIBRARY_PATH.name} fits TensorFlow {tf.__version__}; "
-        + (f"XLA takes the reference ({missing})" if missing else "XLA can compile the ops"),
+        f"{_LIBRARY_PATH.name} fits TensorFlow {tf.__version__}; {xla}",
         suits_auto=True,
-        has_xla_lowerings=not missing,
+        has_xla_lowerings=not missing_xla,
     )
 
 

@@ -211,6 +211,11 @@ inline float FloatOfBits(uint32_t bits) {
   std::memcpy(&v, &bits, sizeof(v));
   return v;
 }
+inline float RoundedProduct(float a, float b) {
+  volatile float product = a * b;
+  return product;
+}
+inline float RoundedDifference(float a, float b) { return a - b; }
 inline float FastExp2(float x) { return std::exp2(x); }
 inline float FastReciprocal(float x) { return 1.0f / x; }
 

@@ -3,7 +3,7 @@
 // or in place, stand in fused_bias_gelu.h, fused_residual_layer_norm.h and varlen_attention.h.
 //
 // Sums over rows run in an order that follows from the sizes alone: no atomics, equal bits every
-// time on every GPU. `seed` points at the seed in the GPU's memory and is read only where
+// time on GPUs of one architecture. `seed` points at the seed in the GPU's memory and is read only where
 // dropout_rate > 0; the masks are the CPU's.
 //
 // What is not finite: in varlen_attention a non-finite value reaches rows that do not see it where

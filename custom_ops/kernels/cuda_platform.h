@@ -30,7 +30,10 @@ int Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_
   if (shared_bytes > kUnasked) {
     const cudaError_t status = cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-    if (status != cudaSuccess) return status;
+    if (status != cudaSuccess) {
+      cudaGetLastError();  // or the next launch would answer with it
+      return status;
+    }
   }
   kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(arguments...);
   return cudaGetLastError();
@@ -58,6 +61,10 @@ BERT_TF_DEVICE V ShuffleXor(V value, int mask) {
 
 BERT_TF_DEVICE uint32_t MultiplyHigh(uint32_t a, uint32_t b) { return __umulhi(a, b); }
 BERT_TF_DEVICE float FloatOfBits(uint32_t bits) { return __uint_as_float(bits); }
+
+// Rounded, whatever stands around them: never part of a fused multiply-add.
+BERT_TF_DEVICE float RoundedProduct(float a, float b) { return __fmul_rn(a, b); }
+BERT_TF_DEVICE float RoundedDifference(float a, float b) { return __fsub_rn(a, b); }
 
 // 2^x and 1/x within 2 ulp; what is not normal counts as zero.
 BERT_TF_DEVICE float FastExp2(float x) {

@@ -32,10 +32,10 @@ struct ExpParts {
 BERT_TF_DEVICE ExpParts ExpInParts(Vec x, Vec low) {
   constexpr float kLog2E = 1.44269504088896341f;
   constexpr float kLog2ELow = 1.92596303e-8f;  // log2(e) - kLog2E
-  const Vec scaled = x * kLog2E;
+  const Vec scaled = RoundedProduct(x, kLog2E);
   const Vec n = rintf(scaled);
   const Vec rest = fmaf(x, kLog2E, -scaled) + fmaf(x, kLog2ELow, low * kLog2E);
-  return {FastExp2((scaled - n) + rest), n};
+  return {FastExp2(RoundedDifference(scaled, n) + rest), n};
 }
 
 // v * 2^n for n in [-252, 127]; the result rounds once.

@@ -53,6 +53,10 @@ class VarlenAttentionGpuBase : public OpKernel {
                              "row_splits.shape=",
                              row_splits.shape().DebugString());
     }
+    if (row_splits.dim_size(0) == 1 && qkv.dim_size(0) > 0) {  // what shapes alone tell
+      return InvalidArgument("Expected row_splits to end with the number of rows of qkv, ",
+                             qkv.dim_size(0), ". Received: row_splits of one element");
+    }
     if (seed.dims() != 0) {
       return InvalidArgument("Expected a scalar seed. Received: seed.shape=",
                              seed.shape().DebugString());

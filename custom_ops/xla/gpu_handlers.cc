@@ -119,9 +119,10 @@ struct AttentionSizes {
         head_size(qkv.dimensions()[3]) {}
 
   ffi::Error Check() const {
-    if (sequences < 0) {
+    if (sequences < 0 || (sequences == 0 && rows > 0)) {
       return ffi::Error::InvalidArgument(
-          "Expected row_splits of shape [sequences + 1]. Received: no element");
+          "Expected row_splits of shape [sequences + 1], from 0 to the number of rows. Received: " +
+          std::to_string(sequences + 1) + " elements for " + std::to_string(rows) + " rows");
     }
     if (head_size < 1 || head_size > kBertTfLargestHead) {
       return ffi::Error::InvalidArgument(

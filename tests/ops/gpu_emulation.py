@@ -21,7 +21,9 @@ def pytest_configure():
     os.environ[native.BACKEND_VARIABLE] = "native"
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    native._sees_gpu = lambda: True
+    native._visible_gpus = lambda: ["the CPU"]
+    native._unfit_gpu = lambda gpus: ""
+    native._XLA_LIBRARY_PATH = pathlib.Path("the emulated GPU's handlers have these names")
     path = pathlib.Path(os.environ["BERT_TF_EMULATED_GPU"])
     native._GPU_LIBRARY_PATH = native._GPU_XLA_LIBRARY_PATH = path
     native._GPU_BUILD_INFO_PATH = native._GPU_XLA_BUILD_INFO_PATH = native._BUILD_INFO_PATH

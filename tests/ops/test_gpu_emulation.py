@@ -46,7 +46,7 @@ def emulated_gpu():
 
 
 @pytest.mark.parametrize("tests, least", [
-    ("tests/ops/emulated_gpu_cases.py", 2),
+    ("tests/ops/emulated_gpu_cases.py", 3),
     ("tests/ops/test_fused_bias_gelu.py", 80),
     ("tests/ops/test_fused_residual_layer_norm.py", 100),
     ("tests/ops/test_varlen_attention.py", 100),

@@ -108,6 +108,7 @@ def test_a_gpu_that_the_library_does_not_serve_takes_the_reference(copy_of_nativ
     loaded = object()
     monkeypatch.setattr(tf, "load_op_library", lambda path: loaded)
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: {})
     assert not module.use_native()
     monkeypatch.setenv("BERT_TF_OPS", "native")
     assert module.use_native() and module.library() is loaded
@@ -116,13 +117,14 @@ def test_a_gpu_that_the_library_does_not_serve_takes_the_reference(copy_of_nativ
     assert module.use_native(runs_on_gpu=False)
 
 
-@pytest.mark.parametrize("present, kernels, lowerings", [
-    ((), False, False),
-    (("gpu_ops",), True, False),
-    (("gpu_xla",), False, False),  # its handlers call the kernels
-    (("gpu_ops", "gpu_xla"), True, True),
+@pytest.mark.parametrize("present, capability, kernels, lowerings", [
+    ((), (9, 0), False, False),
+    (("gpu_ops",), (9, 0), True, False),
+    (("gpu_xla",), (9, 0), False, False),  # its handlers call the kernels
+    (("gpu_ops", "gpu_xla"), (8, 0), True, True),
+    (("gpu_ops", "gpu_xla"), (7, 5), False, False),  # too old
 ])
-def test_what_a_gpu_gets(copy_of_native, monkeypatch, present, kernels, lowerings):
+def test_what_a_gpu_gets(copy_of_native, monkeypatch, present, capability, kernels, lowerings):
     module = copy_of_native(FITTING, library=b"")
     loaded = []
     for name in present:
@@ -132,10 +134,13 @@ def test_what_a_gpu_gets(copy_of_native, monkeypatch, present, kernels, lowering
     monkeypatch.setattr(tf, "load_op_library", lambda path: object())
     monkeypatch.setattr(tf, "load_library", lambda path: loaded.append(Path(path).stem))
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind])
+    details = {"compute_capability": capability}
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: details)
     assert module.has_gpu_kernels() is kernels
     assert module.compiles_under_xla() is lowerings
     expected = [] if not kernels else ["_bert_tf_gpu_ops"] + ["_bert_tf_gpu_xla"] * lowerings
     assert loaded == expected
+    assert ("compute capability 7.5" in module._load().reason) == (capability == (7, 5))
 
 
 def test_unknown_names_are_refused(copy_of_native, monkeypatch):
