@@ -70,7 +70,7 @@ def test_the_craft(start):
         *flags_for(start, "--do_eval", "--do_predict", "--label_smoothing=0.1"),
         f"--output_dir={output}", "--class_weights=balanced", "--lora_rank=8",
         "--lora_layers=query_key_value,intermediate,output_dense", "--learning_rate=2e-2",
-        "--num_train_epochs=10", "--train_batch_size=8", "--classifier_dropout=0",
+        "--num_train_epochs=20", "--train_batch_size=8", "--classifier_dropout=0",
         "--keep_best=val_f1", "--early_stopping_patience=5", "--layer_decay=0.9",
     )
     assert result.returncode == 0, result.stderr
