@@ -126,7 +126,7 @@ materials: venv
 
 # BERT_TF_OPS=native: a run that fell back to the reference would have tested nothing. A file stays
 # in one process, so that its fixtures are made once; a group of folders gets fresh processes, because
-# one that has traced a thousand functions takes five times as long for the next.
+# what a process has traced stays in its memory (7 GB after all of them).
 TEST_PROCESSES ?= 2
 APART := models tools serving training
 PYTEST = BERT_TF_OPS=native $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
