@@ -18,9 +18,19 @@ import sys
 from pathlib import Path
 
 from setuptools import Distribution, find_packages, setup
-from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 from setuptools.errors import ExecError, SetupError
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # setuptools before 70.1, as a fresh `python -m venv` has it
+    try:
+        from wheel.bdist_wheel import bdist_wheel
+    except ImportError:
+        raise SystemExit(
+            "setup.py needs setuptools 70.1 or newer, or the package wheel. With "
+            "--no-build-isolation install it first: pip install 'setuptools>=70.1' wheel"
+        ) from None
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))  # An isolated build does not put the tree on the path.

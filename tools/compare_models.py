@@ -1,4 +1,4 @@
-"""Size, speed and scores of several text classifiers on the same texts.
+r"""Size, speed and scores of several text classifiers on the same texts.
 
     python tools/compare_models.py --task_name=sst-2 --data_dir=SST-2 --split=dev \
       --model_dirs=out/model,small/model,out/int8

@@ -1,4 +1,4 @@
-"""A table over seeds: mean and standard deviation of every score of several runs.
+r"""A table over seeds: mean and standard deviation of every score of several runs.
 
     python tools/compare_runs.py --run='bert_tf=runs/bert_*/eval_results.txt' \
       --run='TF-IDF=runs/tf_idf/eval_results.txt'

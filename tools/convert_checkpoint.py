@@ -1,4 +1,4 @@
-"""Converts a BERT checkpoint from any format that bert_tf reads to one that it writes.
+r"""Converts a BERT checkpoint from any format that bert_tf reads to one that it writes.
 
     python tools/convert_checkpoint.py --input=uncased_L-12_H-768_A-12 --output=bert-base \
       --format=huggingface --verify

@@ -1,4 +1,4 @@
-"""Makes masked pre-training examples (MLM and next sentence) out of text files.
+r"""Makes masked pre-training examples (MLM and next sentence) out of text files.
 
 Flags, defaults, meaning and TFRecord features as google-research/bert's create_pretraining_data.py:
 

@@ -1,4 +1,4 @@
-"""Teaches a small text classifier or regressor what a large one, fine-tuned, knows.
+r"""Teaches a small text classifier or regressor what a large one, fine-tuned, knows.
 
     python tools/distill.py --task_name=sst-2 --data_dir=SST-2 --teacher=out/model \
       --num_hidden_layers=4 --output_dir=small

@@ -1,4 +1,4 @@
-"""Scores predictions against gold labels: intervals, confusion matrix, worst errors.
+r"""Scores predictions against gold labels: intervals, confusion matrix, worst errors.
 
 Classes, several labels or numbers (--kind=classes, the default):
 

@@ -1,4 +1,4 @@
-"""Exports a trained model as a SavedModel that takes raw strings.
+r"""Exports a trained model as a SavedModel that takes raw strings.
 
     python tools/export_saved_model.py --model_dir=out/model --export_dir=serving/reviews
 

@@ -1,4 +1,4 @@
-"""Writes BERT's hidden states of every token of every line, as JSON lines.
+r"""Writes BERT's hidden states of every token of every line, as JSON lines.
 
 Flags and output as google-research/bert's extract_features.py:
 

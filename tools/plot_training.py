@@ -1,4 +1,4 @@
-"""Draws the curves of training runs from their log.jsonl, as a picture.
+r"""Draws the curves of training runs from their log.jsonl, as a picture.
 
     python tools/plot_training.py --runs=out/mlm_nsp,out/mlm --output_file=curves.png \
       --metrics=masked_lm_loss,next_sentence_accuracy --line=masked_lm_loss:5.6:unigram

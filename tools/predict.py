@@ -2,6 +2,7 @@
 
     python tools/predict.py --model_dir=out/model --text="a waste of time"
     python tools/predict.py --model_dir=out/model --input_file=reviews.txt --output_file=labels.tsv
+    python tools/predict.py --model_dir=out/model --input_file=reviews.csv --text_column=review
 
 Prints, for each line, the label, its probability and the text, separated by tabs; of a model for
 several labels those that are likely, each with its probability; of a regression the number.
@@ -13,6 +14,7 @@ from absl import flags
 
 from bert_tf import tool
 from bert_tf.config import MULTI_LABEL, REGRESSION
+from bert_tf.data.table_files import read_table
 from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
@@ -24,8 +26,11 @@ THRESHOLD = 0.5  # of several labels
 flags.DEFINE_string("model_dir", None, "A directory written by save_pretrained.")
 flags.DEFINE_multi_string("text", None, "A text to classify; may be repeated.")
 flags.DEFINE_string(
-    "input_file", None, "UTF-8 text, one a line; a tab separates the texts of a pair."
+    "input_file", None, "UTF-8 text, one per line, without a header; a tab separates the texts of a "
+    "pair. A .csv or .jsonl file is a table: see --text_column."
 )
+flags.DEFINE_string("text_column", "text", "The column, or JSON key, of the text in a table.")
+flags.DEFINE_string("pair_column", None, "Of a table: the second text of a pair.")
 flags.DEFINE_string("output_file", None, "Where to write; default: standard output.")
 flags.DEFINE_integer("batch_size", 32, "Texts computed at a time.", lower_bound=1)
 
@@ -36,6 +41,8 @@ def read_input():
         raise UserError("Exactly one of --text and --input_file was expected.")
     if FLAGS.text:
         return FLAGS.text
+    if FLAGS.input_file.lower().endswith((".csv", ".jsonl")):
+        return read_columns()
     rows = list(read_tsv(FLAGS.input_file))
     if not rows:
         raise UserError(f"{FLAGS.input_file} holds no text.")
@@ -48,6 +55,24 @@ def read_input():
             )
     columns = tuple([fields[i] for _, fields in rows] for i in range(width))
     return columns if width == 2 else columns[0]
+
+
+def read_columns():
+    """Texts, or texts and their pairs, of a table's columns."""
+    names = [FLAGS.text_column] + ([FLAGS.pair_column] if FLAGS.pair_column else [])
+    columns = [[] for _ in names]
+    for line, row in read_table(FLAGS.input_file):
+        for name, column in zip(names, columns):
+            if not isinstance(row.get(name), str):
+                raise UserError(
+                    f"{FLAGS.input_file}, line {line}: a text in the column {name!r} was expected "
+                    f"(--text_column, --pair_column). Received: {row.get(name)!r}; the columns are "
+                    f"{', '.join(row)}"
+                )
+            column.append(row[name])
+    if not columns[0]:
+        raise UserError(f"{FLAGS.input_file} holds no text.")
+    return tuple(columns) if FLAGS.pair_column else columns[0]
 
 
 def answer(model, row):

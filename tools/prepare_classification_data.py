@@ -15,7 +15,6 @@ from absl import flags
 
 from bert_tf import tool
 from bert_tf.data import film_reviews, labelled_corpora
-from bert_tf.data.long_texts import split_sentences
 from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
@@ -61,6 +60,8 @@ flags.DEFINE_integer("seed", 0, "Seed of the split.")
 
 def write_pretraining_text(train_reviews, path):
     """Text for pre-training; dev and test reviews are not in it."""
+    from bert_tf.data.long_texts import split_sentences
+
     with atomic_path(path) as new, open(new, "w", encoding="utf-8") as file:
         for review, _ in train_reviews:
             file.writelines(f"{sentence}\n" for sentence in split_sentences(review))

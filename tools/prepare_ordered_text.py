@@ -1,4 +1,4 @@
-"""Writes the text of Debian's sword-text-web as input for create_pretraining_data.py.
+r"""Writes the text of Debian's sword-text-web as input for create_pretraining_data.py.
 
     python tools/fetch_materials.py --materials=ordered_text
     python tools/prepare_ordered_text.py --input_dir=.cache/materials/ordered_text \

@@ -1,4 +1,4 @@
-"""Removes the attention heads that a fine-tuned classifier needs least.
+r"""Removes the attention heads that a fine-tuned classifier needs least.
 
     python tools/prune_heads.py --task_name=sst-2 --data_dir=SST-2 --model_dir=out/model \
       --prune_share=0.3 --output_dir=pruned

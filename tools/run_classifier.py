@@ -1,4 +1,4 @@
-"""Fine-tunes, evaluates and runs a BERT text classifier or regressor.
+r"""Fine-tunes, evaluates and runs a BERT text classifier or regressor.
 
 Flags, files and results as google-research/bert's run_classifier.py:
 

@@ -1,4 +1,4 @@
-"""Pre-trains BERT on masked words and next sentences, and goes on where it was interrupted.
+r"""Pre-trains BERT on masked words and next sentences, and goes on where it was interrupted.
 
 Flags and defaults of google-research/bert's run_pretraining.py:
 

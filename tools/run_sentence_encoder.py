@@ -1,4 +1,4 @@
-"""Trains, evaluates and runs a BERT sentence encoder (Sentence-BERT) on pairs or triplets.
+r"""Trains, evaluates and runs a BERT sentence encoder (Sentence-BERT) on pairs or triplets.
 
     python tools/run_sentence_encoder.py --init_checkpoint=uncased_L-12_H-768_A-12 \
       --objective=classification --train_file=nli.tsv --dev_file=sts-dev.tsv --score_scale=5 \

@@ -1,4 +1,4 @@
-"""Fine-tunes a BERT question answerer on SQuAD 1.1 or 2.0, and answers questions with it.
+r"""Fine-tunes a BERT question answerer on SQuAD 1.1 or 2.0, and answers questions with it.
 
 Flags, files and results as google-research/bert's run_squad.py:
 

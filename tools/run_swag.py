@@ -1,4 +1,4 @@
-"""Fine-tunes, evaluates and runs BERT on SWAG, or on any multiple choice in its CSV layout.
+r"""Fine-tunes, evaluates and runs BERT on SWAG, or on any multiple choice in its CSV layout.
 
     python tools/run_swag.py --data_dir=swag --init_checkpoint=uncased_L-12_H-768_A-12 \
       --do_train --do_eval --output_dir=out

@@ -1,4 +1,4 @@
-"""Asks a TensorFlow Serving server, or tools/serve.py, about texts.
+r"""Asks a TensorFlow Serving server, or tools/serve.py, about texts.
 
     python tools/serving_client.py --model=reviews --text="a waste of time" --text="wonderful"
     python tools/serving_client.py --server=localhost:8500 --protocol=grpc --model=answers \\

@@ -1,4 +1,4 @@
-"""Names the code points that the tokenizer would treat otherwise with another Unicode version.
+r"""Names the code points that the tokenizer would treat otherwise with another Unicode version.
 
     python tools/unicode_differences.py --python=python3.10 --python=python3.13
 

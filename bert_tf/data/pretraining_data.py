@@ -20,6 +20,7 @@ import multiprocessing
 import os
 import random
 import shutil
+import signal
 import tempfile
 from typing import Iterator, Sequence
 
@@ -147,6 +148,8 @@ _job_of_this_worker: _Job
 def _start_worker(job: _Job) -> None:
     global _job_of_this_worker
     _job_of_this_worker = job
+    # Ctrl-C reaches every process of a terminal; the parent ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _make_run_in_worker(task: _Task) -> PretrainingSummary:

@@ -127,6 +127,7 @@ class Dense(keras.layers.Layer):
         if self.lora_rank is not None:
             raise UserError("A kernel with LoRA cannot be packed: call `merge_lora()` first.")
         packed = ops.pack_dense(tf.cast(tf.convert_to_tensor(self.kernel), self.compute_dtype))
+        self.input_units = self.kernel.shape[0]
         self._tracker.unlock()
         self.packed_kernel = self.add_weight(
             name="packed_kernel",
@@ -138,6 +139,30 @@ class Dense(keras.layers.Layer):
         self._drop("kernel")
         self._tracker.lock()
         self.packed_kernel.assign(packed)
+
+    def save_own_variables(self, store):
+        if self.packed_kernel is None or self.is_quantized:
+            return super().save_own_variables(store)
+        # As a plain layer: a file of weights does not say whether the model was frozen.
+        kernel = ops.unpack_dense(
+            tf.convert_to_tensor(self.packed_kernel), self.input_units, self.units
+        )
+        store["0"] = tf.cast(kernel, self.variable_dtype).numpy()
+        store["1"] = self.bias.numpy()
+
+    def load_own_variables(self, store):
+        if self.packed_kernel is None or self.is_quantized:
+            return super().load_own_variables(store)
+        shapes = [tuple(store[name].shape) for name in sorted(store.keys())]
+        expected = [(self.input_units, self.units), (self.units,)]
+        if shapes != expected:
+            raise UserError(
+                f"The weights of {self.path} must have the shapes {expected}: a kernel and a bias. "
+                f"Received: shapes={shapes}"
+            )
+        kernel = tf.cast(tf.convert_to_tensor(store["0"][()]), self.compute_dtype)
+        self.packed_kernel.assign(ops.pack_dense(kernel))
+        self.bias.assign(store["1"])
 
     def quantize(
         self, mode: str = "int8", type_check: bool = True, config=None, smoothing=None

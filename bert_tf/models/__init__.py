@@ -1,34 +1,39 @@
-"""The Keras models, one task a file."""
+"""The Keras models, one task a file.
 
-from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.distillation_model import DistillationModel
-from bert_tf.models.feature_extractor import BertFeatureExtractor
-from bert_tf.models.layer_dropping import student_from_teacher
-from bert_tf.models.masked_lm import BertMaskedLM, Candidate
-from bert_tf.models.multiple_choice import BertMultipleChoice
-from bert_tf.models.next_sentence import BertNextSentencePredictor
-from bert_tf.models.position_extension import extend_positions
-from bert_tf.models.question_answerer import Answer, BertQuestionAnswerer
-from bert_tf.models.sentence_encoder import BertSentenceEncoder
-from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_classifier import BertTextClassifier
-from bert_tf.models.token_classifier import BertTokenClassifier, TaggedSpan
+Names are loaded when they are first used: the tools look at their flags without TensorFlow.
+"""
 
-__all__ = [
-    "Answer",
-    "BertBackbone",
-    "BertFeatureExtractor",
-    "BertMaskedLM",
-    "BertMultipleChoice",
-    "BertNextSentencePredictor",
-    "BertQuestionAnswerer",
-    "BertSentenceEncoder",
-    "BertTextClassifier",
-    "BertTokenClassifier",
-    "Candidate",
-    "DistillationModel",
-    "TaggedSpan",
-    "TaskModel",
-    "extend_positions",
-    "student_from_teacher",
-]
+import importlib
+
+_PUBLIC = {
+    "Answer": "question_answerer",
+    "BertBackbone": "backbone",
+    "BertFeatureExtractor": "feature_extractor",
+    "BertMaskedLM": "masked_lm",
+    "BertMultipleChoice": "multiple_choice",
+    "BertNextSentencePredictor": "next_sentence",
+    "BertQuestionAnswerer": "question_answerer",
+    "BertSentenceEncoder": "sentence_encoder",
+    "BertTextClassifier": "text_classifier",
+    "BertTokenClassifier": "token_classifier",
+    "Candidate": "masked_lm",
+    "DistillationModel": "distillation_model",
+    "TaggedSpan": "token_classifier",
+    "TaskModel": "task_model",
+    "extend_positions": "position_extension",
+    "student_from_teacher": "layer_dropping",
+}
+
+__all__ = list(_PUBLIC)
+
+
+def __getattr__(name):
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(f"bert_tf.models.{_PUBLIC[name]}"), name)
+    raise AttributeError(
+        f"module 'bert_tf.models' has no attribute {name!r}. Public names: {__all__}"
+    )
+
+
+def __dir__():
+    return sorted(__all__)

@@ -16,12 +16,15 @@ from bert_tf.layers.pooling import BertPooler
 from bert_tf.layers.quantization import require_int8
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.calibration import calibrate
+from bert_tf.models.token_inputs import checked_token_inputs
+from bert_tf.models.traced_weights import RetracingModel
 from bert_tf.ops import native
+from bert_tf.ops.processor import multiplies_bfloat16
 from bert_tf.pruned_heads import checked_pruned_heads
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertBackbone(keras.Model):
+class BertBackbone(RetracingModel):
     """The BERT encoder with its embeddings and pooler.
 
     Args:
@@ -62,7 +65,9 @@ class BertBackbone(keras.Model):
         pruned heads), and `word_embeddings` `[V, H]`. Vectors at padded positions are zeros.
 
     Raises:
-        UserError: If T is longer than the position table.
+        UserError: For an unknown name among the inputs, or a tensor of another shape or dtype or
+            with values out of range; in a graph what shows only when it runs is a
+            `tf.errors.InvalidArgumentError` with the same message.
 
     Example:
         >>> config = BertConfig(vocab_size=99, hidden_size=32, num_hidden_layers=2,
@@ -179,13 +184,15 @@ class BertBackbone(keras.Model):
         output_word_embeddings=False,
         causal=None,
     ):
-        token_ids, segment_ids, padding_mask = self._unpack(inputs)
+        inputs = checked_token_inputs(inputs, self.config)
+        token_ids = inputs["token_ids"]
+        segment_ids = inputs.get("segment_ids", tf.zeros_like(token_ids))
         positions = inputs.get("positions")
         if positions is None:
             columns = tf.range(tf.shape(token_ids)[1])
             positions = tf.broadcast_to(columns, tf.shape(token_ids))  # [B, T]
         layout = self._layout(
-            padding_mask,
+            self.padding_mask_of(inputs),
             inputs.get("sequence_ids"),
             output_attentions,
             causal=self.causal if causal is None else causal,
@@ -195,7 +202,7 @@ class BertBackbone(keras.Model):
         embedded, word_embeddings = self.embeddings(
             layout.to_rows(token_ids),
             segment_ids=layout.to_rows(segment_ids),
-            positions=layout.to_rows(tf.cast(positions, tf.int32)),
+            positions=layout.to_rows(positions),
             training=training,
         )
         states, attentions = self.encoder(
@@ -203,7 +210,7 @@ class BertBackbone(keras.Model):
             layout=layout,
             training=training,
             return_probabilities=output_attentions,
-            head_mask=self._head_mask(inputs),
+            head_mask=inputs.get("head_mask"),
         )
         sequence_output = layout.to_batch(states[-1])  # [R, H] -> [B, T, H]
         outputs = {
@@ -224,7 +231,6 @@ class BertBackbone(keras.Model):
         """`[B, T, H]` -> `[B, H]`, or with starts `[B, S]` -> `[B, S, H]`."""
         if starts is None:
             return self.pooler(sequence_output[:, 0])
-        starts = tf.cast(starts, tf.int32)
         first = tf.gather(sequence_output, starts, batch_dims=1)  # [B, S, H]
         pooled = self.pooler(tf.reshape(first, [-1, first.shape[-1]]))  # [B * S, H]
         return tf.reshape(pooled, tf.concat([tf.shape(starts), [pooled.shape[-1]]], axis=0))
@@ -242,38 +248,6 @@ class BertBackbone(keras.Model):
                 return TokenLayout.packed_in_place(padding_mask, apart, **attention)
         return TokenLayout.padded(padding_mask, sequence_ids, **attention)
 
-    def _unpack(self, inputs):
-        if not isinstance(inputs, dict) or "token_ids" not in inputs:
-            received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
-            raise UserError(
-                "Expected a dictionary with `token_ids` [B, T] and optionally `segment_ids` and "
-                f"`padding_mask` (a BertTokenizer makes it). Received: {received}"
-            )
-        token_ids = tf.cast(inputs["token_ids"], tf.int32)
-        longest = self.config.max_position_embeddings
-        if token_ids.shape.rank != 2:
-            raise UserError(f"`token_ids` must be [B, T]. Received: shape={token_ids.shape}")
-        if token_ids.shape[1] is not None and token_ids.shape[1] > longest:
-            raise UserError(
-                f"Sequences of at most {longest} tokens (max_position_embeddings) were expected. "
-                f"Received: T={token_ids.shape[1]}. Shorten them with the tokenizer's `max_length`."
-            )
-        segment_ids = inputs.get("segment_ids")
-        segment_ids = tf.zeros_like(token_ids) if segment_ids is None else segment_ids
-        return token_ids, tf.cast(segment_ids, tf.int32), self.padding_mask_of(inputs)
-
-    def _head_mask(self, inputs):
-        mask = inputs.get("head_mask")
-        if mask is None:
-            return None
-        heads = [self.config.num_hidden_layers, self.config.num_attention_heads]
-        if mask.shape.rank != 3 or list(mask.shape[1:]) != heads:
-            raise UserError(
-                f"`head_mask` must be [B, {heads[0]}, {heads[1]}], a factor for every head of "
-                f"every block, pruned ones too. Received: shape={mask.shape}"
-            )
-        return mask
-
     def padding_mask_of(self, inputs: dict) -> tf.Tensor:
         """The mask that comes with the inputs, or what the ids say: bool `[B, T]`."""
         padding_mask = inputs.get("padding_mask")
@@ -285,8 +259,12 @@ class BertBackbone(keras.Model):
         """Packs the encoder's kernels for `bert_tf.ops.fused_dense`: faster, and only forward.
 
         The kernels are kept in their packed form alone, so memory does not grow and no packed
-        kernel can be older than its variable. There is no way back: what trains or saves the model
-        says so. Load a model once more to train it.
+        kernel can be older than its variable. There is no way back: what trains the model or saves
+        it as a checkpoint raises an error. Load the model again to train it. `save_weights` and
+        `load_weights` work as for a model that is not frozen.
+
+        Under `mixed_bfloat16` kernels stay as they are where the processor multiplies bfloat16:
+        TensorFlow's matmul is then faster than `fused_dense`, which computes in float32.
 
         Raises:
             UserError: If the native `fused_dense` is not there, or a GPU is visible, where it does
@@ -301,8 +279,9 @@ class BertBackbone(keras.Model):
                 "the GPU (CUDA_VISIBLE_DEVICES=), or leave the model as it is."
             )
         self._require_merged("frozen")
-        for block in self.encoder.blocks:
-            block.pack()
+        if not (self.compute_dtype == "bfloat16" and multiplies_bfloat16()):
+            for block in self.encoder.blocks:
+                block.pack()
         self.is_frozen = True
 
     def quantize(
@@ -352,7 +331,6 @@ class BertBackbone(keras.Model):
             for dense in block.dense_layers().values():
                 dense.quantize(mode, smoothing=smoothing.get(dense))
         self.quantization = mode
-        self.predict_function = None  # what was traced before holds the kernels that are gone
 
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
         """Removes attention heads with their weights, for good: smaller and faster.
@@ -390,7 +368,6 @@ class BertBackbone(keras.Model):
         with self.distribute_strategy.scope():
             self.encoder.prune_heads(config)
         self.config = config
-        self.predict_function = None  # what was traced before holds the weights that are gone
 
     def _require_merged(self, purpose):
         if any(weight.name.startswith("lora_") for weight in self.weights):

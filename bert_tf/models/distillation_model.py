@@ -167,7 +167,6 @@ class DistillationModel(TrainingModel):
         self.student.compile(metrics=metrics, **options)
         super().compile(optimizer, metrics=metrics, **kwargs)
         self._compiled_weights = _OutOfSight(self.student.variables)
-        self._traced = None
 
     def make_train_function(self, force=False):
         known = {id(variable) for variable in self._compiled_weights.content}
@@ -177,22 +176,7 @@ class DistillationModel(TrainingModel):
                 "Received: others (heads pruned, LoRA enabled or merged, or quantized since). "
                 "Compile the distillation again."
             )
-        return super().make_train_function(force or self._has_changed())
-
-    def make_test_function(self, force=False):
-        return super().make_test_function(force or self._has_changed())
-
-    def _has_changed(self):
-        """Whether the student is not as it was traced; both functions are forgotten then."""
-        state = [(variable, variable.trainable) for variable in self.student.variables]
-        before = self._traced and self._traced.content
-        self._traced = _OutOfSight(state)
-        same = before is not None and len(before) == len(state) and all(
-            old is new and was == now for (old, was), (new, now) in zip(before, state)
-        )
-        if not same:
-            self.train_function = self.test_function = None
-        return not same
+        return super().make_train_function(force)
 
     def call(self, inputs, training=False):
         return self.student(inputs, training=training)

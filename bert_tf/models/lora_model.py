@@ -76,7 +76,6 @@ class LoraModel:
             for name in layers:
                 operator.attrgetter(LORA_LAYERS[name])(block).enable_lora(rank, alpha)
         self.lora = {"rank": rank, "alpha": alpha, "layers": list(layers)}
-        self._forget_traces()
 
     def merge_lora(self) -> None:
         """Adds the low-rank additions to the kernels: the same outputs, and a model as before.
@@ -87,7 +86,6 @@ class LoraModel:
             for path in LORA_LAYERS.values():
                 operator.attrgetter(path)(block).merge_lora()
         self.lora = None
-        self._forget_traces()
 
     def save_lora_weights(self, path: str | os.PathLike) -> None:
         """Writes what `enable_lora` trains, the additions and the heads, as one safetensors file.
@@ -116,6 +114,3 @@ class LoraModel:
                 f"A model with LoRA cannot be {purpose}. Call `merge_lora()` first, or write the "
                 "additions alone with `save_lora_weights(path)`."
             )
-
-    def _forget_traces(self):
-        self.train_function = self.test_function = self.predict_function = None

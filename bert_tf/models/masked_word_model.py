@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from bert_tf.models.token_inputs import depending_on, range_checks
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.training.sparse_crossentropy import class_loss
 
@@ -64,6 +65,8 @@ class MaskedWordModel(TrainingModel):
             places = tf.reshape(tf.range(batch * length), [batch, length])
         else:
             positions = tf.cast(positions, tf.int32)
+            checks = range_checks("masked_positions", positions, length, "the number of columns")
+            positions = depending_on(checks, {"positions": positions})["positions"]
             places = positions + length * tf.range(batch)[:, tf.newaxis]  # [B, P], of [B * T]
         flat = tf.reshape(places, [-1]) if weights is None else picked(places, weights)
         rows = tf.gather(tf.reshape(states, [-1, states.shape[-1]]), flat)  # [M, H]

@@ -58,7 +58,6 @@ class PretrainedModel(LoraModel):
         if calibration is not None and holds_text(calibration):
             calibration = self._token_batches(calibration)
         self.backbone.quantize(mode, config=config, calibration=calibration, **kwargs)
-        self._forget_traces()  # they hold the kernels that are gone
 
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
         """Removes attention heads of the backbone with their weights, for good.
@@ -82,7 +81,6 @@ class PretrainedModel(LoraModel):
         """
         self.require_merged("pruned")
         self.backbone.prune_heads(heads)
-        self._forget_traces()  # they hold the weights that are gone
         if getattr(getattr(self, "optimizer", None), "built", False):
             self.optimizer = None
 

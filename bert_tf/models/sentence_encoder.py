@@ -88,8 +88,6 @@ class BertSentenceEncoder(TaskModel):
             self.whitening = Whitening(size, name="whitening")
             self.whitening.build([None, self._pooled_size()])
         self._tracker.lock()
-        # What was traced before has another whitening.
-        self.train_function = self.test_function = self.predict_function = None
 
     def _pooled_size(self) -> int:
         return self.backbone.config.hidden_size * (2 if self.pooling == "mean_max" else 1)

@@ -64,8 +64,6 @@ class TaskModel(PretrainedModel, TrainingModel):
     def freeze_for_inference(self) -> None:
         """Packs the encoder's kernels: faster, and only forward. See `BertBackbone`."""
         self.backbone.freeze_for_inference()
-        # What was traced before holds the kernels that are gone.
-        self.predict_function = self.test_function = None
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
         """Strings `[B]` to the dictionary that the backbone takes, cut at `max_length`."""

@@ -14,10 +14,11 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.errors import UserError
 from bert_tf.layers.token_layout import needs_static_shapes, static_shapes
+from bert_tf.models.traced_weights import RetracingModel
 from bert_tf.ops import native
 
 
-class TrainingModel(keras.Model):
+class TrainingModel(RetracingModel):
     """A `keras.Model` whose step is that of the whole batch.
 
     - `compile(..., gradient_accumulation_steps=k)`: the step works through its batch in k parts and
@@ -261,7 +262,7 @@ class TrainingModel(keras.Model):
                 "An optimizer for the model's weights was expected. Received: none, because it had "
                 "begun before heads were pruned. Compile the model again."
             )
-        if self.train_function is None or force:
+        if self.must_trace("train") or self.train_function is None or force:
             if self.built and not self.optimizer.built:
                 # Not while tracing: where bad data end the first trace, the variables made in it
                 # never get their values, and the next `fit` would fail.
@@ -271,7 +272,7 @@ class TrainingModel(keras.Model):
         return self.train_function
 
     def make_test_function(self, force=False):
-        if self.test_function is None or force:
+        if self.must_trace("test") or self.test_function is None or force:
             self.test_function = self._step_function(self.test_step)
         return self.test_function
 

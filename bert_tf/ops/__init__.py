@@ -10,6 +10,7 @@ from bert_tf.ops.fused_dense import (
     fused_dense_reference,
     pack_dense,
     pack_dense_reference,
+    unpack_dense,
 )
 from bert_tf.ops.fused_residual_layer_norm import (
     fused_residual_layer_norm,
@@ -46,6 +47,7 @@ __all__ = [
     "quantize_kernel",
     "quantized_dense",
     "quantized_dense_reference",
+    "unpack_dense",
     "unpack_quantized_dense",
     "varlen_attention",
     "varlen_attention_reference",

@@ -166,18 +166,32 @@ def _checked(x, packed, units, bias, activation, residual, gamma, beta, epsilon)
 
 
 def _reference(x, packed, epilogue: DenseEpilogue) -> tf.Tensor:
-    kernel = _unpack(packed, x.shape[-1] if x.shape.rank is not None else None, epilogue.units)
-    z = tf.matmul(tf.cast(x, tf.float32), tf.cast(kernel, tf.float32))  # [M, K] -> [M, units]
-    return tf.cast(epilogue.reference(z), x.dtype)
-
-
-def _unpack(packed: tf.Tensor, depth: int | None, units: int) -> tf.Tensor:
-    """The kernel, [K, units], that `pack_dense` packed."""
-    if depth is None:
+    if x.shape.rank is None or x.shape[-1] is None:
         raise ValueError(
             "Expected the reference of fused_dense to be traced with a known last dimension of x. "
             "Received: x of unknown last dimension"
         )
+    kernel = unpack_dense(packed, x.shape[-1], epilogue.units)
+    z = tf.matmul(tf.cast(x, tf.float32), tf.cast(kernel, tf.float32))  # [M, K] -> [M, units]
+    return tf.cast(epilogue.reference(z), x.dtype)
+
+
+def unpack_dense(packed: tf.Tensor, depth: int, units: int) -> tf.Tensor:
+    """The kernel that `pack_dense` packed.
+
+    Args:
+        packed: What `pack_dense` returned.
+        depth: K, the number of input features.
+        units: The number of columns of the kernel.
+
+    Returns:
+        [K, units] of the same dtype.
+
+    Example:
+        >>> packed = bert_tf.ops.pack_dense(tf.eye(3))
+        >>> bert_tf.ops.unpack_dense(packed, 3, 3)
+        <tf.Tensor: shape=(3, 3), dtype=float32, numpy=...
+    """
     panels = -(-units // _PANEL)
     blocks = [
         # [panels, k, 32] -> [k, units]

@@ -28,6 +28,5 @@ class EpochScores(keras.callbacks.Callback):
         model = getattr(self.model, "student", self.model)
         logits = model.predict(self.x, batch_size=self.batch_size, verbose=0)
         results = all_scores(self.y, model.probabilities(logits), model.problem_type)
-        print(*(f"val_{name}: {value:.4f}" for name, value in results.items()), sep=" - ")
         if logs is not None:
             logs.update({f"val_{name}": value for name, value in results.items()})

@@ -33,4 +33,3 @@ def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) 
     model.backbone.embeddings.trainable = not embeddings
     for index, block in enumerate(blocks):
         block.trainable = index >= num_layers
-    model.train_function = None  # the trace holds the variables that it trains

@@ -44,5 +44,5 @@ class GradualUnfreezing(keras.callbacks.Callback):
             freeze_layers(
                 self.model, max(0, num_blocks - opened), embeddings=opened <= num_blocks
             )
-            self.model.make_train_function(force=True)
+            self.model.make_train_function()
             self._open = opened

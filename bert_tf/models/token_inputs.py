@@ -1,0 +1,188 @@
+"""The dictionary of token tensors that every model takes, checked before a layer reads it.
+
+What is known while a function is traced is an error there; the rest is checked when it runs, but
+not under XLA, which leaves such checks out. Shapes: `B` batch, `T` sequence length, `S` sequences
+of a row, `L` layers, `N` heads.
+"""
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.errors import UserError
+from bert_tf.layers.token_layout import needs_static_shapes
+
+_TOKEN_INPUTS = (
+    "token_ids", "segment_ids", "padding_mask", "sequence_ids", "positions", "sequence_starts",
+    "head_mask",
+)
+# What task models carry in the same dictionary: their own inputs, and the place of an example.
+_TASK_INPUTS = ("masked_positions", "word_starts", "example_index")
+# The same inputs in Hugging Face's transformers, google-research/bert and tf-models.
+_OTHER_NAMES = {
+    "input_ids": "token_ids",
+    "input_word_ids": "token_ids",
+    "attention_mask": "padding_mask",
+    "input_mask": "padding_mask",
+    "token_type_ids": "segment_ids",
+    "input_type_ids": "segment_ids",
+    "position_ids": "positions",
+}
+
+
+def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> dict[str, tf.Tensor]:
+    """The inputs of the backbone as tensors: integers as int32, `padding_mask` as bool.
+
+    Args:
+        inputs: What `BertBackbone` documents.
+        config: Gives the ranges.
+
+    Returns:
+        Those of the backbone's inputs that were given. In a graph they depend on the checks.
+
+    Raises:
+        UserError: If `inputs` is no dictionary with `token_ids`, holds an unknown name, or a tensor
+            has another shape or dtype than documented or values out of range.
+        tf.errors.InvalidArgumentError: The same, for what shows only when a graph runs.
+    """
+    _check_names(inputs)
+    tensors = {
+        name: _as_tensor(name, inputs[name])
+        for name in _TOKEN_INPUTS
+        if inputs.get(name) is not None
+    }
+    checks = [*_shape_checks(tensors, config), *_range_checks(tensors, config)]
+    return depending_on(checks, tensors)
+
+
+def range_checks(name: str, values: tf.Tensor, limit: int | tf.Tensor, of: str) -> list:
+    """Checks that the integers `values` are in [0, limit); `of` says what the limit is."""
+    if needs_static_shapes():
+        return []
+    least, largest = tf.reduce_min(values), tf.reduce_max(values)
+    # Of no values the least is above the largest.
+    inside = (least > largest) | ((least >= 0) & (largest < limit))
+    return require(inside, f"`{name}` must be from 0 to below {of}", [least, largest, limit],
+                   "smallest, largest and limit")
+
+
+def require(condition: tf.Tensor, must: str, received: list, what: str) -> list[tf.Operation]:
+    """Raises `UserError` if `condition` is known and False; else returns what checks it, if needed.
+
+    Args:
+        condition: bool, scalar.
+        must: What must be, as a sentence without its end.
+        received: Tensors to print in the error.
+        what: What they are.
+    """
+    known = tf.get_static_value(condition)
+    if known is None:
+        if needs_static_shapes():
+            return []
+        return [tf.debugging.Assert(condition, [f"{must}. Received ({what}):", *received])]
+    if known:
+        return []
+    values = ", ".join(str(getattr(value, "numpy", lambda: value)()) for value in received)
+    raise UserError(f"{must}. Received ({what}): {values}")
+
+
+def depending_on(checks: list[tf.Operation], tensors: dict) -> dict:
+    """The tensors, not to be read before the checks have passed."""
+    if not checks:
+        return tensors
+    with tf.control_dependencies(checks):
+        return {name: tf.identity(tensor) for name, tensor in tensors.items()}
+
+
+def _check_names(inputs):
+    if not isinstance(inputs, dict):
+        raise UserError(
+            "Inputs must be a dictionary with `token_ids` [B, T] and optionally `segment_ids` and "
+            f"`padding_mask` (a BertTokenizer makes it). Received: {type(inputs).__name__}"
+        )
+    unknown = [name for name in inputs if name not in _TOKEN_INPUTS + _TASK_INPUTS]
+    if unknown:
+        renamed = [f"`{name}` is `{_OTHER_NAMES[name]}`" for name in unknown if name in _OTHER_NAMES]
+        hint = f" In this package {', '.join(renamed)}." if renamed else ""
+        raise UserError(
+            f"The names of inputs must be among {', '.join(_TOKEN_INPUTS)}. "
+            f"Received: {', '.join(map(str, unknown))}.{hint}"
+        )
+    if inputs.get("token_ids") is None:
+        raise UserError(
+            "Inputs must hold `token_ids` [B, T] (a BertTokenizer makes them). "
+            f"Received: {sorted(inputs)}"
+        )
+
+
+def _as_tensor(name, values) -> tf.Tensor:
+    tensor = tf.convert_to_tensor(values)
+    if name == "head_mask":
+        return tensor
+    if name == "padding_mask":
+        return tf.cast(tensor, tf.bool)
+    if not tensor.dtype.is_integer:
+        raise UserError(f"`{name}` must be integers. Received: dtype={tensor.dtype.name}")
+    return tf.cast(tensor, tf.int32)
+
+
+def _shape_checks(tensors, config):
+    token_ids = tensors["token_ids"]
+    if token_ids.shape.rank != 2:
+        raise UserError(f"`token_ids` must be [B, T]. Received: shape={token_ids.shape}")
+    longest = config.max_position_embeddings
+    shape = tf.shape(token_ids)
+    length = token_ids.shape[1]
+    yield from require(
+        tf.constant(length <= longest) if length is not None else shape[1] <= longest,
+        f"`token_ids` must have at most {longest} columns (max_position_embeddings): shorten texts "
+        "with the tokenizer's `max_length`",
+        [shape[1] if length is None else length],
+        "columns",
+    )
+    for name in ("segment_ids", "padding_mask", "sequence_ids", "positions"):
+        if name in tensors:
+            yield from _same_shape(name, tensors[name], token_ids)
+    heads = [config.num_hidden_layers, config.num_attention_heads]
+    for name, rest in (("sequence_starts", [None]), ("head_mask", heads)):
+        if name in tensors:
+            yield from _same_rows(name, tensors[name], token_ids, rest)
+
+
+def _same_shape(name, tensor, token_ids):
+    must = f"`{name}` must have the shape of `token_ids`"
+    if not tensor.shape.is_compatible_with(token_ids.shape):
+        raise UserError(f"{must}, {token_ids.shape}. Received: shape={tensor.shape}")
+    if tensor.shape.is_fully_defined() and token_ids.shape.is_fully_defined():
+        return []
+    shapes = [tf.shape(tf.ensure_shape(tensor, [None, None])), tf.shape(token_ids)]
+    return require(
+        tf.reduce_all(tf.equal(*shapes)), must, shapes, f"shapes of `{name}` and `token_ids`"
+    )
+
+
+def _same_rows(name, tensor, token_ids, rest):
+    if not tensor.shape.is_compatible_with([token_ids.shape[0], *rest]):
+        described = ", ".join("S" if length is None else str(length) for length in rest)
+        raise UserError(
+            f"`{name}` must be [B, {described}] with B={token_ids.shape[0]}. "
+            f"Received: shape={tensor.shape}"
+        )
+    if tensor.shape[0] is not None and token_ids.shape[0] is not None:
+        return []
+    rows = [tf.shape(tensor)[0], tf.shape(token_ids)[0]]
+    return require(
+        tf.equal(*rows), f"`{name}` must have as many rows as `token_ids`", rows,
+        f"rows of `{name}` and `token_ids`",
+    )
+
+
+def _range_checks(tensors, config):
+    limits = {
+        "token_ids": (config.vocab_size, "vocab_size"),
+        "segment_ids": (config.type_vocab_size, "type_vocab_size"),
+        "positions": (config.max_position_embeddings, "max_position_embeddings"),
+        "sequence_starts": (tf.shape(tensors["token_ids"])[1], "the number of columns"),
+    }
+    for name, (limit, of) in limits.items():
+        if name in tensors:
+            yield from range_checks(name, tensors[name], limit, of)

@@ -1,0 +1,60 @@
+"""Traced steps that never outlive the weights they were traced with.
+
+`fit`, `evaluate` and `predict` trace a step once and call it again later. A trace holds the
+variables that it saw and the choice of those that it trains; packing, quantizing, pruning, LoRA and
+freezing change both.
+"""
+
+import weakref
+
+import keras
+
+
+class RetracingModel(keras.Model):
+    """A Keras model that traces a step again once the model's weights are others.
+
+    What replaces or freezes weights need not know which traces there are, and it does not matter
+    on which of the model's layers that was called. Each step is looked at by itself: validation
+    inside `fit` must not take away the training step that `fit` is using.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self._traced_weights = _TracedWeights()
+
+    def make_train_function(self, force=False):
+        return super().make_train_function(self.must_trace("train") or force)
+
+    def make_test_function(self, force=False):
+        return super().make_test_function(self.must_trace("test") or force)
+
+    def make_predict_function(self, force=False):
+        return super().make_predict_function(self.must_trace("predict") or force)
+
+    def must_trace(self, step: str) -> bool:
+        """Whether the weights are others than at the last call for `step`.
+
+        Args:
+            step: "train", for which it also counts which weights are trained, "test" or "predict".
+        """
+        weights = self.weights
+        if step == "train":
+            weights = [*weights, *self.trainable_weights]
+        return self._traced_weights.replace(step, weights)
+
+
+class _TracedWeights:
+    """The weights that each step was traced with. Weak references: what was replaced can go."""
+
+    def __init__(self):
+        self._references = {}
+
+    def replace(self, step: str, weights: list[keras.Variable]) -> bool:
+        """Remembers the weights of a step; returns whether they differ from those before."""
+        known = self._references.get(step, [])
+        if len(known) == len(weights) and all(
+            reference() is weight for reference, weight in zip(known, weights)
+        ):
+            return False
+        self._references[step] = [weakref.ref(weight) for weight in weights]
+        return True
