@@ -167,7 +167,7 @@ def config_from_shapes(source) -> BertConfig:
         query, wide = "_attention_layer/_query_dense/kernel", "_intermediate_dense/kernel"
         blocks = [str(index) for index in range(4, 1000)]
     count = 0
-    while f"{first.format(blocks[count])}{query}" in source.shapes:
+    while count < len(blocks) and f"{first.format(blocks[count])}{query}" in source.shapes:
         count += 1
     shapes = [source.shapes.get(name, ()) for name in embedding]
     queries = source.shapes.get(f"{first.format(blocks[0])}{query}", ())
