@@ -285,10 +285,7 @@ def _num_parameters(config):
 
 def _check_size(config, source):
     """A damaged configuration must not fill the memory before the shapes are compared."""
-    # A variable of tensorflow/models has several names.
-    aliases = getattr(source, "aliases", {})
-    shapes = {aliases.get(name, name): shape for name, shape in source.shapes.items()}
-    available = sum(math.prod(shape) for shape in shapes.values())
+    available = sum(math.prod(shape) for shape in source.shapes.values())
     if _num_parameters(config) > 4 * available:
         raise CheckpointError(
             f"{source.path} does not fit the configuration: it holds {available} numbers, the "

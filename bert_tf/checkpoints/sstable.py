@@ -53,7 +53,7 @@ def read_table(path: str) -> dict[bytes, bytes]:
         return _Table(content).entries
     except (OSError, _Damage) as error:
         raise CheckpointError(
-            f"{path} is not a whole index of a TensorFlow checkpoint: {error}. Fetch it again."
+            f"{path} is not a whole TensorFlow checkpoint: {error}. Fetch it again."
         ) from None
 
 
