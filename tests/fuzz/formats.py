@@ -5,7 +5,6 @@ A mutant is a mapping from the names of some of the sample's files to their new 
 
 import dataclasses
 import json
-import os
 import pathlib
 import random
 from collections.abc import Callable, Iterator
@@ -253,8 +252,6 @@ def _write_training(directory):
 def _open_training(path):
     from bert_tf.training.checkpointing import TrainingCheckpoint
 
-    if (path / "damaged-ckpt-3").exists():  # `restore` sets a damaged one aside
-        os.replace(path / "damaged-ckpt-3", path / "ckpt-3")
     TrainingCheckpoint(path, monitor="loss").restore(_training_model())
     return {}
 

@@ -63,8 +63,13 @@ class Job:
     """The mutants of one format."""
 
     def __init__(self, name: str, directory: pathlib.Path, seed: int, count: int):
+        from tests.fuzz.formats import FORMATS
+
         self.name, self.seed, self.count = name, seed, count
         self.directory = directory
+        self._originals = {
+            file: (directory / file).read_bytes() for file in FORMATS[name].lies
+        }
         self.notes = Notes()
         self.failures = []
         self.seconds = 0.0
@@ -77,6 +82,7 @@ class Job:
         self._started = time.monotonic()
         self._report = self.directory.with_name(f"{self.directory.name}.json")
         self._report.unlink(missing_ok=True)
+        self._restore(self._originals)  # a child that was killed has left its mutant
         child = os.fork()
         if child == 0:
             try:
@@ -114,7 +120,6 @@ class Job:
         format = FORMATS[self.name]
         expected = format.open(self.directory)
         first, opened, refused, _ = self.notes.read()
-        originals = {name: (self.directory / name).read_bytes() for name in format.lies}
         resource.setrlimit(
             resource.RLIMIT_AS, (memory("VmSize") + _MAX_ADDRESSES, resource.RLIM_INFINITY)
         )
@@ -149,15 +154,15 @@ class Job:
             if problem is not None:
                 failures.append(f"{self.name} mutant {index} of {sorted(files)}: {problem}")
                 self._report.write_text(json.dumps(failures))
-            for name in files:
-                self._restore(name, originals)
+            self._restore(files)
             self.notes.write(index + 1, opened, refused, 0)
         os._exit(0)
 
-    def _restore(self, name, originals):
+    def _restore(self, names):
         for damaged in self.directory.glob("damaged-*"):  # a training checkpoint that was set aside
             os.replace(damaged, self.directory / damaged.name.removeprefix("damaged-"))
-        (self.directory / name).write_bytes(originals[name])
+        for name in names:
+            (self.directory / name).write_bytes(self._originals[name])
 
 
 def write_samples(root: pathlib.Path, names: list[str]) -> None:
