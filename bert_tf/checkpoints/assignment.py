@@ -166,8 +166,20 @@ def _progress(plan):
 
 def _read(source, name, part):
     """One part as float32 in our own layout: [in, out], heads side by side."""
+    values = read_floats(source, name)
+    # Keras keeps heads as dimensions of their own: [H, N, D] -> [H, N * D], and so on.
+    return values.T if part.transposed else values.reshape(part.our_shape)
+
+
+def read_floats(source: TensorSource, name: str) -> np.ndarray:
+    """One tensor of a file as float32; a view of the file where it can be.
+
+    Raises:
+        CheckpointError: If it is damaged, holds no floating-point numbers, or any that is not
+            finite.
+    """
     values = source.read(name)
-    if not isinstance(values, np.ndarray) or values.shape != part.shape:
+    if not isinstance(values, np.ndarray) or values.shape != source.shapes[name]:
         raise CheckpointError(f"{source.path}: {name} is damaged: not of the shape it announced")
     if values.dtype.name not in ("float32", "float16", "bfloat16", "float64"):
         raise CheckpointError(
@@ -179,8 +191,7 @@ def _read(source, name, part):
         raise CheckpointError(
             f"{source.path}: {name} holds values that are not finite numbers; it is damaged"
         )
-    # Keras keeps heads as dimensions of their own: [H, N, D] -> [H, N * D], and so on.
-    return values.T if part.transposed else values.reshape(part.our_shape)
+    return values
 
 
 def file_layout(values: np.ndarray, part: Part) -> np.ndarray:

@@ -166,9 +166,17 @@ def config_from_shapes(source) -> BertConfig:
     if source.format == "tf_models":
         query, wide = "_attention_layer/_query_dense/kernel", "_intermediate_dense/kernel"
         blocks = [str(index) for index in range(4, 1000)]
-    count = 0
-    while f"{first.format(blocks[count])}{query}" in source.shapes:
+    count, kernels = 0, set()
+    aliases = getattr(source, "aliases", {})
+    while count < len(blocks) and f"{first.format(blocks[count])}{query}" in source.shapes:
+        name = f"{first.format(blocks[count])}{query}"
+        kernels.add(aliases.get(name, name))
         count += 1
+    if len(kernels) < count:
+        raise CheckpointError(
+            f"{source.path}: a query kernel for each block was expected. Received: {len(kernels)} "
+            f"for {count} blocks"
+        )
     shapes = [source.shapes.get(name, ()) for name in embedding]
     queries = source.shapes.get(f"{first.format(blocks[0])}{query}", ())
     widths = source.shapes.get(f"{first.format(blocks[0])}{wide}", ())

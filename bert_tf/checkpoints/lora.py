@@ -10,6 +10,7 @@ import os
 
 import numpy as np
 
+from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.safetensors_source import SafetensorsSource, write_safetensors
 from bert_tf.checkpoints.tasks import task_heads
 from bert_tf.checkpoints.weight_names import OWN
@@ -69,8 +70,9 @@ def load_lora(model, path: str | os.PathLike) -> None:
     if expected != received:
         differing = sorted(set(expected.items()) ^ set(received.items()))
         raise CheckpointError(f"{path} does not fit the model. They differ in: {differing}")
+    values = {name: np.array(read_floats(source, name)) for name in variables}  # all or none
     for name, variable in variables.items():
-        variable.assign(np.array(source.read(name)))
+        variable.assign(values[name])
 
 
 def _variables(model):

@@ -10,6 +10,7 @@ import os
 
 import numpy as np
 
+from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.safetensors_source import write_safetensors
 from bert_tf.errors import CheckpointError
@@ -90,7 +91,7 @@ def load_whitening(layer, directory: str | os.PathLike) -> None:
                 f"{file}: {name} of shape {list(shape)} was expected. "
                 f"Received: {source.shapes.get(name)}"
             )
-        values[name] = np.array(source.read(name), np.float32)
+        values[name] = np.array(read_floats(source, name))
     layer.kernel.assign(values[_KERNEL].T)
     layer.bias.assign(values[_BIAS])
 

@@ -10,9 +10,12 @@ official/nlp/modeling.
 
 import numpy as np
 
-from bert_tf.checkpoints.tf1_source import OBJECT_GRAPH_KEY, open_reader, read_tensor
+from bert_tf.checkpoints.tensor_bundle import TensorBundle
+from bert_tf.checkpoints.tf1_source import OBJECT_GRAPH_KEY
 from bert_tf.errors import CheckpointError
 
+# That of a BERT-large with its optimizer has less than 1 MB; parsed it takes up to 32 times that.
+_MAX_GRAPH_BYTES = 4 * 2**20
 # Where the encoder and the heads hang, by what the file was saved with: `Checkpoint(encoder=…)`,
 # `Checkpoint(model=…)` around a pre-training model or an encoder, or the encoder itself.
 _ROOTS = {
@@ -22,8 +25,10 @@ _ROOTS = {
 _MARKS = {"encoder": "layer_with_weights-0 _embedding_layer", "masked_lm": "dense"}
 # encoder/_transformer_layers/0/_attention_layer/_query_dense/kernel
 _DEPTH = 5
-# Objects refer to each other in circles; a real BERT-large needs a tenth of this.
-_MOST_STEPS = 200_000
+# Objects refer to each other in circles; a real BERT-large needs a fifth of this.
+_MOST_STEPS = 100_000
+# No part of a BERT has a longer name; a walk through a hostile graph would make long paths of it.
+_LONGEST_NAME = 100
 
 
 class TfModelsSource:
@@ -43,16 +48,17 @@ class TfModelsSource:
         from tensorflow.core.protobuf import trackable_object_graph_pb2
 
         self.path = prefix
-        self._reader = open_reader(prefix)
+        self._bundle = TensorBundle(prefix)
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
         try:
-            graph.ParseFromString(read_tensor(self._reader, OBJECT_GRAPH_KEY, prefix))
-        except (DecodeError, TypeError) as error:
+            graph.ParseFromString(self._bundle.read_string(OBJECT_GRAPH_KEY, _MAX_GRAPH_BYTES))
+        except DecodeError as error:
             raise CheckpointError(f"{prefix}: the object graph is damaged ({error})") from None
         self._nodes = graph.nodes
         if not len(self._nodes):
             raise CheckpointError(f"{prefix}: expected an object graph. Received: an empty one")
-        stored = self._reader.get_variable_to_shape_map()
+        stored = self._bundle.shapes
+        self._known_children = {}
         self._keys = {}
         self._steps = 0
         for root, places in _ROOTS.items():
@@ -66,7 +72,7 @@ class TfModelsSource:
             self._collect(pooler, "next_sentence.pooler_dense", stored, _DEPTH)
         # Names of one variable, for whoever wants to know which variables were not used.
         self.aliases = self._keys
-        self.shapes = {name: tuple(stored[key]) for name, key in self._keys.items()}
+        self.shapes = {name: stored[key] for name, key in self._keys.items()}
         if not self.shapes:
             raise CheckpointError(
                 f"{prefix}: expected an encoder of tensorflow/models. Received: the objects "
@@ -74,14 +80,16 @@ class TfModelsSource:
             )
 
     def read(self, name: str) -> np.ndarray:
-        return read_tensor(self._reader, self._keys[name], self.path)
+        return self._bundle.read(self._keys[name])
 
     def _children(self, node):
-        return {
-            child.local_name: child.node_id
-            for child in self._nodes[node].children
-            if 0 <= child.node_id < len(self._nodes)
-        }
+        if node not in self._known_children:
+            self._known_children[node] = {
+                child.local_name: child.node_id
+                for child in self._nodes[node].children
+                if 0 <= child.node_id < len(self._nodes) and len(child.local_name) <= _LONGEST_NAME
+            }
+        return self._known_children[node]
 
     def _walk(self, node, place):
         for name in place.split("/") if place else ():

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from bert_tf.errors import CheckpointError, UserError
@@ -84,6 +85,22 @@ def test_saved_alone(make, tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(CheckpointError, match="whole safetensors"):
         make().load_lora_weights(path)
+
+
+@pytest.mark.parametrize("value,dtype", [(np.nan, np.float32), (np.inf, np.float64), (1, np.int32)])
+def test_files_that_hold_no_weights(value, dtype, make, tmp_path):
+    model, path = make(), tmp_path / "lora.safetensors"
+    model.enable_lora(2)
+    model.save_lora_weights(path)
+    tensors = load_file(path)
+    name = sorted(tensors)[0]
+    tensors[name] = np.full(tensors[name].shape, value, dtype)
+    save_file(tensors, path)
+    before = [variable.numpy() for variable in model.variables]
+    with pytest.raises(CheckpointError, match=f"{name} (holds|must hold)"):
+        model.load_lora_weights(path)
+    for old, variable in zip(before, model.variables):
+        np.testing.assert_array_equal(old, variable)
 
 
 @FULL_ONLY

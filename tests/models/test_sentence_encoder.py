@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from safetensors.numpy import load_file, save_file
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
 from bert_tf.checkpoints.sentence_transformers import encoder_options
@@ -171,6 +172,12 @@ def test_whitening_goes_with_the_model(make_encoder, tmp_path, format):
     np.testing.assert_allclose(without.encode(SENTENCES), plain, atol=1e-5)
     with pytest.raises(CheckpointError, match="2_Dense"):
         BertSentenceEncoder.from_pretrained(directory, whitening_size=7)
+    path = directory / "2_Dense" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["linear.bias"][3] = np.nan
+    save_file(tensors, path)
+    with pytest.raises(CheckpointError, match="linear.bias holds values that are not finite"):
+        BertSentenceEncoder.from_pretrained(directory)
 
 
 @FULL_ONLY

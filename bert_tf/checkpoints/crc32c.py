@@ -1,0 +1,112 @@
+"""CRC-32C (Castagnoli), with which TensorFlow's checkpoints protect every block and every tensor.
+
+A CRC is linear over GF(2): the checksum of two pieces is that of the first, moved over as many zero
+bytes as the second has, XOR that of the second. So a long buffer is cut into lanes of equal length
+that NumPy goes through side by side, two bytes a step, and the lanes are joined pairwise.
+
+Reference: RFC 3720, appendix B.4; the "masked" form: tensorflow/core/lib/hash/crc32c.h.
+"""
+
+import functools
+
+import numpy as np
+
+_POLYNOMIAL = 0x82F63B78  # reflected
+_ALL_ONES = 0xFFFFFFFF
+_MASK_DELTA = 0xA282EAD8  # tensorflow/core/lib/hash/crc32c.h, kMaskDelta
+# 4 MiB at a time: many lanes, so that each of NumPy's loops is long, and few enough that the states
+# stay in a processor's cache.
+_LANES, _LANE_SIZE = 16384, 256
+# What is left is cut into lanes of this many bytes.
+_SHORT_LANE_SIZE = 64
+
+
+def crc32c(content, start: int = 0) -> int:
+    """The checksum of `content`, which continues that of what came before it.
+
+    Args:
+        content: Bytes, or any contiguous buffer of them.
+        start: The checksum of what came before.
+
+    Returns:
+        The checksum, 0 to 2**32 - 1.
+    """
+    content = np.frombuffer(content, np.uint8)
+    state = start ^ _ALL_ONES
+    while len(content) >= 2 * _SHORT_LANE_SIZE:
+        lanes, size = _LANES, _LANE_SIZE
+        if len(content) < lanes * size:
+            size = _SHORT_LANE_SIZE
+            lanes = 1 << (len(content) // size).bit_length() - 1  # the lanes are joined pairwise
+        words = content[: lanes * size].view("<u2").reshape(lanes, size // 2)
+        state = _after_zeros(state, lanes * size) ^ _checksum_of_lanes(words)
+        content = content[lanes * size :]
+    table = _byte_table().tolist() if len(content) else ()
+    for byte in content.tolist():
+        state = table[(state ^ byte) & 0xFF] ^ state >> 8
+    return state ^ _ALL_ONES
+
+
+def masked(checksum: int) -> int:
+    """The form in which a checksum is stored next to the bytes that it protects."""
+    return ((checksum >> 15 | checksum << 17) + _MASK_DELTA) & _ALL_ONES
+
+
+def _checksum_of_lanes(words):
+    """The state after the bytes of all lanes, one lane after the other, from state 0.
+
+    Args:
+        words: `[lanes, words per lane]`, 16-bit; as many lanes as some power of two.
+    """
+    table = _word_table()
+    states = np.zeros(len(words), np.uint32)
+    for column in np.ascontiguousarray(words.T):  # [words per lane, lanes]
+        index = states.astype(np.uint16)
+        index ^= column
+        states >>= 16
+        states ^= table[index]
+    size = 2 * words.shape[1]
+    while len(states) > 1:
+        states = _after_zeros(states[::2], size) ^ states[1::2]
+        size *= 2
+    return int(states[0])
+
+
+def _after_zeros(states, size):
+    """States after `size` zero bytes."""
+    first, second, third, fourth = _zeros_tables(size)
+    shifted = (
+        first[states & 0xFF]
+        ^ second[states >> 8 & 0xFF]
+        ^ third[states >> 16 & 0xFF]
+        ^ fourth[states >> 24]
+    )
+    return shifted if isinstance(states, np.ndarray) else int(shifted)
+
+
+@functools.cache
+def _zeros_tables(size):
+    """For each of a state's 4 bytes, what its 256 values become after `size` zero bytes."""
+    values = np.arange(256, dtype=np.uint32) << (np.arange(4, dtype=np.uint32) * 8)[:, None]
+    if size == 1:
+        return _byte_table()[values & 0xFF] ^ (values >> 8)
+    half = _after_zeros(values, size // 2)
+    half = _after_zeros(half, size // 2)
+    return _after_zeros(half, 1) if size % 2 else half
+
+
+@functools.cache
+def _byte_table():
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, table >> 1 ^ np.uint32(_POLYNOMIAL), table >> 1)
+    return table
+
+
+@functools.cache
+def _word_table():
+    """What 16 bits, XORed into the low half of a state, contribute after two bytes."""
+    table = _byte_table()
+    words = np.arange(1 << 16, dtype=np.uint32)
+    low = table[words & 0xFF] ^ words >> 8
+    return table[low & 0xFF] ^ low >> 8

@@ -1,0 +1,62 @@
+"""Mutated files of every format: an error of ours, or a model; within 200 MB and 5 s each.
+
+Damage to bytes that a checksum protects must not change a number either. `runner.py` opens the
+mutants in processes of their own, so a crash is a failure with the mutant's number.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import FULL_ONLY, REPOSITORY
+from tests.fuzz.formats import FORMATS
+
+FEW, MANY = 300, 20_000
+
+
+@pytest.fixture(scope="module")
+def results(request, tmp_path_factory):
+    """For a number of mutants, what became of them in the formats that were asked for, by name."""
+    found = {}
+
+    def run(count):
+        if count not in found:
+            names = dict.fromkeys(
+                item.callspec.params["format"]
+                for item in request.session.items
+                if item.module is request.module
+            )
+            found[count] = _run(names, count, tmp_path_factory.mktemp("samples"))
+        return found[count]
+
+    return run
+
+
+def _run(names, count, directory):
+    command = [sys.executable, "-m", "tests.fuzz.runner", str(directory), f"--count={count}"]
+    result = subprocess.run(
+        [*command, "--formats", *names],
+        cwd=REPOSITORY,
+        # One heap for all threads: more of them reserve addresses, and those are limited.
+        env={**os.environ, "MALLOC_ARENA_MAX": "1"},
+        capture_output=True,
+        text=True,
+    )
+    lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
+    assert len(lines) == len(names), result.stdout[-1000:] + result.stderr[-3000:]
+    return {values["format"]: values for values in map(json.loads, lines)}
+
+
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=FULL_ONLY)])
+@pytest.mark.parametrize("format", list(FORMATS))
+def test_mutants(format, count, results):
+    result = results(count)[format]
+    print({key: value for key, value in result.items() if key != "failures"})
+    assert not result["failures"], "\n\n".join(result["failures"])
+    assert result["mutants"] == count
+    # Neither are the mutants so wild that all are refused, nor so tame that all are taken.
+    assert result["opened"] > 0
+    assert result["refused"] > count // 4
