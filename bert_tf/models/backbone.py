@@ -16,12 +16,13 @@ from bert_tf.layers.pooling import BertPooler
 from bert_tf.layers.quantization import require_int8
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.calibration import calibrate
+from bert_tf.models.keras_files import KerasFiles
 from bert_tf.ops import native
 from bert_tf.pruned_heads import checked_pruned_heads
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertBackbone(keras.Model):
+class BertBackbone(KerasFiles, keras.Model):
     """The BERT encoder with its embeddings and pooler.
 
     Args:

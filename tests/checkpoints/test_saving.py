@@ -11,7 +11,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from bert_tf import BertBackbone, BertConfig, BertPretrainer, BertTextClassifier, BertTokenizer
-from bert_tf.checkpoints import convert, load_task_model, save_model, staging
+from bert_tf.checkpoints import convert, load_task_model, save_model
 from bert_tf.errors import CheckpointError, UserError
 from tests.checkpoints import foreign
 from tests.checkpoints.test_formats import assert_same_values, values_of
