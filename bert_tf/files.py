@@ -226,14 +226,16 @@ def _replace_undoably(directory, staging, names):
             "folders": _missing_folders(directory, names),
         }
         _write_journal(replacing, journal)
+        folders = {os.path.dirname(name) for name in names}
+        for folder in folders:
+            os.makedirs(os.path.join(directory, folder), exist_ok=True)
+            os.makedirs(os.path.join(old, folder), exist_ok=True)
         for name in names:
-            os.makedirs(os.path.dirname(places[name]), exist_ok=True)
             if name in replaced:
-                os.makedirs(os.path.dirname(os.path.join(old, name)), exist_ok=True)
                 os.rename(places[name], os.path.join(old, name))
             os.rename(os.path.join(new, name), places[name])
-        for folder in {os.path.dirname(place) for place in places.values()}:
-            _sync(folder)
+        for folder in folders:
+            _sync(os.path.join(directory, folder))
         os.rename(replacing, staging)
     except BaseException:
         # Where undoing fails too, the journal stays for the next reader or writer.
