@@ -15,6 +15,7 @@ folder whose lock nobody holds is what a killed process left: the next writer re
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import glob
 import json
@@ -30,6 +31,7 @@ _STAGING = ".bert_tf-"
 _REPLACING = ".bert_tf-replacing"
 _LOCK, _JOURNAL, _NEW, _OLD = "lock", "journal.json", "new", "old"
 _RECOVERY_SECONDS = 60.0  # a live writer only renames files while others wait for it
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # some file systems, of directories
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # <fcntl.h>, <linux/fs.h>
 
 
@@ -110,7 +112,7 @@ def recover_around(pattern: str) -> None:
 
 def remove_leftovers(directory: str | os.PathLike) -> None:
     """Removes the hidden folders that killed writers left in `directory`."""
-    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(_STAGING)]
         for name in names:
             folder = os.path.join(directory, name)
@@ -342,5 +344,8 @@ def _sync(path):
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
     finally:
         os.close(descriptor)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 
 import numpy as np
 import pytest
@@ -139,6 +140,22 @@ def test_a_failed_write_leaves_the_directory_as_it_was(tiny_config, tmp_path):
     backbone.save_pretrained(tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(before)
+
+
+def test_a_full_disk_leaves_the_older_keras_file(tiny_config, tmp_path):
+    backbone = BertBackbone(tiny_config)
+    backbone.save(tmp_path / "model.keras")
+    before = (tmp_path / "model.keras").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # The kernel then refuses to let a file grow past this, as a full disk would.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError):
+            backbone.save(tmp_path / "model.keras")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "model.keras").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model.keras"]
 
 
 def test_formats_do_not_mix_in_one_directory(tiny_config, tmp_path):

@@ -29,10 +29,10 @@ def find_versions(directory: str | os.PathLike) -> dict[int, str]:
     Returns:
         The path of each version.
     """
-    if is_model(directory):
-        return {1: os.fspath(directory)}
     with contextlib.suppress(CheckpointError):  # the versions that are there are whole
         recover(directory)
+    if is_model(directory):
+        return {1: os.fspath(directory)}
     try:
         names = os.listdir(directory)
     except OSError:
