@@ -24,6 +24,7 @@ from typing import Iterator, Sequence
 import numpy as np
 import tqdm
 
+from bert_tf.array_files import save_array
 from bert_tf.data.document_chunks import Chunk, ChunkedCorpus, read_documents
 from bert_tf.data.example_runs import merge_runs, write_run
 from bert_tf.data.pretraining_examples import ExampleOptions, MaskingVocabulary, create_examples
@@ -206,9 +207,9 @@ def _tokenize(chunk: Chunk, tokenizer, encoding_errors: str, threads, path: str)
     document_of = np.repeat(np.arange(len(sizes)), sizes)[lengths > 0]
     lengths = lengths[lengths > 0]
     in_document = np.bincount(document_of, minlength=len(sizes))
-    np.save(path + ".ids.npy", ids)
-    np.save(path + ".sentences.npy", np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
-    np.save(
+    save_array(path + ".ids.npy", ids)
+    save_array(path + ".sentences.npy", np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    save_array(
         path + ".documents.npy",
         np.concatenate([[0], np.cumsum(in_document[in_document > 0])]).astype(np.int64))
 
