@@ -8,9 +8,10 @@ places when all are on the disk. One rename is atomic. Several are made undoable
         journal.json         writer's. Written before anything moves: what is replaced and added
         new/  old/           the files that are not moved yet, and those that were replaced
 
-Renaming `.bert_tf-replacing` away ends the replacement. Until then the directory may hold some files
-of both; an error undoes the moves, and after a kill the next reader or writer does (`recover`). A
-folder whose lock nobody holds is what a killed process left: the next writer removes it.
+Renaming `.bert_tf-replacing` away ends the replacement. Until then the directory may hold some
+files of both; an error undoes the moves, and after a kill the next reader or writer does
+(`recover`). A folder whose lock nobody holds is what a killed process left: the next writer removes
+it.
 """
 
 import contextlib

@@ -204,7 +204,8 @@ WRITERS = {
         lambda directory: BertTokenizer.from_pretrained(directory).get_config(),
     ),
     "lora": (
-        inside("lora.safetensors", lambda path, value: model_with_lora(value).save_lora_weights(path)),
+        inside("lora.safetensors", lambda path, value:
+               model_with_lora(value).save_lora_weights(path)),
         inside("lora.safetensors", read_safetensors),
     ),
     "keras": (
@@ -212,7 +213,8 @@ WRITERS = {
         inside("model.keras", read_keras),
     ),
     "keras weights": (
-        inside("a.weights.h5", lambda path, value: model(BertTextClassifier, value).save_weights(path)),
+        inside("a.weights.h5", lambda path, value:
+               model(BertTextClassifier, value).save_weights(path)),
         inside("a.weights.h5", read_h5),
     ),
     "checkpoint of a step": (checkpoint_of_a_step, read_checkpoints),

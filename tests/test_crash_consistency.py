@@ -1,4 +1,4 @@
-"""Every writer, failed or killed at each of its system calls: old or new, whole, never a mixture."""
+"""Every writer, failed or killed at each system call: old or new, whole, never a mixture."""
 
 import errno
 import json
