@@ -90,6 +90,8 @@ def recover(directory: str | os.PathLike) -> None:
     replacing = os.path.join(directory, _REPLACING)
     deadline = time.monotonic() + _RECOVERY_SECONDS
     while os.path.lexists(replacing):
+        if os.path.islink(replacing):
+            raise _unfinished(directory, "a link to another place")
         try:
             lock = _lock(replacing)
         except (BlockingIOError, FileNotFoundError):  # a live writer's, which is done in a moment
@@ -114,17 +116,19 @@ def recover_around(pattern: str) -> None:
 def remove_leftovers(directory: str | os.PathLike) -> None:
     """Removes the hidden folders that killed writers left in `directory`."""
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
-        names = [entry.name for entry in entries if entry.name.startswith(_STAGING)]
-        for name in names:
-            folder = os.path.join(directory, name)
-            if name != _REPLACING:
-                # Whoever holds the lock is at work; a folder that is not ours cannot be removed.
-                with contextlib.suppress(OSError):
-                    lock = _lock(folder)
-                    try:
-                        shutil.rmtree(folder, ignore_errors=True)
-                    finally:
-                        os.close(lock)
+        folders = [
+            entry.path for entry in entries
+            if entry.name.startswith(_STAGING) and entry.name != _REPLACING
+            and entry.is_dir(follow_symlinks=False)
+        ]
+        for folder in folders:
+            # Whoever holds the lock is at work; another user's folder cannot be removed.
+            with contextlib.suppress(OSError):
+                lock = _lock(folder)
+                try:
+                    shutil.rmtree(folder, ignore_errors=True)
+                finally:
+                    os.close(lock)
 
 
 @contextlib.contextmanager
@@ -169,7 +173,7 @@ def _lock(folder) -> int:
         FileNotFoundError: If the folder is gone.
     """
     path = os.path.join(folder, _LOCK)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(descriptor), os.stat(path)):
@@ -277,8 +281,7 @@ def _undo(directory):
     new, old = os.path.join(replacing, _NEW), os.path.join(replacing, _OLD)
     path = os.path.join(replacing, _JOURNAL)
     if os.path.lexists(path):  # without one nothing was moved
-        with open(path, encoding="utf-8") as file:
-            journal = json.load(file)
+        journal = _read_journal(directory)
         for name in journal["replaced"]:
             place = os.path.join(directory, name)
             if os.path.lexists(os.path.join(old, name)):
@@ -296,6 +299,26 @@ def _undo(directory):
     done = os.path.join(directory, f"{_STAGING}{os.urandom(8).hex()}")
     os.rename(replacing, done)
     shutil.rmtree(done, ignore_errors=True)
+
+
+def _read_journal(directory):
+    """The journal. The directory may be a stranger's: nothing outside of it may be moved.
+
+    Raises:
+        ValueError: If it is damaged or names something outside the directory.
+    """
+    replacing = os.path.join(directory, _REPLACING)
+    with open(os.path.join(replacing, _JOURNAL), encoding="utf-8") as file:
+        journal = json.load(file)
+    inside = os.path.join(os.path.realpath(directory), "")
+    for name in (*journal["replaced"], *journal["added"], *journal["folders"]):
+        for base in (directory, os.path.join(replacing, _NEW), os.path.join(replacing, _OLD)):
+            folder, last = os.path.split(os.path.join(base, name))
+            if last in ("", os.curdir, os.pardir) or not os.path.join(
+                os.path.realpath(folder), ""
+            ).startswith(inside):
+                raise ValueError(f"a journal that names {name!r}, outside of the directory")
+    return journal
 
 
 def _missing_folders(directory, names):

@@ -1,5 +1,6 @@
 """Files that are replaced together: real kills, several writers, what cannot be undone."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -120,6 +121,35 @@ def test_what_cannot_be_undone_is_refused(damage, tmp_path):
         with files.staged_files(tmp_path):
             pass
     assert (tmp_path / ".bert_tf-replacing" / "old" / "a.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("name", ["../victim.txt", "ABSOLUTE", "link/victim.txt", "a/..", ""])
+@pytest.mark.parametrize("key", ["replaced", "added", "folders"])
+def test_a_strangers_journal_moves_nothing_outside(name, key, tmp_path):
+    (tmp_path / "victim.txt").write_text("mine")
+    directory = tmp_path / "directory"
+    hidden = directory / ".bert_tf-replacing"
+    write(hidden, {"old/victim.txt": "theirs", "new/other": "", "lock": ""})
+    (directory / "link").symlink_to(tmp_path)
+    (hidden / "old" / "link").symlink_to(tmp_path)
+    name = name.replace("ABSOLUTE", str(tmp_path / "victim.txt"))
+    journal = {"replaced": [], "added": [], "folders": [], key: [name]}
+    (hidden / "journal.json").write_text(json.dumps(journal))
+    with pytest.raises(CheckpointError, match="outside of the directory"):
+        files.recover(directory)
+    assert (tmp_path / "victim.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("link", [".bert_tf-replacing", ".bert_tf-other"])
+def test_a_strangers_link_is_not_followed(link, tmp_path):
+    (tmp_path / "directory").mkdir()
+    write(tmp_path / "victim", {"old/a.txt": "mine"})
+    before = contents_of(tmp_path / "victim")
+    (tmp_path / "directory" / link).symlink_to(tmp_path / "victim")
+    with contextlib.suppress(CheckpointError):
+        with files.staged_files(tmp_path / "directory") as new:
+            write(pathlib.Path(new), NEW)
+    assert contents_of(tmp_path / "victim") == before
 
 
 def test_a_directory_is_replaced_as_a_whole_where_nothing_can_be_exchanged(tmp_path, monkeypatch):
