@@ -1,27 +1,375 @@
-"""Files that are there whole or not at all."""
+"""Files and directories that are replaced as a whole, whatever fails and whenever a kill comes.
+
+New files are written into a hidden folder of the directory that they are for, and renamed to their
+places when all are on the disk. One rename is atomic. Several are made undoable:
+
+    .bert_tf-<random>/       what a writer is writing; its process holds a lock in there
+    .bert_tf-replacing/      the same folder while its files are moved; the name makes the turn one
+        journal.json         writer's. Written before anything moves: what is replaced and added
+        new/  old/           the files that are not moved yet, and those that were replaced
+
+Renaming `.bert_tf-replacing` away ends the replacement. Until then the directory may hold some
+files of both; an error undoes the moves, and after a kill the next reader or writer does
+(`recover`). A folder whose lock nobody holds is what a killed process left: the next writer removes
+it.
+"""
 
 import contextlib
+import ctypes
+import errno
+import fcntl
+import glob
+import json
 import os
 import shutil
 import tempfile
+import time
+from collections.abc import Iterator
+
+from bert_tf.errors import CheckpointError
+
+_STAGING = ".bert_tf-"
+_REPLACING = ".bert_tf-replacing"
+_LOCK, _JOURNAL, _NEW, _OLD = "lock", "journal.json", "new", "old"
+_RECOVERY_SECONDS = 60.0  # a live writer only renames files while others wait for it
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # some file systems, of directories
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # <fcntl.h>, <linux/fs.h>
 
 
 @contextlib.contextmanager
-def atomic_path(path: str | os.PathLike):
-    """Yields a temporary path beside `path`; when the block ends well it becomes `path`.
+def atomic_path(path: str | os.PathLike) -> Iterator[str]:
+    """Yields a temporary path; when the block ends without an error it becomes `path`.
 
-    If the block raises, nothing is left behind and an older `path` stays as it was. Works for a
-    file and for a directory; an older directory is replaced as a whole.
+    If the block raises, nothing is left and an older `path` stays as it was. Works for a file and
+    for a directory; an older directory is replaced as a whole.
     """
-    path = os.path.abspath(path)
-    parent = os.path.dirname(path)
-    os.makedirs(parent, exist_ok=True)
-    staging = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}.", dir=parent)
-    new = os.path.join(staging, os.path.basename(path))
-    try:
+    directory, name = os.path.split(os.path.abspath(path))
+    with _staging(directory) as staging:
+        yield os.path.join(staging, _NEW, name)
+        _replace(directory, staging, [name])
+
+
+@contextlib.contextmanager
+def staged_files(directory: str | os.PathLike) -> Iterator[str]:
+    """Yields a temporary directory whose files replace those of `directory` when the block ends.
+
+    They are replaced together: if the block raises or one cannot be replaced, `directory` has its
+    old files. Its other files stay.
+    """
+    directory = os.path.abspath(directory)
+    with _staging(directory) as staging:
+        new = os.path.join(staging, _NEW)
         yield new
-        if os.path.isdir(new) and os.path.isdir(path):
-            os.replace(path, os.path.join(staging, "replaced"))
-        os.replace(new, path)
+        _replace(directory, staging, _files_below(new))
+
+
+@contextlib.contextmanager
+def scratch_directory(directory: str | os.PathLike) -> Iterator[str]:
+    """Yields a hidden folder in `directory` that is removed at the end.
+
+    After a kill the next writer in `directory` removes it.
+    """
+    with _staging(os.path.abspath(directory)) as staging:
+        yield os.path.join(staging, _NEW)
+
+
+def remove_directory(path: str | os.PathLike) -> None:
+    """Removes a directory so that a kill in between leaves no half of one under its name."""
+    directory = os.path.dirname(os.path.abspath(path))
+    with _staging(directory) as staging:
+        os.rename(path, os.path.join(staging, _OLD))
+
+
+def recover(directory: str | os.PathLike) -> None:
+    """Undoes what a killed process had begun to replace in `directory`, before it is read.
+
+    Raises:
+        CheckpointError: If that is not possible: the directory holds files of two saves.
+    """
+    directory = os.path.abspath(directory)
+    replacing = os.path.join(directory, _REPLACING)
+    deadline = time.monotonic() + _RECOVERY_SECONDS
+    while os.path.lexists(replacing):
+        if os.path.islink(replacing):
+            raise _unfinished(directory, "a link to another place")
+        try:
+            lock = _lock(replacing)
+        except (BlockingIOError, FileNotFoundError):  # a live writer's, which is done in a moment
+            _wait(deadline, directory, "another process that is still replacing them")
+            continue
+        except OSError as error:
+            raise _unfinished(directory, error) from error
+        try:
+            _undo(directory)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise _unfinished(directory, error) from error
+        finally:
+            os.close(lock)
+
+
+def recover_around(pattern: str) -> None:
+    """Recovers the directories of the files that a glob pattern matches, before it is resolved."""
+    for directory in glob.glob(os.path.dirname(pattern) or os.curdir):
+        recover(directory)
+
+
+def remove_leftovers(directory: str | os.PathLike) -> None:
+    """Removes the hidden folders that killed writers left in `directory`."""
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        folders = [
+            entry.path for entry in entries
+            if entry.name.startswith(_STAGING) and entry.name != _REPLACING
+            and entry.is_dir(follow_symlinks=False)
+        ]
+        for folder in folders:
+            # Whoever holds the lock is at work; another user's folder cannot be removed.
+            with contextlib.suppress(OSError):
+                lock = _lock(folder)
+                try:
+                    shutil.rmtree(folder, ignore_errors=True)
+                finally:
+                    os.close(lock)
+
+
+@contextlib.contextmanager
+def _staging(directory):
+    """A new hidden folder in `directory`, locked as long as this process uses it."""
+    os.makedirs(directory, exist_ok=True)
+    recover(directory)
+    remove_leftovers(directory)
+    staging, lock = _locked_folder(directory)
+    try:
+        os.mkdir(os.path.join(staging, _NEW))
+        yield staging
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _locked_folder(directory):
+    while True:
+        staging = tempfile.mkdtemp(prefix=_STAGING, dir=directory)
+        try:
+            return staging, _lock(staging)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another writer took it for a leftover before it was locked
+        except _NoLocks:
+            return staging, None
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
+
+
+class _NoLocks(OSError):
+    """The file system has no locks: who is at work cannot be known, nothing is cleaned there."""
+
+
+def _lock(folder) -> int:
+    """A descriptor that holds the folder's lock. The system releases it when its process ends.
+
+    Raises:
+        BlockingIOError: If another one holds it.
+        FileNotFoundError: If the folder is gone.
+    """
+    path = os.path.join(folder, _LOCK)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            raise FileNotFoundError(f"{path} was removed")
+    except (BlockingIOError, FileNotFoundError):
+        os.close(descriptor)
+        raise
+    except OSError as error:
+        os.close(descriptor)
+        raise _NoLocks(error.errno, error.strerror, path) from None
+    return descriptor
+
+
+def _replace(directory, staging, names):
+    """Moves `names`, files or directories, from the new ones in `staging` to their places."""
+    new = os.path.join(staging, _NEW)
+    for name in names:
+        place = os.path.join(directory, name)
+        is_directory = os.path.isdir(os.path.join(new, name))
+        if os.path.isdir(place) and not is_directory:
+            raise IsADirectoryError(f"{place} is a directory where a file must be written")
+        if is_directory and os.path.lexists(place) and not os.path.isdir(place):
+            raise NotADirectoryError(f"{place} is a file where a directory must be written")
+    _sync_below(new)
+    if len(names) == 1:
+        moved, place = os.path.join(new, names[0]), os.path.join(directory, names[0])
+        if not os.path.isdir(place):
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            os.replace(moved, place)
+        elif not _exchange(moved, place):
+            _replace_undoably(directory, staging, names)
+    elif names:
+        _replace_undoably(directory, staging, names)
+    with contextlib.suppress(OSError):  # it is replaced; only a power cut could still undo that
+        _sync(directory)
+
+
+def _exchange(first, second) -> bool:
+    """Whether two paths were exchanged in one step, as Linux can on most file systems."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    return rename is not None and 0 == rename(
+        _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE
+    )
+
+
+def _replace_undoably(directory, staging, names):
+    replacing = os.path.join(directory, _REPLACING)
+    new, old = os.path.join(replacing, _NEW), os.path.join(replacing, _OLD)
+    mine = os.stat(staging)
+    _take_turn(directory, staging)
+    try:
+        places = {name: os.path.join(directory, name) for name in names}
+        replaced = [name for name in names if os.path.lexists(places[name])]
+        journal = {
+            "replaced": replaced,
+            "added": [name for name in names if name not in replaced],
+            "folders": _missing_folders(directory, names),
+        }
+        _write_journal(replacing, journal)
+        folders = {os.path.dirname(name) for name in names}
+        for folder in folders:
+            os.makedirs(os.path.join(directory, folder), exist_ok=True)
+            os.makedirs(os.path.join(old, folder), exist_ok=True)
+        for name in names:
+            if name in replaced:
+                os.rename(places[name], os.path.join(old, name))
+            os.rename(os.path.join(new, name), places[name])
+        for folder in folders:
+            _sync(os.path.join(directory, folder))
+        os.rename(replacing, staging)
+    except BaseException:
+        # Where undoing fails too, the journal stays for the next reader or writer.
+        with contextlib.suppress(OSError):
+            if os.path.samestat(mine, os.stat(replacing)):  # or it was done when Ctrl-C came
+                _undo(directory)
+        raise
+
+
+def _take_turn(directory, staging):
+    """Renames `staging` to the one name under which files are replaced."""
+    deadline = time.monotonic() + _RECOVERY_SECONDS
+    while True:
+        try:
+            return os.rename(staging, os.path.join(directory, _REPLACING))
+        except OSError:
+            if not os.path.lexists(os.path.join(directory, _REPLACING)):
+                raise
+            recover(directory)
+            _wait(deadline, directory, "other processes that replace them all the time")
+
+
+def _write_journal(replacing, journal):
+    path = os.path.join(replacing, _JOURNAL)
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        json.dump(journal, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(f"{path}.new", path)
+    _sync(replacing)
+
+
+def _undo(directory):
+    """Puts everything back that the journal names; a kill in between is undone by the next one."""
+    replacing = os.path.join(directory, _REPLACING)
+    new, old = os.path.join(replacing, _NEW), os.path.join(replacing, _OLD)
+    path = os.path.join(replacing, _JOURNAL)
+    if os.path.lexists(path):  # without one nothing was moved
+        journal = _read_journal(directory)
+        for name in journal["replaced"]:
+            place = os.path.join(directory, name)
+            if os.path.lexists(os.path.join(old, name)):
+                if os.path.lexists(place):
+                    os.rename(place, os.path.join(new, name))
+                os.rename(os.path.join(old, name), place)
+        for name in journal["added"]:
+            place = os.path.join(directory, name)
+            if os.path.lexists(place) and not os.path.lexists(os.path.join(new, name)):
+                os.rename(place, os.path.join(new, name))
+        for folder in reversed(journal["folders"]):
+            with contextlib.suppress(OSError):  # not made yet, or somebody put a file there
+                os.rmdir(os.path.join(directory, folder))
+        _sync(directory)
+    done = os.path.join(directory, f"{_STAGING}{os.urandom(8).hex()}")
+    os.rename(replacing, done)
+    shutil.rmtree(done, ignore_errors=True)
+
+
+def _read_journal(directory):
+    """The journal. The directory may be a stranger's: nothing outside of it may be moved.
+
+    Raises:
+        ValueError: If it is damaged or names something outside the directory.
+    """
+    replacing = os.path.join(directory, _REPLACING)
+    with open(os.path.join(replacing, _JOURNAL), encoding="utf-8") as file:
+        journal = json.load(file)
+    inside = os.path.join(os.path.realpath(directory), "")
+    for name in (*journal["replaced"], *journal["added"], *journal["folders"]):
+        for base in (directory, os.path.join(replacing, _NEW), os.path.join(replacing, _OLD)):
+            folder, last = os.path.split(os.path.join(base, name))
+            if last in ("", os.curdir, os.pardir) or not os.path.join(
+                os.path.realpath(folder), ""
+            ).startswith(inside):
+                raise ValueError(f"a journal that names {name!r}, outside of the directory")
+    return journal
+
+
+def _missing_folders(directory, names):
+    """The folders of `names` that have to be made, outer ones first."""
+    missing = set()
+    for name in names:
+        while name := os.path.dirname(name):
+            if not os.path.lexists(os.path.join(directory, name)):
+                missing.add(name)
+    return sorted(missing)
+
+
+def _wait(deadline, directory, received):
+    if time.monotonic() > deadline:
+        raise _unfinished(directory, received)
+    time.sleep(0.01)
+
+
+def _unfinished(directory, received):
+    old = os.path.join(directory, _REPLACING, _OLD)
+    return CheckpointError(
+        f"{directory}: files of one save were expected. A save was interrupted while it replaced "
+        f"files, and that could not be undone. Received: {received}. Open the directory where it "
+        f"can be written to. By hand: move the files of {old} to where they were, and remove "
+        f"{os.path.dirname(old)}."
+    )
+
+
+def _files_below(directory):
+    """Every file in a directory and its folders, by its path in there."""
+    return sorted(
+        os.path.relpath(os.path.join(folder, name), directory)
+        for folder, _, names in os.walk(directory)
+        for name in names
+    )
+
+
+def _sync_below(directory):
+    """Waits until everything in a directory is on the disk: a rename may otherwise overtake it."""
+    for folder, _, names in os.walk(directory):
+        for path in [*(os.path.join(folder, name) for name in names), folder]:
+            if not os.path.islink(path):
+                _sync(path)
+
+
+def _sync(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+    finally:
+        os.close(descriptor)

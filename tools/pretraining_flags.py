@@ -6,6 +6,7 @@ import os
 from absl import flags
 
 from bert_tf.errors import DataError, UserError
+from bert_tf.files import recover_around
 
 FLAGS = flags.FLAGS
 
@@ -135,6 +136,7 @@ def input_files(flag):
     patterns = [pattern.strip() for pattern in FLAGS[flag].value.split(",") if pattern.strip()]
     files = []
     for pattern in patterns:
+        recover_around(pattern)
         found = sorted(path for path in glob.glob(pattern) if os.path.isfile(path))
         if not found:
             raise DataError(f"--{flag}: a file was expected. Received: {pattern}, which is none")

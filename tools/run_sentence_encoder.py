@@ -20,6 +20,7 @@ from absl import flags
 
 import craft_flags
 from bert_tf import tool
+from bert_tf.array_files import save_array
 from bert_tf.config import POOLING_MODES
 from bert_tf.data.sentence_examples import read_labelled_pairs, read_scored_pairs, read_triplets
 from bert_tf.data.tsv import read_lines
@@ -183,8 +184,8 @@ def evaluate(encoder, dev_data):
 def encode(encoder, texts):
     vectors = encoder.encode(texts, show_progress=True)
     path = os.path.join(FLAGS.output_dir, "vectors.npy")
-    with atomic_path(path) as new, open(new, "wb") as file:
-        np.save(file, vectors)
+    with atomic_path(path) as new:
+        save_array(new, vectors)
     print(f"{len(vectors)} vectors of size {vectors.shape[1]} in {path}")
 
 

@@ -27,7 +27,7 @@ import craft_flags
 from bert_tf import tool
 from bert_tf.data.squad import read_squad
 from bert_tf.errors import DataError, UserError
-from bert_tf.files import atomic_path
+from bert_tf.files import atomic_path, staged_files
 
 FLAGS = flags.FLAGS
 
@@ -208,9 +208,9 @@ def predict(model, examples):
     files = {"predictions.json": predictions, "nbest_predictions.json": n_best}
     if model.allow_no_answer:
         files["null_odds.json"] = differences
-    for name, content in files.items():
-        with atomic_path(os.path.join(FLAGS.output_dir, name)) as path:
-            with open(path, "w", encoding="utf-8") as file:
+    with staged_files(FLAGS.output_dir) as new:
+        for name, content in files.items():
+            with open(os.path.join(new, name), "w", encoding="utf-8") as file:
                 json.dump(content, file, indent=4, ensure_ascii=False)
                 file.write("\n")
     print(f"{len(examples)} answers in {FLAGS.output_dir}/predictions.json")

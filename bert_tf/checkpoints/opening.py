@@ -9,12 +9,12 @@ from typing import Any
 from bert_tf.checkpoints import hub, own_format
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.safetensors_source import SafetensorsSource
-from bert_tf.checkpoints.staging import interrupted_save
 from bert_tf.checkpoints.stored_zip import StoredZip
 from bert_tf.checkpoints.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError
+from bert_tf.files import recover
 
 # Where this package keeps what Hugging Face's config.json has no key for.
 OWN_KEY = "bert_tf"
@@ -58,17 +58,12 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
         config_file: The configuration, if it is not beside the weights.
 
     Raises:
-        CheckpointError: If nothing is there, or a file is missing or damaged.
+        CheckpointError: If nothing is there, a file is missing or damaged, or an interrupted save
+            cannot be undone.
         ConfigError: If the configuration asks for another network.
     """
     path = resolve(path)
-    unfinished = interrupted_save(path if os.path.isdir(path) else os.path.dirname(path))
-    if unfinished is not None:
-        raise CheckpointError(
-            f"{path}: a save was interrupted between two files. Expected the files of one save. "
-            f"Received: the rest of another in {unfinished}. Save again, or finish it: move the "
-            "files of its folder `moving` to where the others stand, then delete it."
-        )
+    recover(path if os.path.isdir(path) else os.path.dirname(path))
     open_path = _open_directory if os.path.isdir(path) else _open_file
     pretrained = open_path(path, config_file)
     _check_size(pretrained.config, pretrained.source)

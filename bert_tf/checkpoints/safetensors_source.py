@@ -92,11 +92,20 @@ def checksum(values: np.ndarray) -> int:
 
 
 def write_safetensors(path: str, tensors: dict[str, np.ndarray]) -> None:
-    """Writes a safetensors file whose metadata hold the tensors' checksums."""
+    """Writes a safetensors file whose metadata hold the tensors' checksums.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     checksums = {name: checksum(values) for name, values in tensors.items()}
-    save_file(tensors, path, metadata={"format": "pt", CHECKSUMS_KEY: json.dumps(checksums)})
+    metadata = {"format": "pt", CHECKSUMS_KEY: json.dumps(checksums)}
+    try:
+        save_file(tensors, path, metadata=metadata)
+    except SafetensorError as error:
+        raise OSError(f"{path} could not be written: {error}") from error
 
 
 def _checksums(metadata, shapes, path):

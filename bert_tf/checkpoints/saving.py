@@ -16,7 +16,6 @@ from bert_tf.checkpoints.quantized import (
 )
 from bert_tf.checkpoints.safetensors_source import write_safetensors
 from bert_tf.checkpoints.sentence_transformers import module_variables, write_modules
-from bert_tf.checkpoints.staging import staged_files
 from bert_tf.checkpoints.tasks import (
     all_weights,
     architecture_of,
@@ -27,6 +26,7 @@ from bert_tf.checkpoints.tasks import (
 )
 from bert_tf.checkpoints.weight_names import OWN, Weight, backbone_weights, pooler_weights
 from bert_tf.errors import UserError
+from bert_tf.files import recover, staged_files
 
 _logger = logging.getLogger("bert_tf")
 
@@ -39,12 +39,13 @@ _STALE_KEYS = ("torch_dtype", "dtype", "problem_type", OWN_KEY)
 def save_model(model, directory: str | os.PathLike, format: str = "huggingface") -> None:
     """Writes a backbone or a task model. See `TaskModel.save_pretrained`.
 
-    All files are written beside their places first and then moved, so that a write that fails
-    leaves the directory as it was; other files in it stay.
+    All files are replaced together: a write that fails leaves the directory as it was, one that
+    is killed too, once it is opened or saved again. Other files in it stay.
 
     Raises:
         UserError: If `format` is unknown, the directory holds a checkpoint of another format, or
             the format cannot hold the model.
+        CheckpointError: If an interrupted save cannot be undone.
     """
     if format not in FORMATS:
         raise UserError(f"`format` must be one of {FORMATS}. Received: format={format!r}")
@@ -55,6 +56,7 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
             f"Received: format={format!r}"
         )
     directory = os.fspath(directory)
+    recover(directory)
     present = format_of(directory)
     if present not in (None, format):
         raise UserError(

@@ -10,6 +10,8 @@ from typing import Iterator, Sequence
 
 import numpy as np
 
+from bert_tf.array_files import save_array
+
 MERGE_BYTES = 256 << 20  # of records in memory at a time
 
 
@@ -26,8 +28,8 @@ def write_run(path: str, keys: Sequence[int], records: Sequence[bytes]) -> None:
     ends = np.cumsum([len(records[index]) for index in order], dtype=np.int64)
     with open(path, "wb") as file:
         file.writelines(records[index] for index in order)
-    np.save(path + ".keys.npy", keys[order])
-    np.save(path + ".ends.npy", ends)
+    save_array(path + ".keys.npy", keys[order])
+    save_array(path + ".ends.npy", ends)
 
 
 def merge_runs(paths: Sequence[str], merge_bytes: int = MERGE_BYTES) -> Iterator[bytes]:

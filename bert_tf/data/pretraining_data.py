@@ -19,21 +19,20 @@ import itertools
 import multiprocessing
 import os
 import random
-import shutil
 import signal
-import tempfile
 from typing import Iterator, Sequence
 
 import numpy as np
 import tqdm
 
+from bert_tf.array_files import save_array
 from bert_tf.data.document_chunks import Chunk, ChunkedCorpus, read_documents
 from bert_tf.data.example_runs import merge_runs, write_run
 from bert_tf.data.pretraining_examples import ExampleOptions, MaskingVocabulary, create_examples
 from bert_tf.data.pretraining_features import example_features, serialize_features
 from bert_tf.data.pretraining_summary import PretrainingSummary
 from bert_tf.errors import ConfigError, DataError, UserError
-from bert_tf.files import atomic_path
+from bert_tf.files import scratch_directory, staged_files
 
 TEXTS_AT_A_TIME = 4096
 TASKS_A_PROCESS = 2  # that are tokenized and submitted, so that no worker waits
@@ -54,7 +53,8 @@ def create_pretraining_data(
 
     Args:
         corpus: what `scan_documents` returned.
-        output_files: the TFRecord files; all are written, whole, or none.
+        output_files: the TFRecord files; those of one directory replace older ones together, or
+            none is written.
         tokenizer: a `BertTokenizer` with a mask token.
         options: lengths and probabilities.
         dupe_factor: how many passes are made over each document, with other pairs and masks.
@@ -78,27 +78,27 @@ def create_pretraining_data(
             f"output_files={list(output_files)}.")
     vocabulary = MaskingVocabulary.of(tokenizer)
     beside = os.path.dirname(os.path.abspath(output_files[0]))
-    os.makedirs(beside, exist_ok=True)
-    scratch = tempfile.mkdtemp(prefix=".create_pretraining_data.", dir=beside)
     try:
-        tasks = _tasks(
-            corpus, tokenizer, dupe_factor, random_seed, num_processes, encoding_errors, scratch)
-        summary = PretrainingSummary(options.max_seq_length)
-        runs: list[str] = []
-        bar = tqdm.tqdm(
-            total=corpus.documents * dupe_factor, desc="making examples", unit=" documents",
-            unit_scale=True, disable=not progress)
-        with bar:
-            for task, part in _run(tasks, _Job(vocabulary, options), num_processes):
-                summary.add(part)
-                runs.append(task.run_path)
-                bar.update(part.documents)
-        if not summary.examples:
-            raise DataError(
-                "Expected text that at least one pair of segments can be made of. Received: "
-                f"{summary.documents // dupe_factor} documents with words in them.")
-        _write(merge_runs(sorted(runs)), output_files, summary.examples, progress)
-        return summary
+        with scratch_directory(beside) as scratch:
+            tasks = _tasks(
+                corpus, tokenizer, dupe_factor, random_seed, num_processes, encoding_errors,
+                scratch)
+            summary = PretrainingSummary(options.max_seq_length)
+            runs: list[str] = []
+            bar = tqdm.tqdm(
+                total=corpus.documents * dupe_factor, desc="making examples", unit=" documents",
+                unit_scale=True, disable=not progress)
+            with bar:
+                for task, part in _run(tasks, _Job(vocabulary, options), num_processes):
+                    summary.add(part)
+                    runs.append(task.run_path)
+                    bar.update(part.documents)
+            if not summary.examples:
+                raise DataError(
+                    "Expected text that at least one pair of segments can be made of. Received: "
+                    f"{summary.documents // dupe_factor} documents with words in them.")
+            _write(merge_runs(sorted(runs)), output_files, summary.examples, progress)
+            return summary
     except OSError as error:
         raise UserError(
             f"Expected readable text, and room for twice the examples in {beside}. "
@@ -108,8 +108,6 @@ def create_pretraining_data(
             "Expected every worker process to end its work. Received: one was ended from outside, "
             "most often because memory ran out. Lower --num_processes or --chunk_megabytes. "
             "Nothing was written.") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,9 +210,9 @@ def _tokenize(chunk: Chunk, tokenizer, encoding_errors: str, threads, path: str)
     document_of = np.repeat(np.arange(len(sizes)), sizes)[lengths > 0]
     lengths = lengths[lengths > 0]
     in_document = np.bincount(document_of, minlength=len(sizes))
-    np.save(path + ".ids.npy", ids)
-    np.save(path + ".sentences.npy", np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
-    np.save(
+    save_array(path + ".ids.npy", ids)
+    save_array(path + ".sentences.npy", np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    save_array(
         path + ".documents.npy",
         np.concatenate([[0], np.cumsum(in_document[in_document > 0])]).astype(np.int64))
 
@@ -267,12 +265,16 @@ def _remove_tokens(task: _Task) -> None:
 def _write(
     records: Iterator[bytes], output_files: Sequence[str | os.PathLike], total: int, progress: bool
 ) -> None:
-    """Writes record n to file n modulo their number; all files appear at the end."""
+    """Writes record n to file n modulo their number; those of a directory appear together."""
     import tensorflow as tf
 
     try:
         with contextlib.ExitStack() as stack:
-            paths = [stack.enter_context(atomic_path(path)) for path in output_files]
+            places = [os.path.split(os.path.abspath(path)) for path in output_files]
+            staged = {
+                folder: stack.enter_context(staged_files(folder))
+                for folder in {folder for folder, _ in places}}
+            paths = [os.path.join(staged[folder], name) for folder, name in places]
             with contextlib.ExitStack() as writing:
                 writers = [writing.enter_context(tf.io.TFRecordWriter(path)) for path in paths]
                 bar = tqdm.tqdm(

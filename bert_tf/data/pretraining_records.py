@@ -17,7 +17,7 @@ from bert_tf.data.pretraining_examples import PretrainingExample
 from bert_tf.data.pretraining_features import example_features, serialize_features
 from bert_tf.data.pretraining_record_files import check_records, feature_spec
 from bert_tf.errors import ConfigError, DataError
-from bert_tf.files import atomic_path
+from bert_tf.files import atomic_path, recover_around
 
 SHUFFLE_BUFFER = 10_000  # records; about 10 MB at length 128
 
@@ -167,6 +167,7 @@ def _expand(input_files: Sequence[str | os.PathLike]) -> list[str]:
     if isinstance(input_files, (str, os.PathLike)):
         input_files = [input_files]
     for pattern in map(os.fspath, input_files):
+        recover_around(pattern)
         found = sorted(tf.io.gfile.glob(pattern))
         if not found:
             raise DataError(

@@ -16,6 +16,7 @@ from bert_tf.layers.pooling import BertPooler
 from bert_tf.layers.quantization import require_int8
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.calibration import calibrate
+from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.token_inputs import checked_token_inputs
 from bert_tf.models.traced_weights import RetracingModel
 from bert_tf.ops import native
@@ -24,7 +25,7 @@ from bert_tf.pruned_heads import checked_pruned_heads
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertBackbone(RetracingModel):
+class BertBackbone(KerasFiles, RetracingModel):
     """The BERT encoder with its embeddings and pooler.
 
     Args:

@@ -7,12 +7,13 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.lora_model import LoraModel
 from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
 from bert_tf.models.text_inputs import as_columns, holds_text
 
 
-class PretrainedModel(LoraModel):
+class PretrainedModel(LoraModel, KerasFiles):
     """A model with a `backbone` that opens checkpoints and writes them."""
 
     @classmethod

@@ -2,13 +2,12 @@
 
 import json
 import os
-import tempfile
 
 import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
+from bert_tf.files import atomic_path, scratch_directory
 from bert_tf.models.masked_lm import BertMaskedLM
 from bert_tf.models.multiple_choice import BertMultipleChoice
 from bert_tf.models.next_sentence import BertNextSentencePredictor
@@ -88,7 +87,7 @@ def export(
         )
     path = os.path.join(os.fspath(directory), str(version))
     backend = "reference" if portable else "native"
-    with ops.backend(backend), atomic_path(path) as new, tempfile.TemporaryDirectory() as files:
+    with ops.backend(backend), atomic_path(path) as new, scratch_directory(directory) as files:
         functions = module.signatures()
         saved = tf.Module()
         saved.used_variables = _used_variables(functions)

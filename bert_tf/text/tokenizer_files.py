@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from bert_tf.errors import ConfigError, DataError
-from bert_tf.files import atomic_path
+from bert_tf.files import recover, staged_files
 from bert_tf.text.vocabulary import read_vocabulary, write_vocabulary
 
 VOCABULARY_FILE = "vocab.txt"
@@ -49,8 +49,10 @@ def read(directory: str | os.PathLike) -> dict[str, Any]:
     Raises:
         DataError: there is no vocabulary, or a file cannot be read.
         ConfigError: the files ask for a tokenizer that is not BERT's.
+        CheckpointError: an interrupted save cannot be undone.
     """
     directory = os.fspath(directory)
+    recover(directory)
     paths = {name: os.path.join(directory, name)
              for name in (VOCABULARY_FILE, TOKENIZER_FILE, CONFIG_FILE, KERAS_HUB_VOCABULARY_FILE)}
     options: dict[str, Any] = {}
@@ -76,14 +78,12 @@ def read(directory: str | os.PathLike) -> dict[str, Any]:
 
 
 def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
-    """Writes `vocab.txt` and `tokenizer_config.json`.
+    """Writes `vocab.txt` and `tokenizer_config.json`, both or none.
 
     Args:
         config: what `BertTokenizer.get_config` returned.
         directory: made where it does not exist.
     """
-    os.makedirs(directory, exist_ok=True)
-    write_vocabulary(config["vocabulary"], os.path.join(directory, VOCABULARY_FILE))
     content = {key: config[argument] for argument, key in _KEYS.items()}
     if content["model_max_length"] is None:
         content["model_max_length"] = int(1e30)
@@ -96,10 +96,11 @@ def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
     content["tokenizer_class"] = "BertTokenizer"
     if config["mask_token"] is None:
         content["has_mask_token"] = False
-    path = os.path.join(directory, CONFIG_FILE)
-    with atomic_path(path) as new, open(new, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2, ensure_ascii=False, sort_keys=True)
-        file.write("\n")
+    with staged_files(directory) as new:
+        write_vocabulary(config["vocabulary"], os.path.join(new, VOCABULARY_FILE))
+        with open(os.path.join(new, CONFIG_FILE), "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=2, ensure_ascii=False, sort_keys=True)
+            file.write("\n")
 
 
 def _config_options(config: dict[str, Any]) -> dict[str, Any]:

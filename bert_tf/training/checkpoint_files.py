@@ -8,12 +8,10 @@ The directory is written under another name and renamed when everything is on th
 leaves no half of one. The manifest finds what a full disk, a bad copy or a bad disk did to it.
 """
 
-import glob
 import hashlib
 import json
 import os
 import re
-import shutil
 
 import numpy as np
 
@@ -74,9 +72,6 @@ def write_checkpoint(
             _write_json(os.path.join(new, STATE), state)
             files = {name: _fingerprint(os.path.join(new, name)) for name in (VARIABLES, STATE)}
             _write_json(os.path.join(new, MANIFEST), {"format": FORMAT, "files": files})
-            for name in (VARIABLES, STATE, MANIFEST, ""):
-                _sync(os.path.join(new, name))
-        _sync(directory)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
         older = checkpoint_steps(directory)
@@ -119,21 +114,6 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dic
     return tensors, _read_json(os.path.join(path, STATE))
 
 
-def remove_checkpoint(path: str | os.PathLike) -> None:
-    """Removes a checkpoint so that a kill in between leaves no half of one under its name."""
-    directory, name = os.path.split(os.path.abspath(path))
-    doomed = os.path.join(directory, f".{name}.removed")
-    shutil.rmtree(doomed, ignore_errors=True)
-    os.replace(path, doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
-
-
-def remove_leftovers(directory: str | os.PathLike) -> None:
-    """Removes what killed runs left half-written or half-removed in `directory`."""
-    for path in glob.glob(os.path.join(glob.escape(os.fspath(directory)), ".ckpt-*")):
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def _fingerprint(path) -> dict:
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else None
@@ -157,12 +137,3 @@ def _read_json(path) -> dict:
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DamagedCheckpoint(f"{path}: {reason}") from None
-
-
-def _sync(path):
-    """Waits until a file or a directory is on the disk: a rename may otherwise overtake it."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

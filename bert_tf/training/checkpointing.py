@@ -9,14 +9,12 @@ import keras
 import numpy as np
 
 from bert_tf.errors import CheckpointError, UserError
-from bert_tf.files import atomic_path
+from bert_tf.files import atomic_path, recover, remove_directory, remove_leftovers
 from bert_tf.training.checkpoint_files import (
     DamagedCheckpoint,
     checkpoint_path,
     checkpoint_steps,
     read_checkpoint,
-    remove_checkpoint,
-    remove_leftovers,
     write_checkpoint,
 )
 from bert_tf.training.step_callback import StepCallback
@@ -92,8 +90,10 @@ class TrainingCheckpoint(StepCallback):
 
         Raises:
             CheckpointError: If the checkpoint is of another network or optimizer, with a list of
-                what differs, or if there are checkpoints and all are damaged.
+                what differs, if there are checkpoints and all are damaged, or if an interrupted
+                replacement of one cannot be undone.
         """
+        recover(self.directory)
         variables = state_variables(model)
         chief = is_chief(model.distribute_strategy)
         damaged = []
@@ -210,7 +210,11 @@ class TrainingCheckpoint(StepCallback):
     def _remove_old(self):
         for step in checkpoint_steps(self.directory)[: -self.keep]:
             if step != self.best_step:
-                remove_checkpoint(checkpoint_path(self.directory, step))
+                path = checkpoint_path(self.directory, step)
+                try:
+                    remove_directory(path)
+                except OSError as error:  # the newer checkpoint is written, and training goes on
+                    _logger.warning("%s could not be removed: %s", path, error.strerror)
 
     def _require_finite(self, tensors):
         # Only the model's: under float16 the optimizer's `gradient_norm` of a skipped step is

@@ -2,8 +2,7 @@
 
 import json
 import os
-import subprocess
-import sys
+import resource
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from bert_tf import BertBackbone, BertConfig, BertPretrainer, BertTextClassifier, BertTokenizer
-from bert_tf.checkpoints import convert, load_task_model, save_model, staging
+from bert_tf.checkpoints import convert, load_task_model, save_model
 from bert_tf.errors import CheckpointError, UserError
 from tests.checkpoints import foreign
 from tests.checkpoints.test_formats import assert_same_values, values_of
@@ -143,46 +142,20 @@ def test_a_failed_write_leaves_the_directory_as_it_was(tiny_config, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(before)
 
 
-# Exits at once, as a killed process does, before the given one of the renames of a save.
-KILLED_SAVE = """
-import importlib.util, os, shutil, sys
-
-spec = importlib.util.spec_from_file_location("staging", sys.argv[1])
-staging = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(staging)
-left, replace = int(sys.argv[4]), os.replace
-
-def counted(source, target):
-    global left
-    if left == 0:
-        os._exit(9)
-    left -= 1
-    replace(source, target)
-
-os.replace = counted
-with staging.staged_files(sys.argv[3]) as new:
-    shutil.copytree(sys.argv[2], new, dirs_exist_ok=True)
-"""
-
-
-def test_a_save_killed_between_two_files_is_recognised(tiny_config, tmp_path):
-    backbone, place = BertBackbone(tiny_config), tmp_path / "place"
-    backbone.save_pretrained(tmp_path / "old")
-    backbone.pooler.dense.bias.assign(np.ones(32))
-    backbone.save_pretrained(tmp_path / "new")
-    backbone.save_pretrained(place)
-    for renames in range(5):  # two for each of the two files; the last time it is not killed
-        for file in (tmp_path / "old").iterdir():
-            (place / file.name).write_bytes(file.read_bytes())
-        program = [sys.executable, "-c", KILLED_SAVE, staging.__file__, tmp_path / "new", place]
-        assert subprocess.run([*program, str(renames)]).returncode == (0 if renames == 4 else 9)
-        if renames < 4:
-            with pytest.raises(CheckpointError, match="a save was interrupted"):
-                BertBackbone.from_pretrained(place)
-    assert sorted(file.name for file in place.iterdir()) == ["config.json", "model.safetensors"]
-    np.testing.assert_array_equal(
-        BertBackbone.from_pretrained(place).pooler.dense.bias, np.ones(32)
-    )
+def test_a_full_disk_leaves_the_older_keras_file(tiny_config, tmp_path):
+    backbone = BertBackbone(tiny_config)
+    backbone.save(tmp_path / "model.keras")
+    before = (tmp_path / "model.keras").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # The kernel then refuses to let a file grow past this, as a full disk would.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError):
+            backbone.save(tmp_path / "model.keras")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "model.keras").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model.keras"]
 
 
 def test_formats_do_not_mix_in_one_directory(tiny_config, tmp_path):

@@ -298,7 +298,7 @@ class TestBadInput:
 
     def test_killed_worker(self, tmp_path, corpus, tokenizer):
         def kill_one():
-            while not list(tmp_path.glob(".create*/*.run")):  # until the workers are at work
+            while not list(tmp_path.rglob("*.run")):  # until the workers are at work
                 time.sleep(0.01)
             multiprocessing.active_children()[0].kill()
 

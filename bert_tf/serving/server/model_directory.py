@@ -1,12 +1,14 @@
 """What stands in a model's directory, and its models as SavedModels."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 
-from bert_tf.errors import UserError
+from bert_tf.errors import CheckpointError, UserError
+from bert_tf.files import recover
 from bert_tf.serving.server.served_model import SAVED_MODEL_FILE, ServedModel
 
 _MODEL_FILES = ("config.json", "bert_config.json", "bert_tf.json")
@@ -27,6 +29,8 @@ def find_versions(directory: str | os.PathLike) -> dict[int, str]:
     Returns:
         The path of each version.
     """
+    with contextlib.suppress(CheckpointError):  # the versions that are there are whole
+        recover(directory)
     if is_model(directory):
         return {1: os.fspath(directory)}
     try:
