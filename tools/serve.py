@@ -27,6 +27,9 @@ flags.DEFINE_string(
 flags.DEFINE_bool(
     "pairs", False, "Whether a classifier that save_pretrained wrote takes `text` and `pair`."
 )
+flags.DEFINE_bool(
+    "trust", False, "Whether a SavedModel may read and write files, call Python and the like."
+)
 flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for every machine.")
 flags.DEFINE_integer(
     "port", 8501, "Port; 0 takes a free one, which is printed.", lower_bound=0, upper_bound=65535
@@ -103,6 +106,7 @@ def main():
         model_dir=FLAGS.model,
         model_name=name,
         pairs=FLAGS.pairs,
+        trusted=FLAGS.trust,
         host=FLAGS.host,
         port=FLAGS.port,
         token_budget=FLAGS.token_budget,

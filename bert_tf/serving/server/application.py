@@ -42,6 +42,7 @@ class ServerOptions:
         model_dir: Numbered versions, or one model.
         model_name: Its name in paths.
         pairs: Whether classifiers that `save_pretrained` wrote take two texts.
+        trusted: Whether SavedModels may do more than compute.
         host, port: Where to listen; port 0 takes a free one.
         token_budget: Tokens of a batch.
         batch_wait: Seconds that a lone request waits for others.
@@ -54,6 +55,7 @@ class ServerOptions:
     model_dir: str | os.PathLike
     model_name: str
     pairs: bool = False
+    trusted: bool = False
     host: str = "127.0.0.1"
     port: int = 8501
     token_budget: int = TOKEN_BUDGET
@@ -90,7 +92,7 @@ class _Server:
         self._web = web
         self._metrics = Metrics()
         self._versions = ModelVersions(
-            options.model_name, options.model_dir, self._batcher, options.pairs
+            options.model_name, options.model_dir, self._batcher, options.pairs, options.trusted
         )
         self._api = RestApi(self._versions, options.limits)
         self._page = importlib.resources.files(__package__).joinpath(_PAGE).read_bytes()
