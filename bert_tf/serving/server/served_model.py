@@ -20,6 +20,7 @@ SAVED_MODEL_FILE = "saved_model.pb"
 _PADDING_FREE_OP = "BertTf>VarlenAttention"
 _DESCRIPTION_FILE = os.path.join("assets.extra", "bert_tf.json")  # `export` writes it
 _SHOWN_PROBLEMS = 5
+_GRADIENT = "_gradient_op_type"  # TensorFlow's attribute that names a custom gradient
 _WARM_UP_TEXT = "The first call is the slowest."
 
 
@@ -116,10 +117,14 @@ def _load_without_gradients(saved_model, path):
     could never be unloaded. It also loads what was checked, whatever became of the file.
     """
     for meta_graph in saved_model.meta_graphs:
-        del meta_graph.graph_def.library.registered_gradients[:]
+        library = meta_graph.graph_def.library
+        del library.registered_gradients[:]
+        for function in library.function:
+            for node in function.node_def:
+                node.attr.pop(_GRADIENT, None)  # or TensorFlow warns of it
     with tempfile.TemporaryDirectory(prefix="bert_tf_serve_") as folder:
-        for name in ("variables", "assets"):
-            if os.path.isdir(os.path.join(path, name)):
+        for name in ("variables", "assets", "fingerprint.pb"):
+            if os.path.exists(os.path.join(path, name)):
                 os.symlink(os.path.abspath(os.path.join(path, name)), os.path.join(folder, name))
         with open(os.path.join(folder, SAVED_MODEL_FILE), "wb") as file:
             file.write(saved_model.SerializeToString())
