@@ -86,6 +86,6 @@ def _check_values(name, facts, array):
                 tf.train.Example.FromString(value)
             except DecodeError:
                 raise invalid(
-                    f"Input {name}: serialised tf.train.Examples were expected. Received: something "
-                    f"else in row {row}"
+                    f"Input {name}: serialised tf.train.Examples were expected. Received: "
+                    f"something else in row {row}"
                 ) from None

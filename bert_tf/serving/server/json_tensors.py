@@ -27,7 +27,7 @@ from bert_tf.serving.server.signatures import (
 ROWS, COLUMNS = "instances", "inputs"
 _ANSWERS = {ROWS: "predictions", COLUMNS: "outputs"}
 _BASE64 = "b64"
-_VALUES_AT_ONCE = 1 << 14  # that are written as JSON; as Python's objects they take 30 times as much
+_VALUES_AT_ONCE = 1 << 14  # are written as JSON; as Python's objects they take 30 times as much
 _SHOWN = 256  # characters of a value in an error; kMaxJsonDebugStringBytes
 _TYPES = {dict: "Object", list: "Array", str: "String", bool: "Boolean", type(None): "Null"}
 

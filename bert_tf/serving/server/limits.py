@@ -88,7 +88,8 @@ class MemoryShare:
         self._held, more = size, size > self._held
         if more and self._memory.held > self._memory.limit:
             raise RequestError(
-                RESOURCE_EXHAUSTED, "The server's memory is full of other requests. Try again later."
+                RESOURCE_EXHAUSTED,
+                "The server's memory is full of other requests. Try again later.",
             )
 
 

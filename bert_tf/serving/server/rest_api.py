@@ -129,7 +129,9 @@ class RestApi:
         self._check_name(target.model)
         async with self._versions.use(target.version) as version:
             if len(body) > _LARGE_BODY:
-                format, signature, arrays = await self._run(self._decoder, self._read, body, version)
+                format, signature, arrays = await self._run(
+                    self._decoder, self._read, body, version
+                )
             else:
                 format, signature, arrays = self._read(body, version)
             del body
