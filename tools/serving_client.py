@@ -150,7 +150,8 @@ def ask_rest(
         ServerBusy: If it is worth trying again.
         UserError: If the server refuses the request.
     """
-    path = f"/v1/models/{urllib.parse.quote(model, safe='')}" + ("" if version is None else f"/versions/{version}")
+    path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
+    path += "" if version is None else f"/versions/{version}"
     rows = [dict(zip(inputs, row)) for row in zip(*inputs.values())]
     body = json.dumps({"signature_name": signature, "instances": rows}).encode()
     request = urllib.request.Request(
