@@ -27,6 +27,9 @@ flags.DEFINE_string(
 flags.DEFINE_bool(
     "pairs", False, "Whether a classifier that save_pretrained wrote takes `text` and `pair`."
 )
+flags.DEFINE_bool(
+    "trust", False, "Whether a SavedModel may read and write files, call Python and the like."
+)
 flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for every machine.")
 flags.DEFINE_integer(
     "port", 8501, "Port; 0 takes a free one, which is printed.", lower_bound=0, upper_bound=65535
@@ -51,10 +54,17 @@ flags.DEFINE_float(
 )
 flags.DEFINE_integer("max_body_bytes", 8 << 20, "The largest request.", lower_bound=1)
 flags.DEFINE_integer(
-    "max_buffered_bytes", 256 << 20, "Of all requests on their way at a time.", lower_bound=1
+    "max_buffered_bytes", 256 << 20, "Of all requests and answers in memory at a time.",
+    lower_bound=1,
+)
+flags.DEFINE_integer(
+    "max_answer_bytes", 64 << 20, "The largest answer, in bytes of its values.", lower_bound=1
 )
 flags.DEFINE_integer(
     "max_text_length", 100_000, "The longest string, in characters.", lower_bound=1
+)
+flags.DEFINE_integer(
+    "max_tokens", 131_072, "Tokens of one row's texts, estimated from their bytes.", lower_bound=1
 )
 flags.DEFINE_integer("max_rows", 1024, "Rows of a request.", lower_bound=1)
 flags.DEFINE_integer(
@@ -103,6 +113,7 @@ def main():
         model_dir=FLAGS.model,
         model_name=name,
         pairs=FLAGS.pairs,
+        trusted=FLAGS.trust,
         host=FLAGS.host,
         port=FLAGS.port,
         token_budget=FLAGS.token_budget,
@@ -113,7 +124,9 @@ def main():
         limits=Limits(
             max_body=FLAGS.max_body_bytes,
             max_buffered=FLAGS.max_buffered_bytes,
+            max_answer=FLAGS.max_answer_bytes,
             max_text_length=FLAGS.max_text_length,
+            max_tokens=FLAGS.max_tokens,
             max_rows=FLAGS.max_rows,
             max_waiting=FLAGS.max_waiting,
             read_timeout=FLAGS.read_timeout_seconds,

@@ -18,10 +18,14 @@ so asking twice does no harm.
 
 import http.client
 import json
+import math
+import queue
 import random
 import sys
+import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 
 from absl import flags
@@ -34,6 +38,7 @@ FLAGS = flags.FLAGS
 INPUTS = ("text", "pair", "question", "context")
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
+LARGEST_ANSWER = 1 << 30  # bytes
 # Too many requests; bad gateway; unavailable (TF Serving: its queue is full, or the model is not
 # loaded yet); gateway time-out.
 BUSY_STATUSES = (429, 502, 503, 504)
@@ -82,7 +87,7 @@ def with_retries(ask, deadline: float, retries: int, pauses=random.Random()):
     longest = FIRST_PAUSE_S
     for tries in range(1, retries + 2):
         try:
-            return ask(max(0.001, end - time.monotonic()))
+            return _within(max(0.001, end - time.monotonic()), ask)
         except ServerBusy as error:
             reason, asked = str(error), error.pause
         pause = asked if asked is not None else pauses.uniform(0, longest)
@@ -95,6 +100,32 @@ def with_retries(ask, deadline: float, retries: int, pauses=random.Random()):
         f"No answer after {count} in {deadline:g} s (--deadline, --retries). "
         f"The last one said: {reason}"
     )
+
+
+def _within(seconds: float, ask):
+    """What `ask(seconds)` returns, or raises.
+
+    A socket's time-out is for each of its reads: an answer that comes byte by byte would never end.
+
+    Raises:
+        ServerBusy: If it takes longer; a daemon thread is left with it.
+    """
+    answers = queue.SimpleQueue()
+
+    def run():
+        try:
+            answers.put((ask(seconds), None))
+        except BaseException as error:  # for the thread that waits
+            answers.put((None, error))
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        answer, error = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise ServerBusy("the answer did not end in time") from None
+    if error is not None:
+        raise error
+    return answer
 
 
 def ask_rest(
@@ -119,28 +150,59 @@ def ask_rest(
         ServerBusy: If it is worth trying again.
         UserError: If the server refuses the request.
     """
-    path = f"/v1/models/{model}" + ("" if version is None else f"/versions/{version}")
+    path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
+    path += "" if version is None else f"/versions/{version}"
     rows = [dict(zip(inputs, row)) for row in zip(*inputs.values())]
     body = json.dumps({"signature_name": signature, "instances": rows}).encode()
     request = urllib.request.Request(
         f"{server.rstrip('/')}{path}:predict", body, {"Content-Type": "application/json"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as response:
-            return json.load(response)["predictions"]
-    except urllib.error.HTTPError as error:
-        reason = f"HTTP {error.code}: {_message(error.read())}"
-        if error.code not in BUSY_STATUSES:
-            raise UserError(f"{server} refused the request: {reason}") from None
-        after = error.headers.get("Retry-After", "")
-        raise ServerBusy(reason, float(after) if after.isdigit() else None) from None
+        status, headers, text = _exchange(request, timeout)
     except (OSError, http.client.HTTPException) as error:
-        # No connection, one that broke, or a time-out.
+        # No connection, one that broke, an answer that was cut short, or a time-out.
         raise ServerBusy(f"{server}: {error}") from None
-    except (ValueError, KeyError, TypeError):
+    if status != http.HTTPStatus.OK:
+        reason = f"HTTP {status}: {_message(text)}"
+        if status not in BUSY_STATUSES:
+            raise UserError(f"{server} refused the request: {reason}")
+        raise ServerBusy(reason, _seconds(headers.get("Retry-After")))
+    try:
+        predictions = json.loads(text)["predictions"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        predictions = None
+    if not isinstance(predictions, list):
         raise UserError(
-            f"{server}: expected TensorFlow Serving's JSON. Is it such a server?"
-        ) from None
+            f"{server}: expected TensorFlow Serving's JSON. Is it such a server? "
+            f"Received: {text[:200].decode('utf-8', errors='replace')!r}"
+        )
+    return predictions
+
+
+def _exchange(request, timeout):
+    """Status, headers and body of an answer, whatever the status is."""
+    try:
+        response = urllib.request.urlopen(request, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        response = error
+    with response:
+        text = response.read(LARGEST_ANSWER + 1)
+        if len(text) > LARGEST_ANSWER:
+            raise UserError(f"An answer of at most {LARGEST_ANSWER} bytes was expected.")
+        announced = response.headers.get("Content-Length", "")
+        # With a size to read, Python does not notice this itself.
+        if announced.isascii() and announced.isdigit() and len(text) < int(announced[:20]):
+            raise http.client.IncompleteRead(text, int(announced[:20]) - len(text))
+        return response.status, response.headers, text
+
+
+def _seconds(after: str | None) -> float | None:
+    """The seconds of a `Retry-After`, or None: it may be a date, or anything."""
+    try:
+        seconds = float(after or "")
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
 def ask_grpc(
@@ -196,7 +258,7 @@ def _message(body: bytes) -> str:
     """What TensorFlow Serving says in `error`, or the body's beginning."""
     try:
         return str(json.loads(body)["error"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return body[:200].decode("utf-8", errors="replace")
 
 
@@ -228,7 +290,12 @@ def main():
         return ask(server, FLAGS.model, FLAGS.version, FLAGS.signature, inputs, timeout)
 
     for prediction in with_retries(once, FLAGS.deadline, FLAGS.retries):
-        sys.stdout.write(json.dumps(prediction, ensure_ascii=False) + "\n")
+        try:
+            text = json.dumps(prediction, ensure_ascii=False)
+            text.encode(sys.stdout.encoding)
+        except UnicodeEncodeError:  # half a character, or one that the terminal does not have
+            text = json.dumps(prediction)
+        sys.stdout.write(text + "\n")
 
 
 if __name__ == "__main__":

@@ -16,15 +16,20 @@ def describe(module: ServingModule, functions: dict, **facts) -> dict:
 
     Returns:
         A dictionary: `model`, the class's name; `max_length`; `signatures`, in each `inputs` and
-        `outputs`, in each by name `dtype`, `shape` (-1 for what varies; the first is the batch) and
-        `meaning`; and what the task adds, such as `labels`.
+        `outputs`, in each by name `dtype`, `shape` (-1 for what varies; the first is the batch),
+        `meaning` and, of inputs, what `ServingModule.limits` says; and what the task adds, such as
+        `labels`.
     """
     signatures = {}
     for name, function in functions.items():
         input_meanings, output_meanings = module.meanings(name)
         _, inputs = function.structured_input_signature
+        limits = module.limits(name)
         signatures[name] = {
-            "inputs": _fields(inputs, input_meanings),
+            "inputs": {
+                field: {**facts, **limits.get(field, {})}
+                for field, facts in _fields(inputs, input_meanings).items()
+            },
             "outputs": _fields(function.structured_outputs, output_meanings),
         }
     return {

@@ -88,6 +88,23 @@ class ServingModule:
             return {"examples": meaning}, dict(self.outputs)
         return dict(self.texts), dict(self.outputs)
 
+    def limits(self, signature: str) -> dict[str, dict]:
+        """What the inputs of a signature may hold, by their names, for servers to check.
+
+        Returns:
+            Where they apply: `minimum` and `maximum` of the values, `max_length` of the last
+            dimension, and `needs_text` of lists of which each must hold a string that is not empty.
+        """
+        if signature != TOKENS:
+            return {name: {"needs_text": True} for name in self.lists if name in self.texts}
+        config = self.model.backbone.config
+        length = {"max_length": config.max_position_embeddings}
+        return {
+            "token_ids": {"minimum": 0, "maximum": config.vocab_size - 1, **length},
+            "segment_ids": {"minimum": 0, "maximum": config.type_vocab_size - 1, **length},
+            "padding_mask": length,
+        }
+
     def details(self) -> dict:
         """What a client must know of the model beyond its inputs and outputs, as JSON holds it."""
         return {}

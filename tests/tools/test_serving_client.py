@@ -1,10 +1,12 @@
 """tools/serving_client.py against a server that answers as it is told to."""
 
+import contextlib
 import http.server
 import json
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -24,7 +26,11 @@ def server():
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+            if callable(answer):
+                answer(self.wfile)
+            else:
+                text = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+                self.wfile.write(text)
 
         def log_message(self, *arguments):
             pass
@@ -96,6 +102,48 @@ def test_a_refusal_is_not_repeated(server):
 def test_what_is_no_such_server(server):
     server.answers = [(200, b"<html>", {})]
     assert "TensorFlow Serving's JSON" in ask(server, "--text=a").stderr
+
+
+def _trickle(file):
+    """A space at a time for as long as somebody reads, each soon enough for a socket's time-out."""
+    with contextlib.suppress(OSError):
+        while True:
+            file.write(b" ")
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_the_deadline_is_for_answers_that_trickle(server, status):
+    server.answers = [(status, _trickle, {})]
+    result = ask(server, "--text=a", "--deadline=1", "--retries=0")
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+    assert "after 1 try in 1 s" in result.stderr and "did not end in time" in result.stderr
+
+
+@pytest.mark.parametrize(("status", "answer", "headers", "message"), [
+    (200, b'{"predictions": [', {"Content-Length": "1000"}, "IncompleteRead"),
+    (400, b'{"error": "x', {"Content-Length": "1000"}, "IncompleteRead"),
+    (200, b'{"predictions": ' + b"[" * 100_000, {}, "TensorFlow Serving's JSON"),
+    (400, b"[" * 100_000, {}, "refused the request: HTTP 400: [[["),
+    (200, b'{"predictions": null}', {}, "TensorFlow Serving's JSON"),
+    (200, b'{"predictions": {"a": 1}}', {}, "TensorFlow Serving's JSON"),
+    (200, b"[1]", {}, "TensorFlow Serving's JSON"),
+    (200, b"\xff", {}, "TensorFlow Serving's JSON"),
+    *((503, b"busy", {"Retry-After": after}, "HTTP 503: busy") for after in (
+        "\u00b2", "nan", "-1", "inf", "1e999", "Wed, 21 Oct 2015 07:28:00 GMT", "",
+    )),
+])
+def test_odd_answers_end_in_one_line(server, status, answer, headers, message):
+    server.answers = [(status, answer, headers)]
+    result = ask(server, "--text=a", "--retries=0")
+    assert result.returncode == 1 and message in result.stderr
+    assert "Traceback" not in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+def test_half_a_character_is_printed_as_json(server):
+    server.answers = [(200, b'{"predictions": ["\\ud800", "\xc3\xa9"]}', {})]
+    result = ask(server, "--text=a", "--text=b")
+    assert [json.loads(line) for line in result.stdout.splitlines()] == ["\ud800", "é"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from bert_tf.errors import UserError
 from bert_tf.serving.server import rest_api
 from bert_tf.serving.server.batcher import TOKEN_BUDGET, Batcher
 from bert_tf.serving.server.errors import RequestError, invalid, of_computation
-from bert_tf.serving.server.limits import Limits
+from bert_tf.serving.server.limits import Limits, Memory
 from bert_tf.serving.server.metrics import PATH as METRICS_PATH
 from bert_tf.serving.server.metrics import Metrics
 from bert_tf.serving.server.model_versions import ModelVersions
@@ -42,6 +42,7 @@ class ServerOptions:
         model_dir: Numbered versions, or one model.
         model_name: Its name in paths.
         pairs: Whether classifiers that `save_pretrained` wrote take two texts.
+        trusted: Whether SavedModels may do more than compute.
         host, port: Where to listen; port 0 takes a free one.
         token_budget: Tokens of a batch.
         batch_wait: Seconds that a lone request waits for others.
@@ -54,6 +55,7 @@ class ServerOptions:
     model_dir: str | os.PathLike
     model_name: str
     pairs: bool = False
+    trusted: bool = False
     host: str = "127.0.0.1"
     port: int = 8501
     token_budget: int = TOKEN_BUDGET
@@ -90,9 +92,10 @@ class _Server:
         self._web = web
         self._metrics = Metrics()
         self._versions = ModelVersions(
-            options.model_name, options.model_dir, self._batcher, options.pairs
+            options.model_name, options.model_dir, self._batcher, options.pairs, options.trusted
         )
         self._api = RestApi(self._versions, options.limits)
+        self._memory = Memory(options.limits.max_buffered)
         self._page = importlib.resources.files(__package__).joinpath(_PAGE).read_bytes()
         self._stop = asyncio.Event()
         self._answered = 0
@@ -147,12 +150,19 @@ class _Server:
             options.limits.max_waiting,
             options.limits.request_timeout,
             self._metrics,
+            options.limits.max_tokens,
         )
 
     def _runner(self):
         @self._web.middleware
         async def counted(request, handler):
-            return await self._counted(request, handler)
+            with self._memory.share() as share:
+                request["share"] = share
+                response = await self._counted(request, handler)
+                # Here and not by aiohttp: memory counts until the client has taken it.
+                with contextlib.suppress(ConnectionError):
+                    await _send(request, response)
+                return response
 
         application = self._web.Application(middlewares=[counted])
         add = application.router.add_route
@@ -217,7 +227,13 @@ class _Server:
     async def _rest(self, request):
         target = rest_api.parse_path(request.method, request.rel_url.raw_path)
         request["method"] = target.action
-        return self._json(await self._api.answer(target, request))
+        answer = await self._api.answer(target, request, request["share"])
+        if isinstance(answer, str):
+            return self._json(answer)
+        request["parts"] = answer
+        response = self._web.StreamResponse()
+        response.content_type, response.charset = "application/json", "utf-8"
+        return response
 
     async def _show_page(self, request):
         return self._web.Response(body=self._page, content_type="text/html", charset="utf-8")
@@ -246,6 +262,14 @@ class _Server:
     def _error(self, error):
         headers = {"Retry-After": "1"} if error.code.http in (429, 503) else None
         return self._json(rest_api.error_text(error), error.code.http, headers)
+
+
+async def _send(request, response):
+    await response.prepare(request)
+    if "parts" in request:
+        async for part in request["parts"]:
+            await response.write(part)
+    await response.write_eof()
 
 
 def _listen(host, port, write_timeout):

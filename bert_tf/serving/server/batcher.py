@@ -17,6 +17,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bert_tf.serving.server.errors import (
+    BODY_TOO_LARGE,
     DEADLINE_EXCEEDED,
     RESOURCE_EXHAUSTED,
     RequestError,
@@ -61,6 +62,7 @@ class Batcher:
         max_waiting: Requests in the queue; further ones are refused.
         request_timeout: Seconds that a request waits for its answer.
         metrics: Where batches are counted.
+        max_tokens: Tokens of one row's texts; the model's memory grows with them.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class Batcher:
         max_waiting: int,
         request_timeout: float,
         metrics: Metrics,
+        max_tokens: int | None = None,
     ):
+        self._max_tokens = max_tokens
         self._model = model
         self._token_budget = token_budget
         self._batch_wait = batch_wait
@@ -128,6 +132,13 @@ class Batcher:
 
     def _request(self, signature, arrays, rows):
         tokens = _tokens(arrays, rows) if signature.has_rows else [0]
+        has_texts = any(array.dtype == object for array in arrays.values())
+        if self._max_tokens is not None and has_texts and max(tokens) > self._max_tokens:
+            raise RequestError(
+                BODY_TOO_LARGE,
+                f"Texts of at most {self._max_tokens} tokens together in a row were expected. "
+                f"Received: about {max(tokens)} in row {np.argmax(tokens)}. Send parts of them.",
+            )
         key = (signature.name,)
         if signature.joins_rows:
             key += tuple(array.shape[1:] for array in arrays.values())
@@ -228,7 +239,10 @@ class Batcher:
         for (item, rows), size in zip(batch, sizes):
             part = outputs
             if signature.joins_rows:
-                part = {name: values[start : start + size] for name, values in outputs.items()}
+                # A copy: a part would keep the others' answers in memory for as long as its own.
+                part = {
+                    name: values[start : start + size].copy() for name, values in outputs.items()
+                }
             start += size
             _answer(item, rows, part)
 

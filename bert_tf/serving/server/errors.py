@@ -1,5 +1,6 @@
 """Errors of a request, with TensorFlow's status codes and the HTTP status each becomes."""
 
+import re
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -25,6 +26,7 @@ INTERNAL = Code("INTERNAL", 500)
 # HTTP's own, which TensorFlow Serving leaves to its HTTP library.
 REQUEST_TIMEOUT = Code("REQUEST_TIMEOUT", 408)
 BODY_TOO_LARGE = Code("BODY_TOO_LARGE", 413)
+ANSWER_TOO_LARGE = Code("ANSWER_TOO_LARGE", 413)
 
 _OF_TENSORFLOW = {
     tf.errors.InvalidArgumentError: INVALID_ARGUMENT,
@@ -36,6 +38,15 @@ _OF_TENSORFLOW = {
     tf.errors.UnavailableError: UNAVAILABLE,
     tf.errors.DeadlineExceededError: DEADLINE_EXCEEDED,
 }
+
+
+# Where in the graph an error arose, which says nothing to a client.
+_NODES = re.compile(
+    r"Graph execution error:\s*|Detected at node \S+ defined at \(most recent call last\):\s*"
+    r"|<stack traces unavailable>\s*|\s*\[\[.*?\]\]|\{\{\w*node [^}]*\}\}\s*|\s*\[Op:[^]]*\]",
+    re.DOTALL,
+)
+_LONGEST_MESSAGE = 1000  # characters; some of TensorFlow's repeat the input
 
 
 class RequestError(Exception):
@@ -62,7 +73,16 @@ def of_computation(error: Exception) -> RequestError:
     if isinstance(error, RequestError):
         return error
     if isinstance(error, tf.errors.OpError):
-        return RequestError(_OF_TENSORFLOW.get(type(error), INTERNAL), error.message)
+        code = _OF_TENSORFLOW.get(type(error), INTERNAL)
+        return RequestError(code, _without_nodes(error.message))
+    if isinstance(error, UnicodeDecodeError):
+        # TensorFlow's, of an error whose message repeats what came in and is no text. Its kind is
+        # lost; only the input can have brought such bytes.
+        return invalid(_without_nodes(error.object.decode("utf-8", "replace")))
     if isinstance(error, MemoryError):
         return RequestError(RESOURCE_EXHAUSTED, "The request does not fit into memory.")
     return RequestError(INTERNAL, f"{type(error).__name__}: {error}")
+
+
+def _without_nodes(message):
+    return _NODES.sub("", message)[:_LONGEST_MESSAGE]

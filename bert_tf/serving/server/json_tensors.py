@@ -10,13 +10,13 @@ Reference: tensorflow_serving/g3doc/api_rest.md; util/json_tensor.cc.
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.serving.server.errors import invalid
+from bert_tf.serving.server.errors import RequestError, invalid
 from bert_tf.serving.server.signatures import (
     DEFAULT_SIGNATURE,
     Signature,
@@ -27,6 +27,7 @@ from bert_tf.serving.server.signatures import (
 ROWS, COLUMNS = "instances", "inputs"
 _ANSWERS = {ROWS: "predictions", COLUMNS: "outputs"}
 _BASE64 = "b64"
+_VALUES_AT_ONCE = 1 << 14  # are written as JSON; as Python's objects they take 30 times as much
 _SHOWN = 256  # characters of a value in an error; kMaxJsonDebugStringBytes
 _TYPES = {dict: "Object", list: "Array", str: "String", bool: "Boolean", type(None): "Null"}
 
@@ -102,28 +103,73 @@ def arrays_of(
     }
 
 
-def predict_answer(
+def answer_parts(
     format: str, outputs: Mapping[str, np.ndarray], has_rows: bool
-) -> dict[str, Any]:
-    """The answer to a request, ready for `json.dumps`.
+) -> Iterator[str]:
+    """The answer to a request, as JSON in parts: a large one never is in memory as a whole.
 
     Args:
         format: The request's.
         outputs: By name.
         has_rows: Whether every output has a row an example; the row format needs it.
+
+    Raises:
+        RequestError: If outputs without rows were asked for in rows; before the first part.
     """
-    values = {name: json_values(array, is_binary(name)) for name, array in outputs.items()}
-    if format == COLUMNS:
-        return {_ANSWERS[format]: values if len(values) > 1 else next(iter(values.values()))}
-    if not has_rows:
+    if format == ROWS and not has_rows:
         raise invalid(
             "The outputs do not have a row an example: use the column format, 'inputs'"
         )
-    if len(values) == 1:
-        return {_ANSWERS[format]: next(iter(values.values()))}
-    return {
-        _ANSWERS[format]: [dict(zip(values, row)) for row in zip(*values.values())]
-    }
+    return _answer_parts(format, outputs)
+
+
+def _answer_parts(format, outputs):
+    yield f'{{"{_ANSWERS[format]}": '
+    if len(outputs) == 1:
+        ((name, array),) = outputs.items()
+        yield from _array_parts(array, is_binary(name))
+    elif format == COLUMNS:
+        yield from _object_parts(outputs)
+    else:
+        yield "["
+        rows = len(next(iter(outputs.values())))
+        step = max(1, _VALUES_AT_ONCE * rows // max(1, sum(map(np.size, outputs.values()))))
+        for start in range(0, rows, step):
+            yield ", " if start else ""
+            part = {name: array[start : start + step] for name, array in outputs.items()}
+            if step == 1:
+                yield from _object_parts({name: array[0, ...] for name, array in part.items()})
+            else:
+                values = [json_values(array, is_binary(name)) for name, array in part.items()]
+                yield _json([dict(zip(part, row)) for row in zip(*values)])[1:-1]
+        yield "]"
+    yield "}\n"
+
+
+def _object_parts(arrays):
+    for number, (name, array) in enumerate(arrays.items()):
+        yield ("{" if number == 0 else ", ") + _json(name) + ": "
+        yield from _array_parts(array, is_binary(name))
+    yield "}"
+
+
+def _array_parts(array, binary):
+    if array.size <= _VALUES_AT_ONCE:
+        yield _json(json_values(array, binary))
+        return
+    yield "["
+    step = max(1, _VALUES_AT_ONCE * len(array) // array.size)
+    for start in range(0, len(array), step):
+        yield ", " if start else ""
+        if step == 1 and array.ndim > 1:
+            yield from _array_parts(array[start], binary)
+        else:
+            yield _json(json_values(array[start : start + step], binary))[1:-1]
+    yield "]"
+
+
+def _json(values):
+    return json.dumps(values, ensure_ascii=False)
 
 
 def json_values(array: np.ndarray, binary: bool = False) -> Any:
@@ -210,7 +256,10 @@ def _array(values, spec: TensorSpec, name, max_text_length):
             break
         inner = inner[0]
     flat = []
-    _flatten(values, shape, 0, flat)
+    try:
+        _flatten(values, shape, 0, flat)
+    except RequestError as error:
+        raise invalid(f"Input {name}: {error.message}") from None
     convert = _CONVERTERS.get(spec.dtype)
     if convert is None:
         raise invalid(f"Input {name}: type {spec.dtype.name} cannot be given in JSON")

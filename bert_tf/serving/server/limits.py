@@ -1,7 +1,9 @@
-"""How much the server takes on, and request bodies read within it."""
+"""How much the server takes on: its memory for requests, and bodies read within it."""
 
 import asyncio
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 from bert_tf.serving.server.errors import (
     BODY_TOO_LARGE,
@@ -19,8 +21,11 @@ class Limits:
 
     Attributes:
         max_body: Bytes of a request's body, unpacked if it came compressed.
-        max_buffered: Bytes of all bodies on their way at a time.
+        max_buffered: Bytes of all requests at a time: their bodies, then what was read out of
+            them, then their answers.
+        max_answer: Bytes of one answer's values, before they are written as JSON.
         max_text_length: Characters of one string.
+        max_tokens: Tokens of one row's texts, estimated from their bytes.
         max_rows: Rows of a request.
         max_waiting: Requests that wait for their answer.
         read_timeout: Seconds for a request's body to arrive.
@@ -31,7 +36,9 @@ class Limits:
 
     max_body: int = 8 * _MEBIBYTE
     max_buffered: int = 256 * _MEBIBYTE
+    max_answer: int = 64 * _MEBIBYTE
     max_text_length: int = 100_000
+    max_tokens: int = 131_072
     max_rows: int = 1024
     max_waiting: int = 1024
     read_timeout: float = 30.0
@@ -40,48 +47,90 @@ class Limits:
     request_timeout: float = 60.0
 
 
+class Memory:
+    """Counts the bytes that all requests hold at a time.
+
+    Args:
+        limit: The most.
+
+    Attributes:
+        held: How many they are.
+    """
+
+    def __init__(self, limit: int):
+        self.limit = limit
+        self.held = 0
+
+    @contextlib.contextmanager
+    def share(self) -> Iterator["MemoryShare"]:
+        """What one request holds; given back at the end."""
+        share = MemoryShare(self)
+        try:
+            yield share
+        finally:
+            share.hold(0)
+
+
+class MemoryShare:
+    """One request's part of the memory; see `Memory.share`."""
+
+    def __init__(self, memory: Memory):
+        self._memory = memory
+        self._held = 0
+
+    def hold(self, size: int) -> None:
+        """Says how many bytes the request holds from now on.
+
+        Raises:
+            RequestError: If they and those of the others are too many.
+        """
+        self._memory.held += size - self._held
+        self._held, more = size, size > self._held
+        if more and self._memory.held > self._memory.limit:
+            raise RequestError(
+                RESOURCE_EXHAUSTED,
+                "The server's memory is full of other requests. Try again later.",
+            )
+
+
 class BodyReader:
-    """Reads bodies and counts the bytes of those that are on their way.
+    """Reads bodies.
 
     Only bytes that came count: slow clients that announce large bodies take nothing from others.
     """
 
     def __init__(self, limits: Limits):
         self._limits = limits
-        self.buffered = 0
 
-    async def read(self, request) -> bytes:
+    async def read(self, request, share: MemoryShare) -> bytes:
         """The body of an aiohttp request.
 
+        Args:
+            request: The request.
+            share: Where its bytes are counted.
+
         Raises:
-            RequestError: If it is too large, comes too slowly, or memory is full of bodies.
+            RequestError: If it is too large, comes too slowly, or memory is full.
         """
         if request.content_length is not None and request.content_length > self._limits.max_body:
             raise self._too_large(request.content_length)
         try:
-            return await asyncio.wait_for(self._collect(request), self._limits.read_timeout)
+            return await asyncio.wait_for(self._collect(request, share), self._limits.read_timeout)
         except asyncio.TimeoutError:
             raise RequestError(
                 REQUEST_TIMEOUT,
                 f"The body did not arrive in {self._limits.read_timeout:g} seconds.",
             ) from None
 
-    async def _collect(self, request):
+    async def _collect(self, request, share):
         parts, held = [], 0
-        try:
-            async for part in request.content.iter_any():
-                parts.append(part)
-                held += len(part)
-                self.buffered += len(part)
-                if held > self._limits.max_body:
-                    raise self._too_large(held)
-                if self.buffered > self._limits.max_buffered:
-                    raise RequestError(
-                        RESOURCE_EXHAUSTED, "The server is busy with other requests' bodies."
-                    )
-            return b"".join(parts)
-        finally:
-            self.buffered -= held
+        async for part in request.content.iter_any():
+            parts.append(part)
+            held += len(part)
+            if held > self._limits.max_body:
+                raise self._too_large(held)
+            share.hold(held)
+        return b"".join(parts)
 
     def _too_large(self, size):
         return RequestError(

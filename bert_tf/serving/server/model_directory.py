@@ -42,16 +42,23 @@ def find_versions(directory: str | os.PathLike) -> dict[int, str]:
     return {version: path for version, path in sorted(paths.items()) if os.path.isdir(path)}
 
 
-def open_model(path: str | os.PathLike, pairs: bool = False) -> ServedModel:
+def open_model(
+    path: str | os.PathLike, pairs: bool = False, trusted: bool = False
+) -> ServedModel:
     """Loads a model and calls it once.
 
-    A model that `save_pretrained` wrote is exported first; `pairs` is for a classifier among them.
+    A model that `save_pretrained` wrote is exported first.
+
+    Args:
+        path: Its directory.
+        pairs: Whether a classifier that `save_pretrained` wrote takes two texts.
+        trusted: Whether a SavedModel may do more than compute.
 
     Raises:
         UserError: If it cannot be loaded.
     """
     if os.path.isfile(os.path.join(path, SAVED_MODEL_FILE)) or not is_model(path):
-        model = ServedModel(path)
+        model = ServedModel(path, trusted)
     else:
         with tempfile.TemporaryDirectory(prefix="bert_tf_serve_") as folder:
             model = ServedModel(export_apart(path, folder, pairs))

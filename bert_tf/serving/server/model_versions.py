@@ -81,6 +81,8 @@ class ModelVersions:
         name: The model's name in paths.
         directory: Where its versions appear, or a model itself.
         make_batcher: Makes the queue of a loaded model.
+        pairs: Whether classifiers that `save_pretrained` wrote take two texts.
+        trusted: Whether SavedModels may do more than compute.
 
     Attributes:
         name: The model's name.
@@ -93,12 +95,14 @@ class ModelVersions:
         directory: str | os.PathLike,
         make_batcher: Callable[[ServedModel], Batcher],
         pairs: bool = False,
+        trusted: bool = False,
     ):
         self.name = name
         self.states: dict[int, VersionState] = {}
         self._directory = directory
         self._make_batcher = make_batcher
         self._pairs = pairs
+        self._trusted = trusted
         self._current: LoadedVersion | None = None
         self._unloading: set[asyncio.Task] = set()
 
@@ -174,7 +178,7 @@ class ModelVersions:
         fingerprint = _fingerprint(path)
         try:
             model = await asyncio.get_running_loop().run_in_executor(
-                None, open_model, path, self._pairs
+                None, open_model, path, self._pairs, self._trusted
             )
         except Exception as error:
             message = str(error) if isinstance(error, UserError) else repr(error)

@@ -10,18 +10,26 @@ Reference: tensorflow_serving/model_servers/http_rest_api_util.cc and http_rest_
 """
 
 import asyncio
+import concurrent.futures
 import json
 import re
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 from bert_tf.serving.server import model_versions
-from bert_tf.serving.server.errors import NOT_FOUND, UNIMPLEMENTED, RequestError, invalid
-from bert_tf.serving.server.json_tensors import arrays_of, parse_predict, predict_answer
-from bert_tf.serving.server.limits import BodyReader, Limits
+from bert_tf.serving.server.described_inputs import check_described_inputs
+from bert_tf.serving.server.errors import (
+    ANSWER_TOO_LARGE,
+    NOT_FOUND,
+    UNIMPLEMENTED,
+    RequestError,
+    invalid,
+)
+from bert_tf.serving.server.json_tensors import answer_parts, arrays_of, parse_predict
+from bert_tf.serving.server.limits import BodyReader, Limits, MemoryShare
 from bert_tf.serving.server.model_versions import LoadedVersion, ModelVersions
-from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE
+from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, bytes_of
 
 PREFIX = "/v1/"
 _MODEL = r"/v1/models/([^/:]+)(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?"
@@ -90,9 +98,19 @@ class RestApi:
         self._versions = versions
         self._limits = limits
         self._bodies = BodyReader(limits)
+        # Large bodies are decoded one at a time: as Python's objects they take up to 40 times as
+        # much memory, which nothing counts.
+        self._decoder = concurrent.futures.ThreadPoolExecutor(1, "decode")
 
-    async def answer(self, target: Target, request) -> str:
-        """The JSON text for an aiohttp request.
+    async def answer(
+        self, target: Target, request, share: MemoryShare
+    ) -> str | AsyncIterator[bytes]:
+        """The JSON text for an aiohttp request; a large one in parts.
+
+        Args:
+            target: What the request asks for.
+            request: The request.
+            share: Where the memory that it takes is counted.
 
         Raises:
             RequestError: Why there is none.
@@ -102,27 +120,43 @@ class RestApi:
         if target.action == "metadata":
             return await self._metadata(target)
         # Read before anything is refused, or a client that is still sending hears of it too late.
-        body = await self._bodies.read(request)
+        body = await self._bodies.read(request, share)
         if target.action != "predict":
             raise RequestError(
                 UNIMPLEMENTED,
                 f"{target.action} is not implemented here. Expected: predict",
             )
-        return await self._predict(target, body)
-
-    async def _predict(self, target, body):
         self._check_name(target.model)
         async with self._versions.use(target.version) as version:
-            slow = len(body) > _LARGE_BODY
-            asked, signature, arrays = await _call(slow, self._read, body, version)
+            if len(body) > _LARGE_BODY:
+                format, signature, arrays = await self._run(
+                    self._decoder, self._read, body, version
+                )
+            else:
+                format, signature, arrays = self._read(body, version)
+            del body
+            held = bytes_of(arrays)
+            share.hold(held)
             rows = signature.checked_rows(arrays)
             if rows > self._limits.max_rows:
                 raise invalid(
                     f"At most {self._limits.max_rows} rows were expected. Received: {rows}"
                 )
+            check_described_inputs(version.model.description, signature, arrays)
+            expected = signature.least_answer_bytes(arrays)
+            self._check_answer(expected)
+            share.hold(held + expected)
             outputs = await version.batcher.run(signature, arrays, rows)
-            slow = sum(array.size for array in outputs.values()) > _LARGE_ANSWER
-            return await _call(slow, _write, asked.format, outputs, signature.has_rows)
+            del arrays
+            held = bytes_of(outputs)
+            self._check_answer(held)
+            share.hold(held)
+            parts = answer_parts(format, outputs, signature.has_rows)
+            if sum(array.size for array in outputs.values()) > _LARGE_ANSWER:
+                return self._in_threads(parts)
+            text = "".join(parts)
+            share.hold(len(text))
+            return text
 
     def _read(self, body, version: LoadedVersion):
         asked = parse_predict(body)
@@ -132,7 +166,23 @@ class RestApi:
                 f'Serving signature name: "{asked.signature_name[:100]}" not found in signature '
                 f"def. Expected: {', '.join(version.model.signatures)}"
             )
-        return asked, signature, arrays_of(asked, signature, self._limits.max_text_length)
+        # Not the request itself: as Python's objects it takes many times the memory of its body.
+        return asked.format, signature, arrays_of(asked, signature, self._limits.max_text_length)
+
+    def _check_answer(self, size):
+        if size > self._limits.max_answer:
+            raise RequestError(
+                ANSWER_TOO_LARGE,
+                f"An answer of at most {self._limits.max_answer} bytes of values was expected. "
+                f"This one would have {size}. Send fewer rows at a time, or shorter ones.",
+            )
+
+    async def _in_threads(self, parts):
+        while (part := await self._run(None, next, parts, None)) is not None:
+            yield part.encode()
+
+    async def _run(self, executor, function: Callable, *arguments):
+        return await asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
 
     def _status(self, target):
         states = self._versions.states if target.model == self._versions.name else {}
@@ -197,16 +247,6 @@ class RestApi:
 def error_text(error: RequestError) -> str:
     """The body that tells an error."""
     return _text({"error": error.message})
-
-
-async def _call(slow: bool, function: Callable, *arguments):
-    if not slow:
-        return function(*arguments)
-    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
-
-
-def _write(format, outputs, has_rows):
-    return _text(predict_answer(format, outputs, has_rows))
 
 
 def _text(values):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 
 import numpy as np
@@ -12,11 +13,14 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_tf.errors import UserError
 from bert_tf.ops import native
+from bert_tf.serving.server.graph_check import graph_problems
 from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, Signature, signatures_of
 
 SAVED_MODEL_FILE = "saved_model.pb"
 _PADDING_FREE_OP = "BertTf>VarlenAttention"
 _DESCRIPTION_FILE = os.path.join("assets.extra", "bert_tf.json")  # `export` writes it
+_SHOWN_PROBLEMS = 5
+_GRADIENT = "_gradient_op_type"  # TensorFlow's attribute that names a custom gradient
 _WARM_UP_TEXT = "The first call is the slowest."
 
 
@@ -27,6 +31,7 @@ class ServedModel:
 
     Args:
         path: The directory of the SavedModel.
+        trusted: Whether it may do more than compute; see `graph_check`.
 
     Attributes:
         signatures: By name.
@@ -35,14 +40,26 @@ class ServedModel:
         description: What `bert_tf.serving.export` wrote about the model, if it did.
 
     Raises:
-        UserError: If there is no SavedModel that can be loaded here.
+        UserError: If there is no SavedModel that can be loaded here, or it is not trusted and reads
+            or writes files, or the like.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike, trusted: bool = False):
         import tensorflow_text  # noqa: F401, registers its operations
 
         native.library()  # registers the fused operations, where they are built
-        meta_graph = _serving_graph(path)
+        saved_model, meta_graph = _read(path)
+        problems = [
+            problem for graph in saved_model.meta_graphs for problem in graph_problems(graph, path)
+        ]
+        if problems and not trusted:
+            shown = "; ".join(problems[:_SHOWN_PROBLEMS])
+            raise UserError(
+                f"{path}: a model that only computes was expected. Received: {len(problems)} "
+                f"things that may reach files, the network or other code: {shown}"
+                f"{'; …' if len(problems) > _SHOWN_PROBLEMS else ''}. If you trust whoever made it, "
+                "serve it with --trust"
+            )
         self.padding_free = _PADDING_FREE_OP in _operations(meta_graph.graph_def)
         self.signatures = signatures_of(meta_graph)
         if not self.signatures:
@@ -57,7 +74,11 @@ class ServedModel:
         }
         self.description = _description(path)
         try:
-            self._loaded = tf.saved_model.load(os.fspath(path))
+            # What reads files may do so with every request, where the copy is gone.
+            if problems:
+                self._loaded = tf.saved_model.load(os.fspath(path))
+            else:
+                self._loaded = _load_without_gradients(saved_model, path)
         except Exception as error:  # a damaged file shows in many ways
             raise UserError(f"{path} cannot be loaded as a SavedModel: {error}") from error
 
@@ -89,7 +110,29 @@ class ServedModel:
             self.run(signature, {name: text for name in signature.inputs})
 
 
-def _serving_graph(path):
+def _load_without_gradients(saved_model, path):
+    """Loads a SavedModel from a copy that says nothing about its custom gradients.
+
+    TensorFlow registers those for good, and with them every function and constant of the model: it
+    could never be unloaded. It also loads what was checked, whatever became of the file.
+    """
+    for meta_graph in saved_model.meta_graphs:
+        library = meta_graph.graph_def.library
+        del library.registered_gradients[:]
+        for function in library.function:
+            for node in function.node_def:
+                node.attr.pop(_GRADIENT, None)  # or TensorFlow warns of it
+    with tempfile.TemporaryDirectory(prefix="bert_tf_serve_") as folder:
+        for name in ("variables", "assets", "fingerprint.pb"):
+            if os.path.exists(os.path.join(path, name)):
+                os.symlink(os.path.abspath(os.path.join(path, name)), os.path.join(folder, name))
+        with open(os.path.join(folder, SAVED_MODEL_FILE), "wb") as file:
+            file.write(saved_model.SerializeToString())
+        return tf.saved_model.load(folder)
+
+
+def _read(path):
+    """The SavedModel's protobuf, and the graph in it that is for serving."""
     saved_model = saved_model_pb2.SavedModel()
     try:
         with open(os.path.join(path, SAVED_MODEL_FILE), "rb") as file:
@@ -98,7 +141,7 @@ def _serving_graph(path):
         raise UserError(f"{path} cannot be loaded as a SavedModel: {error}") from None
     for meta_graph in saved_model.meta_graphs:
         if tf.saved_model.SERVING in meta_graph.meta_info_def.tags:
-            return meta_graph
+            return saved_model, meta_graph
     raise UserError(f"{path}: a SavedModel with the tag 'serve' was expected. Received: none")
 
 

@@ -1,6 +1,7 @@
 """What a SavedModel takes and gives, read from its signatures."""
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,6 +15,7 @@ BINARY_SUFFIX = "_bytes"
 BINARY_NAMES = ("examples", "inputs")
 # `entity_count` says how many values of a row of `entity_text` are no padding; see `export`.
 COUNT_SUFFIX = "_count"
+_POINTER = 8  # bytes that a string takes in an array, besides its own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +96,28 @@ class Signature:
                 cut[name] = cut[name][:, : int(outputs[count][part].max(initial=0))]
         return cut
 
+    def least_answer_bytes(self, arrays: Mapping[str, np.ndarray]) -> int:
+        """How many bytes the outputs for a request will have, as far as shapes tell it.
+
+        A free dimension of an output is taken to be as large as that of the inputs at its place: a
+        value per token. Of sounds and images, numbers with a fraction, models make fewer: they do
+        not count.
+
+        Args:
+            arrays: Of every input.
+        """
+        sizes = [
+            array.shape for array in arrays.values() if array.dtype.kind != "f"
+        ]
+        total = 0
+        for spec in self.outputs.values():
+            count = 1
+            for place, size in enumerate(spec.shape or ()):
+                found = [shape[place] for shape in sizes if len(shape) > place]
+                count *= max(found, default=1) if size is None else size
+            total += count * (_POINTER if spec.dtype == tf.string else spec.dtype.size)
+        return total
+
     def checked_rows(self, arrays: Mapping[str, np.ndarray]) -> int:
         """The number of rows of a request whose arrays fit this signature.
 
@@ -119,6 +143,14 @@ class Signature:
         if rows == 0:
             raise invalid("At least one row was expected. Received: 0 rows")
         return rows
+
+
+def bytes_of(arrays: Mapping[str, np.ndarray]) -> int:
+    """How much memory arrays take, with the strings in them."""
+    return sum(
+        array.nbytes + (sum(map(sys.getsizeof, array.flat)) if array.dtype == object else 0)
+        for array in arrays.values()
+    )
 
 
 def is_binary(name: str) -> bool:

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import gzip
 import json
+import os
 import re
 import select
 import socket
@@ -57,7 +58,32 @@ BODIES = {
         b' "segment_ids": [0], "padding_mask": [true]}]}', "not of expected type: int32"),
     "id out of the vocabulary": (
         b'{"signature_name": "tokens", "instances": [{"token_ids": [2, 5000],'
-        b' "segment_ids": [0, 0], "padding_mask": [true, true]}]}', "5000"),
+        b' "segment_ids": [0, 0], "padding_mask": [true, true]}]}',
+        "Input token_ids: values from 0 to 63 were expected. Received: 5000 at [0, 1]"),
+    "segment of a third text": (
+        b'{"signature_name": "tokens", "instances": [{"token_ids": [2, 3],'
+        b' "segment_ids": [0, -1], "padding_mask": [true, true]}]}',
+        "Input segment_ids: values from 0 to 1 were expected. Received: -1 at [0, 1]"),
+    "other lengths": (  # once answered without a word, for the first two segments
+        b'{"signature_name": "tokens", "instances": [{"token_ids": [2, 3],'
+        b' "segment_ids": [0, 0, 0], "padding_mask": [true, true]}]}', "the same shape"),
+    "ragged rows": (
+        b'{"signature_name": "tokens", "inputs": {"token_ids": [[2, 3], [2]],'
+        b' "segment_ids": [[0], [0]], "padding_mask": [[true], [true]]}}',
+        "Input token_ids: Encountered list at unexpected size"),
+    "no ids": (
+        b'{"signature_name": "tokens", "instances": [{"token_ids": [],'
+        b' "segment_ids": [], "padding_mask": []}]}', "at least one value in each row"),
+    "more ids than positions": (json.dumps(
+        {"signature_name": "tokens", "instances": [
+            {"token_ids": [2] * 41, "segment_ids": [0] * 41, "padding_mask": [True] * 41}
+        ]}).encode(), "at most 40 values in a row were expected. Received: 41"),
+    "broken examples": (
+        b'{"signature_name": "examples", "instances": [{"b64": "//5icm9rZW4="}]}',
+        "Input examples: serialised tf.train.Examples were expected"),
+    "examples without the text": (
+        b'{"signature_name": "examples", "instances": [{"b64": ""}]}',
+        "Feature: text (data type: string) is required but could not be found."),
     "long text": (json.dumps({"instances": ["a" * 2001]}).encode(), "at most 2000 characters"),
     "many rows": (json.dumps({"instances": ["a"] * 65}).encode(), "At most 64 rows"),
 }
@@ -79,6 +105,7 @@ def test_bodies(server, name):
     status, answer = server.predict(body)
     assert (status, list(answer)) == (400, ["error"])
     assert message in answer["error"]
+    assert "node" not in answer["error"] and "Graph" not in answer["error"]
 
 
 def test_texts_at_the_limit_are_answered(server):
@@ -199,9 +226,34 @@ def test_a_flood_is_answered_or_refused(server):
 
 
 def test_idle_connections_keep_nobody_out(server):
-    connections = [_connect(server) for _ in range(300)]
+    """Neither of these takes a place from others, nor a descriptor for good."""
+    count = 4000 if os.environ.get("BERT_TF_FULL") == "1" else 300
+    before = server.metric("process_open_fds")
+    connections = [_connect(server) for _ in range(count)]
     try:
+        for connection, text in zip(connections, [b"POST ", b"POST %s HTTP/1.1\r\nHost: x\r\n"
+                                                  b"Content-Length: 9\r\n\r\n{" % PATH.encode()]):
+            connection.sendall(text)
         assert server.predict(GOOD)[0] == 200
     finally:
         for connection in connections:
             connection.close()
+    for _ in range(100 * PATIENCE):
+        if server.metric("process_open_fds") <= before + 2:
+            return
+    raise AssertionError("Descriptors of closed connections are still open")
+
+
+def test_requests_one_after_the_other_without_waiting(server):
+    """HTTP pipelining: every request gets its own answer, in order."""
+    bodies = [json.dumps(GOOD).encode(), b"{}", json.dumps(GOOD).encode()]
+    with _connect(server) as connection:
+        connection.sendall(b"".join(
+            b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%s\r\n%s" % (
+                PATH.encode(), len(body), b"Connection: close\r\n" if last else b"", body
+            ) for body, last in zip(bodies, (False, False, True))
+        ))
+        received = b""
+        while part := connection.recv(65536):
+            received += part
+    assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"200", b"400", b"200"]

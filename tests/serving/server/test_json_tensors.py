@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.serving.server.described_inputs import check_described_inputs
 from bert_tf.serving.server.errors import RequestError
 from bert_tf.serving.server.json_tensors import (
     COLUMNS,
     ROWS,
+    answer_parts,
     arrays_of,
     json_values,
     parse_predict,
-    predict_answer,
 )
 from bert_tf.serving.server.signatures import Signature, TensorSpec
 
@@ -72,20 +73,71 @@ def test_bytes_need_not_be_text():
         _arrays({"instances": [{"b64": "A" * 400}]}, signature)
 
 
+def _answer(format, outputs, has_rows=True):
+    return "".join(answer_parts(format, outputs, has_rows))
+
+
+def test_choices_without_a_text_are_refused():
+    choices = Signature("s", {"choices": TensorSpec(tf.string, (None, None))}, {})
+    said = {"signatures": {"s": {"inputs": {"choices": {"needs_text": True}, "other": {}}}}}
+    check_described_inputs(said, choices, _arrays({"instances": [["", "a"], ["b", ""]]}, choices))
+    for rows, message in (([["", "a"], ["", ""]], "Input choices: .* none in row 1"),
+                          ([[], []], r"Input choices: .* shape \[2, 0\]")):
+        arrays = _arrays({"instances": rows}, choices)
+        with pytest.raises(RequestError, match=message):
+            check_described_inputs(said, choices, arrays)
+        for nothing in ({}, {"signatures": [1]}, {"signatures": {"s": {"inputs": {"choices": 1}}}}):
+            check_described_inputs(nothing, choices, arrays)
+
+
 def test_answers():
     one = {"y": np.array([[0.2, 1], [np.nan, np.inf]], np.float32)}
-    text = json.dumps(predict_answer(ROWS, one, True))
-    assert text == '{"predictions": [[0.2, 1.0], [NaN, Infinity]]}'
-    assert json.dumps(predict_answer(COLUMNS, one, True)) == text.replace("predictions", "outputs")
+    text = _answer(ROWS, one)
+    assert text == '{"predictions": [[0.2, 1.0], [NaN, Infinity]]}\n'
+    assert _answer(COLUMNS, one) == text.replace("predictions", "outputs")
     two = {
         "label": np.array([b"caf\xc3\xa9", b"\xff"], object),
         "x_bytes": np.array([b"\xff", b""], object),
     }
-    assert predict_answer(ROWS, two, True) == {"predictions": [
+    assert json.loads(_answer(ROWS, two)) == {"predictions": [
         {"label": "café", "x_bytes": {"b64": "/w=="}}, {"label": "\ufffd", "x_bytes": {"b64": ""}},
     ]}
     with pytest.raises(RequestError, match="column format"):
-        predict_answer(ROWS, {"y": np.array(1)}, False)
+        _answer(ROWS, {"y": np.array(1)}, has_rows=False)
+
+
+@pytest.mark.parametrize("shape", [
+    (3,), (0, 2), (2, 0), (40_000,), (2, 20_000), (20_000, 2), (3, 2, 10_000), (1, 1, 40_000),
+])
+@pytest.mark.parametrize("dtype", [np.int32, object])
+def test_large_answers_come_in_parts_of_bounded_size(shape, dtype):
+    values = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    expected = values.tolist()
+    if dtype is object:
+        values = values.astype("S").astype(object)
+        expected = json.loads(json.dumps(expected), parse_int=str)
+    ids = np.arange(len(values))
+    for outputs, rows in (
+        ({"y": values}, expected),
+        ({"y": values, "id": ids}, [{"y": y, "id": n} for n, y in enumerate(expected)]),
+    ):
+        parts = list(answer_parts(ROWS, outputs, True))
+        assert json.loads("".join(parts)) == {"predictions": rows}
+        assert max(map(len, parts)) < 400_000
+    columns = {"outputs": {"y": expected, "id": ids.tolist()}}
+    assert json.loads(_answer(COLUMNS, {"y": values, "id": ids})) == columns
+
+
+def test_how_large_an_answer_will_be():
+    ids, free = TensorSpec(tf.int32, (None, None)), TensorSpec(tf.float32, (None, None, 30_522))
+    arrays = {"ids": np.zeros((3, 512), np.int32)}
+    signature = Signature("tokens", {"ids": ids}, {"logits": free})
+    assert signature.least_answer_bytes(arrays) == 3 * 512 * 30_522 * 4
+    # Of a sound a model may make fewer rows of numbers than it has samples.
+    sound = Signature("s", {"x": TensorSpec(tf.float32, (None, None))}, {"y": free})
+    assert sound.least_answer_bytes({"x": np.zeros((1, 16_000), np.float32)}) == 30_522 * 4
+    unknown = Signature("s", {"ids": ids}, {"y": TensorSpec(tf.float32, None)})
+    assert unknown.least_answer_bytes(arrays) == 4
 
 
 def test_float32_comes_back_the_same():

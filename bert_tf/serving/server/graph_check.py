@@ -1,0 +1,245 @@
+"""What a SavedModel would do besides computing, found in its protobuf before anything is loaded.
+
+A SavedModel is a program: it may read and write files, call Python or start servers. A graph may
+hold the operations of `allowed_operations` only, in itself, in its functions and in whatever
+functions their attributes name. Three of those that read and write files belong to ordinary
+models, where they are harmless, and are allowed there:
+
+    the saver         writes and reads the variables. Nothing that is served may lead to it, and it
+                      may restore from no other place than the one the loader names
+    tables of a file  read it when the model is loaded. It must be one of the SavedModel's assets
+
+This is no sandbox. It says nothing about how long a graph computes, and trusts TensorFlow's
+operations to do what they are for.
+"""
+
+import os
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from bert_tf.serving.server.allowed_operations import ALLOWED_OPERATIONS, ALLOWED_PREFIX
+
+_RESTORE = ("RestoreV2", "Restore")
+_SAVER = (*_RESTORE, "SaveV2", "SaveSlices", "Save", "MergeV2Checkpoints", "ShardedFilename")
+_TEXT_FILE_TABLES = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_INITIALIZER = "__saved_model_init_op"  # TensorFlow's names: a signature, and collections
+_INITIALIZER_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
+_GRAPH = ""  # the scope of the nodes that are in no function
+
+
+def graph_problems(meta_graph, path: str | os.PathLike) -> list[str]:
+    """Why a graph should not be loaded unless whoever made it is trusted.
+
+    Args:
+        meta_graph: A `MetaGraphDef`.
+        path: The SavedModel's directory.
+
+    Returns:
+        A line for each operation, with its node; empty if there is none.
+    """
+    graph = _Graph(meta_graph)
+    problems = [
+        f"asset {asset.filename!r}, which is outside the model's directory"
+        for asset in meta_graph.asset_file_def
+        if not _is_inside(path, asset.filename)
+    ]
+    for_requests = graph.reached(graph.served_nodes())
+    run = for_requests | graph.reached(graph.initializer_nodes(), graph.restored_functions())
+    restoring = graph.reached(graph.restoring_nodes())
+    for scope, node in graph.nodes():
+        place = scope, node.name
+        if node.op in _RESTORE:
+            allowed = place not in run and graph.sources(scope, node.input[0]) <= graph.saver_files
+        elif node.op in _SAVER:
+            allowed = place not in run | restoring
+        elif node.op in _TEXT_FILE_TABLES:
+            allowed = (
+                place not in for_requests
+                and graph.sources(scope, node.input[1]) <= graph.assets
+            )
+        else:
+            allowed = graph.is_allowed(node.op) and all(map(graph.is_allowed, _functions_of(node)))
+        if not allowed:
+            inside = f" of function {scope}" if scope else ""
+            problems.append(f"operation {node.op}, node {node.name}{inside}")
+    return problems
+
+
+class _Graph:
+    """A graph and its functions, to follow values and calls through.
+
+    TensorFlow 2 writes objects, whose functions are all that `tf.saved_model.load` brings back to
+    life; the nodes outside of functions are for other loaders. TensorFlow 1 writes nodes only.
+
+    Attributes:
+        saver_files: The node by which the loader says where the variables are.
+        assets: The tensors, and nodes of the object graph, that hold an asset's path.
+    """
+
+    def __init__(self, meta_graph):
+        self._meta_graph = meta_graph
+        graph = meta_graph.graph_def
+        self._functions = {one.signature.name: one for one in graph.library.function}
+        self._scopes = {_GRAPH: {node.name: node for node in graph.node}}
+        for name, function in self._functions.items():
+            self._scopes[name] = {node.name: node for node in function.node_def}
+        self._objects = meta_graph.object_graph_def
+        self._has_objects = meta_graph.HasField("object_graph_def")
+        self.assets = {_node_of(asset.tensor_info.name) for asset in meta_graph.asset_file_def} | {
+            number for number, node in enumerate(self._objects.nodes)
+            if node.WhichOneof("kind") == "asset"
+        }
+        # What a client sends in says no path.
+        inputs = {
+            _node_of(name)
+            for signature in meta_graph.signature_def.values()
+            for tensor in signature.inputs.values()
+            for name in _tensor_names(tensor)
+        }
+        self.assets -= inputs
+        self.saver_files = {_node_of(meta_graph.saver_def.filename_tensor_name)} - inputs
+
+    def nodes(self) -> Iterator:
+        """Every scope and node."""
+        for node in self._meta_graph.graph_def.node:
+            yield _GRAPH, node
+        for name, function in self._functions.items():
+            for node in function.node_def:
+                yield name, node
+
+    def is_allowed(self, name: str) -> bool:
+        """Whether an operation, or a function that goes by that name, may be called."""
+        if name in self._functions:
+            return not hasattr(tf.raw_ops, name)  # or what it calls is anybody's guess
+        return name in ALLOWED_OPERATIONS or name.startswith(ALLOWED_PREFIX)
+
+    def served_nodes(self) -> list[str]:
+        """The nodes that make the signatures' outputs, if they are what is run."""
+        if self._has_objects:
+            return []
+        return [
+            _node_of(name)
+            for key, signature in self._meta_graph.signature_def.items()
+            if key != _INITIALIZER
+            for tensor in signature.outputs.values()
+            for name in _tensor_names(tensor)
+        ]
+
+    def initializer_nodes(self) -> list[str]:
+        """The nodes that are run when the model is loaded."""
+        if self._has_objects:
+            return []
+        names = [
+            name for key, collection in self._meta_graph.collection_def.items()
+            if key in _INITIALIZER_COLLECTIONS
+            for name in collection.node_list.value
+        ]
+        names += [
+            name for key, signature in self._meta_graph.signature_def.items()
+            if key == _INITIALIZER
+            for tensor in signature.outputs.values()
+            for name in _tensor_names(tensor)
+        ]
+        return [_node_of(name) for name in names]
+
+    def restoring_nodes(self) -> list[str]:
+        """The nodes that are run to read the variables."""
+        if self._has_objects:
+            return []
+        return [_node_of(self._meta_graph.saver_def.restore_op_name)]
+
+    def restored_functions(self) -> list[str]:
+        """The functions that loading brings back to life; whatever they are for may be called."""
+        return list(self._objects.concrete_functions)
+
+    def reached(self, nodes, functions=()) -> set[tuple[str, str]]:
+        """Scope and name of every node that takes part in computing nodes and functions."""
+        seen = set()
+        todo = [(_GRAPH, name) for name in nodes]
+
+        def call(function):
+            todo.extend((function, name) for name in self._scopes.get(function, ()))
+
+        for function in functions:
+            call(function)
+        while todo:
+            place = todo.pop()
+            scope, name = place
+            node = self._scopes[scope].get(name)
+            if place in seen or node is None:
+                continue
+            seen.add(place)
+            todo.extend((scope, _node_of(tensor)) for tensor in node.input)
+            for function in (node.op, *_functions_of(node)):
+                call(function)
+        return seen
+
+    def sources(self, scope: str, tensor: str, seen: frozenset = frozenset()) -> set:
+        """Where a value comes from: nodes outside of functions, and numbers of the object graph's.
+
+        None is among them if it comes from anywhere else.
+        """
+        name = _node_of(tensor)
+        node = self._scopes[scope].get(name)
+        if node is not None:
+            if node.op == "Identity":
+                return self.sources(scope, node.input[0], seen)
+            return {name} if scope == _GRAPH else {None}
+        if scope == _GRAPH or scope in seen:
+            return {None}
+        names = [argument.name for argument in self._functions[scope].signature.input_arg]
+        if name not in names:
+            return {None}
+        index, seen = names.index(name), seen | {scope}
+        found = set()
+        if scope in self._objects.concrete_functions:
+            bound = self._objects.concrete_functions[scope].bound_inputs
+            place = index - (len(names) - len(bound))
+            found.add(bound[place] if place >= 0 else None)
+        for outer, node in self.nodes():
+            if outer == _GRAPH and self._has_objects:
+                continue
+            if scope in _functions_of(node) and node.op not in _CALLS:
+                found.add(None)
+            elif scope in (node.op, *_functions_of(node)):
+                found |= self.sources(outer, node.input[index], seen)
+        return found
+
+
+def _functions_of(node) -> set[str]:
+    """The functions that a node's attributes name, however deep."""
+    found = set()
+    todo = list(node.attr.values())
+    while todo:
+        value = todo.pop()
+        for function in (value.func, *value.list.func):
+            if function.name:
+                found.add(function.name)
+            todo.extend(function.attr.values())
+    return found
+
+
+def _tensor_names(tensor):
+    """The names in a `TensorInfo`."""
+    kind = tensor.WhichOneof("encoding")
+    if kind == "coo_sparse":
+        sparse = tensor.coo_sparse
+        return [sparse.values_tensor_name, sparse.indices_tensor_name,
+                sparse.dense_shape_tensor_name]
+    if kind == "composite_tensor":
+        return [
+            name for part in tensor.composite_tensor.components for name in _tensor_names(part)
+        ]
+    return [tensor.name]
+
+
+def _node_of(tensor: str) -> str:
+    return tensor.removeprefix("^").split(":")[0]
+
+
+def _is_inside(path, filename):
+    assets = os.path.join(path, "assets")
+    root, file = os.path.realpath(path), os.path.realpath(os.path.join(assets, filename))
+    return file.startswith(root + os.sep)
