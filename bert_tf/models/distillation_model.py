@@ -160,8 +160,9 @@ class DistillationModel(TrainingModel):
                     f"loss={loss!r}, logits_weight={self.logits_weight}"
                 )
             options["loss"] = loss
-        if "jit_compile" in kwargs:
-            options["jit_compile"] = kwargs["jit_compile"]
+        for name in ("jit_compile", "gradient_accumulation_steps"):  # its loss is cut up too
+            if name in kwargs:
+                options[name] = kwargs[name]
         if kwargs.get("weighted_metrics") is not None:
             options["weighted_metrics"] = kwargs["weighted_metrics"]
         self.student.compile(metrics=metrics, **options)
@@ -332,6 +333,9 @@ class DistillationModel(TrainingModel):
         )
         data = {name: arguments[name] for name in ("x", "y", "batch_size", "sample_weight")}
         return super().evaluate(**data, **kwargs)
+
+    def class_weights(self, class_weight):
+        return self.student.class_weights(class_weight)
 
     def _labels_or_any(self, x, y):
         """`y`; for words without labels, where none is needed, any: they say which tokens count."""

@@ -13,7 +13,8 @@ from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_inputs import holds_text
-from bert_tf.training.sentence_losses import SentenceLoss, sentence_loss
+from bert_tf.training.class_weights import class_weights_by_id, refuse_class_weight
+from bert_tf.training.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -224,6 +225,13 @@ class BertSentenceEncoder(TaskModel):
         if num_texts != self._num_texts:
             self.train_function = self.test_function = None
             self._num_texts = num_texts
+
+    def class_weights(self, class_weight):
+        if not isinstance(self.objective, ClassificationLoss):
+            refuse_class_weight(
+                class_weight, "only the objective 'classification' has classes"
+            )
+        return class_weights_by_id(class_weight, self.objective.num_classes)
 
     def trained_variables(self):
         """Those of the encoder and of the objective."""

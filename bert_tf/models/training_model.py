@@ -2,7 +2,8 @@
 
 A loss is a sum of means, each a weighted sum over examples (or tokens) divided by the sum of the
 weights. Cut over replicas and over micro-batches, the weighted sums add up, and what divides them
-must be the sum of the weights of the whole batch: so that is computed first, from the labels.
+must be the sum of the weights of the whole batch: so that is computed first, from the labels. Of
+Keras's losses the reduction says what divides them (`training/partial_loss.py`).
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from bert_tf import ops
 from bert_tf.errors import UserError
 from bert_tf.layers.token_layout import needs_static_shapes, static_shapes
 from bert_tf.ops import native
+from bert_tf.training.partial_loss import ShareOfBatch, partial_losses
 
 
 class TrainingModel(keras.Model):
@@ -22,7 +24,8 @@ class TrainingModel(keras.Model):
 
     - `compile(..., gradient_accumulation_steps=k)`: the step works through its batch in k parts and
       applies the gradient once; memory is that of a part, the numbers are those of the batch.
-    - Losses are divided by the sums of weights over all replicas and parts.
+    - Losses are divided by the sums of weights over all replicas and parts; one that Keras sums
+      up (`reduction="sum"`) is the sum over them.
     - `fit` works under `MultiWorkerMirroredStrategy` too, and the metrics in its logs are those of
       all replicas together.
     - `jit_compile=True` compiles the whole step with static shapes, with the native ops where their
@@ -36,6 +39,7 @@ class TrainingModel(keras.Model):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.gradient_accumulation_steps = 1
+        self._share_of_batch = ShareOfBatch()
         self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
 
     def compile(self, optimizer="rmsprop", *args, gradient_accumulation_steps: int = 1, **kwargs):
@@ -50,8 +54,9 @@ class TrainingModel(keras.Model):
                 without padding shapes differ, and XLA wants static ones.
 
         Raises:
-            UserError: If `gradient_accumulation_steps` is no number of parts, or `jit_compile` is
-                True under a strategy of several replicas.
+            UserError: If `gradient_accumulation_steps` is no number of parts, if `jit_compile` is
+                True under a strategy of several replicas, or if a batch is cut up (several parts or
+                replicas) and it cannot be known how the loss adds up over the parts.
         """
         if not isinstance(gradient_accumulation_steps, int) or gradient_accumulation_steps < 1:
             raise UserError(
@@ -67,6 +72,7 @@ class TrainingModel(keras.Model):
         compile_arguments = inspect.signature(keras.Model.compile).bind(
             self, optimizer, *args, **kwargs
         ).arguments
+        self._cut_up_loss(compile_arguments.get("loss"))
         if compile_arguments.get("jit_compile", "auto") == "auto":
             # Keras takes XLA on a GPU. It needs the padding that the native ops do without.
             if native.use_native():
@@ -80,6 +86,32 @@ class TrainingModel(keras.Model):
                 f"{strategy.num_replicas_in_sync} replicas. Leave `jit_compile` out, or train "
                 "without the strategy."
             )
+
+    def _is_cut_up(self) -> bool:
+        """Whether a step works through its batch in parts."""
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        return self.gradient_accumulation_steps > 1 or replicas > 1
+
+    def _cut_up_loss(self, loss):
+        """Lets Keras's losses give the part of a batch's loss, if batches are cut up."""
+        if not self._is_cut_up():
+            return
+        owners = {
+            name: next(index for index, c in enumerate(type(self).__mro__) if name in vars(c))
+            for name in ("compute_loss", "loss_share")
+        }
+        owner = type(self).__mro__[owners["compute_loss"]]
+        known = owner.__module__.split(".")[0] in ("keras", "bert_tf")
+        if not known and owners["compute_loss"] < owners["loss_share"]:
+            raise UserError(
+                "`loss_share` and `loss_weights` must be overridden where a model has a loss of "
+                "its own and a batch is cut up (gradient accumulation, replicas): they say how the "
+                f"loss adds up. Received: {owner.__name__}.compute_loss alone"
+            )
+        if loss is not None:
+            # What `CompileLoss` builds its losses of at its first call. `self.loss` and the
+            # configuration of `compile` stay what they were given.
+            self._compile_loss._user_loss = partial_losses(loss, self._share_of_batch)
 
     def get_compile_config(self):
         config = super().get_compile_config()
@@ -99,7 +131,10 @@ class TrainingModel(keras.Model):
 
     def loss_weights(self, x, y, sample_weight) -> dict[str, tf.Tensor]:
         """What each mean in the loss is divided by: scalars float32 for the examples given."""
-        return {"rows": tf.cast(_num_rows(x), tf.float32)}
+        weights = {"rows": tf.cast(_num_rows(x), tf.float32)}
+        if sample_weight is not None and not tf.nest.is_nested(sample_weight):
+            weights["weights"] = tf.reduce_sum(tf.cast(sample_weight, tf.float32))
+        return weights
 
     def loss_share(self, x, y, y_pred, sample_weight, training, totals) -> tf.Tensor:
         """The part of the loss that these examples make up; the parts of a batch add up to it.
@@ -112,16 +147,45 @@ class TrainingModel(keras.Model):
             training: Whether it is for a step of training.
             totals: `loss_weights` of the whole batch, over all replicas.
         """
-        loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
-        # Keras gives the mean over these rows, divided by the number of replicas. At the end of the
-        # data a replica may have none, and their mean is NaN.
-        rows = self.loss_weights(x, y, sample_weight)["rows"]
-        share = tf.cast(rows / totals["rows"] * _num_replicas(), loss.dtype)
-        return tf.where(rows > 0, loss * share, tf.zeros_like(loss))
+        if not self._is_cut_up():
+            return self.compute_loss(x, y, y_pred, sample_weight, training=training)
+        parts = self.loss_weights(x, y, sample_weight)
+        shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}
+        # Keras divides means by the number of replicas.
+        replicas = _num_replicas()
+        with self._share_of_batch.of({name: share * replicas for name, share in shares.items()}):
+            loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
+        for other in self.losses:  # of layers; Keras adds each of them, by the number of replicas
+            loss += other * tf.cast(shares["rows"] - 1.0 / replicas, other.dtype)
+        # At the end of the data a replica may have no rows, and their mean is NaN.
+        return tf.where(parts["rows"] > 0, loss, tf.zeros_like(loss))
 
     def trained_variables(self) -> list[keras.Variable]:
         """The variables that a step changes."""
         return self.trainable_variables
+
+    def class_weights(self, class_weight):
+        """The `class_weight` of `fit` and `train_on_batch` as Keras takes it: weights by class id.
+
+        A subclass whose labels are not one class id per example refuses it.
+        """
+        return class_weight
+
+    def fit(self, *args, **kwargs):
+        """`keras.Model.fit`."""
+        return super().fit(**self._with_class_weights(keras.Model.fit, args, kwargs))
+
+    def train_on_batch(self, *args, **kwargs):
+        """`keras.Model.train_on_batch`."""
+        arguments = self._with_class_weights(keras.Model.train_on_batch, args, kwargs)
+        return super().train_on_batch(**arguments)
+
+    def _with_class_weights(self, method, args, kwargs) -> dict:
+        arguments = inspect.signature(method).bind(self, *args, **kwargs).arguments
+        del arguments["self"]
+        if arguments.get("class_weight") is not None:
+            arguments["class_weight"] = self.class_weights(arguments["class_weight"])
+        return arguments
 
     def train_step(self, data):
         backbone = getattr(self, "backbone", None)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
-from bert_tf.training.sparse_crossentropy import SparseCrossentropy
+from bert_tf.training.sparse_crossentropy import SparseCrossentropy, require_mean
 
 RANKING_SCALE = 20.0  # sentence-transformers, MultipleNegativesRankingLoss
 TRIPLET_MARGIN = 1.0  # Reimers and Gurevych 2019, section 3
@@ -77,6 +77,7 @@ class ClassificationLoss(SentenceLoss):
             )
         self.num_classes = num_classes
         self.loss = loss or SparseCrossentropy()
+        require_mean(self.loss)
         self.classifier = None
 
     def build(self, vector_size, initializer_range):

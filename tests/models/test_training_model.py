@@ -9,9 +9,18 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, ops
 from bert_tf.errors import UserError
+from bert_tf.models.training_model import TrainingModel
 from bert_tf.training import LAMB, AdamWeightDecay
 from bert_tf.training.clipped_optimizer import INITIAL_LOSS_SCALE
-from tests.models.replicas import ROWS, examples, fitted, model_and_optimizer
+from tests.models.replicas import (
+    ROWS,
+    assert_step_is_kerass,
+    examples,
+    fitted,
+    linear_model,
+    model_and_optimizer,
+    rows_of_numbers,
+)
 
 
 def weights_of(model):
@@ -72,6 +81,74 @@ def test_accumulation_of_a_keras_loss(tiny_config):
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
     for first, second in zip(results[0][1], results[1][1]):
         np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+REDUCTIONS = ("sum", "mean", "sum_over_batch_size", "mean_with_sample_weight")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_a_loss_adds_up_as_it_is_reduced(reduction, weighted):
+    loss = keras.losses.MeanSquaredError(reduction=reduction)
+    assert_step_is_kerass(loss, rows_of_numbers(weighted))
+
+
+@pytest.mark.parametrize(
+    "loss", ["mse", keras.losses.mean_squared_error, lambda y, y_pred: tf.abs(y - y_pred)[:, 0]]
+)
+def test_losses_without_a_reduction_are_means(loss):
+    assert_step_is_kerass(loss, rows_of_numbers(weighted=True))
+
+
+@pytest.mark.parametrize("names", [("a", "b"), (0, 1)])
+def test_losses_of_several_outputs(names):
+    x, y, weights = rows_of_numbers(weighted=True)
+    losses = [
+        keras.losses.MeanSquaredError(reduction="sum"),
+        keras.losses.MeanAbsoluteError(reduction="mean_with_sample_weight"),
+    ]
+    if names == ("a", "b"):
+        losses, y = dict(zip(names, losses)), {"a": y, "b": 2 * y}
+    else:
+        y = [y, 2 * y]
+    assert_step_is_kerass(losses, (x, y, weights), names=names, loss_weights=[0.5, 2.0])
+
+
+def test_losses_of_layers_count_once():
+    assert_step_is_kerass("mse", rows_of_numbers(False), regularizer=keras.regularizers.L2(0.5))
+
+
+class OwnCall(keras.losses.Loss):
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        return tf.reduce_sum(tf.square(y_true - y_pred))
+
+
+class OwnLoss(TrainingModel):
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return tf.reduce_mean(tf.square(y - y_pred))
+
+
+@pytest.mark.parametrize(
+    "model, loss, message",
+    [
+        (TrainingModel, keras.losses.MeanSquaredError(reduction="none"), "reduction='none'"),
+        (TrainingModel, [OwnCall()], "overrides __call__"),
+        (TrainingModel, "crossentropy", "which cross-entropy"),
+        (OwnLoss, None, "OwnLoss.compute_loss alone"),
+    ],
+)
+def test_losses_that_cannot_be_cut_up(model, loss, message):
+    model().compile("sgd", loss)
+    with pytest.raises(UserError, match=message):
+        model().compile("sgd", loss, gradient_accumulation_steps=2)
+
+
+def test_a_loss_of_all_rows_cannot_be_cut_up():
+    model = linear_model(TrainingModel)
+    model.compile("sgd", lambda y, y_pred: tf.reduce_mean(tf.square(y - y_pred)),
+                  run_eagerly=True, gradient_accumulation_steps=2)
+    with pytest.raises(UserError, match="one number for all"):
+        model.train_on_batch(*rows_of_numbers(False)[:2])
 
 
 def test_xla_compiles_the_step(whole):
