@@ -168,7 +168,7 @@ class DistillationModel(TrainingModel):
         self.student.compile(metrics=metrics, **options)
         super().compile(optimizer, metrics=metrics, **kwargs)
         self._compiled_weights = _OutOfSight(self.student.variables)
-        self._traced = None
+        self._traced = {}  # what each function was made of
 
     def make_train_function(self, force=False):
         known = {id(variable) for variable in self._compiled_weights.content}
@@ -178,22 +178,22 @@ class DistillationModel(TrainingModel):
                 "Received: others (heads pruned, LoRA enabled or merged, or quantized since). "
                 "Compile the distillation again."
             )
-        return super().make_train_function(force or self._has_changed())
+        changed = self._has_changed("train")
+        return super().make_train_function(force or changed)
 
     def make_test_function(self, force=False):
-        return super().make_test_function(force or self._has_changed())
+        changed = self._has_changed("test")
+        return super().make_test_function(force or changed)
 
-    def _has_changed(self):
-        """Whether the student is not as it was traced; both functions are forgotten then."""
+    def _has_changed(self, function):
+        """Whether the student is not as it was when the function was made last."""
         state = [(variable, variable.trainable) for variable in self.student.variables]
-        before = self._traced and self._traced.content
-        self._traced = _OutOfSight(state)
-        same = before is not None and len(before) == len(state) and all(
-            old is new and was == now for (old, was), (new, now) in zip(before, state)
+        before = self._traced.get(function)
+        self._traced[function] = _OutOfSight(state)
+        return before is None or len(before.content) != len(state) or any(
+            old is not new or was != now
+            for (old, was), (new, now) in zip(before.content, state)
         )
-        if not same:
-            self.train_function = self.test_function = None
-        return not same
 
     def call(self, inputs, training=False):
         return self.student(inputs, training=training)
@@ -351,6 +351,11 @@ class DistillationModel(TrainingModel):
     def get_config(self):
         raise UserError(
             "A distillation is not saved. Save what it made: `student.save_pretrained(directory)`."
+        )
+
+    def export(self, *args, **kwargs):
+        raise UserError(
+            "A distillation is not exported. Export what it made: `student.export(directory)`."
         )
 
 

@@ -76,7 +76,6 @@ class BertSentenceEncoder(TaskModel):
         )
         backbone.pooler.trainable = False  # no part of the vector
         self.objective = None
-        self._num_texts = None  # K of the steps that are traced
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self._set_whitening(whitening_size)
         self.built = True
@@ -208,23 +207,6 @@ class BertSentenceEncoder(TaskModel):
         if hits is not None:
             self.accuracy.update_state(tf.cast(hits, tf.float32))
         return tf.reduce_sum(losses) / totals["rows"]
-
-    def fit(self, x=None, y=None, **kwargs):
-        """`TaskModel.fit`; of several lists of texts, as a tuple, each row is an example."""
-        self._trace_anew(x)
-        return super().fit(x, y, **kwargs)
-
-    def evaluate(self, x=None, y=None, **kwargs):
-        """`TaskModel.evaluate`; several lists of texts as in `fit`."""
-        self._trace_anew(x)
-        return super().evaluate(x, y, **kwargs)
-
-    def _trace_anew(self, x):
-        """Forgets steps of another K: one traced for both would know neither."""
-        num_texts = len(x) if isinstance(x, tuple) else None
-        if num_texts != self._num_texts:
-            self.train_function = self.test_function = None
-            self._num_texts = num_texts
 
     def class_weights(self, class_weight):
         if not isinstance(self.objective, ClassificationLoss):

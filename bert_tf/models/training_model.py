@@ -40,6 +40,7 @@ class TrainingModel(keras.Model):
         super().__init__(**kwargs)
         self.gradient_accumulation_steps = 1
         self._share_of_batch = ShareOfBatch()
+        self._adds_up = True
         self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
 
     def compile(self, optimizer="rmsprop", *args, gradient_accumulation_steps: int = 1, **kwargs):
@@ -87,15 +88,27 @@ class TrainingModel(keras.Model):
                 "without the strategy."
             )
 
-    def _is_cut_up(self) -> bool:
-        """Whether a step works through its batch in parts."""
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        return self.gradient_accumulation_steps > 1 or replicas > 1
-
     def _cut_up_loss(self, loss):
-        """Lets Keras's losses give the part of a batch's loss, if batches are cut up."""
-        if not self._is_cut_up():
-            return
+        """Lets Keras's losses give the part of a batch's loss.
+
+        Where one cannot, it counts as a mean over rows, and a batch is not cut up.
+        """
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        self._share_of_batch = ShareOfBatch(self.gradient_accumulation_steps > 1 or replicas > 1)
+        self._adds_up = True
+        try:
+            self._require_own_shares()
+            if loss is not None:
+                # What `CompileLoss` builds its losses of at its first call. `self.loss` and the
+                # configuration of `compile` stay what they were given.
+                self._compile_loss._user_loss = partial_losses(loss, self._share_of_batch)
+        except UserError:
+            if self._share_of_batch.is_cut_up:
+                raise
+            self._adds_up = False
+
+    def _require_own_shares(self):
+        """Raises `UserError` for a class that overrides `compute_loss` and not `loss_share`."""
         owners = {
             name: next(index for index, c in enumerate(type(self).__mro__) if name in vars(c))
             for name in ("compute_loss", "loss_share")
@@ -108,10 +121,6 @@ class TrainingModel(keras.Model):
                 "its own and a batch is cut up (gradient accumulation, replicas): they say how the "
                 f"loss adds up. Received: {owner.__name__}.compute_loss alone"
             )
-        if loss is not None:
-            # What `CompileLoss` builds its losses of at its first call. `self.loss` and the
-            # configuration of `compile` stay what they were given.
-            self._compile_loss._user_loss = partial_losses(loss, self._share_of_batch)
 
     def get_compile_config(self):
         config = super().get_compile_config()
@@ -147,16 +156,17 @@ class TrainingModel(keras.Model):
             training: Whether it is for a step of training.
             totals: `loss_weights` of the whole batch, over all replicas.
         """
-        if not self._is_cut_up():
-            return self.compute_loss(x, y, y_pred, sample_weight, training=training)
         parts = self.loss_weights(x, y, sample_weight)
         shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}
         # Keras divides means by the number of replicas.
         replicas = _num_replicas()
         with self._share_of_batch.of({name: share * replicas for name, share in shares.items()}):
             loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
-        for other in self.losses:  # of layers; Keras adds each of them, by the number of replicas
-            loss += other * tf.cast(shares["rows"] - 1.0 / replicas, other.dtype)
+        if not self._adds_up:
+            loss *= tf.cast(shares["rows"], loss.dtype)
+        else:
+            for other in self.losses:  # of layers; Keras adds each by the number of replicas
+                loss += other * tf.cast(shares["rows"] - 1.0 / replicas, other.dtype)
         # At the end of the data a replica may have no rows, and their mean is NaN.
         return tf.where(parts["rows"] > 0, loss, tf.zeros_like(loss))
 
@@ -345,31 +355,47 @@ class TrainingModel(keras.Model):
 
         @tf.autograph.experimental.do_not_convert
         def one_step(data):
-            # Keras's marks for what an array adapter was not given.
-            data = _map(lambda v: None if isinstance(v, tf.experimental.Optional) else v, data)
             logs = strategy.run(step, args=(data,))
             return logs if strategy.num_replicas_in_sync == 1 else self._of_all_replicas(logs)
 
-        @tf.autograph.experimental.do_not_convert
-        def all_steps(*batches):
-            for data in batches:
-                logs = one_step(data)
-            return logs
-
-        if not self.run_eagerly:
-            all_steps = tf.function(
-                all_steps, reduce_retracing=True, jit_compile=self.jit_compile or None
-            )
+        run_step = one_step if self.run_eagerly else self._traced_step(one_step)
 
         def run(iterator):
-            batches = [next(iterator)]
-            for _ in range(self.steps_per_execution - 1):
+            spec = getattr(iterator, "element_spec", None)
+            logs = None
+            for _ in range(self.steps_per_execution):
                 data = next(iterator, None)
-                if data is not None:
-                    batches.append(data)
-            return all_steps(*batches)
+                if data is None:
+                    break
+                data = _without_marks(data)
+                logs = run_step(data) if self.run_eagerly else run_step(data, spec)
+            if logs is None:
+                raise StopIteration
+            return logs
 
         return run
+
+    def _traced_step(self, function):
+        """`function(data)` as a function of data and what its dataset says of all its batches.
+
+        It is traced once for a dataset, not for the shapes of a batch and then for those of the
+        next. XLA needs the shapes of the batch.
+        """
+        traces = {}
+        by_dataset = tf.function(function)
+        by_batch = tf.function(
+            function, reduce_retracing=not self.jit_compile, jit_compile=self.jit_compile or None
+        )
+
+        def call(data, spec):
+            if spec is None or self.jit_compile:
+                return by_batch(data)
+            key = repr(spec)
+            if key not in traces:
+                traces[key] = by_dataset.get_concrete_function(_without_marks(spec))
+            return traces[key](data)
+
+        return call
 
     def _of_all_replicas(self, logs):
         """The metrics over all replicas, read outside of them; a mean of means would be wrong."""
@@ -385,6 +411,12 @@ class TrainingModel(keras.Model):
 def _map(function, structure):
     """`tf.nest.map_structure` that leaves None alone."""
     return tf.nest.map_structure(lambda v: None if v is None else function(v), structure)
+
+
+def _without_marks(data):
+    """Data or their specification with None for Keras's marks of what an array adapter lacks."""
+    marks = (tf.experimental.Optional, tf.OptionalSpec)
+    return _map(lambda v: None if isinstance(v, marks) else v, data)
 
 
 def _rows(values, start, end, size):

@@ -23,12 +23,16 @@ _BY_SHAPES = ("crossentropy", "ce")
 class ShareOfBatch:
     """What the losses of a model know about the part that they are given.
 
+    Args:
+        is_cut_up: Whether batches are cut up.
+
     Attributes:
         shares: By the name of a denominator, "rows" or "weights", which share of the batch's the
             part has; None outside of a step.
     """
 
-    def __init__(self):
+    def __init__(self, is_cut_up: bool = False):
+        self.is_cut_up = is_cut_up
         self.shares = None
 
     @contextlib.contextmanager
@@ -65,7 +69,7 @@ class PartialLoss(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         losses = self.loss.call(y_true, y_pred)
-        if self.batch.shares is not None and not losses.shape.rank:
+        if self.batch.is_cut_up and losses.shape.rank == 0:
             raise UserError(
                 "`loss` must give a value for every example where a batch is cut up (gradient "
                 f"accumulation, replicas): Keras reduces them. Received: loss={self.name!r}, which "

@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
-from bert_tf.errors import UserError
-from bert_tf.training import AdamWeightDecay
+from bert_tf.errors import CheckpointError, UserError
+from bert_tf.training import AdamWeightDecay, TrainingCheckpoint
+from bert_tf.training.sentence_losses import ClassificationLoss
 from tests.conftest import FULL_ONLY
 
 # The planted likeness: texts of one half of the alphabet belong together.
@@ -140,3 +141,51 @@ def test_bad_input(make_encoder):
         encoder.compile(objective="pairs")
     with pytest.raises(UserError, match="own loss and metric"):
         encoder.compile(objective="cosine", loss="mse")
+
+
+@pytest.mark.parametrize("objective", DATA)
+def test_validation_after_every_epoch(make_encoder, objective):
+    encoder = make_encoder()
+    encoder.compile(AdamWeightDecay(1e-3), objective=objective, run_eagerly=True)
+    texts, labels = DATA[objective]
+    texts, labels = tuple(part[:8] for part in texts), None if labels is None else labels[:8]
+    data = (texts, labels) if labels is not None else (texts,)
+    expected = encoder.evaluate(texts, labels, verbose=0, return_dict=True)["loss"]
+    history = encoder.fit(
+        texts, labels, validation_data=data, epochs=2, batch_size=8, verbose=0
+    ).history
+    assert len(history["val_loss"]) == 2 and history["val_loss"][0] != expected
+    assert history["val_loss"][1] == pytest.approx(
+        encoder.evaluate(texts, labels, verbose=0, return_dict=True)["loss"], rel=1e-5
+    )
+    history = encoder.fit(texts, labels, validation_split=0.5, epochs=2, verbose=0).history
+    assert len(history["val_loss"]) == 2
+
+
+def test_whitening_needs_a_new_objective(make_encoder):
+    encoder = make_encoder()
+    encoder.compile(AdamWeightDecay(1e-3), objective="classification", run_eagerly=True)
+    data = (FIRSTS[:8], SECONDS[:8]), SAME[:8]
+    encoder.fit(*data, verbose=0)
+    encoder.fit_whitening(FIRSTS + SECONDS, size=4)
+    with pytest.raises(UserError, match="Received: size 4.*call `compile` again"):
+        encoder.fit(*data, verbose=0)
+    encoder.compile(AdamWeightDecay(1e-3), objective="classification", run_eagerly=True)
+    encoder.fit(*data, verbose=0)
+
+
+def test_a_checkpoint_holds_the_objective(make_encoder, tmp_path):
+    data = (FIRSTS[:8], SECONDS[:8]), SAME[:8]
+    encoders = [make_encoder() for _ in range(2)]
+    for encoder in encoders:
+        objective = ClassificationLoss(2)
+        encoder.compile(AdamWeightDecay(1e-2), objective=objective, run_eagerly=True)
+        checkpoint = TrainingCheckpoint(tmp_path, save_every=1)
+        if checkpoint.restore(encoder) == 0:
+            encoder.fit(*data, verbose=0, callbacks=[checkpoint])
+    before, after = (encoder.objective.classifier.get_weights() for encoder in encoders)
+    for ours, theirs in zip(before, after):
+        np.testing.assert_array_equal(ours, theirs)
+    encoders[1].compile(AdamWeightDecay(1e-2), objective=ClassificationLoss(3))
+    with pytest.raises(CheckpointError, match="num_classes=3"):
+        TrainingCheckpoint(tmp_path).restore(encoders[1])

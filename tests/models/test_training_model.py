@@ -1,13 +1,14 @@
 """TrainingModel: the step of the whole batch, whatever it is cut into, compiled into, kept in."""
 
 import dataclasses
+import warnings
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, ops
+from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, BertTokenizer, ops
 from bert_tf.errors import UserError
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.training import LAMB, AdamWeightDecay
@@ -241,3 +242,66 @@ def test_a_step_that_overflows_is_left_out(tiny_config, optimizer):
 def test_wrong_number_of_parts():
     with pytest.raises(UserError, match="gradient_accumulation_steps=0"):
         model_and_optimizer(gradient_accumulation_steps=0)
+
+
+class BatchEnds(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.ends = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.ends.append(batch)
+
+    def on_test_batch_end(self, batch, logs=None):
+        self.ends.append(batch)
+
+
+@pytest.mark.parametrize("known", [True, False])  # how many batches there are
+@pytest.mark.parametrize("rows", [20, 3])  # 10 batches; fewer than one execution
+def test_several_steps_per_execution(rows, known):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(rows, 3)).astype(np.float32), rng.normal(size=(rows, 1))
+    data = tf.data.Dataset.from_tensor_slices((x, y.astype(np.float32))).batch(2)
+    data = data if known else data.filter(lambda *_: True)
+    results = []
+    for base in (keras.Model, TrainingModel):
+        model, ends = linear_model(base), BatchEnds()
+        model.compile(keras.optimizers.SGD(0.1), "mse", steps_per_execution=4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of the end of the data
+            logs = model.fit(data, epochs=3, verbose=0, callbacks=[ends], validation_data=data)
+            evaluated = model.evaluate(data, verbose=0, callbacks=[ends])
+            predicted = model.predict(data, verbose=0)
+        results.append((logs.history, evaluated, predicted, ends.ends, model.get_weights()))
+    (plain, *expected), (mine, *received) = results
+    for name in plain:
+        np.testing.assert_allclose(mine[name], plain[name], rtol=1e-5)
+    for ours, theirs in zip(received[:3], expected[:3]):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    for ours, theirs in zip(received[3], expected[3]):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_text_of_all_lengths_is_traced_once(tiny_config, tiny_vocabulary, caplog):
+    traces = []
+
+    class Counted(BertTextClassifier):
+        def train_step(self, data):
+            traces.append("train")
+            return super().train_step(data)
+
+        def test_step(self, data):
+            traces.append("test")
+            return super().test_step(data)
+
+    config = dataclasses.replace(tiny_config, num_hidden_layers=1)
+    model = Counted(BertBackbone(config), tokenizer=BertTokenizer(tiny_vocabulary))
+    model.compile(AdamWeightDecay(1e-3), steps_per_execution=4)
+    texts = ["a " * length for length in range(1, 21)]
+    labels = np.arange(20) % 2
+    for _ in range(2):
+        model.fit(texts, labels, batch_size=2, epochs=2, verbose=0,
+                  validation_data=(texts[::-1], labels))
+    # The first call of a function that makes variables (of the optimizer) traces twice.
+    assert traces.count("train") <= 2 and traces.count("test") <= 2
+    assert "retracing" not in caplog.text
