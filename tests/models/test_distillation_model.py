@@ -532,8 +532,9 @@ def test_validation_does_not_forget_the_step(make):
     """Blocks open less often than there are epochs, and the student is validated after each."""
     model = DistillationModel(make(layers=1, seed=2), make(layers=1))
     model.compile(AdamWeightDecay(1e-3), run_eagerly=True)
+    data = model.student.tokenize(TEXTS[:4]), np.array(LABELS[:4])
     history = model.fit(
-        TEXTS[:4], LABELS[:4], validation_data=(TEXTS[:4], LABELS[:4]), epochs=3, verbose=0,
+        *data, validation_data=data, epochs=3, verbose=0,
         callbacks=[GradualUnfreezing(epochs_per_block=2)],
     ).history
     assert len(history["val_loss"]) == 3
