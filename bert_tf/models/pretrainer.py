@@ -40,7 +40,8 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
         `fit` takes the labels `masked_ids` int `[B, P]`, `masked_weights` float `[B, P]` (0 for
         unused places), `next_sentence_labels` int `[B]` or `[B, S]` and, optionally,
         `next_sentence_weights` float of the same shape; the loss is the masked one,
-        Σwℓ / (Σw + 1e-5), plus the mean of the other. A row's `sample_weight` is a factor of w in both.
+        Σwℓ / (Σw + 1e-5), plus the mean of the other. A row's `sample_weight` is a factor of w in
+        both.
 
     Reference: Devlin et al. 2019, sections 3.1 and 5.1; google-research/bert run_pretraining.py;
     Lan et al. 2020 (ALBERT, arXiv 1909.11942), section 3.1.

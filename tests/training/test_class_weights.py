@@ -1,4 +1,4 @@
-"""Keras's `class_weight`: right in every task whose examples have one class, refused in the others."""
+"""Keras's `class_weight`: right in every task whose examples have one class, else refused."""
 
 import dataclasses
 
