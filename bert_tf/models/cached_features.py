@@ -56,12 +56,16 @@ class ClassifierHead(TrainingModel):
         self.classifier = classifier.classifier
         self._classify = classifier.classify
         self._default_loss = classifier.default_loss
+        self._class_weights = classifier.class_weights
         self.built = True
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
         """`keras.Model.compile`; the loss defaults to the classifier's."""
         loss = self._default_loss() if loss == "auto" else loss
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+
+    def class_weights(self, class_weight):
+        return self._class_weights(class_weight)
 
     def call(self, inputs, training=False):
         return self._classify(inputs, training=training)

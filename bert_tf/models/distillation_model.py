@@ -160,8 +160,9 @@ class DistillationModel(TrainingModel):
                     f"loss={loss!r}, logits_weight={self.logits_weight}"
                 )
             options["loss"] = loss
-        if "jit_compile" in kwargs:
-            options["jit_compile"] = kwargs["jit_compile"]
+        for name in ("jit_compile", "gradient_accumulation_steps"):  # its loss is cut up too
+            if name in kwargs:
+                options[name] = kwargs[name]
         if kwargs.get("weighted_metrics") is not None:
             options["weighted_metrics"] = kwargs["weighted_metrics"]
         self.student.compile(metrics=metrics, **options)
@@ -317,6 +318,9 @@ class DistillationModel(TrainingModel):
         data = {name: arguments[name] for name in ("x", "y", "batch_size", "sample_weight")}
         return super().evaluate(**data, **kwargs)
 
+    def class_weights(self, class_weight):
+        return self.student.class_weights(class_weight)
+
     def _labels_or_any(self, x, y):
         """`y`; for words without labels, where none is needed, any: they say which tokens count."""
         is_needed = "task" in self._factors or self._output_unit != "words"
@@ -331,6 +335,11 @@ class DistillationModel(TrainingModel):
     def get_config(self):
         raise UserError(
             "A distillation is not saved. Save what it made: `student.save_pretrained(directory)`."
+        )
+
+    def export(self, *args, **kwargs):
+        raise UserError(
+            "A distillation is not exported. Export what it made: `student.export(directory)`."
         )
 
 

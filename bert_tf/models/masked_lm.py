@@ -12,7 +12,7 @@ from bert_tf.errors import UserError
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.masked_word_model import MaskedWordModel
+from bert_tf.models.masked_word_model import MaskedWordModel, weighted
 from bert_tf.models.one_mask_batches import TARGET_IDS, one_mask_batches
 from bert_tf.models.task_model import DEFAULT_BATCH_SIZE, TaskModel
 from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
@@ -52,7 +52,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         Logits float32 `[B, P, V]`.
 
         `fit` takes the labels `masked_ids` int `[B, P]` and `masked_weights` float `[B, P]`, 0 for
-        unused places.
+        unused places. A row's `sample_weight` is a factor of the weights of its words.
 
     Example:
         >>> model = BertMaskedLM.from_pretrained("bert-base-uncased/")
@@ -96,11 +96,12 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         return self(x, training=training, weights=weights)
 
     def loss_weights(self, x, y, sample_weight):
-        return {"words": tf.reduce_sum(tf.cast(y["masked_weights"], tf.float32))}
+        weights = tf.cast(y["masked_weights"], tf.float32)
+        return {"words": tf.reduce_sum(weighted(weights, sample_weight))}
 
     def loss_share(self, x, y, y_pred, sample_weight, training, totals):
         ids, weights = tf.cast(y["masked_ids"], tf.int32), tf.cast(y["masked_weights"], tf.float32)
-        return self.word_loss(ids, weights, y_pred, totals["words"])
+        return self.word_loss(ids, weights, y_pred, totals["words"], sample_weight)
 
     def fit(self, x=None, y=None, *, batch_size=None, shuffle=True, validation_data=None,
             validation_batch_size=None, **kwargs):

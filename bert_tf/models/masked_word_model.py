@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from bert_tf.models.token_inputs import depending_on, range_checks
 from bert_tf.models.training_model import TrainingModel
+from bert_tf.training.class_weights import refuse_class_weight
 from bert_tf.training.sparse_crossentropy import class_loss
 
 # Added to the sum of the weights, so that a batch without masks gives zero, not NaN.
@@ -79,17 +80,21 @@ class MaskedWordModel(TrainingModel):
         logits.set_shape(shape)
         return logits
 
-    def word_loss(self, ids, weights, logits, total) -> tf.Tensor:
+    def word_loss(self, ids, weights, logits, total, sample_weight=None) -> tf.Tensor:
         """The share in the loss of these words; updates the metrics.
 
         Args:
             ids: int32 `[B, P]`, the words that were there.
             weights: float32 `[B, P]`.
             logits: `[B, P, V]`, or `[M, V]` as `word_logits` gives with these weights.
-            total: The sum of the weights of the whole batch.
+            total: The sum of the weights of the whole batch, times those of their rows.
+            sample_weight: `[B]`, the weights of the rows, or None.
         """
+        row_weights = weighted(weights, sample_weight)  # [B, P]
         if logits.shape.rank == 2:
-            ids, weights = picked(ids, weights), picked(weights, weights)
+            ids, weights = picked(ids, weights), picked(row_weights, weights)
+        else:
+            weights = row_weights
         logits = tf.reshape(logits, [-1, logits.shape[-1]])
         ids, weights = tf.reshape(ids, [-1]), tf.reshape(weights, [-1])
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, logits)
@@ -101,9 +106,20 @@ class MaskedWordModel(TrainingModel):
             losses = self.loss.call(ids, logits)
         return tf.reduce_sum(weights * losses) / (total + WEIGHT_SUM_EPSILON)
 
+    def class_weights(self, class_weight):
+        refuse_class_weight(class_weight, "labels are words; `masked_weights` weights them")
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         totals = self.loss_weights(x, y, sample_weight)
         return self.loss_share(x, y, y_pred, sample_weight, training, totals)
+
+
+def weighted(weights, sample_weight):
+    """Weights of words or sentences `[B, …]` times those of their rows, `[B]` or None."""
+    if sample_weight is None:
+        return weights
+    rows = tf.reshape(tf.cast(sample_weight, tf.float32), [-1] + [1] * (weights.shape.rank - 1))
+    return weights * rows
 
 
 def picked(values, weights):

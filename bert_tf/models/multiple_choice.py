@@ -12,6 +12,7 @@ from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_inputs import as_columns
+from bert_tf.training.class_weights import refuse_class_weight
 from bert_tf.training.sparse_crossentropy import refuse_class_weights
 
 
@@ -84,6 +85,9 @@ class BertMultipleChoice(TaskModel):
         if loss == "auto":
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+
+    def class_weights(self, class_weight):
+        refuse_class_weight(class_weight, "the place of a choice says nothing")
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
         """Prompts `[B]` and choices `[B, C]` to the dictionary that the model takes, `[B, C, T]`.

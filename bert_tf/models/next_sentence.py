@@ -9,6 +9,7 @@ from bert_tf.layers.dense import Dense
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_inputs import as_columns
+from bert_tf.training.class_weights import class_weights_by_id
 
 IS_NEXT = 0  # google-research/bert: 0 is the next sentence, 1 a random one
 
@@ -64,6 +65,9 @@ class BertNextSentencePredictor(TaskModel):
     def call(self, inputs, training=False):
         pooled = self.backbone(self.tokens_of(inputs), training=training)["pooled_output"]
         return tf.cast(self.next_sentence(pooled), tf.float32)  # [B, 2]
+
+    def class_weights(self, class_weight):
+        return class_weights_by_id(class_weight, 2)
 
     def next_sentence_probability(
         self, firsts: list[str], seconds: list[str], token_budget: int | None = None

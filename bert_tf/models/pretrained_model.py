@@ -100,6 +100,53 @@ class PretrainedModel(LoraModel, KerasFiles):
         self.require_merged("saved as a checkpoint")
         save_model(self, directory, format)
 
+    def export(
+        self,
+        filepath: str | os.PathLike,
+        format: str = "tf_saved_model",
+        verbose=None,
+        input_signature=None,
+        **options,
+    ) -> str:
+        """Writes the model as a SavedModel that takes raw strings: `bert_tf.serving.export`.
+
+        Args:
+            filepath: The model's directory; the SavedModel is its subdirectory `1`.
+            format: "tf_saved_model", the only one; `tools/export_onnx.py` makes ONNX of it.
+            verbose: Keras's; has no effect.
+            input_signature: Keras's, None: the signatures are those of the task.
+            **options: Of `bert_tf.serving.export`: `version`, `portable`, `pairs`.
+
+        Returns:
+            The path that was written.
+
+        Raises:
+            UserError: For another format, an `input_signature`, or a model that is not exported.
+
+        Example:
+            >>> path = classifier.export("serving/reviews")
+            >>> tf.saved_model.load(path).signatures["serving_default"]
+        """
+        from bert_tf.serving import export
+
+        if format != "tf_saved_model":
+            raise UserError(
+                "`format` must be 'tf_saved_model'; tools/export_onnx.py and TensorFlow Lite's "
+                f"converter read what that writes. Received: format={format!r}"
+            )
+        if input_signature is not None:
+            raise UserError(
+                "`input_signature` must be None: a task is exported with the signatures of raw "
+                f"text, tokens and examples (docs/serving.md). Received: {input_signature!r}"
+            )
+        unknown = set(options) - {"version", "portable", "pairs"}
+        if unknown:
+            raise UserError(
+                "The arguments of `bert_tf.serving.export` were expected: version, portable, "
+                f"pairs. Received: {', '.join(sorted(unknown))}"
+            )
+        return export(self, filepath, **options)
+
     def _token_batches(self, texts):
         """Texts, single or in pairs, as the token dictionaries of the backbone."""
         if isinstance(texts, tf.data.Dataset):

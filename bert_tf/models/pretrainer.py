@@ -8,7 +8,7 @@ from bert_tf.layers.dense import Dense
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.masked_word_model import MaskedWordModel
+from bert_tf.models.masked_word_model import MaskedWordModel, weighted
 from bert_tf.models.pretrained_model import PretrainedModel
 
 OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "ltr")
@@ -40,7 +40,8 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
         `fit` takes the labels `masked_ids` int `[B, P]`, `masked_weights` float `[B, P]` (0 for
         unused places), `next_sentence_labels` int `[B]` or `[B, S]` and, optionally,
         `next_sentence_weights` float of the same shape; the loss is the masked one,
-        Σwℓ / (Σw + 1e-5), plus the mean of the other.
+        Σwℓ / (Σw + 1e-5), plus the mean of the other. A row's `sample_weight` is a factor of w in
+        both.
 
     Reference: Devlin et al. 2019, sections 3.1 and 5.1; google-research/bert run_pretraining.py;
     Lan et al. 2020 (ALBERT, arXiv 1909.11942), section 3.1.
@@ -126,30 +127,34 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
         ids = tf.pad(tf.cast(inputs["token_ids"], tf.int32)[:, 1:], [[0, 0], [0, 1]])
         return ids, tf.pad(tf.cast(followed, tf.float32), [[0, 0], [0, 1]])
 
-    def _sentence_targets(self, y):
+    def _sentence_targets(self, y, sample_weight):
         """Labels and weights of the sentence pairs, flat."""
-        labels = tf.reshape(tf.cast(y["next_sentence_labels"], tf.int32), [-1])
-        if "next_sentence_weights" in y:
-            return labels, tf.reshape(tf.cast(y["next_sentence_weights"], tf.float32), [-1])
-        return labels, tf.ones_like(labels, tf.float32)
+        labels = tf.cast(y["next_sentence_labels"], tf.int32)  # [B] or [B, S]
+        weights = tf.cast(y.get("next_sentence_weights", tf.ones_like(labels)), tf.float32)
+        weights = weighted(weights, sample_weight)
+        return tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
 
     def loss_weights(self, x, y, sample_weight):
-        totals = {"words": tf.reduce_sum(self._targets(x, y)[1])}
+        words = weighted(self._targets(x, y)[1], sample_weight)
+        totals = {"words": tf.reduce_sum(words)}
         if self.next_sentence is not None:
-            totals["sentences"] = tf.reduce_sum(self._sentence_targets(y)[1])
+            totals["sentences"] = tf.reduce_sum(self._sentence_targets(y, sample_weight)[1])
         return totals
 
     def loss_share(self, x, y, y_pred, sample_weight, training, totals):
-        loss = self.word_loss(*self._targets(x, y), y_pred["masked_logits"], totals["words"])
+        words = (*self._targets(x, y), y_pred["masked_logits"], totals["words"])
+        loss = self.word_loss(*words, sample_weight)
         if self.next_sentence is not None:
-            loss += self._sentence_loss(y, y_pred["next_sentence_logits"], totals["sentences"])
+            targets = self._sentence_targets(y, sample_weight)
+            loss += self._sentence_loss(
+                *targets, y_pred["next_sentence_logits"], totals["sentences"]
+            )
         if x is not None:
             real = tf.cast(self.backbone.padding_mask_of(x), tf.float32)
             self.padding_share.update_state(1.0 - tf.reduce_mean(real, axis=1))
         return loss
 
-    def _sentence_loss(self, y, logits, total):
-        labels, weights = self._sentence_targets(y)
+    def _sentence_loss(self, labels, weights, logits, total):
         logits = tf.reshape(logits, [-1, 2])
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         self.next_sentence_loss.update_state(losses, weights)

@@ -21,6 +21,7 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import DEFAULT_BATCH_SIZE, TaskModel
 from bert_tf.models.text_batches import TOKEN_BUDGET
 from bert_tf.models.text_inputs import as_columns, holds_text
+from bert_tf.training.class_weights import refuse_class_weight
 from bert_tf.training.sparse_crossentropy import PADDING_LOGIT, refuse_class_weights
 
 MAX_QUERY_LENGTH = 64  # google-research/bert run_squad.py
@@ -154,6 +155,9 @@ class BertQuestionAnswerer(TaskModel):
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         return super().compute_metrics(x, y, y_pred, _per_row(sample_weight))
+
+    def class_weights(self, class_weight):
+        refuse_class_weight(class_weight, "labels are positions, not classes")
 
     def predict_step(self, data):
         outputs = super().predict_step(data)

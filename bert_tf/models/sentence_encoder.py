@@ -13,7 +13,8 @@ from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_inputs import holds_text
-from bert_tf.training.sentence_losses import SentenceLoss, sentence_loss
+from bert_tf.training.class_weights import class_weights_by_id, refuse_class_weight
+from bert_tf.training.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -75,7 +76,6 @@ class BertSentenceEncoder(TaskModel):
         )
         backbone.pooler.trainable = False  # no part of the vector
         self.objective = None
-        self._num_texts = None  # K of the steps that are traced
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self._set_whitening(whitening_size)
         self.built = True
@@ -206,22 +206,12 @@ class BertSentenceEncoder(TaskModel):
             self.accuracy.update_state(tf.cast(hits, tf.float32))
         return tf.reduce_sum(losses) / totals["rows"]
 
-    def fit(self, x=None, y=None, **kwargs):
-        """`TaskModel.fit`; of several lists of texts, as a tuple, each row is an example."""
-        self._trace_anew(x)
-        return super().fit(x, y, **kwargs)
-
-    def evaluate(self, x=None, y=None, **kwargs):
-        """`TaskModel.evaluate`; several lists of texts as in `fit`."""
-        self._trace_anew(x)
-        return super().evaluate(x, y, **kwargs)
-
-    def _trace_anew(self, x):
-        """Forgets steps of another K: one traced for both would know neither."""
-        num_texts = len(x) if isinstance(x, tuple) else None
-        if num_texts != self._num_texts:
-            self.train_function = self.test_function = None
-            self._num_texts = num_texts
+    def class_weights(self, class_weight):
+        if not isinstance(self.objective, ClassificationLoss):
+            refuse_class_weight(
+                class_weight, "only the objective 'classification' has classes"
+            )
+        return class_weights_by_id(class_weight, self.objective.num_classes)
 
     def trained_variables(self):
         """Those of the encoder and of the objective."""

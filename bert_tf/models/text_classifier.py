@@ -11,6 +11,7 @@ from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.pooling import SequencePooling
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
+from bert_tf.training.class_weights import class_weights_by_id, refuse_class_weight
 from bert_tf.training.probabilities import sigmoid, softmax
 
 
@@ -188,6 +189,15 @@ class BertTextClassifier(TaskModel):
             for name in names:
                 targets[row, self._id_of(name)] = 1.0
         return targets
+
+    def class_weights(self, class_weight):
+        """By id or by name; for single labels alone."""
+        if self.problem_type != SINGLE_LABEL:
+            refuse_class_weight(
+                class_weight, f"an example of {self.problem_type} is not of one class; "
+                "`sample_weight` weights examples"
+            )
+        return class_weights_by_id(class_weight, self.num_classes, self.labels)
 
     def probabilities(self, logits) -> np.ndarray:
         """What logits mean, float64 of the same shape.

@@ -18,6 +18,7 @@ from bert_tf.models.task_model import DEFAULT_BATCH_SIZE, TaskModel
 from bert_tf.models.text_batches import TOKEN_BUDGET
 from bert_tf.models.text_inputs import as_columns, holds_text
 from bert_tf.text.vocabulary import CONTINUATION
+from bert_tf.training.class_weights import refuse_class_weight
 from bert_tf.training.sparse_crossentropy import class_loss
 
 
@@ -191,6 +192,13 @@ class BertTokenClassifier(TaskModel):
         if self.loss is not None:
             return self.loss.call(targets, logits)
         return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+
+    def class_weights(self, class_weight):
+        refuse_class_weight(
+            class_weight, "Keras weights examples by it, and here the classes are those of words. "
+            + ("A CRF has no class weights" if self.use_crf else
+               "compile(loss=bert_tf.training.SparseCrossentropy(class_weights=[…])) weights them")
+        )
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         totals = self.loss_weights(x, y, sample_weight)

@@ -2,7 +2,8 @@
 
 A loss is a sum of means, each a weighted sum over examples (or tokens) divided by the sum of the
 weights. Cut over replicas and over micro-batches, the weighted sums add up, and what divides them
-must be the sum of the weights of the whole batch: so that is computed first, from the labels.
+must be the sum of the weights of the whole batch: so that is computed first, from the labels. Of
+Keras's losses the reduction says what divides them (`training/partial_loss.py`).
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from bert_tf.errors import UserError
 from bert_tf.layers.token_layout import needs_static_shapes, static_shapes
 from bert_tf.models.traced_weights import RetracingModel
 from bert_tf.ops import native
+from bert_tf.training.partial_loss import ShareOfBatch, partial_losses
 
 
 class TrainingModel(RetracingModel):
@@ -23,7 +25,8 @@ class TrainingModel(RetracingModel):
 
     - `compile(..., gradient_accumulation_steps=k)`: the step works through its batch in k parts and
       applies the gradient once; memory is that of a part, the numbers are those of the batch.
-    - Losses are divided by the sums of weights over all replicas and parts.
+    - Losses are divided by the sums of weights over all replicas and parts; one that Keras sums
+      up (`reduction="sum"`) is the sum over them.
     - `fit` works under `MultiWorkerMirroredStrategy` too, and the metrics in its logs are those of
       all replicas together.
     - `jit_compile=True` compiles the whole step with static shapes, with the native ops where their
@@ -37,6 +40,8 @@ class TrainingModel(RetracingModel):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.gradient_accumulation_steps = 1
+        self._share_of_batch = ShareOfBatch()
+        self._adds_up = True
         self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
 
     def compile(self, optimizer="rmsprop", *args, gradient_accumulation_steps: int = 1, **kwargs):
@@ -51,8 +56,9 @@ class TrainingModel(RetracingModel):
                 without padding shapes differ, and XLA wants static ones.
 
         Raises:
-            UserError: If `gradient_accumulation_steps` is no number of parts, or `jit_compile` is
-                True under a strategy of several replicas.
+            UserError: If `gradient_accumulation_steps` is no number of parts, if `jit_compile` is
+                True under a strategy of several replicas, or if a batch is cut up (several parts or
+                replicas) and it cannot be known how the loss adds up over the parts.
         """
         if not isinstance(gradient_accumulation_steps, int) or gradient_accumulation_steps < 1:
             raise UserError(
@@ -68,6 +74,7 @@ class TrainingModel(RetracingModel):
         compile_arguments = inspect.signature(keras.Model.compile).bind(
             self, optimizer, *args, **kwargs
         ).arguments
+        self._cut_up_loss(compile_arguments.get("loss"))
         if compile_arguments.get("jit_compile", "auto") == "auto":
             # Keras takes XLA on a GPU. It needs the padding that the native ops do without.
             if native.use_native():
@@ -80,6 +87,40 @@ class TrainingModel(RetracingModel):
                 f"replicas take together. Received: {type(strategy).__name__} with "
                 f"{strategy.num_replicas_in_sync} replicas. Leave `jit_compile` out, or train "
                 "without the strategy."
+            )
+
+    def _cut_up_loss(self, loss):
+        """Lets Keras's losses give the part of a batch's loss.
+
+        Where one cannot, it counts as a mean over rows, and a batch is not cut up.
+        """
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        self._share_of_batch = ShareOfBatch(self.gradient_accumulation_steps > 1 or replicas > 1)
+        self._adds_up = True
+        try:
+            self._require_own_shares()
+            if loss is not None:
+                # What `CompileLoss` builds its losses of at its first call. `self.loss` and the
+                # configuration of `compile` stay what they were given.
+                self._compile_loss._user_loss = partial_losses(loss, self._share_of_batch)
+        except UserError:
+            if self._share_of_batch.is_cut_up:
+                raise
+            self._adds_up = False
+
+    def _require_own_shares(self):
+        """Raises `UserError` for a class that overrides `compute_loss` and not `loss_share`."""
+        owners = {
+            name: next(index for index, c in enumerate(type(self).__mro__) if name in vars(c))
+            for name in ("compute_loss", "loss_share")
+        }
+        owner = type(self).__mro__[owners["compute_loss"]]
+        known = owner.__module__.split(".")[0] in ("keras", "bert_tf")
+        if not known and owners["compute_loss"] < owners["loss_share"]:
+            raise UserError(
+                "`loss_share` and `loss_weights` must be overridden where a model has a loss of "
+                "its own and a batch is cut up (gradient accumulation, replicas): they say how the "
+                f"loss adds up. Received: {owner.__name__}.compute_loss alone"
             )
 
     def get_compile_config(self):
@@ -100,7 +141,10 @@ class TrainingModel(RetracingModel):
 
     def loss_weights(self, x, y, sample_weight) -> dict[str, tf.Tensor]:
         """What each mean in the loss is divided by: scalars float32 for the examples given."""
-        return {"rows": tf.cast(_num_rows(x), tf.float32)}
+        weights = {"rows": tf.cast(_num_rows(x), tf.float32)}
+        if sample_weight is not None and not tf.nest.is_nested(sample_weight):
+            weights["weights"] = tf.reduce_sum(tf.cast(sample_weight, tf.float32))
+        return weights
 
     def loss_share(self, x, y, y_pred, sample_weight, training, totals) -> tf.Tensor:
         """The part of the loss that these examples make up; the parts of a batch add up to it.
@@ -113,16 +157,46 @@ class TrainingModel(RetracingModel):
             training: Whether it is for a step of training.
             totals: `loss_weights` of the whole batch, over all replicas.
         """
-        loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
-        # Keras gives the mean over these rows, divided by the number of replicas. At the end of the
-        # data a replica may have none, and their mean is NaN.
-        rows = self.loss_weights(x, y, sample_weight)["rows"]
-        share = tf.cast(rows / totals["rows"] * _num_replicas(), loss.dtype)
-        return tf.where(rows > 0, loss * share, tf.zeros_like(loss))
+        parts = self.loss_weights(x, y, sample_weight)
+        shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}
+        # Keras divides means by the number of replicas.
+        replicas = _num_replicas()
+        with self._share_of_batch.of({name: share * replicas for name, share in shares.items()}):
+            loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
+        if not self._adds_up:
+            loss *= tf.cast(shares["rows"], loss.dtype)
+        else:
+            for other in self.losses:  # of layers; Keras adds each by the number of replicas
+                loss += other * tf.cast(shares["rows"] - 1.0 / replicas, other.dtype)
+        # At the end of the data a replica may have no rows, and their mean is NaN.
+        return tf.where(parts["rows"] > 0, loss, tf.zeros_like(loss))
 
     def trained_variables(self) -> list[keras.Variable]:
         """The variables that a step changes."""
         return self.trainable_variables
+
+    def class_weights(self, class_weight):
+        """The `class_weight` of `fit` and `train_on_batch` as Keras takes it: weights by class id.
+
+        A subclass whose labels are not one class id per example refuses it.
+        """
+        return class_weight
+
+    def fit(self, *args, **kwargs):
+        """`keras.Model.fit`."""
+        return super().fit(**self._with_class_weights(keras.Model.fit, args, kwargs))
+
+    def train_on_batch(self, *args, **kwargs):
+        """`keras.Model.train_on_batch`."""
+        arguments = self._with_class_weights(keras.Model.train_on_batch, args, kwargs)
+        return super().train_on_batch(**arguments)
+
+    def _with_class_weights(self, method, args, kwargs) -> dict:
+        arguments = inspect.signature(method).bind(self, *args, **kwargs).arguments
+        del arguments["self"]
+        if arguments.get("class_weight") is not None:
+            arguments["class_weight"] = self.class_weights(arguments["class_weight"])
+        return arguments
 
     def train_step(self, data):
         backbone = getattr(self, "backbone", None)
@@ -282,31 +356,47 @@ class TrainingModel(RetracingModel):
 
         @tf.autograph.experimental.do_not_convert
         def one_step(data):
-            # Keras's marks for what an array adapter was not given.
-            data = _map(lambda v: None if isinstance(v, tf.experimental.Optional) else v, data)
             logs = strategy.run(step, args=(data,))
             return logs if strategy.num_replicas_in_sync == 1 else self._of_all_replicas(logs)
 
-        @tf.autograph.experimental.do_not_convert
-        def all_steps(*batches):
-            for data in batches:
-                logs = one_step(data)
-            return logs
-
-        if not self.run_eagerly:
-            all_steps = tf.function(
-                all_steps, reduce_retracing=True, jit_compile=self.jit_compile or None
-            )
+        run_step = one_step if self.run_eagerly else self._traced_step(one_step)
 
         def run(iterator):
-            batches = [next(iterator)]
-            for _ in range(self.steps_per_execution - 1):
+            spec = getattr(iterator, "element_spec", None)
+            logs = None
+            for _ in range(self.steps_per_execution):
                 data = next(iterator, None)
-                if data is not None:
-                    batches.append(data)
-            return all_steps(*batches)
+                if data is None:
+                    break
+                data = _without_marks(data)
+                logs = run_step(data) if self.run_eagerly else run_step(data, spec)
+            if logs is None:
+                raise StopIteration
+            return logs
 
         return run
+
+    def _traced_step(self, function):
+        """`function(data)` as a function of data and what its dataset says of all its batches.
+
+        It is traced once for a dataset, not for the shapes of a batch and then for those of the
+        next. XLA needs the shapes of the batch.
+        """
+        traces = {}
+        by_dataset = tf.function(function)
+        by_batch = tf.function(
+            function, reduce_retracing=not self.jit_compile, jit_compile=self.jit_compile or None
+        )
+
+        def call(data, spec):
+            if spec is None or self.jit_compile:
+                return by_batch(data)
+            key = repr(spec)
+            if key not in traces:
+                traces[key] = by_dataset.get_concrete_function(_without_marks(spec))
+            return traces[key](data)
+
+        return call
 
     def _of_all_replicas(self, logs):
         """The metrics over all replicas, read outside of them; a mean of means would be wrong."""
@@ -322,6 +412,12 @@ class TrainingModel(RetracingModel):
 def _map(function, structure):
     """`tf.nest.map_structure` that leaves None alone."""
     return tf.nest.map_structure(lambda v: None if v is None else function(v), structure)
+
+
+def _without_marks(data):
+    """Data or their specification with None for Keras's marks of what an array adapter lacks."""
+    marks = (tf.experimental.Optional, tf.OptionalSpec)
+    return _map(lambda v: None if isinstance(v, marks) else v, data)
 
 
 def _rows(values, start, end, size):

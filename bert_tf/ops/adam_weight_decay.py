@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.ops import native
 
 
@@ -31,10 +32,11 @@ def adam_weight_decay(
 ) -> None:
     """Updates a variable and its two running means in place.
 
-    The native op takes float32 variables on a CPU; others go to the twin.
+    The native op takes float32 variables on a CPU; others go to the twin. In bfloat16 and float16
+    epsilon and v would round to zero, so these are refused: the optimizers keep a float32 copy.
 
     Args:
-        variable: any shape, float32, bfloat16 or float16.
+        variable: any shape, float32 or float64.
         mean: m, of the same shape and dtype.
         square: v, likewise.
         gradient: likewise.
@@ -48,10 +50,18 @@ def adam_weight_decay(
             learning rate is multiplied by sqrt(1 - beta_2^steps) / (1 - beta_1^steps); None does
             not correct.
 
+    Raises:
+        UserError: If the variable is of another dtype.
+
     Example:
         >>> variable, m, v = (tf.Variable(tf.zeros([2])) for _ in range(3))
         >>> adam_weight_decay(variable, m, v, tf.ones([2]), learning_rate=0.1)
     """
+    if variable.dtype not in (tf.float32, tf.float64):
+        raise UserError(
+            "`variable` must be float32 or float64: in fewer bits Adam's second moment is lost. "
+            f"Received: variable.dtype={variable.dtype.name}. Update a float32 copy of it."
+        )
     arguments = (variable, mean, square, gradient, learning_rate, gradient_scale, weight_decay)
     if not native.use_native(runs_on_gpu=False) or variable.dtype != tf.float32:
         adam_weight_decay_reference(*arguments, beta_1, beta_2, epsilon, steps)

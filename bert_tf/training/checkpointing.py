@@ -268,9 +268,13 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
             trained = getattr(model, "trained_variables", lambda: model.trainable_variables)
             model.optimizer.build(trained())
     metrics = {id(variable) for variable in model.metrics_variables}
-    roots = {variable.path.split("/")[0] for variable in model.variables}
+    # What an objective trains is not among the model's variables.
+    known = {id(variable) for variable in model.variables}
+    trained = getattr(model, "trained_variables", lambda: model.trainable_variables)()
+    variables = [*model.variables, *(v for v in trained if id(v) not in known)]
+    roots = {variable.path.split("/")[0] for variable in variables}
     named = {}
-    for variable in model.variables:
+    for variable in variables:
         if id(variable) not in metrics:
             root, _, rest = variable.path.partition("/")
             _add(named, f"model/{_unnumbered(root)}/{rest}", variable)
@@ -297,8 +301,9 @@ def network_of(model: keras.Model) -> dict:
     config = getattr(getattr(model, "backbone", model), "config", None)
     values = dict(config.to_dict()) if config is not None else {}
     values.pop("extra", None)
-    if hasattr(model, "objective"):
-        values["objective"] = model.objective
+    objective = getattr(model, "objective", None)
+    if objective is not None:  # a name, or a loss of sentences
+        values["objective"] = objective if isinstance(objective, str) else objective.description()
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     values["optimizer"] = type(optimizer).__name__
     values["dtype"] = model.dtype_policy.name

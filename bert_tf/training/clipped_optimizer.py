@@ -14,6 +14,8 @@ NOT_DECAYED = ("gamma", "beta", "bias")
 INITIAL_LOSS_SCALE = 2.0**15
 LOSS_SCALE_GROWTH_STEPS = 2000
 
+LOW_PRECISION = ("bfloat16", "float16")
+
 
 class ClippedOptimizer(keras.optimizers.Optimizer):
     """Base of the optimizers: clips by the global norm, keeps it, scales losses.
@@ -25,6 +27,11 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
 
     Subclasses write `update_step(gradient, variable, learning_rate, gradient_scale)`: the scale is
     that of the clip, a scalar or None, so that no scaled copy of the gradient is needed.
+
+    Slots are float32 for weights in bfloat16 and float16 too. Such a weight has a float32 copy as
+    well, which the update is applied to and the weight is rounded from: of the weight itself an
+    update below half a unit in the last place (for a weight of 1 in bfloat16 0.004) would be lost
+    in every step. A weight that is assigned from outside counts as it is.
 
     Args:
         learning_rate: A float or a schedule.
@@ -94,6 +101,24 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
             self.loss_scale = self._scalar("loss_scale", INITIAL_LOSS_SCALE, "float32")
             self._good_steps = self._scalar("good_steps", 0, "int64")
 
+        self._copies = {
+            index: self.add_variable_from_reference(variable, name="float32_copy")
+            for index, variable in enumerate(variables)
+            if variable.dtype in LOW_PRECISION
+        }
+        for index, copy in self._copies.items():  # `update_step` looks it up as the variable
+            self._trainable_variables_indices[self._var_key(copy)] = index
+
+    def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
+        if keras.backend.standardize_dtype(reference_variable.dtype) not in LOW_PRECISION:
+            return super().add_variable_from_reference(reference_variable, name, initializer)
+        # As Keras does, but for the dtype.
+        path = reference_variable.path.replace("/", "_")
+        with self._distribution_strategy.extended.colocate_vars_with(reference_variable.value):
+            return self.add_variable(
+                reference_variable.shape, initializer, dtype="float32", name=f"{path}_{name}"
+            )
+
     def _scalar(self, name, value, dtype):
         return self.add_variable(
             shape=(),
@@ -162,10 +187,19 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
             update()
 
     def _update(self, variable, gradient, learning_rate, scale):
-        multiplier = self._multipliers[self._get_variable_index(variable)]
+        index = self._get_variable_index(variable)
+        multiplier = self._multipliers[index]
         if multiplier != 1.0:
             learning_rate = learning_rate * multiplier
-        self.update_step(tf.cast(gradient, variable.dtype), variable, learning_rate, scale)
+        if index not in self._copies:
+            self.update_step(tf.cast(gradient, variable.dtype), variable, learning_rate, scale)
+            return
+        copy = self._copies[index].value
+        # Where the weight is not the copy's rounding it was assigned since: loaded, or initialized.
+        is_current = tf.equal(tf.cast(copy, variable.dtype), variable)
+        copy.assign(tf.where(is_current, copy, tf.cast(variable, tf.float32)))
+        self.update_step(tf.cast(gradient, tf.float32), copy, learning_rate, scale)
+        variable.assign(tf.cast(copy, variable.dtype))
 
     def is_decayed(self, variable) -> bool:
         """Whether the weight decay touches a variable."""

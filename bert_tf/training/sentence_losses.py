@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
-from bert_tf.training.sparse_crossentropy import SparseCrossentropy
+from bert_tf.training.sparse_crossentropy import SparseCrossentropy, require_mean
 
 RANKING_SCALE = 20.0  # sentence-transformers, MultipleNegativesRankingLoss
 TRIPLET_MARGIN = 1.0  # Reimers and Gurevych 2019, section 3
@@ -36,6 +36,11 @@ class SentenceLoss:
     def variables(self) -> list:
         """What is trained beside the encoder; no part of it when it is saved."""
         return []
+
+    def description(self) -> str:
+        """The loss and what it was made with, as a checkpoint notes it."""
+        settings = {name: value for name, value in vars(self).items() if _is_plain(value)}
+        return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in settings.items())})"
 
     def check(self, num_texts: int, has_labels: bool) -> None:
         """Raises `UserError` for examples that are not of the loss's kind."""
@@ -77,6 +82,7 @@ class ClassificationLoss(SentenceLoss):
             )
         self.num_classes = num_classes
         self.loss = loss or SparseCrossentropy()
+        require_mean(self.loss)
         self.classifier = None
 
     def build(self, vector_size, initializer_range):
@@ -90,6 +96,12 @@ class ClassificationLoss(SentenceLoss):
         return [] if self.classifier is None else self.classifier.trainable_variables
 
     def outputs(self, vectors):
+        size = self.classifier.kernel.shape[0] // 3
+        if vectors.shape[-1] != size:
+            raise UserError(
+                f"Vectors of size {size}, for which the objective was compiled, were expected. "
+                f"Received: size {vectors.shape[-1]}. Whitening changed it: call `compile` again."
+            )
         u, v = tf.unstack(vectors, num=2, axis=1)
         return self.classifier(tf.concat([u, v, tf.abs(u - v)], axis=-1))  # [B, 3D] -> [B, C]
 
@@ -213,6 +225,10 @@ def sentence_loss(objective: str | SentenceLoss) -> SentenceLoss:
             f"Received: objective={objective!r}"
         )
     return SENTENCE_LOSSES[objective]()
+
+
+def _is_plain(value) -> bool:
+    return isinstance(value, (str, int, float))
 
 
 def _ids(labels):

@@ -96,7 +96,7 @@ def class_loss(loss) -> SparseCrossentropy | None:
         The loss; None for cross-entropy.
 
     Raises:
-        UserError: If it is another one.
+        UserError: If it is another one, or its `reduction` is no mean.
     """
     if loss is None or loss == "auto":
         return None
@@ -105,7 +105,17 @@ def class_loss(loss) -> SparseCrossentropy | None:
             "A loss on class ids was expected: bert_tf.training.SparseCrossentropy("
             f"label_smoothing, focal_gamma, class_weights), or 'auto'. Received: loss={loss!r}"
         )
+    require_mean(loss)
     return loss
+
+
+def require_mean(loss: SparseCrossentropy) -> None:
+    """Raises `UserError` if `loss` is not the mean that its model computes."""
+    if loss.reduction in ("sum", "none", None):
+        raise UserError(
+            "`loss` must be a mean here: of words, or of pairs of texts. "
+            f"Received: reduction={loss.reduction!r}. Leave `reduction` out."
+        )
 
 
 def refuse_class_weights(loss, classes: str) -> None:

@@ -526,3 +526,17 @@ def test_a_tagger_without_labels_takes_validation_data_without(make):
     assert np.isfinite(history.history["val_loss"]).all()
     with pytest.raises(UserError, match="weighted_metrics"):
         model.compile(AdamWeightDecay(1e-3), weighted_metrics=["accuracy"])
+
+
+def test_validation_does_not_forget_the_step(make):
+    """Blocks open less often than there are epochs, and the student is validated after each."""
+    model = DistillationModel(make(layers=1, seed=2), make(layers=1))
+    model.compile(AdamWeightDecay(1e-3), run_eagerly=True)
+    data = model.student.tokenize(TEXTS[:4]), np.array(LABELS[:4])
+    history = model.fit(
+        *data, validation_data=data, epochs=3, verbose=0,
+        callbacks=[GradualUnfreezing(epochs_per_block=2)],
+    ).history
+    assert len(history["val_loss"]) == 3
+    with pytest.raises(UserError, match="student.export"):
+        model.export("never")

@@ -77,3 +77,11 @@ def test_evaluation_is_that_of_all_replicas(runs):
         if key.startswith("val_"):
             received = runs["mirrored"][key]
             np.testing.assert_allclose(received, value, rtol=1e-5, atol=1e-5, err_msg=key)
+
+
+@pytest.mark.parametrize(
+    "comparison", [replicas.compare_reductions, replicas.compare_low_precision]
+)
+def test_two_replicas_take_the_steps_of_one(comparison, tmp_path):
+    process = start(comparison, tmp_path / "comparison.log")
+    assert process.wait() == 0, process.text()

@@ -228,3 +228,37 @@ def test_transformers_gives_the_same_scores_both_ways(make_model, tmp_path):
     theirs.save_pretrained(tmp_path / "theirs")
     opened = BertMaskedLM.from_pretrained(tmp_path / "theirs", tokenizer=model.tokenizer)
     np.testing.assert_allclose(opened.score(TEXTS), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("objective", [None, "mlm_nsp", "ltr"])
+def test_rows_have_weights(make_model, objective, parts):
+    """A weight is a factor of the weights of a row's words, 0 leaves the row out."""
+    model = make_model()
+    if objective is not None:
+        model = BertPretrainer(model.backbone, objective=objective)
+    rng = np.random.default_rng(0)
+    tokens = {
+        "token_ids": rng.integers(5, 64, (4, 9)).astype(np.int32),
+        "masked_positions": np.tile([1, 3, 5], (4, 1)).astype(np.int32),
+    }
+    labels = {
+        "masked_ids": rng.integers(5, 64, (4, 3)).astype(np.int32),
+        "masked_weights": np.array([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 1]], np.float32),
+        "next_sentence_labels": np.array([0, 1, 1, 0], np.int32),
+    }
+    model.compile("sgd", run_eagerly=True, gradient_accumulation_steps=parts)
+
+    def losses(rows, weights):
+        x, y = ({k: v[rows] for k, v in each.items()} for each in (tokens, labels))
+        return model.test_on_batch(x, y, sample_weight=weights, return_dict=True)
+
+    some = losses([0, 2], None)
+    for name, value in losses([0, 1, 2, 3], np.array([2.0, 0.0, 2.0, 0.0])).items():
+        if name != "padding_share":
+            assert value == pytest.approx(some[name], rel=1e-4), name
+    if objective is None:
+        each = np.array([losses([row], None)["loss"] for row in range(4)])
+        counts, weights = labels["masked_weights"].sum(1), np.array([1.0, 3.0, 0.5, 2.0])
+        expected = (each * counts * weights).sum() / (counts * weights).sum()
+        assert losses([0, 1, 2, 3], weights)["loss"] == pytest.approx(expected, rel=1e-4)

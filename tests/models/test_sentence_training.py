@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
-from bert_tf.errors import UserError
-from bert_tf.training import AdamWeightDecay
+from bert_tf.errors import CheckpointError, UserError
+from bert_tf.training import AdamWeightDecay, TrainingCheckpoint
+from bert_tf.training.sentence_losses import ClassificationLoss
 from tests.conftest import FULL_ONLY
 
 # The planted likeness: texts of one half of the alphabet belong together.
@@ -140,3 +141,45 @@ def test_bad_input(make_encoder):
         encoder.compile(objective="pairs")
     with pytest.raises(UserError, match="own loss and metric"):
         encoder.compile(objective="cosine", loss="mse")
+
+
+@pytest.mark.parametrize("objective", ["classification", "ranking"])
+def test_validation_after_every_epoch(make_encoder, objective):
+    encoder = make_encoder()
+    encoder.compile(AdamWeightDecay(1e-3), objective=objective, run_eagerly=True)
+    texts, labels = DATA[objective]
+    texts, options = tuple(part[:8] for part in texts), {"validation_split": 0.5}
+    if labels is not None:
+        labels = labels[:8]
+        options = {"validation_data": (texts, labels)}
+    history = encoder.fit(texts, labels, epochs=2, verbose=0, **options).history
+    assert len(history["loss"]) == 2 and history["val_loss"][0] != history["val_loss"][1]
+
+
+def test_whitening_needs_a_new_objective(make_encoder):
+    encoder = make_encoder()
+    encoder.compile(AdamWeightDecay(1e-3), objective="classification", run_eagerly=True)
+    data = encoder.tokens_of((tf.constant(FIRSTS[:8]), tf.constant(SECONDS[:8]))), SAME[:8]
+    encoder.fit(*data, verbose=0)
+    encoder.fit_whitening(FIRSTS + SECONDS, size=4)
+    with pytest.raises(UserError, match="Received: size 4.*call `compile` again"):
+        encoder.fit(*data, verbose=0)
+    encoder.compile(AdamWeightDecay(1e-3), objective="classification", run_eagerly=True)
+    encoder.fit(*data, verbose=0)
+
+
+def test_a_checkpoint_holds_the_objective(make_encoder, tmp_path):
+    encoders = [make_encoder() for _ in range(2)]
+    data = encoders[0].tokens_of((tf.constant(FIRSTS[:8]), tf.constant(SECONDS[:8]))), SAME[:8]
+    for encoder in encoders:
+        objective = ClassificationLoss(2)
+        encoder.compile(AdamWeightDecay(1e-2), objective=objective, run_eagerly=True)
+        checkpoint = TrainingCheckpoint(tmp_path, save_every=1)
+        if checkpoint.restore(encoder) == 0:
+            encoder.fit(*data, verbose=0, callbacks=[checkpoint])
+    before, after = (encoder.objective.classifier.get_weights() for encoder in encoders)
+    for ours, theirs in zip(before, after):
+        np.testing.assert_array_equal(ours, theirs)
+    encoders[1].compile(AdamWeightDecay(1e-2), objective=ClassificationLoss(3))
+    with pytest.raises(CheckpointError, match="num_classes=3"):
+        TrainingCheckpoint(tmp_path).restore(encoders[1])

@@ -1,17 +1,27 @@
 """TrainingModel: the step of the whole batch, whatever it is cut into, compiled into, kept in."""
 
 import dataclasses
+import warnings
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, ops
+from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, BertTokenizer, ops
 from bert_tf.errors import UserError
+from bert_tf.models.training_model import TrainingModel
 from bert_tf.training import LAMB, AdamWeightDecay
 from bert_tf.training.clipped_optimizer import INITIAL_LOSS_SCALE
-from tests.models.replicas import ROWS, examples, fitted, model_and_optimizer
+from tests.models.replicas import (
+    ROWS,
+    assert_step_is_kerass,
+    examples,
+    fitted,
+    linear_model,
+    model_and_optimizer,
+    rows_of_numbers,
+)
 
 
 def weights_of(model):
@@ -72,6 +82,74 @@ def test_accumulation_of_a_keras_loss(tiny_config):
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
     for first, second in zip(results[0][1], results[1][1]):
         np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+REDUCTIONS = ("sum", "mean", "sum_over_batch_size", "mean_with_sample_weight")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_a_loss_adds_up_as_it_is_reduced(reduction, weighted):
+    loss = keras.losses.MeanSquaredError(reduction=reduction)
+    assert_step_is_kerass(loss, rows_of_numbers(weighted))
+
+
+@pytest.mark.parametrize(
+    "loss", ["mse", keras.losses.mean_squared_error, lambda y, y_pred: tf.abs(y - y_pred)[:, 0]]
+)
+def test_losses_without_a_reduction_are_means(loss):
+    assert_step_is_kerass(loss, rows_of_numbers(weighted=True))
+
+
+@pytest.mark.parametrize("names", [("a", "b"), (0, 1)])
+def test_losses_of_several_outputs(names):
+    x, y, weights = rows_of_numbers(weighted=True)
+    losses = [
+        keras.losses.MeanSquaredError(reduction="sum"),
+        keras.losses.MeanAbsoluteError(reduction="mean_with_sample_weight"),
+    ]
+    if names == ("a", "b"):
+        losses, y = dict(zip(names, losses)), {"a": y, "b": 2 * y}
+    else:
+        y = [y, 2 * y]
+    assert_step_is_kerass(losses, (x, y, weights), names=names, loss_weights=[0.5, 2.0])
+
+
+def test_losses_of_layers_count_once():
+    assert_step_is_kerass("mse", rows_of_numbers(False), regularizer=keras.regularizers.L2(0.5))
+
+
+class OwnCall(keras.losses.Loss):
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        return tf.reduce_sum(tf.square(y_true - y_pred))
+
+
+class OwnLoss(TrainingModel):
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return tf.reduce_mean(tf.square(y - y_pred))
+
+
+@pytest.mark.parametrize(
+    "model, loss, message",
+    [
+        (TrainingModel, keras.losses.MeanSquaredError(reduction="none"), "reduction='none'"),
+        (TrainingModel, [OwnCall()], "overrides __call__"),
+        (TrainingModel, "crossentropy", "which cross-entropy"),
+        (OwnLoss, None, "OwnLoss.compute_loss alone"),
+    ],
+)
+def test_losses_that_cannot_be_cut_up(model, loss, message):
+    model().compile("sgd", loss)
+    with pytest.raises(UserError, match=message):
+        model().compile("sgd", loss, gradient_accumulation_steps=2)
+
+
+def test_a_loss_of_all_rows_cannot_be_cut_up():
+    model = linear_model(TrainingModel)
+    model.compile("sgd", lambda y, y_pred: tf.reduce_mean(tf.square(y - y_pred)),
+                  run_eagerly=True, gradient_accumulation_steps=2)
+    with pytest.raises(UserError, match="one number for all"):
+        model.train_on_batch(*rows_of_numbers(False)[:2])
 
 
 def test_xla_compiles_the_step(whole):
@@ -164,3 +242,66 @@ def test_a_step_that_overflows_is_left_out(tiny_config, optimizer):
 def test_wrong_number_of_parts():
     with pytest.raises(UserError, match="gradient_accumulation_steps=0"):
         model_and_optimizer(gradient_accumulation_steps=0)
+
+
+class BatchEnds(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.ends = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.ends.append(batch)
+
+    def on_test_batch_end(self, batch, logs=None):
+        self.ends.append(batch)
+
+
+@pytest.mark.parametrize("known", [True, False])  # how many batches there are
+@pytest.mark.parametrize("rows", [20, 3])  # 10 batches; fewer than one execution
+def test_several_steps_per_execution(rows, known):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(rows, 3)).astype(np.float32), rng.normal(size=(rows, 1))
+    data = tf.data.Dataset.from_tensor_slices((x, y.astype(np.float32))).batch(2)
+    data = data if known else data.filter(lambda *_: True)
+    results = []
+    for base in (keras.Model, TrainingModel):
+        model, ends = linear_model(base), BatchEnds()
+        model.compile(keras.optimizers.SGD(0.1), "mse", steps_per_execution=4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of the end of the data
+            logs = model.fit(data, epochs=3, verbose=0, callbacks=[ends], validation_data=data)
+            evaluated = model.evaluate(data, verbose=0, callbacks=[ends])
+            predicted = model.predict(data, verbose=0)
+        results.append((logs.history, evaluated, predicted, ends.ends, model.get_weights()))
+    (plain, *expected), (mine, *received) = results
+    for name in plain:
+        np.testing.assert_allclose(mine[name], plain[name], rtol=1e-5)
+    for ours, theirs in zip(received[:3], expected[:3]):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    for ours, theirs in zip(received[3], expected[3]):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_text_of_all_lengths_is_traced_once(tiny_config, tiny_vocabulary, caplog):
+    traces = []
+
+    class Counted(BertTextClassifier):
+        def train_step(self, data):
+            traces.append("train")
+            return super().train_step(data)
+
+        def test_step(self, data):
+            traces.append("test")
+            return super().test_step(data)
+
+    config = dataclasses.replace(tiny_config, num_hidden_layers=1)
+    model = Counted(BertBackbone(config), tokenizer=BertTokenizer(tiny_vocabulary))
+    model.compile(AdamWeightDecay(1e-3), steps_per_execution=4)
+    texts = ["a " * length for length in range(1, 21)]
+    labels = np.arange(20) % 2
+    for _ in range(2):
+        model.fit(texts, labels, batch_size=2, epochs=2, verbose=0,
+                  validation_data=(texts[::-1], labels))
+    # The first call of a function that makes variables (of the optimizer) traces twice.
+    assert traces.count("train") <= 2 and traces.count("test") <= 2
+    assert "retracing" not in caplog.text

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import ops
+from bert_tf.errors import UserError
 from tests.ops.backends import BACKENDS
 
 pytestmark = pytest.mark.parametrize("backend", BACKENDS)
@@ -53,3 +54,10 @@ def test_shapes_that_do_not_fit(backend):
     variable, m, v = (tf.Variable(tf.ones([3])) for _ in range(3))
     with ops.backend(backend), pytest.raises(tf.errors.InvalidArgumentError, match="shape"):
         ops.adam_weight_decay(variable, m, v, tf.ones([4]), learning_rate=0.1)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_low_precision_is_refused(backend, dtype):
+    variable, m, v = (tf.Variable(tf.ones([3], dtype)) for _ in range(3))
+    with ops.backend(backend), pytest.raises(UserError, match=f"dtype={dtype}"):
+        ops.adam_weight_decay(variable, m, v, tf.ones([3], dtype), learning_rate=0.1)

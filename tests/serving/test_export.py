@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
+from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, BertTokenizer
 from bert_tf.errors import UserError
 from bert_tf.serving import export
 from bert_tf.serving.export import serving_module
@@ -27,7 +27,7 @@ def classifier(tiny_config, tiny_vocabulary):
 
 
 def test_text_and_tokens_give_the_models_numbers(classifier, tmp_path):
-    path = pathlib.Path(export(classifier, tmp_path, version=3))
+    path = pathlib.Path(classifier.export(tmp_path, version=3))
     assert path == tmp_path / "3"
     assert not any(name.startswith("BertTf>") for name in operations(path))
     expected = classifier.predict(TEXTS, verbose=0)
@@ -95,3 +95,21 @@ def test_without_tokenizer(tiny_config, tmp_path):
     with pytest.raises(UserError, match="tokenizer"):
         export(BertTextClassifier(BertBackbone(tiny_config)), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"format": "onnx"}, "format='onnx'"),
+        ({"input_signature": [tf.TensorSpec([None], tf.string)]}, "`input_signature` must be None"),
+        ({"opset_version": 17}, "Received: opset_version"),
+    ],
+)
+def test_arguments_of_keras(classifier, tmp_path, options, message):
+    with pytest.raises(UserError, match=message):
+        classifier.export(tmp_path, **options)
+
+
+def test_a_pretrainer_is_not_exported(tiny_config, tmp_path):
+    with pytest.raises(UserError, match="Received: BertPretrainer"):
+        BertPretrainer(BertBackbone(tiny_config)).export(tmp_path)

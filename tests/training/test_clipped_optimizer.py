@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertPretrainer
 from bert_tf.errors import UserError
-from bert_tf.training import AdamWeightDecay
+from bert_tf.training import LAMB, AdamWeightDecay
 from bert_tf.training.clipped_optimizer import layer_multipliers
 
 
@@ -71,3 +71,38 @@ def test_loss_scale_is_for_new_optimizers():
     optimizer.build([keras.Variable(np.zeros(2, np.float32), name="kernel")])
     with pytest.raises(UserError, match="before the first step"):
         optimizer.use_loss_scale()
+
+
+@pytest.mark.parametrize("optimizer", [AdamWeightDecay, LAMB])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_low_precision_weights_are_float32_ones_rounded(optimizer, dtype):
+    """Also where a single update is less than half a unit in the last place of the weight."""
+    rng = np.random.default_rng(0)
+    values = 1.0 + np.arange(6).reshape(2, 3) / 8  # exact in both
+    exact, rounded = (keras.Variable(values, dtype=d, name="kernel") for d in ("float32", dtype))
+    optimizers = [optimizer(1e-3, clip_norm=None) for _ in range(2)]
+    for _ in range(8):
+        gradient = (1.0 + rng.uniform(size=(2, 3))).astype(np.float32)
+        gradient = tf.cast(tf.cast(gradient, dtype), tf.float32)
+        optimizers[0].apply([gradient], [exact])
+        optimizers[1].apply([tf.cast(gradient, dtype)], [rounded])
+    assert (exact.numpy() != values).all()
+    np.testing.assert_array_equal(rounded.numpy(), exact.numpy().astype(rounded.numpy().dtype))
+    assert {v.dtype for v in optimizers[1].variables[2:]} == {"float32"}
+
+
+def test_the_first_steps_of_a_bfloat16_weight_are_small():
+    weight = keras.Variable(np.ones(4), dtype="bfloat16", name="kernel")
+    optimizer = AdamWeightDecay(1e-2)
+    for _ in range(3):
+        optimizer.apply([tf.constant([1e-4, 1e-2, 1.0, 0.0], tf.bfloat16)], [weight])
+    np.testing.assert_allclose(weight.numpy().astype(np.float32), 1.0, atol=0.3)
+
+
+def test_a_low_precision_weight_that_is_assigned_counts():
+    weight = keras.Variable(np.ones(2), dtype="bfloat16", name="kernel")
+    optimizer = AdamWeightDecay(1e-4)
+    optimizer.apply([tf.ones(2, tf.bfloat16)], [weight])
+    weight.assign([1.0, 4.0])
+    optimizer.apply([tf.ones(2, tf.bfloat16)], [weight])
+    assert weight.numpy().astype(np.float32)[1] == 4.0
