@@ -1,14 +1,21 @@
 """Reads, checks and writes vocabulary files."""
 
-import json
 import os
 import re
 from typing import Sequence
 
 from bert_tf.errors import DataError
 from bert_tf.files import atomic_path
+from bert_tf.json_files import parse_json, read_bytes
+from bert_tf.json_schema import check, integer, list_of, mapping_of, object_of, optional, text
 
 CONTINUATION = "##"
+
+_ADDED_TOKEN = object_of({"content": text(), "id": integer()})
+_TOKENIZER = object_of({
+    "model": object_of({"vocab": mapping_of(integer(), least=1)}),
+    "added_tokens": optional(list_of(_ADDED_TOKEN)),
+})
 
 
 def read_vocabulary(path: str | os.PathLike) -> list[str]:
@@ -31,12 +38,11 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
         ['[UNK]', 'hello', '##s']
     """
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = read_bytes(path)
     except OSError as error:
         raise DataError(
             f"Expected a vocabulary file. Received: path={os.fspath(path)!r}, which cannot be "
-            f"read ({error.strerror}).") from error
+            f"read ({error.strerror or error}).") from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -103,11 +109,7 @@ def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None =
 
 
 def _read_tokenizer_json(path, text: str) -> list[str]:
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{path}, line {error.lineno}: expected JSON. Received: {error.msg}.") from error
+    content = parse_json(text, path, error=DataError)
     model = content.get("model") if isinstance(content, dict) else None
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
         raise DataError(
@@ -120,8 +122,9 @@ def _read_tokenizer_json(path, text: str) -> list[str]:
     if prefix != CONTINUATION:
         raise DataError(
             f"{path}: expected continuing_subword_prefix={CONTINUATION!r}. Received: {prefix!r}.")
+    check(content, _TOKENIZER, path, DataError)
     ids = dict(model["vocab"])
-    for token in content.get("added_tokens", ()):
+    for token in content.get("added_tokens") or ():
         ids.setdefault(token["content"], token["id"])
     vocabulary = sorted(ids, key=ids.get)
     for expected, piece in enumerate(vocabulary):
