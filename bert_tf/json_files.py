@@ -24,7 +24,10 @@ _MOST_DIGITS = 40  # Hugging Face writes int(1e30) for "no limit"
 
 
 def read_json(
-    path: str | os.PathLike, kind: Kind = ANYTHING, error: type[UserError] = CheckpointError
+    path: str | os.PathLike,
+    kind: Kind = ANYTHING,
+    error: type[UserError] = CheckpointError,
+    only_finite: bool = True,
 ) -> Any:
     """Reads a JSON file and compares it with its schema.
 
@@ -32,6 +35,7 @@ def read_json(
         path: The file.
         kind: What it must hold.
         error: The class of the errors.
+        only_finite: Whether to refuse NaN and infinity, which JSON does not have and Python writes.
 
     Returns:
         The value.
@@ -46,7 +50,7 @@ def read_json(
         raise error(
             f"{path} must be a JSON file. Received: {reason.strerror or reason}"
         ) from None
-    return parse_json(content, path, kind, error)
+    return parse_json(content, path, kind, error, only_finite)
 
 
 def read_bytes(path: str | os.PathLike, most: int = MOST_BYTES) -> bytes:
@@ -71,6 +75,7 @@ def parse_json(
     path: str | os.PathLike,
     kind: Kind = ANYTHING,
     error: type[UserError] = CheckpointError,
+    only_finite: bool = True,
 ) -> Any:
     """`read_json` of content that is in memory already; `path` names it in messages."""
     try:
@@ -82,8 +87,8 @@ def parse_json(
         value = json.loads(
             text,
             object_pairs_hook=_object,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
+            parse_constant=_refuse_constant if only_finite else None,
+            parse_float=_finite if only_finite else None,
             parse_int=_short_integer,
         )
         _require_shallow(value)

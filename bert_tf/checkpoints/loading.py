@@ -201,13 +201,13 @@ def _has_own_head(model_class, pretrained):
 
 def _file_labels(config):
     labels = config.extra.get("id2label")
-    if not isinstance(labels, dict) or len(labels) < 2:
+    if labels is None or len(labels) < 2:
         return None
     try:
         return [str(labels[key]) for key in sorted(labels, key=int)]
     except ValueError:
         raise ConfigError(
-            f"`id2label` must have the class ids as keys. Received: {sorted(labels)}"
+            f"`id2label` must have the class ids as keys. Received: {list(labels)!s:.200}"
         ) from None
 
 

@@ -1,6 +1,5 @@
 """A SavedModel, loaded and ready to run."""
 
-import json
 import os
 from collections.abc import Mapping
 
@@ -12,11 +11,11 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_tf.errors import UserError
 from bert_tf.ops import native
+from bert_tf.serving.description import read_description
 from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, Signature, signatures_of
 
 SAVED_MODEL_FILE = "saved_model.pb"
 _PADDING_FREE_OP = "BertTf>VarlenAttention"
-_DESCRIPTION_FILE = os.path.join("assets.extra", "bert_tf.json")  # `export` writes it
 _WARM_UP_TEXT = "The first call is the slowest."
 
 
@@ -111,8 +110,6 @@ def _operations(graph_def):
 
 def _description(path):
     try:
-        with open(os.path.join(path, _DESCRIPTION_FILE), encoding="utf-8") as file:
-            description = json.load(file)
-    except (OSError, ValueError):
+        return read_description(path)
+    except UserError:  # a SavedModel of another program has none
         return {}
-    return description if isinstance(description, dict) else {}
