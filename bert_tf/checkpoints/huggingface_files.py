@@ -66,5 +66,5 @@ def _sharded(path):
                 raise CheckpointError(f"{path} lists {name}, which is missing. Fetch it too.")
             shards[name] = open_weights(os.path.join(directory, name))
         if tensor not in shards[name].shapes:
-            raise CheckpointError(f"{path} lists {tensor} in {name}, where it is not")
+            raise CheckpointError(f"{path} lists {tensor:.200} in {name}, where it is not")
     return JoinedSource(path, list(shards.values()))

@@ -155,8 +155,8 @@ def _check_tied(pretrained):
 def _tokenizer(pretrained):
     from bert_tf.text.tokenizer import BertTokenizer
 
-    if pretrained.options.get("tokenizer") is not None:
-        return pretrained.options["tokenizer"]
+    if pretrained.tokenizer is not None:
+        return pretrained.tokenizer
     files = ("vocab.txt", "tokenizer.json", os.path.join("assets", "tokenizer", "vocabulary.txt"))
     if not any(os.path.exists(os.path.join(pretrained.directory, name)) for name in files):
         _logger.warning(

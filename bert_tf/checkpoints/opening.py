@@ -40,6 +40,7 @@ class Pretrained:
         options: That class's arguments.
         architectures: Hugging Face's names of the model's class, if the file has any.
         quantization: "int8" if the weights are quantized, or None.
+        tokenizer: The `BertTokenizer` in the file; None where it has files of its own.
     """
 
     directory: str
@@ -49,6 +50,7 @@ class Pretrained:
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     architectures: tuple[str, ...] = ()
     quantization: str | None = None
+    tokenizer: Any = None
 
 
 def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> Pretrained:
@@ -203,9 +205,12 @@ def _open_archive(path):
             directory, config, keras_hub.KerasHubSource(path, content=weights), name
         )
     name, config, options, quantization = keras_archive.read_object(values, path)
+    tokenizer = options.pop("tokenizer", None)
     check_claims(config, options, H5File(path, weights).shapes, path)
     source = keras_archive.load_archive(path, name, config, options, quantization)
-    return Pretrained(directory, config, source, name, options, quantization=quantization)
+    return Pretrained(
+        directory, config, source, name, options, quantization=quantization, tokenizer=tokenizer
+    )
 
 
 def _open_keras_weights(path, config_file):

@@ -101,10 +101,10 @@ def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None =
     first: dict[str, int] = {}
     for index, piece in enumerate(vocabulary):
         if not isinstance(piece, str) or not piece:
-            raise DataError(f"{place(index)}: expected a piece. Received: {piece!r}.")
+            raise DataError(f"{place(index)}: expected a piece. Received: {piece!r:.200}.")
         if first.setdefault(piece, index) != index:
             raise DataError(
-                f"{place(index)}: expected every piece once. Received: {piece!r}, which is also "
+                f"{place(index)}: expected every piece once. Received: {piece!r:.200}, which is also "
                 f"{place(first[piece])}. Two ids for one piece cannot both be right: rename one.")
 
 
@@ -117,11 +117,11 @@ def _read_tokenizer_json(path, text: str) -> list[str]:
             "Received: another JSON file. Give the path of vocab.txt.")
     if model.get("type", "WordPiece") != "WordPiece":
         raise DataError(
-            f"{path}: expected a WordPiece model. Received: type={model['type']!r}.")
+            f"{path}: expected a WordPiece model. Received: type={model['type']!r:.200}.")
     prefix = model.get("continuing_subword_prefix", CONTINUATION)
     if prefix != CONTINUATION:
         raise DataError(
-            f"{path}: expected continuing_subword_prefix={CONTINUATION!r}. Received: {prefix!r}.")
+            f"{path}: expected continuing_subword_prefix={CONTINUATION!r}. Received: {prefix!r:.200}.")
     check(content, _TOKENIZER, path, DataError)
     ids = dict(model["vocab"])
     for token in content.get("added_tokens") or ():
@@ -131,6 +131,6 @@ def _read_tokenizer_json(path, text: str) -> list[str]:
         if ids[piece] != expected:
             raise DataError(
                 f"{path}: expected the ids 0 to {len(ids) - 1}, each once. "
-                f"Received: id {ids[piece]} for {piece!r} where {expected} was due.")
+                f"Received: id {ids[piece]} for {piece!r:.200} where {expected} was due.")
     check_vocabulary(vocabulary, path)
     return vocabulary
