@@ -23,6 +23,10 @@ MOST_ITEMS = 5_000_000  # of one list or mapping: no vocabulary and no set of la
 _SHOWN = 200  # characters of a value in a message
 
 
+def _nothing(value):
+    return ()
+
+
 @dataclasses.dataclass(frozen=True)
 class Kind:
     """A set of JSON values.
@@ -36,7 +40,7 @@ class Kind:
 
     expected: str
     fits: Callable[[Any], bool]
-    inside: Callable[[Any], Iterable[tuple[str, "Kind", Any]]] = lambda value: ()
+    inside: Callable[[Any], Iterable[tuple[str, "Kind", Any]]] = _nothing
 
 
 class _Missing:
@@ -155,7 +159,7 @@ def list_of(item: Kind, least: int = 0, most: int = MOST_ITEMS) -> Kind:
     return Kind(
         f"a list of {least} to {most} items",
         lambda value: isinstance(value, (list, tuple)) and least <= len(value) <= most,
-        lambda value: ((f"[{index}]", item, child) for index, child in enumerate(value)),
+        lambda value: _items(enumerate(value), item),
     )
 
 
@@ -164,8 +168,15 @@ def mapping_of(item: Kind, least: int = 0, most: int = MOST_ITEMS) -> Kind:
     return Kind(
         f"an object of {least} to {most} keys",
         lambda value: isinstance(value, Mapping) and least <= len(value) <= most,
-        lambda value: ((f"[{key!r:.80}]", item, child) for key, child in value.items()),
+        lambda value: _items(value.items(), item),
     )
+
+
+def _items(children, item):
+    """Those to look at more closely: a vocabulary has 100,000 and more, and most just fit."""
+    for key, child in children:
+        if item.inside is not _nothing or not item.fits(child):
+            yield f"[{key!r:.80}]", item, child
 
 
 def object_of(keys: Mapping[str, Kind], only: bool = False) -> Kind:
