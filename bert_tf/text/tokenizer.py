@@ -396,10 +396,10 @@ class BertTokenizer:
         open any file.
 
         Raises:
-            ConfigError: `vocabulary` is a path, or a value is none that `get_config` returns.
+            ConfigError: `vocabulary` is no list of strings, or an option has no such value.
             DataError: the vocabulary repeats a piece or lacks a special one.
         """
-        check(config, tokenizer_files.ARGUMENTS, None, ConfigError)
+        check(config, tokenizer_files.PIECES, None, ConfigError)
         return cls(**config)
 
     def __reduce__(self):

@@ -53,10 +53,13 @@ _KEYS = {
 }
 
 _PIECE = text()
-# What `BertTokenizer.get_config` returns, as model files hold it. The pieces themselves: a file
-# that is read must not make the reader open another one.
+# The pieces themselves, no path of a file: what is read from one must not make the reader open
+# another.
+_VOCABULARY = list_of(_PIECE, least=1)
+PIECES = object_of({"vocabulary": _VOCABULARY})
+# What `BertTokenizer.get_config` returns, as model files hold it.
 ARGUMENTS = object_of({
-    "vocabulary": list_of(_PIECE, least=1),
+    "vocabulary": _VOCABULARY,
     "lowercase": may_lack(FLAG),
     "strip_accents": optional(FLAG),
     "split_special_tokens": may_lack(FLAG),

@@ -11,7 +11,7 @@ import numpy as np
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.files import atomic_path
 from bert_tf.json_files import read_json
-from bert_tf.json_schema import integer, number, object_of, optional, text
+from bert_tf.json_schema import integer, number, object_of, text
 from bert_tf.training.checkpoint_files import (
     DamagedCheckpoint,
     checkpoint_path,
@@ -25,7 +25,7 @@ from bert_tf.training.step_callback import StepCallback
 from bert_tf.training.strategies import is_chief
 
 BEST = "best.json"
-_BEST = object_of({"step": integer(most=2**63 - 1), "monitor": optional(text()), "value": number()})
+_BEST = object_of({"step": integer(most=2**63 - 1), "monitor": text(), "value": number()})
 
 _logger = logging.getLogger("bert_tf")
 
