@@ -2,7 +2,7 @@
 
 JSON's grammar is not enough: a file can be endless, nest deeper than Python's stack, name a key
 twice, and hold numbers and strings that nothing else can (NaN, 1e999, half of a surrogate pair).
-All of that is refused here with the error of the caller, and what remains is compared with a schema.
+All of that is refused here with the error of the caller; what remains is compared with a schema.
 """
 
 import collections

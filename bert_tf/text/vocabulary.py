@@ -104,8 +104,8 @@ def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None =
             raise DataError(f"{place(index)}: expected a piece. Received: {piece!r:.200}.")
         if first.setdefault(piece, index) != index:
             raise DataError(
-                f"{place(index)}: expected every piece once. Received: {piece!r:.200}, which is also "
-                f"{place(first[piece])}. Two ids for one piece cannot both be right: rename one.")
+                f"{place(index)}: expected every piece once. Received: {piece!r:.200}, which is "
+                f"also {place(first[piece])}. Two ids for one piece cannot both be right: rename one.")
 
 
 def _read_tokenizer_json(path, text: str) -> list[str]:
@@ -121,7 +121,8 @@ def _read_tokenizer_json(path, text: str) -> list[str]:
     prefix = model.get("continuing_subword_prefix", CONTINUATION)
     if prefix != CONTINUATION:
         raise DataError(
-            f"{path}: expected continuing_subword_prefix={CONTINUATION!r}. Received: {prefix!r:.200}.")
+            f"{path}: expected continuing_subword_prefix={CONTINUATION!r}. "
+            f"Received: {prefix!r:.200}.")
     check(content, _TOKENIZER, path, DataError)
     ids = dict(model["vocab"])
     for token in content.get("added_tokens") or ():

@@ -1,4 +1,4 @@
-"""What checkpoint files say in JSON: refused by file and key, bounded, and nothing else is opened."""
+"""What files say in JSON: refused by file and key, bounded, and nothing else is opened."""
 
 import itertools
 import json
@@ -68,7 +68,8 @@ def samples(backbone, tmp_path_factory):
         },
     }))
     sharded = root / "sharded"
-    foreign.write_huggingface(sharded, foreign.random_tensors({**foreign.HF_CONFIG, **TINY}), **TINY)
+    tensors = foreign.random_tensors({**foreign.HF_CONFIG, **TINY})
+    foreign.write_huggingface(sharded, tensors, **TINY)
     (sharded / "model.safetensors").rename(sharded / "model-00001-of-00001.safetensors")
     names = load_file(sharded / "model-00001-of-00001.safetensors")
     (sharded / "model.safetensors.index.json").write_text(
@@ -184,7 +185,7 @@ WRONG = [
     ("huggingface", "config.json", open_classifier, ["bert_tf", "options", "dropout"], "0", "0, 1"),
     ("huggingface", "tokenizer_config.json", open_tokenizer, ["do_lower_case"], "no", "true or"),
     ("huggingface", "tokenizer_config.json", open_tokenizer, ["model_max_length"], "8", "an int"),
-    ("huggingface", "tokenizer_config.json", open_tokenizer, ["unk_token"], {"content": 1}, "a str"),
+    ("huggingface", "tokenizer_config.json", open_tokenizer, ["unk_token"], {"content": 1}, "a s"),
     ("huggingface", "tokenizer_config.json", open_tokenizer, ["errors"], "ignore", "'strict'"),
     ("tokenizer", "tokenizer.json", open_tokenizer, ["normalizer"], [], "an object"),
     ("tokenizer", "tokenizer.json", open_tokenizer, ["normalizer", "lowercase"], 1, "true or"),
@@ -208,8 +209,8 @@ WRONG = [
     ("encoder", "1_Pooling/config.json", encoder_options, ["pooling_mode_cls_token"], 1, "true or"),
     ("encoder", "2_Dense/config.json", encoder_options, ["out_features"], "4", "positive"),
     ("encoder", "sentence_bert_config.json", encoder_options, ["max_seq_length"], [], "an integer"),
-    ("sharded", "model.safetensors.index.json", open_pretrained, ["weight_map", "pooler.dense.bias"],
-     "../own/bert_tf.safetensors", "directory of the index"),
+    ("sharded", "model.safetensors.index.json", open_pretrained,
+     ["weight_map", "pooler.dense.bias"], "../own/bert_tf.safetensors", "directory of the index"),
     ("run", "ckpt-3/manifest.json", open_training, ["files"], {}, "nothing"),
     ("run", "ckpt-3/manifest.json", open_training, ["files", "state.json", "bytes"], "3", "an int"),
     ("run", "ckpt-3/manifest.json", open_training, ["files", "../x"], FINGERPRINT, "no other keys"),
