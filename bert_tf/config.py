@@ -7,12 +7,28 @@ google-research/bert (modeling.py, since February 2019) and the exact erf form i
 """
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_tf.errors import ConfigError
+from bert_tf.json_files import read_json
+from bert_tf.json_schema import (
+    FLAG,
+    OBJECT,
+    SCALAR,
+    Kind,
+    check,
+    integer,
+    list_of,
+    mapping_of,
+    may_lack,
+    number,
+    object_of,
+    optional,
+    text,
+)
+from bert_tf.model_options import OPTIONS
 from bert_tf.pruned_heads import checked_pruned_heads
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
@@ -67,6 +83,56 @@ _TF1_FIELDS = (
     "pruned_heads",
 )
 _TF1_EXTRA = ("id2label", "label2id", "problem_type")
+
+_SIZE = integer(least=1)
+_RATE = number("in [0, 1)", lambda value: 0 <= value < 1)
+_SMALL = number("in (0, 1)", lambda value: 0 < value < 1)
+_FIELDS = {
+    "vocab_size": _SIZE,
+    "hidden_size": _SIZE,
+    "num_hidden_layers": _SIZE,
+    "num_attention_heads": _SIZE,
+    "intermediate_size": _SIZE,
+    "max_position_embeddings": _SIZE,
+    "type_vocab_size": _SIZE,
+    "hidden_act": Kind(
+        f"one of {sorted(_ACTIVATIONS)}",
+        lambda value: isinstance(value, str) and value in _ACTIVATIONS,
+    ),
+    "hidden_dropout_prob": _RATE,
+    "attention_probs_dropout_prob": _RATE,
+    "initializer_range": _SMALL,
+    "layer_norm_eps": _SMALL,
+    "pad_token_id": integer(),
+    "classifier_dropout": optional(_RATE),
+    "attention_window": optional(integer()),
+    "global_tokens": integer(),
+}
+# Keys without influence on the network that are read all the same.
+_EXTRA = {
+    "model_type": optional(text()),
+    "architectures": optional(list_of(text())),
+    "id2label": optional(mapping_of(SCALAR)),
+    "problem_type": optional(text()),
+    "tie_word_embeddings": optional(FLAG),
+    "bert_tf": optional(object_of({"class": optional(text()), "options": optional(OPTIONS)})),
+}
+_CHECKED = object_of({**_FIELDS, "extra": object_of(_EXTRA)})
+_LACKABLE_FIELDS = {name: may_lack(kind) for name, kind in _FIELDS.items()}
+# config.json and bert_config.json.
+_FILE = object_of({
+    **_LACKABLE_FIELDS,
+    **_EXTRA,
+    _TF1_KEY: optional(object_of({
+        name: kind for name, kind in _LACKABLE_FIELDS.items() if name in _TF1_FIELDS
+    })),
+    "bert_tf_exact_gelu": optional(FLAG),
+})
+# What `to_dict` returns, as this package's own files hold it.
+ARGUMENTS = object_of(
+    {**_LACKABLE_FIELDS, "pruned_heads": optional(OBJECT), "extra": may_lack(object_of(_EXTRA))},
+    only=True,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,54 +195,16 @@ class BertConfig:
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self):
-        for name in (
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-            "type_vocab_size",
-        ):
-            value = getattr(self, name)
-            if not _is_integer(value) or value < 1:
-                raise ConfigError(
-                    f"`{name}` must be a positive integer. Received: {name}={value!r}"
-                )
-        for name in (
-            "hidden_dropout_prob",
-            "attention_probs_dropout_prob",
-            "classifier_dropout",
-        ):
-            value = getattr(self, name)
-            if value is None and name == "classifier_dropout":
-                continue
-            if not _is_number(value) or not 0 <= value < 1:
-                raise ConfigError(f"`{name}` must be in [0, 1). Received: {name}={value!r}")
-        for name in ("initializer_range", "layer_norm_eps"):
-            value = getattr(self, name)
-            if not _is_number(value) or not 0 < value < 1:
-                raise ConfigError(f"`{name}` must be in (0, 1). Received: {name}={value!r}")
-        if not _is_integer(self.pad_token_id) or not 0 <= self.pad_token_id < self.vocab_size:
+        check(vars(self), _CHECKED, None, ConfigError)
+        if self.pad_token_id >= self.vocab_size:
             raise ConfigError(
                 f"`pad_token_id` must be in [0, vocab_size={self.vocab_size}). "
                 f"Received: pad_token_id={self.pad_token_id!r}"
             )
-        for name in ("attention_window", "global_tokens"):
-            value = getattr(self, name)
-            if value is None and name == "attention_window":
-                continue
-            if not _is_integer(value) or value < 0:
-                raise ConfigError(f"`{name}` must be 0 or more. Received: {name}={value!r}")
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 "`hidden_size` must be a multiple of `num_attention_heads`. Received: "
                 f"hidden_size={self.hidden_size}, num_attention_heads={self.num_attention_heads}"
-            )
-        if not isinstance(self.hidden_act, str) or self.hidden_act not in _ACTIVATIONS:
-            raise ConfigError(
-                f"`hidden_act` must be one of {sorted(_ACTIVATIONS)}. "
-                f"Received: hidden_act={self.hidden_act!r}"
             )
         object.__setattr__(self, "hidden_act", _ACTIVATIONS[self.hidden_act])
         pruned_heads = checked_pruned_heads(
@@ -220,17 +248,9 @@ class BertConfig:
             ConfigError: If the file is not JSON, a value is out of range, or a key asks for a
                 network that this one is not (another `model_type`, relative positions, a decoder).
         """
-        try:
-            with open(path, encoding="utf-8") as file:
-                values = json.load(file)
-        except FileNotFoundError:
-            raise ConfigError(
-                f"Expected a BERT configuration, but there is no file {path}"
-            ) from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise ConfigError(f"{path} is not a JSON file: {error}") from None
-        if not isinstance(values, dict):
-            raise ConfigError(f"{path} must hold a JSON object. Received: {type(values).__name__}")
+        if not os.path.exists(path):
+            raise ConfigError(f"Expected a BERT configuration, but there is no file {path}")
+        values = read_json(path, _FILE, ConfigError)
         huggingface = os.path.basename(path) == "config.json" or any(
             key in values for key in _HUGGINGFACE_KEYS
         )
@@ -260,9 +280,8 @@ class BertConfig:
                 known["hidden_act"] = "gelu_new"
             if values.get("bert_tf_exact_gelu"):
                 known["hidden_act"] = "gelu"
-            own = values.get(_TF1_KEY)
-            if isinstance(own, dict):
-                known.update({key: own[key] for key in _TF1_FIELDS if key in own})
+            own = values.get(_TF1_KEY) or {}
+            known.update({key: own[key] for key in _TF1_FIELDS if key in own})
         extra = {key: value for key, value in values.items() if key not in fields}
         extra.pop("bert_tf_exact_gelu", None)
         extra.pop(_TF1_KEY, None)
@@ -327,10 +346,3 @@ def _refuse_other_networks(values) -> None:
                 f"Received: architectures={architectures!r}"
             )
 
-
-def _is_integer(value) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -11,7 +11,6 @@ lengths with padding, and the outputs must agree to --tolerance. Needs tf2onnx a
 pip install 'bert-tf[onnx]'.
 """
 
-import json
 import os
 
 from absl import flags
@@ -41,13 +40,11 @@ def require_portable(directory: str) -> dict:
     Raises:
         UserError: If there is none, or the model has fused operations.
     """
-    from bert_tf.serving.description import DESCRIPTION_FILE
+    from bert_tf.serving.description import read_description
 
-    path = os.path.join(directory, "assets.extra", DESCRIPTION_FILE)
     try:
-        with open(path, encoding="utf-8") as file:
-            description = json.load(file)
-    except (OSError, ValueError) as error:
+        description = read_description(directory)
+    except UserError as error:
         raise UserError(
             "--saved_model: a directory written by tools/export_saved_model.py was expected, such "
             f"as serving/reviews/1. Received: {directory} ({error})"

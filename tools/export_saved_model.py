@@ -14,8 +14,6 @@ operations of bert_tf (--noportable); with stock operations (--portable) it is a
 than float32.
 """
 
-import json
-import os
 
 from absl import flags
 
@@ -46,7 +44,7 @@ def main():
     tool.require_writable(FLAGS.export_dir, "export_dir")
 
     from bert_tf.serving import export
-    from bert_tf.serving.description import DESCRIPTION_FILE, as_text
+    from bert_tf.serving.description import as_text, read_description
 
     model = kind_of_model().from_pretrained(FLAGS.model_dir)
     if texts is not None and model.backbone.quantization is not None:
@@ -59,9 +57,7 @@ def main():
     if FLAGS.freeze:
         model.freeze_for_inference()
     path = export(model, FLAGS.export_dir, FLAGS.version, FLAGS.portable, FLAGS.pairs)
-    description = os.path.join(path, "assets.extra", DESCRIPTION_FILE)
-    with open(description, encoding="utf-8") as file:
-        print(f"{path}\n{as_text(json.load(file))}")
+    print(f"{path}\n{as_text(read_description(path))}")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ class H5File:
 
     Attributes:
         datasets: The datasets by path; only those whose numbers stand in this very file.
+        shapes: Their shapes; of one without numbers ().
 
     Raises:
         CheckpointError: If the file is damaged, links to other files, or its datasets are
@@ -32,6 +33,7 @@ class H5File:
         self.path = path
         self.datasets = {}
         self._count = 0
+        self._total = 0
         self._map = None
         try:
             if content is None:
@@ -49,6 +51,10 @@ class H5File:
             raise CheckpointError(
                 f"{path} is not a whole HDF5 file ({error}). Fetch it again."
             ) from None
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(data.shape or ()) for name, data in self.datasets.items()}
 
     def read(self, name: str) -> np.ndarray:
         """The values of one dataset."""
@@ -100,6 +106,9 @@ class H5File:
             )
         if dataset.id.get_storage_size() < (dataset.nbytes or 0):
             raise CheckpointError(f"{self.path}: the numbers of {name} are not in the file")
+        self._total += dataset.nbytes or 0
+        if self._total > self._size:  # one dataset under many names
+            raise CheckpointError(f"{self.path}: its datasets are larger than the file")
 
 
 # What h5py raises over a damaged file.

@@ -1,12 +1,13 @@
 """The weights of a Hugging Face directory, whichever of its file formats they are in."""
 
-import json
 import os
 
 from bert_tf.checkpoints.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints.torch_source import TorchSource
 from bert_tf.errors import CheckpointError
+from bert_tf.json_files import read_json
+from bert_tf.json_schema import Kind, is_file_name, mapping_of, object_of
 
 
 def _tf_h5(path):
@@ -23,6 +24,13 @@ _FILES = {
     "pytorch_model.bin.index.json": TorchSource,
     "tf_model.h5": _tf_h5,
 }
+
+
+_SHARD = Kind(
+    "the name of a .safetensors or .bin file in the directory of the index",
+    lambda name: is_file_name(name) and name.endswith((".safetensors", ".bin")),
+)
+_INDEX = object_of({"weight_map": mapping_of(_SHARD, least=1)})
 
 
 def weights_file(directory: str) -> str | None:
@@ -51,28 +59,12 @@ def open_weights(path: str) -> TensorSource:
 
 def _sharded(path):
     directory = os.path.dirname(path)
-    try:
-        with open(path, encoding="utf-8") as file:
-            index = json.load(file)
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: a JSON file was expected. Received: {error}") from None
-    weight_map = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointError(f"{path}: expected a `weight_map` from tensors to files")
     shards = {}
-    for tensor, name in weight_map.items():
-        if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", ".."):
-            raise CheckpointError(
-                f"{path}: expected files beside the index. Received: {tensor} in {name!r}"
-            )
-        if not name.endswith((".safetensors", ".bin")):
-            raise CheckpointError(
-                f"{path}: expected .safetensors or .bin files. Received: {name!r}"
-            )
+    for tensor, name in read_json(path, _INDEX)["weight_map"].items():
         if name not in shards:
             if not os.path.isfile(os.path.join(directory, name)):
                 raise CheckpointError(f"{path} lists {name}, which is missing. Fetch it too.")
             shards[name] = open_weights(os.path.join(directory, name))
         if tensor not in shards[name].shapes:
-            raise CheckpointError(f"{path} lists {tensor} in {name}, where it is not")
+            raise CheckpointError(f"{path} lists {tensor:.200} in {name}, where it is not")
     return JoinedSource(path, list(shards.values()))

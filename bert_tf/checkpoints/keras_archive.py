@@ -6,18 +6,33 @@ their arguments are read here, value by value.
 Reference: Keras 3 `saving_lib` (a stored zip of `config.json` and `model.weights.h5`).
 """
 
-import json
-
 from bert_tf.checkpoints.quantized import quantized_tensors
 from bert_tf.checkpoints.stored_zip import StoredZip
 from bert_tf.checkpoints.tasks import all_weights, backbone_of, model_class
 from bert_tf.checkpoints.weight_names import OWN
-from bert_tf.config import BertConfig
-from bert_tf.errors import CheckpointError, ConfigError
+from bert_tf.config import ARGUMENTS, BertConfig
+from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.json_files import parse_json
+from bert_tf.json_schema import OBJECT, check, may_lack, object_of, one_of, optional
 from bert_tf.layers.quantization import INT8
+from bert_tf.model_options import OPTION_KEYS
+from bert_tf.text import tokenizer_files
 
 WEIGHTS = "model.weights.h5"
 _PACKAGE = "bert_tf>"
+_BACKBONE = object_of({
+    "registered_name": one_of(f"{_PACKAGE}BertBackbone"),
+    "config": object_of({"config": ARGUMENTS, "quantization": may_lack(one_of(None, INT8))}),
+})
+_TOKENIZER = object_of({
+    "registered_name": one_of(f"{_PACKAGE}BertTokenizer"),
+    "config": tokenizer_files.ARGUMENTS,
+})
+_TASK_MODEL = object_of({
+    "config": object_of(
+        {**OPTION_KEYS, "backbone": _BACKBONE, "tokenizer": optional(_TOKENIZER)}
+    ),
+})
 
 
 class ModelSource:
@@ -46,15 +61,7 @@ def read_archive_config(archive: StoredZip) -> dict:
     Raises:
         CheckpointError: If it is missing, damaged or no JSON object.
     """
-    try:
-        values = json.loads(bytes(archive.view("config.json")))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"{archive.path}: config.json is damaged ({error})") from None
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{archive.path}: expected a Keras model in config.json")
-    return values
+    return parse_json(archive.view("config.json"), f"{archive.path}, config.json", OBJECT)
 
 
 def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | None]:
@@ -69,29 +76,36 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | N
         them as a `BertTokenizer` or None, and None or "int8" if the weights are quantized.
 
     Raises:
-        ConfigError: If it is no model of this package.
+        ConfigError: If it is no model of this package, or a value is out of range.
     """
     from bert_tf.text.tokenizer import BertTokenizer
 
-    name = _own_name(values, path)
-    options = dict(_mapping(values.get("config"), path))
-    backbone = values
-    if name != "BertBackbone":
-        backbone = _mapping(options.pop("backbone", None), path)
-        if _own_name(backbone, path) != "BertBackbone":
-            raise ConfigError(f"{path}: expected a BertBackbone inside the {name}")
-        tokenizer = options.pop("tokenizer", None)
-        if tokenizer is not None:
-            if _mapping(tokenizer, path).get("registered_name") != f"{_PACKAGE}BertTokenizer":
-                raise ConfigError(f"{path}: expected a BertTokenizer inside the {name}")
-            options["tokenizer"] = _built(BertTokenizer, tokenizer.get("config"), path)
-    arguments = _mapping(backbone.get("config"), path)
-    config, quantization = arguments.get("config"), arguments.get("quantization")
-    if quantization not in (None, INT8):
-        raise ConfigError(f"{path}: expected quantization {INT8!r}. Received: {quantization!r}")
-    options = {} if name == "BertBackbone" else options
-    options = {key: value for key, value in options.items() if key not in ("name", "dtype")}
-    return name, _built(BertConfig, config, path), options, quantization
+    registered = values.get("registered_name")
+    name = str(registered).removeprefix(_PACKAGE)
+    if not str(registered).startswith(_PACKAGE) or model_class(name) is None:
+        raise ConfigError(
+            f"`registered_name` in {path} must be that of a model of bert_tf or of keras-hub. "
+            f"Received: {registered!r:.200}"
+        )
+    is_backbone = name == "BertBackbone"
+    check(values, _BACKBONE if is_backbone else _TASK_MODEL, path, ConfigError)
+    options = {} if is_backbone else dict(values["config"])
+    backbone = values if is_backbone else options.pop("backbone")
+    arguments = backbone["config"]
+    if options.get("lora") is not None:
+        raise ConfigError(
+            f"{path}: a model without LoRA was expected, or one that `merge_lora()` has merged. "
+            "Received: a model with LoRA. `keras.saving.load_model` opens it."
+        )
+    try:
+        if options.get("tokenizer") is not None:
+            options["tokenizer"] = BertTokenizer(**options["tokenizer"]["config"])
+        config = BertConfig(**arguments["config"])
+    except (TypeError, UserError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    unused = ("name", "dtype", "lora")
+    options = {key: value for key, value in options.items() if key not in unused}
+    return name, config, options, arguments.get("quantization")
 
 
 def load_archive(
@@ -111,33 +125,15 @@ def load_archive(
     """
     from bert_tf.models.backbone import BertBackbone
 
+    if model_class(name) is None:
+        raise CheckpointError(f"{path}: a model class of bert_tf was expected. Received: {name!r}")
     backbone = BertBackbone(config, quantization=quantization)
-    model = backbone if name == "BertBackbone" else model_class(name)(backbone, **options)
+    try:
+        model = backbone if name == "BertBackbone" else model_class(name)(backbone, **options)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: its options do not fit {name}: {error}") from None
     try:
         model.load_weights(path)
     except (ValueError, OSError, KeyError, RuntimeError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} does not fit the {name} it names: {error}") from None
     return ModelSource(path, model)
-
-
-def _own_name(values, path):
-    registered = str(values.get("registered_name"))
-    name = registered.removeprefix(_PACKAGE)
-    if not registered.startswith(_PACKAGE) or model_class(name) is None:
-        raise ConfigError(
-            f"{path}: expected a model of bert_tf or of keras-hub. Received: {registered!r}"
-        )
-    return name
-
-
-def _mapping(values, path):
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: config.json is damaged: a JSON object was expected")
-    return values
-
-
-def _built(kind, arguments, path):
-    try:
-        return kind(**_mapping(arguments, path))
-    except TypeError as error:
-        raise ConfigError(f"{path}: config.json does not fit {kind.__name__}: {error}") from None

@@ -14,6 +14,7 @@ import numpy as np
 from bert_tf.checkpoints.h5_file import H5File
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError
+from bert_tf.json_schema import Kind, check, integer, may_lack, number, object_of
 
 ACTIVATION = "gelu_new"  # keras-hub BertBackbone: `gelu_approximate`
 _CLASSES = {
@@ -31,6 +32,19 @@ _CONFIG_KEYS = {
     "max_sequence_length": "max_position_embeddings",
     "num_segments": "type_vocab_size",
 }
+_BACKBONE = object_of({
+    **{key: integer(least=1) for key in _CONFIG_KEYS},
+    "dropout": may_lack(number("in [0, 1)", lambda value: 0 <= value < 1)),
+})
+_BACKBONE_NAME = Kind(
+    "keras-hub's BertBackbone",
+    lambda value: isinstance(value, str) and value.rpartition(">")[2] == "BertBackbone",
+)
+_TASK = object_of({
+    "config": object_of({
+        "backbone": object_of({"registered_name": _BACKBONE_NAME, "config": _BACKBONE})
+    })
+})
 # Keras has named what it saves by layer name and by class; the table has the second.
 _LAYER_NAMES = {
     "token_embedding": "reversible_embedding",
@@ -111,31 +125,22 @@ def read_config(values: dict, path: str) -> tuple[BertConfig, str | None]:
     if name not in _CLASSES:
         raise ConfigError(
             f"{path}: expected keras-hub's {' or '.join(_CLASSES)}: bert_tf implements BERT "
-            f"encoders only. Received: {values.get('registered_name')!r}"
+            f"encoders only. Received: {values.get('registered_name')!r:.200}"
         )
-    config = values.get("config")
-    backbone = config if _CLASSES[name] is None else _get(config, "backbone")
-    if _CLASSES[name] is not None:
-        if str(_get(backbone, "registered_name")).rpartition(">")[2] != "BertBackbone":
-            raise ConfigError(f"{path}: expected a BertBackbone. Received: {backbone!r:.200}")
-        backbone = _get(backbone, "config")
-    missing = [key for key in _CONFIG_KEYS if not isinstance(_get(backbone, key), int)]
-    if missing:
-        raise ConfigError(f"{path}: expected whole numbers in {missing}")
+    ours = _CLASSES[name]
+    check(values, object_of({"config": _BACKBONE}) if ours is None else _TASK, path, ConfigError)
+    backbone = values["config"] if ours is None else values["config"]["backbone"]["config"]
     dropout = backbone.get("dropout", 0.1)
-    return (
-        BertConfig(
-            **{ours: backbone[theirs] for theirs, ours in _CONFIG_KEYS.items()},
+    try:
+        config = BertConfig(
+            **{argument: backbone[key] for key, argument in _CONFIG_KEYS.items()},
             hidden_act=ACTIVATION,
             hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout,
-        ),
-        _CLASSES[name],
-    )
-
-
-def _get(values, key):
-    return values.get(key) if isinstance(values, dict) else None
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return config, ours
 
 
 def config_from_shapes(source) -> BertConfig:

@@ -155,8 +155,8 @@ def _check_tied(pretrained):
 def _tokenizer(pretrained):
     from bert_tf.text.tokenizer import BertTokenizer
 
-    if pretrained.options.get("tokenizer") is not None:
-        return pretrained.options["tokenizer"]
+    if pretrained.tokenizer is not None:
+        return pretrained.tokenizer
     files = ("vocab.txt", "tokenizer.json", os.path.join("assets", "tokenizer", "vocabulary.txt"))
     if not any(os.path.exists(os.path.join(pretrained.directory, name)) for name in files):
         _logger.warning(
@@ -201,13 +201,13 @@ def _has_own_head(model_class, pretrained):
 
 def _file_labels(config):
     labels = config.extra.get("id2label")
-    if not isinstance(labels, dict) or len(labels) < 2:
+    if labels is None or len(labels) < 2:
         return None
     try:
         return [str(labels[key]) for key in sorted(labels, key=int)]
     except ValueError:
         raise ConfigError(
-            f"`id2label` must have the class ids as keys. Received: {sorted(labels)}"
+            f"`id2label` must have the class ids as keys. Received: {list(labels)!s:.200}"
         ) from None
 
 

@@ -49,8 +49,8 @@ def load_lora(model, path: str | os.PathLike) -> None:
             f"{path}: expected a file of `save_lora_weights`. Received: {sorted(source.shapes)[:5]}"
         )
     told = {
-        "rank": source.shapes[names[0]][-1],
-        "alpha": float(source.read(_ALPHA)),
+        "rank": _checked_rank(model, source, names),
+        "alpha": _read_alpha(source),
         "layers": [
             layer for layer, place in LORA_LAYERS.items()
             if any(name.endswith(f".{place}.lora_kernel_a") for name in names)
@@ -73,6 +73,35 @@ def load_lora(model, path: str | os.PathLike) -> None:
     values = {name: np.array(read_floats(source, name)) for name in variables}  # all or none
     for name, variable in variables.items():
         variable.assign(values[name])
+
+
+def _checked_rank(model, source, names):
+    """The rank of all additions, compared with the model before memory is taken for them."""
+    model.backbone.require_kernels("given LoRA")
+    widths = {
+        f"encoder.blocks.{index}.{place}.lora_kernel_a": getter(block).kernel.shape[0]
+        for place, getter in ((p, operator.attrgetter(p)) for p in LORA_LAYERS.values())
+        for index, block in enumerate(model.backbone.encoder.blocks)
+    }
+    rank = source.shapes[names[0]][-1] if source.shapes[names[0]] else 0
+    for name in names:
+        if rank < 1 or source.shapes[name] != (widths.get(name), rank):
+            raise CheckpointError(
+                f"{source.path} does not fit the model: {name} of shape "
+                f"[{widths.get(name)}, rank] was expected, one rank in the whole file. Received: "
+                f"{list(source.shapes[name])}"
+            )
+    return rank
+
+
+def _read_alpha(source):
+    alpha = source.read(_ALPHA)
+    if alpha.shape or not np.isfinite(float(alpha)):
+        raise CheckpointError(
+            f"{source.path}: `{_ALPHA}` must be one finite number. "
+            f"Received: {_ALPHA}={alpha!r:.200}"
+        )
+    return float(alpha)
 
 
 def _variables(model):

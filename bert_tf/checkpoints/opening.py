@@ -1,20 +1,21 @@
 """Finds out by looking what kind of checkpoint stands at a path, and opens it."""
 
 import dataclasses
-import json
-import math
 import os
 from typing import Any
 
 from bert_tf.checkpoints import hub, own_format
+from bert_tf.checkpoints.claims import check_claims, distinct_shapes
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.stored_zip import StoredZip
 from bert_tf.checkpoints.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import BertConfig
-from bert_tf.errors import CheckpointError, ConfigError
+from bert_tf.errors import CheckpointError
 from bert_tf.files import recover
+from bert_tf.json_files import read_json
+from bert_tf.json_schema import OBJECT
 
 # Where this package keeps what Hugging Face's config.json has no key for.
 OWN_KEY = "bert_tf"
@@ -39,6 +40,7 @@ class Pretrained:
         options: That class's arguments.
         architectures: Hugging Face's names of the model's class, if the file has any.
         quantization: "int8" if the weights are quantized, or None.
+        tokenizer: The `BertTokenizer` in the file; None where it has files of its own.
     """
 
     directory: str
@@ -48,6 +50,7 @@ class Pretrained:
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     architectures: tuple[str, ...] = ()
     quantization: str | None = None
+    tokenizer: Any = None
 
 
 def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> Pretrained:
@@ -66,7 +69,8 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
     recover(path if os.path.isdir(path) else os.path.dirname(path))
     open_path = _open_directory if os.path.isdir(path) else _open_file
     pretrained = open_path(path, config_file)
-    _check_size(pretrained.config, pretrained.source)
+    source = pretrained.source
+    check_claims(pretrained.config, pretrained.options, distinct_shapes(source), source.path)
     return pretrained
 
 
@@ -135,17 +139,12 @@ def _open_file(path, config_file):
 def _open_huggingface(path, config_file):
     directory = os.path.dirname(path) or "."
     config = _config(directory, config_file)
-    own = config.extra.get(OWN_KEY)
-    own = own if isinstance(own, dict) else {}
-    options = own.get("options")
-    architectures = config.extra.get("architectures")
     return Pretrained(
         directory,
         config,
         open_weights(path),
-        own.get("class") if isinstance(own.get("class"), str) else None,
-        options if isinstance(options, dict) else {},
-        tuple(map(str, architectures)) if isinstance(architectures, list) else (),
+        *_class_and_options(config),
+        tuple(config.extra.get("architectures") or ()),
     )
 
 
@@ -158,16 +157,7 @@ def _open_tensorflow(prefix, config_file):
     source = Tf1Source(prefix)
     if OBJECT_GRAPH_KEY not in source.shapes:
         config = _config(directory, config_file, *reversed(_CONFIG_FILES))
-        own = config.extra.get(OWN_KEY)
-        own = own if isinstance(own, dict) else {}
-        options = own.get("options")
-        return Pretrained(
-            directory,
-            config,
-            source,
-            own.get("class") if isinstance(own.get("class"), str) else None,
-            options if isinstance(options, dict) else {},
-        )
+        return Pretrained(directory, config, source, *_class_and_options(config))
     source = TfModelsSource(prefix)
     if config_file is None and _beside(directory) is None:
         return Pretrained(directory, config_from_shapes(source), source)
@@ -180,16 +170,16 @@ def _open_preset(directory):
     from bert_tf.checkpoints.keras_hub import KerasHubSource, is_keras_hub, read_config
 
     config_file = os.path.join(directory, "config.json")
-    if not os.path.exists(config_file) or not is_keras_hub(_json(config_file)):
+    if not os.path.exists(config_file) or not is_keras_hub(read_json(config_file, OBJECT)):
         return _open_keras_weights(os.path.join(directory, "model.weights.h5"), None)
-    config, name = read_config(_json(config_file), config_file)
+    config, name = read_config(read_json(config_file, OBJECT), config_file)
     sources = [KerasHubSource(os.path.join(directory, "model.weights.h5"), "backbone")]
     task_file, task_weights = (
         os.path.join(directory, name) for name in ("task.json", "task.weights.h5")
     )
     options = {}
     if os.path.exists(task_file) and os.path.exists(task_weights):
-        task = _json(task_file)
+        task = read_json(task_file, OBJECT)
         _, name = read_config(task, task_file)
         sources.append(KerasHubSource(task_weights, "task"))
     source = JoinedSource(directory, sources) if len(sources) > 1 else sources[0]
@@ -198,6 +188,7 @@ def _open_preset(directory):
 
 def _open_archive(path):
     from bert_tf.checkpoints import keras_archive, keras_hub
+    from bert_tf.checkpoints.h5_file import H5File
 
     archive = StoredZip(path)
     values = keras_archive.read_archive_config(archive)
@@ -209,9 +200,12 @@ def _open_archive(path):
             directory, config, keras_hub.KerasHubSource(path, content=weights), name
         )
     name, config, options, quantization = keras_archive.read_object(values, path)
-    _check_bytes(config, len(weights), path)
+    tokenizer = options.pop("tokenizer", None)
+    check_claims(config, options, H5File(path, weights).shapes, path)
     source = keras_archive.load_archive(path, name, config, options, quantization)
-    return Pretrained(directory, config, source, name, options, quantization=quantization)
+    return Pretrained(
+        directory, config, source, name, options, quantization=quantization, tokenizer=tokenizer
+    )
 
 
 def _open_keras_weights(path, config_file):
@@ -219,24 +213,29 @@ def _open_keras_weights(path, config_file):
     from bert_tf.checkpoints.h5_file import H5File
 
     directory = os.path.dirname(path) or "."
-    if any("transformer_encoder" in name or "transformer_layer" in name
-           for name in H5File(path).datasets):
+    shapes = H5File(path).shapes
+    if any("transformer_encoder" in name or "transformer_layer" in name for name in shapes):
         source = keras_hub.KerasHubSource(path)
         beside = config_file or _beside(directory, "config.json")
-        if beside and keras_hub.is_keras_hub(_json(beside)):
-            config, name = keras_hub.read_config(_json(beside), beside)
+        if beside and keras_hub.is_keras_hub(read_json(beside, OBJECT)):
+            config, name = keras_hub.read_config(read_json(beside, OBJECT), beside)
             return Pretrained(directory, config, source, name)
         if config_file:
             return Pretrained(directory, BertConfig.from_json_file(config_file), source)
         return Pretrained(directory, keras_hub.config_from_shapes(source), source)
     config = _config(directory, config_file)
-    _check_bytes(config, os.path.getsize(path), path)
-    own = config.extra.get(OWN_KEY)
-    name = own.get("class", "BertBackbone") if isinstance(own, dict) else "BertBackbone"
-    options = own.get("options", {}) if isinstance(own, dict) else {}
+    name, options = _class_and_options(config)
+    check_claims(config, options, shapes, path)
+    name = name or "BertBackbone"
     return Pretrained(
         directory, config, keras_archive.load_archive(path, name, config, options), name, options
     )
+
+
+def _class_and_options(config):
+    """What this package has written about the model's class, if it has written the file."""
+    own = config.extra.get(OWN_KEY) or {}
+    return own.get("class"), dict(own.get("options") or {})
 
 
 def _beside(directory, *names):
@@ -255,48 +254,3 @@ def _config(directory, config_file, *names):
             f"Found: {sorted(os.listdir(directory))[:20]}. Pass `config_file=` if it is elsewhere."
         )
     return BertConfig.from_json_file(path)
-
-
-def _json(path):
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: a JSON file was expected. Received: {error}") from None
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path}: a JSON object was expected")
-    return values
-
-
-def _num_parameters(config):
-    """Of the tables and kernels, which are nearly all."""
-    hidden = config.hidden_size
-    rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
-    heads = config.num_hidden_layers * config.num_attention_heads
-    heads -= sum(len(pruned) for pruned in config.pruned_heads.values())
-    wide = config.num_hidden_layers * config.intermediate_size
-    return rows * hidden + 4 * hidden * heads * config.head_size + 2 * hidden * wide
-
-
-def _check_size(config, source):
-    """A damaged configuration must not fill the memory before the shapes are compared."""
-    available = sum(math.prod(shape) for shape in source.shapes.values())
-    if _num_parameters(config) > 4 * available:
-        raise CheckpointError(
-            f"{source.path} does not fit the configuration: it holds {available} numbers, the "
-            f"configuration describes {_num_parameters(config)}.\n" + _largest(config, source)
-        )
-
-
-def _largest(config, source):
-    first = sorted(source.shapes, key=lambda name: -math.prod(source.shapes[name]))[:3]
-    sizes = ", ".join(f"{name} {list(source.shapes[name])}" for name in first)
-    return f"Largest tensors: {sizes}. Configuration: {config.to_dict()}"
-
-
-def _check_bytes(config, size, path):
-    if _num_parameters(config) > 4 * size:
-        raise ConfigError(
-            f"{path}: {size} bytes of weights do not fit a configuration of "
-            f"{_num_parameters(config)} numbers"
-        )

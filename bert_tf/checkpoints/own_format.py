@@ -5,18 +5,25 @@ mapped and assigned as it is; the JSON file holds the class, its arguments and t
 Everything that has no place in the other formats (pooling, objectives) has one here.
 """
 
-import json
 import os
 
-from bert_tf.config import BertConfig
+from bert_tf.config import ARGUMENTS, BertConfig
 from bert_tf.errors import CheckpointError, ConfigError
+from bert_tf.json_files import read_json
+from bert_tf.json_schema import check, integer, object_of, one_of, text
 from bert_tf.layers.quantization import INT8
+from bert_tf.model_options import OPTIONS
 
 CONFIG_FILE = "bert_tf.json"
 WEIGHTS_FILE = "bert_tf.safetensors"
 VERSION = 1
 QUANTIZED_VERSION = 2  # of a file with "quantization", which version 1 does not know
 CALIBRATED_VERSION = 3  # of one whose kernels are smoothed
+
+_ANY_VERSION = object_of({"format_version": integer(least=1)})
+_KEYS = {"class": text(), "config": ARGUMENTS, "options": OPTIONS}
+_PLAIN = object_of(_KEYS)
+_QUANTIZED = object_of({**_KEYS, "quantization": one_of(None, INT8)})
 
 
 def read_own(directory: str) -> tuple[str, BertConfig, dict, str | None]:
@@ -31,25 +38,18 @@ def read_own(directory: str) -> tuple[str, BertConfig, dict, str | None]:
         ConfigError: If a value is out of range.
     """
     path = os.path.join(directory, CONFIG_FILE)
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
-        version, name = values["format_version"], values["class"]
-        config, options = dict(values["config"]), dict(values["options"])
-        is_quantized = version in (QUANTIZED_VERSION, CALIBRATED_VERSION)
-        quantization = values["quantization"] if is_quantized else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})") from None
-    if version not in (VERSION, QUANTIZED_VERSION, CALIBRATED_VERSION):
+    values = read_json(path, _ANY_VERSION)
+    if not VERSION <= values["format_version"] <= CALIBRATED_VERSION:
         raise CheckpointError(
-            f"{path}: expected format_version {VERSION} to {CALIBRATED_VERSION}. Received: "
-            f"{version!r}. A newer bert_tf may have written it: pip install --upgrade bert-tf"
+            f"`format_version` in {path} must be {VERSION} to {CALIBRATED_VERSION}. Received: "
+            f"format_version={values['format_version']}. A newer bert_tf may have written it: "
+            "pip install --upgrade bert-tf"
         )
-    if quantization not in (None, INT8):
-        raise CheckpointError(
-            f"{path}: expected quantization {INT8!r}. Received: {quantization!r}"
-        )
+    is_quantized = values["format_version"] != VERSION
+    check(values, _QUANTIZED if is_quantized else _PLAIN, path, CheckpointError)
     try:
-        return str(name), BertConfig(**config), options, quantization
-    except (ConfigError, TypeError) as error:
+        config = BertConfig(**values["config"])
+    except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+    quantization = values["quantization"] if is_quantized else None
+    return values["class"], config, dict(values["options"]), quantization

@@ -14,9 +14,12 @@ import numpy as np
 
 from bert_tf.checkpoints.stored_zip import release_pages
 from bert_tf.errors import CheckpointError
+from bert_tf.json_files import parse_json
+from bert_tf.json_schema import integer, mapping_of
 
 # The key of the header's `__metadata__` under which bert_tf writes {tensor: crc32 of its bytes}.
 CHECKSUMS_KEY = "bert_tf_crc32"
+_CHECKSUMS = mapping_of(integer(most=2**32 - 1))
 _LENGTH_SIZE = 8
 _FLOAT_TYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
@@ -46,7 +49,9 @@ class SafetensorsSource:
             with open(path, "rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self._start = _LENGTH_SIZE + int.from_bytes(self._map[:_LENGTH_SIZE], "little")
-            self._header = json.loads(self._map[_LENGTH_SIZE : self._start])
+            self._header = parse_json(self._map[_LENGTH_SIZE : self._start], path)
+        except CheckpointError:
+            raise
         except (SafetensorError, OSError, ValueError) as error:
             raise CheckpointError(
                 f"{path} is not a whole safetensors file ({error}). Fetch it again."
@@ -112,8 +117,8 @@ def _checksums(metadata, shapes, path):
     text = (metadata or {}).get(CHECKSUMS_KEY)
     if text is None:
         return None
-    checksums = json.loads(text)
-    if not isinstance(checksums, dict) or checksums.keys() != shapes.keys():
+    checksums = parse_json(text, f"{path}, {CHECKSUMS_KEY}", _CHECKSUMS)
+    if checksums.keys() != shapes.keys():
         raise CheckpointError(
             f"{path} is damaged: its tensors are not those that were written. Fetch it again."
         )

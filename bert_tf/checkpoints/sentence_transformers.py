@@ -13,7 +13,21 @@ import numpy as np
 from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.safetensors_source import write_safetensors
+from bert_tf.checkpoints.tensor_source import TensorSource
 from bert_tf.errors import CheckpointError
+from bert_tf.json_files import read_json
+from bert_tf.json_schema import (
+    FLAG,
+    Kind,
+    either,
+    integer,
+    is_file_name,
+    list_of,
+    may_lack,
+    object_of,
+    optional,
+    text,
+)
 
 _MODULES_FILE = "modules.json"
 _LENGTH_FILE = "sentence_bert_config.json"
@@ -28,6 +42,23 @@ _MEAN_MAX = ["mean", "max"]
 _TYPES = "sentence_transformers.models."
 _IDENTITY = "torch.nn.modules.linear.Identity"
 _KERNEL, _BIAS = "linear.weight", "linear.bias"
+
+_FOLDER = Kind(
+    "empty or the path of a folder in the directory",
+    lambda value: value == ""
+    or isinstance(value, str) and all(map(is_file_name, value.rstrip("/").split("/"))),
+)
+_MODULES = list_of(object_of({"type": text(), "path": _FOLDER}), most=100)
+_MODE = either(text(), list_of(text(), most=10))
+_POOLING_FILE = object_of({
+    _POOLING_KEY: may_lack(_MODE), **{key: may_lack(FLAG) for key in _POOLING}
+})
+_DENSE = object_of({
+    "activation_function": may_lack(text()),
+    "bias": may_lack(FLAG),
+    "out_features": integer(least=1),
+})
+_LENGTHS = object_of({"max_seq_length": optional(integer())})
 
 
 def encoder_options(directory: str | os.PathLike) -> dict:
@@ -62,16 +93,17 @@ def encoder_options(directory: str | os.PathLike) -> dict:
                 f"Normalize were expected, in this order. Received: type={kind!r}"
             )
     limits = os.path.join(directory, _LENGTH_FILE)
-    if os.path.exists(limits) and _read(limits).get("max_seq_length"):
-        options["max_length"] = _read(limits)["max_seq_length"]
+    if os.path.exists(limits):
+        longest = read_json(limits, _LENGTHS).get("max_seq_length")
+        options.update({"max_length": longest} if longest else {})
     return options
 
 
-def load_whitening(layer, directory: str | os.PathLike) -> None:
-    """Fills a `Whitening` layer from the Dense module of a directory.
+def whitening_source(directory: str | os.PathLike, size: int) -> TensorSource:
+    """The weights of the Dense module of a directory, which are vectors of `size` numbers.
 
     Raises:
-        CheckpointError: If the directory has none, or it is of another shape.
+        CheckpointError: If the directory has none, or they are of another size.
     """
     directory = os.fspath(directory)
     has_modules = os.path.exists(os.path.join(directory, _MODULES_FILE))
@@ -80,15 +112,29 @@ def load_whitening(layer, directory: str | os.PathLike) -> None:
     if file is None:
         raise CheckpointError(
             f"{directory}: the weights of a Dense module were expected, for whitened vectors of "
-            f"size {layer.units}. Received: none. Pass whitening_size=None, and fit it anew."
+            f"size {size}. Received: none. Pass whitening_size=None, and fit it anew."
         )
     source = open_weights(file)
+    if source.shapes.get(_BIAS) != (size,):
+        raise CheckpointError(
+            f"{file}: {_BIAS} of shape [{size}] was expected. Received: {source.shapes.get(_BIAS)}"
+        )
+    return source
+
+
+def load_whitening(layer, directory: str | os.PathLike) -> None:
+    """Fills a `Whitening` layer from the Dense module of a directory.
+
+    Raises:
+        CheckpointError: If the directory has none, or it is of another shape.
+    """
+    source = whitening_source(directory, layer.units)
     values = {}
     for name, variable in ((_KERNEL, layer.kernel), (_BIAS, layer.bias)):
         shape = tuple(reversed(variable.shape))
         if source.shapes.get(name) != shape:
             raise CheckpointError(
-                f"{file}: {name} of shape {list(shape)} was expected. "
+                f"{source.path}: {name} of shape {list(shape)} was expected. "
                 f"Received: {source.shapes.get(name)}"
             )
         values[name] = np.array(read_floats(source, name))
@@ -141,20 +187,14 @@ def write_modules(encoder, directory: str) -> None:
 def _modules(directory):
     """Pairs of a module's kind and its directory."""
     path = os.path.join(directory, _MODULES_FILE)
-    modules = _read(path)
-    try:
-        return [
-            (module["type"].rsplit(".", 1)[-1], os.path.join(directory, module["path"]))
-            for module in modules
-        ]
-    except (KeyError, TypeError, AttributeError):
-        raise CheckpointError(
-            f"{path}: a list of modules with `type` and `path` was expected. Received: {modules}"
-        ) from None
+    return [
+        (module["type"].rsplit(".", 1)[-1], os.path.join(directory, module["path"]))
+        for module in read_json(path, _MODULES)
+    ]
 
 
 def _pooling(path):
-    values = _read(path)
+    values = read_json(path, _POOLING_FILE)
     if _POOLING_KEY in values:
         modes = values[_POOLING_KEY]
         if modes == _MEAN_MAX:
@@ -176,27 +216,15 @@ def _pooling(path):
 
 
 def _linear_size(path):
-    values = _read(path)
+    values = read_json(path, _DENSE)
     # Without the key the module has a tanh.
     if values.get("activation_function") != _IDENTITY or values.get("bias") is False:
         raise CheckpointError(
             f"{path}: a Dense module with a bias and the activation {_IDENTITY} was expected. "
-            f"Received: activation_function={values.get('activation_function')!r}, "
+            f"Received: activation_function={values.get('activation_function')!r:.200}, "
             f"bias={values.get('bias')!r}"
         )
-    if not isinstance(values.get("out_features"), int):
-        raise CheckpointError(
-            f"{path}: `out_features` must be an integer. Received: {values.get('out_features')!r}"
-        )
     return values["out_features"]
-
-
-def _read(path):
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: a JSON file was expected. Received: {error}") from None
 
 
 def _write(values, path):

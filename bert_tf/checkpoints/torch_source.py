@@ -9,6 +9,7 @@ Reference: torch/serialization.py, `_save` and `_legacy_save`.
 import io
 import math
 import mmap
+import os
 import sys
 
 import numpy as np
@@ -58,6 +59,9 @@ class TorchSource:
         for name, tensor in self._tensors.items():
             if math.prod(tensor.shape) > tensor.numel:
                 raise CheckpointError(f"{path}: {name} is larger than its storage")
+        # A storage is compared with the file when it is read; a model is built before that.
+        if sum(math.prod(shape) for shape in self.shapes.values()) > os.path.getsize(path):
+            raise CheckpointError(f"{path}: it is cut short: its tensors are larger than the file")
 
     def _open_zip(self):
         self._archive = StoredZip(self.path)

@@ -26,7 +26,7 @@ def read_answers(path: str | os.PathLike, examples: Sequence[SquadExample]) -> d
             pairs = json.load(file, object_pairs_hook=_Pairs)
     except OSError as error:
         raise DataError(f"Expected predictions at {path}: {error.strerror}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: expected JSON in UTF-8. Received: {error}") from None
     if not isinstance(pairs, _Pairs) or not all(isinstance(text, str) for _, text in pairs):
         raise DataError(

@@ -81,7 +81,7 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
             content = json.load(file)
     except OSError as error:
         raise DataError(f"Expected a SQuAD file at {path}: {error.strerror}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: expected JSON in UTF-8. Received: {error}") from None
     reader = _Reader(path)
     examples = list(reader.examples(content))

@@ -10,6 +10,7 @@ from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.masked_word_model import MaskedWordModel, weighted
 from bert_tf.models.pretrained_model import PretrainedModel
+from bert_tf.models.serialized_part import deserialized
 
 OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "ltr")
 
@@ -180,5 +181,5 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        config["backbone"] = keras.saving.deserialize_keras_object(config["backbone"])
+        config["backbone"] = deserialized(config.get("backbone"), BertBackbone, "backbone")
         return cls(**config)

@@ -113,10 +113,17 @@ class BertSentenceEncoder(TaskModel):
                 other than a Transformer, its pooling, a linear map and normalization.
         """
         from bert_tf.checkpoints.opening import resolve
-        from bert_tf.checkpoints.sentence_transformers import encoder_options, load_whitening
+        from bert_tf.checkpoints.sentence_transformers import (
+            encoder_options,
+            load_whitening,
+            whitening_source,
+        )
 
         path = resolve(path)
-        encoder = super().from_pretrained(path, **{**encoder_options(path), **options})
+        options = {**encoder_options(path), **options}
+        if options.get("whitening_size") is not None:
+            whitening_source(path, options["whitening_size"])  # before memory is taken for it
+        encoder = super().from_pretrained(path, **options)
         if encoder.whitening is not None:
             load_whitening(encoder.whitening, path)
         return encoder

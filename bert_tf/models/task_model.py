@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.pretrained_model import PretrainedModel
+from bert_tf.models.serialized_part import deserialized
 from bert_tf.models.text_batches import (
     EXAMPLE_INDEX,
     in_given_order,
@@ -18,6 +19,7 @@ from bert_tf.models.text_batches import (
 )
 from bert_tf.models.text_inputs import as_columns, holds_text
 from bert_tf.models.training_model import TrainingModel
+from bert_tf.text.tokenizer import BertTokenizer
 
 DEFAULT_BATCH_SIZE = 32  # Keras's own
 
@@ -297,8 +299,9 @@ class TaskModel(PretrainedModel, TrainingModel):
     def from_config(cls, config):
         config = dict(config)
         lora = config.pop("lora", None)
-        for name in ("backbone", "tokenizer"):
-            config[name] = keras.saving.deserialize_keras_object(config[name])
+        config["backbone"] = deserialized(config.get("backbone"), BertBackbone, "backbone")
+        if config.get("tokenizer") is not None:
+            config["tokenizer"] = deserialized(config["tokenizer"], BertTokenizer, "tokenizer")
         model = cls(**config)
         if lora is not None:
             model.enable_lora(**lora)

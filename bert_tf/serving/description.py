@@ -1,9 +1,33 @@
 """What a SavedModel says about itself: every signature's inputs and outputs, the labels."""
 
+import os
+
+from bert_tf.json_files import read_json
+from bert_tf.json_schema import (
+    FLAG,
+    integer,
+    list_of,
+    mapping_of,
+    may_lack,
+    object_of,
+    optional,
+    text,
+)
 from bert_tf.serving.serving_module import ServingModule
 
 # Beside the model, in the folder that TF Serving leaves alone.
 DESCRIPTION_FILE = "bert_tf.json"
+_FIELDS = mapping_of(
+    object_of({"dtype": text(), "shape": list_of(integer(least=-1)), "meaning": text()})
+)
+_DESCRIPTION = object_of({
+    "model": text(),
+    "version": integer(most=2**63 - 1),
+    "portable": FLAG,
+    "max_length": optional(integer()),
+    "labels": may_lack(list_of(text())),
+    "signatures": mapping_of(object_of({"inputs": _FIELDS, "outputs": _FIELDS})),
+})
 
 
 def describe(module: ServingModule, functions: dict, **facts) -> dict:
@@ -39,6 +63,15 @@ def describe(module: ServingModule, functions: dict, **facts) -> dict:
         **module.details(),
         "signatures": signatures,
     }
+
+
+def read_description(directory: str | os.PathLike) -> dict:
+    """The description of a SavedModel that `export` wrote; see `describe`.
+
+    Raises:
+        CheckpointError: If there is none, or it is not what `export` writes.
+    """
+    return read_json(os.path.join(directory, "assets.extra", DESCRIPTION_FILE), _DESCRIPTION)
 
 
 def as_text(description: dict) -> str:

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import ConfigError, DataError
+from bert_tf.json_schema import check
 from bert_tf.text import packing, tokenizer_files
 from bert_tf.text.kept_whole import KeptWhole
 from bert_tf.text.vocabulary import CONTINUATION, check_vocabulary, read_vocabulary
@@ -389,7 +390,16 @@ class BertTokenizer:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "BertTokenizer":
-        """Makes a tokenizer from what `get_config` returned."""
+        """Makes a tokenizer from what `get_config` returned.
+
+        The pieces must be in it: a model file with a path in their place would make its reader
+        open any file.
+
+        Raises:
+            ConfigError: `vocabulary` is no list of strings, or an option has no such value.
+            DataError: the vocabulary repeats a piece or lacks a special one.
+        """
+        check(config, tokenizer_files.PIECES, None, ConfigError)
         return cls(**config)
 
     def __reduce__(self):

@@ -6,6 +6,23 @@ from typing import Any
 
 from bert_tf.errors import ConfigError, DataError
 from bert_tf.files import recover, staged_files
+from bert_tf.json_files import read_json
+from bert_tf.json_schema import (
+    FLAG,
+    OBJECT,
+    Kind,
+    check,
+    either,
+    integer,
+    list_of,
+    may_lack,
+    number,
+    object_of,
+    one_of,
+    optional,
+    text,
+)
+from bert_tf.text.packing import TRUNCATION_SIDES
 from bert_tf.text.vocabulary import read_vocabulary, write_vocabulary
 
 VOCABULARY_FILE = "vocab.txt"
@@ -35,6 +52,58 @@ _KEYS = {
     "errors": "errors",
 }
 
+_PIECE = text()
+# The pieces themselves, no path of a file: what is read from one must not make the reader open
+# another.
+_VOCABULARY = list_of(_PIECE, least=1)
+PIECES = object_of({"vocabulary": _VOCABULARY})
+# What `BertTokenizer.get_config` returns, as model files hold it.
+ARGUMENTS = object_of({
+    "vocabulary": _VOCABULARY,
+    "lowercase": may_lack(FLAG),
+    "strip_accents": optional(FLAG),
+    "split_special_tokens": may_lack(FLAG),
+    "split_on_cjk": may_lack(FLAG),
+    "max_input_chars_per_word": may_lack(integer(least=1)),
+    "max_length": optional(integer(least=2)),
+    "number_token": optional(_PIECE),
+    "errors": may_lack(one_of("strict", "replace")),
+    "truncation_side": may_lack(one_of(*TRUNCATION_SIDES)),
+    "unk_token": may_lack(_PIECE),
+    "sep_token": may_lack(_PIECE),
+    "pad_token": may_lack(_PIECE),
+    "cls_token": may_lack(_PIECE),
+    "mask_token": optional(_PIECE),
+})
+_TOKEN = optional(either(_PIECE, object_of({"content": _PIECE})))  # an AddedToken of Hugging Face
+_LENGTH = Kind(
+    f"an integer in [2, {NO_LIMIT}], or a larger number for no limit",
+    lambda value: integer(2, NO_LIMIT).fits(value) or number().fits(value) and value > NO_LIMIT,
+)
+_CONFIG = object_of({
+    "do_lower_case": optional(FLAG),
+    "strip_accents": optional(FLAG),
+    "tokenize_chinese_chars": optional(FLAG),
+    "split_special_tokens": optional(FLAG),
+    "model_max_length": optional(_LENGTH),
+    "truncation_side": optional(one_of(*TRUNCATION_SIDES)),
+    "max_input_chars_per_word": optional(integer(least=1)),
+    "errors": optional(one_of("strict", "replace")),
+    "truncates_middle": optional(FLAG),
+    "has_mask_token": optional(FLAG),
+    **{f"{name}_token": _TOKEN for name in ("unk", "sep", "pad", "cls", "mask", "number")},
+})
+_NORMALIZER = object_of({
+    "lowercase": optional(FLAG),
+    "strip_accents": optional(FLAG),
+    "handle_chinese_chars": optional(FLAG),
+})
+_TOKENIZER = object_of({"normalizer": optional(_NORMALIZER)})
+_KERAS_HUB = object_of({
+    "class_name": text(),
+    "config": may_lack(object_of({"lowercase": may_lack(FLAG), "strip_accents": may_lack(FLAG)})),
+})
+
 
 def read(directory: str | os.PathLike) -> dict[str, Any]:
     """Reads what a checkpoint directory says about its tokenizer.
@@ -56,14 +125,17 @@ def read(directory: str | os.PathLike) -> dict[str, Any]:
     paths = {name: os.path.join(directory, name)
              for name in (VOCABULARY_FILE, TOKENIZER_FILE, CONFIG_FILE, KERAS_HUB_VOCABULARY_FILE)}
     options: dict[str, Any] = {}
-    tokenizer = _read_json(paths[TOKENIZER_FILE]) if os.path.exists(paths[TOKENIZER_FILE]) else {}
-    if "class_name" in tokenizer:  # keras-hub
+    path = paths[TOKENIZER_FILE]
+    tokenizer = read_json(path, OBJECT, DataError) if os.path.exists(path) else {}
+    is_keras_hub = "class_name" in tokenizer
+    check(tokenizer, _KERAS_HUB if is_keras_hub else _TOKENIZER, path, DataError)
+    if is_keras_hub:
         config = tokenizer.get("config", {})
         options.update({k: config[k] for k in ("lowercase", "strip_accents") if k in config})
     else:
         options.update(_normalizer_options(tokenizer.get("normalizer"), paths[TOKENIZER_FILE]))
     if os.path.exists(paths[CONFIG_FILE]):
-        options.update(_config_options(_read_json(paths[CONFIG_FILE])))
+        options.update(_config_options(read_json(paths[CONFIG_FILE], _CONFIG, DataError)))
     if os.path.exists(paths[VOCABULARY_FILE]):
         vocabulary_path = paths[VOCABULARY_FILE]
     elif os.path.exists(paths[KERAS_HUB_VOCABULARY_FILE]):
@@ -126,7 +198,7 @@ def _normalizer_options(normalizer: dict[str, Any] | None, path: str) -> dict[st
     if normalizer.get("type") != "BertNormalizer":
         raise ConfigError(
             f"{path}: expected the normalizer of BERT, BertNormalizer. "
-            f"Received: type={normalizer.get('type')!r}.")
+            f"Received: type={normalizer.get('type')!r:.200}.")
     return {
         argument: normalizer[key]
         for argument, key in (
@@ -134,14 +206,3 @@ def _normalizer_options(normalizer: dict[str, Any] | None, path: str) -> dict[st
             ("split_on_cjk", "handle_chinese_chars"))
         if normalizer.get(key) is not None
     }
-
-
-def _read_json(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: expected a JSON file. Received: {error}.") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: expected a JSON object. Received: {type(content).__name__}.")
-    return content

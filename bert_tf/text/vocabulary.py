@@ -1,14 +1,21 @@
 """Reads, checks and writes vocabulary files."""
 
-import json
 import os
 import re
 from typing import Sequence
 
 from bert_tf.errors import DataError
 from bert_tf.files import atomic_path
+from bert_tf.json_files import parse_json, read_bytes
+from bert_tf.json_schema import check, integer, list_of, mapping_of, object_of, optional, text
 
 CONTINUATION = "##"
+
+_ADDED_TOKEN = object_of({"content": text(), "id": integer()})
+_TOKENIZER = object_of({
+    "model": object_of({"vocab": mapping_of(integer(), least=1)}),
+    "added_tokens": optional(list_of(_ADDED_TOKEN)),
+})
 
 
 def read_vocabulary(path: str | os.PathLike) -> list[str]:
@@ -31,12 +38,11 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
         ['[UNK]', 'hello', '##s']
     """
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = read_bytes(path)
     except OSError as error:
         raise DataError(
             f"Expected a vocabulary file. Received: path={os.fspath(path)!r}, which cannot be "
-            f"read ({error.strerror}).") from error
+            f"read ({error.strerror or error}).") from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -95,19 +101,15 @@ def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None =
     first: dict[str, int] = {}
     for index, piece in enumerate(vocabulary):
         if not isinstance(piece, str) or not piece:
-            raise DataError(f"{place(index)}: expected a piece. Received: {piece!r}.")
+            raise DataError(f"{place(index)}: expected a piece. Received: {piece!r:.200}.")
         if first.setdefault(piece, index) != index:
             raise DataError(
-                f"{place(index)}: expected every piece once. Received: {piece!r}, which is also "
-                f"{place(first[piece])}. Two ids for one piece cannot both be right: rename one.")
+                f"{place(index)}: expected every piece once. Received: {piece!r:.200}, which is "
+                f"also {place(first[piece])}. Two ids for one piece cannot both be right: rename one.")
 
 
 def _read_tokenizer_json(path, text: str) -> list[str]:
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{path}, line {error.lineno}: expected JSON. Received: {error.msg}.") from error
+    content = parse_json(text, path, error=DataError)
     model = content.get("model") if isinstance(content, dict) else None
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
         raise DataError(
@@ -115,19 +117,21 @@ def _read_tokenizer_json(path, text: str) -> list[str]:
             "Received: another JSON file. Give the path of vocab.txt.")
     if model.get("type", "WordPiece") != "WordPiece":
         raise DataError(
-            f"{path}: expected a WordPiece model. Received: type={model['type']!r}.")
+            f"{path}: expected a WordPiece model. Received: type={model['type']!r:.200}.")
     prefix = model.get("continuing_subword_prefix", CONTINUATION)
     if prefix != CONTINUATION:
         raise DataError(
-            f"{path}: expected continuing_subword_prefix={CONTINUATION!r}. Received: {prefix!r}.")
+            f"{path}: expected continuing_subword_prefix={CONTINUATION!r}. "
+            f"Received: {prefix!r:.200}.")
+    check(content, _TOKENIZER, path, DataError)
     ids = dict(model["vocab"])
-    for token in content.get("added_tokens", ()):
+    for token in content.get("added_tokens") or ():
         ids.setdefault(token["content"], token["id"])
     vocabulary = sorted(ids, key=ids.get)
     for expected, piece in enumerate(vocabulary):
         if ids[piece] != expected:
             raise DataError(
                 f"{path}: expected the ids 0 to {len(ids) - 1}, each once. "
-                f"Received: id {ids[piece]} for {piece!r} where {expected} was due.")
+                f"Received: id {ids[piece]} for {piece!r:.200} where {expected} was due.")
     check_vocabulary(vocabulary, path)
     return vocabulary

@@ -17,10 +17,26 @@ import numpy as np
 
 from bert_tf.errors import CheckpointError
 from bert_tf.files import atomic_path
+from bert_tf.json_files import read_json
+from bert_tf.json_schema import OBJECT, Kind, integer, object_of, one_of
 
 VARIABLES, STATE, MANIFEST = "variables.safetensors", "state.json", "manifest.json"
 FORMAT = 1
 
+_SHA256 = Kind(
+    "64 hexadecimal digits",
+    lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None,
+)
+_FILE = object_of({"bytes": integer(most=2**63 - 1), "sha256": _SHA256}, only=True)
+_MANIFEST = object_of({
+    "format": one_of(FORMAT),
+    "files": object_of({VARIABLES: _FILE, STATE: _FILE}, only=True),
+})
+_STATE = object_of({
+    "step": integer(most=2**63 - 1),
+    "network": OBJECT,
+    "settings": OBJECT,
+})
 _NAME = re.compile(r"ckpt-(\d+)")
 
 
@@ -92,11 +108,7 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dic
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    manifest = _read_json(os.path.join(path, MANIFEST))
-    if manifest.get("format") != FORMAT:
-        raise DamagedCheckpoint(
-            f"{path}: format {FORMAT} was expected. Received: {manifest.get('format')!r}"
-        )
+    manifest = read_json(os.path.join(path, MANIFEST), _MANIFEST, DamagedCheckpoint)
     for name, expected in manifest["files"].items():
         file = os.path.join(path, name)
         size = os.path.getsize(file) if os.path.exists(file) else None
@@ -111,7 +123,9 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dic
         tensors = load_file(os.path.join(path, VARIABLES))
     except (SafetensorError, OSError) as error:
         raise DamagedCheckpoint(f"{path}: {VARIABLES}: {error}") from None
-    return tensors, _read_json(os.path.join(path, STATE))
+    # Settings are the user's own: Python writes infinity among them, and reads it.
+    state = read_json(os.path.join(path, STATE), _STATE, DamagedCheckpoint, only_finite=False)
+    return tensors, state
 
 
 def _fingerprint(path) -> dict:
@@ -130,10 +144,3 @@ def _write_json(path, values):
         file.write("\n")
 
 
-def _read_json(path) -> dict:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DamagedCheckpoint(f"{path}: {reason}") from None

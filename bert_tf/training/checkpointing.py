@@ -10,6 +10,8 @@ import numpy as np
 
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.files import atomic_path, recover, remove_directory, remove_leftovers
+from bert_tf.json_files import read_json
+from bert_tf.json_schema import integer, number, object_of, text
 from bert_tf.training.checkpoint_files import (
     DamagedCheckpoint,
     checkpoint_path,
@@ -21,6 +23,7 @@ from bert_tf.training.step_callback import StepCallback
 from bert_tf.training.strategies import is_chief
 
 BEST = "best.json"
+_BEST = object_of({"step": integer(most=2**63 - 1), "monitor": text(), "value": number()})
 
 _logger = logging.getLogger("bert_tf")
 
@@ -196,10 +199,13 @@ class TrainingCheckpoint(StepCallback):
             self._remove_old()
 
     def _read_best(self):
+        path = os.path.join(self.directory, BEST)
+        if not os.path.exists(path):
+            return
         try:
-            with open(os.path.join(self.directory, BEST), encoding="utf-8") as file:
-                best = json.load(file)
-        except (OSError, json.JSONDecodeError):
+            best = read_json(path, _BEST)
+        except CheckpointError as error:
+            _logger.warning("%s. Going on as if there were no best checkpoint.", error)
             return
         # A best checkpoint of another metric, of a later step (the run went back) or one that is
         # gone is none.

@@ -295,7 +295,7 @@ def test_other_networks_are_refused_by_name(changes, words, tmp_path):
 
 
 def test_oversized_configuration_is_refused_before_it_is_built(tmp_path):
-    foreign.write_huggingface(tmp_path, foreign.random_tensors(), vocab_size=10**12)
+    foreign.write_huggingface(tmp_path, foreign.random_tensors(), vocab_size=10**9)
     with pytest.raises(CheckpointError, match="does not fit the configuration"):
         BertBackbone.from_pretrained(tmp_path)
 

@@ -217,6 +217,16 @@ def test_forgotten_restore_does_not_destroy(copied):
     assert checkpoint_steps(copied) == [2, 4, 6]
 
 
+def test_a_best_that_cannot_be_read_is_none(copied, caplog):
+    model = tiny_run.compiled()
+    for content in (b"{", b"[]", b'{"step": 6}', b'{"step": 6, "monitor": "loss", "value": "x"}'):
+        (copied / "best.json").write_bytes(content)
+        checkpoint = TrainingCheckpoint(copied, monitor="loss")
+        assert checkpoint.restore(model) == 6 and checkpoint.best_step is None
+        assert "best.json" in caplog.text
+        caplog.clear()
+
+
 def test_keeps_the_last_and_the_best(tmp_path):
     class Metric(keras.callbacks.Callback):
         """Logs a validation metric that is best at step 4."""

@@ -1,6 +1,5 @@
 """A SavedModel, loaded and ready to run."""
 
-import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -13,12 +12,12 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_tf.errors import UserError
 from bert_tf.ops import native
+from bert_tf.serving.description import read_description
 from bert_tf.serving.server.graph_check import graph_problems
 from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, Signature, signatures_of
 
 SAVED_MODEL_FILE = "saved_model.pb"
 _PADDING_FREE_OP = "BertTf>VarlenAttention"
-_DESCRIPTION_FILE = os.path.join("assets.extra", "bert_tf.json")  # `export` writes it
 _SHOWN_PROBLEMS = 5
 _GRADIENT = "_gradient_op_type"  # TensorFlow's attribute that names a custom gradient
 _WARM_UP_TEXT = "The first call is the slowest."
@@ -154,8 +153,6 @@ def _operations(graph_def):
 
 def _description(path):
     try:
-        with open(os.path.join(path, _DESCRIPTION_FILE), encoding="utf-8") as file:
-            description = json.load(file)
-    except (OSError, ValueError):
+        return read_description(path)
+    except UserError:  # a SavedModel of another program has none
         return {}
-    return description if isinstance(description, dict) else {}
