@@ -152,7 +152,7 @@ class VarlenAttentionBase : public OpKernel {
     options->num_global_tokens = num_global_tokens_;
     options->dropout_rate = dropout_rate_;
     options->seed = static_cast<uint64_t>(seed.scalar<int64_t>()());
-    options->num_threads = context->device()->tensorflow_cpu_worker_threads()->num_threads;
+    options->num_threads = TensorFlowParallel(context).NumThreads();
   }
 
  private:
