@@ -11,6 +11,7 @@
 #include "custom_ops/kernels/cuda_column_sums.h"
 #include "custom_ops/kernels/cuda_launchers.h"
 #include "custom_ops/kernels/cuda_philox.h"
+#include "custom_ops/kernels/sizes.h"
 
 namespace bert_tf {
 namespace cuda {
@@ -534,7 +535,7 @@ int BertTfCudaResidualLayerNorm(int type, const void* x, const void* residual, c
 }
 
 int64_t BertTfCudaResidualLayerNormGradScratch(int64_t rows, int64_t columns) {
-  return bert_tf::cuda::RowBlocks(rows, columns) * 3 * columns;
+  return bert_tf::SizeProduct(bert_tf::cuda::RowBlocks(rows, columns) * 3, columns);
 }
 
 int BertTfCudaResidualLayerNormGrad(int type, const void* dy, const void* x, const void* residual,

@@ -10,6 +10,7 @@
 
 #include "custom_ops/kernels/cuda_attention_tiles.h"
 #include "custom_ops/kernels/cuda_launchers.h"
+#include "custom_ops/kernels/sizes.h"
 
 namespace bert_tf {
 namespace cuda {
@@ -482,7 +483,7 @@ int BertTfCudaVarlenAttention(int type, const void* qkv, const void* row_splits,
 }
 
 int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads) {
-  return rows * num_heads;
+  return bert_tf::SizeProduct(rows, num_heads);
 }
 
 int BertTfCudaVarlenAttentionGrad(int type, const void* d_output, const void* qkv,
