@@ -23,7 +23,6 @@ constexpr int kTileFloats = kTile * kTile;
 static_assert(kTile == kPhiloxChunk, "a tile of keys is one chunk of random words");
 
 constexpr float kLog2E = 1.44269504088896341f;
-constexpr float kLn2 = 0.693147180559945309f;
 
 // Rows and vectors that a product keeps in registers.
 constexpr int kMicroRows = 6;
@@ -349,6 +348,12 @@ struct Dropout {
     }
   }
 };
+
+// What the queries are multiplied by. The gradient makes the forward's scores again, to the last bit:
+// no score is then above the logarithm of its row's sum, and no probability above 1.
+inline float ScoreScale(int64_t head_size) {
+  return 1.0f / std::sqrt(static_cast<float>(head_size));
+}
 
 // Where one head of one sequence lies in the packed tensors.
 struct HeadLayout {
