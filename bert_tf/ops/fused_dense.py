@@ -205,7 +205,7 @@ def _depth_blocks(depth: int) -> list[tuple[int, int]]:
 
 
 _NO_GRADIENT = (
-    "The native op has none: train with the unpacked kernel (tf.matmul and the other ops), or "
+    "The native op has no gradient: train with the unpacked kernel (tf.matmul and the other ops), or "
     "differentiate inside `with bert_tf.ops.backend('reference'):` or with BERT_TF_OPS=reference."
 )
 refuse_gradient("BertTf>FusedDense", "fused_dense", _NO_GRADIENT)

@@ -207,22 +207,3 @@ def test_twin_under_xla(backend, approximate):
     y, dx = value_and_gradient(x, bias, dy)
     np.testing.assert_allclose(y, gelu(s, approximate), rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(dx, dy * gelu_slope(s, approximate), rtol=1e-5, atol=1e-6)
-
-
-def test_tflite_converts_what_it_is_given_as_compatible():
-    if not hasattr(tf, "lite"):
-        pytest.skip("needs a TensorFlow with TFLite's converter")
-    bias = tf.constant([0.5, -1.0, 0.0, 2.0])
-    with ops.tflite_compatible():
-        assert ops.active_backend() == "reference"
-        function = tf.function(lambda x: ops.fused_bias_gelu(x, bias))
-        concrete = function.get_concrete_function(tf.TensorSpec([3, 4]))
-    assert ops.active_backend() == BACKENDS[-1]
-    converted = tf.lite.TFLiteConverter.from_concrete_functions([concrete]).convert()
-    interpreter = tf.lite.Interpreter(model_content=converted)
-    interpreter.allocate_tensors()
-    x = tf.constant(np.linspace(-8, 8, 12, dtype=np.float32).reshape(3, 4))
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
-    interpreter.invoke()
-    y = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
-    np.testing.assert_allclose(y, ops.fused_bias_gelu_reference(x, bias), atol=2e-6)
