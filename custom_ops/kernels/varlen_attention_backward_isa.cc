@@ -214,7 +214,7 @@ class Backward {
     const Mask mask = mask_;
     const int64_t key_begin = k.begin;
     const auto probability = [=](int64_t j) {
-      const Vec p = Exp2((Load(probabilities + j * kTile) - logsumexp) * kLog2E);
+      const Vec p = ExpOfNegative(Load(probabilities + j * kTile) - logsumexp);
       if (!kMasked) return p;
       return mask.Sees(queries, static_cast<int32_t>(key_begin + j)) ? p : Vec{};
     };

@@ -35,8 +35,7 @@ struct ForwardScratch {
 
 // One vector of queries meets one tile of keys:
 //   m' = max(m, max_j s_j),  p_j = e^(s_j - m'),  l' = l e^(m - m') + sum_j p_j
-// The difference comes first and is then turned into a power of two: scores times log2(e) would
-// leave float32's range before the scores do. While a query has seen nothing but minus infinity, m' is taken as 0, so that p_j = 0 and not NaN.
+// While a query has seen nothing but minus infinity, m' is taken as 0, so that p_j = 0 and not NaN.
 template <bool kMasked>
 BERT_TF_INLINE void SoftmaxStep(const Mask& mask, int64_t query, int64_t key, int64_t key_count,
                                 float* scores, float* maximum, float* denominator,
@@ -61,11 +60,11 @@ BERT_TF_INLINE void SoftmaxStep(const Mask& mask, int64_t query, int64_t key, in
   const Vec base = new_maximum == nothing ? Vec{} : new_maximum;
   Vec sum = {};
   for (int64_t j = 0; j < key_count; ++j) {
-    const Vec p = Exp2((Load(scores + j * kTile) - base) * kLog2E);
+    const Vec p = ExpOfNegative(Load(scores + j * kTile) - base);
     Store(scores + j * kTile, p);
     sum += p;
   }
-  const Vec factor = Exp2((old_maximum - base) * kLog2E);
+  const Vec factor = ExpOfNegative(old_maximum - base);
   Store(maximum, new_maximum);
   Store(correction, factor);
   Store(denominator, Load(denominator) * factor + sum);

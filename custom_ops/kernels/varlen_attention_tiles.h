@@ -1,5 +1,5 @@
 // What varlen_attention's forward and backward share: the matrix product of tiles, packing, masks,
-// dropout's random words and exp2. Include it only in sources compiled through isa.bzl.
+// dropout's random words and the exponential. Include it only in sources compiled through isa.bzl.
 //
 // Score tiles lie transposed, [keys, queries]: the lanes of a vector are queries, so that maxima,
 // sums and the mask of the softmax need nothing across lanes, and neither do dropout's streams.
@@ -222,13 +222,14 @@ void UnpackRows(const float* packed, int64_t padded_size, int64_t rows, int64_t 
   }
 }
 
-// 2^x for x <= 127; exactly 1 at 0, 0 below -126, NaN for NaN. With n = x rounded, 2^(x - n) is a
-// minimax polynomial (relative error 2e-8 before rounding).
-BERT_TF_INLINE Vec Exp2(Vec x) {
+// e^x for x <= 0; exactly 1 at 0, 0 below ln(2^-126), NaN for NaN. With n = x log2(e) rounded,
+// 2^(x log2(e) - n) is a minimax polynomial (relative error 2e-8 before rounding).
+BERT_TF_INLINE Vec ExpOfNegative(Vec x) {
+  constexpr float kSmallest = -87.3365447f;
   constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   constexpr int32_t kRoundMagicBits = 0x4B400000;
-  const Vec shifted = x + kRoundMagic;
-  const Vec f = x - (shifted - kRoundMagic);
+  const Vec shifted = x * kLog2E + kRoundMagic;
+  const Vec f = x * kLog2E - (shifted - kRoundMagic);
   Vec p = f * 1.535336196e-4f + 1.339887385e-3f;
   p = p * f + 9.618436918e-3f;
   p = p * f + 5.550332367e-2f;
@@ -236,7 +237,7 @@ BERT_TF_INLINE Vec Exp2(Vec x) {
   p = p * f + 6.931471825e-1f;
   p = p * f + 1.0f;
   const Vec power = FromBits((Bits(shifted) + (127 - kRoundMagicBits)) << 23);
-  return x < -126.0f ? Vec{} : p * power;
+  return x < kSmallest ? Vec{} : p * power;
 }
 
 // Which pairs (query, key) of a sequence see each other; varlen_attention.h has the formula.
