@@ -4,7 +4,11 @@
 """
 
 from bert_tf.ops.adam_weight_decay import adam_weight_decay, adam_weight_decay_reference
-from bert_tf.ops.fused_bias_gelu import fused_bias_gelu, fused_bias_gelu_reference
+from bert_tf.ops.fused_bias_gelu import (
+    fused_bias_gelu,
+    fused_bias_gelu_reference,
+    tflite_compatible,
+)
 from bert_tf.ops.fused_dense import (
     fused_dense,
     fused_dense_reference,
@@ -47,6 +51,7 @@ __all__ = [
     "quantize_kernel",
     "quantized_dense",
     "quantized_dense_reference",
+    "tflite_compatible",
     "unpack_dense",
     "unpack_quantized_dense",
     "varlen_attention",

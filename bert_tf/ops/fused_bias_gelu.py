@@ -9,12 +9,16 @@ slope again from x and bias, so that a training step keeps one tensor of this wi
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import math
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from bert_tf.ops import native
 from bert_tf.ops.arguments import check_features, check_rank_at_least_one, float_tensors
+from bert_tf.ops.differentiable_once import refuse_second_order
 
 _SQRT_HALF = math.sqrt(0.5)
 _TWO_SQRT_2_OVER_PI = 2.0 * math.sqrt(2.0 / math.pi)
@@ -23,6 +27,31 @@ _TANH_CUBIC = 0.044715  # google-research/bert modeling.py, gelu
 # Beyond, the step from 0 to 1 is 0 or 1 in float32: no infinity has to be multiplied by zero.
 _LARGEST_ERF = 15.0
 _LARGEST_TANH = 11.0
+
+_tflite_compatible = contextvars.ContextVar("tflite_compatible", default=False)
+
+
+@contextlib.contextmanager
+def tflite_compatible() -> Iterator[None]:
+    """Traces the ops inside the block as operations that TFLite's converter knows.
+
+    It is `backend("reference")` with `tf.nn.gelu` in the place of `tf.math.erfc`, which TFLite has
+    neither built in nor among its select operations. GELU then keeps its sum but not its digits where
+    it is almost 0: results are off by up to 2e-7 below -3.
+
+    Example:
+        >>> with bert_tf.ops.tflite_compatible():
+        ...     function = tf.function(lambda x: bert_tf.ops.fused_bias_gelu(x, tf.zeros([4])))
+        ...     concrete = function.get_concrete_function(tf.TensorSpec([2, 4]))
+        >>> "Erfc" in {op.type for op in concrete.graph.get_operations()}
+        False
+    """
+    token = _tflite_compatible.set(True)
+    try:
+        with native.backend("reference"):
+            yield
+    finally:
+        _tflite_compatible.reset(token)
 
 
 def fused_bias_gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool = False) -> tf.Tensor:
@@ -72,6 +101,8 @@ def fused_bias_gelu_reference(
     largest = _LARGEST_TANH if approximate else _LARGEST_ERF
     above = tf.where(s < -largest, -largest, s)  # tf.where: NaN passes through
     bounded = tf.where(above > largest, largest, above)
+    if _tflite_compatible.get() and not approximate:
+        return tf.cast(tf.nn.gelu(above), x.dtype)
     if approximate:
         cubic = bounded + _TANH_CUBIC * (bounded * bounded * bounded)
         step = tf.math.sigmoid(_TWO_SQRT_2_OVER_PI * cubic)
@@ -88,3 +119,6 @@ def _fused_bias_gelu_gradient(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor
         dy, x, bias, approximate=op.get_attr("approximate")
     )
     return [dx, dbias]
+
+
+refuse_second_order("BertTf>FusedBiasGeluGrad", "fused_bias_gelu")

@@ -17,6 +17,7 @@ import tensorflow as tf
 from bert_tf.ops import native
 from bert_tf.ops.arguments import float_tensors
 from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense
+from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.ops.fused_residual_layer_norm import LAYER_NORM_EPSILON
 
 # The layout of a packed kernel: custom_ops/kernels/fused_dense.h, kDensePanel and kDenseDepth.
@@ -217,10 +218,9 @@ def _depth_blocks(depth: int) -> list[tuple[int, int]]:
     return list(zip(edges[:-1], edges[1:], strict=True))
 
 
-@tf.RegisterGradient("BertTf>FusedDense")
-def _fused_dense_gradient(op: tf.Operation, dy: tf.Tensor) -> None:
-    raise LookupError(
-        "Expected fused_dense in inference only: the native op has no gradient. Train with the "
-        "unpacked kernel (tf.matmul and the other ops), or under "
-        "bert_tf.ops.backend('reference')."
-    )
+_NO_GRADIENT = (
+    "The native op has no gradient: train with the unpacked kernel (tf.matmul and the other ops), or "
+    "differentiate inside `with bert_tf.ops.backend('reference'):` or with BERT_TF_OPS=reference."
+)
+refuse_gradient("BertTf>FusedDense", "fused_dense", _NO_GRADIENT)
+refuse_gradient("BertTf>PackDense", "pack_dense", _NO_GRADIENT)

@@ -17,6 +17,7 @@ from bert_tf.ops.arguments import (
     check_same_shape,
     float_tensors,
 )
+from bert_tf.ops.differentiable_once import refuse_second_order
 from bert_tf.ops.philox import dropout, seed_tensor
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
@@ -24,7 +25,7 @@ LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 # Rows whose largest number lies outside are scaled to 1 first: squares of such numbers, summed,
 # leave float32's range. (The native kernel computes those rows in float64.)
 _LARGEST_UNSCALED = 1e15
-_SMALLEST_UNSCALED = 1e-15
+_SMALLEST_UNSCALED = 1e-9  # where the last bits of equal numbers, squared, still are normal
 _SMALLEST_VARIANCE = 1e-37  # of a scaled row; keeps a constant one from 0 * inf
 
 
@@ -129,12 +130,16 @@ def _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed) -> t
     extreme = (largest > _LARGEST_UNSCALED) | ((largest < _SMALLEST_UNSCALED) & (largest > 0.0))
     scale = tf.where(extreme & tf.math.is_finite(largest), largest, tf.ones_like(largest))
     z /= scale
-    epsilon = tf.where(
+    scaled_epsilon = tf.where(
         scale == 1.0, epsilon, tf.maximum(epsilon / scale / scale, _SMALLEST_VARIANCE)
     )
     mean = tf.reduce_mean(z, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.math.squared_difference(z, mean), axis=-1, keepdims=True)
-    normalized = (z - mean) * tf.math.rsqrt(variance + epsilon)
+    normalized = (z - mean) * tf.math.rsqrt(variance + scaled_epsilon)
+    if epsilon == 0.0:
+        # A row of equal numbers is 0 / 0, whatever the rounding of its mean left of it.
+        is_constant = tf.reduce_all(tf.equal(z, z[..., :1]), axis=-1, keepdims=True)
+        normalized *= tf.where(is_constant, float("nan"), 1.0)
     y = normalized * tf.cast(gamma, tf.float32) + tf.cast(beta, tf.float32)
     return tf.cast(y, x.dtype)
 
@@ -168,3 +173,6 @@ def _fused_residual_layer_norm_gradient(
     if num_residual and not dresidual:
         dresidual = [dx]  # without dropout they are equal: one tensor for both
     return [dx, *dresidual, *dbias, dgamma, dbeta, None]
+
+
+refuse_second_order("BertTf>FusedResidualLayerNormGrad", "fused_residual_layer_norm")

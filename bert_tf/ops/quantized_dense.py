@@ -26,6 +26,7 @@ import tensorflow as tf
 
 from bert_tf.ops import native
 from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense
+from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.ops.fused_residual_layer_norm import LAYER_NORM_EPSILON
 
 # custom_ops/kernels/quantized_dense.h: the layout of a packed kernel, and what int32 holds.
@@ -287,9 +288,8 @@ def _reference(x, kernel: QuantizedKernel, epilogue: DenseEpilogue) -> tf.Tensor
     return tf.cast(epilogue.reference(z), x.dtype)
 
 
-@tf.RegisterGradient("BertTf>QuantizedDense")
-def _quantized_dense_gradient(op: tf.Operation, dy: tf.Tensor) -> None:
-    raise LookupError(
-        "Expected quantized_dense in inference only: integers have no gradient. Train in floating "
-        "point and quantize afterwards."
-    )
+refuse_gradient(
+    "BertTf>QuantizedDense",
+    "quantized_dense",
+    "Integers have none: train in floating point and quantize afterwards.",
+)

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from bert_tf.ops import native
 from bert_tf.ops.arguments import check_dropout, float_tensors
+from bert_tf.ops.differentiable_once import refuse_second_order
 from bert_tf.ops.philox import (
     dropout_scale,
     dropout_threshold,
@@ -190,6 +191,9 @@ def _reference(
     sees |= ~is_token[:, :, tf.newaxis]
     scores = tf.where(sees[:, tf.newaxis], scores, -math.inf)
     probabilities = tf.nn.softmax(scores)
+    if causal or window_size is not None:
+        # Where a row's softmax is NaN (scores that overflow), hidden keys have no part in it.
+        probabilities = tf.where(sees[:, tf.newaxis], probabilities, 0.0)
 
     num_heads = tf.shape(qkv, out_type=tf.int64)[2]
     if dropout_rate > 0.0:
@@ -197,9 +201,12 @@ def _reference(
         bits = philox_uniform_bits_streams(seed, tf.reshape(streams, [-1]), longest)  # [B N T, T]
         kept = bits >= tf.constant(dropout_threshold(dropout_rate), tf.uint32)
         kept = tf.reshape(kept, tf.shape(probabilities))  # [B, N, T, T]
+        zero_or_nan = 0.0 * tf.stop_gradient(tf.reduce_sum(probabilities, axis=-1))  # [B, N, T]
         probabilities = tf.where(kept, probabilities * dropout_scale(dropout_rate), 0.0)
 
     output = tf.einsum("bnqk,bknd->bqnd", probabilities, value)  # [B, T, N, D]
+    if dropout_rate > 0.0:  # a softmax that is NaN stays so, whatever dropout keeps of it
+        output += tf.transpose(zero_or_nan, [0, 2, 1])[..., tf.newaxis]
     # [B, T, N, D] -> [B T, N, D] -> [R, N, D]; row r's sequence is the first that ends past r.
     flat = tf.reshape(output, tf.concat([[-1], tf.shape(qkv)[2:]], axis=0))
     row = tf.range(num_rows)
@@ -240,3 +247,6 @@ def _varlen_attention_gradient(
         num_global_tokens=op.get_attr("num_global_tokens"),
     )
     return [d_qkv, None, None]
+
+
+refuse_second_order("BertTf>VarlenAttentionGrad", "varlen_attention")

@@ -23,7 +23,7 @@ enum BertTfCudaType { kBertTfFloat32 = 0, kBertTfBFloat16 = 1, kBertTfFloat16 = 
 int BertTfCudaBiasGelu(int type, const void* x, const void* bias, int64_t rows, int64_t columns,
                        int approximate, void* y, void* stream);
 
-// Floats of scratch that the gradient wants; likewise below.
+// Floats of scratch that the gradient wants, or kTooLarge (sizes.h); likewise below.
 int64_t BertTfCudaBiasGeluGradScratch(int64_t rows, int64_t columns);
 int BertTfCudaBiasGeluGrad(int type, const void* dy, const void* x, const void* bias,
                            int64_t rows, int64_t columns, int approximate, void* dx, void* dbias,

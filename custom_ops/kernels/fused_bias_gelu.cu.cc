@@ -8,6 +8,7 @@
 #include "custom_ops/kernels/cuda_launchers.h"
 #include "custom_ops/kernels/cuda_vec.h"
 #include "custom_ops/kernels/gelu.h"
+#include "custom_ops/kernels/sizes.h"
 
 namespace bert_tf {
 namespace cuda {
@@ -305,7 +306,7 @@ int BertTfCudaBiasGelu(int type, const void* x, const void* bias, int64_t rows, 
 }
 
 int64_t BertTfCudaBiasGeluGradScratch(int64_t rows, int64_t columns) {
-  return bert_tf::cuda::CutRows(rows, columns).row_blocks * columns;
+  return bert_tf::SizeProduct(bert_tf::cuda::CutRows(rows, columns).row_blocks, columns);
 }
 
 int BertTfCudaBiasGeluGrad(int type, const void* dy, const void* x, const void* bias,

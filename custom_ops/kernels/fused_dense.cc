@@ -1,10 +1,12 @@
 #include "custom_ops/kernels/fused_dense.h"
 
 #include "custom_ops/kernels/isa.h"
+#include "custom_ops/kernels/sizes.h"
 
 namespace bert_tf {
+
 int64_t PackedDenseSize(int64_t depth, int64_t columns) {
-  return depth * ((columns + kDensePanel - 1) / kDensePanel * kDensePanel);
+  return SizeProduct(depth, RoundUpSize(columns, kDensePanel));
 }
 
 template <typename T>

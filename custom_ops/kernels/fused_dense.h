@@ -55,6 +55,7 @@ struct FusedDenseArgs {
   T* y;  // [rows, columns]; may be residual, not x
 };
 
+// sizes.h: kTooLarge where no buffer holds it.
 int64_t PackedDenseSize(int64_t depth, int64_t columns);
 
 template <typename T>

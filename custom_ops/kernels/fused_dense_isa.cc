@@ -233,6 +233,7 @@ void PackPanel(const PackDenseArgs<T>& args, int64_t first, int64_t depth, int64
 
 template <typename T>
 void PackDense(const Parallel& parallel, const PackDenseArgs<T>& args) {
+  if (args.depth == 0) return;
   const int64_t panels = CeilDivide(args.columns, kDensePanel);
   const int64_t blocks = DenseDepthBlocks(args.depth);
   const int64_t cost = CeilDivide(args.depth, blocks) * kDensePanel / (args.transposed ? 1 : 4);

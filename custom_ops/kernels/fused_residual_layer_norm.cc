@@ -2,11 +2,12 @@
 
 #include "custom_ops/kernels/isa.h"
 #include "custom_ops/kernels/row_blocks.h"
+#include "custom_ops/kernels/sizes.h"
 
 namespace bert_tf {
 
 int64_t ResidualLayerNormGradScratchSize(int64_t rows, int64_t columns) {
-  return portable::NumRowBlocks(rows) * 3 * columns;  // dgamma, dbeta, dbias
+  return SizeProduct(portable::NumRowBlocks(rows) * 3, columns);  // dgamma, dbeta, dbias
 }
 
 template <typename T>

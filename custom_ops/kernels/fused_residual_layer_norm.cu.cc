@@ -11,6 +11,7 @@
 #include "custom_ops/kernels/cuda_column_sums.h"
 #include "custom_ops/kernels/cuda_launchers.h"
 #include "custom_ops/kernels/cuda_philox.h"
+#include "custom_ops/kernels/sizes.h"
 
 namespace bert_tf {
 namespace cuda {
@@ -136,9 +137,11 @@ BERT_TF_DEVICE void Sum(const Part<T, kWarps, kPacks>& part, const Args& args, u
   }
 }
 
-// Whether float32 holds variance + epsilon with all its digits; else the row goes to float64.
-BERT_TF_DEVICE bool FitsFloat32(float variance) {
-  return variance >= 1e-30f && variance <= FLT_MAX;
+// Whether float32 holds variance + epsilon with all its digits, and the variance is not made of the
+// mean's rounding (layer_norm_row.h); else the row goes to float64.
+BERT_TF_DEVICE bool FitsFloat32(float variance, float epsilon, float mean) {
+  const float sum = variance + epsilon;
+  return sum >= 1e-30f && sum <= FLT_MAX && !(variance < 1e-8f * mean * mean);
 }
 
 template <typename T, int kWarps, int kPacks, bool kDropout>
@@ -171,9 +174,9 @@ __global__ void __launch_bounds__(kBlockThreads<kWarps>) ForwardKernel(ForwardAr
       }
     }
   }
-  const float variance = RowSum<kWarps>(squares, shared) * inverse + args.epsilon;
-  float rstd = 1.0f / sqrtf(variance);
-  if (FitsFloat32(variance)) {
+  const float variance = RowSum<kWarps>(squares, shared) * inverse;
+  float rstd = 1.0f / sqrtf(variance + args.epsilon);
+  if (FitsFloat32(variance, args.epsilon, mean)) {
 #pragma unroll
     for (int i = 0; i < part.kCount; ++i) z[i] = (z[i] - mean) * rstd;
   } else {
@@ -534,7 +537,7 @@ int BertTfCudaResidualLayerNorm(int type, const void* x, const void* residual, c
 }
 
 int64_t BertTfCudaResidualLayerNormGradScratch(int64_t rows, int64_t columns) {
-  return bert_tf::cuda::RowBlocks(rows, columns) * 3 * columns;
+  return bert_tf::SizeProduct(bert_tf::cuda::RowBlocks(rows, columns) * 3, columns);
 }
 
 int BertTfCudaResidualLayerNormGrad(int type, const void* dy, const void* x, const void* residual,

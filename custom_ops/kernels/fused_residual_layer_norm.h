@@ -6,7 +6,8 @@
 // Ba, Kiros and Hinton, "Layer normalization", arXiv 1607.06450. Mean and variance of a row are
 // those of its `columns` numbers, the variance by a second pass over the row while it lies in the
 // cache. Rows whose sums leave float32's range (numbers near 1e19, or near 1e-19 under a tiny
-// epsilon) are computed in float64. The arithmetic is float32 for all storage types.
+// epsilon) or whose numbers are almost equal are computed in float64. The arithmetic is float32 for
+// all storage types. A row of equal numbers under an epsilon of zero is 0 / 0, NaN.
 //
 // Dropout zeroes an element with probability dropout_rate and scales the others by
 // 1 / (1 - dropout_rate); philox.h says which bits decide (stream 0, element = flat index).

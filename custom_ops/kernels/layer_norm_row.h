@@ -16,8 +16,9 @@ struct RowStatistics {
   float rstd;
 };
 
-// The rare row whose mean or variance float32 cannot hold: everything in float64. Also rows with
-// an infinity or a NaN, which come out as NaN.
+// The rare row whose mean or variance float32 cannot hold, or whose numbers are almost equal:
+// everything in float64. Also rows with an infinity or a NaN, which come out as NaN, and so does a
+// row of equal numbers under an epsilon of zero: 0 / 0.
 template <typename T>
 __attribute__((noinline)) RowStatistics NormalizeInFloat64(const float* z, int64_t columns,
                                                            const T* gamma, const T* beta,
@@ -46,6 +47,8 @@ BERT_TF_INLINE RowStatistics NormalizeRow(const float* z, float z_sum, int64_t c
                                           const T* gamma, const T* beta, float epsilon, T* y) {
   constexpr float kSmallest = 1e-30f;  // below, the squares in the variance lose digits
   constexpr float kLargest = 3.4028235e38f;
+  // (standard deviation / mean)^2; below, the variance is made of the mean's rounding.
+  constexpr float kAlmostEqual = 1e-8f;
   const float inverse = 1.0f / static_cast<float>(columns);
   const float mean = z_sum * inverse;
   // variance = mean((z - mean)^2)
@@ -54,8 +57,9 @@ BERT_TF_INLINE RowStatistics NormalizeRow(const float* z, float z_sum, int64_t c
     const Vec d = ZeroOutside(Load(z + j, lanes) - mean, lanes);
     squares[k] += d * d;
   });
-  const float sum = ReduceAdd(squares) * inverse + epsilon;
-  if (!(sum >= kSmallest && sum <= kLargest)) {
+  const float variance = ReduceAdd(squares) * inverse;
+  const float sum = variance + epsilon;
+  if (!(sum >= kSmallest && sum <= kLargest) || variance < kAlmostEqual * mean * mean) {
     return NormalizeInFloat64(z, columns, gamma, beta, epsilon, y);
   }
   const float rstd = 1.0f / __builtin_sqrtf(sum);

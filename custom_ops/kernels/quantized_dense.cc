@@ -1,11 +1,12 @@
 #include "custom_ops/kernels/quantized_dense.h"
 
 #include "custom_ops/kernels/isa.h"
+#include "custom_ops/kernels/sizes.h"
 
 namespace bert_tf {
 
 int64_t PackedQuantizedDenseSize(int64_t depth, int64_t columns) {
-  return (depth + 3) / 4 * 4 * ((columns + kDensePanel - 1) / kDensePanel * kDensePanel);
+  return SizeProduct(RoundUpSize(depth, 4), RoundUpSize(columns, kDensePanel));
 }
 
 template <typename T>

@@ -59,6 +59,7 @@ struct QuantizedDenseArgs {
   T* y;  // [rows, columns]; may be residual, not x
 };
 
+// sizes.h: kTooLarge where no buffer holds it.
 int64_t PackedQuantizedDenseSize(int64_t depth, int64_t columns);
 
 template <typename T>

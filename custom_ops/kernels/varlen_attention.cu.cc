@@ -10,13 +10,13 @@
 
 #include "custom_ops/kernels/cuda_attention_tiles.h"
 #include "custom_ops/kernels/cuda_launchers.h"
+#include "custom_ops/kernels/sizes.h"
 
 namespace bert_tf {
 namespace cuda {
 namespace {
 
 constexpr float kLog2E = 1.44269504088896341f;
-constexpr float kLn2 = 0.693147180559945309f;
 
 // Tiles under way: the next one arrives while one is multiplied. float32 tiles are too large for
 // that in the 99 KiB of shared memory that sm_86 has.
@@ -107,9 +107,8 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
   LoadTile<T, kSize>(args.qkv + args.QkvOffset(block.first_row + block.begin, 0, head),
                      args.QkvStride(), count, args.head_size, args.vectors, queries);
   float sum[kSize / 8][4] = {};
-  float maximum[2] = {-INFINITY, -INFINITY};  // of the lane's two rows, in powers of two
+  float maximum[2] = {-INFINITY, -INFINITY};  // of the lane's two rows
   float denominator[2] = {0.0f, 0.0f};
-  const float scale = args.scale * kLog2E;
 
   ForEachTile<T>(
       block.length, [&](int64_t from) { return NextKeys(args.mask, block, from); },
@@ -137,7 +136,7 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
         for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            float score = p[group][e] * scale;
+            float score = RoundedProduct(p[group][e], args.scale);
             if (masked) {
               const int64_t q = block.begin + LaneRow() + e / 2 * 8;
               const int64_t k = key + group * 8 + LaneColumn() + e % 2;
@@ -147,7 +146,8 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
             new_maximum[e / 2] = fmaxf(new_maximum[e / 2], score);
           }
         }
-        //   m' = max(m, max_j s_j),  p_j = 2^(s_j - m'),  l' = l 2^(m - m') + sum_j p_j
+        //   m' = max(m, max_j s_j),  p_j = e^(s_j - m'),  l' = l e^(m - m') + sum_j p_j
+        // The difference comes first: scores times log2(e) would leave float32's range sooner.
         // While a row has seen nothing but minus infinity, m' is taken as 0.
         float base[2];
 #pragma unroll
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
           new_maximum[r] = fmaxf(new_maximum[r], ShuffleXor(new_maximum[r], 1));
           new_maximum[r] = fmaxf(new_maximum[r], ShuffleXor(new_maximum[r], 2));
           base[r] = new_maximum[r] == -INFINITY ? 0.0f : new_maximum[r];
-          const float correction = FastExp2(maximum[r] - base[r]);
+          const float correction = FastExp2((maximum[r] - base[r]) * kLog2E);
           maximum[r] = new_maximum[r];
           denominator[r] *= correction;
 #pragma unroll
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
         for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            const float exponential = FastExp2(p[group][e] - base[e / 2]);
+            const float exponential = FastExp2((p[group][e] - base[e / 2]) * kLog2E);
             denominator[e / 2] += exponential;
             const bool kept = !kDropout || Kept(keep, LaneRow() + e / 2 * 8,
                                                 group * 8 + LaneColumn() + e % 2);
@@ -187,12 +187,18 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
     const int64_t position = block.begin + LaneRow() + 8 * r;
     if (position < block.length && Lane() % 4 == 0) {
       args.logsumexp[(block.first_row + position) * args.num_heads + head] =
-          maximum[r] * kLn2 + logf(denominator[r]);
+          denominator[r] == denominator[r] ? maximum[r] + logf(denominator[r]) : INFINITY;
     }
   }
   const int64_t offset = args.OutputOffset(block.first_row + block.begin, head);
   StoreRows<T, kSize>(sum, factor, queries, count, args.head_size, args.vectors,
                       args.output + offset, args.OutputStride());
+}
+
+// The forward's probability of a pair, made again from q . k. The score is rounded as the forward
+// rounds it, or a large one could be above the logarithm of its row's sum.
+BERT_TF_DEVICE float Probability(float product, float scale, float logsumexp) {
+  return FastExp2((RoundedProduct(product, scale) - logsumexp) * kLog2E);
 }
 
 // dq = sum_j ds_j k_j / sqrt(D),  ds = p (dropout'(d_output . v) - delta)
@@ -238,11 +244,10 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
     const int row = LaneRow() + 8 * r;
     delta[r] = deltas[row];
     logsumexp[r] = row < count
-                       ? args.logsumexp[(first_row + row) * args.num_heads + head] * kLog2E
+                       ? args.logsumexp[(first_row + row) * args.num_heads + head]
                        : INFINITY;
   }
   float sum[kSize / 8][4] = {};
-  const float scale = args.scale * kLog2E;
 
   ForEachTile<T>(
       block.length, [&](int64_t from) { return NextKeys(args.mask, block, from); },
@@ -271,7 +276,7 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
           for (int e = 0; e < 4; ++e) {
             const int row = LaneRow() + e / 2 * 8;
             const int column = group * 8 + LaneColumn() + e % 2;
-            float probability = FastExp2(p[group][e] * scale - logsumexp[e / 2]);
+            float probability = Probability(p[group][e], args.scale, logsumexp[e / 2]);
             if (masked && (key + column >= block.length ||
                            !args.mask.Sees(block.begin + row, key + column))) {
               probability = 0.0f;
@@ -314,7 +319,6 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(Args<T> args) {
                      args.head_size, args.vectors, values);
   float d_key[kSize / 8][4] = {};
   float d_value[kSize / 8][4] = {};
-  const float scale = args.scale * kLog2E;
 
   ForEachTile<T>(
       block.length, [&](int64_t from) { return NextQueries(args.mask, block, from); },
@@ -332,7 +336,7 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(Args<T> args) {
           const int64_t i = (block.first_row + position) * args.num_heads + head;
           const bool inside = position < block.length;
           deltas[Thread()] = inside ? args.delta[i] : 0.0f;
-          logsumexps[Thread()] = inside ? args.logsumexp[i] * kLog2E : INFINITY;
+          logsumexps[Thread()] = inside ? args.logsumexp[i] : INFINITY;
         }
         if (kDropout) {
           DrawTile(seed, args.dropout.threshold, block.first_row + query, args.num_heads, head,
@@ -350,7 +354,7 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(Args<T> args) {
           for (int e = 0; e < 4; ++e) {
             const int row = LaneRow() + e / 2 * 8;
             const int column = group * 8 + LaneColumn() + e % 2;
-            float probability = FastExp2(p[group][e] * scale - logsumexps[column]);
+            float probability = Probability(p[group][e], args.scale, logsumexps[column]);
             if (masked && !args.mask.Sees(query + column, block.begin + row)) probability = 0.0f;
             const bool kept = !kDropout || Kept(keep, column, row);
             float d = dp[group][e];
@@ -482,7 +486,7 @@ int BertTfCudaVarlenAttention(int type, const void* qkv, const void* row_splits,
 }
 
 int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads) {
-  return rows * num_heads;
+  return bert_tf::SizeProduct(rows, num_heads);
 }
 
 int BertTfCudaVarlenAttentionGrad(int type, const void* d_output, const void* qkv,

@@ -46,7 +46,8 @@ struct VarlenAttentionOptions {
 // T is float, BFloat16 or Float16; the arithmetic is float32.
 //   qkv        [R, 3, N, D]
 //   output     [R, N, D]
-//   logsumexp  [R, N]: log sum_j exp(q . k[j] / sqrt(D)), what the gradient needs of the softmax
+//   logsumexp  [R, N]: log sum_j exp(q . k[j] / sqrt(D)), what the gradient needs of the softmax;
+//              infinity where a score is infinite or NaN
 // A score that is not finite does to its own row what it does in a plain softmax; a non-finite key
 // or value never reaches a row that does not see it.
 template <typename T>

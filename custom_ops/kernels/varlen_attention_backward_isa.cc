@@ -20,10 +20,10 @@ struct QueryTile {
   int64_t begin;
   int64_t count;
   float* queries;         // [kTile, D]
-  float* queries_t;       // [D, kTile], times log2(e) / sqrt(D)
+  float* queries_t;       // [D, kTile], times 1 / sqrt(D)
   float* d_output;        // [kTile, D]
   float* d_output_t;      // [D, kTile]
-  float* logsumexp;       // [kTile], in powers of two
+  float* logsumexp;       // [kTile]
   float* delta;           // [kTile]
 };
 
@@ -77,7 +77,7 @@ class Backward {
         layout_(options),
         mask_(options),
         dropout_(options),
-        scale_(1.0f / std::sqrt(static_cast<float>(options.head_size))) {
+        scale_(ScoreScale(options.head_size)) {
     for (float& factor : ones_) factor = 1.0f;
     for (float& factor : scales_) factor = scale_;
   }
@@ -214,7 +214,7 @@ class Backward {
     const Mask mask = mask_;
     const int64_t key_begin = k.begin;
     const auto probability = [=](int64_t j) {
-      const Vec p = Exp2(Load(probabilities + j * kTile) - logsumexp);
+      const Vec p = ExpOfNegative(Load(probabilities + j * kTile) - logsumexp);
       if (!kMasked) return p;
       return mask.Sees(queries, static_cast<int32_t>(key_begin + j)) ? p : Vec{};
     };
@@ -255,7 +255,7 @@ class Backward {
              padded, tile->queries);
     PackRows(tensors_.d_output + offset, layout_.output_row, tile->count, size, padded,
              tile->d_output);
-    PackTransposed(tile->queries, padded, tile->count, size, kLog2E * scale_, tile->queries_t);
+    PackTransposed(tile->queries, padded, tile->count, size, scale_, tile->queries_t);
     PackTransposed(tile->d_output, padded, tile->count, size, 1.0f, tile->d_output_t);
     const T* output = tensors_.output + offset;
     const float* logsumexp =
@@ -270,7 +270,7 @@ class Backward {
       for (; d + kLanes <= size; d += kLanes) delta += Load(d_output + d) * Load(output + d);
       if (d < size) delta += Load(d_output + d) * LoadPartial(output + d, size - d);
       tile->delta[i] = ReduceAdd(delta);
-      tile->logsumexp[i] = logsumexp[i * layout_.num_heads] * kLog2E;
+      tile->logsumexp[i] = logsumexp[i * layout_.num_heads];
       output += layout_.output_row;
     }
   }

@@ -8,14 +8,14 @@ namespace {
 
 struct ForwardScratch {
   float* queries;     // [kTile, D]; the keys take its place
-  float* queries_t;   // [D, kTile], times log2(e) / sqrt(D): scores are in powers of two
+  float* queries_t;   // [D, kTile], times 1 / sqrt(D)
   float* keys;        // [kTile, D]
   float* values;      // [kTile, D]
   float* scores;      // [keys, queries], then the probabilities
   float* sums;        // [queries, D], the output before its division
   float* maximum;     // [queries] largest score so far
-  float* denominator;  // [queries] sum of 2^(score - maximum)
-  float* correction;  // [queries] 2^(old maximum - new maximum)
+  float* denominator;  // [queries] sum of e^(score - maximum)
+  float* correction;  // [queries] e^(old maximum - new maximum)
 
   ForwardScratch(const HeadLayout& layout, float* scratch) {
     const int64_t tile = kTile * layout.padded_size;
@@ -34,7 +34,7 @@ struct ForwardScratch {
 };
 
 // One vector of queries meets one tile of keys:
-//   m' = max(m, max_j s_j),  p_j = 2^(s_j - m'),  l' = l 2^(m - m') + sum_j p_j
+//   m' = max(m, max_j s_j),  p_j = e^(s_j - m'),  l' = l e^(m - m') + sum_j p_j
 // While a query has seen nothing but minus infinity, m' is taken as 0, so that p_j = 0 and not NaN.
 template <bool kMasked>
 BERT_TF_INLINE void SoftmaxStep(const Mask& mask, int64_t query, int64_t key, int64_t key_count,
@@ -60,11 +60,11 @@ BERT_TF_INLINE void SoftmaxStep(const Mask& mask, int64_t query, int64_t key, in
   const Vec base = new_maximum == nothing ? Vec{} : new_maximum;
   Vec sum = {};
   for (int64_t j = 0; j < key_count; ++j) {
-    const Vec p = Exp2(Load(scores + j * kTile) - base);
+    const Vec p = ExpOfNegative(Load(scores + j * kTile) - base);
     Store(scores + j * kTile, p);
     sum += p;
   }
-  const Vec factor = Exp2(old_maximum - base);
+  const Vec factor = ExpOfNegative(old_maximum - base);
   Store(maximum, new_maximum);
   Store(correction, factor);
   Store(denominator, Load(denominator) * factor + sum);
@@ -86,7 +86,7 @@ void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout
   const int64_t query = unit.begin;
   const int64_t query_count = Min(kTile, unit.length - query);
   const int64_t query_lanes = RoundUpToLanes(query_count);
-  const float scale = kLog2E / std::sqrt(static_cast<float>(layout.head_size));
+  const float scale = ScoreScale(layout.head_size);
   PackRows(tensors.qkv + layout.QkvOffset(unit, query), layout.qkv_row, query_count,
            layout.head_size, padded, s.queries);
   PackTransposed(s.queries, padded, query_count, layout.head_size, scale, s.queries_t);
@@ -145,7 +145,11 @@ void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout
   const float kept_scale = options.dropout_rate > 0.0f ? dropout.scale : 1.0f;
   float* logsumexp = tensors.logsumexp + (unit.first_row + query) * layout.num_heads + unit.head;
   for (int64_t i = 0; i < query_count; ++i) {
-    logsumexp[i * layout.num_heads] = s.maximum[i] * kLn2 + std::log(s.denominator[i]);
+    // Infinite where a score is infinite or NaN: the gradient's probabilities are then NaN for that
+    // score and 0 for the others, as those of TensorFlow's softmax.
+    logsumexp[i * layout.num_heads] = s.denominator[i] == s.denominator[i]
+                                          ? s.maximum[i] + std::log(s.denominator[i])
+                                          : INFINITY;
     s.correction[i] = kept_scale / s.denominator[i];
   }
   UnpackRows(s.sums, padded, query_count, layout.head_size, s.correction,

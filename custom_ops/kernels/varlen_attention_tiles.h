@@ -1,5 +1,5 @@
 // What varlen_attention's forward and backward share: the matrix product of tiles, packing, masks,
-// dropout's random words and exp2. Include it only in sources compiled through isa.bzl.
+// dropout's random words and the exponential. Include it only in sources compiled through isa.bzl.
 //
 // Score tiles lie transposed, [keys, queries]: the lanes of a vector are queries, so that maxima,
 // sums and the mask of the softmax need nothing across lanes, and neither do dropout's streams.
@@ -23,7 +23,6 @@ constexpr int kTileFloats = kTile * kTile;
 static_assert(kTile == kPhiloxChunk, "a tile of keys is one chunk of random words");
 
 constexpr float kLog2E = 1.44269504088896341f;
-constexpr float kLn2 = 0.693147180559945309f;
 
 // Rows and vectors that a product keeps in registers.
 constexpr int kMicroRows = 6;
@@ -223,13 +222,14 @@ void UnpackRows(const float* packed, int64_t padded_size, int64_t rows, int64_t 
   }
 }
 
-// 2^x for x <= 127; exactly 1 at 0, 0 below -126, NaN for NaN. With n = x rounded, 2^(x - n) is a
-// minimax polynomial (relative error 2e-8 before rounding).
-BERT_TF_INLINE Vec Exp2(Vec x) {
+// e^x for x <= 0; exactly 1 at 0, 0 below ln(2^-126), NaN for NaN. With n = x log2(e) rounded,
+// 2^(x log2(e) - n) is a minimax polynomial (relative error 2e-8 before rounding).
+BERT_TF_INLINE Vec ExpOfNegative(Vec x) {
+  constexpr float kSmallest = -87.3365447f;
   constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   constexpr int32_t kRoundMagicBits = 0x4B400000;
-  const Vec shifted = x + kRoundMagic;
-  const Vec f = x - (shifted - kRoundMagic);
+  const Vec shifted = x * kLog2E + kRoundMagic;
+  const Vec f = x * kLog2E - (shifted - kRoundMagic);
   Vec p = f * 1.535336196e-4f + 1.339887385e-3f;
   p = p * f + 9.618436918e-3f;
   p = p * f + 5.550332367e-2f;
@@ -237,7 +237,7 @@ BERT_TF_INLINE Vec Exp2(Vec x) {
   p = p * f + 6.931471825e-1f;
   p = p * f + 1.0f;
   const Vec power = FromBits((Bits(shifted) + (127 - kRoundMagicBits)) << 23);
-  return x < -126.0f ? Vec{} : p * power;
+  return x < kSmallest ? Vec{} : p * power;
 }
 
 // Which pairs (query, key) of a sequence see each other; varlen_attention.h has the formula.
@@ -349,6 +349,12 @@ struct Dropout {
     }
   }
 };
+
+// What the queries are multiplied by. The gradient makes the forward's scores again, to the last bit:
+// no score is then above the logarithm of its row's sum, and no probability above 1.
+inline float ScoreScale(int64_t head_size) {
+  return 1.0f / std::sqrt(static_cast<float>(head_size));
+}
 
 // Where one head of one sequence lies in the packed tensors.
 struct HeadLayout {

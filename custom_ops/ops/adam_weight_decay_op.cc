@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"
@@ -48,7 +49,7 @@ class AdamWeightDecayOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     std::array<RefCountPtr<Var>, kResources> variables;
-    std::array<tensorflow::mutex*, kResources> mutexes;
+    std::array<decltype(std::declval<Var&>().mu()), kResources> mutexes;
     for (int i = 0; i < kResources; ++i) {
       OP_REQUIRES_OK(context, tensorflow::LookupResource(
                                   context, tensorflow::HandleFromInput(context, i), &variables[i]));

@@ -12,6 +12,8 @@
 
 #include "custom_ops/kernels/fused_dense.h"
 #include "custom_ops/kernels/huge_pages.h"
+#include "custom_ops/kernels/sizes.h"
+#include "custom_ops/ops/op_attributes.h"
 #include "custom_ops/ops/op_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -30,31 +32,39 @@ struct DenseAttributes {
   template <typename Context>
   absl::Status Read(Context* context) {
     TF_RETURN_IF_ERROR(context->GetAttr("units", &units));
-    TF_RETURN_IF_ERROR(context->GetAttr("num_bias", &num_bias));
-    TF_RETURN_IF_ERROR(context->GetAttr("num_residual", &num_residual));
-    TF_RETURN_IF_ERROR(context->GetAttr("num_layer_norm", &num_layer_norm));
-    TF_RETURN_IF_ERROR(context->GetAttr("epsilon", &epsilon));
+    TF_RETURN_IF_ERROR(ReadOptional(context, "num_bias", &num_bias));
+    TF_RETURN_IF_ERROR(ReadOptional(context, "num_residual", &num_residual));
+    TF_RETURN_IF_ERROR(ReadOptional(context, "num_layer_norm", &num_layer_norm));
+    TF_RETURN_IF_ERROR(ReadEpsilon(context, &epsilon));
     std::string name;
     TF_RETURN_IF_ERROR(context->GetAttr("activation", &name));
     activation = name == "gelu"       ? DenseActivation::kGelu
                  : name == "gelu_new" ? DenseActivation::kApproximateGelu
                                       : DenseActivation::kNone;
-    if (num_bias > 1 || num_residual > 1 || num_layer_norm > 1) {
-      return InvalidArgument(
-          "Expected num_bias, num_residual and num_layer_norm to be 0 or 1. Received: num_bias=",
-          num_bias, ", num_residual=", num_residual, ", num_layer_norm=", num_layer_norm);
-    }
     if (activation != DenseActivation::kNone && num_residual + num_layer_norm > 0) {
       return InvalidArgument(
           "Expected no activation with a residual or LayerNorm. Received: activation=", name,
           ", num_residual=", num_residual, ", num_layer_norm=", num_layer_norm);
     }
-    if (!(epsilon >= 0.0f)) {
-      return InvalidArgument("Expected epsilon >= 0. Received: epsilon=", epsilon);
-    }
     return absl::OkStatus();
   }
 };
+
+// Whether a kernel [depth, units] can be packed; `size` is that of the packed kernel.
+inline absl::Status CheckPackedSize(int64_t size, int64_t depth, int64_t units) {
+  if (size != kTooLarge) return absl::OkStatus();
+  return InvalidArgument("Expected a kernel of at most ", kLargestSize,
+                         " elements, packed. Received: a kernel of [", depth, ", ", units, "]");
+}
+
+// Whether packed is a vector of that size; `received` is its shape as text.
+inline absl::Status CheckPacked(int64_t size, int64_t depth, int64_t units, bool fits,
+                                const std::string& received) {
+  TF_RETURN_IF_ERROR(CheckPackedSize(size, depth, units));
+  if (fits) return absl::OkStatus();
+  return InvalidArgument("Expected packed to have shape [", size, "], a kernel of [", depth, ", ",
+                         units, "] packed. Received: packed of shape ", received);
+}
 
 // Checks the shapes of the inputs from number `i` on (bias?, residual?, gamma?, beta?) and sets that
 // of the result, for x [M, K].
@@ -72,6 +82,11 @@ inline absl::Status DenseEpilogueShape(tensorflow::shape_inference::InferenceCon
                            "]. Received: ", name, " of shape ", c->DebugString(c->input(i)));
   };
   ShapeHandle y = c->Matrix(c->Dim(x, 0), units);
+  DimensionHandle size;
+  if (!c->Multiply(c->Dim(x, 0), units, &size).ok()) {
+    return InvalidArgument("Expected a result of fewer than 2^63 elements. Received: x of shape ",
+                           c->DebugString(x), ", units=", attributes.units);
+  }
   if (attributes.num_bias == 1) {
     TF_RETURN_IF_ERROR(check_vector("bias"));
     ++i;
@@ -104,7 +119,9 @@ struct DenseEpilogueInputs {
   const tensorflow::Tensor* beta;
 
   absl::Status Read(tensorflow::OpKernelContext* context, int64_t rows, int64_t units) {
-    const tensorflow::TensorShape vector({units}), matrix({rows, units});
+    tensorflow::TensorShape vector, matrix;
+    TF_RETURN_IF_ERROR(MakeShape({units}, &vector));
+    TF_RETURN_IF_ERROR(MakeShape({rows, units}, &matrix));
     TF_RETURN_IF_ERROR(Optional(context, "bias", vector, &bias));
     TF_RETURN_IF_ERROR(Optional(context, "residual", matrix, &residual));
     TF_RETURN_IF_ERROR(Optional(context, "gamma", vector, &gamma));

@@ -119,10 +119,11 @@ class FusedBiasGeluGradOp : public OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(1, bias.shape(), &dbias));
     const int64_t columns = bias.NumElements();
     const int64_t rows = NumRows(x, columns);
+    TensorShape scratch_shape;
+    OP_REQUIRES_OK(context, MakeShape({BiasGeluGradScratchSize(rows, columns)}, &scratch_shape));
     Tensor scratch;
-    OP_REQUIRES_OK(context, context->allocate_temp(
-                                tensorflow::DT_FLOAT,
-                                TensorShape({BiasGeluGradScratchSize(rows, columns)}), &scratch));
+    OP_REQUIRES_OK(context,
+                   context->allocate_temp(tensorflow::DT_FLOAT, scratch_shape, &scratch));
     FusedBiasGeluGrad(
         TensorFlowParallel(context),
         BiasGeluGradArgs<KernelType<T>>{Data<T>(dy), Data<T>(x), Data<T>(bias), rows, columns,

@@ -24,12 +24,6 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-absl::Status WrongPackedSize(int64_t depth, int64_t units, const std::string& received) {
-  return InvalidArgument("Expected packed to have shape [", PackedDenseSize(depth, units),
-                         "], a kernel of [", depth, ", ", units,
-                         "] packed. Received: packed of shape ", received);
-}
-
 // Inputs: x, packed, bias?, residual?, gamma?, beta?.
 absl::Status DenseShape(InferenceContext* c) {
   DenseAttributes attributes;
@@ -45,9 +39,9 @@ absl::Status DenseShape(InferenceContext* c) {
   }
   if (c->ValueKnown(c->Dim(x, 1)) && c->ValueKnown(c->Dim(packed, 0))) {
     const int64_t depth = c->Value(c->Dim(x, 1));
-    if (c->Value(c->Dim(packed, 0)) != PackedDenseSize(depth, attributes.units)) {
-      return WrongPackedSize(depth, attributes.units, c->DebugString(packed));
-    }
+    const int64_t size = PackedDenseSize(depth, attributes.units);
+    TF_RETURN_IF_ERROR(CheckPacked(size, depth, attributes.units,
+                                   c->Value(c->Dim(packed, 0)) == size, c->DebugString(packed)));
   }
   return DenseEpilogueShape(c, attributes, 2);
 }
@@ -62,9 +56,12 @@ absl::Status PackShape(InferenceContext* c) {
   }
   const DimensionHandle depth = c->Dim(kernel, transposed ? 1 : 0);
   const DimensionHandle units = c->Dim(kernel, transposed ? 0 : 1);
-  c->set_output(0, c->Vector(c->ValueKnown(depth) && c->ValueKnown(units)
-                                 ? PackedDenseSize(c->Value(depth), c->Value(units))
-                                 : InferenceContext::kUnknownDim));
+  int64_t size = InferenceContext::kUnknownDim;
+  if (c->ValueKnown(depth) && c->ValueKnown(units)) {
+    size = PackedDenseSize(c->Value(depth), c->Value(units));
+    TF_RETURN_IF_ERROR(CheckPackedSize(size, c->Value(depth), c->Value(units)));
+  }
+  c->set_output(0, c->Vector(size));
   return absl::OkStatus();
 }
 
@@ -84,8 +81,10 @@ class FusedDenseOp : public OpKernel {
                                 x.shape().DebugString()));
     const int64_t rows = x.dim_size(0);
     const int64_t depth = x.dim_size(1);
-    OP_REQUIRES(context, packed.shape() == TensorShape({PackedDenseSize(depth, units)}),
-                WrongPackedSize(depth, units, packed.shape().DebugString()));
+    const int64_t size = PackedDenseSize(depth, units);
+    OP_REQUIRES_OK(context, CheckPacked(size, depth, units,
+                                        packed.dims() == 1 && packed.dim_size(0) == size,
+                                        packed.shape().DebugString()));
     DenseEpilogueInputs epilogue;
     OP_REQUIRES_OK(context, epilogue.Read(context, rows, units));
     std::vector<int> in_place;
@@ -119,9 +118,10 @@ class PackDenseOp : public OpKernel {
                                 kernel.shape().DebugString()));
     const int64_t depth = kernel.dim_size(transposed_ ? 1 : 0);
     const int64_t units = kernel.dim_size(transposed_ ? 0 : 1);
+    const int64_t size = PackedDenseSize(depth, units);
+    OP_REQUIRES_OK(context, CheckPackedSize(size, depth, units));
     Tensor* packed = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(
-                                0, TensorShape({PackedDenseSize(depth, units)}), &packed));
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({size}), &packed));
     PackDense(TensorFlowParallel(context),
               PackDenseArgs<KernelType<T>>{Data<T>(kernel), transposed_, depth, units,
                                            MutableData<T>(packed)});

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "custom_ops/ops/gpu_util.h"
+#include "custom_ops/ops/op_attributes.h"
 
 namespace bert_tf {
 namespace {
@@ -25,12 +26,9 @@ struct Inputs {
   int64_t columns;
 };
 
-absl::Status ReadOptional(OpKernelContext* context, const char* name, const Tensor** tensor) {
+absl::Status Optional(OpKernelContext* context, const char* name, const Tensor** tensor) {
   OpInputList list;
   TF_RETURN_IF_ERROR(context->input_list(name, &list));
-  if (list.size() > 1) {
-    return InvalidArgument("Expected at most one ", name, ". Received: ", list.size());
-  }
   if (list.size() == 1) *tensor = &list[0];
   return absl::OkStatus();
 }
@@ -43,8 +41,8 @@ absl::Status CheckShape(const char* name, const Tensor* tensor, const TensorShap
 
 absl::Status ReadInputs(OpKernelContext* context, Inputs* inputs) {
   TF_RETURN_IF_ERROR(context->input("x", &inputs->x));
-  TF_RETURN_IF_ERROR(ReadOptional(context, "residual", &inputs->residual));
-  TF_RETURN_IF_ERROR(ReadOptional(context, "bias", &inputs->bias));
+  TF_RETURN_IF_ERROR(Optional(context, "residual", &inputs->residual));
+  TF_RETURN_IF_ERROR(Optional(context, "bias", &inputs->bias));
   TF_RETURN_IF_ERROR(context->input("gamma", &inputs->gamma));
   TF_RETURN_IF_ERROR(context->input("seed", &inputs->seed));
   const TensorShape& shape = inputs->x->shape();
@@ -65,20 +63,12 @@ const void* AddressOrNull(const Tensor* tensor) {
   return tensor == nullptr ? nullptr : Address(*tensor);
 }
 
-absl::Status ReadRate(OpKernelConstruction* context, float* rate) {
-  TF_RETURN_IF_ERROR(context->GetAttr("dropout_rate", rate));
-  if (*rate >= 0.0f && *rate < 1.0f) return absl::OkStatus();
-  return InvalidArgument("Expected dropout_rate in [0, 1). Received: dropout_rate=", *rate);
-}
-
 template <typename T>
 class FusedResidualLayerNormGpuOp : public OpKernel {
  public:
   explicit FusedResidualLayerNormGpuOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, ReadRate(context, &dropout_rate_));
-    OP_REQUIRES_OK(context, context->GetAttr("epsilon", &epsilon_));
-    OP_REQUIRES(context, epsilon_ >= 0.0f,
-                InvalidArgument("Expected epsilon >= 0. Received: epsilon=", epsilon_));
+    OP_REQUIRES_OK(context, attributes_.Read(context));
+    OP_REQUIRES_OK(context, ReadEpsilon(context, &epsilon_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -102,13 +92,13 @@ class FusedResidualLayerNormGpuOp : public OpKernel {
                      BertTfCudaResidualLayerNorm(
                          kCudaType<T>, Address(*inputs.x), AddressOrNull(inputs.residual),
                          AddressOrNull(inputs.bias), Address(*inputs.gamma), Address(*beta),
-                         inputs.rows, inputs.columns, epsilon_, dropout_rate_,
+                         inputs.rows, inputs.columns, epsilon_, attributes_.dropout_rate,
                          Data<int64_t>(*inputs.seed), MutableAddress(y), MutableData<float>(mean),
                          MutableData<float>(rstd), GpuStream(context))));
   }
 
  private:
-  float dropout_rate_;
+  ResidualLayerNormAttributes attributes_;
   float epsilon_;
 };
 
@@ -116,16 +106,7 @@ template <typename T>
 class FusedResidualLayerNormGradGpuOp : public OpKernel {
  public:
   explicit FusedResidualLayerNormGradGpuOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, ReadRate(context, &dropout_rate_));
-    int num_residual, num_dresidual;
-    OP_REQUIRES_OK(context, context->GetAttr("num_residual", &num_residual));
-    OP_REQUIRES_OK(context, context->GetAttr("num_dresidual", &num_dresidual));
-    const int expected = dropout_rate_ > 0.0f ? num_residual : 0;
-    OP_REQUIRES(context, num_dresidual == expected,
-                InvalidArgument("Expected num_dresidual=", expected,
-                                " (a gradient of its own only with residual and dropout). "
-                                "Received: num_dresidual=",
-                                num_dresidual));
+    OP_REQUIRES_OK(context, attributes_.ReadGrad(context, &num_dresidual_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -145,7 +126,7 @@ class FusedResidualLayerNormGradGpuOp : public OpKernel {
     Tensor* dx = nullptr;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, output++, shape, &dx));
     Tensor* dresidual = nullptr;
-    if (dropout_rate_ > 0.0f && inputs.residual != nullptr) {
+    if (num_dresidual_ == 1) {
       OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({1, 2}, output++, shape,
                                                                         &dresidual));
     }
@@ -171,7 +152,8 @@ class FusedResidualLayerNormGradGpuOp : public OpKernel {
                          kCudaType<T>, Address(*dy), Address(*inputs.x),
                          AddressOrNull(inputs.residual), AddressOrNull(inputs.bias),
                          Address(*inputs.gamma), Data<float>(*mean), Data<float>(*rstd),
-                         inputs.rows, inputs.columns, dropout_rate_, Data<int64_t>(*inputs.seed),
+                         inputs.rows, inputs.columns, attributes_.dropout_rate,
+                         Data<int64_t>(*inputs.seed),
                          MutableAddress(dx), dresidual ? MutableAddress(dresidual) : nullptr,
                          dbias ? MutableAddress(dbias) : nullptr, MutableAddress(dgamma),
                          MutableAddress(dbeta), MutableData<float>(&scratch),
@@ -179,7 +161,8 @@ class FusedResidualLayerNormGradGpuOp : public OpKernel {
   }
 
  private:
-  float dropout_rate_;
+  ResidualLayerNormAttributes attributes_;
+  int num_dresidual_;
 };
 
 #define BERT_TF_REGISTER(T)                                         \

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "custom_ops/ops/op_attributes.h"
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"
 #include "tensorflow/core/framework/op.h"
@@ -93,20 +94,13 @@ class ShapeMerger {
   ShapeHandle x_;
 };
 
-absl::Status NumOptional(InferenceContext* c, const char* attribute, int* number) {
-  TF_RETURN_IF_ERROR(c->GetAttr(attribute, number));
-  if (*number > 1) {
-    return InvalidArgument("Expected ", attribute, " to be 0 or 1. Received: ", attribute, "=",
-                           *number);
-  }
-  return absl::OkStatus();
-}
-
 // Inputs: x, residual?, bias?, gamma, beta, seed.
 absl::Status ForwardShape(InferenceContext* c) {
-  int num_residual, num_bias;
-  TF_RETURN_IF_ERROR(NumOptional(c, "num_residual", &num_residual));
-  TF_RETURN_IF_ERROR(NumOptional(c, "num_bias", &num_bias));
+  ResidualLayerNormAttributes attributes;
+  TF_RETURN_IF_ERROR(attributes.Read(c));
+  const auto [num_residual, num_bias, dropout_rate] = attributes;
+  float epsilon;
+  TF_RETURN_IF_ERROR(ReadEpsilon(c, &epsilon));
   ShapeMerger merger(c);
   int i = 0;
   TF_RETURN_IF_ERROR(merger.SetX(c->input(i++)));
@@ -123,10 +117,10 @@ absl::Status ForwardShape(InferenceContext* c) {
 
 // Inputs: dy, x, residual?, bias?, gamma, mean, rstd, seed.
 absl::Status GradShape(InferenceContext* c) {
-  int num_residual, num_bias, num_dresidual;
-  TF_RETURN_IF_ERROR(NumOptional(c, "num_residual", &num_residual));
-  TF_RETURN_IF_ERROR(NumOptional(c, "num_bias", &num_bias));
-  TF_RETURN_IF_ERROR(NumOptional(c, "num_dresidual", &num_dresidual));
+  ResidualLayerNormAttributes attributes;
+  int num_dresidual;
+  TF_RETURN_IF_ERROR(attributes.ReadGrad(c, &num_dresidual));
+  const auto [num_residual, num_bias, dropout_rate] = attributes;
   ShapeMerger merger(c);
   int i = 1;
   TF_RETURN_IF_ERROR(merger.SetX(c->input(i++)));
@@ -153,24 +147,11 @@ absl::Status GradShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// Attributes that both ops have.
+// What both ops have in common: the attributes and the checks of the inputs.
 class ResidualLayerNormOpBase : public OpKernel {
- public:
-  explicit ResidualLayerNormOpBase(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("dropout_rate", &dropout_rate_));
-    OP_REQUIRES(context, dropout_rate_ >= 0.0f && dropout_rate_ < 1.0f,
-                InvalidArgument("Expected dropout_rate in [0, 1). Received: dropout_rate=",
-                                dropout_rate_));
-    for (const char* attribute : {"num_residual", "num_bias"}) {
-      int number;
-      OP_REQUIRES_OK(context, context->GetAttr(attribute, &number));
-      OP_REQUIRES(context, number <= 1,
-                  InvalidArgument("Expected ", attribute, " to be 0 or 1. Received: ", attribute,
-                                  "=", number));
-    }
-  }
-
  protected:
+  using OpKernel::OpKernel;
+
   // The named optional input, or null.
   static absl::Status Optional(OpKernelContext* context, const char* name, const Tensor** tensor) {
     OpInputList list;
@@ -225,7 +206,7 @@ class ResidualLayerNormOpBase : public OpKernel {
     return tensor == nullptr ? nullptr : Data<T>(*tensor);
   }
 
-  float dropout_rate_;
+  ResidualLayerNormAttributes attributes_;
 };
 
 template <typename T>
@@ -233,9 +214,8 @@ class FusedResidualLayerNormOp : public ResidualLayerNormOpBase {
  public:
   explicit FusedResidualLayerNormOp(OpKernelConstruction* context)
       : ResidualLayerNormOpBase(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("epsilon", &epsilon_));
-    OP_REQUIRES(context, epsilon_ >= 0.0f,
-                InvalidArgument("Expected epsilon >= 0. Received: epsilon=", epsilon_));
+    OP_REQUIRES_OK(context, attributes_.Read(context));
+    OP_REQUIRES_OK(context, ReadEpsilon(context, &epsilon_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -273,7 +253,7 @@ class FusedResidualLayerNormOp : public ResidualLayerNormOpBase {
     args.rows = rows;
     args.columns = columns;
     args.epsilon = epsilon_;
-    args.dropout_rate = dropout_rate_;
+    args.dropout_rate = attributes_.dropout_rate;
     args.seed = seed;
     args.y = MutableData<T>(y);
     args.mean = MutableData<float>(mean);
@@ -290,15 +270,7 @@ class FusedResidualLayerNormGradOp : public ResidualLayerNormOpBase {
  public:
   explicit FusedResidualLayerNormGradOp(OpKernelConstruction* context)
       : ResidualLayerNormOpBase(context) {
-    int num_residual, num_dresidual;
-    OP_REQUIRES_OK(context, context->GetAttr("num_residual", &num_residual));
-    OP_REQUIRES_OK(context, context->GetAttr("num_dresidual", &num_dresidual));
-    const int expected = dropout_rate_ > 0.0f ? num_residual : 0;
-    OP_REQUIRES(context, num_dresidual == expected,
-                InvalidArgument("Expected num_dresidual=", expected,
-                                " (a gradient of its own only with residual and dropout). "
-                                "Received: num_dresidual=",
-                                num_dresidual));
+    OP_REQUIRES_OK(context, attributes_.ReadGrad(context, &num_dresidual_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -319,16 +291,15 @@ class FusedResidualLayerNormGradOp : public ResidualLayerNormOpBase {
     OP_REQUIRES_OK(context, CheckVector("gamma", gamma, columns, *x));
     OP_REQUIRES_OK(context, CheckVector("mean", mean, rows, *x));
     OP_REQUIRES_OK(context, CheckVector("rstd", rstd, rows, *x));
-    uint64_t seed;
+    uint64_t seed = 0;
     OP_REQUIRES_OK(context, GetSeed(context, &seed));
 
     // dx takes the buffer of dy if that is free, dresidual that of x or residual.
     Tensor* dx = nullptr;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, x->shape(), &dx));
-    const int64_t num_dresidual = dropout_rate_ > 0.0f && residual != nullptr ? 1 : 0;
     int output = 1;
     Tensor* dresidual = nullptr;
-    if (num_dresidual == 1) {
+    if (num_dresidual_ == 1) {
       OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({1, 2}, output++,
                                                                         x->shape(), &dresidual));
     }
@@ -341,11 +312,12 @@ class FusedResidualLayerNormGradOp : public ResidualLayerNormOpBase {
     OP_REQUIRES_OK(context, context->allocate_output(output++, features, &dgamma));
     Tensor* dbeta = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(output++, features, &dbeta));
+    TensorShape scratch_shape;
+    OP_REQUIRES_OK(context, MakeShape({ResidualLayerNormGradScratchSize(rows, columns)},
+                                      &scratch_shape));
     Tensor scratch;
-    OP_REQUIRES_OK(
-        context, context->allocate_temp(
-                     tensorflow::DT_FLOAT,
-                     TensorShape({ResidualLayerNormGradScratchSize(rows, columns)}), &scratch));
+    OP_REQUIRES_OK(context,
+                   context->allocate_temp(tensorflow::DT_FLOAT, scratch_shape, &scratch));
 
     ResidualLayerNormGradArgs<KernelType<T>> args;
     args.dy = Data<T>(*dy);
@@ -357,7 +329,7 @@ class FusedResidualLayerNormGradOp : public ResidualLayerNormOpBase {
     args.rstd = Data<float>(*rstd);
     args.rows = rows;
     args.columns = columns;
-    args.dropout_rate = dropout_rate_;
+    args.dropout_rate = attributes_.dropout_rate;
     args.seed = seed;
     args.dx = MutableData<T>(dx);
     args.dresidual = dresidual == nullptr ? nullptr : MutableData<T>(dresidual);
@@ -367,6 +339,9 @@ class FusedResidualLayerNormGradOp : public ResidualLayerNormOpBase {
     args.scratch = MutableData<float>(&scratch);
     FusedResidualLayerNormGrad(TensorFlowParallel(context), args);
   }
+
+ private:
+  int num_dresidual_;
 };
 
 REGISTER_OP("BertTf>FusedResidualLayerNorm")

@@ -2,10 +2,14 @@
 #ifndef BERT_TF_CUSTOM_OPS_OPS_OP_UTIL_H_
 #define BERT_TF_CUSTOM_OPS_OPS_OP_UTIL_H_
 
+#include <cstdint>
+#include <initializer_list>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "custom_ops/kernels/float_types.h"
 #include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
 
 namespace bert_tf {
@@ -31,6 +35,13 @@ struct KernelTypeOf<Eigen::half> {
 };
 template <typename T>
 using KernelType = typename KernelTypeOf<T>::Type;
+
+// A shape of sizes whose product may be more than int64 holds: an error then, where the constructor
+// of TensorShape would end the process.
+inline absl::Status MakeShape(std::initializer_list<int64_t> sizes,
+                              tensorflow::TensorShape* shape) {
+  return tensorflow::TensorShape::BuildTensorShape(sizes, shape);
+}
 
 template <typename T>
 const KernelType<T>* Data(const tensorflow::Tensor& tensor) {

@@ -25,12 +25,6 @@ using tensorflow::shape_inference::ShapeHandle;
 
 constexpr int kFirstOptionalInput = 5;  // after x, packed, scale, column_sums and smoothing
 
-absl::Status WrongPackedSize(int64_t depth, int64_t units, const std::string& received) {
-  return InvalidArgument("Expected packed to have shape [", PackedQuantizedDenseSize(depth, units),
-                         "], a quantized kernel of [", depth, ", ", units,
-                         "] packed. Received: packed of shape ", received);
-}
-
 absl::Status WrongSmoothing(const std::string& depth, const std::string& received) {
   return InvalidArgument("Expected smoothing to have shape [", depth,
                          "], a number for a column of x. Received: smoothing of shape ", received);
@@ -57,10 +51,11 @@ absl::Status QuantizedDenseShape(InferenceContext* c) {
   if (c->ValueKnown(c->Dim(x, 1))) {
     const int64_t depth = c->Value(c->Dim(x, 1));
     if (depth > kQuantizedDenseDepth) return TooDeep(depth);
-    if (c->ValueKnown(c->Dim(packed, 0)) &&
-        c->Value(c->Dim(packed, 0)) != PackedQuantizedDenseSize(depth, attributes.units)) {
-      return WrongPackedSize(depth, attributes.units, c->DebugString(packed));
-    }
+    const int64_t size = PackedQuantizedDenseSize(depth, attributes.units);
+    const bool fits =
+        !c->ValueKnown(c->Dim(packed, 0)) || c->Value(c->Dim(packed, 0)) == size;
+    TF_RETURN_IF_ERROR(
+        CheckPacked(size, depth, attributes.units, fits, c->DebugString(packed)));
   }
   const char* const names[] = {"scale", "column_sums"};
   for (int i = 0; i < 2; ++i) {
@@ -97,9 +92,12 @@ class QuantizedDenseOp : public OpKernel {
     const int64_t rows = x.dim_size(0);
     const int64_t depth = x.dim_size(1);
     OP_REQUIRES(context, depth <= kQuantizedDenseDepth, TooDeep(depth));
-    OP_REQUIRES(context, packed.shape() == TensorShape({PackedQuantizedDenseSize(depth, units)}),
-                WrongPackedSize(depth, units, packed.shape().DebugString()));
-    const TensorShape vector({units});
+    const int64_t size = PackedQuantizedDenseSize(depth, units);
+    OP_REQUIRES_OK(context, CheckPacked(size, depth, units,
+                                        packed.dims() == 1 && packed.dim_size(0) == size,
+                                        packed.shape().DebugString()));
+    TensorShape vector;
+    OP_REQUIRES_OK(context, MakeShape({units}, &vector));
     OP_REQUIRES(context, scale.shape() == vector && column_sums.shape() == vector,
                 InvalidArgument("Expected scale and column_sums to have shape ",
                                 vector.DebugString(), ". Received: scale of shape ",

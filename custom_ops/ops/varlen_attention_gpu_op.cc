@@ -2,10 +2,10 @@
 //
 // row_splits and the seed stay on the GPU, so nothing waits for a copy to the host; row splits that
 // are wrong cannot be reported there: they give wrong numbers, never a wrong access.
-#include <limits>
 #include <type_traits>
 
 #include "custom_ops/ops/gpu_util.h"
+#include "custom_ops/ops/op_attributes.h"
 
 namespace bert_tf {
 namespace {
@@ -19,16 +19,7 @@ using tensorflow::TensorShape;
 class VarlenAttentionGpuBase : public OpKernel {
  public:
   explicit VarlenAttentionGpuBase(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("dropout_rate", &dropout_rate_));
-    OP_REQUIRES_OK(context, context->GetAttr("causal", &causal_));
-    OP_REQUIRES_OK(context, context->GetAttr("window_size", &window_size_));
-    OP_REQUIRES_OK(context, context->GetAttr("num_global_tokens", &num_global_tokens_));
-    OP_REQUIRES(context, dropout_rate_ >= 0.0f && dropout_rate_ < 1.0f,
-                InvalidArgument("Expected dropout_rate in [0, 1). Received: dropout_rate=",
-                                dropout_rate_));
-    OP_REQUIRES(context, num_global_tokens_ >= 0,
-                InvalidArgument("Expected num_global_tokens >= 0. Received: num_global_tokens=",
-                                num_global_tokens_));
+    OP_REQUIRES_OK(context, attributes_.Read(context));
   }
 
  protected:
@@ -39,19 +30,17 @@ class VarlenAttentionGpuBase : public OpKernel {
                              "qkv.shape=",
                              qkv.shape().DebugString());
     }
-    if (qkv.dim_size(0) > std::numeric_limits<int32_t>::max()) {
-      return InvalidArgument("Expected at most 2^31 - 1 rows. Received: qkv.shape=",
-                             qkv.shape().DebugString(), ". Split the batch.");
-    }
-    if (qkv.dim_size(3) < 1 || qkv.dim_size(3) > kBertTfLargestHead) {
-      return InvalidArgument("Expected a head size from 1 to ", +kBertTfLargestHead,
-                             " on a GPU. Received: qkv.shape=", qkv.shape().DebugString(),
-                             ". BERT_TF_OPS=reference takes any.");
-    }
-    if (row_splits.dims() != 1 || row_splits.dim_size(0) == 0) {
+    if (row_splits.dims() != 1) {
       return InvalidArgument("Expected row_splits of shape [sequences + 1]. Received: "
                              "row_splits.shape=",
                              row_splits.shape().DebugString());
+    }
+    TF_RETURN_IF_ERROR(CheckAttentionSizes(qkv.dim_size(0), qkv.dim_size(2), qkv.dim_size(3),
+                                           row_splits.dim_size(0), qkv.shape().DebugString()));
+    if (qkv.dim_size(3) > kBertTfLargestHead) {
+      return InvalidArgument("Expected a head size from 1 to ", +kBertTfLargestHead,
+                             " on a GPU. Received: qkv.shape=", qkv.shape().DebugString(),
+                             ". BERT_TF_OPS=reference takes any.");
     }
     if (row_splits.dim_size(0) == 1 && qkv.dim_size(0) > 0) {  // what shapes alone tell
       return InvalidArgument("Expected row_splits to end with the number of rows of qkv, ",
@@ -64,10 +53,7 @@ class VarlenAttentionGpuBase : public OpKernel {
     return absl::OkStatus();
   }
 
-  float dropout_rate_;
-  bool causal_;
-  int64_t window_size_;
-  int64_t num_global_tokens_;
+  VarlenAttentionAttributes attributes_;
 };
 
 template <typename T, typename Splits>
@@ -92,8 +78,8 @@ class VarlenAttentionGpuOp : public VarlenAttentionGpuBase {
                      BertTfCudaVarlenAttention(
                          kCudaType<T>, Address(qkv), Address(row_splits),
                          std::is_same<Splits, int64_t>::value, row_splits.dim_size(0) - 1, rows,
-                         heads, head_size, causal_, window_size_, num_global_tokens_,
-                         dropout_rate_, Data<int64_t>(seed), MutableAddress(output),
+                         heads, head_size, attributes_.causal, attributes_.window_size,
+                         attributes_.num_global_tokens, attributes_.dropout_rate, Data<int64_t>(seed), MutableAddress(output),
                          MutableData<float>(logsumexp), GpuStream(context))));
   }
 };
@@ -134,8 +120,8 @@ class VarlenAttentionGradGpuOp : public VarlenAttentionGpuBase {
                          kCudaType<T>, Address(d_output), Address(qkv), Address(output),
                          Data<float>(logsumexp), Address(row_splits),
                          std::is_same<Splits, int64_t>::value, row_splits.dim_size(0) - 1, rows,
-                         heads, head_size, causal_, window_size_, num_global_tokens_,
-                         dropout_rate_, Data<int64_t>(seed), MutableAddress(d_qkv),
+                         heads, head_size, attributes_.causal, attributes_.window_size,
+                         attributes_.num_global_tokens, attributes_.dropout_rate, Data<int64_t>(seed), MutableAddress(d_qkv),
                          MutableData<float>(&scratch), GpuStream(context))));
   }
 };

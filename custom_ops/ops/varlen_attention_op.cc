@@ -1,12 +1,12 @@
 // BertTf>VarlenAttention and its gradient: shapes, checks, and the call of the kernel. The formula
 // stands in custom_ops/kernels/varlen_attention.h.
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "custom_ops/kernels/row_splits.h"
 #include "custom_ops/kernels/varlen_attention.h"
+#include "custom_ops/ops/op_attributes.h"
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -26,15 +26,20 @@ using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-// qkv is [R, 3, N, D], row_splits [B + 1], seed a scalar.
+// qkv is [R, 3, N, D], row_splits [B + 1], seed a scalar; and the attributes.
 absl::Status CheckShapes(InferenceContext* c, ShapeHandle qkv, ShapeHandle row_splits,
                          ShapeHandle seed, ShapeHandle* checked_qkv) {
   ShapeHandle unused;
   DimensionHandle three;
   TF_RETURN_IF_ERROR(c->WithRank(qkv, 4, checked_qkv));
   TF_RETURN_IF_ERROR(c->WithValue(c->Dim(*checked_qkv, 1), 3, &three));
-  TF_RETURN_IF_ERROR(c->WithRank(row_splits, 1, &unused));
-  return c->WithRank(seed, 0, &unused);
+  TF_RETURN_IF_ERROR(c->WithRank(row_splits, 1, &row_splits));
+  TF_RETURN_IF_ERROR(c->WithRank(seed, 0, &unused));
+  VarlenAttentionAttributes attributes;
+  TF_RETURN_IF_ERROR(attributes.Read(c));
+  return CheckAttentionSizes(c->Value(c->Dim(*checked_qkv, 0)), c->Value(c->Dim(*checked_qkv, 2)),
+                             c->Value(c->Dim(*checked_qkv, 3)), c->Value(c->Dim(row_splits, 0)),
+                             c->DebugString(*checked_qkv));
 }
 
 REGISTER_OP("BertTf>VarlenAttention")
@@ -104,16 +109,7 @@ template <typename Splits>
 class VarlenAttentionBase : public OpKernel {
  public:
   explicit VarlenAttentionBase(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("dropout_rate", &dropout_rate_));
-    OP_REQUIRES_OK(context, context->GetAttr("causal", &causal_));
-    OP_REQUIRES_OK(context, context->GetAttr("window_size", &window_size_));
-    OP_REQUIRES_OK(context, context->GetAttr("num_global_tokens", &num_global_tokens_));
-    OP_REQUIRES(context, dropout_rate_ >= 0.0f && dropout_rate_ < 1.0f,
-                InvalidArgument("Expected dropout_rate in [0, 1). Received: dropout_rate=",
-                                dropout_rate_));
-    OP_REQUIRES(context, num_global_tokens_ >= 0,
-                InvalidArgument("Expected num_global_tokens >= 0. Received: num_global_tokens=",
-                                num_global_tokens_));
+    OP_REQUIRES_OK(context, attributes_.Read(context));
   }
 
  protected:
@@ -126,16 +122,13 @@ class VarlenAttentionBase : public OpKernel {
                                 "qkv.shape=",
                                 qkv.shape().DebugString()));
     const int64_t rows = qkv.dim_size(0);
-    OP_REQUIRES(context, rows <= std::numeric_limits<int32_t>::max(),
-                InvalidArgument("Expected at most 2^31 - 1 rows. Received: qkv.shape=",
-                                qkv.shape().DebugString(), ". Split the batch."));
-    OP_REQUIRES(context, qkv.dim_size(3) > 0 || qkv.dim_size(2) == 0,
-                InvalidArgument("Expected a head size of at least 1. Received: qkv.shape=",
-                                qkv.shape().DebugString()));
-    OP_REQUIRES(context, row_splits.dims() == 1 && row_splits.dim_size(0) > 0,
+    OP_REQUIRES(context, row_splits.dims() == 1,
                 InvalidArgument("Expected row_splits of shape [sequences + 1]. Received: "
                                 "row_splits.shape=",
                                 row_splits.shape().DebugString()));
+    OP_REQUIRES_OK(context, CheckAttentionSizes(rows, qkv.dim_size(2), qkv.dim_size(3),
+                                                row_splits.dim_size(0),
+                                                qkv.shape().DebugString()));
     OP_REQUIRES(context, seed.dims() == 0,
                 InvalidArgument("Expected a scalar seed. Received: seed.shape=",
                                 seed.shape().DebugString()));
@@ -147,19 +140,16 @@ class VarlenAttentionBase : public OpKernel {
     options->row_splits = splits->data();
     options->num_heads = qkv.dim_size(2);
     options->head_size = qkv.dim_size(3);
-    options->causal = causal_;
-    options->window_size = window_size_;
-    options->num_global_tokens = num_global_tokens_;
-    options->dropout_rate = dropout_rate_;
+    options->causal = attributes_.causal;
+    options->window_size = attributes_.window_size;
+    options->num_global_tokens = attributes_.num_global_tokens;
+    options->dropout_rate = attributes_.dropout_rate;
     options->seed = static_cast<uint64_t>(seed.scalar<int64_t>()());
-    options->num_threads = context->device()->tensorflow_cpu_worker_threads()->num_threads;
+    options->num_threads = TensorFlowParallel(context).NumThreads();
   }
 
  private:
-  float dropout_rate_;
-  bool causal_;
-  int64_t window_size_;
-  int64_t num_global_tokens_;
+  VarlenAttentionAttributes attributes_;
 };
 
 template <typename T, typename Splits>

@@ -92,7 +92,13 @@ void CustomCallOp::Compile(XlaOpKernelContext* context) {
   }
   OP_REQUIRES_OK(context, InferResults(context, inputs, &result_shapes));
   if (scratch_size_ != nullptr) {
-    result_shapes.push_back(RowMajor(xla::F32, TensorShape({scratch_size_(inputs[0])})));
+    const int64_t scratch_size = scratch_size_(inputs[0]);
+    OP_REQUIRES(context, scratch_size >= 0,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "Expected an input whose gradient's scratch fits memory. Received: ",
+                    context->op_kernel().type_string(), " of an input of shape ",
+                    inputs[0].DebugString())));
+    result_shapes.push_back(RowMajor(xla::F32, TensorShape({scratch_size})));
   }
   const xla::XlaOp results = CallHandler(context, operands, operand_shapes, result_shapes,
                                          /*in_place=*/0, attributes_);
@@ -124,7 +130,7 @@ absl::Status CustomCallOp::InferResults(XlaOpKernelContext* context,
     }
     TensorShape sizes;
     for (int d = 0; d < inference.Rank(shape); ++d) {
-      sizes.AddDim(inference.Value(inference.Dim(shape, d)));
+      TF_RETURN_IF_ERROR(sizes.AddDimWithStatus(inference.Value(inference.Dim(shape, d))));
     }
     results->push_back(RowMajor(context->output_xla_type(i), sizes));
   }

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "custom_ops/kernels/parallel.h"
+#include "tsl/platform/cpu_info.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace bert_tf {
@@ -22,7 +23,7 @@ namespace bert_tf {
 class FfiParallel : public Parallel {
  public:
   explicit FfiParallel(xla::ffi::ThreadPool pool)
-      : pool_(pool), num_threads_(std::max<int>(1, pool.num_threads())) {}
+      : pool_(pool), num_threads_(UsableThreads(pool)) {}
 
   void For(int64_t total, int64_t cycles_per_unit,
            const std::function<void(int64_t, int64_t)>& fn) const override {
@@ -45,6 +46,12 @@ class FfiParallel : public Parallel {
   int NumThreads() const override { return num_threads_; }
 
  private:
+  // No more than processors that this process may run on: the others would only wait for one.
+  static int UsableThreads(const xla::ffi::ThreadPool& pool) {
+    const int64_t processors = tsl::port::NumSchedulableCPUs();
+    return static_cast<int>(std::max(int64_t{1}, std::min(pool.num_threads(), processors)));
+  }
+
   // A piece must outweigh waking the thread that takes it.
   static constexpr double kCyclesPerPiece = 40000;
   // More than one, so that a thread that comes late does not hold up the others.

@@ -220,6 +220,22 @@ def test_the_built_library_holds_every_op():
     assert info["tensorflow_version"].split(".")[:2] == tf.__version__.split(".")[:2]
 
 
+@pytest.mark.skipif(native.library() is None, reason="the native ops are not built")
+@pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm, of the binutils")
+@pytest.mark.parametrize("path", [
+    path for path in (native._LIBRARY_PATH, native._XLA_LIBRARY_PATH, native._GPU_LIBRARY_PATH,
+                      native._GPU_XLA_LIBRARY_PATH) if path.is_file()
+], ids=lambda path: path.stem)  # fmt: skip
+def test_two_copies_in_a_process_share_no_variable_of_ours(path):
+    # "u": one for the whole process, whatever object defines it (STB_GNU_UNIQUE).
+    lines = subprocess.run(
+        ["nm", "--dynamic", "--defined-only", "--demangle", path],
+        check=True, stdout=subprocess.PIPE, text=True,
+    ).stdout.splitlines()  # fmt: skip
+    symbols = [line.split(maxsplit=2)[1:] for line in lines]
+    assert not [name for kind, name in symbols if kind == "u" and "bert_tf::" in name]
+
+
 def test_the_ops_load_only_when_an_op_is_used():
     code = (
         "import logging; logging.basicConfig(level=logging.INFO)\n"

@@ -152,16 +152,3 @@ def test_layer_norm_gradient_refuses_what_does_not_fit():
     with tf.Graph().as_default(), pytest.raises(ValueError, match="rstd to have one element for"):
         p = _placeholder
         _layer_norm_grad(p([2, 5]), p([2, 5]), [], [], p([5]), p([2]), p([4]))
-
-
-@requires_library
-def test_gradient_of_the_gradient_is_refused():
-    x, bias = tf.ones([2, 3]), tf.zeros([3])
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as inner:
-            inner.watch(x)
-            y = _gelu(x, bias)
-        dx = inner.gradient(y, x)
-    with pytest.raises(LookupError, match="FusedBiasGeluGrad"):
-        outer.gradient(dx, x)

@@ -131,6 +131,61 @@ def test_wrong_shapes_are_refused_by_the_shape_function():
         run(random(5, 4), random(3))
 
 
+def _attention_op(head_size=4, splits=(0, 2), **attributes):
+    return native.library().bert_tf_varlen_attention(
+        tf.zeros([2, 3, 2, head_size]), tf.constant(splits, tf.int32), tf.constant(0, tf.int64),
+        **attributes,
+    )  # fmt: skip
+
+
+def _layer_norm_op(epsilon=0.0, **attributes):
+    return native.library().bert_tf_fused_residual_layer_norm(
+        tf.zeros([2, 3]), [], [], tf.zeros([3]), tf.zeros([3]), tf.constant(0, tf.int64),
+        epsilon=epsilon, **attributes,
+    )  # fmt: skip
+
+
+def _layer_norm_grad_op(**attributes):
+    x, row = tf.zeros([2, 3]), tf.zeros([2])
+    return native.library().bert_tf_fused_residual_layer_norm_grad(
+        x, x, [x], [], tf.zeros([3]), row, row, tf.constant(0, tf.int64), **attributes
+    )
+
+
+def _dense_op(epsilon):
+    return native.library().bert_tf_fused_dense(
+        tf.zeros([2, 4]), tf.zeros([4 * 32]), [], [], [], [], units=3, epsilon=epsilon
+    )
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("call, said", [
+    *((lambda rate=rate: _attention_op(dropout_rate=rate), "dropout_rate in") for rate in (1, 2, -1)),
+    *((lambda rate=rate: _layer_norm_op(dropout_rate=rate), "dropout_rate in") for rate in (1, -1)),
+    (lambda: _layer_norm_grad_op(dropout_rate=2.0, num_dresidual=1), "dropout_rate in"),
+    (lambda: _layer_norm_grad_op(num_dresidual=1), "num_dresidual=0"),
+    (lambda: _layer_norm_op(epsilon=-1.0), "epsilon >= 0"),
+    (lambda: _layer_norm_op(epsilon=float("nan")), "epsilon >= 0"),
+    (lambda: _dense_op(epsilon=-1.0), "epsilon >= 0"),
+    (lambda: _attention_op(head_size=0), "head size of at least 1"),
+    (lambda: _attention_op(splits=()), "sequences . 1"),
+    (lambda: _attention_op(window_size=1, num_global_tokens=-1), "num_global_tokens >= 0"),
+])  # fmt: skip
+def test_the_same_is_refused(call, said, compiled):
+    # What only a hand-made graph can ask for: the Python functions check first.
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=said):
+        tf.function(call, jit_compile=True)() if compiled else call()
+
+
+def test_a_head_of_no_size_is_refused_when_the_shape_is_known():
+    @tf.function(jit_compile=True, input_signature=[tf.TensorSpec([None, 3, None, None])])
+    def run(qkv):
+        return ops.varlen_attention(qkv, [0, 2])
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="head size of at least 1"):
+        run(tf.zeros([2, 3, 2, 0]))
+
+
 @pytest.mark.parametrize("dtype", FLOAT_TYPES)
 def test_fused_dense(dtype):
     x, kernel, vector = random(5, 40, dtype=dtype), random(40, 50, dtype=dtype), random(50)
