@@ -42,8 +42,8 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
     - A `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of batches yields strings `[B]`,
       or tuples `(x, y)` and `(x, y, sample_weight)` of them.
 
-    A missing value is an error that names its rows. Called directly, a model takes texts or a
-    string tensor too, and tokenizes that in the graph.
+    A missing value is an error that names its rows. Called directly, a model takes a string tensor
+    too, and tokenizes it in the graph.
 
     Args:
         backbone: The `BertBackbone`.

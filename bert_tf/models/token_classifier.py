@@ -237,7 +237,7 @@ class BertTokenClassifier(TaskModel):
             return super().plain_targets(y, x)
         rows = plain_rows(y, "y")
         refuse_missing(rows, "y")
-        return object_array([row if is_text(row) else list(plain_rows(row, "y")) for row in rows])
+        return object_array([[_name(tag) for tag in plain_rows(row, "y")] for row in rows])
 
     def _prepare(self, x, y, sample_weight, batch_size, shuffle, training):
         if not isinstance(x, TextColumns):
@@ -414,6 +414,10 @@ class BertTokenClassifier(TaskModel):
             "use_crf": self.use_crf,
             "dropout": self.dropout,
         }
+
+
+def _name(tag):
+    return tag.decode("utf-8", "replace") if isinstance(tag, bytes) else tag
 
 
 def word_weights(y, sample_weight) -> tf.Tensor:

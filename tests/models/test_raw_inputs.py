@@ -165,7 +165,10 @@ def test_a_tuple_of_two_strings_is_one_pair(models):
     for task in ("classifier", "next_sentence"):
         one = models(task).predict(("good", "bad film"), verbose=0)
         np.testing.assert_allclose(one, models(task).predict((["good"], ["bad film"]), verbose=0))
-        np.testing.assert_allclose(models(task)(("good", "bad film")), one, atol=1e-6)
+        called = models(task)((tf.constant(["good"]), tf.constant(["bad film"])))
+        np.testing.assert_allclose(called, one, atol=1e-6)
+        rows = models(task)(tf.constant([["good", "bad film"]]))  # [n, 2]
+        np.testing.assert_allclose(rows, one, atol=1e-6)
     extractor = models("extractor")
     features = extractor.extract(("good", "bad film"))
     np.testing.assert_allclose(features, extractor.extract((["good"], ["bad film"]))[0])
@@ -185,12 +188,13 @@ def test_a_tuple_of_two_strings_is_one_pair(models):
 @pytest.mark.parametrize("task", ["classifier", "encoder", "extractor"])
 def test_a_list_of_two_strings_is_two_texts(models, task):
     model = models(task)
-    one_by_one = model(["good", "bad"])
-    assert one_by_one.shape[0] == 2
-    np.testing.assert_allclose(
-        one_by_one, model.predict(["good", "bad"], batch_size=2, verbose=0), atol=1e-6
-    )
-    assert model("good").shape[0] == 1
+    expected = model.predict(["good", "bad"], batch_size=2, verbose=0)
+    assert len(expected) == 2
+    np.testing.assert_allclose(model(tf.constant(["good", "bad"])), expected, atol=1e-6)
+    np.testing.assert_allclose(model(tf.constant([["good"], ["bad"]])), expected, atol=1e-6)
+    tokens = model.tokens_of(["good", "bad"])
+    np.testing.assert_allclose(model(tokens), expected, atol=1e-6)
+    assert model(tf.constant("good")).shape[0] == 1
 
 
 @pytest.mark.parametrize(
