@@ -136,7 +136,8 @@ def class_ids(
     known = {name: place for place, name in enumerate(labels or ())}
     ids = np.empty(len(array), np.int64)
     for row, label in enumerate(array.tolist()):
-        if isinstance(label, numbers.Real) and not (isinstance(label, bool) and str(label) in known):
+        is_name = isinstance(label, bool) and str(label) in known  # "True", "False"
+        if isinstance(label, numbers.Real) and not is_name:
             if not float(label).is_integer():
                 raise DataError(f"Class ids must be integers. Received in row {row}: {label!r}")
             ids[row] = int(label)

@@ -236,7 +236,9 @@ def test_other_shapes_are_refused_with_the_right_call(models, call, words):
             ["a"] * 5, [0] * 5, sample_weight=[1, 1, gap, 1, gap]
         ),
         lambda get, gap: get("tagger").predict([["a"], ["b"], gap, ["c"], gap]),
-        lambda get, gap: get("chooser").predict((["a"] * 5, [["a", "b"]] * 2 + [gap, ["a", "b"], gap])),
+        lambda get, gap: get("chooser").predict(
+            (["a"] * 5, [["a", "b"]] * 2 + [gap, ["a", "b"], gap])
+        ),
         lambda get, gap: get("encoder").encode(["good", "bad", gap, "the", gap]),
     ],
 )
@@ -331,7 +333,8 @@ def test_datasets_with_labels_by_name(models):
     def batches(labels):
         return tf.data.Dataset.from_tensor_slices((A, labels)).batch(2)
 
-    for labels in (["good", "bad", "good"], [["good"], ["bad"], ["good"]], [[0, 1], [1, 0], [0, 1]]):
+    names = ["good", "bad", "good"]
+    for labels in (names, [[name] for name in names], [[0, 1], [1, 0], [0, 1]]):
         assert loss_of(model, batches(labels)) == pytest.approx(expected)
     tokens = tf.data.Dataset.from_tensors((model.tokenize(A), ["good", "bad", "good"]))
     assert loss_of(model, tokens) == pytest.approx(expected)
@@ -400,7 +403,8 @@ def test_columns_of_words_and_tags(models, column):
 def test_columns_of_choices_and_answers(models, column):
     chooser, lists = models("chooser"), [["good", "bad"], ["a", "b"], ["the", "film"]]
     expected = loss_of(chooser, (A, lists), [0, 1, 1])
-    assert loss_of(chooser, (column(A), column(lists)), column([0, 1, 1])) == pytest.approx(expected)
+    found = loss_of(chooser, (column(A), column(lists)), column([0, 1, 1]))
+    assert found == pytest.approx(expected)
     assert loss_of(chooser, list(zip(A, lists)), ["0", "1", "1"]) == pytest.approx(expected)
     answerer, answers = models("answerer"), [("bad", 0), ("good", 5), ("the", 0)]
     weights = [5.0, 1.0, 0.1]
