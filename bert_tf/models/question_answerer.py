@@ -89,6 +89,10 @@ class BertQuestionAnswerer(TaskModel):
     """
 
     texts_per_example = (2,)
+    example_form = (
+        "A pair (questions, contexts) must be two lists of strings; or pass a list of tuples, "
+        "[(question, context), ...]."
+    )
     takes_batches_of_text = False
 
     def __init__(

@@ -23,6 +23,8 @@ class RawInputs:
 
     # How many texts an example may have; None: any number.
     texts_per_example: tuple[int, ...] | None = (1, 2)
+    # What errors say of the right form.
+    example_form = PAIRS_ARE
     # Whether text may come in batches; where examples become windows, all are needed at once.
     takes_batches_of_text = True
 
@@ -36,10 +38,9 @@ class RawInputs:
         columns = as_columns(x, self._text_errors())
         allowed = self.texts_per_example
         if allowed is not None and len(columns) not in allowed:
-            way_out = "Texts are a list of strings." if allowed == (1,) else PAIRS_ARE
             raise UserError(
                 f"{type(self).__name__} takes {' or '.join(map(str, allowed))} texts in an "
-                f"example. Received: {len(columns)} texts in an example. {way_out}"
+                f"example. Received: {len(columns)} texts in an example. {self.example_form}"
             )
         return columns
 

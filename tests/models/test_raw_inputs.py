@@ -205,7 +205,7 @@ def test_a_list_of_two_strings_is_two_texts(models, task):
         (lambda get: get("tagger").tag(("good", "bad")), "Texts are a list of strings"),
         (lambda get: get("tagger").predict(("good", "bad")), "`tag` finds"),
         (lambda get: get("masked_lm").score(("good", "bad")), "Score each by itself"),
-        (lambda get: get("answerer").predict(["good"]), "Pairs are a tuple of two lists"),
+        (lambda get: get("answerer").predict(["good"]), r"A pair \(questions, contexts\)"),
         (lambda get: get("next_sentence").predict(["good"]), "Pairs are a tuple of two lists"),
         (lambda get: get("chooser").predict(("good", "bad")), r"\(prompts, choices\)"),
         (lambda get: get("chooser").predict(A), r"\(prompts, choices\)"),
