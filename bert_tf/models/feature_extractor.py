@@ -91,7 +91,7 @@ class BertFeatureExtractor(TaskModel):
             pair its array.
         """
         self._require_tokenizer()
-        columns = self.text_columns(collected(texts, self.is_example))
+        columns = self.read_columns(collected(texts, self.is_example))
         features: list[np.ndarray | None] = [None] * len(columns[0])
         bar = keras.utils.Progbar(len(features), verbose=verbose, unit_name="text")
         for batch in text_batches(self.tokenizer, tuple(columns), self._longest(), token_budget):

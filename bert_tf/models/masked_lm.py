@@ -189,7 +189,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
             UserError: If a text has no `[MASK]`, or one behind the place where it is cut.
         """
         self._require_mask_token()
-        columns = self.text_columns(collected(texts, self.is_example))
+        columns = self.read_columns(collected(texts, self.is_example))
         vocabulary = self.tokenizer.vocabulary
         if not 1 <= top_k <= len(vocabulary):
             raise UserError(
@@ -251,7 +251,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         if reduction not in REDUCTIONS:
             raise UserError(f"`reduction` must be one of {REDUCTIONS}. Received: {reduction!r}")
         self._require_mask_token()
-        columns = self.text_columns(collected(sentences, self.is_example))
+        columns = self.read_columns(collected(sentences, self.is_example))
         if len(columns) != 1:
             raise UserError(
                 "Single sentences must be a list of strings. Received: pairs of texts. Score each "

@@ -17,8 +17,8 @@ from bert_tf.models.text_inputs import TextColumns, text_column
 from bert_tf.training.sparse_crossentropy import refuse_class_weights
 
 _CALL = (
-    "Prompts and choices must be a tuple (prompts, choices), strings and a list of strings for "
-    "each, or a list of such pairs, [(prompt, [choice, choice]), ...]."
+    "A tuple (prompts, choices) was expected: strings, and a list of strings for each; or a list of "
+    "such pairs, [(prompt, [choice, choice]), ...]."
 )
 
 
@@ -122,7 +122,7 @@ class BertMultipleChoice(TaskModel):
         scores = tf.reshape(tf.cast(scores, tf.float32), shape[:-1])  # -> [B, C]
         return tf.ensure_shape(scores, tokens["token_ids"].shape[:-1])
 
-    def text_columns(self, x):
+    def read_columns(self, x):
         """Prompts `[n]` and choices `[n, C]` as arrays of strings."""
         if isinstance(x, TextColumns):
             return x

@@ -95,7 +95,7 @@ class BertNextSentencePredictor(TaskModel):
         Raises:
             UserError: If there are not as many seconds as firsts, or a text is empty.
         """
-        columns = self.text_columns((firsts, seconds))
+        columns = self.read_columns((firsts, seconds))
         for row, pair in enumerate(zip(*columns)):
             if not all(text.strip() for text in pair):
                 raise UserError(

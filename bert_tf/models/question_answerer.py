@@ -194,7 +194,7 @@ class BertQuestionAnswerer(TaskModel):
         Returns:
             An `Answer` for each question; for one question as a string, its answer.
         """
-        columns = self.text_columns((questions, contexts))
+        columns = self.read_columns((questions, contexts))
         selections = self.select(*columns, batch_size, token_budget, verbose)
         threshold = self.null_score_diff_threshold if self.allow_no_answer else None
         answers = []
@@ -288,10 +288,10 @@ class BertQuestionAnswerer(TaskModel):
             x = [column[0] for column in x]
         return self.answer(*x, batch_size, token_budget, verbose)
 
-    def text_columns(self, x):
+    def read_columns(self, x):
         """Questions and contexts as arrays of strings."""
         empty = not isinstance(x, TextColumns) and is_container(x) and not len(plain_rows(x))
-        return super().text_columns(([], []) if empty else x)
+        return super().read_columns(([], []) if empty else x)
 
     def plain_targets(self, y, x):
         """As `TaskModel.plain_targets`: for raw text pairs of an answer and its place, or None."""
@@ -315,7 +315,7 @@ class BertQuestionAnswerer(TaskModel):
 
     def _strings(self, questions, contexts):
         """Questions and contexts as lists of `str`, whatever they came as."""
-        columns = self.text_columns((questions, contexts))
+        columns = self.read_columns((questions, contexts))
         return tuple([text.decode("utf-8", "replace") for text in column] for column in columns)
 
     def window_lengths(self) -> dict[str, int]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Set
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_container, is_missing, is_text
@@ -17,7 +18,7 @@ from bert_tf.training.sparse_crossentropy import SparseCrossentropy
 class RawInputs:
     """The part of a task model that reads raw text, labels and class weights.
 
-    `TaskModel` says what the rule is. A task overrides `text_columns` where an example is no text
+    `TaskModel` says what the rule is. A task overrides `read_columns` where an example is no text
     or pair, `plain_targets` and `graph_targets` for its labels.
     """
 
@@ -28,7 +29,11 @@ class RawInputs:
     # Whether text may come in batches; where examples become windows, all are needed at once.
     takes_batches_of_text = True
 
-    def text_columns(self, x: Any) -> TextColumns:
+    def text_columns(self, x: Any) -> tuple[np.ndarray, ...]:
+        """Raw text as arrays with a row for every example: one, or two for pairs."""
+        return tuple(self.read_columns(x))  # `tf.data` takes no class of its own for a tuple
+
+    def read_columns(self, x: Any) -> TextColumns:
         """Raw text as arrays with a row for every example: one, or two for pairs.
 
         Raises:
@@ -57,11 +62,11 @@ class RawInputs:
             return x
         if isinstance(x, Set):
             raise UserError(f"Texts must be in an order. Received: a {type(x).__name__}.")
-        columns = self.text_columns if self.takes_batches_of_text else None
+        columns = self.read_columns if self.takes_batches_of_text else None
         x = batches_of_text(collected(x, self.is_example), columns, self.plain_targets)
         if isinstance(x, tf.data.Dataset) or not holds_text(x):
             return x
-        return self.text_columns(x)
+        return self.read_columns(x)
 
     @staticmethod
     def is_example(item: Any) -> bool:
@@ -105,7 +110,7 @@ class RawInputs:
         """Texts that the model was called with: one string tensor `[B]` for each of an example."""
         tensors = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
         if not all(tf.is_tensor(tensor) for tensor in tensors):
-            return tuple(map(tf.convert_to_tensor, self.text_columns(inputs)))
+            return tuple(map(tf.convert_to_tensor, self.read_columns(inputs)))
         if len(tensors) == 1 and tensors[0].shape.rank == 0:
             return (tensors[0][tf.newaxis],)  # one text
         if len(tensors) == 1 and tensors[0].shape.rank == 2 and tensors[0].shape[1] is not None:

@@ -321,7 +321,7 @@ class BertSentenceEncoder(TaskModel):
             float32 `[n, D]`; `[D]` for one string.
         """
         windows = {"window_stride": window_stride, "window_pooling": window_pooling}
-        texts = self.text_columns(collected(texts, self.is_example))
+        texts = self.read_columns(collected(texts, self.is_example))
         verbose = 1 if show_progress and not texts.is_single else 0
         vectors = self.predict(texts, token_budget=token_budget, verbose=verbose, **windows)
         return vectors[0] if texts.is_single else vectors

@@ -216,7 +216,7 @@ class BertTokenClassifier(TaskModel):
         """Whether an item of a generator is a sentence: text, or a list of words."""
         return is_text(item) or is_sentence(item)
 
-    def text_columns(self, x):
+    def read_columns(self, x):
         """Sentences as one array of lists of words.
 
         Raises:
@@ -313,7 +313,7 @@ class BertTokenClassifier(TaskModel):
         kwargs = {"verbose": 0, **kwargs}
         texts = collected(texts, self.is_example)
         if holds_word_lists(texts):
-            (texts,) = self.text_columns(texts)
+            (texts,) = self.read_columns(texts)
             tags = self.predict(texts, **kwargs)
             return [
                 [TaggedSpan(*span, " ".join(words[span.start : span.end])) for span in spans]
