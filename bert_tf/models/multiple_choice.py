@@ -154,7 +154,9 @@ class BertMultipleChoice(TaskModel):
                 "A list of choices was expected for every prompt. "
                 f"Received: {len(prompts)} prompts, {len(rows)} lists"
             )
-        columns = TextColumns((prompts, np.array(rows, dtype=object).reshape(len(rows), -1)))
+        count = len(rows[0]) if rows else 0
+        choices = np.array(rows, dtype=object).reshape(len(rows), count)  # [n, C], also for n = 0
+        columns = TextColumns((prompts, choices))
         columns.is_single = is_text(x[0])
         return columns
 
