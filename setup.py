@@ -184,8 +184,12 @@ setup(
     extras_require={
         "test": [
             "aiohttp",
+            "datasets",
             "matplotlib",
+            "pandas",
+            "polars",
             "prometheus-client",
+            "pyarrow",
             "pytest",
             "pytest-xdist",
             "scikit-learn",

@@ -8,13 +8,22 @@ sentence together again is counting.
 Glossary: `S` windows, `W` words of all sentences, `B` rows of a batch, `T` its longest window.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.token_budget import token_batches
-from bert_tf.errors import UserError
+from bert_tf.data.plain_rows import (
+    is_container,
+    is_missing,
+    is_text,
+    plain_rows,
+    refuse_missing,
+    shown,
+)
+from bert_tf.errors import DataError, UserError
 from bert_tf.text import packing
 
 # The label of what is not the first piece of a word; PyTorch's `ignore_index`.
@@ -51,7 +60,8 @@ class WordWindows:
     """
 
     def __init__(self, tokenizer, sentences: Sequence[Sequence[str]], max_length: int):
-        words = [word for sentence in _checked(sentences) for word in sentence]
+        sentences = word_lists(sentences, tokenizer.errors)
+        words = [word for sentence in sentences for word in sentence]
         self.word_splits = _splits([len(sentence) for sentence in sentences])
         self._pad_token_id = tokenizer.pad_token_id
         pieces = _pieces_of_words(tokenizer, words, max_length - 2)  # ragged [W, (pieces)]
@@ -178,19 +188,53 @@ def cut_words(lengths: Sequence[int], breaks: Sequence[bool], limit: int) -> Ite
         start = end
 
 
-def holds_word_lists(x) -> bool:
-    """Whether `x` is sentences of words: a list whose members are lists."""
-    return isinstance(x, (list, tuple)) and bool(x) and isinstance(x[0], (list, tuple))
+def holds_word_lists(x: Any) -> bool:
+    """Whether `x` is sentences of words: a container of containers. An empty one is, too."""
+    if not isinstance(x, Collection) and not hasattr(x, "__array__") or not is_container(x):
+        return False
+    rows = plain_rows(x)
+    first = next((row for row in rows if not is_missing(row)), [])
+    return is_sentence(first)
 
 
-def _checked(sentences):
-    for number, sentence in enumerate(sentences):
-        if isinstance(sentence, (str, bytes)) or not all(isinstance(w, str) for w in sentence):
+def is_sentence(row: Any) -> bool:
+    """Whether `row` is a container, as of words, and no text."""
+    return is_container(row) and np.ndim(row[:1] if isinstance(row, (list, tuple)) else row) > 0
+
+
+def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:
+    """Sentences as lists of lists of strings, whatever containers they came in.
+
+    Args:
+        sentences: A container of containers of words.
+        errors: "strict" refuses words that are not valid Unicode, "replace" drops what is not.
+
+    Raises:
+        DataError: If a sentence or a word is missing.
+        UserError: If a sentence is not a list of strings.
+    """
+    rows = plain_rows(sentences)
+    refuse_missing(rows, "x")
+    for number, row in enumerate(rows):
+        words = list(plain_rows(row)) if is_sentence(row) else [None]
+        if not all(map(is_text, words)):
             raise UserError(
                 f"A list of words was expected for every sentence. Received for sentence {number}: "
-                f"{sentence!r}"
+                f"{shown(row)}"
             )
-    return sentences
+    return [[_checked_word(word, number, errors) for word in plain_rows(row)]
+            for number, row in enumerate(rows)]
+
+
+def _checked_word(word, number, errors):
+    errors = "ignore" if errors == "replace" else errors
+    try:
+        return (word.encode("utf-8", errors) if isinstance(word, str) else word).decode(
+            "utf-8", errors)
+    except UnicodeError:
+        raise DataError(
+            f"Words must be valid Unicode, as bytes UTF-8. Received in sentence {number}: {word!r}"
+        ) from None
 
 
 def pieces_of_words(tokenizer, words: tf.Tensor, limit: int) -> tf.RaggedTensor:

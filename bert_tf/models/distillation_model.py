@@ -6,13 +6,13 @@ Glossary: `B` texts, `T` sequence length, `N` heads, `H` hidden size.
 import keras
 import tensorflow as tf
 
-from bert_tf.data.tagged_sentences import holds_word_lists
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.models.distillation_pair import check_pair, soft_losses
 from bert_tf.models.layer_dropping import spread_layers
 from bert_tf.models.sentence_encoder import BertSentenceEncoder
 from bert_tf.models.task_model import TaskModel
+from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.token_classifier import BertTokenClassifier, word_weights
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.training.distillation_losses import attention_losses, squared_differences
@@ -283,16 +283,35 @@ class DistillationModel(TrainingModel):
         logits = y_pred["student"]["logits"] if isinstance(y_pred, dict) else y_pred
         super().compute_metrics(x, y, logits, sample_weight=sample_weight)
 
-    def fit(self, x=None, y=None, *, batch_size=None, shuffle=True, validation_split=0.0,
-            validation_data=None, validation_batch_size=None, sample_weight=None, **kwargs):
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        shuffle=True,
+        class_weight=None,
+        sample_weight=None,
+        initial_epoch=0,
+        steps_per_epoch=None,
+        validation_steps=None,
+        validation_batch_size=None,
+        validation_freq=1,
+    ):
         """`keras.Model.fit` that takes what the student's own `fit` takes.
 
         With `logits_weight=1` labels may be left out, also those of words.
         """
+        x = self.student.raw(x)
         if isinstance(validation_data, tuple) and len(validation_data) == 1:
             validation_data = (*validation_data, None)
         if isinstance(validation_data, tuple):
             inputs, labels, *weights = validation_data
+            inputs = self.student.raw(inputs)
             validation_data = (inputs, self._labels_or_any(inputs, labels), *weights)
         arguments = self.student.fit_arguments(
             x,
@@ -304,10 +323,23 @@ class DistillationModel(TrainingModel):
             validation_batch_size=validation_batch_size,
             sample_weight=sample_weight,
         )
-        return super().fit(**arguments, **kwargs)
+        return super().fit(
+            **arguments,
+            epochs=epochs,
+            verbose=verbose,
+            callbacks=callbacks,
+            class_weight=class_weight,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps,
+            validation_freq=validation_freq,
+        )
 
-    def evaluate(self, x=None, y=None, *, batch_size=None, sample_weight=None, **kwargs):
+    def evaluate(
+        self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
+    ):
         """`keras.Model.evaluate`: the losses of the distillation on what `fit` takes."""
+        x = self.student.raw(x)
         arguments = self.student.fit_arguments(
             x,
             self._labels_or_any(x, y),
@@ -316,7 +348,7 @@ class DistillationModel(TrainingModel):
             shuffle=False,
         )
         data = {name: arguments[name] for name in ("x", "y", "batch_size", "sample_weight")}
-        return super().evaluate(**data, **kwargs)
+        return super().evaluate(**data, verbose=verbose, **kwargs)
 
     def class_weights(self, class_weight):
         return self.student.class_weights(class_weight)
@@ -324,13 +356,13 @@ class DistillationModel(TrainingModel):
     def _labels_or_any(self, x, y):
         """`y`; for words without labels, where none is needed, any: they say which tokens count."""
         is_needed = "task" in self._factors or self._output_unit != "words"
-        if y is None and not is_needed and holds_word_lists(x):
-            return [[self.student.labels[0]] * len(words) for words in x]
+        if y is None and not is_needed and isinstance(x, TextColumns):
+            return [[self.student.labels[0]] * len(words) for words in x[0]]
         return y
 
-    def predict(self, x, **kwargs):
+    def predict(self, x, *args, **kwargs):
         """The student's `predict`."""
-        return self.student.predict(x, **kwargs)
+        return self.student.predict(x, *args, **kwargs)
 
     def get_config(self):
         raise UserError(

@@ -11,7 +11,7 @@ from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
-from bert_tf.models.text_inputs import as_columns
+from bert_tf.models.text_streams import collected
 
 COMBINATIONS = ("stack", "concat", "sum", "mean")
 
@@ -82,26 +82,26 @@ class BertFeatureExtractor(TaskModel):
         """Features of many texts, without padding: sorted by length, batched by tokens.
 
         Args:
-            texts: A list of strings, or a tuple of two lists for pairs, or one string.
+            texts: Raw text as in `fit`, single or in pairs; one string or one pair of strings.
             token_budget: Tokens of a batch, padding counted; default 4,096.
             verbose: 1 shows a progress bar.
 
         Returns:
-            For each text float32 `[tokens, ...]`, `[CLS]` and `[SEP]` counted; for one string its
-            array.
+            For each text float32 `[tokens, ...]`, `[CLS]` and `[SEP]` counted; for one string or
+            pair its array.
         """
         self._require_tokenizer()
-        columns = as_columns(texts)
+        columns = self.read_columns(collected(texts, self.is_example))
         features: list[np.ndarray | None] = [None] * len(columns[0])
         bar = keras.utils.Progbar(len(features), verbose=verbose, unit_name="text")
-        for batch in text_batches(self.tokenizer, columns, self._longest(), token_budget):
+        for batch in text_batches(self.tokenizer, tuple(columns), self._longest(), token_budget):
             examples = batch.pop(EXAMPLE_INDEX).numpy()
             rows = self.predict_on_batch(batch)
             lengths = np.sum(batch["padding_mask"], axis=1)
             for example, row, length in zip(examples, rows, lengths):
                 features[example] = row[:length].copy()  # not a view that keeps the batch alive
             bar.add(len(examples))
-        return features[0] if isinstance(texts, str) else features
+        return features[0] if columns.is_single else features
 
     def get_config(self):
         return {

@@ -14,9 +14,10 @@ from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.masked_word_model import MaskedWordModel, weighted
 from bert_tf.models.one_mask_batches import TARGET_IDS, one_mask_batches
-from bert_tf.models.task_model import DEFAULT_BATCH_SIZE, TaskModel
+from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
-from bert_tf.models.text_inputs import as_columns, holds_text
+from bert_tf.models.text_inputs import TextColumns, holds_text
+from bert_tf.models.text_streams import collected, refuse_steps, yields_text
 from bert_tf.text.tokenizer import BertTokenizer
 
 REDUCTIONS = ("sum", "mean", "none")
@@ -103,51 +104,31 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         ids, weights = tf.cast(y["masked_ids"], tf.int32), tf.cast(y["masked_weights"], tf.float32)
         return self.word_loss(ids, weights, y_pred, totals["words"], sample_weight)
 
-    def fit(self, x=None, y=None, *, batch_size=None, shuffle=True, validation_data=None,
-            validation_batch_size=None, **kwargs):
-        """`keras.Model.fit` that also takes raw text: masked anew in every epoch."""
-        if validation_data is not None and holds_text(validation_data):
-            validation_data = self._masked(
-                validation_data, validation_batch_size or batch_size, shuffle=False, fresh=False
-            )
-        if holds_text(x):
-            x = self._masked(x, batch_size, shuffle, fresh=True, y=y)
-            batch_size = None
-        return super().fit(
-            x,
-            y,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            validation_data=validation_data,
-            validation_batch_size=validation_batch_size,
-            **kwargs,
-        )
+    def _validation_dataset(self, data, batch_size):
+        # Texts have no labels, so a tuple of two columns is pairs and not Keras's (x, y).
+        if isinstance(data, tuple) and len(data) == 2 and all(map(holds_text, data)):
+            data = (data,)
+        return super()._validation_dataset(data, batch_size)
 
-    def evaluate(self, x=None, y=None, *, batch_size=None, **kwargs):
-        """`keras.Model.evaluate` that also takes raw text: with the same masks every time."""
-        if holds_text(x):
-            x = self._masked(x, batch_size, shuffle=False, fresh=False, y=y)
-            batch_size = None
-        return super().evaluate(x, y, batch_size=batch_size, **kwargs)
-
-    def _masked(self, x, batch_size, shuffle, fresh, y=None) -> tf.data.Dataset:
-        if y is not None:
-            raise UserError(
-                "Text alone was expected: its masked tokens are the labels. "
-                f"Received: y={type(y).__name__}"
-            )
+    def _prepare(self, x, y, sample_weight, batch_size, shuffle, training):
+        is_text = isinstance(x, TextColumns) or isinstance(x, tf.data.Dataset) and yields_text(x)
+        if not is_text:
+            return super()._prepare(x, y, sample_weight, batch_size, shuffle, training)
         self._require_mask_token()
-        if not isinstance(x, tf.data.Dataset):
-            columns = as_columns(x)
-            if not len(columns[0]):
-                raise UserError("At least one text was expected. Received: none.")
-            x = tf.data.Dataset.from_tensor_slices(columns if len(columns) == 2 else columns[0])
-            if shuffle:
-                x = x.shuffle(len(columns[0]), reshuffle_each_iteration=True)
-            x = x.batch(batch_size or DEFAULT_BATCH_SIZE)
-        # `keras.utils.set_random_seed` sets Python's generator too.
-        seed = random.randrange(2**31) if fresh else 0
-        return mask_texts(x, self.tokenizer, self._longest(), seed=seed, fresh=fresh)
+        for name, values in (("y", y), ("sample_weight", sample_weight)):
+            if values is not None:
+                raise UserError(
+                    "Text alone was expected: its masked tokens are the labels. "
+                    f"Received: {name}={type(values).__name__}"
+                )
+        if isinstance(x, TextColumns):
+            x = self._text_dataset(x, None, None, batch_size, shuffle)
+            x = x.map(lambda texts: texts)  # from tuples of one part to the part
+        # Training masks anew in every epoch. `keras.utils.set_random_seed` sets Python's generator
+        # too.
+        seed = random.randrange(2**31) if training else 0
+        dataset = mask_texts(x, self.tokenizer, self._longest(), seed=seed, fresh=training)
+        return {"x": dataset, "y": None, "sample_weight": None, "batch_size": None}
 
     def _require_mask_token(self):
         self._require_tokenizer()
@@ -157,39 +138,59 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
                 "piece of the vocabulary that hides tokens."
             )
 
-    def predict(self, x, *, top_k: int = 5, **kwargs):
+    def predict(
+        self,
+        x,
+        batch_size=None,
+        verbose="auto",
+        steps=None,
+        callbacks=None,
+        *,
+        top_k: int = 5,
+        token_budget: int | None = None,
+    ):
         """`fill_mask` of a list of texts; `keras.Model.predict`, the logits, of token dictionaries.
 
         Args:
             x: Texts, or what `call` takes.
+            batch_size: Rows of a batch; of texts the most, at the longest length.
+            verbose: As in Keras; texts show no bar.
+            steps: As in Keras; not for texts.
+            callbacks: As in Keras; not for texts.
             top_k: For texts: how many pieces to return for each `[MASK]`.
-            **kwargs: `token_budget` for texts; Keras's for token dictionaries.
+            token_budget: For texts: tokens of a batch, padding counted; default 4,096.
         """
-        if not holds_text(x):
-            return super().predict(x, **kwargs)
-        if isinstance(x, tf.data.Dataset):
+        x = self.raw(x)
+        if isinstance(x, tf.data.Dataset) and yields_text(x):
             raise UserError(
                 "A list of texts was expected, or token dictionaries. Received: a dataset of text."
             )
-        return self.fill_mask(x, top_k, **kwargs)
+        if not isinstance(x, TextColumns):
+            return super().predict(
+                x, batch_size, verbose, steps, callbacks, token_budget=token_budget
+            )
+        refuse_steps(steps, callbacks)
+        if batch_size is not None and token_budget is None:
+            token_budget = batch_size * self._longest()
+        return self.fill_mask(x, top_k, token_budget)
 
     def fill_mask(self, texts: Any, top_k: int = 5, token_budget: int | None = None) -> list:
         """The likeliest pieces behind every `[MASK]` that is written in the texts.
 
         Args:
-            texts: A list of strings, or a tuple of two for pairs, or one string.
+            texts: Raw text as in `fit`, single or in pairs; one string or one pair of strings.
             top_k: How many pieces.
             token_budget: Tokens of a batch, padding counted; default 4,096.
 
         Returns:
             For each text, for each of its `[MASK]`s, a list of `top_k` `Candidate`s, the likeliest
-            first; for one string its `[MASK]`s.
+            first; for one string or pair its `[MASK]`s.
 
         Raises:
             UserError: If a text has no `[MASK]`, or one behind the place where it is cut.
         """
         self._require_mask_token()
-        columns = as_columns(texts)
+        columns = self.read_columns(collected(texts, self.is_example))
         vocabulary = self.tokenizer.vocabulary
         if not 1 <= top_k <= len(vocabulary):
             raise UserError(
@@ -199,7 +200,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         counts = [sum(text.count(mask) for text in row) for row in zip(*columns)]
         for row, count in enumerate(counts):
             if not count:
-                text = " ||| ".join(part[row].decode() for part in columns)
+                text = " ||| ".join(part[row].decode("utf-8", "replace") for part in columns)
                 raise UserError(
                     f"{self.tokenizer.mask_token} was expected in every text. "
                     f"Received in row {row}: {text!r}"
@@ -207,7 +208,8 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         filled = [[] for _ in counts]
         if self._mask_tokenizer is None:
             self._mask_tokenizer = keeping_special_tokens(self.tokenizer)
-        for batch in text_batches(self._mask_tokenizer, columns, self._longest(), token_budget):
+        texts = tuple(columns)
+        for batch in text_batches(self._mask_tokenizer, texts, self._longest(), token_budget):
             examples = batch.pop(EXAMPLE_INDEX).numpy()
             rows, positions, places = _grouped(batch["token_ids"] == self.tokenizer.mask_token_id)
             logits = self.predict_on_batch({**batch, "masked_positions": positions})
@@ -219,7 +221,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
                     f"The text in row {row} is cut at {self._longest()} tokens, before its last "
                     f"{self.tokenizer.mask_token}. Shorten it, or pass a larger `max_length`."
                 )
-        return filled[0] if isinstance(texts, str) else filled
+        return filled[0] if columns.is_single else filled
 
     def score(
         self,
@@ -250,16 +252,21 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         if reduction not in REDUCTIONS:
             raise UserError(f"`reduction` must be one of {REDUCTIONS}. Received: {reduction!r}")
         self._require_mask_token()
-        if isinstance(sentences, str):
-            return self.score([sentences], reduction, token_budget, verbose)[0]
-        (texts,) = as_columns(list(sentences))
+        columns = self.read_columns(collected(sentences, self.is_example))
+        if len(columns) != 1:
+            raise UserError(
+                "Single sentences must be a list of strings. Received: pairs of texts. Score each "
+                "by itself."
+            )
+        (texts,) = columns
         ids = self.tokenizer.tokenize(texts)
         lengths = ids.row_lengths().numpy()  # [n]
         for row, length in enumerate(lengths):
             if not 0 < length <= self._longest() - 2:
                 raise UserError(
                     f"Sentences of 1 to {self._longest() - 2} tokens were expected. Received in "
-                    f"row {row}: {length} tokens: {texts[row].decode()[:80]!r}"
+                    f"row {row}: {length} tokens: "
+                    f"{texts[row].decode('utf-8', 'replace')[:80]!r}"
                 )
         ids = ids.values.numpy()  # [R]
         tokens = np.zeros(len(ids))
@@ -267,10 +274,10 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         for hidden, features in one_mask_batches(ids, lengths, self.tokenizer, token_budget):
             tokens[hidden] = self.predict_on_batch(features)[:, 0]
             bar.add(len(hidden))
-        scores = np.split(tokens, np.cumsum(lengths)[:-1])
-        if reduction == "none":
-            return scores
-        return np.array([getattr(score, reduction)() for score in scores])
+        scores = np.split(tokens, np.cumsum(lengths)[:-1])[: len(lengths)]
+        if reduction != "none":
+            scores = np.array([getattr(score, reduction)() for score in scores], np.float64)
+        return scores[0] if columns.is_single else scores
 
     def predict_step(self, data):
         inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)

@@ -6,14 +6,21 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.plain_rows import is_container, is_text, plain_rows, refuse_missing, shown
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.label_inputs import class_ids
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_inputs import as_columns
+from bert_tf.models.text_inputs import TextColumns, text_column
 from bert_tf.training.class_weights import refuse_class_weight
 from bert_tf.training.sparse_crossentropy import refuse_class_weights
+
+_CALL = (
+    "A tuple (prompts, choices) was expected: strings, and a list of strings for each; or a list of "
+    "such pairs, [(prompt, [choice, choice]), ...]."
+)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -119,19 +126,28 @@ class BertMultipleChoice(TaskModel):
         scores = tf.reshape(tf.cast(scores, tf.float32), shape[:-1])  # -> [B, C]
         return tf.ensure_shape(scores, tokens["token_ids"].shape[:-1])
 
-    def text_columns(self, x):
+    def read_columns(self, x):
         """Prompts `[n]` and choices `[n, C]` as arrays of strings."""
-        if not isinstance(x, tuple) or len(x) != 2:
-            raise UserError(
-                "A tuple (prompts, choices) was expected: strings, and a list of strings for each. "
-                f"Received: {type(x).__name__}"
-            )
-        (prompts,) = as_columns(x[0])
+        if isinstance(x, TextColumns):
+            return x
+        if not isinstance(x, tuple):
+            rows = plain_rows(x)
+            if not all(isinstance(row, tuple) and len(row) == 2 for row in rows):
+                raise UserError(f"{_CALL} Received: {type(x).__name__}")
+            x = tuple(map(list, zip(*rows))) or ([], [])  # pairs of a prompt and its choices
+        if len(x) != 2 or is_text(x[1]):
+            raise UserError(f"{_CALL} Received: {shown(x)}")
+        prompts, choices = x
+        if is_text(prompts):
+            prompts, choices = [prompts], [choices]
+        prompts = text_column(prompts, self._text_errors(), "prompts")
+        lists = plain_rows(choices, "choices")
+        refuse_missing(lists, "choices")
         rows = []
-        for row, choices in enumerate(x[1]):
-            if isinstance(choices, (str, bytes)):
+        for row, members in enumerate(lists):
+            if is_text(members):
                 raise UserError(f"A list of choices was expected in row {row}. Received: a string")
-            rows.append(as_columns(list(choices))[0])
+            rows.append(text_column(members, self._text_errors(), f"choices of row {row}"))
             if len(rows[row]) != len(rows[0]) or len(rows[0]) < 2:
                 raise UserError(
                     "At least two choices, and the same number in every row, were expected. "
@@ -142,13 +158,33 @@ class BertMultipleChoice(TaskModel):
                 "A list of choices was expected for every prompt. "
                 f"Received: {len(prompts)} prompts, {len(rows)} lists"
             )
-        return prompts, np.array(rows, dtype=object)
+        count = len(rows[0]) if rows else 0
+        choices = np.array(rows, dtype=object).reshape(len(rows), count)  # [n, C], also for n = 0
+        columns = TextColumns((prompts, choices))
+        columns.is_single = is_text(x[0])
+        return columns
+
+    def plain_targets(self, y, x):
+        """As `TaskModel.plain_targets`: the number of the right choice for every prompt."""
+        if y is None or not is_container(y):
+            return y
+        count = x[1].shape[1] if isinstance(x, TextColumns) else None
+        return class_ids(y, None, count, keep_rows=not self.has_sparse_loss())
+
+    def tensor_columns(self, inputs):
+        if tf.is_tensor(inputs):
+            raise UserError(f"{_CALL} Received: one tensor of shape {inputs.shape}")
+        return super().tensor_columns(inputs)
 
     def _predict_sorted(self, columns, token_budget, **kwargs):
         """Every pair for itself: pairs of like length share a batch, whatever their prompt."""
         prompts, choices = columns
         pairs = np.repeat(prompts, choices.shape[1]), choices.reshape(-1)
-        return super()._predict_sorted(pairs, token_budget, **kwargs).reshape(choices.shape)
+        scores = super()._predict_sorted(TextColumns(pairs), token_budget, **kwargs)
+        return scores.reshape(choices.shape)
+
+    def _predict_nothing(self, columns):
+        return np.zeros(columns[1].shape, np.float32)
 
     def get_config(self):
         return {**super().get_config(), "dropout": self.dropout}

@@ -1,14 +1,17 @@
 """Next sentence: does the second text follow the first?"""
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.plain_rows import is_container
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.label_inputs import class_ids
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_inputs import as_columns
 from bert_tf.training.class_weights import class_weights_by_id
 
 IS_NEXT = 0  # google-research/bert: 0 is the next sentence, 1 a random one
@@ -37,6 +40,8 @@ class BertNextSentencePredictor(TaskModel):
     Reference: Devlin et al. 2019, section 3.1; google-research/bert run_pretraining.py,
     `get_next_sentence_output`.
     """
+
+    texts_per_example = (2,)
 
     def __init__(
         self,
@@ -69,23 +74,32 @@ class BertNextSentencePredictor(TaskModel):
     def class_weights(self, class_weight):
         return class_weights_by_id(class_weight, 2)
 
+    def plain_targets(self, y, x):
+        """As `TaskModel.plain_targets`: 0 or 1 for every pair."""
+        if y is None or not is_container(y):
+            return y
+        return class_ids(y, None, 2, keep_rows=not self.has_sparse_loss())
+
     def next_sentence_probability(
-        self, firsts: list[str], seconds: list[str], token_budget: int | None = None
-    ) -> np.ndarray:
+        self,
+        firsts: str | Sequence[str],
+        seconds: str | Sequence[str],
+        token_budget: int | None = None,
+    ) -> np.ndarray | np.float32:
         """The probability that each second text follows its first.
 
         Args:
-            firsts: n strings.
-            seconds: n strings.
+            firsts: n strings, or one.
+            seconds: n strings, or one.
             token_budget: Tokens of a batch, padding counted; None takes `TaskModel.predict`'s.
 
         Returns:
-            float32 `[n]`.
+            float32 `[n]`; for one pair of strings a float32.
 
         Raises:
             UserError: If there are not as many seconds as firsts, or a text is empty.
         """
-        columns = as_columns((firsts, seconds))
+        columns = self.read_columns((firsts, seconds))
         for row, pair in enumerate(zip(*columns)):
             if not all(text.strip() for text in pair):
                 raise UserError(
@@ -93,4 +107,5 @@ class BertNextSentencePredictor(TaskModel):
                     f"{row}: {tuple(text.decode() for text in pair)}"
                 )
         logits = self.predict(columns, token_budget=token_budget, verbose=0)
-        return tf.nn.softmax(logits).numpy()[:, IS_NEXT]
+        probabilities = tf.nn.softmax(logits).numpy()[:, IS_NEXT]
+        return probabilities[0] if columns.is_single else probabilities

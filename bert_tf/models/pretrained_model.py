@@ -6,11 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.data.plain_rows import is_text
 from bert_tf.errors import UserError
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.lora_model import LoraModel
 from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
 from bert_tf.models.text_inputs import as_columns, holds_text
+from bert_tf.models.text_streams import collected
 
 
 class PretrainedModel(LoraModel, KerasFiles):
@@ -56,6 +58,7 @@ class PretrainedModel(LoraModel, KerasFiles):
             >>> model.predict(["A quiet film."])
         """
         self.require_merged("quantized")
+        calibration = collected(calibration, is_text)
         if calibration is not None and holds_text(calibration):
             calibration = self._token_batches(calibration)
         self.backbone.quantize(mode, config=config, calibration=calibration, **kwargs)
@@ -161,6 +164,7 @@ class PretrainedModel(LoraModel, KerasFiles):
                 "token dictionaries."
             )
         length = getattr(self, "max_length", None) or self.backbone.config.max_position_embeddings
-        for batch in text_batches(tokenizer, as_columns(texts), length):
+        columns = tuple(as_columns(texts, tokenizer.errors))
+        for batch in text_batches(tokenizer, columns, length):
             batch.pop(EXAMPLE_INDEX)
             yield batch

@@ -1,5 +1,6 @@
 """Question answering: where in a context the answer to a question stands."""
 
+import numbers
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,14 +14,17 @@ from bert_tf.data.context_windows import (
     question_windows,
     training_windows,
 )
+from bert_tf.data.plain_rows import is_container, is_text, plain_rows
 from bert_tf.data.squad import report_left_out
 from bert_tf.data.window_batches import WindowBatches
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.task_model import DEFAULT_BATCH_SIZE, TaskModel
 from bert_tf.models.text_batches import TOKEN_BUDGET
-from bert_tf.models.text_inputs import as_columns, holds_text
+from bert_tf.models.text_inputs import TextColumns
+from bert_tf.models.text_streams import refuse_steps
 from bert_tf.training.class_weights import refuse_class_weight
 from bert_tf.training.sparse_crossentropy import PADDING_LOGIT, refuse_class_weights
 
@@ -84,6 +88,13 @@ class BertQuestionAnswerer(TaskModel):
 
     Reference: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert run_squad.py.
     """
+
+    texts_per_example = (2,)
+    example_form = (
+        "A pair (questions, contexts) must be two lists of strings; or pass a list of tuples, "
+        "[(question, context), ...]."
+    )
+    takes_batches_of_text = False
 
     def __init__(
         self,
@@ -187,13 +198,14 @@ class BertQuestionAnswerer(TaskModel):
         Returns:
             An `Answer` for each question; for one question as a string, its answer.
         """
-        selections = self.select(questions, contexts, batch_size, token_budget, verbose)
+        columns = self.read_columns((questions, contexts))
+        selections = self.select(*columns, batch_size, token_budget, verbose)
         threshold = self.null_score_diff_threshold if self.allow_no_answer else None
         answers = []
         for selection in selections:
             best = selection.answer(threshold)
             answers.append(Answer(best.text, best.start, best.end, best.probability))
-        return answers[0] if isinstance(questions, str) else answers
+        return answers[0] if is_text(questions) else answers
 
     def select(
         self,
@@ -205,7 +217,7 @@ class BertQuestionAnswerer(TaskModel):
     ) -> list[AnswerSelection]:
         """What `answer` chooses from: for each question the n best, and the score of no answer."""
         self._require_tokenizer()
-        questions, contexts = _strings(questions, contexts)
+        questions, contexts = self._strings(questions, contexts)
         windows = question_windows(self.tokenizer, questions, contexts, **self.window_lengths())
         if not windows:
             return []
@@ -246,7 +258,7 @@ class BertQuestionAnswerer(TaskModel):
             sample_weight: The weight of each in the loss.
         """
         self._require_tokenizer()
-        questions, contexts = _strings(questions, contexts)
+        questions, contexts = self._strings(questions, contexts)
         answers = _answers(answers)
         windows, targets, left_out = training_windows(
             self.tokenizer, questions, contexts, answers, **self.window_lengths()
@@ -254,26 +266,49 @@ class BertQuestionAnswerer(TaskModel):
         report_left_out(left_out, questions, contexts, answers)
         weights = None
         if sample_weight is not None:
+            sample_weight = row_weights(sample_weight, len(questions))
             weights = [sample_weight[window.example] for window in windows]
         return self._batches(windows, targets, weights)
 
-    def predict(self, x, **kwargs):
+    def predict(
+        self,
+        x,
+        batch_size=None,
+        verbose="auto",
+        steps=None,
+        callbacks=None,
+        *,
+        token_budget: int | None = None,
+    ):
         """`keras.Model.predict`; for raw text, `(questions, contexts)`, what `answer` gives."""
-        if holds_text(x) and not isinstance(x, tf.data.Dataset):
-            return self.answer(*_pair(x), **kwargs)
-        return super().predict(x, **kwargs)
+        x = self.raw(x)
+        if not isinstance(x, TextColumns):
+            return super().predict(
+                x, batch_size, verbose, steps, callbacks, token_budget=token_budget
+            )
+        refuse_steps(steps, callbacks)
+        verbose = 0 if verbose == "auto" else verbose
+        if x.is_single:
+            x = [column[0] for column in x]
+        return self.answer(*x, batch_size, token_budget, verbose)
 
-    def fit(self, x=None, y=None, **kwargs):
-        """`keras.Model.fit` that also takes raw text, for training and for validation."""
-        text = holds_text(x) and not isinstance(x, tf.data.Dataset) and y is not None
-        return super().fit(x, _answers(y) if text else y, **kwargs)
+    def read_columns(self, x):
+        """Questions and contexts as arrays of strings."""
+        empty = not isinstance(x, TextColumns) and is_container(x) and not len(plain_rows(x))
+        return super().read_columns(([], []) if empty else x)
 
-    def _prepare(self, x, y, sample_weight, batch_size, shuffle):
-        if not holds_text(x) or isinstance(x, tf.data.Dataset):
-            return super()._prepare(x, y, sample_weight, batch_size, shuffle)
+    def plain_targets(self, y, x):
+        """As `TaskModel.plain_targets`: for raw text pairs of an answer and its place, or None."""
+        if y is not None and isinstance(x, TextColumns):
+            return _answers(y)
+        return super().plain_targets(y, x)
+
+    def _prepare(self, x, y, sample_weight, batch_size, shuffle, training):
+        if not isinstance(x, TextColumns):
+            return super()._prepare(x, y, sample_weight, batch_size, shuffle, training)
         if y is None:
             raise UserError("Answers were expected with questions and contexts. Received: y=None")
-        batches = self.training_batches(*_pair(x), y, sample_weight)
+        batches = self.training_batches(*x, y, sample_weight)
         make = batches.shuffled if shuffle else batches.in_order
         dataset = make(batch_size or DEFAULT_BATCH_SIZE)
         return {"x": dataset, "y": None, "sample_weight": None, "batch_size": None}
@@ -281,6 +316,11 @@ class BertQuestionAnswerer(TaskModel):
     def _batches(self, windows, targets=None, weights=None):
         length = self._longest() if self.jit_compile else None
         return WindowBatches(windows, self.tokenizer, targets, weights, length)
+
+    def _strings(self, questions, contexts):
+        """Questions and contexts as lists of `str`, whatever they came as."""
+        columns = self.read_columns((questions, contexts))
+        return tuple([text.decode("utf-8", "replace") for text in column] for column in columns)
 
     def window_lengths(self) -> dict[str, int]:
         """How contexts are cut: the arguments of `data.question_windows`."""
@@ -306,31 +346,19 @@ def _per_row(weights):
     return None if weights is None else tf.reshape(weights, [-1, 1])
 
 
-def _pair(x):
-    if not isinstance(x, tuple):
-        raise UserError(
-            "A pair (questions, contexts) was expected. Received: one column of text, "
-            f"{type(x).__name__}"
-        )
-    return x
-
-
-def _strings(*columns):
-    """Columns of text as lists of `str`, whatever they came as."""
-    columns = tuple([column] if isinstance(column, str) else column for column in columns)
-    return tuple([text.decode("utf-8") for text in column] for column in as_columns(columns))
-
-
 def _answers(values):
     """Answers as one array of pairs and None, so that Keras's `validation_split` can cut it."""
+    values = plain_rows(values, "y")
     rows = np.empty(len(values), object)
     for row, value in enumerate(values):
-        pair = tuple(value) if isinstance(value, (tuple, list)) else ()
-        is_pair = len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], int)
+        pair = tuple(value) if isinstance(value, (tuple, list, np.ndarray)) else ()
+        is_pair = len(pair) == 2 and is_text(pair[0]) and isinstance(pair[1], numbers.Integral)
         if value is not None and not is_pair:
             raise UserError(
                 "An answer must be a pair of its text and its first character, or None. "
                 f"Received in row {row}: {value!r}"
             )
-        rows[row] = None if value is None else pair
+        if is_pair:
+            text, start = pair
+            rows[row] = (text if isinstance(text, str) else text.decode("utf-8")), int(start)
     return rows

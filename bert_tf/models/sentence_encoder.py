@@ -12,7 +12,8 @@ from bert_tf.layers.pooling import SequencePooling
 from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_inputs import holds_text
+from bert_tf.models.text_inputs import TextColumns
+from bert_tf.models.text_streams import collected
 from bert_tf.training.class_weights import class_weights_by_id, refuse_class_weight
 from bert_tf.training.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
 
@@ -53,6 +54,8 @@ class BertSentenceEncoder(TaskModel):
 
     Reference: Reimers and Gurevych 2019 (arXiv 1908.10084), section 3.
     """
+
+    texts_per_example = None
 
     def __init__(
         self,
@@ -157,9 +160,12 @@ class BertSentenceEncoder(TaskModel):
         return super().get_compile_config() if self.objective is None else None
 
     def tokens_of(self, inputs):
-        if not isinstance(inputs, tuple):
-            return super().tokens_of(inputs)
-        columns = tf.stack(inputs, axis=1)  # K times [B] -> [B, K]
+        if isinstance(inputs, dict):
+            return inputs
+        columns = self.tensor_columns(inputs)
+        if len(columns) == 1:
+            return self.tokenize(columns[0])
+        columns = tf.stack(columns, axis=1)  # K times [B] -> [B, K]
         tokens = self.tokenize(tf.reshape(columns, [-1]))
         shape = tf.concat([tf.shape(columns), tf.shape(tokens["token_ids"])[1:]], axis=0)
         return {  # [B * K, T] -> [B, K, T]
@@ -273,13 +279,15 @@ class BertSentenceEncoder(TaskModel):
         self.whitening.kernel.assign(layer.kernel)
         self.whitening.bias.assign(layer.bias)
 
-    def predict(self, x, **kwargs):
+    def predict(self, x, *args, **kwargs):
         """`TaskModel.predict` of single texts; several lists are encoded one after the other."""
-        if isinstance(x, tuple) and holds_text(x):
+        x = self.raw(x)
+        if isinstance(x, TextColumns) and len(x) > 1:
             raise UserError(
-                "One list of texts was expected. Received: a tuple of lists. Encode each by itself."
+                "One list of texts was expected. Received: a tuple of lists, or pairs. Encode each "
+                "list by itself; a list of strings is `[\"a text\", \"another\"]`."
             )
-        vectors = super().predict(x, **kwargs)
+        vectors = super().predict(x, *args, **kwargs)
         if self.normalize and kwargs.get("window_stride") is not None:
             norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
             vectors /= np.where(norms > 0, norms, 1)  # the mean of unit vectors is shorter
@@ -296,7 +304,7 @@ class BertSentenceEncoder(TaskModel):
         """Vectors of many texts: sorted by length, batched by a budget of tokens, order restored.
 
         Args:
-            texts: A list of strings, or one.
+            texts: Single texts as in `fit`, or one string.
             token_budget: Tokens of a batch; None takes `TaskModel.predict`'s.
             show_progress: Whether to show a bar over the batches.
             window_stride: As in `predict`: long texts are encoded window by window.
@@ -306,12 +314,10 @@ class BertSentenceEncoder(TaskModel):
             float32 `[n, D]`; `[D]` for one string.
         """
         windows = {"window_stride": window_stride, "window_pooling": window_pooling}
-        if isinstance(texts, str):
-            return self.encode([texts], token_budget, **windows)[0]
-        if not len(texts):
-            return np.zeros([0, self.vector_size], np.float32)
-        verbose = 1 if show_progress else 0
-        return self.predict(texts, token_budget=token_budget, verbose=verbose, **windows)
+        texts = self.read_columns(collected(texts, self.is_example))
+        verbose = 1 if show_progress and not texts.is_single else 0
+        vectors = self.predict(texts, token_budget=token_budget, verbose=verbose, **windows)
+        return vectors[0] if texts.is_single else vectors
 
     def get_config(self):
         return {

@@ -7,9 +7,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.plain_rows import is_container
 from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.pretrained_model import PretrainedModel
+from bert_tf.models.raw_inputs import RawInputs
 from bert_tf.models.serialized_part import deserialized
 from bert_tf.models.text_batches import (
     EXAMPLE_INDEX,
@@ -17,20 +20,32 @@ from bert_tf.models.text_batches import (
     pooled_windows,
     text_batches,
 )
-from bert_tf.models.text_inputs import as_columns, holds_text
+from bert_tf.models.text_inputs import TextColumns
+from bert_tf.models.text_streams import as_data_errors, yields_text
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.text.tokenizer import BertTokenizer
 
 DEFAULT_BATCH_SIZE = 32  # Keras's own
 
 
-class TaskModel(PretrainedModel, TrainingModel):
+class TaskModel(RawInputs, PretrainedModel, TrainingModel):
     """A backbone, a head and the tokenizer that fits them.
 
-    `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text: a list,
-    array or tensor of strings, a tuple of two of them for pairs, or a `tf.data.Dataset` of them.
-    Text is tokenized by `tf.data`, ahead of the model. Called directly, a model takes a string
-    tensor too, and tokenizes it in the graph.
+    `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text, which
+    `tf.data` tokenizes ahead of the model. The rule for raw text is the same in every task:
+
+    - A string is one text, a tuple of strings is one example of several texts (a pair).
+    - A container of strings is a text for each row, a tuple of containers is their columns: for
+      pairs `(firsts, seconds)`. A container of tuples of strings is a pair for each row, as is an
+      array or data frame `[n, 2]`.
+    - A container is a list, array, tensor, deque or generator; a column of pandas, Polars, pyarrow
+      or a Hugging Face data set. Its rows are taken by place, never by an index label. Labels and
+      sample weights may be any of these too.
+    - A `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of batches yields strings `[B]`,
+      or tuples `(x, y)` and `(x, y, sample_weight)` of them.
+
+    A missing value is an error that names its rows. Called directly, a model takes a string tensor
+    too, and tokenizes it in the graph.
 
     Args:
         backbone: The `BertBackbone`.
@@ -82,22 +97,17 @@ class TaskModel(PretrainedModel, TrainingModel):
                 "dictionaries only. Received: text. Pass `tokenizer=BertTokenizer(vocab_file)`."
             )
 
-    def text_columns(self, x: Any) -> tuple[np.ndarray, ...]:
-        """Raw text as arrays of a row an example: one, or two for pairs."""
-        return as_columns(x)
-
     def tokens_of(self, inputs) -> dict[str, tf.Tensor]:
         """`inputs` as a token dictionary, tokenizing them if they are strings."""
         if isinstance(inputs, dict):
             return inputs
-        if isinstance(inputs, (tuple, list)) and len(inputs) == 2:
-            return self.tokenize(inputs[0], inputs[1])
-        if isinstance(inputs, tuple):
+        columns = self.tensor_columns(inputs)
+        if len(columns) > 2:
             raise UserError(
-                f"{type(self).__name__} takes single texts or pairs. Received: {len(inputs)} texts "
-                "an example"
+                f"{type(self).__name__} takes single texts or pairs. Received: {len(columns)} "
+                "texts an example"
             )
-        return self.tokenize(inputs)
+        return self.tokenize(*columns)
 
     def predict_step(self, data):
         outputs = super().predict_step(data)
@@ -106,9 +116,29 @@ class TaskModel(PretrainedModel, TrainingModel):
             return outputs, inputs[EXAMPLE_INDEX]
         return outputs
 
-    def fit(self, x=None, y=None, *, batch_size=None, shuffle=True, validation_split=0.0,
-            validation_data=None, validation_batch_size=None, sample_weight=None, **kwargs):
-        """`keras.Model.fit` that also takes raw text, for training and for validation."""
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        shuffle=True,
+        class_weight=None,
+        sample_weight=None,
+        initial_epoch=0,
+        steps_per_epoch=None,
+        validation_steps=None,
+        validation_batch_size=None,
+        validation_freq=1,
+    ):
+        """`keras.Model.fit` that also takes raw text, for training and for validation.
+
+        `class_weight` may be by the names of the classes.
+        """
         arguments = self.fit_arguments(
             x,
             y,
@@ -119,21 +149,35 @@ class TaskModel(PretrainedModel, TrainingModel):
             validation_batch_size=validation_batch_size,
             sample_weight=sample_weight,
         )
-        return super().fit(**arguments, **kwargs)
+        self._require_labels(arguments["x"], arguments["y"])
+        with as_data_errors():
+            return super().fit(
+                **arguments,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                class_weight=class_weight,
+                initial_epoch=initial_epoch,
+                steps_per_epoch=steps_per_epoch,
+                validation_steps=validation_steps,
+                validation_freq=validation_freq,
+            )
 
     def fit_arguments(self, x, y=None, *, batch_size=None, shuffle=True, validation_split=0.0,
                       validation_data=None, validation_batch_size=None, sample_weight=None):
         """What `fit` takes, as arguments of `keras.Model.fit`: text becomes token dictionaries."""
-        if validation_split and holds_text(x) and not isinstance(x, tf.data.Dataset):
+        x = self.raw(x)
+        y = self.plain_targets(y, x)
+        if validation_split and isinstance(x, TextColumns):
             (x, y, sample_weight), validation_data = _split_off(
-                self.text_columns(x), y, sample_weight, validation_split
+                x, y, sample_weight, validation_split
             )
             validation_split = 0.0
         if validation_data is not None:
             validation_data = self._validation_dataset(
                 validation_data, validation_batch_size or batch_size
             )
-        data = self._prepare(x, y, sample_weight, batch_size, shuffle)
+        data = self._prepare(x, y, sample_weight, batch_size, shuffle, training=True)
         return {
             **data,
             "shuffle": shuffle and not isinstance(data["x"], tf.data.Dataset),
@@ -142,42 +186,84 @@ class TaskModel(PretrainedModel, TrainingModel):
             "validation_batch_size": validation_batch_size,
         }
 
-    def evaluate(self, x=None, y=None, *, batch_size=None, sample_weight=None, **kwargs):
+    def evaluate(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        verbose="auto",
+        sample_weight=None,
+        steps=None,
+        callbacks=None,
+        return_dict=False,
+        **kwargs,
+    ):
         """`keras.Model.evaluate` that also takes raw text."""
-        return super().evaluate(
-            **self._prepare(x, y, sample_weight, batch_size, shuffle=False), **kwargs
+        x = self.raw(x)
+        data = self._prepare(
+            x, self.plain_targets(y, x), sample_weight, batch_size, shuffle=False, training=False
         )
+        self._require_labels(data["x"], data["y"])
+        with as_data_errors():
+            return super().evaluate(
+                **data,
+                verbose=verbose,
+                steps=steps,
+                callbacks=callbacks,
+                return_dict=return_dict,
+                **kwargs,
+            )
+
+    def _require_labels(self, x, y):
+        """Raises `UserError` where the loss needs labels and there are none."""
+        if getattr(self, "loss", None) is None:
+            return
+        if isinstance(x, tf.data.Dataset):
+            has_labels = isinstance(x.element_spec, tuple) and len(x.element_spec) > 1
+        else:
+            has_labels = y is not None or not isinstance(x, dict)
+        if not has_labels:
+            raise UserError(
+                "Labels were expected, a row for every example. Received: y=None. Pass "
+                "`fit(x, y)`, or a dataset of tuples (x, y)."
+            )
 
     def predict(
         self,
         x,
-        *,
         batch_size=None,
+        verbose="auto",
+        steps=None,
+        callbacks=None,
+        *,
         token_budget=None,
         window_stride=None,
         window_pooling="mean",
-        **kwargs,
     ):
         """`keras.Model.predict` that also takes raw text.
 
-        A list, array or tensor of texts without a `batch_size` is sorted by length and batched by
-        tokens, so that neither padding nor small batches cost time; tokenization runs ahead of the
-        model. The results come in the order of the texts.
+        Texts without a `batch_size` are sorted by length and batched by tokens, so that neither
+        padding nor small batches cost time; tokenization runs ahead of the model. The results come
+        in the order of the texts. For an empty list they are empty.
 
         Args:
             x: What `fit` takes.
             batch_size: Rows of a batch, in the given order.
+            verbose: As in Keras.
+            steps: As in Keras.
+            callbacks: As in Keras.
             token_budget: Tokens of a batch of texts, padding counted; default 4,096.
             window_stride: For texts longer than `max_length`: predict windows of that length, one
                 every so many tokens, and pool what they give; None cuts the texts.
             window_pooling: "mean" or "max" over the windows of a text.
-            **kwargs: Keras's: `verbose`, `callbacks`.
 
         Raises:
             UserError: If `token_budget` or `window_stride` is given together with `batch_size`, or
                 for input that is not a list, array or tensor of texts.
         """
-        by_tokens = holds_text(x) and not isinstance(x, tf.data.Dataset) and batch_size is None
+        x = self.raw(x)
+        options = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
+        by_tokens = isinstance(x, TextColumns) and batch_size is None
         if token_budget is not None and not by_tokens:
             raise UserError(
                 "`token_budget` is for a list of texts without `batch_size`. Received: "
@@ -185,18 +271,24 @@ class TaskModel(PretrainedModel, TrainingModel):
             )
         if window_stride is not None:
             self._check_windows(x, by_tokens, window_stride, window_pooling)
-            return self._predict_sorted(
-                self.text_columns(x), token_budget, window_stride, window_pooling, **kwargs
-            )
+        if isinstance(x, TextColumns) and not x.num_rows:
+            return self._predict_nothing(x)
+        if window_stride is not None:
+            return self._predict_sorted(x, token_budget, window_stride, window_pooling, **options)
         if by_tokens and not self.jit_compile:  # XLA would compile every shape of a batch
-            return self._predict_sorted(self.text_columns(x), token_budget, **kwargs)
-        data = self._prepare(x, None, None, batch_size, shuffle=False)
-        data.pop("y")
-        data.pop("sample_weight")
-        return super().predict(**data, **kwargs)
+            return self._predict_sorted(x, token_budget, **options)
+        data = self._prepare(x, None, None, batch_size, shuffle=False, training=False)
+        with as_data_errors():
+            return super().predict(data["x"], data["batch_size"], **options)
+
+    def _predict_nothing(self, columns):
+        """The outputs `[0, ...]` for no texts: those of one empty text, without its row."""
+        one = TextColumns(np.full([1, *column.shape[1:]], b"", object) for column in columns)
+        outputs = self._predict_sorted(one, None, verbose=0)
+        return tf.nest.map_structure(lambda values: values[:0], outputs)
 
     def _check_windows(self, x, by_tokens, stride, pooling):
-        if not by_tokens or isinstance(x, tuple):
+        if not by_tokens or len(x) > 1:
             raise UserError(
                 "`window_stride` is for a list of single texts without `batch_size`. Received: "
                 f"x={type(x).__name__}"
@@ -216,10 +308,8 @@ class TaskModel(PretrainedModel, TrainingModel):
         self, columns, token_budget, window_stride=None, window_pooling=None, **kwargs
     ):
         self._require_tokenizer()
-        if not len(columns[0]):
-            raise UserError("At least one text was expected. Received: none.")
         batches = text_batches(
-            self.tokenizer, columns, self._longest(), token_budget, window_stride
+            self.tokenizer, tuple(columns), self._longest(), token_budget, window_stride
         )
         with warnings.catch_warnings():
             # How many batches there are shows only as they come; Keras takes that for a mistake.
@@ -230,58 +320,74 @@ class TaskModel(PretrainedModel, TrainingModel):
         return in_given_order(outputs, indices)
 
     def _validation_dataset(self, data, batch_size):
-        if isinstance(data, tf.data.Dataset):
-            return self._tokenized(data) if holds_text(data) else data
+        """What `fit` takes as `validation_data`, as `keras.Model.fit` takes it."""
+        if is_container(data) and not isinstance(data, tuple):
+            is_list_of_parts = isinstance(data, list) and data and is_container(data[0])
+            data = tuple(data) if is_list_of_parts else (data,)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        if not holds_text(x):
-            return data
-        return self._prepare(x, y, sample_weight, batch_size, shuffle=False)["x"]
+        x = self.raw(x)
+        y = self.plain_targets(y, x)
+        prepared = self._prepare(x, y, sample_weight, batch_size, shuffle=False, training=False)
+        if prepared["y"] is None:
+            return prepared["x"]
+        return prepared["x"], prepared["y"], prepared["sample_weight"]
 
-    def _prepare(self, x, y, sample_weight, batch_size, shuffle):
-        """The arguments for Keras: text becomes a dataset of token dictionaries."""
-        if not holds_text(x):
+    def _prepare(self, x, y, sample_weight, batch_size, shuffle, training):
+        """The arguments for Keras: text becomes a dataset of token dictionaries.
+
+        Args:
+            x: What `raw` gave.
+            y: What `plain_targets` gave.
+            sample_weight: What the user passed.
+            batch_size: Rows of a batch, or None.
+            shuffle: Whether each epoch has an order of its own.
+            training: Whether it is for steps of training.
+        """
+        if isinstance(x, TextColumns):
+            x = self._text_dataset(x, y, sample_weight, batch_size, shuffle)
+        elif not isinstance(x, tf.data.Dataset):
+            if is_container(sample_weight):
+                sample_weight = row_weights(sample_weight)
             return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-        if isinstance(x, tf.data.Dataset):
-            dataset = x
-        else:
-            dataset = self._text_dataset(x, y, sample_weight, batch_size, shuffle)
+        elif not yields_text(x):
+            x = self.with_plain_labels(x)
+            return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
         return {
-            "x": self._tokenized(dataset),
+            "x": self._tokenized(x),
             "y": None,
             "sample_weight": None,
             "batch_size": None,
         }
 
-    def _text_dataset(self, x, y, sample_weight, batch_size, shuffle) -> tf.data.Dataset:
-        columns = self.text_columns(x)
-        if not len(columns[0]):
+    def _text_dataset(self, columns, y, sample_weight, batch_size, shuffle) -> tf.data.Dataset:
+        if not columns.num_rows:
             raise UserError("At least one text was expected. Received: none.")
-        features = columns if len(columns) > 1 else columns[0]
-        parts = [features]
-        for name, values in (("y", y), ("sample_weight", sample_weight)):
-            if values is None:
-                continue
-            values = np.asarray(values)
-            if len(values) != len(columns[0]):
+        parts = [tuple(columns) if len(columns) > 1 else columns[0]]
+        if y is not None:
+            y = np.asarray(y)
+            if len(y) != columns.num_rows:
                 raise UserError(
-                    f"`{name}` must have a row for every text: {len(columns[0])}. "
-                    f"Received: {len(values)} rows."
+                    f"`y` must have a row for every text: {columns.num_rows}. "
+                    f"Received: {len(y)} rows."
                 )
-            parts.append(values)
-        if y is None and sample_weight is not None:
-            raise UserError("`sample_weight` needs `y`. Received: y=None")
+            parts.append(y)
+        if sample_weight is not None:
+            if y is None:
+                raise UserError("`sample_weight` needs `y`. Received: y=None")
+            parts.append(row_weights(sample_weight, columns.num_rows))
         dataset = tf.data.Dataset.from_tensor_slices(tuple(parts))
         if shuffle:
-            dataset = dataset.shuffle(len(columns[0]), reshuffle_each_iteration=True)
+            dataset = dataset.shuffle(columns.num_rows, reshuffle_each_iteration=True)
         return dataset.batch(batch_size or DEFAULT_BATCH_SIZE)
 
     def _tokenized(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         self._require_tokenizer()
+        self.require_batches_of_text(dataset)
 
         def tokenize(features, *rest):
             return (self.tokens_of(features), *rest)
 
-        return dataset.map(
+        return self.with_plain_labels(dataset).map(
             tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
         ).prefetch(tf.data.AUTOTUNE)
 
@@ -310,22 +416,19 @@ class TaskModel(PretrainedModel, TrainingModel):
 
 def _split_off(columns, y, sample_weight, share):
     """Keras's `validation_split`: the last rows, before any shuffling."""
-    count = len(columns[0])
+    count = columns.num_rows
     kept = int(count * (1 - share))
     if not 0 < kept < count:
         raise UserError(
             "`validation_split` must leave rows on both sides. "
             f"Received: validation_split={share}, {count} rows"
         )
-
-    def rows(values, part):
-        return None if values is None else np.asarray(values)[part]
-
-    head, tail = slice(None, kept), slice(kept, None)
-    x = [tuple(column[part] for column in columns) for part in (head, tail)]
-    x = [part if len(part) > 1 else part[0] for part in x]
-    train = (x[0], rows(y, head), rows(sample_weight, head))
-    validation = (x[1], rows(y, tail))
     if sample_weight is not None:
-        validation += (rows(sample_weight, tail),)
-    return train, validation
+        sample_weight = row_weights(sample_weight, count)
+
+    def rows(part):
+        return columns.rows(part), *(
+            None if values is None else values[part] for values in (y, sample_weight)
+        )
+
+    return rows(slice(None, kept)), rows(slice(kept, None))

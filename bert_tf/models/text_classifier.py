@@ -5,11 +5,20 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import MULTI_LABEL, POOLING_MODES, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
-from bert_tf.errors import DataError, UserError
+from bert_tf.data.plain_rows import is_container, refuse_missing, row_array
+from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.pooling import SequencePooling
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.label_inputs import (
+    IdsInGraph,
+    class_id,
+    class_ids,
+    class_names,
+    class_sets,
+    outputs,
+)
 from bert_tf.models.task_model import TaskModel
 from bert_tf.training.class_weights import class_weights_by_id, refuse_class_weight
 from bert_tf.training.probabilities import sigmoid, softmax
@@ -61,7 +70,7 @@ class BertTextClassifier(TaskModel):
             raise UserError(
                 f"`pooling` must be one of {POOLING_MODES}. Received: pooling={pooling!r}"
             )
-        labels = None if labels is None else [str(label) for label in labels]
+        labels = None if labels is None else class_names(labels)
         if problem_type is None:
             one_number = num_classes == 1 and labels is None
             problem_type = REGRESSION if one_number else SINGLE_LABEL
@@ -149,18 +158,30 @@ class BertTextClassifier(TaskModel):
         logits = self.classifier(self.dropout_layer(pooled, training=training))
         return tf.cast(logits, tf.float32)  # [B, num_classes]
 
-    def fit_arguments(self, x, y=None, *, validation_data=None, **options):
-        """As `TaskModel.fit_arguments`; labels may also be given by their names."""
-        if isinstance(validation_data, (tuple, list)) and len(validation_data) > 1:
-            features, labels, *weights = validation_data
-            validation_data = (features, self._checked_targets(labels), *weights)
-        return super().fit_arguments(
-            x, self._checked_targets(y), validation_data=validation_data, **options
-        )
+    def plain_targets(self, y, x):
+        """As `TaskModel.plain_targets`; labels may be given by their names."""
+        if y is None or not is_container(y):
+            return y
+        if self.problem_type == REGRESSION:
+            return outputs(y, self.num_classes)
+        if self.problem_type == MULTI_LABEL:
+            return class_sets(y, self.labels, self.num_classes)
+        return class_ids(y, self.labels, self.num_classes, keep_rows=not self.has_sparse_loss())
 
-    def evaluate(self, x=None, y=None, **kwargs):
-        """`TaskModel.evaluate`; labels may also be given by their names."""
-        return super().evaluate(x, self._checked_targets(y), **kwargs)
+    def graph_targets(self, spec):
+        one_hot = spec.shape.rank == 2 and spec.shape[1] == self.num_classes
+        if spec.dtype != tf.string:
+            if self.problem_type == SINGLE_LABEL and one_hot and self.has_sparse_loss():
+                return lambda y: tf.argmax(y, axis=-1, output_type=tf.int32)
+            return None
+        if self.problem_type == REGRESSION:
+            return tf.strings.to_number
+        if self.problem_type == MULTI_LABEL:
+            raise UserError(
+                "Several labels in a dataset must be rows of 0 and 1, as `targets` makes them. "
+                "Received: strings"
+            )
+        return IdsInGraph(self.labels, self.num_classes)
 
     def targets(self, labels) -> np.ndarray:
         """Labels by name as `fit` takes them.
@@ -181,14 +202,13 @@ class BertTextClassifier(TaskModel):
             array([1, 0], dtype=int32)
         """
         if self.problem_type == REGRESSION:
-            return np.asarray(labels, np.float32)
-        if self.problem_type == SINGLE_LABEL:
-            return np.array([self._id_of(label) for label in labels], np.int32)
-        targets = np.zeros([len(labels), self.num_classes], np.float32)
-        for row, names in enumerate(labels):
-            for name in names:
-                targets[row, self._id_of(name)] = 1.0
-        return targets
+            return outputs(labels, self.num_classes)
+        names = row_array(labels, "labels")
+        refuse_missing(names, "labels")
+        if self.problem_type == MULTI_LABEL:
+            return class_sets(names, self.labels, self.num_classes)
+        ids = [class_id(name, self.labels, self.num_classes) for name in names.reshape(-1).tolist()]
+        return np.array(ids, np.int32)
 
     def class_weights(self, class_weight):
         """By id or by name; for single labels alone."""
@@ -207,32 +227,6 @@ class BertTextClassifier(TaskModel):
         if self.problem_type == REGRESSION:
             return np.asarray(logits, np.float64)
         return (softmax if self.problem_type == SINGLE_LABEL else sigmoid)(logits)
-
-    def _id_of(self, label):
-        if self.labels is None or str(label) not in self.labels:
-            raise DataError(
-                f"Labels must be among those that the model knows: {self.labels}. "
-                f"Received: {label!r}"
-            )
-        return self.labels.index(str(label))
-
-    def _checked_targets(self, y):
-        """`y` with names turned into ids, and ids that no class has refused."""
-        if y is None or tf.is_tensor(y) or self.problem_type == REGRESSION or not len(y):
-            return y
-        by_name = isinstance(y[0], (str, tuple)) or (
-            isinstance(y[0], list) and all(isinstance(name, str) for name in y[0])
-        )
-        if by_name:
-            return self.targets(y)
-        ids = np.asarray(y)
-        if self.problem_type == SINGLE_LABEL and ids.ndim == 1 and ids.dtype.kind in "iu":
-            if ids.min() < 0 or ids.max() >= self.num_classes:
-                raise DataError(
-                    f"Class ids must be in [0, {self.num_classes}). "
-                    f"Received: {ids.min()} to {ids.max()}"
-                )
-        return y
 
     def get_config(self):
         return {

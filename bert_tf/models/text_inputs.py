@@ -1,40 +1,100 @@
-"""Raw strings in, token dictionaries out, around Keras's `fit`, `evaluate` and `predict`."""
+"""Raw text as NumPy columns, from whatever a user passes.
 
+The rule, the same in every task, is in the documentation of `TaskModel`.
+"""
+
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.data.plain_rows import (
+    is_container,
+    is_missing,
+    is_text,
+    named_rows,
+    plain_rows,
+    refuse_missing,
+    shown,
+)
+from bert_tf.errors import DataError, UserError
+
+PAIRS_ARE = "Pairs are a tuple of two lists, (firsts, seconds), or a list of tuples of two strings."
+
+
+class TextColumns(tuple):
+    """The texts of n examples: one array of n rows for each text of an example.
+
+    Attributes:
+        is_single: Whether the user passed one example by itself and not a list.
+    """
+
+    is_single = False
+
+    @property
+    def num_rows(self) -> int:
+        """n."""
+        return len(self[0])
+
+    def rows(self, part: slice) -> "TextColumns":
+        """Some of the examples."""
+        return TextColumns(column[part] for column in self)
 
 
 def holds_text(x: Any) -> bool:
-    """Whether `x` is text: a string, a list, array or tensor of strings, a list of such lists, a
-    tuple of two or three of those, or a dataset whose features are strings."""
-    if isinstance(x, tf.data.Dataset):
-        return any(spec.dtype == tf.string for spec in tf.nest.flatten(_features(x.element_spec)))
-    if isinstance(x, str):
+    """Whether `x` is raw text, and neither numbers nor token dictionaries.
+
+    That is a string, a container of strings or of rows of strings, or a tuple with such a container
+    among its members. An empty container is raw text without rows.
+    """
+    if isinstance(x, TextColumns) or is_text(x):
         return True
-    if isinstance(x, tuple) and len(x) in (2, 3):
-        return all(holds_text(part) for part in x)
+    if isinstance(x, tuple) and x:
+        return any(holds_text(part) for part in x)
     if isinstance(x, (tf.Tensor, tf.Variable)):
         return x.dtype == tf.string
-    if isinstance(x, np.ndarray):
-        return x.dtype.kind in "US" or (x.dtype == object and x.size > 0 and _is_text(x.flat[0]))
-    if not isinstance(x, list) or not x:
+    if not is_container(x) or not isinstance(x, Collection) and not hasattr(x, "__array__"):
         return False
-    first = x[0]
-    if isinstance(first, (list, tuple, np.ndarray)) and len(first):  # the choices of a prompt
-        first = first[0]
-    return _is_text(first)
+    rows = plain_rows(x)
+    if isinstance(rows, np.ndarray):
+        if not rows.size or rows.dtype.kind in "US":
+            return True
+        if rows.dtype != object:
+            return False
+        rows = rows.reshape(-1)
+    return all(map(is_missing, rows)) or any(map(_is_row_of_text, rows))
 
 
-def as_columns(x: Any) -> tuple[np.ndarray, ...]:
-    """One array of strings, or for tuples several of the same length."""
-    if isinstance(x, str):
-        x = [x]
-    columns = x if isinstance(x, tuple) else (x,)
-    columns = tuple(_column(column) for column in columns)
+def _is_row_of_text(row):
+    """Whether a row is a string, or a tuple, list or array that begins with one."""
+    if hasattr(row, "__array__"):
+        row = np.asarray(row)
+    while isinstance(row, (tuple, list, np.ndarray)) and np.size(row[:1]):
+        row = row[0]
+    return is_text(row)
+
+
+def as_columns(x: Any, errors: str = "strict") -> TextColumns:
+    """Raw text, single or in pairs, as columns of UTF-8.
+
+    Args:
+        x: A string; a container of strings; a tuple of such containers; a tuple of strings; a
+            container of tuples of strings; an array or data frame `[n, K]`.
+        errors: "strict" refuses text that is not UTF-8, "replace" leaves that to the tokenizer.
+
+    Returns:
+        For K texts in an example, K arrays of bytes `[n]`.
+
+    Raises:
+        DataError: If a text is missing, is no string or is not UTF-8; the rows are named.
+        UserError: If the columns are not of one length, or `x` is no text at all.
+    """
+    if isinstance(x, TextColumns):
+        return x
+    parts, is_single = _parts(x)
+    columns = TextColumns(text_column(part, errors) for part in parts)
+    columns.is_single = is_single
     if len({len(column) for column in columns}) != 1:
         raise UserError(
             "All texts of a tuple must have the same number of rows. "
@@ -43,18 +103,92 @@ def as_columns(x: Any) -> tuple[np.ndarray, ...]:
     return columns
 
 
-def _column(values) -> np.ndarray:
-    if isinstance(values, (tf.Tensor, tf.Variable)):
-        values = values.numpy()
-    for row, value in enumerate(values):
-        if not _is_text(value):
-            raise UserError(f"Text was expected in every row. Received in row {row}: {value!r}")
-    return np.array([v.encode() if isinstance(v, str) else bytes(v) for v in values], dtype=object)
+def _parts(x):
+    """The columns of `x` before they are looked at, and whether it is one example."""
+    if is_text(x):
+        return ([x],), True
+    if hasattr(x, "__array__") and np.ndim(x) == 0:
+        return (np.reshape(x, [1]),), True
+    if isinstance(x, tuple):
+        if not x:
+            raise UserError(f"`x` must be texts. Received: x=(). {PAIRS_ARE}")
+        if not all(is_text(part) for part in x):
+            return x, False
+        if len(x) > 3:
+            raise UserError(
+                "Texts must be a list of strings; a tuple of strings is the texts of one example. "
+                f"Received: a tuple of {len(x)} strings. Pass `list(texts)`."
+            )
+        return [[part] for part in x], True
+    rows = plain_rows(x)
+    if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.shape[1]:
+        return list(rows.T), False  # [n, K]
+    first = next((row for row in rows if not is_missing(row)), None)
+    if isinstance(first, tuple):
+        return _columns_of_tuples(rows, len(first)), False
+    return (rows,), False
 
 
-def _features(element_spec):
-    return element_spec[0] if isinstance(element_spec, tuple) else element_spec
+def _columns_of_tuples(rows, count):
+    refuse_missing(rows, "x")
+    for number, row in enumerate(rows):
+        if not isinstance(row, tuple) or len(row) != count:
+            raise DataError(
+                f"Tuples of {count} strings must be in every row, because row 0 has one. "
+                f"Received in row {number}: {shown(row)}. {PAIRS_ARE}"
+            )
+    return list(zip(*rows))
 
 
-def _is_text(value) -> bool:
-    return isinstance(value, (str, bytes))
+def text_column(values: Any, errors: str = "strict", name: str = "x") -> np.ndarray:
+    """One column of text.
+
+    Args:
+        values: A container of strings, or an array `[n, 1]` of them; or one string.
+        errors: As in `as_columns`.
+        name: What the texts are, for the errors.
+
+    Returns:
+        bytes `[n]`, an array of Python objects.
+
+    Raises:
+        DataError: As in `as_columns`.
+    """
+    rows = [values] if is_text(values) else plain_rows(values, name)
+    if isinstance(rows, np.ndarray) and rows.ndim != 1:
+        if rows.ndim != 2 or rows.shape[1] != 1:
+            raise UserError(
+                "A column of text must be strings [n] or [n, 1]. "
+                f"Received: an array of shape {rows.shape}. {PAIRS_ARE}"
+            )
+        rows = rows[:, 0]  # [n, 1] -> [n]
+    refuse_missing(rows, name)
+    column = np.empty(len(rows), object)
+    malformed = []
+    for row, value in enumerate(rows):
+        if not is_text(value):
+            way_out = f" {PAIRS_ARE}" if isinstance(value, (list, tuple, np.ndarray)) else ""
+            raise DataError(
+                f"A string must be in every row of `{name}`. Received in row {row}: {shown(value)}."
+                f"{way_out}"
+            )
+        try:
+            column[row] = utf8(value, errors)
+        except UnicodeError:
+            malformed.append(row)
+    if malformed:
+        raise DataError(
+            f"`{name}` must be valid Unicode, as bytes UTF-8. Received: malformed text in "
+            f"{named_rows(malformed)}, such as {rows[malformed[0]]!r}. Decode it with its real "
+            "encoding, or make the tokenizer with errors='replace', which drops malformed parts."
+        )
+    return column
+
+
+def utf8(text: str | bytes, errors: str) -> bytes:
+    """The bytes of `text`; with errors="strict" it raises `UnicodeError` where it is malformed."""
+    if isinstance(text, str):
+        return text.encode("utf-8", "surrogatepass" if errors == "replace" else "strict")
+    if errors == "strict":
+        text.decode("utf-8")
+    return bytes(text)

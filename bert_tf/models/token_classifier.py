@@ -8,15 +8,25 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.tag_schemes import Span, are_span_tags, spans_of_tags
-from bert_tf.data.tagged_sentences import IGNORED, WORD_STARTS, WordWindows, holds_word_lists
+from bert_tf.data.plain_rows import is_text, object_array, plain_rows, refuse_missing
+from bert_tf.data.tagged_sentences import (
+    IGNORED,
+    WORD_STARTS,
+    WordWindows,
+    holds_word_lists,
+    is_sentence,
+    word_lists,
+)
 from bert_tf.errors import UserError
 from bert_tf.layers.crf import ConditionalRandomField
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.label_inputs import class_names, row_weights
 from bert_tf.models.task_model import DEFAULT_BATCH_SIZE, TaskModel
 from bert_tf.models.text_batches import TOKEN_BUDGET
-from bert_tf.models.text_inputs import as_columns, holds_text
+from bert_tf.models.text_inputs import TextColumns, as_columns
+from bert_tf.models.text_streams import collected
 from bert_tf.text.vocabulary import CONTINUATION
 from bert_tf.training.class_weights import refuse_class_weight
 from bert_tf.training.sparse_crossentropy import class_loss
@@ -74,6 +84,8 @@ class BertTokenClassifier(TaskModel):
     Reference: Devlin et al. 2019, section 5.3; Lample et al. 2016 (arXiv 1603.01360) for the CRF.
     """
 
+    takes_batches_of_text = False
+
     def __init__(
         self,
         backbone: BertBackbone,
@@ -88,7 +100,7 @@ class BertTokenClassifier(TaskModel):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         if labels is None and num_classes is not None:
             labels = [f"LABEL_{index}" for index in range(num_classes)]  # as Hugging Face
-        labels = [str(label) for label in labels or ()]
+        labels = class_names(labels or ())
         if len(set(labels)) < 2 or len(set(labels)) != len(labels):
             raise UserError(
                 f"`labels` must be at least two different names. Received: labels={labels}"
@@ -207,64 +219,69 @@ class BertTokenClassifier(TaskModel):
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         return self.get_metrics_result()  # `loss_share` counts
 
-    def fit_arguments(self, x, y=None, *, batch_size=None, shuffle=True, validation_data=None,
-                      validation_batch_size=None, sample_weight=None, **options):
-        """As `TaskModel.fit_arguments`, for lists of words with lists of tags.
+    @staticmethod
+    def is_example(item):
+        """Whether an item of a generator is a sentence: text, or a list of words."""
+        return is_text(item) or is_sentence(item)
+
+    def read_columns(self, x):
+        """Sentences as one array of lists of words.
 
         Raises:
-            UserError: For a label that is not one of `labels`, or a sentence whose words and tags
-                are not as many.
+            UserError: If a sentence is no list of words.
         """
-        if validation_data is not None and holds_word_lists(validation_data[0]):
-            validation_data = self._labelled_batches(
-                *validation_data, batch_size=validation_batch_size or batch_size, shuffle=False
-            )
-        if holds_word_lists(x):
-            x = self._labelled_batches(x, y, sample_weight, batch_size, shuffle)
-            y = sample_weight = batch_size = None
-        elif holds_text(x):
+        if isinstance(x, TextColumns):
+            return x
+        if not holds_word_lists(x):
             raise UserError(
-                "Sentences as lists of words were expected, with a tag a word. Received: text"
+                "Sentences must be lists of words, with a tag for each word. Received: text. `tag` "
+                "finds spans in text."
             )
-        return super().fit_arguments(
-            x,
-            y,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            validation_data=validation_data,
-            validation_batch_size=validation_batch_size,
-            sample_weight=sample_weight,
-            **options,
-        )
+        return TextColumns([object_array(word_lists(x, self._text_errors()))])
 
-    def evaluate(self, x=None, y=None, *, batch_size=None, sample_weight=None, **kwargs):
-        """`keras.Model.evaluate` that also takes lists of words with lists of tags."""
-        if holds_word_lists(x):
-            x = self._labelled_batches(x, y, sample_weight, batch_size, shuffle=False)
-            y = sample_weight = batch_size = None
-        return super().evaluate(
-            x, y, batch_size=batch_size, sample_weight=sample_weight, **kwargs
-        )
+    def plain_targets(self, y, x):
+        """As `TaskModel.plain_targets`: for lists of words an array of lists of tags."""
+        if y is None or not isinstance(x, TextColumns):
+            return super().plain_targets(y, x)
+        rows = plain_rows(y, "y")
+        refuse_missing(rows, "y")
+        return object_array([[_name(tag) for tag in plain_rows(row, "y")] for row in rows])
 
-    def predict(self, x, *, batch_size=None, token_budget=None, **kwargs):
+    def _prepare(self, x, y, sample_weight, batch_size, shuffle, training):
+        if not isinstance(x, TextColumns):
+            return super()._prepare(x, y, sample_weight, batch_size, shuffle, training)
+        dataset = self._labelled_batches(x[0], y, sample_weight, batch_size, shuffle)
+        return {"x": dataset, "y": None, "sample_weight": None, "batch_size": None}
+
+    def predict(
+        self,
+        x,
+        batch_size=None,
+        verbose="auto",
+        steps=None,
+        callbacks=None,
+        *,
+        token_budget: int | None = None,
+    ):
         """Tags of sentences, or logits of token dictionaries.
 
         Args:
             x: Lists of words; or what Keras takes: token dictionaries, or a dataset of them.
             batch_size: The most sentences of a batch.
+            verbose: As in Keras.
+            steps: As in Keras.
+            callbacks: As in Keras.
             token_budget: Tokens of a batch of sentences, padding counted; default 4,096.
-            **kwargs: Keras's: `verbose`, `callbacks`.
 
         Returns:
             For lists of words, a list of tags for each; else float32 `[B, T, num_classes]`, or
             label ids int32 `[B, max_length]` where the dictionary holds `word_starts`.
         """
-        if not holds_word_lists(x):
-            if holds_text(x):
-                raise UserError(
-                    "Lists of words were expected. Received: text. `tag` finds spans in text."
-                )
-            return super().predict(x, batch_size=batch_size, **kwargs)
+        x = self.raw(x)
+        options = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
+        if not isinstance(x, TextColumns):
+            return super().predict(x, batch_size, token_budget=token_budget, **options)
+        (x,) = x
         windows = self._windows(x)
         if not len(windows):
             return [[] for _ in x]
@@ -275,7 +292,7 @@ class BertTokenClassifier(TaskModel):
             places = slice(None)
         else:
             batches, places = windows.batches_by_length(token_budget or TOKEN_BUDGET, batch_size)
-        ids = super().predict(batches, **kwargs)[places]  # [S, max_length]
+        ids = super().predict(batches, **options)[places]  # [S, max_length]
         tags = np.array(self.labels, object)[windows.word_values(ids)]  # [W]
         splits = windows.word_splits
         return [tags[start:end].tolist() for start, end in zip(splits, splits[1:])]
@@ -302,15 +319,20 @@ class BertTokenClassifier(TaskModel):
         if isinstance(texts, str):
             return self.tag([texts], **kwargs)[0]
         kwargs = {"verbose": 0, **kwargs}
-        if not len(texts):
-            return []
+        texts = collected(texts, self.is_example)
         if holds_word_lists(texts):
+            (texts,) = self.read_columns(texts)
             tags = self.predict(texts, **kwargs)
             return [
                 [TaggedSpan(*span, " ".join(words[span.start : span.end])) for span in spans]
                 for words, spans in zip(texts, map(self._spans, tags))
             ]
-        columns = as_columns(list(texts))
+        columns = as_columns(texts, self._text_errors())
+        if len(columns) != 1:
+            raise UserError(
+                f"{type(self).__name__} takes single texts. Received: {len(columns)} texts in an "
+                "example. Texts are a list of strings."
+            )
         texts = [text.decode("utf-8", errors="replace") for text in columns[0]]
         borders = self._words_of_texts(texts)
         words = [
@@ -369,7 +391,7 @@ class BertTokenClassifier(TaskModel):
         labels = windows.labels(self._label_ids(x, y))
         weights = None
         if sample_weight is not None:
-            weights = np.asarray(sample_weight, np.float32)[windows.sentence_of_window]
+            weights = row_weights(sample_weight, len(x))[windows.sentence_of_window]
         length = self._longest() if self.jit_compile else None
         return windows.training_batches(
             labels, weights, batch_size or DEFAULT_BATCH_SIZE, shuffle, length
@@ -400,6 +422,10 @@ class BertTokenClassifier(TaskModel):
             "use_crf": self.use_crf,
             "dropout": self.dropout,
         }
+
+
+def _name(tag):
+    return tag.decode("utf-8", "replace") if isinstance(tag, bytes) else tag
 
 
 def word_weights(y, sample_weight) -> tf.Tensor:

@@ -21,6 +21,10 @@ from bert_tf.text.unicode_tables import (
     PAGE_BITS, PAGE_SIZE, PAYLOAD_SHIFT, PUNCTUATION, REORDERS, SPACE)
 
 
+# How the error in the graph begins.
+MALFORMED_TEXT = "Expected every string to be valid UTF-8."
+
+
 class Spans(NamedTuple):
     """Where in its own string each normalised code point stood, all int64 [K]; ends exclusive.
 
@@ -147,7 +151,7 @@ class WordSplitter:
             return texts
         valid = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore") == texts
         check = tf.debugging.Assert(tf.reduce_all(valid), [
-            "Expected every string to be valid UTF-8. Received: malformed bytes in row(s)",
+            f"{MALFORMED_TEXT} Received: malformed bytes in row(s)",
             tf.where(~valid)[:, 0], "Decode the text with its real encoding, or make the "
             "tokenizer with errors='replace'."], summarize=20)
         with tf.control_dependencies([check] if check is not None else []):

@@ -131,7 +131,8 @@ def test_loss_is_the_pretrainers(make_model, tiny_config):
     pretrainer.masked_lm_head.set_weights(model.masked_lm_head.get_weights())
     for either in (model, pretrainer):
         either.compile(AdamWeightDecay(1e-3))
-    batches = model._masked(TEXTS * 4, 8, shuffle=False, fresh=False)
+    texts = model.raw(TEXTS * 4)
+    batches = model._prepare(texts, None, None, 8, shuffle=False, training=False)["x"]
     ours = model.evaluate(batches, verbose=0, return_dict=True)
     theirs = pretrainer.evaluate(batches, verbose=0, return_dict=True)
     for name in ("loss", "masked_lm_loss", "masked_lm_accuracy"):

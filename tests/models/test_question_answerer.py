@@ -233,7 +233,7 @@ def test_keras_file_holds_everything(trained, tmp_path):
         (lambda m: m.predict(["x"]), r"A pair \(questions, contexts\)"),
         (lambda m: m.fit((["x"], ["x"]), [None, None]), "1 questions, 2 answers"),
         (lambda m: m.answer(["x"], ["x", "y"]), "same number of rows"),
-        (lambda m: m.answer(["x"], [None]), "row 0: None"),
+        (lambda m: m.answer(["x"], [None]), "missing values.*row 0 of 1"),
     ],
 )
 def test_wrong_inputs_are_told(make_model, call, words):

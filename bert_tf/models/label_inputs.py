@@ -1,0 +1,275 @@
+"""Labels and sample weights as arrays of one row for each example, from whatever a user passes.
+
+Glossary: `n` examples, `C` classes.
+"""
+
+import numbers
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.plain_rows import is_text, object_array, refuse_missing, row_array
+from bert_tf.errors import DataError, UserError
+
+UNKNOWN_LABELS = "Labels must be among those that the model knows"  # how their errors begin
+
+
+def class_names(labels: Sequence[Any]) -> list[str]:
+    """The names of classes as strings.
+
+    Raises:
+        UserError: If a name is no valid Unicode: no file could hold it.
+    """
+    names = [str(label) for label in labels]
+    for name in names:
+        if not name.isascii() and name != name.encode("utf-8", "replace").decode("utf-8"):
+            raise UserError(f"`labels` must be valid Unicode. Received: {name!r}")
+    return names
+
+
+def number_rows(y: Any, name: str = "y") -> np.ndarray:
+    """Labels that are numbers, of any shape `[n, ...]`; the dtype stays.
+
+    Args:
+        y: A container of numbers, or of strings that are numbers.
+        name: What they are, for the errors.
+
+    Raises:
+        DataError: If a number is missing, or a row is none.
+    """
+    array = row_array(y, name)
+    refuse_missing(array, name)
+    if array.dtype.kind in "biuf":
+        return array
+    values = np.empty(array.shape, np.float32)
+    for place, value in np.ndenumerate(array):
+        try:
+            values[place] = float(value)
+        except (TypeError, ValueError):
+            raise DataError(
+                f"`{name}` must have a number in every row. Received in row {place[0]}: {value!r}"
+            ) from None
+    refuse_missing(values, name)  # "nan"
+    return values
+
+
+def outputs(y: Any, num_outputs: int) -> np.ndarray:
+    """Labels of a regression.
+
+    Args:
+        y: Numbers `[n]` or `[n, num_outputs]`.
+        num_outputs: Numbers that the model gives for an example.
+
+    Returns:
+        float32 `[n]`, for several outputs `[n, num_outputs]`.
+    """
+    values = number_rows(y).astype(np.float32)
+    if num_outputs == 1 and values.shape[1:] == (1,):
+        values = values[:, 0]  # [n, 1] -> [n]
+    if values.shape[1:] != (() if num_outputs == 1 else (num_outputs,)):
+        raise DataError(
+            f"`y` must be numbers of shape {_shape_of_outputs(num_outputs)} for {num_outputs} "
+            f"output{'s' if num_outputs > 1 else ''}. Received: an array of shape {values.shape}"
+        )
+    if not np.isfinite(values).all():
+        raise DataError(f"`y` must be finite numbers. Received: {values[~np.isfinite(values)][0]}")
+    return values
+
+
+def _shape_of_outputs(count):
+    return "[n] or [n, 1]" if count == 1 else f"[n, {count}]"
+
+
+def class_id(label: Any, labels: Sequence[str] | None, num_classes: int | None) -> int:
+    """The id of a class by its name; without names a string may be the id itself.
+
+    Raises:
+        DataError: If no class has the name.
+    """
+    name = label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)
+    if labels is not None and name in labels:
+        return labels.index(name)
+    if labels is None and is_text(label) and name.strip().isdecimal():
+        return _checked_ids(np.array([int(name)]), num_classes)[0]
+    raise DataError(
+        f"{UNKNOWN_LABELS}: {labels}. Received: {label!r}"
+    )
+
+
+def class_ids(
+    y: Any, labels: Sequence[str] | None, num_classes: int | None, keep_rows: bool = False
+) -> np.ndarray:
+    """Labels of one class for each example.
+
+    Args:
+        y: Names or ids `[n]` or `[n, 1]`, or one-hot rows `[n, C]`.
+        labels: The names in the order of their ids, or None.
+        num_classes: C, or None where that differs from batch to batch.
+        keep_rows: Whether labels `[n, ...]` of several numbers stay as they are, for a loss that
+            takes them.
+
+    Returns:
+        int32 `[n]`.
+
+    Raises:
+        DataError: If a label is missing, unknown or out of range, or a row has another width.
+    """
+    array = row_array(y, "y")
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]  # [n, 1] -> [n]
+    refuse_missing(array, "y")
+    numeric = array.dtype.kind in "biuf"
+    if keep_rows and numeric and array.ndim > 1:
+        return array
+    if array.ndim == 2 and numeric and array.shape[1] == (num_classes or array.shape[1]):
+        return _ids_of_one_hot(array)
+    if array.ndim != 1 or not numeric and any(_is_nested(value) for value in array):
+        rows = f", or one-hot rows [n, {num_classes}]" if num_classes else ""
+        raise DataError(
+            f"`y` must be one class for each example, [n] or [n, 1]{rows}. Received: "
+            + (f"an array of shape {array.shape}" if array.ndim != 1 else f"{array[0]!r} in row 0")
+        )
+    if array.dtype.kind in "iu":
+        return _checked_ids(array, num_classes)
+    known = {name: place for place, name in enumerate(labels or ())}
+    ids = np.empty(len(array), np.int64)
+    for row, label in enumerate(array.tolist()):
+        is_name = isinstance(label, bool) and str(label) in known  # "True", "False"
+        if isinstance(label, numbers.Real) and not is_name:
+            if not float(label).is_integer():
+                raise DataError(f"Class ids must be integers. Received in row {row}: {label!r}")
+            ids[row] = int(label)
+        else:
+            ids[row] = known[label] if label in known else class_id(label, labels, num_classes)
+    return _checked_ids(ids, num_classes)
+
+
+def _checked_ids(ids, num_classes):
+    if num_classes is not None and ids.size and (ids.min() < 0 or ids.max() >= num_classes):
+        raise DataError(
+            f"Class ids must be in [0, {num_classes}). Received: {ids.min()} to {ids.max()}"
+        )
+    return ids.astype(np.int32)
+
+
+def _ids_of_one_hot(rows):
+    is_one_hot = ((rows == 0) | (rows == 1)).all(axis=1) & (rows.sum(axis=1) == 1)
+    if not is_one_hot.all():
+        row = int(np.argmin(is_one_hot))
+        raise DataError(
+            "One-hot rows must hold one 1 and otherwise 0. Received in row "
+            f"{row}: {rows[row].tolist()}. A loss on probabilities, "
+            "keras.losses.CategoricalCrossentropy(from_logits=True), takes others."
+        )
+    return rows.argmax(axis=1).astype(np.int32)
+
+
+def _is_nested(value):
+    return isinstance(value, (list, tuple, Set, Mapping, np.ndarray))
+
+
+class IdsInGraph:
+    """Names of classes `[B]` to ids `[B]`, in the graph of a `tf.data.Dataset`.
+
+    Args:
+        labels: The names in the order of their ids; None: strings are the ids themselves.
+        num_classes: C.
+    """
+
+    def __init__(self, labels: Sequence[str] | None, num_classes: int):
+        self.names = list(labels or map(str, range(num_classes)))
+        self._table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                self.names, tf.range(num_classes), tf.string, tf.int32
+            ),
+            default_value=-1,
+        )
+
+    def __call__(self, names: tf.Tensor) -> tf.Tensor:
+        names = tf.reshape(names, [-1])  # [B] or [B, 1] -> [B]
+        ids = self._table.lookup(names)
+        unknown = tf.boolean_mask(names, ids < 0)
+        check = tf.debugging.Assert(
+            tf.equal(tf.size(unknown), 0),
+            [f"{UNKNOWN_LABELS}: {self.names}. Received:", unknown],
+        )
+        with tf.control_dependencies([check]):
+            return tf.identity(ids)
+
+
+def class_sets(y: Any, labels: Sequence[str] | None, num_classes: int) -> np.ndarray:
+    """Labels of any number of classes for each example.
+
+    Args:
+        y: For each example a set, list or tuple of names, or a set of ids; or rows `[n, C]` of 0
+            and 1, or of probabilities.
+        labels: The names in the order of their ids, or None.
+        num_classes: C.
+
+    Returns:
+        float32 `[n, C]`.
+
+    Raises:
+        DataError: If a label is missing or unknown, or a row is of another kind or width.
+    """
+    array = row_array(y, "y")
+    refuse_missing(array, "y")
+    if num_classes == 1 and array.ndim == 1 and array.dtype.kind in "biuf":
+        array = array[:, np.newaxis]  # [n] -> [n, 1]
+    if array.ndim == 2 and array.dtype.kind in "biuf" and array.shape[1] == num_classes:
+        return _shares(array.astype(np.float32))
+    rows = array if array.ndim == 1 else object_array(list(array))
+    targets = np.zeros([len(rows), num_classes], np.float32)
+    for row, members in enumerate(rows):
+        if isinstance(members, np.ndarray):
+            members = members.tolist()
+        if isinstance(members, (Set, list, tuple)) and all(map(is_text, members)):
+            targets[row, [class_id(name, labels, num_classes) for name in members]] = 1.0
+        elif isinstance(members, Set):
+            targets[row, class_ids(list(members), labels, num_classes)] = 1.0
+        elif isinstance(members, (list, tuple)) and len(members) == num_classes:
+            targets[row] = number_rows(members)
+        else:
+            raise DataError(
+                "`y` must have in every row a list of names, a set of names or ids, or 0 or 1 for "
+                f"each of the {num_classes} labels. Received in row {row}: {members!r}"
+            )
+    return _shares(targets)
+
+
+def _shares(targets):
+    outside = ((targets < 0) | (targets > 1)).any(axis=1)
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise DataError(
+            "Rows of several labels must hold numbers in [0, 1]. "
+            f"Received in row {row}: {targets[row].tolist()}"
+        )
+    return targets
+
+
+def row_weights(weights: Any, num_rows: int | None = None) -> np.ndarray:
+    """Sample weights by place.
+
+    Args:
+        weights: Numbers `[n]` or `[n, 1]`.
+        num_rows: n, or None where it is not known.
+
+    Returns:
+        float32 `[n]`; weights of another shape stay as they are.
+
+    Raises:
+        DataError: If a weight is missing or no number.
+        UserError: If there is not one for each example.
+    """
+    values = number_rows(weights, "sample_weight").astype(np.float32)
+    if values.shape[1:] == (1,):
+        values = values[:, 0]
+    if num_rows is not None and len(values) != num_rows:
+        raise UserError(
+            f"`sample_weight` must have a row for every text: {num_rows}. "
+            f"Received: {len(values)} rows."
+        )
+    return values

@@ -1,0 +1,153 @@
+"""Raw text that comes bit by bit: generators, iterables and `keras.utils.PyDataset`."""
+
+import contextlib
+import itertools
+import types
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import DataError, UserError
+from bert_tf.models.label_inputs import UNKNOWN_LABELS
+from bert_tf.models.text_inputs import TextColumns, holds_text
+from bert_tf.text.word_splitter import MALFORMED_TEXT
+
+
+_NOTHING = object()
+_OF_TENSORFLOW = (
+    tf.Tensor,
+    tf.Variable,
+    tf.data.Iterator,
+    tf.distribute.DistributedDataset,
+    tf.distribute.DistributedIterator,
+)
+
+
+def collected(x: Any, is_example: Callable[[Any], bool]) -> Any:
+    """The list of what an iterable yields, where each is one example and not a batch.
+
+    Args:
+        x: Anything; what is no such iterable comes back as it is, a generator with all its items.
+        is_example: Says of the first item whether it is an example.
+    """
+    if not isinstance(x, Iterable) or isinstance(x, (Collection, str, bytes, tf.data.Dataset)):
+        return x
+    if isinstance(x, (*_OF_TENSORFLOW, keras.utils.PyDataset)) or hasattr(x, "__array__"):
+        return x
+    items = iter(x)
+    first = next(items, _NOTHING)
+    if first is _NOTHING:
+        return []
+    if is_example(first):
+        return [first, *items]
+    return _resumed(first, items) if isinstance(x, Iterator) else x
+
+
+def _resumed(first, items):
+    # Keras knows a generator by its type, so it must be one and not an `itertools.chain`.
+    yield first
+    yield from items
+
+
+def batches_of_text(
+    x: Any,
+    columns: Callable[[Any], TextColumns] | None,
+    targets: Callable[[Any, Any], np.ndarray],
+) -> Any:
+    """A dataset of a generator's or `PyDataset`'s batches, where their features are raw text.
+
+    Args:
+        x: Anything; what is no such stream comes back as it is, a generator with all its items.
+        columns: Makes columns of the features of a batch; None: batches of text are refused.
+        targets: Makes an array of the labels of a batch and its columns.
+
+    Raises:
+        UserError: If the features are raw text and `columns` is None.
+
+    Returns:
+        A `tf.data.Dataset` of `features` or tuples `(features, labels, weights)`, features being
+        strings `[B]` or a tuple of them.
+    """
+    if isinstance(x, keras.utils.PyDataset):
+        first = x[0]
+        make_batches, count = (lambda: _of_dataset(x)), x.num_batches
+    elif isinstance(x, types.GeneratorType):
+        first = next(x)  # `collected` has seen that there is one
+        x = _resumed(first, x)
+        make_batches, count = (lambda: x), None
+    else:
+        return x
+    if not holds_text(_parts(first)[0]):
+        return x
+    if columns is None:
+        raise UserError(
+            "Texts must be given together, as lists or columns: an example may become several "
+            f"windows. Received: batches of a {type(x).__name__}"
+        )
+
+    def plain(batch):
+        features, labels, *weights = _parts(batch)
+        features = columns(features)
+        parts = [tuple(features) if len(features) > 1 else features[0]]
+        if labels is not None:
+            parts.append(targets(labels, features))
+            parts += [np.asarray(weight, np.float32) for weight in weights if weight is not None]
+        return tuple(parts)
+
+    def spec(values):
+        dtype = tf.string if values.dtype == object else tf.as_dtype(values.dtype)
+        return tf.TensorSpec([None, *values.shape[1:]], dtype)
+
+    dataset = tf.data.Dataset.from_generator(
+        lambda: map(plain, make_batches()),
+        output_signature=tf.nest.map_structure(spec, plain(first)),
+    )
+    if count is not None:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
+    return dataset
+
+
+def yields_text(dataset: tf.data.Dataset) -> bool:
+    """Whether the features of a dataset are strings."""
+    spec = dataset.element_spec
+    features = spec[0] if isinstance(spec, tuple) else spec
+    return any(part.dtype == tf.string for part in tf.nest.flatten(features))
+
+
+@contextlib.contextmanager
+def as_data_errors():
+    """Within it what the graph of a dataset says of its text or labels is a `DataError`."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        for beginning in (UNKNOWN_LABELS, MALFORMED_TEXT):
+            if beginning in error.message:
+                message = error.message[error.message.index(beginning):].split("\n")[0]
+                raise DataError(message) from error
+        raise
+
+
+def refuse_steps(steps: int | None, callbacks) -> None:
+    """Raises `UserError` for Keras's arguments of a `predict` over batches, given with raw text."""
+    if steps is not None or callbacks is not None:
+        raise UserError(
+            "`steps` and `callbacks` are for token dictionaries. Received with raw text: "
+            f"steps={steps}, callbacks={callbacks}"
+        )
+
+
+def _parts(batch):
+    """Features, labels and weights of a batch, None for what it lacks."""
+    if isinstance(batch, list) and batch and not isinstance(batch[0], (str, bytes, tuple)):
+        batch = tuple(batch)  # as Keras
+    return keras.utils.unpack_x_y_sample_weight(batch if isinstance(batch, tuple) else (batch,))
+
+
+def _of_dataset(dataset):
+    numbers = itertools.count() if dataset.num_batches is None else range(dataset.num_batches)
+    for number in numbers:
+        yield dataset[number]
+    dataset.on_epoch_end()
