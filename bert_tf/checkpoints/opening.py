@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import math
 import os
 from typing import Any
@@ -15,6 +16,8 @@ from bert_tf.checkpoints.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError
+
+_logger = logging.getLogger("bert_tf")
 
 # Where this package keeps what Hugging Face's config.json has no key for.
 OWN_KEY = "bert_tf"
@@ -55,7 +58,8 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
 
     Args:
         path: A directory, a file, a TensorFlow checkpoint's prefix or `org/name`.
-        config_file: The configuration, if it is not beside the weights.
+        config_file: The configuration of the network. What a trained model says besides (labels,
+            problem type, pooling) is read from the files of the checkpoint all the same.
 
     Raises:
         CheckpointError: If nothing is there, or a file is missing or damaged.
@@ -106,12 +110,13 @@ def _open_directory(path, config_file):
     format = format_of(path)
     if format == OWN:
         name, config, options, quantization = own_format.read_own(path)
+        config = _with_network(config, config_file)
         weights = os.path.join(path, own_format.WEIGHTS_FILE)
         return Pretrained(
             path, config, SafetensorsSource(weights, OWN), name, options, quantization=quantization
         )
     if format == "keras_hub":
-        return _open_preset(path)
+        return _open_preset(path, config_file)
     if format == "huggingface":
         return _open_huggingface(weights_file(path), config_file)
     if format == "tf1":
@@ -126,7 +131,7 @@ def _open_file(path, config_file):
         if os.path.basename(path) in (own_format.CONFIG_FILE, own_format.WEIGHTS_FILE):
             return _open_directory(os.path.dirname(path) or ".", config_file)
         if path.endswith(".keras"):
-            return _open_archive(path)
+            return _open_archive(path, config_file)
         if path.endswith(".weights.h5"):
             return _open_keras_weights(path, config_file)
         if path.endswith(_HUGGINGFACE_SUFFIXES):
@@ -181,13 +186,14 @@ def _open_tensorflow(prefix, config_file):
     )
 
 
-def _open_preset(directory):
+def _open_preset(directory, network_file):
     from bert_tf.checkpoints.keras_hub import KerasHubSource, is_keras_hub, read_config
 
     config_file = os.path.join(directory, "config.json")
     if not os.path.exists(config_file) or not is_keras_hub(_json(config_file)):
-        return _open_keras_weights(os.path.join(directory, "model.weights.h5"), None)
+        return _open_keras_weights(os.path.join(directory, "model.weights.h5"), network_file)
     config, name = read_config(_json(config_file), config_file)
+    config = _with_network(config, network_file)
     sources = [KerasHubSource(os.path.join(directory, "model.weights.h5"), "backbone")]
     task_file, task_weights = (
         os.path.join(directory, name) for name in ("task.json", "task.weights.h5")
@@ -201,7 +207,7 @@ def _open_preset(directory):
     return Pretrained(directory, config, source, name, options)
 
 
-def _open_archive(path):
+def _open_archive(path, config_file):
     from bert_tf.checkpoints import keras_archive, keras_hub
 
     archive = StoredZip(path)
@@ -210,10 +216,12 @@ def _open_archive(path):
     directory = os.path.dirname(path) or "."
     if keras_hub.is_keras_hub(values):
         config, name = keras_hub.read_config(values, path)
+        config = _with_network(config, config_file)
         return Pretrained(
             directory, config, keras_hub.KerasHubSource(path, content=weights), name
         )
     name, config, options, quantization = keras_archive.read_object(values, path)
+    config = _with_network(config, config_file)
     _check_bytes(config, len(weights), path)
     source = keras_archive.load_archive(path, name, config, options, quantization)
     return Pretrained(directory, config, source, name, options, quantization=quantization)
@@ -227,10 +235,12 @@ def _open_keras_weights(path, config_file):
     if any("transformer_encoder" in name or "transformer_layer" in name
            for name in H5File(path).datasets):
         source = keras_hub.KerasHubSource(path)
-        beside = config_file or _beside(directory, "config.json")
-        if beside and keras_hub.is_keras_hub(_json(beside)):
-            config, name = keras_hub.read_config(_json(beside), beside)
-            return Pretrained(directory, config, source, name)
+        for file in (config_file, _beside(directory, "config.json")):
+            if file and keras_hub.is_keras_hub(_json(file)):
+                config, name = keras_hub.read_config(_json(file), file)
+                if file != config_file:
+                    config = _with_network(config, config_file)
+                return Pretrained(directory, config, source, name)
         if config_file:
             return Pretrained(directory, BertConfig.from_json_file(config_file), source)
         return Pretrained(directory, keras_hub.config_from_shapes(source), source)
@@ -253,13 +263,25 @@ def _beside(directory, *names):
 
 def _config(directory, config_file, *names):
     names = names or _CONFIG_FILES
-    path = config_file or _beside(directory, *names)
-    if path is None:
+    path = _beside(directory, *names)
+    if path is not None:
+        try:
+            return _with_network(BertConfig.from_json_file(path), config_file)
+        except ConfigError as error:
+            if config_file is None:
+                raise
+            _logger.warning("%s. Labels and settings of a head are not known then.", error)
+    if config_file is None:
         raise CheckpointError(
             f"Expected {' or '.join(names)} in {directory}. "
             f"Found: {sorted(os.listdir(directory))[:20]}. Pass `config_file=` if it is elsewhere."
         )
-    return BertConfig.from_json_file(path)
+    return BertConfig.from_json_file(config_file)
+
+
+def _with_network(config, config_file):
+    """A checkpoint's own configuration, with what another file says of the network."""
+    return config if config_file is None else BertConfig.from_json_file(config_file, config)
 
 
 def _json(path):
