@@ -89,6 +89,7 @@ def load_teacher(task):
     from bert_tf.models.text_classifier import BertTextClassifier
 
     teacher = BertTextClassifier.from_pretrained(FLAGS.teacher, max_length=FLAGS.max_seq_length)
+    teacher.require_trained_heads("a teacher")
     require_model_of(task, teacher, FLAGS.labels)
     return teacher
 

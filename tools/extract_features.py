@@ -22,6 +22,7 @@ from tqdm import tqdm
 from bert_tf import tool
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from checkpoint_flags import directory_of, load_tokenizer
 
 FLAGS = flags.FLAGS
 
@@ -84,13 +85,8 @@ def load_extractor(layers):
     from bert_tf.text.tokenizer import BertTokenizer
 
     path = FLAGS.init_checkpoint
-    lowercase = {} if FLAGS.do_lower_case is None else {"lowercase": FLAGS.do_lower_case}
     backbone = BertBackbone.from_pretrained(path, config_file=FLAGS.bert_config_file)
-    if FLAGS.vocab_file:
-        tokenizer = BertTokenizer(FLAGS.vocab_file, **lowercase)
-    else:
-        directory = path if os.path.isdir(path) else os.path.dirname(path)
-        tokenizer = BertTokenizer.from_pretrained(directory, **lowercase)
+    tokenizer = load_tokenizer(path) or BertTokenizer.from_pretrained(directory_of(path))
     count = backbone.config.num_hidden_layers
     if not all(-count <= layer < count for layer in layers):
         raise UserError(

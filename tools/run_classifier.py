@@ -25,6 +25,7 @@ from bert_tf import tool
 from bert_tf.config import MULTI_LABEL, POOLING_MODES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from checkpoint_flags import load_tokenizer
 from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 FLAGS = flags.FLAGS
@@ -77,16 +78,9 @@ flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dro
 def load_model(task, labels):
     """The model to start from, with everything about it checked."""
     from bert_tf.models.text_classifier import BertTextClassifier
-    from bert_tf.text.tokenizer import BertTokenizer
 
     path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
     options = {"labels": list(labels)} if labels else {}
-    tokenizer = None
-    if FLAGS.vocab_file:
-        lowercase = True if FLAGS.do_lower_case is None else FLAGS.do_lower_case
-        tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=lowercase)
-    elif FLAGS.do_lower_case is not None:
-        tokenizer = BertTokenizer.from_pretrained(path, lowercase=FLAGS.do_lower_case)
     if FLAGS.do_train:
         options["problem_type"] = task.problem_type
         if FLAGS.pooling is not None:
@@ -99,10 +93,12 @@ def load_model(task, labels):
     model = BertTextClassifier.from_pretrained(
         path,
         config_file=FLAGS.bert_config_file,
-        tokenizer=tokenizer,
+        tokenizer=load_tokenizer(path),
         max_length=FLAGS.max_seq_length,
         **options,
     )
+    if not FLAGS.do_train:
+        model.require_trained_heads("evaluated")
     require_model_of(task, model, labels)
     return model
 

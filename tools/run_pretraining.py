@@ -282,6 +282,8 @@ def run():
             f"--do_eval needs a trained model: a checkpoint in {FLAGS.output_dir}/checkpoints, or "
             "--init_checkpoint. Received: neither."
         )
+    else:
+        model.require_trained_heads("evaluated")
     results = evaluate(model, step, eval_batches) if FLAGS.do_eval else None
     if is_chief(strategy):
         try:

@@ -28,6 +28,7 @@ from bert_tf import tool
 from bert_tf.data.squad import read_squad
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import atomic_path
+from checkpoint_flags import load_tokenizer
 
 FLAGS = flags.FLAGS
 
@@ -95,23 +96,19 @@ _MODEL_FLAGS = {
 def load_model():
     """The model to start from, with everything about it checked."""
     from bert_tf.models.question_answerer import BertQuestionAnswerer
-    from bert_tf.text.tokenizer import BertTokenizer
 
     path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
-    tokenizer = None
-    if FLAGS.vocab_file:
-        lowercase = True if FLAGS.do_lower_case is None else FLAGS.do_lower_case
-        tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=lowercase)
-    elif FLAGS.do_lower_case is not None:
-        tokenizer = BertTokenizer.from_pretrained(path, lowercase=FLAGS.do_lower_case)
     options = {
         argument: FLAGS[flag].value
         for flag, argument in _MODEL_FLAGS.items()
         if FLAGS.init_checkpoint or FLAGS[flag].present
     }
-    return BertQuestionAnswerer.from_pretrained(
-        path, config_file=FLAGS.bert_config_file, tokenizer=tokenizer, **options
+    model = BertQuestionAnswerer.from_pretrained(
+        path, config_file=FLAGS.bert_config_file, tokenizer=load_tokenizer(path), **options
     )
+    if not FLAGS.do_train:
+        model.require_trained_heads("asked")
+    return model
 
 
 def columns_of(examples):

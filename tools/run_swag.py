@@ -19,6 +19,7 @@ from bert_tf import tool
 from bert_tf.data.swag import read_swag
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from checkpoint_flags import load_tokenizer
 
 FLAGS = flags.FLAGS
 
@@ -58,21 +59,17 @@ flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dro
 def load_model():
     """The model to start from, with everything about it checked."""
     from bert_tf.models.multiple_choice import BertMultipleChoice
-    from bert_tf.text.tokenizer import BertTokenizer
 
     path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
-    tokenizer = None
-    if FLAGS.vocab_file:
-        lowercase = True if FLAGS.do_lower_case is None else FLAGS.do_lower_case
-        tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=lowercase)
-    elif FLAGS.do_lower_case is not None:
-        tokenizer = BertTokenizer.from_pretrained(path, lowercase=FLAGS.do_lower_case)
-    return BertMultipleChoice.from_pretrained(
+    model = BertMultipleChoice.from_pretrained(
         path,
         config_file=FLAGS.bert_config_file,
-        tokenizer=tokenizer,
+        tokenizer=load_tokenizer(path),
         max_length=FLAGS.max_seq_length,
     )
+    if not FLAGS.do_train:
+        model.require_trained_heads("evaluated")
+    return model
 
 
 def inputs_of(examples):

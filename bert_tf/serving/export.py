@@ -72,10 +72,11 @@ def export(
         The path that was written.
 
     Raises:
-        UserError: If the model is of another kind or has no tokenizer, if a frozen one shall be
+        UserError: If the model is of another kind, is not trained or has no tokenizer, if a frozen one shall be
             portable, or for `portable=False` without the built operations.
     """
     module = serving_module(model, pairs)
+    model.require_trained_heads("exported")
     if portable and model.backbone.is_frozen:
         raise UserError(
             "A model frozen for inference has packed kernels, which only the fused operations "

@@ -107,6 +107,7 @@ class TrainingCheckpoint(StepCallback):
                 continue
             self._require_same_network(path, state["network"], network_of(model))
             _assign(path, tensors, variables, model.distribute_strategy)
+            model.untrained_heads = ()
             self._tell_other_settings(path, state["settings"])
             self.step = self._saved_step = step
             _logger.info("Going on from %s.", path)
