@@ -71,6 +71,12 @@ def check_flags(has_dev=True):
     if _value("early_stopping_patience") and not FLAGS.keep_best:
         raise UserError("--early_stopping_patience needs --keep_best, the score to watch.")
     if _value("keep_best"):
+        if not FLAGS.keep_best.startswith("val_"):
+            raise UserError(
+                "--keep_best must be a score of the dev file, whose names begin with val_: the best "
+                "epoch on the training data is not the best one. Received: "
+                f"--keep_best={FLAGS.keep_best}"
+            )
         if not float(FLAGS.num_train_epochs).is_integer():
             raise UserError("--keep_best needs a whole number of epochs. Received: "
                             f"--num_train_epochs={FLAGS.num_train_epochs}")
@@ -193,7 +199,7 @@ def craft_callbacks():
         callbacks.append(
             keras.callbacks.EarlyStopping(
                 monitor=FLAGS.keep_best,
-                mode="min" if FLAGS.keep_best in ("val_loss", "val_mae") else "max",
+                mode="min" if FLAGS.keep_best.endswith(("loss", "mae")) else "max",
                 patience=FLAGS.early_stopping_patience or int(FLAGS.num_train_epochs),
                 restore_best_weights=True,
                 verbose=1,

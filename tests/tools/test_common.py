@@ -85,3 +85,15 @@ def test_a_cased_vocabulary_is_not_lowered_without_a_word(start, tmp_path, tool,
     assert result.returncode == 1 and "Traceback" not in result.text, result.text
     assert "--do_lower_case=false" in result.text
     assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("tool", ["run_classifier", "run_ner", "run_swag", "distill"])
+def test_the_best_epoch_is_that_of_the_dev_file(start, tmp_path, tool):
+    flags = ["--keep_best=accuracy", f"--output_dir={tmp_path}/out", f"--data_dir={start}"]
+    flags += {"distill": ["--teacher=x", "--student=y", "--task_name=simple"]}.get(
+        tool, ["--do_train", "--init_checkpoint=x"]
+    )
+    flags += ["--task_name=simple"] if tool == "run_classifier" else []
+    result = fork(tool, *flags)
+    assert result.returncode == 1 and "Traceback" not in result.text, result.text
+    assert "--keep_best must be a score of the dev file, whose names begin with val_" in result.text
