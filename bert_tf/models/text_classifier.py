@@ -10,6 +10,7 @@ from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.pooling import SequencePooling
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.number_names import refuse_unclear_numbers
 from bert_tf.models.task_model import TaskModel
 from bert_tf.training.probabilities import sigmoid, softmax
 
@@ -153,12 +154,15 @@ class BertTextClassifier(TaskModel):
         if isinstance(validation_data, (tuple, list)) and len(validation_data) > 1:
             features, labels, *weights = validation_data
             validation_data = (features, self._checked_targets(labels), *weights)
+        for data in (x, validation_data):
+            self._check_dataset(data)
         return super().fit_arguments(
             x, self._checked_targets(y), validation_data=validation_data, **options
         )
 
     def evaluate(self, x=None, y=None, **kwargs):
         """`TaskModel.evaluate`; labels may also be given by their names."""
+        self._check_dataset(x)
         return super().evaluate(x, self._checked_targets(y), **kwargs)
 
     def targets(self, labels) -> np.ndarray:
@@ -170,7 +174,8 @@ class BertTextClassifier(TaskModel):
 
         Returns:
             int32 `[n]`, for several labels float32 `[n, num_classes]` of 0 and 1, for regression
-            float32 `[n]`.
+            float32 `[n]`. `fit` takes ids no more than other numbers where names are numbers other
+            than their ids: give it the names.
 
         Raises:
             DataError: If a label is none of the model's.
@@ -206,8 +211,17 @@ class BertTextClassifier(TaskModel):
             )
         return self.labels.index(str(label))
 
+    def _check_dataset(self, data):
+        """Refuses a dataset whose labels are numbers that may be names."""
+        spec = data.element_spec if isinstance(data, tf.data.Dataset) else ()
+        if self.problem_type == SINGLE_LABEL and isinstance(spec, tuple) and len(spec) > 1:
+            if spec[1].dtype != tf.string:
+                refuse_unclear_numbers(self.labels)
+
     def _checked_targets(self, y):
         """`y` with names turned into ids, and ids that no class has refused."""
+        if tf.is_tensor(y) and y.dtype != tf.string and self.problem_type == SINGLE_LABEL:
+            refuse_unclear_numbers(self.labels)
         if y is None or tf.is_tensor(y) or self.problem_type == REGRESSION or not len(y):
             return y
         by_name = isinstance(y[0], (str, tuple)) or (
@@ -216,6 +230,8 @@ class BertTextClassifier(TaskModel):
         if by_name:
             return self.targets(y)
         ids = np.asarray(y)
+        if self.problem_type == SINGLE_LABEL and ids.ndim == 1:
+            refuse_unclear_numbers(self.labels)
         if self.problem_type == SINGLE_LABEL and ids.ndim == 1 and ids.dtype.kind in "iu":
             if ids.min() < 0 or ids.max() >= self.num_classes:
                 raise DataError(
