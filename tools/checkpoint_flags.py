@@ -7,6 +7,34 @@ from absl import flags
 FLAGS = flags.FLAGS
 
 
+def load_model(model_class, **options):
+    """The model to start from; without --do_train a trained one.
+
+    Matches google-research/bert: where nothing is trained and --init_checkpoint is the one that
+    training began with, the model in --output_dir works.
+
+    Args:
+        model_class: The class of the model.
+        **options: Of `from_pretrained`.
+    """
+    trained = os.path.join(FLAGS.output_dir, "model")
+    path = FLAGS.init_checkpoint or trained
+    model = _open(model_class, path, options)
+    if FLAGS.do_train:
+        return model
+    if model.untrained_heads and path != trained and os.path.isdir(trained):
+        print(f"{path} has no {' and '.join(model.untrained_heads)}; {trained} is taken.")
+        model = _open(model_class, trained, options)
+    model.require_trained_heads("evaluated")
+    return model
+
+
+def _open(model_class, path, options):
+    return model_class.from_pretrained(
+        path, config_file=FLAGS.bert_config_file, tokenizer=load_tokenizer(path), **options
+    )
+
+
 def load_tokenizer(path):
     """The tokenizer of a checkpoint where flags change it; None: take it as the files say.
 

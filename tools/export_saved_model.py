@@ -2,7 +2,8 @@
 
     python tools/export_saved_model.py --model_dir=out/model --export_dir=serving/reviews
 
-writes serving/reviews/1 (the next time 2), with the signatures `serving_default` (strings), `tokens` (ids) and
+writes serving/reviews/1 (the next time 2), with the signatures `serving_default` (strings),
+`tokens` (ids) and
 `examples` (serialised tf.train.Example), and prints what goes in and comes out. docs/serving.md
 says how TensorFlow Serving and other programs load it.
 

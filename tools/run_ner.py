@@ -14,6 +14,7 @@ import os
 
 from absl import flags
 
+import checkpoint_flags
 import craft_flags
 from bert_tf import tool
 from bert_tf.data.tag_schemes import (
@@ -27,7 +28,6 @@ from bert_tf.data.tag_schemes import (
 from bert_tf.data.tagged_text import FORMATS, conll_lines, read_tagged_text
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import atomic_path
-from checkpoint_flags import load_tokenizer
 
 FLAGS = flags.FLAGS
 
@@ -128,23 +128,15 @@ def load_model(labels):
     """The model to start from, with everything about it checked."""
     from bert_tf.models.token_classifier import BertTokenClassifier
 
-    path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
     options = {"labels": list(labels)} if labels else {}
     if FLAGS.do_train:
         options["use_crf"] = FLAGS.use_crf
         options["num_encoder_layers"] = FLAGS.num_encoder_layers
         if FLAGS.classifier_dropout is not None:
             options["dropout"] = FLAGS.classifier_dropout
-    model = BertTokenClassifier.from_pretrained(
-        path,
-        config_file=FLAGS.bert_config_file,
-        tokenizer=load_tokenizer(path),
-        max_length=FLAGS.max_seq_length,
-        **options,
+    return checkpoint_flags.load_model(
+        BertTokenClassifier, max_length=FLAGS.max_seq_length, **options
     )
-    if not FLAGS.do_train:
-        model.require_trained_heads("evaluated")
-    return model
 
 
 def train(model, data, dev):

@@ -14,12 +14,12 @@ import os
 import numpy as np
 from absl import flags
 
+import checkpoint_flags
 import craft_flags
 from bert_tf import tool
 from bert_tf.data.swag import read_swag
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
-from checkpoint_flags import load_tokenizer
 
 FLAGS = flags.FLAGS
 
@@ -60,16 +60,7 @@ def load_model():
     """The model to start from, with everything about it checked."""
     from bert_tf.models.multiple_choice import BertMultipleChoice
 
-    path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
-    model = BertMultipleChoice.from_pretrained(
-        path,
-        config_file=FLAGS.bert_config_file,
-        tokenizer=load_tokenizer(path),
-        max_length=FLAGS.max_seq_length,
-    )
-    if not FLAGS.do_train:
-        model.require_trained_heads("evaluated")
-    return model
+    return checkpoint_flags.load_model(BertMultipleChoice, max_length=FLAGS.max_seq_length)
 
 
 def inputs_of(examples):

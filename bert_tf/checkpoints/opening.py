@@ -13,6 +13,10 @@ from bert_tf.checkpoints.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.staging import interrupted_save
 from bert_tf.checkpoints.stored_zip import StoredZip
 from bert_tf.checkpoints.tensor_source import JoinedSource, TensorSource
+from bert_tf.checkpoints.training_checkpoint import (
+    find_training_checkpoint,
+    load_training_checkpoint,
+)
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError
@@ -21,12 +25,13 @@ _logger = logging.getLogger("bert_tf")
 
 # Where this package keeps what Hugging Face's config.json has no key for.
 OWN_KEY = "bert_tf"
+TRAINED_MODEL = "model"  # in a tool's --output_dir
 _CONFIG_FILES = ("config.json", "bert_config.json")
 _HUGGINGFACE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", "tf_model.h5", ".index.json")
 _EXPECTED = (
     "a directory with model.safetensors, pytorch_model.bin, tf_model.h5, bert_model.ckpt.index, "
-    "model.weights.h5 or bert_tf.json; one such file; a .keras file; or a name on the Hugging Face "
-    "Hub, org/name"
+    "model.weights.h5 or bert_tf.json; one such file; a ckpt-<step> of a training; a .keras file; "
+    "or a name on the Hugging Face Hub, org/name"
 )
 
 
@@ -82,11 +87,21 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
 def resolve(path: str | os.PathLike) -> str:
     """The path on this machine of a path or of `org/name`.
 
+    The output directory of a tool stands for the trained model in it, and before there is one for
+    the newest checkpoint of the training.
+
     Raises:
         CheckpointError: If the Hugging Face Hub does not give it.
     """
     path = os.fspath(path)
-    return hub.fetch(path) if hub.is_hub_name(path) else path
+    if hub.is_hub_name(path):
+        return hub.fetch(path)
+    if not os.path.isdir(path) or format_of(path) is not None:
+        return path
+    trained = os.path.join(path, TRAINED_MODEL)
+    if format_of(trained) is not None:
+        return trained
+    return find_training_checkpoint(path) or path
 
 
 def format_of(directory: str) -> str | None:
@@ -121,6 +136,9 @@ def _open_directory(path, config_file):
         return _open_huggingface(weights_file(path), config_file)
     if format == "tf1":
         return _open_tensorflow(checkpoint_prefix(path), config_file)
+    if find_training_checkpoint(path) == path:
+        name, config, options, source = load_training_checkpoint(path)
+        return Pretrained(path, _with_network(config, config_file), source, name, options)
     raise CheckpointError(f"Expected {_EXPECTED}. Found in {path}: {sorted(os.listdir(path))[:20]}")
 
 

@@ -12,6 +12,7 @@ from bert_tf.layers.pooling import SequencePooling
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.number_names import refuse_unclear_numbers
 from bert_tf.models.task_model import TaskModel
+from bert_tf.models.text_inputs import holds_text
 from bert_tf.training.probabilities import sigmoid, softmax
 
 
@@ -212,8 +213,12 @@ class BertTextClassifier(TaskModel):
         return self.labels.index(str(label))
 
     def _check_dataset(self, data):
-        """Refuses a dataset whose labels are numbers that may be names."""
-        spec = data.element_spec if isinstance(data, tf.data.Dataset) else ()
+        """Refuses a dataset of text whose labels are numbers that may be names.
+
+        With token dictionaries, which are made for a model, come its class ids.
+        """
+        is_text = isinstance(data, tf.data.Dataset) and holds_text(data)
+        spec = data.element_spec if is_text else None
         if self.problem_type == SINGLE_LABEL and isinstance(spec, tuple) and len(spec) > 1:
             if spec[1].dtype != tf.string:
                 refuse_unclear_numbers(self.labels)

@@ -141,8 +141,11 @@ class TrainingCheckpoint(StepCallback):
         if is_chief(self.model.distribute_strategy):
             tensors = {name: np.asarray(v) for name, v in state_variables(self.model).items()}
             self._require_finite(tensors)
+            from bert_tf.checkpoints.training_checkpoint import describe_model
+
             state = {
                 "step": self.step,
+                "model": describe_model(self.model),
                 "network": network_of(self.model),
                 "settings": self.settings,
             }
@@ -264,18 +267,24 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
         with model.distribute_strategy.scope():
             trained = getattr(model, "trained_variables", lambda: model.trainable_variables)
             model.optimizer.build(trained())
-    metrics = {id(variable) for variable in model.metrics_variables}
     roots = {variable.path.split("/")[0] for variable in model.variables}
-    named = {}
-    for variable in model.variables:
-        if id(variable) not in metrics:
-            root, _, rest = variable.path.partition("/")
-            _add(named, f"model/{_unnumbered(root)}/{rest}", variable)
+    named = model_variables(model)
     for variable in model.optimizer.variables:
         # Without the optimizer's own name; a slot is named after its variable.
         name = variable.path.partition("/")[2]
         root = max((r for r in roots if name.startswith(f"{r}_")), key=len, default="")
         _add(named, f"optimizer/{_unnumbered(root)}{name.removeprefix(root)}", variable)
+    return named
+
+
+def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
+    """The model's part of `state_variables`."""
+    metrics = {id(variable) for variable in model.metrics_variables}
+    named = {}
+    for variable in model.variables:
+        if id(variable) not in metrics:
+            root, _, rest = variable.path.partition("/")
+            _add(named, f"model/{_unnumbered(root)}/{rest}", variable)
     return named
 
 

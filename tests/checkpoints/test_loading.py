@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
 from bert_tf.errors import CheckpointError, UserError
+from bert_tf.training import AdamWeightDecay, TrainingCheckpoint
 
 
 @pytest.fixture
@@ -231,3 +232,25 @@ def test_a_broken_configuration_is_replaced_by_the_given_one(saved, caplog):
     (directory / "config.json").write_text("{")
     assert_same_outputs(BertBackbone.from_pretrained(directory, config_file=given), backbone)
     assert "is not a JSON file" in caplog.text
+
+
+def test_a_checkpoint_of_a_training_and_the_directory_around_it(tiny_config, tmp_path):
+    model = BertTextClassifier(
+        BertBackbone(tiny_config), labels=["low", "middle", "high"], pooling="mean"
+    )
+    model.compile(AdamWeightDecay(1e-3))
+    checkpoint = TrainingCheckpoint(tmp_path / "checkpoints")
+    checkpoint.set_model(model)
+    checkpoint.save()
+    model.classifier.bias.assign([1.0, 2.0, 3.0])
+    checkpoint.step = 7
+    checkpoint.save()
+    for path in ("checkpoints/ckpt-7", "checkpoints", "."):
+        opened = BertTextClassifier.from_pretrained(tmp_path / path)
+        assert (opened.labels, opened.pooling) == (model.labels, "mean")
+        assert opened.untrained_heads == ()
+        np.testing.assert_array_equal(opened(INPUTS), model(INPUTS))
+    start = BertTextClassifier.from_pretrained(tmp_path / "checkpoints" / "ckpt-0")
+    start.save_pretrained(tmp_path / "model")
+    opened = BertTextClassifier.from_pretrained(tmp_path)  # the trained model comes first
+    np.testing.assert_array_equal(opened(INPUTS), start(INPUTS))

@@ -25,7 +25,7 @@ def fork(tool, *flags) -> types.SimpleNamespace:
         process = processes.start(
             run_main, pathlib.Path(directory) / "text", tool=tool, flags=[*map(str, flags)]
         )
-        return types.SimpleNamespace(returncode=process.wait(), text=process.text())
+        return types.SimpleNamespace(returncode=process.wait(timeout=600), text=process.text())
 
 
 def run_main(tool, flags):
