@@ -79,6 +79,10 @@ original_flags.define_ignored(*original_flags.ESTIMATOR_FLAGS)
 flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 
+# google-research/bert run_classifier.py, `get_labels`: what it trains says nothing about labels.
+_NLI = ("contradiction", "entailment", "neutral")
+_ORIGINAL_LABELS = {"cola": ("0", "1"), "mrpc": ("0", "1"), "mnli": _NLI, "xnli": _NLI}
+
 
 def load_model(task, labels):
     """The model to start from, with everything about it checked."""
@@ -97,6 +101,9 @@ def load_model(task, labels):
     model = checkpoint_flags.load_model(
         BertTextClassifier, max_length=FLAGS.max_seq_length, **options
     )
+    original = _ORIGINAL_LABELS.get(FLAGS.task_name.lower(), ())
+    if model.labels is None and model.num_classes == len(original):
+        model.labels = list(original)
     require_model_of(task, model, labels)
     return model
 

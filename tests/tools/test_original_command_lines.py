@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from bert_tf import BertBackbone
+from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from tests.tools.running import fork
 
 TPU_FLAGS = ("--use_tpu=True", "--tpu_name=grpc://10.0.0.1:8470", "--tpu_zone=a", "--gcp_project=b",
@@ -135,3 +135,24 @@ def test_create_pretraining_data_and_run_pretraining(base, tmp_path):
     assert int(np.argmax(rates)) <= 2  # the default warm-up is 2 of 20 steps
     results = (output / "eval_results.txt").read_text()
     assert "global_step = 20\n" in results and "\nloss = " in results
+
+
+def test_a_classifier_that_the_original_trained(base, tiny_config, tmp_path):
+    """`model.ckpt-343` in its output directory, with no word about the labels."""
+    model = BertTextClassifier(
+        BertBackbone(tiny_config), num_classes=2, tokenizer=BertTokenizer(base / "vocab.txt")
+    )
+    model.save_pretrained(tmp_path / "saved", format="tf1")
+    (tmp_path / "out").mkdir()
+    for path in (tmp_path / "saved").glob("bert_model.ckpt*"):
+        path.rename(tmp_path / "out" / path.name.replace("bert_model.ckpt", "model.ckpt-343"))
+    checked(
+        "run_classifier", "--task_name=MRPC", f"--data_dir={base}", *files_of(base),
+        "--do_predict=true", f"--init_checkpoint={tmp_path}/out", "--max_seq_length=24",
+        f"--output_dir={tmp_path}/out",
+    )
+    logits = model.predict((["good film", "good film"], ["the good film", "bad"]), verbose=0)
+    np.testing.assert_allclose(
+        np.loadtxt(tmp_path / "out" / "test_results.tsv")[:2], model.probabilities(logits),
+        atol=1e-5,
+    )
