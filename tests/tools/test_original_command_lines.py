@@ -21,9 +21,11 @@ def base(tmp_path_factory, tiny_config, tiny_vocabulary):
     BertBackbone(tiny_config).save_pretrained(root, format="tf1")
     (root / "vocab.txt").write_text("\n".join(tiny_vocabulary))
     header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
-    rows = "1\t1\t2\tgood film\tthe good film\n0\t3\t4\tgood film\tbad\n" * 5
+    pairs = [("1", "good film\tthe good film"), ("0", "good film\tbad")] * 5
+    rows = "".join(f"{label}\t1\t2\t{texts}\n" for label, texts in pairs)
     for name in ("train", "dev"):
         (root / f"{name}.tsv").write_text(header + rows)
+    rows = "".join(f"{index}\t1\t2\t{texts}\n" for index, (_, texts) in enumerate(pairs))
     (root / "test.tsv").write_text(header.replace("Quality", "index") + rows)
     answers = [{"text": "café", "answer_start": 4}]
     paragraphs = [
