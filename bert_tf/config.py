@@ -235,11 +235,15 @@ class BertConfig:
         return cls(**{**large, **changes})
 
     @classmethod
-    def from_json_file(cls, path: str | os.PathLike) -> "BertConfig":
+    def from_json_file(
+        cls, path: str | os.PathLike, defaults: "BertConfig | None" = None
+    ) -> "BertConfig":
         """Reads google-research/bert's `bert_config.json` or Hugging Face's `config.json`.
 
         Args:
             path: The file. Which of the two it is shows in its keys, else in its name.
+            defaults: Another configuration of the same model: what the file does not say of the
+                network is taken from it, and all of `extra`.
 
         Returns:
             A `BertConfig`. Keys without influence on the network are kept in `extra`.
@@ -255,12 +259,14 @@ class BertConfig:
             key in values for key in _HUGGINGFACE_KEYS
         )
         try:
-            return cls._from_values(values, huggingface)
+            return cls._from_values(values, huggingface, defaults)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
 
     @classmethod
-    def _from_values(cls, values: dict[str, Any], huggingface: bool) -> "BertConfig":
+    def _from_values(
+        cls, values: dict[str, Any], huggingface: bool, defaults: "BertConfig | None" = None
+    ) -> "BertConfig":
         for key, allowed in _ONLY_VALUES.items():
             if values.get(key) is not None and values[key] not in allowed:
                 expected = " or ".join(map(repr, allowed)) or "absent"
@@ -285,6 +291,8 @@ class BertConfig:
         extra = {key: value for key, value in values.items() if key not in fields}
         extra.pop("bert_tf_exact_gelu", None)
         extra.pop(_TF1_KEY, None)
+        if defaults is not None:
+            return dataclasses.replace(defaults, **known)
         return cls(**known, extra=extra)
 
     def to_dict(self) -> dict[str, Any]:

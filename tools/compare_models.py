@@ -33,6 +33,7 @@ def load_models(task):
         BertTextClassifier.from_pretrained(directory, **options) for directory in FLAGS.model_dirs
     ]
     for directory, model in zip(FLAGS.model_dirs, models):
+        model.require_trained_heads("compared")
         require_model_of(task, model, FLAGS.labels)
         if model.tokenizer is None:
             raise UserError(f"--model_dirs: tokenizers were expected. Received: {directory}")

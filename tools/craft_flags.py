@@ -71,6 +71,12 @@ def check_flags(has_dev=True):
     if _value("early_stopping_patience") and not FLAGS.keep_best:
         raise UserError("--early_stopping_patience needs --keep_best, the score to watch.")
     if _value("keep_best"):
+        if not FLAGS.keep_best.startswith("val_"):
+            raise UserError(
+                "--keep_best must be a score of the dev file, whose names begin with val_: on the "
+                "training data the best epoch is not seen. Received: "
+                f"--keep_best={FLAGS.keep_best}"
+            )
         if not float(FLAGS.num_train_epochs).is_integer():
             raise UserError("--keep_best needs a whole number of epochs. Received: "
                             f"--num_train_epochs={FLAGS.num_train_epochs}")
@@ -170,13 +176,63 @@ def multi_label_loss():
         label_smoothing=FLAGS.label_smoothing, from_logits=True)
 
 
-def fit(model, num_steps, steps_per_epoch, **options):
-    """`model.fit` for so many steps, the last epoch being as long as is left."""
-    epochs, rest = divmod(num_steps, steps_per_epoch)
-    if epochs:
-        model.fit(epochs=epochs, **options)
-    if rest:  # --num_train_epochs with a fraction
-        model.fit(initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options)
+def fit(model, x, y, batch_size, num_steps, initial_step=0, callbacks=()):
+    """`model.fit` from a step on. Each epoch has an order of its own, the same in every run.
+
+    Args:
+        model: Compiled; a task model or a `DistillationModel`.
+        x: Texts, or a tuple of two lists.
+        y: Class ids or what else the model learns; None without labels.
+        batch_size: Rows of a batch; the last of an epoch has what is left.
+        num_steps: Steps of the whole run.
+        initial_step: Steps that are done.
+        callbacks: Of `fit`.
+    """
+    from bert_tf.training import fit_steps
+
+    columns = (x,) if y is None else (x, np.asarray(y))
+    num_rows = len(x[0]) if isinstance(x, tuple) else len(x)
+    tokens_of = getattr(model, "student", model).tokens_of
+    fit_steps(
+        model,
+        lambda step: _batches(columns, num_rows, batch_size, step, num_steps, tokens_of),
+        num_steps,
+        initial_step,
+        steps_per_epoch=-(-num_rows // batch_size),
+        callbacks=list(callbacks),
+        verbose="auto",
+    )
+
+
+def _batches(columns, num_rows, batch_size, step, num_steps, tokens_of):
+    """The batches from a step on, as token dictionaries: augmented where the flags ask for it."""
+    import tensorflow as tf
+
+    from bert_tf.data.augmentation import TextAugmentation, augment
+
+    columns = tf.nest.map_structure(tf.constant, tuple(_as_arrays(column) for column in columns))
+    steps_per_epoch = -(-num_rows // batch_size)
+    first, done = divmod(step, steps_per_epoch)
+    dataset = None
+    for epoch in range(first, -(-num_steps // steps_per_epoch)):
+        order = np.random.default_rng([FLAGS.seed, epoch]).permutation(num_rows)
+        rows = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
+        dataset = rows if dataset is None else dataset.concatenate(rows)
+    dataset = dataset.skip(done).map(
+        lambda rows: tf.nest.map_structure(lambda column: tf.gather(column, rows), columns)
+    )
+    rates = (FLAGS.augment_insertion, FLAGS.augment_swap, FLAGS.augment_deletion)
+    if any(rates):
+        augmentation = TextAugmentation(*rates, unit=FLAGS.augment_unit, seed=FLAGS.seed + step)
+        dataset = augment(dataset, augmentation)
+    return dataset.map(
+        lambda texts, *rest: (tokens_of(texts), *rest),
+        num_parallel_calls=tf.data.AUTOTUNE, deterministic=True,
+    ).prefetch(tf.data.AUTOTUNE)
+
+
+def _as_arrays(column):
+    return tuple(map(np.asarray, column)) if isinstance(column, tuple) else np.asarray(column)
 
 
 def craft_callbacks():
@@ -193,7 +249,7 @@ def craft_callbacks():
         callbacks.append(
             keras.callbacks.EarlyStopping(
                 monitor=FLAGS.keep_best,
-                mode="min" if FLAGS.keep_best in ("val_loss", "val_mae") else "max",
+                mode="min" if FLAGS.keep_best.endswith(("loss", "mae")) else "max",
                 patience=FLAGS.early_stopping_patience or int(FLAGS.num_train_epochs),
                 restore_best_weights=True,
                 verbose=1,
@@ -205,25 +261,6 @@ def craft_callbacks():
 def _require_score(epoch, logs):
     if FLAGS.keep_best not in logs:
         raise UserError(f"--keep_best must be one of {sorted(logs)}. Received: {FLAGS.keep_best}")
-
-
-def training_data(x, y, batch_size):
-    """Arguments of `fit` for texts and labels: augmented batches where the flags ask for them.
-
-    Without labels, `y` is None.
-    """
-    import tensorflow as tf
-
-    from bert_tf.data.augmentation import TextAugmentation, augment
-
-    rates = (FLAGS.augment_insertion, FLAGS.augment_swap, FLAGS.augment_deletion)
-    if not any(rates):
-        return {"x": x, "y": y, "batch_size": batch_size}
-    parts = (x,) if y is None else (x, np.asarray(y))
-    dataset = tf.data.Dataset.from_tensor_slices(parts)
-    dataset = dataset.shuffle(len(dataset), seed=FLAGS.seed).batch(batch_size)
-    augmentation = TextAugmentation(*rates, unit=FLAGS.augment_unit, seed=FLAGS.seed)
-    return {"x": augment(dataset, augmentation)}
 
 
 def _value(name):

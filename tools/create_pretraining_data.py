@@ -27,6 +27,7 @@ from absl import flags
 
 from bert_tf import tool
 from bert_tf.errors import UserError
+from checkpoint_flags import new_tokenizer
 
 FLAGS = flags.FLAGS
 
@@ -100,13 +101,11 @@ def main():
     from bert_tf.data.document_chunks import scan_documents
     from bert_tf.data.pretraining_data import create_pretraining_data
     from bert_tf.data.pretraining_examples import ExampleOptions
-    from bert_tf.text.tokenizer import BertTokenizer
 
     options = ExampleOptions(
         FLAGS.max_seq_length, FLAGS.max_predictions_per_seq, FLAGS.masked_lm_prob,
         FLAGS.short_seq_prob, FLAGS.do_whole_word_mask)
-    tokenizer = BertTokenizer(
-        FLAGS.vocab_file, lowercase=FLAGS.do_lower_case, errors=FLAGS.encoding_errors)
+    tokenizer = new_tokenizer(errors=FLAGS.encoding_errors)
     corpus = scan_documents(inputs, FLAGS.chunk_megabytes << 20, FLAGS.encoding_errors)
     alone = sum(chunk.documents == 1 for chunk in corpus.chunks)
     if alone:

@@ -89,6 +89,7 @@ def load_teacher(task):
     from bert_tf.models.text_classifier import BertTextClassifier
 
     teacher = BertTextClassifier.from_pretrained(FLAGS.teacher, max_length=FLAGS.max_seq_length)
+    teacher.require_trained_heads("a teacher")
     require_model_of(task, teacher, FLAGS.labels)
     return teacher
 
@@ -139,7 +140,7 @@ def prepare(model, inputs, targets):
     """Makes the model ready to be fit, with all that the flags can be wrong about.
 
     Returns:
-        Steps of the whole run and of an epoch.
+        Steps of the whole run.
     """
     from bert_tf.training import WarmupLinearDecay
 
@@ -161,18 +162,15 @@ def prepare(model, inputs, targets):
         loss,
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
-    return num_steps, steps_per_epoch
+    return num_steps
 
 
-def train(model, inputs, targets, dev, num_steps, steps_per_epoch):
+def train(model, inputs, targets, dev, num_steps):
     from bert_tf.training import EpochScores
 
+    callbacks = [EpochScores(*dev), *craft_flags.craft_callbacks()]
     craft_flags.fit(
-        model,
-        num_steps,
-        steps_per_epoch,
-        **craft_flags.training_data(inputs, targets, FLAGS.train_batch_size),
-        callbacks=[EpochScores(*dev), *craft_flags.craft_callbacks()],
+        model, inputs, targets, FLAGS.train_batch_size, num_steps, callbacks=callbacks
     )
     craft_flags.finish_model(model.student)
 
@@ -224,10 +222,10 @@ def main():
         require_labels(examples["train"], task.path(FLAGS.data_dir, "train"))
         targets = teacher.targets([example.label for example in examples["train"]])
 
-    steps = prepare(model, inputs, targets)
+    num_steps = prepare(model, inputs, targets)
 
     results = {"teacher": scores_of(teacher, *dev), "student at start": scores_of(student, *dev)}
-    train(model, inputs, targets, dev, *steps)
+    train(model, inputs, targets, dev, num_steps)
     results["student"] = scores_of(student, *dev)
     student.save_pretrained(os.path.join(FLAGS.output_dir, MODEL))
     write_results(results)

@@ -2,7 +2,8 @@ r"""Exports a trained model as a SavedModel that takes raw strings.
 
     python tools/export_saved_model.py --model_dir=out/model --export_dir=serving/reviews
 
-writes serving/reviews/1, with the signatures `serving_default` (strings), `tokens` (ids) and
+writes serving/reviews/1 (the next time 2), with the signatures `serving_default` (strings),
+`tokens` (ids) and
 `examples` (serialised tf.train.Example), and prints what goes in and comes out. docs/serving.md
 says how TensorFlow Serving and other programs load it.
 
@@ -22,7 +23,8 @@ from bert_tf.errors import UserError
 from model_flags import FLAGS, calibration_texts, kind_of_model
 
 flags.DEFINE_string("export_dir", None, "Where to write; TF Serving's model base path.")
-flags.DEFINE_integer("version", 1, "Name of the subdirectory.", lower_bound=1)
+flags.DEFINE_integer("version", None, "Name of the subdirectory; one that is there is "
+                     "replaced. Default: one more than the newest.", lower_bound=1)
 flags.DEFINE_enum("quantize", None, ["int8"], "8-bit integers instead of float32: smaller, faster.")
 flags.DEFINE_bool(
     "portable", True, "Only stock operations, so that a stock TF Serving loads the model."

@@ -19,9 +19,11 @@ import re
 from absl import flags
 from tqdm import tqdm
 
+import original_flags
 from bert_tf import tool
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from checkpoint_flags import directory_of, load_tokenizer
 
 FLAGS = flags.FLAGS
 
@@ -41,6 +43,8 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string("vocab_file", None, "The vocabulary, if not beside the checkpoint.")
 flags.DEFINE_bool("do_lower_case", None, "Lower the text. Default: as the tokenizer's files say.")
+_IGNORED = ("use_tpu", "master", "num_tpu_cores", "use_one_hot_embeddings")
+original_flags.define_ignored(*_IGNORED)
 flags.DEFINE_integer("batch_size", 32, "Lines computed at a time.", lower_bound=1)
 
 DECIMALS = 6  # google-research/bert extract_features.py
@@ -84,13 +88,8 @@ def load_extractor(layers):
     from bert_tf.text.tokenizer import BertTokenizer
 
     path = FLAGS.init_checkpoint
-    lowercase = {} if FLAGS.do_lower_case is None else {"lowercase": FLAGS.do_lower_case}
     backbone = BertBackbone.from_pretrained(path, config_file=FLAGS.bert_config_file)
-    if FLAGS.vocab_file:
-        tokenizer = BertTokenizer(FLAGS.vocab_file, **lowercase)
-    else:
-        directory = path if os.path.isdir(path) else os.path.dirname(path)
-        tokenizer = BertTokenizer.from_pretrained(directory, **lowercase)
+    tokenizer = load_tokenizer(path) or BertTokenizer.from_pretrained(directory_of(path))
     count = backbone.config.num_hidden_layers
     if not all(-count <= layer < count for layer in layers):
         raise UserError(
@@ -130,6 +129,7 @@ def features_of(extractor, examples, layers):
 
 
 def main():
+    original_flags.tell_ignored(*_IGNORED)
     layers = parse_layers(FLAGS.layers)
     examples = read_lines(FLAGS.input_file)
     tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")

@@ -90,6 +90,7 @@ def main():
 
     texts = read_input()
     model = BertTextClassifier.from_pretrained(FLAGS.model_dir)
+    model.require_trained_heads("asked")
     logits = model.predict(texts, batch_size=FLAGS.batch_size, verbose=0)
     shown = [" ||| ".join(pair) for pair in zip(*texts)] if isinstance(texts, tuple) else texts
     probabilities = model.probabilities(logits)

@@ -3,6 +3,7 @@
 import glob
 import os
 
+import original_flags
 from absl import flags
 
 from bert_tf.errors import DataError, UserError
@@ -15,13 +16,14 @@ OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "ltr")
 NEXT_SENTENCE = {"mlm_nsp": "nsp", "mlm_sop": "sop", "mlm": None, "ltr": None}
 # As in bert_tf.training.strategies, which is not imported before the flags are checked: it brings
 # TensorFlow.
+WARMUP_STEPS = 10000  # google-research/bert run_pretraining.py
 STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored", "tpu", "parameter_server")
 DTYPES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 # The original's flags.
 flags.DEFINE_string("bert_config_file", None, "The configuration of the network, a JSON file.")
 flags.DEFINE_string(
-    "input_file", None, "TFRecord files, or text files with --vocab_file: comma-separated globs."
+    "input_file", None, "TFRecord files, or text files: comma-separated globs."
 )
 flags.DEFINE_string("output_dir", None, "Where checkpoints, model and results are written.")
 flags.DEFINE_string(
@@ -44,16 +46,18 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate.", lower_bound=0.0)
 flags.DEFINE_integer("num_train_steps", 100000, "Optimizer steps of the whole run.", lower_bound=1)
-flags.DEFINE_integer("num_warmup_steps", 10000, "Steps of the warm-up.", lower_bound=0)
 flags.DEFINE_integer(
-    "save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1
+    "num_warmup_steps", None, "Steps of the warm-up. Default: 10000, but at most a tenth of "
+    "--num_train_steps.", lower_bound=0
 )
 flags.DEFINE_integer(
-    "iterations_per_loop", 1000, "The original's; here every step returns to Python.", lower_bound=1
+    "save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1
 )
 flags.DEFINE_integer("max_eval_steps", 100, "Most batches of an evaluation.", lower_bound=1)
 flags.DEFINE_bool("use_tpu", False, "The original's; the same as --distribution_strategy=tpu.")
 flags.DEFINE_string("tpu_name", None, "Name or address of the TPU. Default: the environment's.")
+_IGNORED = ("iterations_per_loop", "tpu_zone", "gcp_project", "master", "num_tpu_cores")
+original_flags.define_ignored(*_IGNORED)
 
 # This program's.
 flags.DEFINE_enum("distribution_strategy", "one_device", STRATEGIES, "What to train on.")
@@ -103,9 +107,11 @@ flags.DEFINE_enum(
 )
 flags.DEFINE_bool("jit_compile", False, "Compile the step with XLA. Always so on a TPU.")
 
-# Raw text only.
-flags.DEFINE_string("vocab_file", None, "The vocabulary: --input_file is raw text.")
+flags.DEFINE_string("vocab_file", None, "The vocabulary. Raw text needs it; with TFRecords it is "
+                    "saved with the model, which takes text then.")
 flags.DEFINE_bool("do_lower_case", True, "Lower the text.")
+
+# Raw text only.
 flags.DEFINE_enum(
     "masking", "token", ("token", "whole_word", "span"), "What is masked together."
 )
@@ -126,13 +132,33 @@ flags.DEFINE_bool(
     "replace_numbers", False, "Make numbers the token #NUM#, which the vocabulary must have."
 )
 TEXT_FLAGS = (
-    "do_lower_case", "masking", "whole_word_mask", "pack_rows", "masked_lm_prob", "short_seq_prob",
+    "masking", "whole_word_mask", "pack_rows", "masked_lm_prob", "short_seq_prob",
     "segmenter", "replace_numbers",
 )
 
 
 def input_files(flag):
-    """The files that the flag's globs match, in a fixed order."""
+    """The files that the flag's globs match, in a fixed order; all are records, or all are text."""
+    files = _matching_files(flag)
+    for file in files:
+        if not os.access(file, os.R_OK):
+            raise DataError(f"--{flag}: {file} cannot be read")
+        if is_tfrecord(file) == reads_text():
+            raise DataError(
+                f"--{flag}: {file} is a TFRecord file. Text was expected, as in --input_file."
+                if reads_text()
+                else f"--{flag}: {file} is no TFRecord file. For raw text give --vocab_file, and "
+                "text files alone."
+            )
+    return files
+
+
+def reads_text():
+    """Whether --input_file names text, which is masked while it is read."""
+    return bool(FLAGS.vocab_file) and not is_tfrecord(_matching_files("input_file")[0])
+
+
+def _matching_files(flag):
     patterns = [pattern.strip() for pattern in FLAGS[flag].value.split(",") if pattern.strip()]
     files = []
     for pattern in patterns:
@@ -143,15 +169,6 @@ def input_files(flag):
         files += found
     if not files:
         raise DataError(f"--{flag}: files were expected. Received: {FLAGS[flag].value!r}")
-    for file in files:
-        if not os.access(file, os.R_OK):
-            raise DataError(f"--{flag}: {file} cannot be read")
-        if is_tfrecord(file) == bool(FLAGS.vocab_file):
-            raise DataError(
-                f"--{flag}: {file} is a TFRecord file: leave --vocab_file away."
-                if FLAGS.vocab_file
-                else f"--{flag}: {file} is no TFRecord file. For raw text give --vocab_file."
-            )
     return files
 
 
@@ -170,6 +187,9 @@ def check_flags():
         raise UserError("At least one of --do_train or --do_eval was expected.")
     if FLAGS.use_tpu:
         FLAGS.distribution_strategy = "tpu"
+    original_flags.tell_ignored(*_IGNORED)
+    if FLAGS.num_warmup_steps is None:
+        FLAGS.num_warmup_steps = min(WARMUP_STEPS, FLAGS.num_train_steps // 10)
     # The same flags must do for an evaluation alone.
     if FLAGS.num_warmup_steps > FLAGS.num_train_steps:
         raise UserError(
@@ -186,8 +206,9 @@ def check_flags():
             "--train_batch_size must be a multiple of --gradient_accumulation_steps. Received: "
             f"{FLAGS.train_batch_size} and {FLAGS.gradient_accumulation_steps}"
         )
-    if not FLAGS.vocab_file:
-        given = [name for name in TEXT_FLAGS if FLAGS[name].present]
+    if not reads_text():
+        names = TEXT_FLAGS if FLAGS.vocab_file else ("do_lower_case", *TEXT_FLAGS)
+        given = [name for name in names if FLAGS[name].present]
         if given:
             raise UserError(
                 f"{', '.join(f'--{name}' for name in given)}: for raw text only, with "
@@ -210,6 +231,6 @@ def settings():
         "train_batch_size", "gradient_accumulation_steps", "mixed_precision", "objective",
         "optimizer", "learning_rate", "lr_schedule", "num_train_steps", "num_warmup_steps",
         "weight_decay_rate", "layer_decay", "bias_correction", "seed", "shuffle_buffer",
-        *TEXT_FLAGS,
+        "do_lower_case", *TEXT_FLAGS,
     )
     return {name: FLAGS[name].value for name in names}

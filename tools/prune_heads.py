@@ -66,6 +66,7 @@ def load_model(task, labels):
 
     options = {} if FLAGS.max_seq_length is None else {"max_length": FLAGS.max_seq_length}
     model = BertTextClassifier.from_pretrained(FLAGS.model_dir, **options)
+    model.require_trained_heads("pruned")
     require_model_of(task, model, labels)
     config = model.backbone.config
     model.backbone.require_kernels("pruned")

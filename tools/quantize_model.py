@@ -30,6 +30,7 @@ def main():
     texts = calibration_texts()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     model = kind_of_model().from_pretrained(FLAGS.model_dir)
+    model.require_trained_heads("quantized")
     before = weight_bytes(model)
     model.quantize("int8", calibration=texts)
     model.save_pretrained(FLAGS.output_dir, format="bert_tf")

@@ -10,7 +10,9 @@ their official files; `simple` (text<TAB>label, no header, labels are whatever o
 `table` (train, dev and test as .tsv, .csv or .jsonl with named columns), also for several labels an
 example and for numbers.
 
-In --output_dir: `model/` (a Hugging Face directory with tokenizer and labels), `eval_results.txt`,
+In --output_dir: `model/` (a Hugging Face directory with tokenizer and labels), `checkpoints/` (a
+killed run, started again with the same flags, goes on from the newest, and a finished one trains no
+more; with --keep_best a killed one begins again), `eval_results.txt`,
 `test_results.tsv` (a line an example: the classes' probabilities separated by tabs, or the number),
 with --lora_rank also `lora.safetensors`. tools/evaluate.py reads the results.
 """
@@ -20,7 +22,9 @@ import os
 import numpy as np
 from absl import flags
 
+import checkpoint_flags
 import craft_flags
+import original_flags
 from bert_tf import tool
 from bert_tf.config import MULTI_LABEL, POOLING_MODES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
@@ -70,23 +74,21 @@ flags.DEFINE_float(
 craft_flags.define_class_weights()
 craft_flags.define_epoch_flags("val_accuracy, val_auc, val_best_f1 or val_loss")
 craft_flags.define_augmentation()
+flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
+original_flags.define_ignored(*original_flags.ESTIMATOR_FLAGS)
 flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
+
+# google-research/bert run_classifier.py, `get_labels`: what it trains says nothing about labels.
+_NLI = ("contradiction", "entailment", "neutral")
+_ORIGINAL_LABELS = {"cola": ("0", "1"), "mrpc": ("0", "1"), "mnli": _NLI, "xnli": _NLI}
 
 
 def load_model(task, labels):
     """The model to start from, with everything about it checked."""
     from bert_tf.models.text_classifier import BertTextClassifier
-    from bert_tf.text.tokenizer import BertTokenizer
 
-    path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
     options = {"labels": list(labels)} if labels else {}
-    tokenizer = None
-    if FLAGS.vocab_file:
-        lowercase = True if FLAGS.do_lower_case is None else FLAGS.do_lower_case
-        tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=lowercase)
-    elif FLAGS.do_lower_case is not None:
-        tokenizer = BertTokenizer.from_pretrained(path, lowercase=FLAGS.do_lower_case)
     if FLAGS.do_train:
         options["problem_type"] = task.problem_type
         if FLAGS.pooling is not None:
@@ -96,13 +98,12 @@ def load_model(task, labels):
             options["num_classes"] = 1
         if FLAGS.classifier_dropout is not None:
             options["dropout"] = FLAGS.classifier_dropout
-    model = BertTextClassifier.from_pretrained(
-        path,
-        config_file=FLAGS.bert_config_file,
-        tokenizer=tokenizer,
-        max_length=FLAGS.max_seq_length,
-        **options,
+    model = checkpoint_flags.load_model(
+        BertTextClassifier, max_length=FLAGS.max_seq_length, **options
     )
+    original = _ORIGINAL_LABELS.get(FLAGS.task_name.lower(), ())
+    if model.labels is None and model.num_classes == len(original):
+        model.labels = list(original)
     require_model_of(task, model, labels)
     return model
 
@@ -132,7 +133,7 @@ def training_examples(task, labels):
 
 
 def train(model, task, train_examples, dev_examples):
-    from bert_tf.training import EpochScores, ThresholdSweep, WarmupLinearDecay
+    from bert_tf.training import EpochScores, StopOnSignal, ThresholdSweep, WarmupLinearDecay
 
     batch_size = FLAGS.train_batch_size
     steps_per_epoch = -(-len(train_examples) // batch_size)
@@ -153,6 +154,8 @@ def train(model, task, train_examples, dev_examples):
         metrics=["accuracy"] if task.problem_type == SINGLE_LABEL else None,
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
+    checkpoint = training_checkpoint()
+    step = checkpoint.restore(model)
     callbacks = []
     if dev_examples:
         dev = (
@@ -162,13 +165,42 @@ def train(model, task, train_examples, dev_examples):
         callbacks.append(EpochScores(*dev))
         if task.problem_type == SINGLE_LABEL and model.num_classes == 2:
             callbacks.append(ThresholdSweep(*dev))
-    options = {
-        **craft_flags.training_data(inputs_of(train_examples), targets, batch_size),
-        "callbacks": callbacks + craft_flags.craft_callbacks(),
-    }
-    craft_flags.fit(model, num_steps, steps_per_epoch, **options)
+    callbacks += craft_flags.craft_callbacks()
+    if not FLAGS.keep_best:
+        callbacks += [checkpoint, StopOnSignal(checkpoint, initial_step=step)]
+    if step >= num_steps:
+        print(f"Nothing is left to train: the newest checkpoint is of step {step}.")
+    else:
+        craft_flags.fit(
+            model, inputs_of(train_examples), targets, batch_size, num_steps, step, callbacks
+        )
+        if FLAGS.keep_best:  # what the best epoch was is known to this process alone
+            checkpoint.set_model(model)
+            checkpoint.step = num_steps
+            checkpoint.save()
     craft_flags.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
+
+
+def training_checkpoint():
+    """What the run goes on from when it is started again."""
+    from bert_tf.training import TrainingCheckpoint
+
+    names = ("task_name", "data_dir", "init_checkpoint", "max_seq_length", "train_batch_size",
+             "learning_rate", "num_train_epochs", "seed")
+    return TrainingCheckpoint(
+        os.path.join(FLAGS.output_dir, "checkpoints"),
+        save_every=FLAGS.save_checkpoints_steps,
+        keep=2,
+        settings={**{name: FLAGS[name].value for name in names}, **craft_flags.settings()},
+    )
+
+
+def global_step():
+    """The step of the newest checkpoint in --output_dir."""
+    from bert_tf.training.checkpoint_files import checkpoint_steps
+
+    return max(checkpoint_steps(os.path.join(FLAGS.output_dir, "checkpoints")), default=0)
 
 
 def evaluate(model, task, examples):
@@ -178,6 +210,8 @@ def evaluate(model, task, examples):
     targets = model.targets([example.label for example in examples])
     results = all_scores(targets, model.probabilities(logits), model.problem_type)
     lines = [f"eval_{name} = {value:.6f}" for name, value in sorted(results.items())]
+    # Matches google-research/bert: the estimator's own two lines after the metrics.
+    lines += [f"global_step = {global_step()}", f"loss = {results['loss']:.6f}"]
     with atomic_path(os.path.join(FLAGS.output_dir, "eval_results.txt")) as path:
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
@@ -202,6 +236,7 @@ def main():
     if FLAGS.do_train and not FLAGS.init_checkpoint:
         raise UserError("--do_train needs --init_checkpoint, the model to start from.")
     craft_flags.check_flags()
+    original_flags.tell_ignored(*original_flags.ESTIMATOR_FLAGS)
     tool.require_writable(FLAGS.output_dir, "output_dir")
     import keras
 

@@ -14,6 +14,7 @@ import os
 
 from absl import flags
 
+import checkpoint_flags
 import craft_flags
 from bert_tf import tool
 from bert_tf.data.tag_schemes import (
@@ -126,27 +127,15 @@ def label_list(tags):
 def load_model(labels):
     """The model to start from, with everything about it checked."""
     from bert_tf.models.token_classifier import BertTokenClassifier
-    from bert_tf.text.tokenizer import BertTokenizer
 
-    path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
     options = {"labels": list(labels)} if labels else {}
-    tokenizer = None
-    if FLAGS.vocab_file:
-        lowercase = True if FLAGS.do_lower_case is None else FLAGS.do_lower_case
-        tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=lowercase)
-    elif FLAGS.do_lower_case is not None:
-        tokenizer = BertTokenizer.from_pretrained(path, lowercase=FLAGS.do_lower_case)
     if FLAGS.do_train:
         options["use_crf"] = FLAGS.use_crf
         options["num_encoder_layers"] = FLAGS.num_encoder_layers
         if FLAGS.classifier_dropout is not None:
             options["dropout"] = FLAGS.classifier_dropout
-    return BertTokenClassifier.from_pretrained(
-        path,
-        config_file=FLAGS.bert_config_file,
-        tokenizer=tokenizer,
-        max_length=FLAGS.max_seq_length,
-        **options,
+    return checkpoint_flags.load_model(
+        BertTokenClassifier, max_length=FLAGS.max_seq_length, **options
     )
 
 
@@ -235,7 +224,7 @@ def main():
 
     keras.utils.set_random_seed(FLAGS.seed)
 
-    model = load_model(label_list(data[1]) if data else None)
+    model = load_model(label_list(data[1]) if data else FLAGS.labels)
     if FLAGS.scheme != "none" and not are_span_tags(model.labels):
         raise UserError(
             f"Labels of the scheme {FLAGS.scheme} were expected, as {OUTSIDE} and B-PER. Received: "

@@ -5,8 +5,8 @@ Flags and defaults of google-research/bert's run_pretraining.py:
     python tools/run_pretraining.py --input_file='data/*.tfrecord' --bert_config_file=config.json \
       --output_dir=out --do_train --do_eval
 
---input_file names TFRecord files of tools/create_pretraining_data.py (or of the original's), or,
-with --vocab_file, text files (one sentence a line, an empty line between documents), masked anew in
+--input_file names TFRecord files of tools/create_pretraining_data.py (or of the original's), or
+text files (one sentence a line, an empty line between documents), masked anew in
 every epoch. In --output_dir: `checkpoints/` (the whole state every --save_checkpoints_steps; the
 same command again goes on from the newest good one), `model/` (the trained model, at the end),
 `eval_results.txt`, `log.jsonl` (a JSON line every --log_steps) and `tensorboard/`.
@@ -19,7 +19,15 @@ import os
 
 import pretraining_flags
 from absl import flags
-from pretraining_flags import DTYPES, NEXT_SENTENCE, check_flags, input_files, settings
+from checkpoint_flags import new_tokenizer
+from pretraining_flags import (
+    DTYPES,
+    NEXT_SENTENCE,
+    check_flags,
+    input_files,
+    reads_text,
+    settings,
+)
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -236,16 +244,15 @@ def run():
     keras.config.set_dtype_policy(DTYPES[FLAGS.mixed_precision])
     tokenizer = None
     if FLAGS.vocab_file:
-        from bert_tf import BertTokenizer
-
-        tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=FLAGS.do_lower_case)
+        tokenizer = new_tokenizer()
         if tokenizer.vocab_size != config.vocab_size:
             raise UserError(
                 f"--vocab_file must have {config.vocab_size} entries, the vocab_size of "
                 f"{FLAGS.bert_config_file}. Received: {tokenizer.vocab_size}"
             )
-    train_batches = batches_of(train_files, FLAGS.train_batch_size, strategy, tokenizer, True)
-    eval_batches = batches_of(eval_files, FLAGS.eval_batch_size, strategy, tokenizer, False)
+    masker = tokenizer if reads_text() else None
+    train_batches = batches_of(train_files, FLAGS.train_batch_size, strategy, masker, True)
+    eval_batches = batches_of(eval_files, FLAGS.eval_batch_size, strategy, masker, False)
     # Readers look at their files when they are made: a bad one is told before any training.
     if FLAGS.do_train:
         train_batches.from_step(0)
@@ -282,6 +289,8 @@ def run():
             f"--do_eval needs a trained model: a checkpoint in {FLAGS.output_dir}/checkpoints, or "
             "--init_checkpoint. Received: neither."
         )
+    else:
+        model.require_trained_heads("evaluated")
     results = evaluate(model, step, eval_batches) if FLAGS.do_eval else None
     if is_chief(strategy):
         try:

@@ -23,7 +23,9 @@ import os
 
 from absl import flags
 
+import checkpoint_flags
 import craft_flags
+import original_flags
 from bert_tf import tool
 from bert_tf.data.squad import read_squad
 from bert_tf.errors import DataError, UserError
@@ -78,6 +80,7 @@ flags.DEFINE_float(
     "No answer is predicted if its score is above that of the best span by more than this.",
 )
 flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
+original_flags.define_ignored(*original_flags.ESTIMATOR_FLAGS)
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 
 # Flag -> the model's argument.
@@ -95,23 +98,13 @@ _MODEL_FLAGS = {
 def load_model():
     """The model to start from, with everything about it checked."""
     from bert_tf.models.question_answerer import BertQuestionAnswerer
-    from bert_tf.text.tokenizer import BertTokenizer
 
-    path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
-    tokenizer = None
-    if FLAGS.vocab_file:
-        lowercase = True if FLAGS.do_lower_case is None else FLAGS.do_lower_case
-        tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=lowercase)
-    elif FLAGS.do_lower_case is not None:
-        tokenizer = BertTokenizer.from_pretrained(path, lowercase=FLAGS.do_lower_case)
     options = {
         argument: FLAGS[flag].value
         for flag, argument in _MODEL_FLAGS.items()
         if FLAGS.init_checkpoint or FLAGS[flag].present
     }
-    return BertQuestionAnswerer.from_pretrained(
-        path, config_file=FLAGS.bert_config_file, tokenizer=tokenizer, **options
-    )
+    return checkpoint_flags.load_model(BertQuestionAnswerer, **options)
 
 
 def columns_of(examples):
@@ -211,7 +204,7 @@ def predict(model, examples):
     with staged_files(FLAGS.output_dir) as new:
         for name, content in files.items():
             with open(os.path.join(new, name), "w", encoding="utf-8") as file:
-                json.dump(content, file, indent=4, ensure_ascii=False)
+                json.dump(content, file, indent=4)
                 file.write("\n")
     print(f"{len(examples)} answers in {FLAGS.output_dir}/predictions.json")
     if all(example.has_answers for example in examples):
@@ -245,6 +238,7 @@ def main():
         if FLAGS[work].value and not FLAGS[needed].value:
             raise UserError(f"--{work} needs --{needed}.")
     craft_flags.check_flags()
+    original_flags.tell_ignored(*original_flags.ESTIMATOR_FLAGS)
     tool.require_writable(FLAGS.output_dir, "output_dir")
     if FLAGS.verbose_logging:
         logging.getLogger("bert_tf").setLevel(logging.DEBUG)

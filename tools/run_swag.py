@@ -14,6 +14,7 @@ import os
 import numpy as np
 from absl import flags
 
+import checkpoint_flags
 import craft_flags
 from bert_tf import tool
 from bert_tf.data.swag import read_swag
@@ -58,21 +59,8 @@ flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dro
 def load_model():
     """The model to start from, with everything about it checked."""
     from bert_tf.models.multiple_choice import BertMultipleChoice
-    from bert_tf.text.tokenizer import BertTokenizer
 
-    path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
-    tokenizer = None
-    if FLAGS.vocab_file:
-        lowercase = True if FLAGS.do_lower_case is None else FLAGS.do_lower_case
-        tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=lowercase)
-    elif FLAGS.do_lower_case is not None:
-        tokenizer = BertTokenizer.from_pretrained(path, lowercase=FLAGS.do_lower_case)
-    return BertMultipleChoice.from_pretrained(
-        path,
-        config_file=FLAGS.bert_config_file,
-        tokenizer=tokenizer,
-        max_length=FLAGS.max_seq_length,
-    )
+    return checkpoint_flags.load_model(BertMultipleChoice, max_length=FLAGS.max_seq_length)
 
 
 def inputs_of(examples):

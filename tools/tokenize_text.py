@@ -14,6 +14,7 @@ from absl import flags
 
 from bert_tf import tool
 from bert_tf.errors import UserError
+from checkpoint_flags import new_tokenizer
 
 FLAGS = flags.FLAGS
 
@@ -56,7 +57,7 @@ def make_tokenizer():
     options = {"split_special_tokens": not FLAGS.keep_special_tokens}
     if FLAGS.model_dir:
         return BertTokenizer.from_pretrained(FLAGS.model_dir, **options)
-    return BertTokenizer(FLAGS.vocab_file, lowercase=FLAGS.do_lower_case, **options)
+    return new_tokenizer(**options)
 
 
 def show(tokenizer, texts):

@@ -6,6 +6,9 @@ import re
 from bert_tf.errors import CheckpointError
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+# Names from before the hub had organisations; the hub itself sends them on to google-bert.
+_OLD_NAME = re.compile(r"bert-(base|large)-[\w-]+")
+_OLD_ORGANISATION = "google-bert"
 # Fetched in this order until weights are among them: one copy of the weights is enough.
 _CONFIGURATION = [
     "config.json", "bert_config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json",
@@ -21,19 +24,22 @@ _WEIGHTS = (
 
 
 def is_hub_name(path: str) -> bool:
-    """Whether `path` can only be meant as `org/name`: it looks like one and is no path here."""
-    return (
-        _NAME.fullmatch(path) is not None
-        and not os.path.exists(path)
-        and not os.path.isdir(path.split("/")[0])
-    )
+    """Whether `path` can only be meant as `org/name`: it looks like one and is no path here.
+
+    So does an old name without an organisation, as bert-base-uncased.
+    """
+    if os.path.exists(path):
+        return False
+    if _OLD_NAME.fullmatch(path):
+        return True
+    return _NAME.fullmatch(path) is not None and not os.path.isdir(path.split("/")[0])
 
 
 def fetch(name: str) -> str:
     """The local directory of a checkpoint on the Hugging Face Hub, from the cache if it is there.
 
     Args:
-        name: `org/name`.
+        name: `org/name`, or an old name: bert-base-uncased is google-bert/bert-base-uncased.
 
     Raises:
         CheckpointError: If it is not in the cache and cannot be fetched, or `huggingface_hub` is
@@ -46,6 +52,8 @@ def fetch(name: str) -> str:
             f"There is no {name} here. To fetch it by that name from the Hugging Face Hub: "
             "pip install huggingface_hub"
         ) from None
+    if "/" not in name:
+        name = f"{_OLD_ORGANISATION}/{name}"
     directory = None
     for weights in _WEIGHTS:
         try:

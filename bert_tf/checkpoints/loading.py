@@ -96,8 +96,13 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
 
 
 def weights_of(model, pretrained: Pretrained) -> list:
-    """The weights of a model that the checkpoint has; says in the log what starts at random."""
+    """The weights of a model that the checkpoint has.
+
+    What the checkpoint lacks starts at random: the log names it, and so does the model's
+    `untrained_heads`.
+    """
     source = pretrained.source
+    missing = []
     backbone = backbone_of(model)
     weights = backbone_weights(backbone)
     pooler = pooler_weights(backbone)
@@ -106,6 +111,7 @@ def weights_of(model, pretrained: Pretrained) -> list:
     else:
         backbone.pooler.is_missing = True
         if uses_pooler(model):
+            missing.append("pooler")
             _logger.warning(
                 "%s has no pooler; it starts at random. Use another pooling than 'cls', or "
                 "fine-tune it.",
@@ -117,7 +123,9 @@ def weights_of(model, pretrained: Pretrained) -> list:
                 _check_tied(pretrained)
             weights += head
         else:
-            _logger.info("%s has no %s; it starts at random.", source.path, name.replace("_", " "))
+            missing.append(name.replace("_", " "))
+            _logger.info("%s has no %s; it starts at random.", source.path, missing[-1])
+    model.untrained_heads = tuple(missing)
     return weights
 
 

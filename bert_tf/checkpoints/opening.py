@@ -1,6 +1,7 @@
 """Finds out by looking what kind of checkpoint stands at a path, and opens it."""
 
 import dataclasses
+import logging
 import os
 from typing import Any
 
@@ -10,21 +11,28 @@ from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.stored_zip import StoredZip
 from bert_tf.checkpoints.tensor_source import JoinedSource, TensorSource
+from bert_tf.checkpoints.training_checkpoint import (
+    find_training_checkpoint,
+    load_training_checkpoint,
+)
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import BertConfig
-from bert_tf.errors import CheckpointError
+from bert_tf.errors import CheckpointError, ConfigError
 from bert_tf.files import recover
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import OBJECT
 
+_logger = logging.getLogger("bert_tf")
+
 # Where this package keeps what Hugging Face's config.json has no key for.
 OWN_KEY = "bert_tf"
+TRAINED_MODEL = "model"  # in a tool's --output_dir
 _CONFIG_FILES = ("config.json", "bert_config.json")
 _HUGGINGFACE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", "tf_model.h5", ".index.json")
 _EXPECTED = (
     "a directory with model.safetensors, pytorch_model.bin, tf_model.h5, bert_model.ckpt.index, "
-    "model.weights.h5 or bert_tf.json; one such file; a .keras file; or a name on the Hugging Face "
-    "Hub, org/name"
+    "model.weights.h5 or bert_tf.json; one such file; a ckpt-<step> of a training; a .keras file; "
+    "or a name on the Hugging Face Hub, org/name"
 )
 
 
@@ -58,7 +66,8 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
 
     Args:
         path: A directory, a file, a TensorFlow checkpoint's prefix or `org/name`.
-        config_file: The configuration, if it is not beside the weights.
+        config_file: The configuration of the network. What a trained model says besides (labels,
+            problem type, pooling) is read from the files of the checkpoint all the same.
 
     Raises:
         CheckpointError: If nothing is there, a file is missing or damaged, or an interrupted save
@@ -77,11 +86,21 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
 def resolve(path: str | os.PathLike) -> str:
     """The path on this machine of a path or of `org/name`.
 
+    The output directory of a tool stands for the trained model in it, and before there is one for
+    the newest checkpoint of the training.
+
     Raises:
         CheckpointError: If the Hugging Face Hub does not give it.
     """
     path = os.fspath(path)
-    return hub.fetch(path) if hub.is_hub_name(path) else path
+    if hub.is_hub_name(path):
+        return hub.fetch(path)
+    if not os.path.isdir(path) or format_of(path) is not None:
+        return path
+    trained = os.path.join(path, TRAINED_MODEL)
+    if format_of(trained) is not None:
+        return trained
+    return find_training_checkpoint(path) or path
 
 
 def format_of(directory: str) -> str | None:
@@ -105,16 +124,20 @@ def _open_directory(path, config_file):
     format = format_of(path)
     if format == OWN:
         name, config, options, quantization = own_format.read_own(path)
+        config = _with_network(config, config_file)
         weights = os.path.join(path, own_format.WEIGHTS_FILE)
         return Pretrained(
             path, config, SafetensorsSource(weights, OWN), name, options, quantization=quantization
         )
     if format == "keras_hub":
-        return _open_preset(path)
+        return _open_preset(path, config_file)
     if format == "huggingface":
         return _open_huggingface(weights_file(path), config_file)
     if format == "tf1":
         return _open_tensorflow(checkpoint_prefix(path), config_file)
+    if find_training_checkpoint(path) == path:
+        name, config, options, source = load_training_checkpoint(path)
+        return Pretrained(path, _with_network(config, config_file), source, name, options)
     raise CheckpointError(f"Expected {_EXPECTED}. Found in {path}: {sorted(os.listdir(path))[:20]}")
 
 
@@ -125,7 +148,7 @@ def _open_file(path, config_file):
         if os.path.basename(path) in (own_format.CONFIG_FILE, own_format.WEIGHTS_FILE):
             return _open_directory(os.path.dirname(path) or ".", config_file)
         if path.endswith(".keras"):
-            return _open_archive(path)
+            return _open_archive(path, config_file)
         if path.endswith(".weights.h5"):
             return _open_keras_weights(path, config_file)
         if path.endswith(_HUGGINGFACE_SUFFIXES):
@@ -166,13 +189,14 @@ def _open_tensorflow(prefix, config_file):
     )
 
 
-def _open_preset(directory):
+def _open_preset(directory, network_file):
     from bert_tf.checkpoints.keras_hub import KerasHubSource, is_keras_hub, read_config
 
     config_file = os.path.join(directory, "config.json")
     if not os.path.exists(config_file) or not is_keras_hub(read_json(config_file, OBJECT)):
-        return _open_keras_weights(os.path.join(directory, "model.weights.h5"), None)
+        return _open_keras_weights(os.path.join(directory, "model.weights.h5"), network_file)
     config, name = read_config(read_json(config_file, OBJECT), config_file)
+    config = _with_network(config, network_file)
     sources = [KerasHubSource(os.path.join(directory, "model.weights.h5"), "backbone")]
     task_file, task_weights = (
         os.path.join(directory, name) for name in ("task.json", "task.weights.h5")
@@ -186,7 +210,7 @@ def _open_preset(directory):
     return Pretrained(directory, config, source, name, options)
 
 
-def _open_archive(path):
+def _open_archive(path, config_file):
     from bert_tf.checkpoints import keras_archive, keras_hub
     from bert_tf.checkpoints.h5_file import H5File
 
@@ -196,11 +220,13 @@ def _open_archive(path):
     directory = os.path.dirname(path) or "."
     if keras_hub.is_keras_hub(values):
         config, name = keras_hub.read_config(values, path)
+        config = _with_network(config, config_file)
         return Pretrained(
             directory, config, keras_hub.KerasHubSource(path, content=weights), name
         )
     name, config, options, quantization = keras_archive.read_object(values, path)
     tokenizer = options.pop("tokenizer", None)
+    config = _with_network(config, config_file)
     check_claims(config, options, H5File(path, weights).shapes, path)
     source = keras_archive.load_archive(path, name, config, options, quantization)
     return Pretrained(
@@ -216,10 +242,12 @@ def _open_keras_weights(path, config_file):
     shapes = H5File(path).shapes
     if any("transformer_encoder" in name or "transformer_layer" in name for name in shapes):
         source = keras_hub.KerasHubSource(path)
-        beside = config_file or _beside(directory, "config.json")
-        if beside and keras_hub.is_keras_hub(read_json(beside, OBJECT)):
-            config, name = keras_hub.read_config(read_json(beside, OBJECT), beside)
-            return Pretrained(directory, config, source, name)
+        for file in (config_file, _beside(directory, "config.json")):
+            if file and keras_hub.is_keras_hub(read_json(file, OBJECT)):
+                config, name = keras_hub.read_config(read_json(file, OBJECT), file)
+                if file != config_file:
+                    config = _with_network(config, config_file)
+                return Pretrained(directory, config, source, name)
         if config_file:
             return Pretrained(directory, BertConfig.from_json_file(config_file), source)
         return Pretrained(directory, keras_hub.config_from_shapes(source), source)
@@ -247,10 +275,22 @@ def _beside(directory, *names):
 
 def _config(directory, config_file, *names):
     names = names or _CONFIG_FILES
-    path = config_file or _beside(directory, *names)
-    if path is None:
+    path = _beside(directory, *names)
+    if path is not None:
+        try:
+            return _with_network(BertConfig.from_json_file(path), config_file)
+        except ConfigError as error:
+            if config_file is None:
+                raise
+            _logger.warning("%s. Labels and settings of a head are not known then.", error)
+    if config_file is None:
         raise CheckpointError(
             f"Expected {' or '.join(names)} in {directory}. "
             f"Found: {sorted(os.listdir(directory))[:20]}. Pass `config_file=` if it is elsewhere."
         )
-    return BertConfig.from_json_file(path)
+    return BertConfig.from_json_file(config_file)
+
+
+def _with_network(config, config_file):
+    """A checkpoint's own configuration, with what another file says of the network."""
+    return config if config_file is None else BertConfig.from_json_file(config_file, config)

@@ -70,6 +70,13 @@ class ClassifierHead(TrainingModel):
     def call(self, inputs, training=False):
         return self._classify(inputs, training=training)
 
+    def fit(self, *args, **kwargs):
+        """As in Keras."""
+        history = super().fit(*args, **kwargs)
+        model = self._classify.__self__
+        model.untrained_heads = tuple(set(model.untrained_heads) - {"classifier"})
+        return history
+
 
 class _Pooled(TaskModel):
     """A classifier that stops before its head."""

@@ -87,6 +87,8 @@ class DistillationModel(TrainingModel):
         super().__init__(**{"dtype": student.dtype_policy, **kwargs})
         _check_arguments(temperature, logits_weight, hidden_weight, attention_weight)
         check_pair(student, teacher)
+        if logits_weight:
+            teacher.require_trained_heads("a teacher")
         if logits_weight < 1 and isinstance(student, BertSentenceEncoder):
             raise UserError(
                 "A sentence encoder learns its teacher's vectors, without labels: logits_weight=1 "
@@ -323,7 +325,7 @@ class DistillationModel(TrainingModel):
             validation_batch_size=validation_batch_size,
             sample_weight=sample_weight,
         )
-        return super().fit(
+        history = super().fit(
             **arguments,
             epochs=epochs,
             verbose=verbose,
@@ -334,6 +336,8 @@ class DistillationModel(TrainingModel):
             validation_steps=validation_steps,
             validation_freq=validation_freq,
         )
+        self.student.untrained_heads = ()
+        return history
 
     def evaluate(
         self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs

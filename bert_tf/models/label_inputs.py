@@ -98,6 +98,16 @@ def class_id(label: Any, labels: Sequence[str] | None, num_classes: int | None) 
     )
 
 
+def holds_numbers(y: Any) -> bool:
+    """Whether labels are numbers `[n]` or `[n, 1]`; truth values are none."""
+    array = row_array(y, "y")
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]  # [n, 1] -> [n]
+    if array.dtype == object:
+        return any(isinstance(row, numbers.Real) and not isinstance(row, bool) for row in array)
+    return array.ndim == 1 and array.dtype.kind in "iuf"
+
+
 def class_ids(
     y: Any, labels: Sequence[str] | None, num_classes: int | None, keep_rows: bool = False
 ) -> np.ndarray:

@@ -16,7 +16,14 @@ from bert_tf.models.text_streams import collected
 
 
 class PretrainedModel(LoraModel, KerasFiles):
-    """A model with a `backbone` that opens checkpoints and writes them."""
+    """A model with a `backbone` that opens checkpoints and writes them.
+
+    Attributes:
+        untrained_heads: The names of the parts that the checkpoint lacked; empty as soon as
+            training or `load_weights` has given them values.
+    """
+
+    untrained_heads: tuple[str, ...] = ()
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "PretrainedModel":
@@ -33,6 +40,32 @@ class PretrainedModel(LoraModel, KerasFiles):
         from bert_tf.checkpoints import load_task_model
 
         return load_task_model(cls, path, **options)
+
+    def fit(self, *args, **kwargs):
+        """As in Keras."""
+        history = super().fit(*args, **kwargs)
+        self.untrained_heads = ()
+        return history
+
+    def train_on_batch(self, *args, **kwargs):
+        """As in Keras."""
+        results = super().train_on_batch(*args, **kwargs)
+        self.untrained_heads = ()
+        return results
+
+    def load_weights(self, *args, **kwargs):
+        """As in Keras."""
+        super().load_weights(*args, **kwargs)
+        self.untrained_heads = ()
+
+    def require_trained_heads(self, purpose: str) -> None:
+        """Raises `UserError` if a head is at random: `purpose` needs a trained model."""
+        if self.untrained_heads:
+            raise UserError(
+                f"A model must be trained before it is {purpose}. Received: a checkpoint without "
+                f"{' and '.join(self.untrained_heads)}, which would start at random. Train the "
+                "model first (`fit`, or a tool's --do_train), or take the one that training wrote."
+            )
 
     def quantize(
         self, mode: str = "int8", config=None, calibration: Any | None = None, **kwargs

@@ -24,4 +24,6 @@ def rebuilt(model, config: BertConfig, **options):
     if model is backbone:
         return new
     head = {**model.get_config(), "backbone": keras.saving.serialize_keras_object(new)}
-    return type(model).from_config({**head, **options})
+    copy = type(model).from_config({**head, **options})
+    copy.untrained_heads = model.untrained_heads  # both callers copy the weights
+    return copy

@@ -17,8 +17,10 @@ from bert_tf.models.label_inputs import (
     class_ids,
     class_names,
     class_sets,
+    holds_numbers,
     outputs,
 )
+from bert_tf.models.number_names import refuse_unclear_numbers
 from bert_tf.models.task_model import TaskModel
 from bert_tf.training.class_weights import class_weights_by_id, refuse_class_weight
 from bert_tf.training.probabilities import sigmoid, softmax
@@ -166,7 +168,16 @@ class BertTextClassifier(TaskModel):
             return outputs(y, self.num_classes)
         if self.problem_type == MULTI_LABEL:
             return class_sets(y, self.labels, self.num_classes)
+        if not isinstance(x, dict) and holds_numbers(y):  # token dictionaries come with ids
+            refuse_unclear_numbers(self.labels)
         return class_ids(y, self.labels, self.num_classes, keep_rows=not self.has_sparse_loss())
+
+    def require_batches_of_text(self, dataset):
+        super().require_batches_of_text(dataset)
+        spec = dataset.element_spec
+        if self.problem_type == SINGLE_LABEL and isinstance(spec, tuple) and len(spec) > 1:
+            if spec[1].dtype != tf.string and spec[1].shape[1:].num_elements() in (None, 1):
+                refuse_unclear_numbers(self.labels)
 
     def graph_targets(self, spec):
         one_hot = spec.shape.rank == 2 and spec.shape[1] == self.num_classes
@@ -192,7 +203,8 @@ class BertTextClassifier(TaskModel):
 
         Returns:
             int32 `[n]`, for several labels float32 `[n, num_classes]` of 0 and 1, for regression
-            float32 `[n]`.
+            float32 `[n]`. `fit` takes ids no more than other numbers where names are numbers other
+            than their ids: give it the names.
 
         Raises:
             DataError: If a label is none of the model's.

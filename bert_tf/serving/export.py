@@ -23,6 +23,7 @@ from bert_tf.serving.description import DESCRIPTION_FILE, describe
 from bert_tf.serving.encoder_module import EncoderModule
 from bert_tf.serving.masked_lm_module import MaskedLMModule
 from bert_tf.serving.next_sentence_module import NextSentenceModule
+from bert_tf.serving.server.model_directory import find_versions
 from bert_tf.serving.serving_module import SERVING_DEFAULT, ServingModule
 from bert_tf.serving.tagger_module import TaggerModule
 from bert_tf.serving.warmup import WARMUP_FILE, write_warmup_requests
@@ -41,7 +42,7 @@ _MODULES = {
 def export(
     model: TaskModel,
     directory: str | os.PathLike,
-    version: int = 1,
+    version: int | None = None,
     portable: bool = True,
     pairs: bool = False,
 ) -> str:
@@ -61,7 +62,8 @@ def export(
     Args:
         model: A task model with its tokenizer. (The models that pre-train are none.)
         directory: The model's directory.
-        version: Name of the subdirectory; an older one of that name is replaced as a whole.
+        version: Name of the subdirectory; an older one of that name is replaced as a whole. None is
+            one more than the newest: servers load a version once, so a new model is a new version.
         portable: True writes only stock TensorFlow and tensorflow-text operations, which any
             program with those libraries loads. False keeps the fused operations and computes no
             padding; it needs `import bert_tf` (or its shared object) in the loading program.
@@ -71,10 +73,11 @@ def export(
         The path that was written.
 
     Raises:
-        UserError: If the model is of another kind or has no tokenizer, if a frozen one shall be
+        UserError: If the model is of another kind, is not trained or has no tokenizer, if a frozen one shall be
             portable, or for `portable=False` without the built operations.
     """
     module = serving_module(model, pairs)
+    model.require_trained_heads("exported")
     if portable and model.backbone.is_frozen:
         raise UserError(
             "A model frozen for inference has packed kernels, which only the fused operations "
@@ -85,6 +88,8 @@ def export(
             "`portable=False` needs the native operations. Received: none are built here. Build "
             "them (`make ops`), or export with portable=True."
         )
+    if version is None:
+        version = max(find_versions(directory), default=0) + 1
     path = os.path.join(os.fspath(directory), str(version))
     backend = "reference" if portable else "native"
     with ops.backend(backend), atomic_path(path) as new, scratch_directory(directory) as files:

@@ -143,19 +143,26 @@ class BertTokenizer:
             directory: holds `vocab.txt` or `tokenizer.json`, and `tokenizer_config.json` where it
                 came from Hugging Face; keras-hub presets are read too.
             **options: constructor arguments that override what the directory says. A TF1
-                checkpoint does not say whether it is cased: pass `lowercase=False` if it is.
+                checkpoint does not say whether it is cased: pass `lowercase=False` if it is. With
+                a `vocabulary` the directory needs none.
 
         Returns:
             The tokenizer.
 
         Raises:
             DataError: there is no vocabulary, or a file of the directory cannot be read.
+            ConfigError: the vocabulary is cased and neither the directory nor `lowercase` says
+                whether text is lowered.
 
         Example:
 
             >>> tokenizer = BertTokenizer.from_pretrained("path/of/minilm", max_length=128)
         """
-        return cls(**{**tokenizer_files.read(directory), **options})
+        vocabulary = options.pop("vocabulary", None)
+        is_given = "lowercase" in options
+        options = {**tokenizer_files.read(directory, vocabulary), **options}
+        tokenizer_files.check_case(options["vocabulary"], options.get("lowercase"), is_given)
+        return cls(**options)
 
     def save_pretrained(self, directory: str | os.PathLike) -> None:
         """Writes `vocab.txt` and `tokenizer_config.json`, which Hugging Face reads too.

@@ -1,7 +1,9 @@
 """The tokenizer's files in a checkpoint directory, those of Hugging Face and of keras-hub."""
 
 import json
+import logging
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.errors import ConfigError, DataError
@@ -23,7 +25,9 @@ from bert_tf.json_schema import (
     text,
 )
 from bert_tf.text.packing import TRUNCATION_SIDES
-from bert_tf.text.vocabulary import read_vocabulary, write_vocabulary
+from bert_tf.text.vocabulary import is_cased, read_vocabulary, write_vocabulary
+
+_logger = logging.getLogger("bert_tf")
 
 VOCABULARY_FILE = "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
@@ -105,12 +109,15 @@ _KERAS_HUB = object_of({
 })
 
 
-def read(directory: str | os.PathLike) -> dict[str, Any]:
+def read(
+    directory: str | os.PathLike, vocabulary: str | os.PathLike | Sequence[str] | None = None
+) -> dict[str, Any]:
     """Reads what a checkpoint directory says about its tokenizer.
 
     Args:
         directory: a Hugging Face directory, a keras-hub preset, a TF1 checkpoint with its
             `vocab.txt`, or one that `write` wrote.
+        vocabulary: the vocabulary or its file, if it is not in the directory.
 
     Returns:
         Constructor arguments of `BertTokenizer`; those the files do not mention are left out.
@@ -136,7 +143,11 @@ def read(directory: str | os.PathLike) -> dict[str, Any]:
         options.update(_normalizer_options(tokenizer.get("normalizer"), paths[TOKENIZER_FILE]))
     if os.path.exists(paths[CONFIG_FILE]):
         options.update(_config_options(read_json(paths[CONFIG_FILE], _CONFIG, DataError)))
-    if os.path.exists(paths[VOCABULARY_FILE]):
+    if vocabulary is not None and not isinstance(vocabulary, (str, os.PathLike)):
+        return {**options, "vocabulary": list(vocabulary)}
+    if vocabulary is not None:
+        vocabulary_path = vocabulary
+    elif os.path.exists(paths[VOCABULARY_FILE]):
         vocabulary_path = paths[VOCABULARY_FILE]
     elif os.path.exists(paths[KERAS_HUB_VOCABULARY_FILE]):
         vocabulary_path = paths[KERAS_HUB_VOCABULARY_FILE]
@@ -147,6 +158,33 @@ def read(directory: str | os.PathLike) -> dict[str, Any]:
             f"Expected {VOCABULARY_FILE} or {TOKENIZER_FILE} in the directory. Received: "
             f"directory={directory!r} without them. Copy the checkpoint's vocabulary there.")
     return {"vocabulary": read_vocabulary(vocabulary_path), **options}
+
+
+def check_case(vocabulary: Sequence[str], lowercase: bool | None, given: bool = True) -> None:
+    """Whether text is lowered as the vocabulary wants it.
+
+    Matches google-research/bert: `validate_case_matches_checkpoint`, which goes by the names of
+    checkpoints. Lowered text under a cased vocabulary loses every piece with a capital letter.
+
+    Args:
+        vocabulary: the pieces.
+        lowercase: what the caller or the files say; None if neither does.
+        given: whether the caller says it: then another choice than the vocabulary's is only told.
+
+    Raises:
+        ConfigError: the vocabulary is cased and nobody says what to do.
+    """
+    cased = is_cased(vocabulary)
+    if lowercase is None and cased:
+        raise ConfigError(
+            "`lowercase` must be given for a vocabulary with capital letters when the files do not "
+            "say whether text is lowered. Received: lowercase=None. The checkpoint is cased: pass "
+            "lowercase=False, or --do_lower_case=false to a tool.")
+    if given and lowercase is not None and lowercase == cased:
+        _logger.warning(
+            "lowercase=%s does not fit the vocabulary, which has %s capital letters: the words with "
+            "capital letters are not those that the model knows.", lowercase,
+            "many" if cased else "no")
 
 
 def write(config: dict[str, Any], directory: str | os.PathLike) -> None:

@@ -110,6 +110,7 @@ class TrainingCheckpoint(StepCallback):
                 continue
             self._require_same_network(path, state["network"], network_of(model))
             _assign(path, tensors, variables, model.distribute_strategy)
+            model.untrained_heads = ()
             self._tell_other_settings(path, state["settings"])
             self.step = self._saved_step = step
             _logger.info("Going on from %s.", path)
@@ -143,8 +144,11 @@ class TrainingCheckpoint(StepCallback):
         if is_chief(self.model.distribute_strategy):
             tensors = {name: np.asarray(v) for name, v in state_variables(self.model).items()}
             self._require_finite(tensors)
+            from bert_tf.checkpoints.training_checkpoint import describe_model
+
             state = {
                 "step": self.step,
+                "model": describe_model(self.model),
                 "network": network_of(self.model),
                 "settings": self.settings,
             }
@@ -273,23 +277,32 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
         with model.distribute_strategy.scope():
             trained = getattr(model, "trained_variables", lambda: model.trainable_variables)
             model.optimizer.build(trained())
-    metrics = {id(variable) for variable in model.metrics_variables}
-    # What an objective trains is not among the model's variables.
-    known = {id(variable) for variable in model.variables}
-    trained = getattr(model, "trained_variables", lambda: model.trainable_variables)()
-    variables = [*model.variables, *(v for v in trained if id(v) not in known)]
-    roots = {variable.path.split("/")[0] for variable in variables}
-    named = {}
-    for variable in variables:
-        if id(variable) not in metrics:
-            root, _, rest = variable.path.partition("/")
-            _add(named, f"model/{_unnumbered(root)}/{rest}", variable)
+    named = model_variables(model)
+    roots = {variable.path.split("/")[0] for variable in _network_variables(model)}
     for variable in model.optimizer.variables:
         # Without the optimizer's own name; a slot is named after its variable.
         name = variable.path.partition("/")[2]
         root = max((r for r in roots if name.startswith(f"{r}_")), key=len, default="")
         _add(named, f"optimizer/{_unnumbered(root)}{name.removeprefix(root)}", variable)
     return named
+
+
+def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
+    """The model's part of `state_variables`."""
+    metrics = {id(variable) for variable in model.metrics_variables}
+    named = {}
+    for variable in _network_variables(model):
+        if id(variable) not in metrics:
+            root, _, rest = variable.path.partition("/")
+            _add(named, f"model/{_unnumbered(root)}/{rest}", variable)
+    return named
+
+
+def _network_variables(model):
+    """The model's variables, and those that it trains besides: an objective's."""
+    known = {id(variable) for variable in model.variables}
+    trained = getattr(model, "trained_variables", lambda: model.trainable_variables)()
+    return [*model.variables, *(variable for variable in trained if id(variable) not in known)]
 
 
 def _unnumbered(name: str) -> str:

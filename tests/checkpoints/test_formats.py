@@ -320,6 +320,9 @@ def test_hub_name(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.chdir(tmp_path)
     assert BertBackbone.from_pretrained("org/small").config.vocab_size == 50
+    # A name from before the hub had organisations.
+    cache.rename(tmp_path / "cache" / "models--google-bert--bert-base-uncased")
+    assert BertBackbone.from_pretrained("bert-base-uncased").config.vocab_size == 50
     with pytest.raises(CheckpointError, match="hf download org/absent"):
         BertBackbone.from_pretrained("org/absent")
 

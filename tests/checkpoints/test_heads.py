@@ -8,6 +8,7 @@ from safetensors.numpy import load_file
 
 import bert_tf
 from bert_tf.checkpoints import convert
+from bert_tf.errors import UserError
 from tests.checkpoints import foreign
 from tests.checkpoints.test_formats import assert_same_values
 from tests.checkpoints.test_saving import tf1_values
@@ -106,3 +107,22 @@ def test_transformers_reads_back_what_it_wrote(architecture, tmp_path):
         for model in (theirs, again)
     )
     assert_same_values(received, written)
+
+
+@pytest.mark.parametrize("clear", ["fit", "train_on_batch", "load_weights"])
+def test_heads_at_random_are_known_until_they_are_trained(tmp_path, clear):
+    foreign.write_huggingface(tmp_path / "in", tensors_of("BertForMaskedLM"))
+    model = bert_tf.BertTextClassifier.from_pretrained(tmp_path / "in")
+    assert model.untrained_heads == ("pooler", "classifier")
+    with pytest.raises(UserError, match="trained before it is exported.*pooler and classifier"):
+        model.require_trained_heads("exported")
+    x, y = {"token_ids": np.array([[1, 2, 3]])}, np.array([1])
+    model.compile("sgd", run_eagerly=True)
+    if clear == "fit":
+        model.fit(x, y, verbose=0)
+    elif clear == "train_on_batch":
+        model.train_on_batch(x, y)
+    else:
+        model.save_weights(tmp_path / "in.weights.h5")
+        model.load_weights(tmp_path / "in.weights.h5")
+    model.require_trained_heads("exported")

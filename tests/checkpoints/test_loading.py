@@ -1,5 +1,6 @@
 """Opening checkpoints: both formats, and every way in which a file may be wrong."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from bert_tf import BertBackbone, BertTextClassifier
+from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
 from bert_tf.errors import CheckpointError, UserError
+from bert_tf.training import AdamWeightDecay, TrainingCheckpoint
 
 
 @pytest.fixture
@@ -199,3 +201,56 @@ def test_unknown_option(saved, tiny_vocabulary):
     (directory / "vocab.txt").write_text("\n".join(tiny_vocabulary) + "\n")
     with pytest.raises(UserError, match="num_clases"):
         BertTextClassifier.from_pretrained(directory, num_clases=3)
+
+
+@pytest.mark.parametrize("format", ["huggingface", "tf1", "bert_tf", "keras"])
+def test_a_configuration_elsewhere_gives_the_network_only(
+    format, tiny_config, tiny_vocabulary, tmp_path
+):
+    """google's predict line: the trained model and the bert_config.json of the one before it."""
+    model = BertTextClassifier(
+        BertBackbone(dataclasses.replace(tiny_config, attention_window=2)),
+        labels=["low", "middle", "high"], pooling="mean", problem_type="multi_label_classification",
+        tokenizer=BertTokenizer(tiny_vocabulary),
+    )
+    path = tmp_path / ("model.keras" if format == "keras" else "model")
+    model.save(path) if format == "keras" else model.save_pretrained(path, format)
+    values = BertConfig(**tiny_config.to_dict()).to_tf1() | {"hidden_dropout_prob": 0.3}
+    (tmp_path / "bert_config.json").write_text(json.dumps(values))
+    opened = BertTextClassifier.from_pretrained(path, config_file=tmp_path / "bert_config.json")
+    for name in ("labels", "pooling", "problem_type"):
+        assert getattr(opened, name) == getattr(model, name)
+    assert opened.backbone.config.attention_window == 2  # google's file has no word for it
+    assert opened.backbone.config.hidden_dropout_prob == 0.3
+    np.testing.assert_allclose(opened(INPUTS), model(INPUTS), atol=1e-6)
+
+
+def test_a_broken_configuration_is_replaced_by_the_given_one(saved, caplog):
+    directory, backbone = saved
+    given = directory.parent / "config.json"
+    (directory / "config.json").rename(given)
+    (directory / "config.json").write_text("{")
+    assert_same_outputs(BertBackbone.from_pretrained(directory, config_file=given), backbone)
+    assert "is not a JSON file" in caplog.text
+
+
+def test_a_checkpoint_of_a_training_and_the_directory_around_it(tiny_config, tmp_path):
+    model = BertTextClassifier(
+        BertBackbone(tiny_config), labels=["low", "middle", "high"], pooling="mean"
+    )
+    model.compile(AdamWeightDecay(1e-3))
+    checkpoint = TrainingCheckpoint(tmp_path / "checkpoints")
+    checkpoint.set_model(model)
+    checkpoint.save()
+    model.classifier.bias.assign([1.0, 2.0, 3.0])
+    checkpoint.step = 7
+    checkpoint.save()
+    for path in ("checkpoints/ckpt-7", "checkpoints", "."):
+        opened = BertTextClassifier.from_pretrained(tmp_path / path)
+        assert (opened.labels, opened.pooling) == (model.labels, "mean")
+        assert opened.untrained_heads == ()
+        np.testing.assert_array_equal(opened(INPUTS), model(INPUTS))
+    start = BertTextClassifier.from_pretrained(tmp_path / "checkpoints" / "ckpt-0")
+    start.save_pretrained(tmp_path / "model")
+    opened = BertTextClassifier.from_pretrained(tmp_path)  # the trained model comes first
+    np.testing.assert_array_equal(opened(INPUTS), start(INPUTS))

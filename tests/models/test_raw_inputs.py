@@ -22,7 +22,7 @@ from bert_tf import (
     BertTokenClassifier,
     BertTokenizer,
 )
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import UserError
 from bert_tf.models import DistillationModel
 
 A, B = ["good film", "bad", "the good."], ["bad film", "good good", "the"]

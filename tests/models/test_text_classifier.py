@@ -257,3 +257,29 @@ def test_a_foreign_files_problem_type(make_classifier, tmp_path):
 def test_unknown_labels_are_told(make_classifier, call, words):
     with pytest.raises(DataError, match=words):
         call(make_classifier(labels=["bad", "good"]))
+
+
+@pytest.mark.parametrize("names", [[1, 2], ["1", "0"], ["True", "False"], ["x", "0"]])
+def test_numbers_that_may_be_names_are_refused(make_classifier, names):
+    model = make_classifier(labels=names)
+    dataset = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(8)
+    for call in (
+        lambda: model.fit(TEXTS, LABELS),
+        lambda: model.fit(TEXTS, list(map(bool, LABELS))),
+        lambda: model.fit(TEXTS, tf.constant(LABELS)),
+        lambda: model.fit(dataset),
+        lambda: model.fit(TEXTS, [str(names[0])] * 32, validation_data=(TEXTS, LABELS)),
+        lambda: model.evaluate(TEXTS, LABELS),
+        lambda: model.evaluate(dataset),
+    ):
+        with pytest.raises(DataError, match="Labels must be names, as strings"):
+            call()
+    named = [str(names[label]) for label in LABELS]
+    np.testing.assert_array_equal(model.targets(named), LABELS)
+    model.evaluate(TEXTS, named, verbose=0)
+
+
+def test_numbers_are_ids_where_names_are_the_ids(make_classifier):
+    model = make_classifier(labels=[0, 1])
+    expected = model.evaluate(TEXTS, [str(label) for label in LABELS], verbose=0)
+    assert model.evaluate(TEXTS, LABELS, verbose=0) == expected

@@ -68,12 +68,14 @@ def test_a_quantized_model_stays_small(tiny_config, tiny_vocabulary, tmp_path, p
     )
 
 
-def test_an_older_version_is_replaced_whole(classifier, tmp_path):
+def test_an_older_version_is_replaced_whole_where_it_is_named(classifier, tmp_path):
+    (tmp_path / "9").mkdir()
+    (tmp_path / "notes").mkdir()
     export(classifier, tmp_path)
-    (tmp_path / "1" / "stale").write_text("")
-    export(classifier, tmp_path)
-    assert not (tmp_path / "1" / "stale").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    (tmp_path / "10" / "stale").write_text("")
+    export(classifier, tmp_path, version=10)
+    assert not (tmp_path / "10" / "stale").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["10", "9", "notes"]
 
 
 def test_several_labels_and_numbers(tiny_config, tiny_vocabulary):

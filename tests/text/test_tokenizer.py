@@ -239,3 +239,20 @@ def test_import_does_not_load_tensorflow_text():
         f"BertTokenizer({VOCABULARY!r})\n"
         "sys.exit('tensorflow_text' in sys.modules)")
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_cased_vocabulary_and_lowered_text(tmp_path, caplog):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Paris", "paris"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    with pytest.raises(ConfigError, match="`lowercase` must be given for a vocabulary with"):
+        BertTokenizer.from_pretrained(tmp_path)
+    assert not BertTokenizer.from_pretrained(tmp_path, lowercase=False).lowercase
+    assert not caplog.text
+    assert BertTokenizer.from_pretrained(tmp_path, lowercase=True).lowercase
+    assert "does not fit the vocabulary" in caplog.text
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    assert BertTokenizer.from_pretrained(tmp_path).lowercase  # the files say so
+    other = tmp_path / "other.txt"
+    other.write_text("\n".join(words[:-1]))
+    tokenizer = BertTokenizer.from_pretrained(tmp_path, vocabulary=other)
+    assert tokenizer.vocab_size == 6 and tokenizer.lowercase

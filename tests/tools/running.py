@@ -1,9 +1,14 @@
 """A tool as a user runs it: in a process of its own."""
 
+import pathlib
+import runpy
 import subprocess
 import sys
+import tempfile
+import types
 
 from tests.conftest import REPOSITORY
+from tests.training import processes
 
 
 def run(tool, *flags) -> subprocess.CompletedProcess:
@@ -12,3 +17,19 @@ def run(tool, *flags) -> subprocess.CompletedProcess:
         [sys.executable, f"tools/{tool}.py", *map(str, flags)],
         cwd=REPOSITORY, capture_output=True, text=True,
     )
+
+
+def fork(tool, *flags) -> types.SimpleNamespace:
+    """As `run`, without a new import of TensorFlow: `returncode` and `text`, all that it printed."""
+    with tempfile.TemporaryDirectory() as directory:
+        process = processes.start(
+            run_main, pathlib.Path(directory) / "text", tool=tool, flags=[*map(str, flags)]
+        )
+        return types.SimpleNamespace(returncode=process.wait(timeout=600), text=process.text())
+
+
+def run_main(tool, flags):
+    """In a process of its own: the program with these flags."""
+    sys.argv = [f"{tool}.py", *flags]
+    sys.path.insert(0, str(REPOSITORY / "tools"))  # as `python tools/TOOL.py` does
+    runpy.run_path(str(REPOSITORY / "tools" / f"{tool}.py"), run_name="__main__")

@@ -84,6 +84,7 @@ def test_writes_the_originals_files(trained):
     np.testing.assert_allclose(predictions.sum(axis=1), 1.0, atol=1e-6)
     assert [("neg", "pos")[row] for row in predictions.argmax(1)] == [label for _, label in ROWS]
     assert sorted(path.name for path in trained.iterdir()) == [
+        "checkpoints",
         "eval_results.txt",
         "model",
         "test_results.tsv",

@@ -1,0 +1,99 @@
+"""What all tools have in common: checkpoints without a head, and whether text is lowered."""
+
+import json
+import shutil
+
+import pytest
+
+from bert_tf import BertBackbone, BertTokenizer
+from tests.tools.running import fork
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory, tiny_config, tiny_vocabulary):
+    """An encoder without a head, and files of every task."""
+    root = tmp_path_factory.mktemp("tools")
+    BertBackbone(tiny_config).save_pretrained(root / "encoder")
+    BertTokenizer(tiny_vocabulary).save_pretrained(root / "encoder")
+    for name in ("train", "dev", "test"):
+        (root / f"{name}.tsv").write_text("good film\tpos\nbad film\tneg\n")
+        (root / f"{name}.txt").write_text("good B-X\nfilm O\n\n")
+    row = "0,good,film,a,b,c,d,0\n"
+    (root / "test.csv").write_text(",sent1,sent2,ending0,ending1,ending2,ending3,label\n" + row)
+    paragraph = {"context": "the film", "qas": [{"id": "1", "question": "good"}]}
+    (root / "squad.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    return root
+
+
+@pytest.mark.parametrize(
+    "tool,flags",
+    [
+        ("predict", ("--model_dir=ENCODER", "--text=good")),
+        ("run_classifier", ("--task_name=simple", "--data_dir=START", "--labels=neg,pos",
+                            "--init_checkpoint=ENCODER", "--max_seq_length=16", "--do_predict")),
+        ("run_squad", ("--predict_file=START/squad.json", "--init_checkpoint=ENCODER",
+                       "--do_predict", "--max_seq_length=16", "--max_query_length=4",
+                       "--doc_stride=4")),
+        ("run_ner", ("--data_dir=START", "--labels=O,B-X,I-X", "--init_checkpoint=ENCODER",
+                     "--max_seq_length=16", "--do_predict")),
+        ("run_swag", ("--data_dir=START", "--init_checkpoint=ENCODER", "--max_seq_length=16",
+                      "--do_predict")),
+        ("export_saved_model", ("--model_dir=ENCODER", "--model=classifier")),
+        ("quantize_model", ("--model_dir=ENCODER", "--model=classifier")),
+        ("compare_models", ("--task_name=simple", "--data_dir=START", "--model_dirs=ENCODER")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_head_at_random_answers_nothing(start, tmp_path, tool, flags):
+    flags = [flag.replace("START", str(start)).replace("ENCODER", f"{start}/encoder")
+             for flag in flags]
+    if tool == "export_saved_model":
+        flags.append(f"--export_dir={tmp_path}/out")
+    elif tool not in ("predict", "compare_models"):
+        flags.append(f"--output_dir={tmp_path}/out")
+    result = fork(tool, *flags)
+    assert result.returncode == 1, result.text
+    assert "must be trained before" in result.text and "Traceback" not in result.text
+    assert not list((tmp_path / "out").glob("*"))
+
+
+@pytest.mark.parametrize(
+    "tool,flags",
+    [
+        ("run_classifier", ("--task_name=simple", "--data_dir=START", "--init_checkpoint=CASED",
+                            "--max_seq_length=16", "--do_train", "--output_dir=OUT")),
+        ("extract_features", ("--input_file=START/dev.txt", "--init_checkpoint=CASED",
+                              "--output_file=OUT/features")),
+        ("create_pretraining_data", ("--input_file=START/dev.txt", "--output_file=OUT/records",
+                                     "--vocab_file=CASED/vocab.txt")),
+        ("run_classifier", ("--task_name=simple", "--data_dir=START", "--init_checkpoint=ENCODER",
+                            "--max_seq_length=16", "--do_train", "--output_dir=OUT",
+                            "--vocab_file=CASED/vocab.txt")),
+    ],
+)
+def test_a_cased_vocabulary_is_not_lowered_without_a_word(start, tmp_path, tool, flags):
+    cased = tmp_path / "cased"
+    shutil.copytree(start / "encoder", cased)
+    words = (cased / "vocab.txt").read_text().replace("[unused0]", "Film")
+    (cased / "vocab.txt").write_text(words)
+    (cased / "tokenizer_config.json").unlink()
+    (tmp_path / "out").mkdir()
+    places = {"START": start, "CASED": cased, "OUT": tmp_path / "out", "ENCODER": cased}
+    for name, path in places.items():
+        flags = [flag.replace(name, str(path)) for flag in flags]
+    result = fork(tool, *flags)
+    assert result.returncode == 1 and "Traceback" not in result.text, result.text
+    assert "--do_lower_case=false" in result.text
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("tool", ["run_classifier", "run_ner", "run_swag", "distill"])
+def test_the_best_epoch_is_that_of_the_dev_file(start, tmp_path, tool):
+    flags = ["--keep_best=accuracy", f"--output_dir={tmp_path}/out", f"--data_dir={start}"]
+    flags += {"distill": ["--teacher=x", "--student=y", "--task_name=simple"]}.get(
+        tool, ["--do_train", "--init_checkpoint=x"]
+    )
+    flags += ["--task_name=simple"] if tool == "run_classifier" else []
+    result = fork(tool, *flags)
+    assert result.returncode == 1 and "Traceback" not in result.text, result.text
+    assert "--keep_best must be a score of the dev file, whose names begin with val_" in result.text
