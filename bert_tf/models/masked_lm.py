@@ -122,8 +122,10 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
                     f"Received: {name}={type(values).__name__}"
                 )
         if isinstance(x, TextColumns):
-            x = self._text_dataset(x, None, None, batch_size, shuffle)
-            x = x.map(lambda texts: texts)  # from tuples of one part to the part
+            texts = tf.constant(x[0])
+            x = self._batches_of_rows(x.num_rows, None, None, batch_size, shuffle).map(
+                lambda examples: tf.gather(texts, examples)
+            )
         # Training masks anew in every epoch. `keras.utils.set_random_seed` sets Python's generator
         # too.
         seed = random.randrange(2**31) if training else 0

@@ -14,6 +14,7 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import class_ids
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_inputs import TextColumns, text_column
+from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.training.class_weights import refuse_class_weight
 from bert_tf.training.sparse_crossentropy import refuse_class_weights
 
@@ -176,18 +177,27 @@ class BertMultipleChoice(TaskModel):
             raise UserError(f"{_CALL} Received: one tensor of shape {inputs.shape}")
         return super().tensor_columns(inputs)
 
+    def tokenized_texts(self, columns):
+        return TokenizedTexts.of(
+            self.tokenizer, _pairs(columns), self._longest(), columns[1].shape[1]
+        )
+
     def _predict_sorted(self, columns, token_budget, **kwargs):
         """Every pair for itself: pairs of like length share a batch, whatever their prompt."""
-        prompts, choices = columns
-        pairs = np.repeat(prompts, choices.shape[1]), choices.reshape(-1)
-        scores = super()._predict_sorted(TextColumns(pairs), token_budget, **kwargs)
-        return scores.reshape(choices.shape)
+        scores = super()._predict_sorted(TextColumns(_pairs(columns)), token_budget, **kwargs)
+        return scores.reshape(columns[1].shape)
 
     def _predict_nothing(self, columns):
         return np.zeros(columns[1].shape, np.float32)
 
     def get_config(self):
         return {**super().get_config(), "dropout": self.dropout}
+
+
+def _pairs(columns):
+    """Prompts `[n]` and choices `[n, C]` -> two columns `[n * C]`."""
+    prompts, choices = columns
+    return np.repeat(prompts, choices.shape[1]), choices.reshape(-1)
 
 
 def _one_pair_a_row(values):

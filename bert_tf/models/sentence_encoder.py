@@ -14,6 +14,7 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.text_streams import collected
+from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.training.class_weights import class_weights_by_id, refuse_class_weight
 from bert_tf.training.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
 
@@ -172,6 +173,12 @@ class BertSentenceEncoder(TaskModel):
             name: tf.ensure_shape(tf.reshape(values, shape), [*columns.shape, None])
             for name, values in tokens.items()
         }
+
+    def tokenized_texts(self, columns):
+        if len(columns) == 1:
+            return super().tokenized_texts(columns)
+        texts = np.stack(columns, axis=1).reshape(-1)  # K times [n] -> [n * K]
+        return TokenizedTexts.of(self.tokenizer, (texts,), self._longest(), len(columns))
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)

@@ -22,6 +22,7 @@ from bert_tf.models.text_batches import (
 )
 from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.text_streams import as_data_errors, yields_text
+from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.text.tokenizer import BertTokenizer
 
@@ -344,12 +345,13 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
             training: Whether it is for steps of training.
         """
         if isinstance(x, TextColumns):
-            x = self._text_dataset(x, y, sample_weight, batch_size, shuffle)
-        elif not isinstance(x, tf.data.Dataset):
+            x = self._token_dataset(x, y, sample_weight, batch_size, shuffle)
+            return {"x": x, "y": None, "sample_weight": None, "batch_size": None}
+        if not isinstance(x, tf.data.Dataset):
             if is_container(sample_weight):
                 sample_weight = row_weights(sample_weight)
             return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-        elif not yields_text(x):
+        if not yields_text(x):
             x = self.with_plain_labels(x)
             return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
         return {
@@ -359,25 +361,41 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
             "batch_size": None,
         }
 
-    def _text_dataset(self, columns, y, sample_weight, batch_size, shuffle) -> tf.data.Dataset:
+    def _token_dataset(self, columns, y, sample_weight, batch_size, shuffle) -> tf.data.Dataset:
+        """Batches `(tokens, labels, weights)` of texts in memory."""
+        self._require_tokenizer()
         if not columns.num_rows:
             raise UserError("At least one text was expected. Received: none.")
-        parts = [tuple(columns) if len(columns) > 1 else columns[0]]
+        texts = self.tokenized_texts(columns)
+        return self._batches_of_rows(
+            columns.num_rows, y, sample_weight, batch_size, shuffle
+        ).map(
+            lambda examples, *rest: (texts.batch(examples), *rest),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        ).prefetch(tf.data.AUTOTUNE)
+
+    def tokenized_texts(self, columns: TextColumns) -> TokenizedTexts:
+        """The texts that an example is made of, tokenized."""
+        return TokenizedTexts.of(self.tokenizer, columns, self._longest())
+
+    def _batches_of_rows(self, num_rows, y, sample_weight, batch_size, shuffle):
+        """Batches of the examples' numbers int64 `[B]`, and of labels and weights if any."""
+        parts = [np.arange(num_rows)]
         if y is not None:
             y = np.asarray(y)
-            if len(y) != columns.num_rows:
+            if len(y) != num_rows:
                 raise UserError(
-                    f"`y` must have a row for every text: {columns.num_rows}. "
-                    f"Received: {len(y)} rows."
+                    f"`y` must have a row for every text: {num_rows}. Received: {len(y)} rows."
                 )
             parts.append(y)
         if sample_weight is not None:
             if y is None:
                 raise UserError("`sample_weight` needs `y`. Received: y=None")
-            parts.append(row_weights(sample_weight, columns.num_rows))
+            parts.append(row_weights(sample_weight, num_rows))
         dataset = tf.data.Dataset.from_tensor_slices(tuple(parts))
         if shuffle:
-            dataset = dataset.shuffle(columns.num_rows, reshuffle_each_iteration=True)
+            dataset = dataset.shuffle(num_rows, reshuffle_each_iteration=True)
         return dataset.batch(batch_size or DEFAULT_BATCH_SIZE)
 
     def _tokenized(self, dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -1,16 +1,15 @@
-"""Many texts in batches of equal work: tokenized ahead, sorted by length, cut by a token budget."""
+"""Many texts in batches of equal work: sorted by length, cut by a token budget."""
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.long_texts import token_windows
 from bert_tf.data.token_budget import token_batches
-from bert_tf.text import packing
+from bert_tf.models.tokenized_texts import TokenizedTexts
 
 # Tokens of a batch, padding counted: enough for the matmuls to run at their limit, few enough for
 # the activations of BERT-base to take less than 200 MB.
 TOKEN_BUDGET = 4096
-# Sorted together. One such chunk is tokenized while the model works on the one before.
+# Sorted together: the first results of many texts come after the longest of a chunk, not of all.
 CHUNK_OF_TEXTS = 8192
 # The feature that carries each example's place in the caller's list.
 EXAMPLE_INDEX = "example_index"
@@ -36,45 +35,35 @@ def text_batches(
         A dataset of dictionaries: `token_ids`, `segment_ids` int32 and `padding_mask` bool
         `[B, T]`, and `example_index` int64 `[B]`; the windows of a text share its index.
     """
-    budget = token_budget or TOKEN_BUDGET
-
-    def cut(lengths):
-        return token_batches(lengths, budget, padded=True)[:2]
-
-    def tokenize(*texts):
-        if window_stride is None:
-            tokens = tokenizer(*texts, max_length=max_length, ragged=True)
-            return {**tokens, EXAMPLE_INDEX: tf.range(tokens["token_ids"].nrows())}
-        ids = tokenizer.tokenize(texts[0])
-        windows, text_of_window = token_windows(ids, max_length - 2, window_stride)
-        token_ids, segment_ids = packing.pack(
-            windows, None, tokenizer.cls_token_id, tokenizer.sep_token_id, None, "longest_first"
+    if window_stride is None:
+        texts = TokenizedTexts.of(tokenizer, columns, max_length)
+        text_of_row = np.arange(len(columns[0]))
+    else:
+        texts, text_of_row = TokenizedTexts.of_windows(
+            tokenizer, columns[0], max_length, window_stride
         )
-        return {
-            "token_ids": token_ids, "segment_ids": segment_ids, EXAMPLE_INDEX: text_of_window
-        }
+    order, splits = _sorted_in_chunks(texts.lengths(), token_budget or TOKEN_BUDGET)
+    num_batches = len(splits) - 1
+    with tf.device("CPU:0"):  # made here, so that the graph of `batch` does not hold their values
+        order, splits, text_of_row = map(tf.constant, (order, splits, text_of_row))
 
-    def batches_of_chunk(chunk, tokens):
-        token_ids, segment_ids = tokens["token_ids"], tokens["segment_ids"]
-        order, splits = tf.numpy_function(cut, [token_ids.row_lengths()], [tf.int64, tf.int64])
-        order, splits = tf.ensure_shape(order, [None]), tf.ensure_shape(splits, [None])
+    def batch(number):
+        rows = order[splits[number] : splits[number + 1]]
+        return {**texts.batch(rows), EXAMPLE_INDEX: tf.gather(text_of_row, rows)}
 
-        def batch(number):
-            rows = order[splits[number] : splits[number + 1]]
-            ids = tf.gather(token_ids, rows)  # ragged [n, (T)] -> [B, (T)]
-            return {
-                "token_ids": ids.to_tensor(tokenizer.pad_token_id),
-                "segment_ids": tf.gather(segment_ids, rows).to_tensor(),
-                "padding_mask": tf.sequence_mask(ids.row_lengths()),
-                EXAMPLE_INDEX: chunk * CHUNK_OF_TEXTS + tf.gather(tokens[EXAMPLE_INDEX], rows),
-            }
+    return tf.data.Dataset.range(num_batches).map(
+        batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    ).prefetch(tf.data.AUTOTUNE)
 
-        count = tf.size(splits, tf.int64) - 1
-        return tf.data.Dataset.range(count).map(batch, num_parallel_calls=1)
 
-    chunks = tf.data.Dataset.from_tensor_slices(columns).batch(CHUNK_OF_TEXTS)
-    tokenized = chunks.map(tokenize, num_parallel_calls=1).prefetch(1)
-    return tokenized.enumerate().flat_map(batches_of_chunk).prefetch(tf.data.AUTOTUNE)
+def _sorted_in_chunks(lengths, budget):
+    """Rows in the order of their batches, int64 `[n]`, and where each batch starts `[M + 1]`."""
+    order, splits = [np.zeros([0], np.int64)], [np.zeros([1], np.int64)]
+    for start in range(0, len(lengths), CHUNK_OF_TEXTS):
+        chunk = token_batches(lengths[start : start + CHUNK_OF_TEXTS], budget, padded=True)
+        order.append(start + chunk.order)
+        splits.append(start + chunk.splits[1:])
+    return np.concatenate(order), np.concatenate(splits)
 
 
 def in_given_order(outputs, indices: np.ndarray):

@@ -16,7 +16,7 @@ _TOKEN_INPUTS = (
     "head_mask",
 )
 # What task models carry in the same dictionary: their own inputs, and the place of an example.
-_TASK_INPUTS = ("masked_positions", "word_starts", "example_index")
+_TASK_INPUTS = ("masked_positions", "target_ids", "word_starts", "example_index")
 # The same inputs in Hugging Face's transformers, google-research/bert and tf-models.
 _OTHER_NAMES = {
     "input_ids": "token_ids",

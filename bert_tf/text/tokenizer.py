@@ -9,10 +9,9 @@ import tensorflow as tf
 from bert_tf.errors import ConfigError, DataError
 from bert_tf.json_schema import check
 from bert_tf.text import packing, tokenizer_files
-from bert_tf.text.kept_whole import KeptWhole
+from bert_tf.text.tokenizer_graphs import TokenizerGraphs, shared_graphs
 from bert_tf.text.vocabulary import CONTINUATION, check_vocabulary, read_vocabulary
-from bert_tf.text.word_splitter import WordSplitter
-from bert_tf.text.wordpiece import Pieces, WordPiece
+from bert_tf.text.wordpiece import Pieces
 
 # google-research/bert tokenization.py: WordpieceTokenizer(max_input_chars_per_word=200).
 MAX_INPUT_CHARS_PER_WORD = 200
@@ -128,12 +127,7 @@ class BertTokenizer:
                 f"token. Received: {len(vocabulary)} pieces without "
                 f"{', '.join(f'{v!r} ({k})' for k, v in missing.items())}. Pass the names that "
                 "the vocabulary uses, or mask_token=None where it has no mask.")
-        self._wordpiece_made: WordPiece | None = None
-        self._graph_ids = tf.function(
-            self._flat_ids, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-        self._graph_pieces = tf.function(
-            self._flat_pieces, input_signature=[tf.TensorSpec([None], tf.string)],
-            autograph=False)
+        self._graphs = self._shared_graphs()
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike, **options) -> "BertTokenizer":
@@ -260,7 +254,7 @@ class BertTokenizer:
         with tf.device("CPU:0"):
 
             def flat(strings: tf.Tensor) -> tf.RaggedTensor:
-                splits, ids = self._graph_ids(strings)
+                splits, ids = self._graphs.ids(strings)
                 return tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
 
             return _map_strings(flat, texts)
@@ -303,7 +297,7 @@ class BertTokenizer:
                 raise ConfigError(
                     "Expected texts to be a batch [B] of strings. "
                     f"Received: texts of shape {texts.shape}.")
-            row_splits, *values = self._graph_pieces(texts)
+            row_splits, *values = self._graphs.pieces(texts)
             return Pieces(*(
                 tf.RaggedTensor.from_row_splits(v, row_splits, validate=False) for v in values))
 
@@ -413,40 +407,25 @@ class BertTokenizer:
         # A copy, or one in another process, makes graphs of its own.
         return type(self).from_config, (self.get_config(),)
 
-    def _wordpiece(self) -> WordPiece:
-        if self._wordpiece_made is None:
-            strip_accents = self.lowercase if self.strip_accents is None else self.strip_accents
-            self._wordpiece_made = WordPiece(
-                self.vocabulary,
-                WordSplitter(self.lowercase, strip_accents, self.split_on_cjk, self.errors),
-                self.unk_token, self.max_input_chars_per_word)
-        return self._wordpiece_made
-
-    def _kept_whole(self) -> KeptWhole | None:
-        """What the text is cut at before it is split into words, if anything."""
+    def _shared_graphs(self) -> TokenizerGraphs:
         specials = (
             self.unk_token, self.sep_token, self.pad_token, self.cls_token, self.mask_token)
         literals = {} if self.split_special_tokens else {
             token: self._ids[token] for token in specials if token is not None}
+        number_id = None
         if self.number_token is not None:
-            literals[self.number_token] = self._ids[self.number_token]
-        if not literals:
-            return None
-        return KeptWhole(literals, literals.get(self.number_token))
-
-    def _flat_ids(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        with tf.device("CPU:0"):
-            kept_whole = self._kept_whole()
-            ids = self._wordpiece().ids(texts) if kept_whole is None else (
-                kept_whole.ids(texts, self._wordpiece()))
-            return ids.row_splits, ids.values
-
-    def _flat_pieces(self, texts: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        with tf.device("CPU:0"):
-            kept_whole = self._kept_whole()
-            pieces = self._wordpiece().pieces(texts) if kept_whole is None else (
-                kept_whole.pieces(texts, self._wordpiece()))
-            return pieces.ids.row_splits, *(field.values for field in pieces)
+            number_id = literals[self.number_token] = self._ids[self.number_token]
+        return shared_graphs(
+            tuple(self.vocabulary),
+            self.lowercase,
+            self.lowercase if self.strip_accents is None else self.strip_accents,
+            self.split_on_cjk,
+            self.errors,
+            self.unk_token,
+            self.max_input_chars_per_word,
+            tuple(literals.items()),
+            number_id,
+        )
 
     def _piece_table(self) -> tf.Tensor:
         return tf.constant(self.vocabulary, tf.string)  # [V]

@@ -1,0 +1,123 @@
+"""Texts in memory, tokenized once: batches of them are cut from ragged arrays.
+
+Tokenizing inside a `tf.data` pipeline would trace the tokenizer's graph for every pipeline and
+optimize it again for every pass, a second of processor time each.
+
+Glossary: `n` rows of text, `K` rows of an example, `B` examples of a batch, `T` tokens.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.long_texts import token_windows
+from bert_tf.text import packing
+
+# Tokenized together: enough for the tokenizer's speed, few enough for little memory.
+CHUNK_OF_TEXTS = 8192
+
+
+class TokenizedTexts:
+    """Token ids of texts or pairs.
+
+    Args:
+        token_ids: int32 ragged `[n, (T)]`.
+        segment_ids: The same, 0 and 1.
+        pad_token_id: What rows are padded with.
+        rows_per_example: K; None for examples of one row, without an axis for it.
+    """
+
+    def __init__(
+        self,
+        token_ids: tf.RaggedTensor,
+        segment_ids: tf.RaggedTensor,
+        pad_token_id: int,
+        rows_per_example: int | None = None,
+    ):
+        with tf.device("CPU:0"):
+            self._token_ids = token_ids
+            self._segment_ids = tf.cast(segment_ids, tf.int8)  # a quarter of the memory
+        self._pad_token_id = pad_token_id
+        self._rows_per_example = rows_per_example
+
+    @classmethod
+    def of(
+        cls,
+        tokenizer,
+        columns: tuple[np.ndarray, ...],
+        max_length: int,
+        rows_per_example: int | None = None,
+    ) -> "TokenizedTexts":
+        """Tokenizes texts, or pairs of them.
+
+        Args:
+            tokenizer: A `BertTokenizer`.
+            columns: One array of strings `[n]`, or two for pairs.
+            max_length: Longer rows are cut.
+            rows_per_example: As in the constructor.
+        """
+        chunks = [
+            tokenizer(*chunk, max_length=max_length, ragged=True) for chunk in _chunks(columns)
+        ]
+        with tf.device("CPU:0"):
+            rows = [
+                tf.concat([chunk[name] for chunk in chunks], axis=0)
+                for name in ("token_ids", "segment_ids")
+            ]
+        return cls(*rows, tokenizer.pad_token_id, rows_per_example)
+
+    @classmethod
+    def of_windows(
+        cls, tokenizer, texts: np.ndarray, max_length: int, stride: int
+    ) -> tuple["TokenizedTexts", np.ndarray]:
+        """Tokenizes texts and cuts each into windows.
+
+        Args:
+            tokenizer: A `BertTokenizer`.
+            texts: Strings `[n]`.
+            max_length: Tokens of a window, `[CLS]` and `[SEP]` counted.
+            stride: Tokens from the start of one window to that of the next.
+
+        Returns:
+            The windows, and the text of each, int64 `[W]`.
+        """
+        with tf.device("CPU:0"):
+            ids = tf.concat([tokenizer.tokenize(chunk) for (chunk,) in _chunks((texts,))], axis=0)
+            windows, text_of_window = token_windows(ids, max_length - 2, stride)
+            rows = packing.pack(
+                windows, None, tokenizer.cls_token_id, tokenizer.sep_token_id, None, "longest_first"
+            )
+        return cls(*rows, tokenizer.pad_token_id), text_of_window.numpy()
+
+    def lengths(self) -> np.ndarray:
+        """int64 `[n]`: the tokens of every row."""
+        return self._token_ids.row_lengths().numpy()
+
+    def batch(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The examples `[B]`, by number, padded to the longest.
+
+        Returns:
+            `token_ids` and `segment_ids` int32, `padding_mask` bool, each `[B, T]`, with
+            `rows_per_example` `[B, K, T]`.
+        """
+        rows, count = examples, self._rows_per_example
+        if count is not None:  # [B] -> [B * K]
+            rows = tf.reshape(rows[:, tf.newaxis] * count + tf.range(count, dtype=rows.dtype), [-1])
+        token_ids = tf.gather(self._token_ids, rows)  # ragged [B * K, (T)]
+        tokens = {
+            "token_ids": token_ids.to_tensor(self._pad_token_id),
+            "segment_ids": tf.cast(tf.gather(self._segment_ids, rows).to_tensor(), tf.int32),
+            "padding_mask": tf.sequence_mask(token_ids.row_lengths()),
+        }
+        if count is None:
+            return tokens
+        shape = [tf.size(examples), count, tf.shape(tokens["token_ids"])[1]]
+        return {  # [B * K, T] -> [B, K, T]
+            name: tf.ensure_shape(tf.reshape(values, shape), [None, count, None])
+            for name, values in tokens.items()
+        }
+
+
+def _chunks(columns):
+    """The columns in parts, as tensors; of no rows one part without rows."""
+    for start in range(0, max(1, len(columns[0])), CHUNK_OF_TEXTS):
+        yield [tf.constant(column[start : start + CHUNK_OF_TEXTS], tf.string) for column in columns]

@@ -1,0 +1,99 @@
+"""The traced functions of a tokenizer, shared by all tokenizers of the same pieces and options.
+
+Tracing the exact path takes a second; notebooks and tests make the same tokenizer many times.
+"""
+
+import functools
+
+import tensorflow as tf
+
+from bert_tf.text.kept_whole import KeptWhole
+from bert_tf.text.word_splitter import WordSplitter
+from bert_tf.text.wordpiece import WordPiece
+
+_STRINGS = [tf.TensorSpec([None], tf.string)]
+
+
+class TokenizerGraphs:
+    """Strings `[B]` to ids and pieces, as functions that are traced once.
+
+    Args:
+        vocabulary: The pieces in the order of their ids.
+        splitter: Cuts text into words.
+        unk_token: The piece of words that have none.
+        max_input_chars_per_word: Longer words become `unk_token`.
+        kept_whole: What text is cut at before it is split into words, if anything.
+
+    Attributes:
+        ids: Strings `[B]` to row splits int64 `[B + 1]` and ids int32 `[P]`.
+        pieces: Strings `[B]` to row splits and the values of the fields of `Pieces`.
+    """
+
+    def __init__(
+        self,
+        vocabulary: list[str],
+        splitter: WordSplitter,
+        unk_token: str,
+        max_input_chars_per_word: int,
+        kept_whole: KeptWhole | None,
+    ):
+        self._vocabulary = vocabulary
+        self._splitter = splitter
+        self._unk_token = unk_token
+        self._max_input_chars_per_word = max_input_chars_per_word
+        self._kept_whole = kept_whole
+        self.ids = tf.function(self._ids, input_signature=_STRINGS, autograph=False)
+        self.pieces = tf.function(self._pieces, input_signature=_STRINGS, autograph=False)
+
+    @functools.cached_property
+    def _wordpiece(self) -> WordPiece:
+        # Made when it is first used: importing tensorflow-text takes a while.
+        return WordPiece(
+            self._vocabulary, self._splitter, self._unk_token, self._max_input_chars_per_word
+        )
+
+    def _ids(self, texts):
+        with tf.device("CPU:0"):
+            ids = self._wordpiece.ids(texts) if self._kept_whole is None else (
+                self._kept_whole.ids(texts, self._wordpiece))
+            return ids.row_splits, ids.values
+
+    def _pieces(self, texts):
+        with tf.device("CPU:0"):
+            pieces = self._wordpiece.pieces(texts) if self._kept_whole is None else (
+                self._kept_whole.pieces(texts, self._wordpiece))
+            return pieces.ids.row_splits, *(field.values for field in pieces)
+
+
+@functools.lru_cache(maxsize=8)
+def shared_graphs(
+    vocabulary: tuple[str, ...],
+    lowercase: bool,
+    strip_accents: bool,
+    split_on_cjk: bool,
+    errors: str,
+    unk_token: str,
+    max_input_chars_per_word: int,
+    literals: tuple[tuple[str, int], ...],
+    number_id: int | None,
+) -> TokenizerGraphs:
+    """The `TokenizerGraphs` of these options; the same object for the same options.
+
+    Args:
+        vocabulary: The pieces in the order of their ids.
+        lowercase: As in `BertTokenizer`.
+        strip_accents: Whether accents are removed.
+        split_on_cjk: As in `BertTokenizer`.
+        errors: As in `BertTokenizer`.
+        unk_token: As in `BertTokenizer`.
+        max_input_chars_per_word: As in `BertTokenizer`.
+        literals: Strings that are kept whole, with their ids.
+        number_id: The id of every number, if one stands for all.
+    """
+    return TokenizerGraphs(
+        list(vocabulary),
+        WordSplitter(lowercase, strip_accents, split_on_cjk, errors),
+        unk_token,
+        max_input_chars_per_word,
+        KeptWhole(dict(literals), number_id) if literals else None,
+    )
