@@ -102,7 +102,7 @@ def refuse_missing(values, name: str) -> None:
         name: What the values are.
     """
     if isinstance(values, np.ndarray) and values.dtype.kind in "fc":
-        missing = np.isnan(values).reshape(len(values), -1).any(axis=1)
+        missing = np.isnan(values).any(axis=tuple(range(1, values.ndim)))
         rows = np.flatnonzero(missing).tolist()
     elif isinstance(values, np.ndarray) and values.dtype != object:
         rows = []

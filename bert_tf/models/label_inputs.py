@@ -99,13 +99,13 @@ def class_id(label: Any, labels: Sequence[str] | None, num_classes: int | None) 
 
 
 def holds_numbers(y: Any) -> bool:
-    """Whether labels are numbers `[n]` or `[n, 1]`; truth values are none."""
+    """Whether labels are numbers or truth values, `[n]` or `[n, 1]`."""
     array = row_array(y, "y")
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]  # [n, 1] -> [n]
     if array.dtype == object:
-        return any(isinstance(row, numbers.Real) and not isinstance(row, bool) for row in array)
-    return array.ndim == 1 and array.dtype.kind in "iuf"
+        return any(isinstance(row, numbers.Real) for row in array)
+    return array.ndim == 1 and array.dtype.kind in "biuf"
 
 
 def class_ids(

@@ -62,6 +62,8 @@ class RawInputs:
             return x
         if isinstance(x, Set):
             raise UserError(f"Texts must be in an order. Received: a {type(x).__name__}.")
+        if isinstance(x, tuple) and not isinstance(x, TextColumns):
+            x = tuple(collected(column, self.is_example) for column in x)
         columns = self.read_columns if self.takes_batches_of_text else None
         x = batches_of_text(collected(x, self.is_example), columns, self.plain_targets)
         if isinstance(x, tf.data.Dataset) or not holds_text(x):

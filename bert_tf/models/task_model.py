@@ -140,6 +140,8 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
 
         `class_weight` may be by the names of the classes.
         """
+        if class_weight is not None:
+            class_weight = self.class_weights(class_weight)
         arguments = self.fit_arguments(
             x,
             y,
@@ -364,12 +366,9 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
     def _token_dataset(self, columns, y, sample_weight, batch_size, shuffle) -> tf.data.Dataset:
         """Batches `(tokens, labels, weights)` of texts in memory."""
         self._require_tokenizer()
-        if not columns.num_rows:
-            raise UserError("At least one text was expected. Received: none.")
+        rows = self._batches_of_rows(columns.num_rows, y, sample_weight, batch_size, shuffle)
         texts = self.tokenized_texts(columns)
-        return self._batches_of_rows(
-            columns.num_rows, y, sample_weight, batch_size, shuffle
-        ).map(
+        return rows.map(
             lambda examples, *rest: (texts.batch(examples), *rest),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
@@ -381,6 +380,8 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
 
     def _batches_of_rows(self, num_rows, y, sample_weight, batch_size, shuffle):
         """Batches of the examples' numbers int64 `[B]`, and of labels and weights if any."""
+        if not num_rows:
+            raise UserError("At least one text was expected. Received: none.")
         parts = [np.arange(num_rows)]
         if y is not None:
             y = np.asarray(y)

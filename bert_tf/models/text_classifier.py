@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import MULTI_LABEL, POOLING_MODES, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
-from bert_tf.data.plain_rows import is_container, refuse_missing, row_array
+from bert_tf.data.plain_rows import is_container, plain_rows, refuse_missing, row_array
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
@@ -164,6 +164,7 @@ class BertTextClassifier(TaskModel):
         """As `TaskModel.plain_targets`; labels may be given by their names."""
         if y is None or not is_container(y):
             return y
+        y = plain_rows(y, "y")
         if self.problem_type == REGRESSION:
             return outputs(y, self.num_classes)
         if self.problem_type == MULTI_LABEL:
