@@ -12,7 +12,7 @@ from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.lora_model import LoraModel
 from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
 from bert_tf.models.text_inputs import as_columns, holds_text
-from bert_tf.models.text_streams import collected
+from bert_tf.models.text_streams import collected, yields_text
 
 
 class PretrainedModel(LoraModel, KerasFiles):
@@ -92,6 +92,11 @@ class PretrainedModel(LoraModel, KerasFiles):
         """
         self.require_merged("quantized")
         calibration = collected(calibration, is_text)
+        if isinstance(calibration, tf.data.Dataset) and yields_text(calibration):
+            raise UserError(
+                "`calibration` must be a list of texts, a tuple of two, or token dictionaries. "
+                "Received: a dataset of texts"
+            )
         if calibration is not None and holds_text(calibration):
             calibration = self._token_batches(calibration)
         self.backbone.quantize(mode, config=config, calibration=calibration, **kwargs)
@@ -185,11 +190,6 @@ class PretrainedModel(LoraModel, KerasFiles):
 
     def _token_batches(self, texts):
         """Texts, single or in pairs, as the token dictionaries of the backbone."""
-        if isinstance(texts, tf.data.Dataset):
-            raise UserError(
-                "`calibration` takes a list of texts, a tuple of two, or token dictionaries. "
-                "Received: a dataset of texts"
-            )
         tokenizer = getattr(self, "tokenizer", None)
         if tokenizer is None:
             raise UserError(

@@ -143,9 +143,15 @@ def _shape_checks(tensors, config):
         if name in tensors:
             yield from _same_shape(name, tensors[name], token_ids)
     heads = [config.num_hidden_layers, config.num_attention_heads]
-    for name, rest in (("sequence_starts", [None]), ("head_mask", heads)):
-        if name in tensors:
-            yield from _same_rows(name, tensors[name], token_ids, rest)
+    if "head_mask" in tensors:
+        yield from _same_rows(
+            "head_mask", tensors["head_mask"], token_ids, heads,
+            f"[B, {heads[0]}, {heads[1]}], a factor for every head of every block, pruned ones too",
+        )
+    if "sequence_starts" in tensors:
+        yield from _same_rows(
+            "sequence_starts", tensors["sequence_starts"], token_ids, [None], "[B, S]"
+        )
 
 
 def _same_shape(name, tensor, token_ids):
@@ -160,11 +166,10 @@ def _same_shape(name, tensor, token_ids):
     )
 
 
-def _same_rows(name, tensor, token_ids, rest):
+def _same_rows(name, tensor, token_ids, rest, described):
     if not tensor.shape.is_compatible_with([token_ids.shape[0], *rest]):
-        described = ", ".join("S" if length is None else str(length) for length in rest)
         raise UserError(
-            f"`{name}` must be [B, {described}] with B={token_ids.shape[0]}. "
+            f"`{name}` must be {described}, with B={token_ids.shape[0]}. "
             f"Received: shape={tensor.shape}"
         )
     if tensor.shape[0] is not None and token_ids.shape[0] is not None:

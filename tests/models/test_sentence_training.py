@@ -135,7 +135,7 @@ def test_bad_input(make_encoder):
             encoder.fit(*data, verbose=0)
     encoder.fit((FIRSTS[:8], SECONDS[:8]), verbose=0)  # right at last
     encoder.fit((FIRSTS[:8], SECONDS[:8], FIRSTS[8:16]), verbose=0)  # and with hard negatives
-    with pytest.raises(UserError, match="each by itself"):
+    with pytest.raises(UserError, match="each list by itself"):
         encoder.predict((FIRSTS, SECONDS))
     with pytest.raises(UserError, match="objective"):
         encoder.compile(objective="pairs")
