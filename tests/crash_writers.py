@@ -191,7 +191,8 @@ def saving(model_class, format):
 
 
 def checkpoint_of_a_step(directory, value):
-    write_checkpoint(directory, STEP, {"a": np.full(3, value)}, {"step": STEP, "value": value})
+    state = {"step": STEP, "network": {"value": value}, "settings": {}}
+    write_checkpoint(directory, STEP, {"a": np.full(3, value)}, state)
 
 
 WRITERS = {
