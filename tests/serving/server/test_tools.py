@@ -23,7 +23,7 @@ def _run(*arguments):
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--model=/nowhere"], "error: --model: a directory was expected"),
     (["--model=.", "--model_name=a/b"], "error: --model_name: a name without slashes"),
-    (["--model=.", "--model_name=x", "forgotten"], "Only flags were expected"),
+    (["--model=.", "--model_name=x", "forgotten"], "Arguments must be flags"),
     (["--model=.", "--port=70000"], "--port"),
     (["--model=.", "--max_rows=0"], "--max_rows"),
 ])
