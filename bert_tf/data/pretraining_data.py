@@ -146,8 +146,8 @@ _job_of_this_worker: _Job
 def _start_worker(job: _Job) -> None:
     global _job_of_this_worker
     _job_of_this_worker = job
-    # Ctrl-C reaches every process of a terminal; the parent ends its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C reaches every process of a terminal: workers end without a word, the parent cleans up.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _make_run_in_worker(task: _Task) -> PretrainingSummary:

@@ -2,6 +2,7 @@
 
 import collections
 import multiprocessing
+import os
 import random
 import resource
 import signal
@@ -144,20 +145,31 @@ class TestTheTool:
         examples = examples_of(output)
         assert [example["next_sentence_labels"] for example in examples] == [[0]] * 3
 
-    def test_ended_from_outside_leaves_nothing(self, tmp_path, vocab_file):
+    @pytest.mark.parametrize("number, status, last_line", [
+        (signal.SIGTERM, 1, "ended by SIGTERM; nothing was written"),
+        (signal.SIGINT, 130, "interrupted"),  # as Ctrl-C in a terminal: to the workers too
+    ])
+    def test_ended_from_outside_leaves_nothing(
+            self, tmp_path, vocab_file, number, status, last_line):
         (tmp_path / "in.txt").write_text(corpus_text(300))
         output = tmp_path / "out" / "a.tfrecord"
         process = subprocess.Popen(
             [sys.executable, "tools/create_pretraining_data.py", f"--output_file={output}",
              f"--input_file={tmp_path}/in.txt", f"--vocab_file={vocab_file}",
              "--dupe_factor=100000", "--num_processes=2"],
-            cwd=REPOSITORY, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+            cwd=REPOSITORY, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+            start_new_session=True)
         deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and not list(tmp_path.glob("out/.create*/*.run")):
+        while time.monotonic() < deadline and not list(tmp_path.glob("out/.bert_tf-*/new/*.run")):
             time.sleep(0.1)  # until the workers are at work
-        process.send_signal(signal.SIGTERM)
+        assert list(tmp_path.glob("out/.bert_tf-*/new/*.run"))
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
         _, errors = process.communicate(timeout=60)
-        assert process.returncode == 1 and "nothing was written" in errors
+        assert process.returncode == status and "Traceback" not in errors
+        assert errors.splitlines()[-1] == last_line
         assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -1,12 +1,9 @@
-"""What holds for every program: its manual, wrong flags at once, Ctrl-C in one line."""
+"""What holds for every program: its manual, and wrong flags at once."""
 
-import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -73,24 +70,3 @@ def test_a_switch_with_its_value_apart():
     assert result.returncode == 1 and result.stdout == ""
     assert "Received: ['False']" in result.stderr and "--do_train=False" in result.stderr
     assert len(result.stderr.splitlines()) == 1
-
-
-def test_ctrl_c_ends_with_one_line(tmp_path):
-    (tmp_path / "in.txt").write_text("\n".join(f"word{i} and others ." for i in range(20000)))
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "and", "others", ".", "word"]
-    (tmp_path / "vocab.txt").write_text("\n".join([*tokens, *(f"##{i}" for i in range(10))]))
-    output = tmp_path / "out" / "a.tfrecord"
-    process = subprocess.Popen(
-        [sys.executable, "tools/create_pretraining_data.py", f"--output_file={output}",
-         f"--input_file={tmp_path}/in.txt", f"--vocab_file={tmp_path}/vocab.txt",
-         "--dupe_factor=100000", "--num_processes=2"],
-        cwd=REPOSITORY, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        start_new_session=True)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not list(tmp_path.glob("out/.create*/*.run")):
-        time.sleep(0.1)  # until the workers are at work
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in errors and errors.splitlines()[-1] == "interrupted"
-    assert list((tmp_path / "out").iterdir()) == []
