@@ -13,6 +13,7 @@ This is no sandbox. It says nothing about how long a graph computes, and trusts 
 operations to do what they are for.
 """
 
+import graphlib
 import os
 from collections.abc import Iterator
 
@@ -26,7 +27,7 @@ _TEXT_FILE_TABLES = ("InitializeTableFromTextFile", "InitializeTableFromTextFile
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _INITIALIZER = "__saved_model_init_op"  # TensorFlow's names: a signature, and collections
 _INITIALIZER_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
-_GRAPH = ""  # the scope of the nodes that are in no function
+_GRAPH = None  # the scope of the nodes that are in no function; no function has this name
 
 
 def graph_problems(meta_graph, path: str | os.PathLike) -> list[str]:
@@ -37,8 +38,16 @@ def graph_problems(meta_graph, path: str | os.PathLike) -> list[str]:
         path: The SavedModel's directory.
 
     Returns:
-        A line for each operation, with its node; empty if there is none.
+        A line for each operation, with its node; empty if there is none. One line if the graph
+        cannot be checked.
     """
+    try:
+        return _problems(meta_graph, path)
+    except Exception as error:  # a malformed graph shows in many ways
+        return [f"a graph that cannot be checked ({error!r})"]
+
+
+def _problems(meta_graph, path):
     graph = _Graph(meta_graph)
     problems = [
         f"asset {asset.filename!r}, which is outside the model's directory"
@@ -51,13 +60,13 @@ def graph_problems(meta_graph, path: str | os.PathLike) -> list[str]:
     for scope, node in graph.nodes():
         place = scope, node.name
         if node.op in _RESTORE:
-            allowed = place not in run and graph.sources(scope, node.input[0]) <= graph.saver_files
+            allowed = place not in run and graph.comes_from(graph.saver_files, scope, node, 0)
         elif node.op in _SAVER:
             allowed = place not in run | restoring
         elif node.op in _TEXT_FILE_TABLES:
             allowed = (
                 place not in for_requests
-                and graph.sources(scope, node.input[1]) <= graph.assets
+                and graph.comes_from(graph.assets, scope, node, 1)
             )
         else:
             allowed = graph.is_allowed(node.op) and all(map(graph.is_allowed, _functions_of(node)))
@@ -87,7 +96,7 @@ class _Graph:
             self._scopes[name] = {node.name: node for node in function.node_def}
         self._objects = meta_graph.object_graph_def
         self._has_objects = meta_graph.HasField("object_graph_def")
-        self.assets = {_node_of(asset.tensor_info.name) for asset in meta_graph.asset_file_def} | {
+        assets = {_node_of(asset.tensor_info.name) for asset in meta_graph.asset_file_def} | {
             number for number, node in enumerate(self._objects.nodes)
             if node.WhichOneof("kind") == "asset"
         }
@@ -98,8 +107,16 @@ class _Graph:
             for tensor in signature.inputs.values()
             for name in _tensor_names(tensor)
         }
-        self.assets -= inputs
-        self.saver_files = {_node_of(meta_graph.saver_def.filename_tensor_name)} - inputs
+        self.assets = frozenset(assets - inputs)
+        self.saver_files = frozenset(
+            {_node_of(meta_graph.saver_def.filename_tensor_name)} - inputs
+        )
+        self._arguments = {
+            name: {argument.name: index for index, argument in enumerate(one.signature.input_arg)}
+            for name, one in self._functions.items()
+        }
+        self._callers = self._find_callers()
+        self._from_allowed = {}  # for each set of allowed sources: the places known so far
 
     def nodes(self) -> Iterator:
         """Every scope and node."""
@@ -156,11 +173,13 @@ class _Graph:
 
     def reached(self, nodes, functions=()) -> set[tuple[str, str]]:
         """Scope and name of every node that takes part in computing nodes and functions."""
-        seen = set()
+        seen, called = set(), set()
         todo = [(_GRAPH, name) for name in nodes]
 
         def call(function):
-            todo.extend((function, name) for name in self._scopes.get(function, ()))
+            if function not in called:
+                called.add(function)
+                todo.extend((function, name) for name in self._scopes.get(function, ()))
 
         for function in functions:
             call(function)
@@ -176,36 +195,83 @@ class _Graph:
                 call(function)
         return seen
 
-    def sources(self, scope: str, tensor: str, seen: frozenset = frozenset()) -> set:
-        """Where a value comes from: nodes outside of functions, and numbers of the object graph's.
+    def comes_from(self, allowed: frozenset, scope: str | None, node, index: int) -> bool:
+        """Whether an input of a node can only be one of the allowed values.
 
-        None is among them if it comes from anywhere else.
+        Every place is looked at once, however many ways lead to it.
+
+        Args:
+            allowed: Nodes outside of functions, and numbers of the object graph's nodes.
+            scope: The node's function, or `_GRAPH`.
+            node: A `NodeDef`.
+            index: Of the input.
         """
-        name = _node_of(tensor)
+        known = self._from_allowed.setdefault(allowed, {})
+        place = scope, _input_of(node, index)
+        suppliers, todo = {}, [place]
+        while todo:
+            one = todo.pop()
+            if one in known or one in suppliers:
+                continue
+            found = self._suppliers(allowed, *one)
+            if found is None:
+                known[one] = False
+            else:
+                suppliers[one] = found
+                todo.extend(found)
+        try:
+            for one in graphlib.TopologicalSorter(suppliers).static_order():
+                if one not in known:
+                    known[one] = all(known[supplier] for supplier in suppliers[one])
+        except graphlib.CycleError:  # nodes or functions that lead to themselves
+            known.update(dict.fromkeys(suppliers, False))
+        return known[place]
+
+    def _suppliers(self, allowed, scope, name):
+        """The places from which a value is passed on; None if it may be another than allowed."""
         node = self._scopes[scope].get(name)
         if node is not None:
             if node.op == "Identity":
-                return self.sources(scope, node.input[0], seen)
-            return {name} if scope == _GRAPH else {None}
-        if scope == _GRAPH or scope in seen:
-            return {None}
-        names = [argument.name for argument in self._functions[scope].signature.input_arg]
-        if name not in names:
-            return {None}
-        index, seen = names.index(name), seen | {scope}
-        found = set()
+                return [(scope, _input_of(node, 0))]
+            return [] if scope == _GRAPH and name in allowed else None
+        if scope == _GRAPH or name not in self._arguments[scope]:
+            return None
+        index = self._arguments[scope][name]
         if scope in self._objects.concrete_functions:
             bound = self._objects.concrete_functions[scope].bound_inputs
-            place = index - (len(names) - len(bound))
-            found.add(bound[place] if place >= 0 else None)
-        for outer, node in self.nodes():
-            if outer == _GRAPH and self._has_objects:
-                continue
-            if scope in _functions_of(node) and node.op not in _CALLS:
-                found.add(None)
-            elif scope in (node.op, *_functions_of(node)):
-                found |= self.sources(outer, node.input[index], seen)
+            number = index - (len(self._functions[scope].signature.input_arg) - len(bound))
+            if number < 0 or bound[number] not in allowed:
+                return None
+        found = []
+        for outer, node, passes_inputs in self._callers.get(scope, ()):
+            tensor = _input_of(node, index)
+            if tensor is None or not passes_inputs:
+                return None
+            found.append((outer, tensor))
         return found
+
+    def _find_callers(self):
+        """For each function: the scope and node of its calls, and whether they pass their inputs.
+
+        A node that only names a function in an attribute may give it any arguments.
+        """
+        callers = {}
+        for scope, node in self.nodes():
+            if scope == _GRAPH and self._has_objects:
+                continue
+            named = _functions_of(node)
+            for function in {node.op} | named:
+                if function in self._functions:
+                    passes_inputs = function not in named or node.op in _CALLS
+                    callers.setdefault(function, []).append((scope, node, passes_inputs))
+        return callers
+
+
+def _input_of(node, index: int) -> str | None:
+    """The node or argument that an input comes from, or None if there is no such input."""
+    if index >= len(node.input) or node.input[index].startswith("^"):
+        return None
+    return _node_of(node.input[index])
 
 
 def _functions_of(node) -> set[str]:

@@ -133,7 +133,7 @@ class ModelVersions:
         Raises:
             UserError: If there is none, or it cannot be loaded.
         """
-        versions = find_versions(self._directory)
+        versions = await self._find()
         if not versions:
             raise UserError(
                 f"{self._directory}: a model, or folders named 1, 2, … with one each, were "
@@ -155,7 +155,7 @@ class ModelVersions:
 
     async def look_again(self) -> None:
         """Loads the highest version, if it is another than the one that answers."""
-        versions = find_versions(self._directory)
+        versions = await self._find()
         for number in sorted(versions, reverse=True):
             if self._current is not None and self._current.number == number:
                 return
@@ -172,6 +172,11 @@ class ModelVersions:
             self._unload(self._current)
             self._current = None
         await asyncio.gather(*self._unloading)
+
+    async def _find(self):
+        # It may wait for a writer of the directory, and requests may not.
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, find_versions, self._directory)
 
     async def _load(self, number, path):
         self._remember(number, VersionState(LOADING))

@@ -5,14 +5,17 @@ Before, all of them were served without a word.
 
 import gc
 import os
+import time
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from bert_tf.errors import UserError
+from bert_tf.serving.server import graph_check
+from bert_tf.serving.server.graph_check import graph_problems
 from bert_tf.serving.server.served_model import ServedModel
 
 TEXT = tf.TensorSpec([None], tf.string, name="text")
@@ -191,6 +194,102 @@ def test_functions_inside_attributes_are_looked_at(lookup, tmp_path):
 
     with pytest.raises(UserError, match="operation PartitionedCall, node innocent"):
         ServedModel(_changed(lookup, tmp_path / "1", change))
+
+
+def _graph_of_nodes(*nodes):
+    """A graph without objects: name, operation and inputs of each node."""
+    meta_graph = meta_graph_pb2.MetaGraphDef()
+    meta_graph.saver_def.filename_tensor_name = "file:0"
+    for name, operation, *inputs in nodes:
+        meta_graph.graph_def.node.add(name=name, op=operation, input=inputs)
+    return meta_graph
+
+
+def _add_function(meta_graph, name, *nodes):
+    """Adds a function of one argument, `path`."""
+    function = meta_graph.graph_def.library.function.add()
+    function.signature.name = name
+    function.signature.input_arg.add(name="path")
+    for node, operation, *inputs in nodes:
+        function.node_def.add(name=node, op=operation, input=inputs)
+
+
+@pytest.mark.parametrize(("source", "problems"), [
+    ("file", []), ("other", ["operation RestoreV2, node read of function f0"]),
+])
+def test_functions_that_call_each_other_twice_are_checked_at_once(source, problems):
+    meta_graph = _graph_of_nodes(
+        ("file", "Const"), ("other", "Const"), ("start", "f40", source + ":0")
+    )
+    _add_function(meta_graph, "f0", ("read", "RestoreV2", "path"))
+    for k in range(1, 41):
+        _add_function(meta_graph, f"f{k}", ("a", f"f{k - 1}", "path"), ("b", f"f{k - 1}", "path"))
+    started = time.monotonic()
+    assert graph_problems(meta_graph, "") == problems
+    assert time.monotonic() - started < 1.0
+
+
+@pytest.mark.parametrize(("source", "problems"), [
+    ("file", []), ("other", ["operation RestoreV2, node read"]),
+])
+def test_a_long_chain_of_identities_is_followed(source, problems):
+    chain = [(f"i{n}", "Identity", f"i{n - 1}:0") for n in range(1, 5000)]
+    meta_graph = _graph_of_nodes(
+        ("file", "Const"), ("other", "Const"), ("i0", "Identity", source + ":0"), *chain,
+        ("read", "RestoreV2", "i4999:0"),
+    )
+    assert graph_problems(meta_graph, "") == problems
+
+
+@pytest.mark.parametrize("nodes", [
+    [("read", "RestoreV2")],
+    [("read", "RestoreV2", "^file")],
+    [("read", "RestoreV2", "same"), ("same", "Identity")],
+    [("read", "RestoreV2", "same"), ("same", "Identity", "same")],
+    [("read", "RestoreV2", "a"), ("a", "Identity", "b"), ("b", "Identity", "a")],
+    [("read", "RestoreV2", "missing")],
+    [("read", "InitializeTableFromTextFileV2")],
+    [("read", "InitializeTableFromTextFileV2", "file")],
+])
+def test_inputs_that_are_missing_or_lead_nowhere_are_refused(nodes):
+    meta_graph = _graph_of_nodes(("file", "Const"), *nodes)
+    assert graph_problems(meta_graph, "") == [f"operation {nodes[0][1]}, node read"]
+
+
+@pytest.mark.parametrize("calls", [
+    [("start", "f")],
+    [("start", "f", "file"), ("again", "f")],
+    [("start", "f", "file"), ("again", "f", "other")],
+])
+def test_every_call_must_pass_the_savers_file(calls):
+    meta_graph = _graph_of_nodes(("file", "Const"), ("other", "Const"), *calls)
+    _add_function(meta_graph, "f", ("read", "RestoreV2", "path"))
+    assert graph_problems(meta_graph, "") == ["operation RestoreV2, node read of function f"]
+
+
+def test_a_function_that_calls_itself_is_refused():
+    meta_graph = _graph_of_nodes(("file", "Const"), ("start", "f", "file"))
+    _add_function(meta_graph, "f", ("read", "RestoreV2", "path"), ("again", "f", "path"))
+    assert graph_problems(meta_graph, "") == ["operation RestoreV2, node read of function f"]
+
+
+def test_a_function_without_a_name_does_not_hide_the_graph():
+    meta_graph = _graph_of_nodes(("file", "Const"), ("read", "RestoreV2", "file"))
+    meta_graph.signature_def["serving_default"].outputs["out"].name = "read:0"
+    _add_function(meta_graph, "", ("file", "Const"))
+    assert graph_problems(meta_graph, "") == ["operation RestoreV2, node read"]
+
+
+def test_a_model_that_cannot_be_checked_is_served_only_if_trusted(lookup, monkeypatch):
+    def fail(meta_graph):
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(graph_check, "_Graph", fail)
+    with pytest.raises(UserError, match="cannot be checked .*too deep.*--trust"):
+        ServedModel(lookup)
+    model = ServedModel(lookup, trusted=True)
+    given = {"text": np.array([b"bad"], object)}
+    assert model.run(model.signatures["serving_default"], given)["id"].tolist() == [1]
 
 
 def _first_graph(path, make):

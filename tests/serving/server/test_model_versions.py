@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, ops
 from bert_tf.errors import UserError
+from bert_tf.serving.server import model_versions
 from bert_tf.serving.server.batcher import Batcher
 from bert_tf.serving.server.errors import RequestError
 from bert_tf.serving.server.export_for_server import export_for_server
@@ -102,6 +104,30 @@ def test_what_is_found(echo, tmp_path):
     (tmp_path / "9").write_text("a file")
     assert find_versions(tmp_path) == {1: str(tmp_path / "1"), 7: str(tmp_path / "007")}
     assert is_model(echo) and find_versions(echo) == {1: str(echo)}
+
+
+def test_requests_do_not_wait_while_versions_are_looked_for(echo, tmp_path, monkeypatch):
+    """A writer of the directory may keep `find_versions` waiting."""
+    may_end = threading.Event()
+
+    def waiting(directory):
+        assert may_end.wait(60)
+        return find_versions(directory)
+
+    async def scenario():
+        shutil.copytree(echo, tmp_path / "1")
+        versions = _versions(tmp_path)
+        await versions.load_first()
+        monkeypatch.setattr(model_versions, "find_versions", waiting)
+        looking = asyncio.create_task(versions.look_again())
+        await asyncio.sleep(0)  # it has begun
+        async with versions.use() as current:
+            assert current.number == 1 and not looking.done()
+        may_end.set()
+        await looking
+        await versions.close()
+
+    asyncio.run(scenario())
 
 
 def test_nothing_to_serve(tmp_path):
