@@ -27,7 +27,7 @@ flags.DEFINE_string("model_dir", None, "A directory written by save_pretrained."
 flags.DEFINE_multi_string("text", None, "A text to classify; may be repeated.")
 flags.DEFINE_string(
     "input_file", None, "UTF-8 text, one per line, without a header; a tab separates the texts of a "
-    "pair. A .csv or .jsonl file is a table: see --text_column."
+    "pair. A .csv or .jsonl file is a table, and a .tsv file with --text_column."
 )
 flags.DEFINE_string("text_column", "text", "The column, or JSON key, of the text in a table.")
 flags.DEFINE_string("pair_column", None, "Of a table: the second text of a pair.")
@@ -41,7 +41,8 @@ def read_input():
         raise UserError("Exactly one of --text and --input_file was expected.")
     if FLAGS.text:
         return FLAGS.text
-    if FLAGS.input_file.lower().endswith((".csv", ".jsonl")):
+    by_name = FLAGS["text_column"].present or FLAGS["pair_column"].present
+    if by_name or FLAGS.input_file.lower().endswith((".csv", ".jsonl")):
         return read_columns()
     rows = list(read_tsv(FLAGS.input_file))
     if not rows:

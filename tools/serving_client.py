@@ -1,7 +1,7 @@
 r"""Asks a TensorFlow Serving server, or tools/serve.py, about texts.
 
     python tools/serving_client.py --model=reviews --text="a waste of time" --text="wonderful"
-    python tools/serving_client.py --server=localhost:8500 --protocol=grpc --model=answers \\
+    python tools/serving_client.py --server=localhost:8500 --protocol=grpc --model=answers \
         --question="Who wrote it?" --context="Ada Lovelace wrote the first program."
 
 Prints what the model says about each text, one JSON object a line. The inputs are the flags that

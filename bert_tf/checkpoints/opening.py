@@ -12,6 +12,7 @@ from bert_tf.checkpoints.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.stored_zip import StoredZip
 from bert_tf.checkpoints.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints.training_checkpoint import (
+    DIRECTORY,
     find_training_checkpoint,
     load_training_checkpoint,
 )
@@ -95,9 +96,14 @@ def resolve(path: str | os.PathLike) -> str:
     path = os.fspath(path)
     if hub.is_hub_name(path):
         return hub.fetch(path)
-    if not os.path.isdir(path) or format_of(path) is not None:
+    if not os.path.isdir(path):
         return path
     trained = os.path.join(path, TRAINED_MODEL)
+    for directory in (path, trained, os.path.join(path, DIRECTORY)):
+        if os.path.isdir(directory):
+            recover(directory)  # a save that was interrupted has moved files that are looked for
+    if format_of(path) is not None:
+        return path
     if format_of(trained) is not None:
         return trained
     return find_training_checkpoint(path) or path

@@ -8,18 +8,23 @@ import dataclasses
 import os
 import re
 
+from bert_tf.checkpoints.claims import check_claims
 from bert_tf.checkpoints.keras_archive import ModelSource
 from bert_tf.checkpoints.tasks import TASKS, class_name_of, model_class
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
+from bert_tf.json_schema import check, object_of, one_of
+from bert_tf.model_options import OPTIONS
 from bert_tf.training.checkpoint_files import (
     MANIFEST,
+    STATE,
     checkpoint_path,
     checkpoint_steps,
     read_checkpoint,
 )
 
 DIRECTORY = "checkpoints"  # of the tools, in --output_dir
+_MODEL = object_of({"class": one_of(*TASKS), "options": OPTIONS})
 
 
 def find_training_checkpoint(path: str) -> str | None:
@@ -61,6 +66,8 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     tensors, state = read_checkpoint(path)
     tensors = {name: v for name, v in tensors.items() if name.startswith("model/")}
     saved = state.get("model") or {}
+    if saved:
+        check(saved, _MODEL, os.path.join(path, STATE), CheckpointError, "model")
     name = saved.get("class") or _class_of(tensors, path)
     options = saved.get("options") or {}
     if "lora" in options:
@@ -71,7 +78,11 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     fields = {field.name for field in dataclasses.fields(BertConfig)}
     network = {key: value for key, value in state["network"].items() if key in fields}
     config = BertConfig(**network)
-    model = model_class(name)(BertBackbone(config), **options)
+    check_claims(config, options, {key: v.shape for key, v in tensors.items()}, path)
+    try:
+        model = model_class(name)(BertBackbone(config), **options)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: its options do not fit {name}: {error}") from None
     variables = model_variables(model)
     if {key: tuple(v.shape) for key, v in variables.items()} != {
         key: values.shape for key, values in tensors.items()

@@ -146,8 +146,6 @@ _job_of_this_worker: _Job
 def _start_worker(job: _Job) -> None:
     global _job_of_this_worker
     _job_of_this_worker = job
-    # Ctrl-C reaches every process of a terminal: workers end without a word, the parent cleans up.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _make_run_in_worker(task: _Task) -> PretrainingSummary:
@@ -229,6 +227,7 @@ def _run(
         return
     # Forking a process in which TensorFlow runs threads may hang it.
     context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
     with concurrent.futures.ProcessPoolExecutor(
             num_processes, context, initializer=_start_worker, initargs=(job,)) as pool:
         left: dict[str, int] = {}
@@ -242,7 +241,9 @@ def _run(
                     more = group is not None
                     for task in group or ():
                         left[task.tokens_path] = left.get(task.tokens_path, 0) + 1
-                        pending[pool.submit(_make_run_in_worker, task)] = task
+                        with _interrupts_blocked():  # `submit` starts the workers
+                            future = pool.submit(_make_run_in_worker, task)
+                        pending[future] = task
                 done, _ = concurrent.futures.wait(
                     pending, return_when=concurrent.futures.FIRST_COMPLETED)
                 for future in done:
@@ -253,8 +254,20 @@ def _run(
                         del left[task.tokens_path]
                         _remove_tokens(task)
         except BaseException:
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Processes started inside never see Ctrl-C, which a terminal sends to all of a program's."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _remove_tokens(task: _Task) -> None:

@@ -13,6 +13,7 @@ from bert_tf.models.layer_dropping import spread_layers
 from bert_tf.models.sentence_encoder import BertSentenceEncoder
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_inputs import TextColumns
+from bert_tf.models.text_streams import as_data_errors
 from bert_tf.models.token_classifier import BertTokenClassifier, word_weights
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.training.distillation_losses import attention_losses, squared_differences
@@ -325,17 +326,18 @@ class DistillationModel(TrainingModel):
             validation_batch_size=validation_batch_size,
             sample_weight=sample_weight,
         )
-        history = super().fit(
-            **arguments,
-            epochs=epochs,
-            verbose=verbose,
-            callbacks=callbacks,
-            class_weight=class_weight,
-            initial_epoch=initial_epoch,
-            steps_per_epoch=steps_per_epoch,
-            validation_steps=validation_steps,
-            validation_freq=validation_freq,
-        )
+        with as_data_errors():
+            history = super().fit(
+                **arguments,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                class_weight=class_weight,
+                initial_epoch=initial_epoch,
+                steps_per_epoch=steps_per_epoch,
+                validation_steps=validation_steps,
+                validation_freq=validation_freq,
+            )
         self.student.untrained_heads = ()
         return history
 
@@ -343,6 +345,10 @@ class DistillationModel(TrainingModel):
         self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
     ):
         """`keras.Model.evaluate`: the losses of the distillation on what `fit` takes."""
+        if kwargs.get("_use_cached_eval_dataset"):  # Keras's `fit`: its validation data are ready
+            return super().evaluate(
+                x, y, batch_size, verbose=verbose, sample_weight=sample_weight, **kwargs
+            )
         x = self.student.raw(x)
         arguments = self.student.fit_arguments(
             x,
@@ -352,7 +358,8 @@ class DistillationModel(TrainingModel):
             shuffle=False,
         )
         data = {name: arguments[name] for name in ("x", "y", "batch_size", "sample_weight")}
-        return super().evaluate(**data, verbose=verbose, **kwargs)
+        with as_data_errors():
+            return super().evaluate(**data, verbose=verbose, **kwargs)
 
     def class_weights(self, class_weight):
         return self.student.class_weights(class_weight)

@@ -66,6 +66,8 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
     Gururangan et al. 2020 (arXiv 2004.10964) for training on a domain.
     """
 
+    needs_labels = True
+
     def __init__(
         self,
         backbone: BertBackbone,
@@ -122,10 +124,8 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
                     f"Received: {name}={type(values).__name__}"
                 )
         if isinstance(x, TextColumns):
-            texts = tf.constant(x[0])
-            x = self._batches_of_rows(x.num_rows, None, None, batch_size, shuffle).map(
-                lambda examples: tf.gather(texts, examples)
-            )
+            rows = self._batches_of_rows(x.num_rows, None, None, batch_size, shuffle)
+            x = rows.map(_texts_of_rows(tuple(map(tf.constant, x))))
         # Training masks anew in every epoch. `keras.utils.set_random_seed` sets Python's generator
         # too.
         seed = random.randrange(2**31) if training else 0
@@ -287,6 +287,13 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         if not isinstance(inputs, dict) or TARGET_IDS not in inputs:
             return outputs
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(inputs[TARGET_IDS], outputs)
+
+
+def _texts_of_rows(columns):
+    """What gathers rows `[B]`: the texts, of pairs a tuple of two tensors."""
+    if len(columns) == 1:
+        return lambda rows: tf.gather(columns[0], rows)
+    return lambda rows: tuple(tf.gather(column, rows) for column in columns)
 
 
 def keeping_special_tokens(tokenizer: BertTokenizer) -> BertTokenizer:

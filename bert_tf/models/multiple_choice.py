@@ -121,7 +121,10 @@ class BertMultipleChoice(TaskModel):
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
         shape = tf.shape(tokens["token_ids"])
-        pairs = {name: _one_pair_a_row(values) for name, values in tokens.items()}  # [B * C, T]
+        pairs = {  # [B * C, T]
+            name: values if name == "head_mask" else _one_pair_a_row(values)
+            for name, values in tokens.items()
+        }
         pooled = self.backbone(pairs, training=training)["pooled_output"]  # [B * C, H]
         scores = self.classifier(self.dropout_layer(pooled, training=training))  # [B * C, 1]
         scores = tf.reshape(tf.cast(scores, tf.float32), shape[:-1])  # -> [B, C]

@@ -58,9 +58,15 @@ class PretrainedModel(LoraModel, KerasFiles):
         super().load_weights(*args, **kwargs)
         self.untrained_heads = ()
 
+    def set_weights(self, weights):
+        """As in Keras."""
+        super().set_weights(weights)
+        self.untrained_heads = ()
+
     def require_trained_heads(self, purpose: str) -> None:
         """Raises `UserError` if a head is at random: `purpose` needs a trained model."""
-        if self.untrained_heads:
+        steps = getattr(getattr(self, "optimizer", None), "iterations", 0)
+        if self.untrained_heads and not int(steps):
             raise UserError(
                 f"A model must be trained before it is {purpose}. Received: a checkpoint without "
                 f"{' and '.join(self.untrained_heads)}, which would start at random. Train the "

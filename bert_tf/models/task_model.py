@@ -33,7 +33,7 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
     """A backbone, a head and the tokenizer that fits them.
 
     `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text, which
-    `tf.data` tokenizes ahead of the model. The rule for raw text is the same in every task:
+    is tokenized first; a dataset is tokenized as it comes. The rule is the same in every task:
 
     - A string is one text, a tuple of strings is one example of several texts (a pair).
     - A container of strings is a text for each row, a tuple of containers is their columns: for
@@ -54,6 +54,9 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
         max_length: Longest sequence in tokens, `[CLS]` and `[SEP]` counted; longer text is cut.
             None means the length of the position table.
     """
+
+    # Whether training needs labels although no loss is compiled: it is the model's own.
+    needs_labels = False
 
     def __init__(
         self,
@@ -141,7 +144,7 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
         `class_weight` may be by the names of the classes.
         """
         if class_weight is not None:
-            class_weight = self.class_weights(class_weight)
+            self.class_weights(class_weight)  # what is wrong with it comes before the labels
         arguments = self.fit_arguments(
             x,
             y,
@@ -171,15 +174,13 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
         """What `fit` takes, as arguments of `keras.Model.fit`: text becomes token dictionaries."""
         x = self.raw(x)
         y = self.plain_targets(y, x)
-        if validation_split and isinstance(x, TextColumns):
-            (x, y, sample_weight), validation_data = _split_off(
-                x, y, sample_weight, validation_split
-            )
-            validation_split = 0.0
+        validation_batch = validation_batch_size or batch_size
         if validation_data is not None:
-            validation_data = self._validation_dataset(
-                validation_data, validation_batch_size or batch_size
-            )
+            validation_data = self._validation_dataset(validation_data, validation_batch)
+        elif validation_split and isinstance(x, TextColumns):
+            (x, y, sample_weight), held_out = _split_off(x, y, sample_weight, validation_split)
+            validation_data = self._prepared_validation(*held_out, validation_batch)
+            validation_split = 0.0
         data = self._prepare(x, y, sample_weight, batch_size, shuffle, training=True)
         return {
             **data,
@@ -202,24 +203,27 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
         **kwargs,
     ):
         """`keras.Model.evaluate` that also takes raw text."""
+        options = {
+            "verbose": verbose,
+            "steps": steps,
+            "callbacks": callbacks,
+            "return_dict": return_dict,
+            **kwargs,
+        }
+        if options.get("_use_cached_eval_dataset"):  # Keras's `fit`: its validation data are ready
+            with as_data_errors():
+                return super().evaluate(x, y, batch_size, sample_weight=sample_weight, **options)
         x = self.raw(x)
         data = self._prepare(
             x, self.plain_targets(y, x), sample_weight, batch_size, shuffle=False, training=False
         )
         self._require_labels(data["x"], data["y"])
         with as_data_errors():
-            return super().evaluate(
-                **data,
-                verbose=verbose,
-                steps=steps,
-                callbacks=callbacks,
-                return_dict=return_dict,
-                **kwargs,
-            )
+            return super().evaluate(**data, **options)
 
     def _require_labels(self, x, y):
         """Raises `UserError` where the loss needs labels and there are none."""
-        if getattr(self, "loss", None) is None:
+        if getattr(self, "loss", None) is None and not self.needs_labels:
             return
         if isinstance(x, tf.data.Dataset):
             has_labels = isinstance(x.element_spec, tuple) and len(x.element_spec) > 1
@@ -246,8 +250,8 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
         """`keras.Model.predict` that also takes raw text.
 
         Texts without a `batch_size` are sorted by length and batched by tokens, so that neither
-        padding nor small batches cost time; tokenization runs ahead of the model. The results come
-        in the order of the texts. For an empty list they are empty.
+        padding nor small batches cost time. The results come in the order of the texts. For an
+        empty list they are empty.
 
         Args:
             x: What `fit` takes.
@@ -325,11 +329,14 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
     def _validation_dataset(self, data, batch_size):
         """What `fit` takes as `validation_data`, as `keras.Model.fit` takes it."""
         if is_container(data) and not isinstance(data, tuple):
-            is_list_of_parts = isinstance(data, list) and data and is_container(data[0])
-            data = tuple(data) if is_list_of_parts else (data,)
+            has_parts = isinstance(data, list) and data and is_container(data[0])
+            data = tuple(data) if has_parts and not self.is_example(data[0]) else (data,)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         x = self.raw(x)
-        y = self.plain_targets(y, x)
+        return self._prepared_validation(x, self.plain_targets(y, x), sample_weight, batch_size)
+
+    def _prepared_validation(self, x, y, sample_weight, batch_size):
+        """`validation_data` of `raw` inputs and plain labels."""
         prepared = self._prepare(x, y, sample_weight, batch_size, shuffle=False, training=False)
         if prepared["y"] is None:
             return prepared["x"]

@@ -9,7 +9,7 @@ from bert_tf.models.tokenized_texts import TokenizedTexts
 # Tokens of a batch, padding counted: enough for the matmuls to run at their limit, few enough for
 # the activations of BERT-base to take less than 200 MB.
 TOKEN_BUDGET = 4096
-# Sorted together: the first results of many texts come after the longest of a chunk, not of all.
+# Sorted together, so that what happens to one batch does not wait for the longest text of all.
 CHUNK_OF_TEXTS = 8192
 # The feature that carries each example's place in the caller's list.
 EXAMPLE_INDEX = "example_index"

@@ -22,6 +22,7 @@ from bert_tf.models.label_inputs import (
 )
 from bert_tf.models.number_names import refuse_unclear_numbers
 from bert_tf.models.task_model import TaskModel
+from bert_tf.models.text_streams import yields_text
 from bert_tf.training.class_weights import class_weights_by_id, refuse_class_weight
 from bert_tf.training.probabilities import sigmoid, softmax
 
@@ -173,12 +174,14 @@ class BertTextClassifier(TaskModel):
             refuse_unclear_numbers(self.labels)
         return class_ids(y, self.labels, self.num_classes, keep_rows=not self.has_sparse_loss())
 
-    def require_batches_of_text(self, dataset):
-        super().require_batches_of_text(dataset)
-        spec = dataset.element_spec
-        if self.problem_type == SINGLE_LABEL and isinstance(spec, tuple) and len(spec) > 1:
-            if spec[1].dtype != tf.string and spec[1].shape[1:].num_elements() in (None, 1):
-                refuse_unclear_numbers(self.labels)
+    def raw(self, x):
+        """As `TaskModel.raw`; labels of a dataset of texts may not be numbers that are names."""
+        if isinstance(x, tf.data.Dataset) and yields_text(x):
+            spec = x.element_spec
+            if self.problem_type == SINGLE_LABEL and isinstance(spec, tuple) and len(spec) > 1:
+                if spec[1].dtype != tf.string and spec[1].shape[1:].num_elements() in (None, 1):
+                    refuse_unclear_numbers(self.labels)
+        return super().raw(x)
 
     def graph_targets(self, spec):
         one_hot = spec.shape.rank == 2 and spec.shape[1] == self.num_classes

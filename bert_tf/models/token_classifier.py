@@ -86,6 +86,8 @@ class BertTokenClassifier(TaskModel):
 
     takes_batches_of_text = False
 
+    needs_labels = True
+
     def __init__(
         self,
         backbone: BertBackbone,

@@ -12,8 +12,8 @@ import tensorflow as tf
 from bert_tf.data.long_texts import token_windows
 from bert_tf.text import packing
 
-# Tokenized together: enough for the tokenizer's speed, few enough for little memory.
-CHUNK_OF_TEXTS = 8192
+# Texts: enough for the tokenizer's speed, few enough for little memory.
+TOKENIZED_TOGETHER = 8192
 
 
 class TokenizedTexts:
@@ -119,5 +119,5 @@ class TokenizedTexts:
 
 def _chunks(columns):
     """The columns in parts, as tensors; of no rows one part without rows."""
-    for start in range(0, max(1, len(columns[0])), CHUNK_OF_TEXTS):
-        yield [tf.constant(column[start : start + CHUNK_OF_TEXTS], tf.string) for column in columns]
+    for start in range(0, max(1, len(columns[0])), TOKENIZED_TOGETHER):
+        yield [tf.constant(column[start : start + TOKENIZED_TOGETHER], tf.string) for column in columns]

@@ -199,11 +199,14 @@ class TrainingModel(RetracingModel):
         return arguments
 
     def train_step(self, data):
+        self._require_kernels()
+        with self._tracing():
+            return self._train_step(data)
+
+    def _require_kernels(self):
         backbone = getattr(self, "backbone", None)
         if backbone is not None:
             backbone.require_kernels("trained")
-        with self._tracing():
-            return self._train_step(data)
 
     def test_step(self, data):
         with self._tracing():
@@ -336,6 +339,7 @@ class TrainingModel(RetracingModel):
                 "An optimizer for the model's weights was expected. Received: none, because it had "
                 "begun before heads were pruned. Compile the model again."
             )
+        self._require_kernels()
         if self.must_trace("train") or self.train_function is None or force:
             if self.built and not self.optimizer.built:
                 # Not while tracing: where bad data end the first trace, the variables made in it

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.training import AdamWeightDecay, TrainingCheckpoint
+from bert_tf.training.checkpoint_files import read_checkpoint, write_checkpoint
 
 
 @pytest.fixture
@@ -254,3 +255,27 @@ def test_a_checkpoint_of_a_training_and_the_directory_around_it(tiny_config, tmp
     start.save_pretrained(tmp_path / "model")
     opened = BertTextClassifier.from_pretrained(tmp_path)  # the trained model comes first
     np.testing.assert_array_equal(opened(INPUTS), start(INPUTS))
+
+
+@pytest.mark.parametrize("section, key, value, message", [
+    ("network", "num_hidden_layers", 10**6, "num_hidden_layers"),
+    ("network", "vocab_size", 10**9, "does not fit the configuration"),
+    ("options", "num_classes", 10**9, "does not fit the configuration"),
+    ("options", "colour", "red", "do not fit BertTextClassifier"),
+    ("model", "class", "Nope", "`model.class` in .*state.json must be"),
+    ("model", "options", [], "`model.options` in .*state.json must be"),
+])
+def test_what_a_training_checkpoint_claims_is_compared_with_its_weights(
+    tiny_config, tmp_path, section, key, value, message
+):
+    model = BertTextClassifier(BertBackbone(tiny_config), labels=["low", "high"])
+    model.compile(AdamWeightDecay(1e-3))
+    checkpoint = TrainingCheckpoint(tmp_path)
+    checkpoint.set_model(model)
+    checkpoint.save()
+    tensors, state = read_checkpoint(tmp_path / "ckpt-0")
+    inside = state["model"]["options"] if section == "options" else state[section]
+    inside[key] = value
+    write_checkpoint(tmp_path, 0, tensors, state)  # with the right fingerprints
+    with pytest.raises(UserError, match=message):
+        BertTextClassifier.from_pretrained(tmp_path)

@@ -61,8 +61,18 @@ def test_bfloat16_stays_with_the_faster_matmul(tiny_config):
     expected = backbone(inputs)["sequence_output"]
     backbone.freeze_for_inference()
     np.testing.assert_array_equal(backbone(inputs)["sequence_output"], expected)
-    with pytest.raises(UserError, match="trained"):
-        backbone.require_kernels("trained")
+
+
+def test_no_training_after_freezing_whatever_is_packed(tiny_config, tiny_vocabulary):
+    model = BertTextClassifier(
+        BertBackbone(tiny_config, dtype="mixed_bfloat16"), dtype="mixed_bfloat16",
+        tokenizer=BertTokenizer(tiny_vocabulary),
+    )
+    model.compile(AdamWeightDecay(1e-3))
+    model.fit(TEXTS, [0, 1, 0, 1], verbose=0)
+    model.freeze_for_inference()
+    with pytest.raises(UserError, match="cannot be trained"):
+        model.fit(TEXTS, [0, 1, 0, 1], verbose=0)
 
 
 def test_predict_after_predict_takes_the_packed_kernels(classifier):

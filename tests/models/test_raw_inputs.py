@@ -535,3 +535,43 @@ def test_names_of_labels_must_be_valid_unicode(tiny_config, kind):
         kind(BertBackbone(tiny_config), labels=["good", "\ud800"])
 
 
+def test_masked_lm_trains_on_both_texts_of_a_pair(models):
+    data = models("masked_lm")._prepare(
+        models("masked_lm").raw((A, B)), None, None, 3, shuffle=False, training=False
+    )["x"]
+    features, _ = next(iter(data))
+    assert int(tf.reduce_max(features["segment_ids"])) == 1
+
+
+def test_validation_with_a_generator_loses_no_batch(models):
+    model = models("classifier")
+    tokens = {name: values.numpy() for name, values in model.tokenize(A).items()}
+    given = iter([(tokens, np.array([1, 0, 0]))] * 2)
+    taken = []
+
+    def batches():
+        for batch in given:
+            taken.append(batch)
+            yield batch
+
+    model.fit(
+        tokens, np.array([1, 0, 0]), epochs=2, verbose=0, validation_data=batches(),
+        validation_steps=1,
+    )
+    assert len(taken) == 2
+
+
+def test_split_labels_keep_their_names(models):
+    model = models("classifier")
+    names, model.labels = model.labels, ["1", "2"]
+    try:
+        history = model.fit(A * 2, ["2", "1", "1"] * 2, validation_split=0.5, verbose=0).history
+        assert "val_loss" in history
+    finally:
+        model.labels = names
+
+
+@pytest.mark.parametrize("name", ["masked_lm", "tagger"])
+def test_models_with_their_own_loss_ask_for_labels(models, name):
+    with pytest.raises(UserError, match="Labels were expected"):
+        models(name).fit({"token_ids": np.array([[2, 8, 3]])}, verbose=0)
