@@ -167,7 +167,7 @@ class BertBackbone(KerasFiles, RetracingModel):
         """Writes weights and configuration.
 
         Args:
-            directory: Made if missing; every file in it is written whole or not at all.
+            directory: Made if missing; the files in it are replaced together, atomically.
             format: "huggingface" (for its `BertModel`), "tf1" (google-research/bert) or "bert_tf",
                 which alone holds a quantized model.
         """

@@ -136,7 +136,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         """Writes weights and configuration into `directory`, and labels and tokenizer if any.
 
         Args:
-            directory: Made if missing; every file in it is written whole or not at all.
+            directory: Made if missing; the files in it are replaced together, atomically.
             format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
                 `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf",
                 which alone holds a quantized model.
@@ -158,7 +158,8 @@ class PretrainedModel(LoraModel, KerasFiles):
         """Writes the model as a SavedModel that takes raw strings: `bert_tf.serving.export`.
 
         Args:
-            filepath: The model's directory; the SavedModel is its subdirectory `1`.
+            filepath: The model's directory; the SavedModel is its subdirectory `1`, and later one
+                more than the newest.
             format: "tf_saved_model", the only one; `tools/export_onnx.py` makes ONNX of it.
             verbose: Keras's; has no effect.
             input_signature: Keras's, None: the signatures are those of the task.

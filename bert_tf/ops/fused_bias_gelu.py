@@ -36,8 +36,8 @@ def tflite_compatible() -> Iterator[None]:
     """Traces the ops inside the block as operations that TFLite's converter knows.
 
     It is `backend("reference")` with `tf.nn.gelu` in the place of `tf.math.erfc`, which TFLite has
-    neither built in nor among its select operations. GELU then keeps its sum but not its digits where
-    it is almost 0: results are off by up to 2e-7 below -3.
+    neither built in nor among its select operations. GELU then loses relative precision where its
+    value is near 0: below -3 results are off by up to 2e-7.
 
     Example:
         >>> with bert_tf.ops.tflite_compatible():

@@ -169,7 +169,7 @@ def check_case(vocabulary: Sequence[str], lowercase: bool | None, given: bool = 
     Args:
         vocabulary: the pieces.
         lowercase: what the caller or the files say; None if neither does.
-        given: whether the caller says it: then another choice than the vocabulary's is only told.
+        given: whether the caller says it: then another choice than the vocabulary's is only logged.
 
     Raises:
         ConfigError: the vocabulary is cased and nobody says what to do.
