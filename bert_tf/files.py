@@ -24,9 +24,11 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bert_tf.errors import CheckpointError
+from bert_tf.json_files import read_json
+from bert_tf.json_schema import list_of, object_of, text
 
 _STAGING = ".bert_tf-"
 _REPLACING = ".bert_tf-replacing"
@@ -34,6 +36,8 @@ _LOCK, _JOURNAL, _NEW, _OLD = "lock", "journal.json", "new", "old"
 _RECOVERY_SECONDS = 60.0  # a live writer only renames files while others wait for it
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # some file systems, of directories
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # <fcntl.h>, <linux/fs.h>
+_NAMES = list_of(text(most=4096), most=100_000)  # 4096: PATH_MAX in <linux/limits.h>
+_JOURNAL_SCHEMA = object_of({"replaced": _NAMES, "added": _NAMES, "folders": _NAMES})
 
 
 @contextlib.contextmanager
@@ -101,7 +105,7 @@ def recover(directory: str | os.PathLike) -> None:
             raise _unfinished(directory, error) from error
         try:
             _undo(directory)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError) as error:  # a CheckpointError of `read_json` is a ValueError
             raise _unfinished(directory, error) from error
         finally:
             os.close(lock)
@@ -111,6 +115,17 @@ def recover_around(pattern: str) -> None:
     """Recovers the directories of the files that a glob pattern matches, before it is resolved."""
     for directory in glob.glob(os.path.dirname(pattern) or os.curdir):
         recover(directory)
+
+
+def without_staging(paths: Iterable[str]) -> list[str]:
+    """The paths that do not lead through a hidden folder of a writer.
+
+    `tf.io.gfile.glob` matches hidden names too; what it finds there is not finished.
+    """
+    return [
+        path for path in paths
+        if not any(part.startswith(_STAGING) for part in path.split("/"))
+    ]
 
 
 def remove_leftovers(directory: str | os.PathLike) -> None:
@@ -246,7 +261,7 @@ def _replace_undoably(directory, staging, names):
         os.rename(replacing, staging)
     except BaseException:
         # Where undoing fails too, the journal stays for the next reader or writer.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             if os.path.samestat(mine, os.stat(replacing)):  # or it was done when Ctrl-C came
                 _undo(directory)
         raise
@@ -278,23 +293,23 @@ def _write_journal(replacing, journal):
 def _undo(directory):
     """Puts everything back that the journal names; a kill in between is undone by the next one."""
     replacing = os.path.join(directory, _REPLACING)
-    new, old = os.path.join(replacing, _NEW), os.path.join(replacing, _OLD)
-    path = os.path.join(replacing, _JOURNAL)
-    if os.path.lexists(path):  # without one nothing was moved
+    if os.path.lexists(os.path.join(replacing, _JOURNAL)):  # without one nothing was moved
         journal = _read_journal(directory)
         for name in journal["replaced"]:
-            place = os.path.join(directory, name)
-            if os.path.lexists(os.path.join(old, name)):
+            place, new, old = _journal_paths(directory, name)
+            if os.path.lexists(old):
                 if os.path.lexists(place):
-                    os.rename(place, os.path.join(new, name))
-                os.rename(os.path.join(old, name), place)
+                    os.rename(place, new)
+                    place, new, old = _journal_paths(directory, name)
+                os.rename(old, place)
         for name in journal["added"]:
-            place = os.path.join(directory, name)
-            if os.path.lexists(place) and not os.path.lexists(os.path.join(new, name)):
-                os.rename(place, os.path.join(new, name))
+            place, new, _ = _journal_paths(directory, name)
+            if os.path.lexists(place) and not os.path.lexists(new):
+                os.rename(place, new)
         for folder in reversed(journal["folders"]):
+            place, _, _ = _journal_paths(directory, folder)
             with contextlib.suppress(OSError):  # not made yet, or somebody put a file there
-                os.rmdir(os.path.join(directory, folder))
+                os.rmdir(place)
         _sync(directory)
     done = os.path.join(directory, f"{_STAGING}{os.urandom(8).hex()}")
     os.rename(replacing, done)
@@ -307,18 +322,37 @@ def _read_journal(directory):
     Raises:
         ValueError: If it is damaged or names something outside the directory.
     """
-    replacing = os.path.join(directory, _REPLACING)
-    with open(os.path.join(replacing, _JOURNAL), encoding="utf-8") as file:
-        journal = json.load(file)
-    inside = os.path.join(os.path.realpath(directory), "")
+    path = os.path.join(directory, _REPLACING, _JOURNAL)
+    if os.path.islink(path):
+        raise ValueError(f"{path} is a link to another place")
+    journal = read_json(path, _JOURNAL_SCHEMA)
     for name in (*journal["replaced"], *journal["added"], *journal["folders"]):
-        for base in (directory, os.path.join(replacing, _NEW), os.path.join(replacing, _OLD)):
-            folder, last = os.path.split(os.path.join(base, name))
-            if last in ("", os.curdir, os.pardir) or not os.path.join(
-                os.path.realpath(folder), ""
-            ).startswith(inside):
-                raise ValueError(f"a journal that names {name!r}, outside of the directory")
+        _journal_paths(directory, name)
     return journal
+
+
+def _journal_paths(directory, name):
+    """The paths of a name of the journal: its place, the new file and the old one.
+
+    Called again before each move: an earlier one may have put a link where this name leads through.
+
+    Raises:
+        ValueError: If one of them is outside the directory or is reached through a link.
+    """
+    root = os.path.realpath(directory)
+    hidden = os.path.join(root, _REPLACING)
+    is_plain = name == os.path.normpath(name) and not os.path.isabs(name) and (
+        name.split(os.sep)[0] not in (os.curdir, os.pardir))
+    paths = [os.path.join(base, name) for base in (
+        root, os.path.join(hidden, _NEW), os.path.join(hidden, _OLD))]
+    # The last part may be a link: renaming a link moves the link itself.
+    if not is_plain or any(
+        os.path.realpath(folder) != folder for folder in map(os.path.dirname, paths)
+    ):
+        raise ValueError(
+            f"a journal that names {name!r:.200}, which leads outside of the directory or through "
+            "a link")
+    return paths
 
 
 def _missing_folders(directory, names):

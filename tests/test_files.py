@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -138,6 +139,98 @@ def test_a_strangers_journal_moves_nothing_outside(name, key, tmp_path):
     with pytest.raises(CheckpointError, match="outside of the directory"):
         files.recover(directory)
     assert (tmp_path / "victim.txt").read_text() == "mine"
+
+
+def outside_through_a_link_that_an_earlier_move_made(directory, hidden, victim):
+    (directory / "l").symlink_to(".")
+    (hidden / "old" / "l").mkdir()
+    (hidden / "old" / "l" / "p").symlink_to(victim)
+    return {"replaced": ["l/p", "p/a.txt"]}
+
+
+def outside_through_an_old_link(directory, hidden, victim):
+    shutil.move(hidden / "old" / "p", hidden / "old" / "q")
+    (hidden / "old" / "p").symlink_to(victim)
+    return {"replaced": ["p", "p/a.txt"]}
+
+
+def outside_through_a_new_link_that_an_earlier_move_made(directory, hidden, victim):
+    name = ".bert_tf-replacing/new/q"
+    (hidden / "old" / name).parent.mkdir(parents=True)
+    (hidden / "old" / name).symlink_to(victim)
+    write(directory, {"q/b.txt": "theirs"})
+    return {"replaced": [name], "added": ["q/b.txt"]}
+
+
+def outside_through_the_new_ones(directory, hidden, victim):
+    shutil.rmtree(hidden / "new")
+    (hidden / "new").symlink_to(victim)
+    return {"added": ["mine.txt"]}
+
+
+def outside_through_the_old_ones(directory, hidden, victim):
+    shutil.rmtree(hidden / "old")
+    (hidden / "old").symlink_to(victim)
+    return {"replaced": ["a.txt"]}
+
+
+def through_a_link_inside(directory, hidden, victim):
+    (directory / "l").symlink_to(".")
+    return {"added": ["l/mine.txt"]}
+
+
+@pytest.mark.parametrize("attack", [
+    outside_through_a_link_that_an_earlier_move_made, outside_through_an_old_link,
+    outside_through_a_new_link_that_an_earlier_move_made, outside_through_the_new_ones,
+    outside_through_the_old_ones, through_a_link_inside,
+])
+def test_a_strangers_journal_follows_no_link(attack, tmp_path):
+    directory, victim = tmp_path / "directory", tmp_path / "victim"
+    hidden = directory / ".bert_tf-replacing"
+    write(victim, {"a.txt": "mine"})
+    write(hidden, {"old/p/a.txt": "theirs", "old/a.txt": "theirs", "lock": ""})
+    write(directory, {"mine.txt": "theirs"})
+    (hidden / "new" / "p").mkdir(parents=True)
+    journal = {"replaced": [], "added": [], "folders": [], **attack(directory, hidden, victim)}
+    (hidden / "journal.json").write_text(json.dumps(journal))
+    with pytest.raises(CheckpointError, match="outside of the directory or through a link"):
+        files.recover(directory)
+    assert contents_of(victim) == {"a.txt": "mine"}
+    assert (directory / "mine.txt").exists()
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda path: path.symlink_to("/dev/zero"), "a link to another place"),
+    (lambda path: path.symlink_to("lock"), "a link to another place"),
+    (os.mkfifo, "not a regular file"),
+    (os.mkdir, "directory"),
+    (lambda path: path.write_text("[" * 100_000), "recursion"),
+    (lambda path: path.write_text("[" * 300_000), "lists and objects"),
+    (lambda path: path.write_text('{"replaced": [1], "added": [], "folders": []}'), "a string"),
+    (lambda path: path.write_text('{"replaced": "ab", "added": [], "folders": []}'), "a list"),
+    (lambda path: path.write_text('{"replaced": [], "added": []}'), "`folders`.*nothing"),
+    (lambda path: path.write_text('["replaced", "added", "folders"]'), "an object"),
+    (lambda path: path.write_bytes(b'"\xff"'), "UTF-8"),
+], ids=["device", "link", "pipe", "folder", "nested", "many", "number", "text", "key", "list",
+        "bytes"])
+def test_a_strangers_journal_is_read_defensively(make, message, tmp_path):
+    hidden = tmp_path / ".bert_tf-replacing"
+    write(hidden, {"lock": ""})
+    make(hidden / "journal.json")
+    with pytest.raises(CheckpointError, match=f"files of one save were expected.*{message}"):
+        files.recover(tmp_path)
+
+
+def test_a_link_in_the_place_of_a_file_is_put_back(tmp_path):
+    write(tmp_path, {"shared/a.txt": "shared", "model/b.txt": "old"})
+    (tmp_path / "model" / "a.txt").symlink_to("../shared/a.txt")
+    (tmp_path / "link").symlink_to("model")
+    start(tmp_path / "link", 5).communicate("\n")
+    assert (tmp_path / "model" / ".bert_tf-replacing" / "old" / "a.txt").is_symlink()
+    files.recover(tmp_path / "link")
+    assert os.readlink(tmp_path / "model" / "a.txt") == "../shared/a.txt"
+    assert (tmp_path / "shared" / "a.txt").read_text() == "shared"
+    assert (tmp_path / "model" / "b.txt").read_text() == "old"
 
 
 @pytest.mark.parametrize("link", [".bert_tf-replacing", ".bert_tf-other"])

@@ -17,7 +17,7 @@ from bert_tf.data.pretraining_examples import PretrainingExample
 from bert_tf.data.pretraining_features import example_features, serialize_features
 from bert_tf.data.pretraining_record_files import check_records, feature_spec
 from bert_tf.errors import ConfigError, DataError
-from bert_tf.files import atomic_path, recover_around
+from bert_tf.files import atomic_path, recover_around, without_staging
 
 SHUFFLE_BUFFER = 10_000  # records; about 10 MB at length 128
 
@@ -168,7 +168,7 @@ def _expand(input_files: Sequence[str | os.PathLike]) -> list[str]:
         input_files = [input_files]
     for pattern in map(os.fspath, input_files):
         recover_around(pattern)
-        found = sorted(tf.io.gfile.glob(pattern))
+        found = sorted(without_staging(tf.io.gfile.glob(pattern)))
         if not found:
             raise DataError(
                 f"Expected TFRecord files. Received: {pattern!r}, which no file fits.")

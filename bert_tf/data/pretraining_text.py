@@ -23,6 +23,7 @@ from bert_tf.data.row_packing import Places, first_fit, place_in_rows
 from bert_tf.data.segment_pairs import NEXT_SENTENCES
 from bert_tf.data.token_source import TokenSource
 from bert_tf.errors import ConfigError, DataError
+from bert_tf.files import without_staging
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.whole_words import Segmenter
 
@@ -207,7 +208,10 @@ def _find(input_files: str | os.PathLike | Sequence[str | os.PathLike]) -> list[
         input_files = [input_files]
     paths: list[str] = []
     for path in map(os.fspath, input_files):
-        paths += [path] if os.path.exists(path) else sorted(tf.io.gfile.glob(path)) or [path]
+        if os.path.exists(path):
+            paths.append(path)
+        else:
+            paths += sorted(without_staging(tf.io.gfile.glob(path))) or [path]
     if not paths:
         raise DataError("Expected at least one text file. Received: input_files=[].")
     return paths

@@ -11,6 +11,7 @@ from bert_tf.data.pretraining_features import example_features, serialize_featur
 from bert_tf.data.pretraining_record_files import check_records, feature_spec
 from bert_tf.data.pretraining_records import pretraining_records, write_pretraining_records
 from bert_tf.errors import ConfigError, DataError
+from bert_tf.files import staged_files
 
 LENGTH, PREDICTIONS = 24, 4
 EXAMPLE = PretrainingExample([2, 4, 40_000, 3, 7, 3], [0, 0, 0, 0, 1, 1], [1], [300], True)
@@ -234,6 +235,17 @@ class TestBrokenFiles:
         (tmp_path / "text.txt").write_text("This is no TFRecord file at all, but text.")
         with pytest.raises(DataError, match="0 good records"):
             read(str(tmp_path / "text.txt"), 1)
+
+    def test_patterns_leave_out_what_a_writer_has_not_finished(self, tmp_path):
+        write_pretraining_records(tmp_path / "a", map(numbered, range(4)), LENGTH, PREDICTIONS)
+        with staged_files(tmp_path) as staging:
+            write_pretraining_records(
+                f"{staging}/b", map(numbered, range(9)), LENGTH, PREDICTIONS)
+            dataset = read(str(tmp_path / "*"), 4, repeat=False)
+            assert sorted(sum(numbers(dataset), [])) == [0, 1, 2, 3]
+            for pattern in ("*/*/*", ".bert_tf-*/new/b"):
+                with pytest.raises(DataError, match="which no file fits"):
+                    read(str(tmp_path / pattern), 4)
 
     def test_none_or_too_few(self, files, tmp_path):
         with pytest.raises(DataError, match="which no file fits"):

@@ -14,6 +14,7 @@ from bert_tf.data.pretraining_text import pretraining_text
 from bert_tf.data.row_packing import padding_share
 from bert_tf.data.segment_pairs import make_pairs
 from bert_tf.errors import ConfigError, DataError
+from bert_tf.files import staged_files
 from bert_tf.text import BertTokenizer
 from tests.data import original_examples
 
@@ -452,6 +453,18 @@ def test_missing_files(tmp_path):
         text_dataset([])
     write(tmp_path / "a.txt", random_text(0, 2))
     assert batches(text_dataset(tmp_path / "*.txt", 2), 1)
+
+
+def test_a_pattern_leaves_out_what_a_writer_has_not_finished(tmp_path):
+    path = write(tmp_path / "a.txt", random_text(0, 2))
+    with staged_files(tmp_path) as staging:
+        with open(os.path.join(staging, "b.txt"), "wb") as file:
+            file.write(b"\xff")
+        theirs = batches(text_dataset(path, 2), 3)
+        for mine, wanted in zip(batches(text_dataset(tmp_path / "*", 2), 3), theirs, strict=True):
+            np.testing.assert_array_equal(mine["token_ids"], wanted["token_ids"])
+        with pytest.raises(DataError, match="No such file"):
+            text_dataset(tmp_path / "*" / "*" / "*.txt")
 
 
 @pytest.mark.parametrize("options,message", [
