@@ -221,7 +221,8 @@ WRITERS = {
     "checkpoint of a step": (checkpoint_of_a_step, read_checkpoints),
     "training checkpoint": (save_checkpoint, read_checkpoints),
     "export": (
-        lambda directory, value: export(model(BertTextClassifier, value), directory), read_export
+        lambda directory, value: export(model(BertTextClassifier, value), directory, version=1),
+        read_export
     ),
     "pre-training records": (write_records, read_records),
     "text": (inside("eval_results.txt", write_text), inside("eval_results.txt", read_text)),
