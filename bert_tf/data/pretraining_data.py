@@ -227,7 +227,6 @@ def _run(
         return
     # Forking a process in which TensorFlow runs threads may hang it.
     context = multiprocessing.get_context("spawn")
-    others = set(multiprocessing.active_children())
     with concurrent.futures.ProcessPoolExecutor(
             num_processes, context, initializer=_start_worker, initargs=(job,)) as pool:
         left: dict[str, int] = {}
@@ -254,8 +253,7 @@ def _run(
                         del left[task.tokens_path]
                         _remove_tokens(task)
         except BaseException:
-            for worker in set(multiprocessing.active_children()) - others:
-                worker.terminate()
+            # The tasks that have begun are finished: ending their processes can hang the pool.
             pool.shutdown(wait=True, cancel_futures=True)
             raise
 
