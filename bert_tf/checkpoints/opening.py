@@ -87,7 +87,7 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
 def resolve(path: str | os.PathLike) -> str:
     """The path on this machine of a path or of `org/name`.
 
-    The output directory of a tool stands for the trained model in it, and before there is one for
+    The output directory of a tool means the trained model in it, and before there is one for
     the newest checkpoint of the training.
 
     Raises:

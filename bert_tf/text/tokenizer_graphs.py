@@ -88,7 +88,7 @@ def shared_graphs(
         unk_token: As in `BertTokenizer`.
         max_input_chars_per_word: As in `BertTokenizer`.
         literals: Strings that are kept whole, with their ids.
-        number_id: The id of every number, if one stands for all.
+        number_id: The id of every number, if all have one.
     """
     return TokenizerGraphs(
         list(vocabulary),

@@ -83,7 +83,7 @@ def partial_losses(loss, batch: ShareOfBatch):
 
     Args:
         loss: A loss as Keras takes it, or a dictionary or list of them.
-        batch: What the losses are told about their part.
+        batch: What the losses need to know about their part.
 
     Raises:
         UserError: If it cannot be known how a loss adds up over parts.

@@ -133,7 +133,7 @@ def test_how_large_an_answer_will_be():
     arrays = {"ids": np.zeros((3, 512), np.int32)}
     signature = Signature("tokens", {"ids": ids}, {"logits": free})
     assert signature.least_answer_bytes(arrays) == 3 * 512 * 30_522 * 4
-    # Of a sound a model may make fewer rows of numbers than it has samples.
+    # A model may make fewer rows of numbers than an audio input has samples.
     sound = Signature("s", {"x": TensorSpec(tf.float32, (None, None))}, {"y": free})
     assert sound.least_answer_bytes({"x": np.zeros((1, 16_000), np.float32)}) == 30_522 * 4
     unknown = Signature("s", {"ids": ids}, {"y": TensorSpec(tf.float32, None)})
