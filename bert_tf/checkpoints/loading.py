@@ -11,6 +11,7 @@ from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.quantized import restore_quantized
 from bert_tf.checkpoints.tasks import (
     HEAD_ARCHITECTURES,
+    TASKS,
     backbone_of,
     head_parts,
     task_heads,
@@ -70,9 +71,11 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
 
     Raises:
         UserError: If an option is unknown or out of range.
+        CheckpointError: If the file names a class that nobody knows.
     """
     from bert_tf.models.backbone import BertBackbone
 
+    _check_class(model_class, pretrained)
     accepted = _argument_names(model_class) | _argument_names(BertBackbone)
     unknown = set(options) - accepted
     if unknown:
@@ -93,6 +96,17 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
     if "tokenizer" in inspect.signature(model_class.__init__).parameters:
         options["tokenizer"] = tokenizer or _tokenizer(pretrained)
     return model_class(backbone, **options)
+
+
+def _check_class(model_class, pretrained):
+    """Without its class the file's options and head would be left out without a word."""
+    known = {*TASKS, "BertBackbone", *(base.__name__ for base in model_class.__mro__)}
+    if pretrained.class_name is not None and pretrained.class_name not in known:
+        raise CheckpointError(
+            f"`class` in {pretrained.source.path} must be one of {sorted(TASKS)}, or the class that "
+            f"opens it. Received: class={pretrained.class_name!r}. If it is a class of your own, open "
+            "it with that class, or its encoder with BertBackbone.from_pretrained."
+        )
 
 
 def weights_of(model, pretrained: Pretrained) -> list:

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from bert_tf import BertBackbone
+from bert_tf import BertBackbone, BertTextClassifier
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from tests.checkpoints import foreign
 
@@ -188,3 +188,15 @@ def test_cut_tensorflow_data(tmp_path):
     path.write_bytes(path.read_bytes()[:-20000])
     with pytest.raises(CheckpointError, match="damaged|announces"):
         BertBackbone.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("format", ["bert_tf", "huggingface"])
+def test_class_that_nobody_knows(format, tmp_path, tiny_config):
+    BertTextClassifier(BertBackbone(tiny_config), num_classes=3).save_pretrained(
+        tmp_path, format=format
+    )
+    path = tmp_path / {"bert_tf": "bert_tf.json", "huggingface": "config.json"}[format]
+    path.write_text(path.read_text().replace('"BertTextClassifier"', '"@ertTextClassifier"'))
+    with pytest.raises(CheckpointError, match="`class` in .*BertTextClassifier.*@ertTextClassifier"):
+        BertTextClassifier.from_pretrained(tmp_path)
+    BertBackbone.from_pretrained(tmp_path)

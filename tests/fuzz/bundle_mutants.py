@@ -100,8 +100,7 @@ def _hostile_index(entries, rng):
     items = list(entries.items())
     kind = rng.randrange(10)
     if kind < 5:
-        for _ in range(rng.choice((1, 1, 3))):
-            place = rng.randrange(1, len(items))
+        for place in rng.sample(range(1, len(items)), min(rng.choice((1, 1, 3)), len(items) - 1)):
             key, value = items[place]
             items[place] = (key, _hostile_entry(value, rng))
     elif kind == 5:
