@@ -33,7 +33,7 @@ _SUBPACKAGES = (
 )
 
 __version__ = "0.1.0"
-__all__ = [*_PUBLIC, *_SUBPACKAGES]
+__all__ = [*_PUBLIC, *_SUBPACKAGES]  # noqa: PLE0604
 
 
 def __getattr__(name):

@@ -120,14 +120,18 @@ _EXTRA = {
 _CHECKED = object_of({**_FIELDS, "extra": object_of(_EXTRA)})
 _LACKABLE_FIELDS = {name: may_lack(kind) for name, kind in _FIELDS.items()}
 # config.json and bert_config.json.
-_FILE = object_of({
-    **_LACKABLE_FIELDS,
-    **_EXTRA,
-    _TF1_KEY: optional(object_of({
-        name: kind for name, kind in _LACKABLE_FIELDS.items() if name in _TF1_FIELDS
-    })),
-    "bert_tf_exact_gelu": optional(FLAG),
-})
+_FILE = object_of(
+    {
+        **_LACKABLE_FIELDS,
+        **_EXTRA,
+        _TF1_KEY: optional(
+            object_of(
+                {name: kind for name, kind in _LACKABLE_FIELDS.items() if name in _TF1_FIELDS}
+            )
+        ),
+        "bert_tf_exact_gelu": optional(FLAG),
+    }
+)
 # What `to_dict` returns, as this package's own files hold it.
 ARGUMENTS = object_of(
     {**_LACKABLE_FIELDS, "pruned_heads": optional(OBJECT), "extra": may_lack(object_of(_EXTRA))},
@@ -309,12 +313,7 @@ class BertConfig:
             del values["attention_window"], values["global_tokens"]
         if not self.pruned_heads:
             del values["pruned_heads"]
-        return {
-            **extra,
-            **values,
-            "model_type": "bert",
-            "position_embedding_type": "absolute",
-        }
+        return {**extra, **values, "model_type": "bert", "position_embedding_type": "absolute"}
 
     def to_tf1(self) -> dict[str, Any]:
         """The content of google-research/bert's `bert_config.json`.
@@ -353,4 +352,3 @@ def _refuse_other_networks(values) -> None:
                 "`architectures` must be BERT's: bert_tf implements BERT encoders only. "
                 f"Received: architectures={architectures!r}"
             )
-

@@ -123,8 +123,7 @@ def without_staging(paths: Iterable[str]) -> list[str]:
     `tf.io.gfile.glob` matches hidden names too; what it finds there is not finished.
     """
     return [
-        path for path in paths
-        if not any(part.startswith(_STAGING) for part in path.split("/"))
+        path for path in paths if not any(part.startswith(_STAGING) for part in path.split("/"))
     ]
 
 
@@ -132,8 +131,10 @@ def remove_leftovers(directory: str | os.PathLike) -> None:
     """Removes the hidden folders that killed writers left in `directory`."""
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         folders = [
-            entry.path for entry in entries
-            if entry.name.startswith(_STAGING) and entry.name != _REPLACING
+            entry.path
+            for entry in entries
+            if entry.name.startswith(_STAGING)
+            and entry.name != _REPLACING
             and entry.is_dir(follow_symlinks=False)
         ]
         for folder in folders:
@@ -229,8 +230,10 @@ def _replace(directory, staging, names):
 def _exchange(first, second) -> bool:
     """Whether two paths were exchanged in one step, as Linux can on most file systems."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
-    return rename is not None and 0 == rename(
-        _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE
+    return (
+        rename is not None
+        and rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE)
+        == 0
     )
 
 
@@ -341,17 +344,23 @@ def _journal_paths(directory, name):
     """
     root = os.path.realpath(directory)
     hidden = os.path.join(root, _REPLACING)
-    is_plain = name == os.path.normpath(name) and not os.path.isabs(name) and (
-        name.split(os.sep)[0] not in (os.curdir, os.pardir))
-    paths = [os.path.join(base, name) for base in (
-        root, os.path.join(hidden, _NEW), os.path.join(hidden, _OLD))]
+    is_plain = (
+        name == os.path.normpath(name)
+        and not os.path.isabs(name)
+        and (name.split(os.sep)[0] not in (os.curdir, os.pardir))
+    )
+    paths = [
+        os.path.join(base, name)
+        for base in (root, os.path.join(hidden, _NEW), os.path.join(hidden, _OLD))
+    ]
     # The last part may be a link: renaming a link moves the link itself.
     if not is_plain or any(
         os.path.realpath(folder) != folder for folder in map(os.path.dirname, paths)
     ):
         raise ValueError(
             f"a journal that names {name!r:.200}, which leads outside of the directory or through "
-            "a link")
+            "a link"
+        )
     return paths
 
 

@@ -47,9 +47,7 @@ def read_json(
     try:
         content = read_bytes(path)
     except OSError as reason:
-        raise error(
-            f"{path} must be a JSON file. Received: {reason.strerror or reason}"
-        ) from None
+        raise error(f"{path} must be a JSON file. Received: {reason.strerror or reason}") from None
     return parse_json(content, path, kind, error, only_finite)
 
 

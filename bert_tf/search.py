@@ -41,8 +41,10 @@ def top_k(
     if queries.ndim == 1:
         scores, rows = top_k(queries[np.newaxis], corpus_matrix, k, similarity)
         return scores[0], rows[0]
-    if queries.ndim != 2 or np.ndim(corpus_matrix) != 2 or (
-        queries.shape[1] != corpus_matrix.shape[1]
+    if (
+        queries.ndim != 2
+        or np.ndim(corpus_matrix) != 2
+        or (queries.shape[1] != corpus_matrix.shape[1])
     ):
         raise UserError(
             "Queries [Q, D] and a matrix [n, D] were expected. "
@@ -62,8 +64,9 @@ def top_k(
         width = min(k, len(corpus_matrix))
         return np.zeros([0, width], np.float32), np.zeros([0, width], np.int64)
     parts = [
-        _best_of_corpus(_rows(queries[start : start + _QUERIES], normalize), corpus_matrix, k,
-                        normalize)
+        _best_of_corpus(
+            _rows(queries[start : start + _QUERIES], normalize), corpus_matrix, k, normalize
+        )
         for start in range(0, len(queries), _QUERIES)
     ]
     return tuple(np.concatenate(column) for column in zip(*parts))

@@ -17,7 +17,7 @@ INTERRUPTED = 128 + signal.SIGINT  # the exit status that shells give a program 
 
 
 def run(main) -> None:
-    """Runs `main()` under absl: a user's mistake or Ctrl-C ends with one line, not with a traceback.
+    """Runs `main()` under absl: a user's mistake or Ctrl-C ends with one line, not a traceback.
 
     Positional arguments are refused, so that a flag whose dashes were forgotten is not ignored.
     `--help` shows every flag of the tool, those of the modules that it shares with others too.

@@ -14,9 +14,7 @@ import pathlib
 import pytest
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-MATERIALS = pathlib.Path(
-    os.environ.get("BERT_TF_MATERIALS", REPOSITORY / ".cache" / "materials")
-)
+MATERIALS = pathlib.Path(os.environ.get("BERT_TF_MATERIALS", REPOSITORY / ".cache" / "materials"))
 
 # The beginning of every reason for which a test may be skipped, and why that is no loss.
 EXPECTED_SKIPS = {

@@ -24,13 +24,7 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import (
-    BertBackbone,
-    BertConfig,
-    BertSentenceEncoder,
-    BertTextClassifier,
-    BertTokenizer,
-)
+from bert_tf import BertBackbone, BertConfig, BertSentenceEncoder, BertTextClassifier, BertTokenizer
 from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.checkpoints.safetensors_source import SafetensorsSource
 from bert_tf.data.document_chunks import scan_documents
@@ -63,12 +57,17 @@ def tokenizer(value):
 @functools.cache
 def model(model_class, value):
     config = BertConfig(
-        vocab_size=len(WORDS), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=8 + value, max_position_embeddings=12,
+        vocab_size=len(WORDS),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8 + value,
+        max_position_embeddings=12,
     )
     options = (
-        {"labels": [["a", "b"], ["c", "d"]][value]} if model_class is BertTextClassifier else
-        {"pooling": ["mean", "max"][value]}
+        {"labels": [["a", "b"], ["c", "d"]][value]}
+        if model_class is BertTextClassifier
+        else {"pooling": ["mean", "max"][value]}
     )
     built = model_class(BertBackbone(config), tokenizer=tokenizer(value), **options)
     built.backbone.pooler.dense.bias.assign(np.full(8, value))
@@ -77,8 +76,9 @@ def model(model_class, value):
 
 @functools.cache
 def model_with_lora(value):
-    built = BertTextClassifier(BertBackbone(model(BertTextClassifier, 0).backbone.config),
-                               labels=["a", "b"])
+    built = BertTextClassifier(
+        BertBackbone(model(BertTextClassifier, 0).backbone.config), labels=["a", "b"]
+    )
     built.enable_lora(rank=1 + value)
     return built
 
@@ -131,8 +131,11 @@ def read_keras(path):
 def read_h5(file):
     content = []
     with h5py.File(file) as file:
-        file.visititems(lambda name, item: content.append(
-            (name, item[()].tobytes() if isinstance(item, h5py.Dataset) else None)))
+        file.visititems(
+            lambda name, item: content.append(
+                (name, item[()].tobytes() if isinstance(item, h5py.Dataset) else None)
+            )
+        )
     return content
 
 
@@ -157,18 +160,25 @@ def write_records(directory, value):
     create_pretraining_data(
         scan_documents([text]),
         [os.path.join(directory, f"{number}.tfrecord") for number in range(2)],
-        tokenizer(0), ExampleOptions(12, 2), dupe_factor=2, random_seed=value, progress=False,
+        tokenizer(0),
+        ExampleOptions(12, 2),
+        dupe_factor=2,
+        random_seed=value,
+        progress=False,
     )
 
 
 def read_records(directory):
-    dataset = pretraining_records(
-        [os.path.join(directory, "?.tfrecord")], 1, 12, 2, shuffle=False
-    )
+    dataset = pretraining_records([os.path.join(directory, "?.tfrecord")], 1, 12, 2, shuffle=False)
     number = sum(1 for name in os.listdir(directory) if name.endswith(".tfrecord"))
     steps = dataset.take(8)
-    return [number, [(x["token_ids"].numpy().tolist(), x["masked_positions"].numpy().tolist())
-                     for x, _ in steps]]
+    return [
+        number,
+        [
+            (x["token_ids"].numpy().tolist(), x["masked_positions"].numpy().tolist())
+            for x, _ in steps
+        ],
+    ]
 
 
 def write_text(path, value):
@@ -205,8 +215,9 @@ WRITERS = {
         lambda directory: BertTokenizer.from_pretrained(directory).get_config(),
     ),
     "lora": (
-        inside("lora.safetensors", lambda path, value:
-               model_with_lora(value).save_lora_weights(path)),
+        inside(
+            "lora.safetensors", lambda path, value: model_with_lora(value).save_lora_weights(path)
+        ),
         inside("lora.safetensors", read_safetensors),
     ),
     "keras": (
@@ -214,15 +225,16 @@ WRITERS = {
         inside("model.keras", read_keras),
     ),
     "keras weights": (
-        inside("a.weights.h5", lambda path, value:
-               model(BertTextClassifier, value).save_weights(path)),
+        inside(
+            "a.weights.h5", lambda path, value: model(BertTextClassifier, value).save_weights(path)
+        ),
         inside("a.weights.h5", read_h5),
     ),
     "checkpoint of a step": (checkpoint_of_a_step, read_checkpoints),
     "training checkpoint": (save_checkpoint, read_checkpoints),
     "export": (
         lambda directory, value: export(model(BertTextClassifier, value), directory, version=1),
-        read_export
+        read_export,
     ),
     "pre-training records": (write_records, read_records),
     "text": (inside("eval_results.txt", write_text), inside("eval_results.txt", read_text)),

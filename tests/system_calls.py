@@ -30,17 +30,36 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 # Number: name, argument of the path, argument of the directory it is relative to.
 _BY_PATH = {
-    2: ("open", 0, None), 85: ("creat", 0, None), 257: ("open", 1, 0),
-    82: ("rename", 0, None), 264: ("rename", 1, 0), 316: ("exchange", 1, 0),
-    87: ("unlink", 0, None), 263: ("unlink", 1, 0), 84: ("rmdir", 0, None),
-    83: ("mkdir", 0, None), 258: ("mkdir", 1, 0), 76: ("truncate", 0, None),
-    86: ("link", 1, None), 265: ("link", 3, 2), 88: ("symlink", 1, None), 266: ("symlink", 2, 1),
+    2: ("open", 0, None),
+    85: ("creat", 0, None),
+    257: ("open", 1, 0),
+    82: ("rename", 0, None),
+    264: ("rename", 1, 0),
+    316: ("exchange", 1, 0),
+    87: ("unlink", 0, None),
+    263: ("unlink", 1, 0),
+    84: ("rmdir", 0, None),
+    83: ("mkdir", 0, None),
+    258: ("mkdir", 1, 0),
+    76: ("truncate", 0, None),
+    86: ("link", 1, None),
+    265: ("link", 3, 2),
+    88: ("symlink", 1, None),
+    266: ("symlink", 2, 1),
 }
 # Number: name, argument of the file's descriptor.
 _BY_DESCRIPTOR = {
-    1: ("write", 0), 18: ("write", 0), 20: ("write", 0), 296: ("write", 0), 328: ("write", 0),
-    40: ("write", 0), 326: ("write", 2), 77: ("truncate", 0), 285: ("allocate", 0),
-    74: ("fsync", 0), 75: ("fsync", 0),
+    1: ("write", 0),
+    18: ("write", 0),
+    20: ("write", 0),
+    296: ("write", 0),
+    328: ("write", 0),
+    40: ("write", 0),
+    326: ("write", 2),
+    77: ("truncate", 0),
+    285: ("allocate", 0),
+    74: ("fsync", 0),
+    75: ("fsync", 0),
 }
 _OPEN_FLAGS = {2: 1, 257: 2}  # their argument; files that are only read are nobody's business
 _NO_SPACE = ("open", "creat", "mkdir", "write", "truncate", "allocate", "link", "symlink")

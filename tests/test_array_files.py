@@ -8,10 +8,15 @@ import pytest
 from bert_tf.array_files import save_array
 
 
-@pytest.mark.parametrize("array", [
-    np.arange(36), np.zeros([0, 3], np.float32), np.asfortranarray(np.arange(6.0).reshape(2, 3)),
-    np.array(5),
-])
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(36),
+        np.zeros([0, 3], np.float32),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.array(5),
+    ],
+)
 def test_round_trip(array, tmp_path):
     save_array(tmp_path / "array.npy", array)
     read = np.load(tmp_path / "array.npy")

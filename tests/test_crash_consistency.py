@@ -17,9 +17,18 @@ pytestmark = pytest.mark.skipif(not SUPPORTED, reason="needs Linux on x86-64")
 
 FULL = os.environ.get("BERT_TF_FULL") == "1"
 WRITERS = (
-    "huggingface", "own format", "tf1", "sentence encoder", "tokenizer", "lora", "keras",
-    "checkpoint of a step", "training checkpoint", "export",
-    "pre-training records", "text",
+    "huggingface",
+    "own format",
+    "tf1",
+    "sentence encoder",
+    "tokenizer",
+    "lora",
+    "keras",
+    "checkpoint of a step",
+    "training checkpoint",
+    "export",
+    "pre-training records",
+    "text",
 )
 KERAS_WEIGHTS = "keras weights"  # HDF5 ends the process where a write fails: that is a kill
 SLOW = ("export",)
@@ -34,7 +43,10 @@ class Worker:
         self._log = open(root / "log.txt", "w+", encoding="utf-8")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash_writers", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()], cwd=REPOSITORY, stdout=self._log, stderr=self._log,
+            pass_fds=[theirs.fileno()],
+            cwd=REPOSITORY,
+            stdout=self._log,
+            stderr=self._log,
         )
         theirs.close()
         _, (listener,), _, _ = socket.recv_fds(self._mine, 1, 1)

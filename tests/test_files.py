@@ -47,8 +47,15 @@ with files.staged_files(directory) as new:
 
 def start(directory, renames=1000, contents=NEW):
     """A process that writes `contents`, waits for a line, and is killed before a rename."""
-    program = [sys.executable, "-c", PROGRAM, os.path.dirname(files.__file__), str(directory),
-               json.dumps(contents), str(renames)]
+    program = [
+        sys.executable,
+        "-c",
+        PROGRAM,
+        os.path.dirname(files.__file__),
+        str(directory),
+        json.dumps(contents),
+        str(renames),
+    ]
     process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "written\n"
     return process
@@ -57,7 +64,8 @@ def start(directory, renames=1000, contents=NEW):
 def contents_of(directory):
     return {
         str(path.relative_to(directory)): path.read_text()
-        for path in directory.rglob("*") if path.is_file()
+        for path in directory.rglob("*")
+        if path.is_file()
     }
 
 
@@ -107,11 +115,14 @@ def test_a_living_writer_is_left_alone(tmp_path):
     assert living.returncode == 0 and contents_of(tmp_path) == {**OLD, **NEW}
 
 
-@pytest.mark.parametrize("damage", [
-    lambda folder: (folder / "journal.json").write_text("{"),
-    lambda folder: (folder / "journal.json").write_text("{}"),
-    lambda folder: ((folder / "lock").unlink(), (folder / "lock").mkdir()),
-])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "journal.json").write_text("{"),
+        lambda folder: (folder / "journal.json").write_text("{}"),
+        lambda folder: ((folder / "lock").unlink(), (folder / "lock").mkdir()),
+    ],
+)
 def test_what_cannot_be_undone_is_refused(damage, tmp_path):
     write(tmp_path, OLD)
     start(tmp_path, 4).communicate("\n")
@@ -179,11 +190,17 @@ def through_a_link_inside(directory, hidden, victim):
     return {"added": ["l/mine.txt"]}
 
 
-@pytest.mark.parametrize("attack", [
-    outside_through_a_link_that_an_earlier_move_made, outside_through_an_old_link,
-    outside_through_a_new_link_that_an_earlier_move_made, outside_through_the_new_ones,
-    outside_through_the_old_ones, through_a_link_inside,
-])
+@pytest.mark.parametrize(
+    "attack",
+    [
+        outside_through_a_link_that_an_earlier_move_made,
+        outside_through_an_old_link,
+        outside_through_a_new_link_that_an_earlier_move_made,
+        outside_through_the_new_ones,
+        outside_through_the_old_ones,
+        through_a_link_inside,
+    ],
+)
 def test_a_strangers_journal_follows_no_link(attack, tmp_path):
     directory, victim = tmp_path / "directory", tmp_path / "victim"
     hidden = directory / ".bert_tf-replacing"
@@ -199,20 +216,35 @@ def test_a_strangers_journal_follows_no_link(attack, tmp_path):
     assert (directory / "mine.txt").exists()
 
 
-@pytest.mark.parametrize("make, message", [
-    (lambda path: path.symlink_to("/dev/zero"), "a link to another place"),
-    (lambda path: path.symlink_to("lock"), "a link to another place"),
-    (os.mkfifo, "not a regular file"),
-    (os.mkdir, "directory"),
-    (lambda path: path.write_text("[" * 100_000), "recursion"),
-    (lambda path: path.write_text("[" * 300_000), "lists and objects"),
-    (lambda path: path.write_text('{"replaced": [1], "added": [], "folders": []}'), "a string"),
-    (lambda path: path.write_text('{"replaced": "ab", "added": [], "folders": []}'), "a list"),
-    (lambda path: path.write_text('{"replaced": [], "added": []}'), "`folders`.*nothing"),
-    (lambda path: path.write_text('["replaced", "added", "folders"]'), "an object"),
-    (lambda path: path.write_bytes(b'"\xff"'), "UTF-8"),
-], ids=["device", "link", "pipe", "folder", "nested", "many", "number", "text", "key", "list",
-        "bytes"])
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda path: path.symlink_to("/dev/zero"), "a link to another place"),
+        (lambda path: path.symlink_to("lock"), "a link to another place"),
+        (os.mkfifo, "not a regular file"),
+        (os.mkdir, "directory"),
+        (lambda path: path.write_text("[" * 100_000), "recursion"),
+        (lambda path: path.write_text("[" * 300_000), "lists and objects"),
+        (lambda path: path.write_text('{"replaced": [1], "added": [], "folders": []}'), "a string"),
+        (lambda path: path.write_text('{"replaced": "ab", "added": [], "folders": []}'), "a list"),
+        (lambda path: path.write_text('{"replaced": [], "added": []}'), "`folders`.*nothing"),
+        (lambda path: path.write_text('["replaced", "added", "folders"]'), "an object"),
+        (lambda path: path.write_bytes(b'"\xff"'), "UTF-8"),
+    ],
+    ids=[
+        "device",
+        "link",
+        "pipe",
+        "folder",
+        "nested",
+        "many",
+        "number",
+        "text",
+        "key",
+        "list",
+        "bytes",
+    ],
+)
 def test_a_strangers_journal_is_read_defensively(make, message, tmp_path):
     hidden = tmp_path / ".bert_tf-replacing"
     write(hidden, {"lock": ""})

@@ -8,12 +8,24 @@ from bert_tf.errors import UserError
 from bert_tf.search import top_k
 
 TOPICS = [
-    ["The dog barked at the postman.", "A puppy chased its own tail.",
-     "My hound sleeps beside the fire.", "Two terriers were digging in the garden."],
-    ["The central bank raised interest rates.", "Inflation fell to two percent last month.",
-     "Shares dropped after the profit warning.", "The company will pay a dividend."],
-    ["Simmer the onions in butter until soft.", "Add a pinch of salt to the soup.",
-     "Bake the bread for forty minutes.", "The recipe needs three eggs and some flour."],
+    [
+        "The dog barked at the postman.",
+        "A puppy chased its own tail.",
+        "My hound sleeps beside the fire.",
+        "Two terriers were digging in the garden.",
+    ],
+    [
+        "The central bank raised interest rates.",
+        "Inflation fell to two percent last month.",
+        "Shares dropped after the profit warning.",
+        "The company will pay a dividend.",
+    ],
+    [
+        "Simmer the onions in butter until soft.",
+        "Add a pinch of salt to the soup.",
+        "Bake the bread for forty minutes.",
+        "The recipe needs three eggs and some flour.",
+    ],
 ]
 SENTENCES = [sentence for topic in TOPICS for sentence in topic]
 

@@ -11,13 +11,13 @@ joined. Reads the task's files as tools/run_classifier.py does and writes the sa
 import os
 
 import numpy as np
-from absl import flags
-
 import tf_idf
+from absl import flags
+from task_flags import require_labels, targets_of, task_from_flags
+
 from bert_tf import tool
 from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.files import atomic_path
-from task_flags import require_labels, targets_of, task_from_flags
 
 FLAGS = flags.FLAGS
 
@@ -58,8 +58,11 @@ def main():
 
     kind = task.problem_type
     predicted = predictions(
-        texts_of(train), targets_of(train, labels, kind), texts_of(held_out),
-        len(labels or ()), kind,
+        texts_of(train),
+        targets_of(train, labels, kind),
+        texts_of(held_out),
+        len(labels or ()),
+        kind,
     )
     results = all_scores(targets_of(held_out, labels, kind), predicted, kind)
     lines = [f"eval_{name} = {value:.6f}" for name, value in sorted(results.items())]

@@ -22,14 +22,25 @@ import re
 import sys
 
 from absl import flags
-
 from benchmarks import (
-    gpu, gpu_training, inference, latency, matmul, memory, models, ops, report, tokenizer, training,
-    workers, xla,
+    gpu,
+    gpu_training,
+    inference,
+    latency,
+    matmul,
+    memory,
+    models,
+    ops,
+    report,
+    tokenizer,
+    training,
+    workers,
+    xla,
 )
 from benchmarks.contest import Options
 from benchmarks.peers import OURS, OURS_XLA, of_job
 from benchmarks.workloads import BUCKETS, RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
+
 from bert_tf import tool
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
@@ -40,47 +51,86 @@ _JOBS = ("inference", "training", "ops", "matmul", "tokenizer", "latency", "memo
 _REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 flags.DEFINE_enum("job", None, _JOBS, "What to measure; may stand first without the flag.")
-flags.DEFINE_list("peers", None, "Whom to compare with; all that do the job by default. "
-                  "bert_tf itself always takes part.")
-flags.DEFINE_enum("device", "cpu", ("cpu", "gpu"), "gpu: training only; refuses where TensorFlow "
-                  "sees none.")
-flags.DEFINE_enum("dtype", "float32", ["float32", "int8"], "Of inference and matmul: what "
-                  "everybody computes in; int8 prints the errors of inference against our float32.")
-flags.DEFINE_list("config", None, f"The model: {', '.join(models.CONFIGS)}, or a JSON file; on a "
-                  f"GPU several. Default: base; on a GPU {','.join(gpu_training.CONFIGS)}; of "
-                  "latency the real weights of MiniLM-L6.")
-flags.DEFINE_list("workloads", None, "Of inference, training and xla: BATCHxLENGTH for dense ones, "
-                  "ragged or raggedCOUNT for sequences of real lengths. "
-                  f"Default: {','.join(inference.WORKLOADS)}; {','.join(training.WORKLOADS)}; "
-                  f"on a GPU {','.join(gpu_training.WORKLOADS)}.")
-flags.DEFINE_float("peak_tflops", None, "Of a GPU: its dense bfloat16 peak, for the utilisation; "
-                   "a table knows A10, A30, A100, H100, H200, L4, L40 and L40S.", lower_bound=1e-3)
+flags.DEFINE_list(
+    "peers",
+    None,
+    "Whom to compare with; all that do the job by default. bert_tf itself always takes part.",
+)
+flags.DEFINE_enum(
+    "device", "cpu", ("cpu", "gpu"), "gpu: training only; refuses where TensorFlow sees none."
+)
+flags.DEFINE_enum(
+    "dtype",
+    "float32",
+    ["float32", "int8"],
+    "Of inference and matmul: what "
+    "everybody computes in; int8 prints the errors of inference against our float32.",
+)
+flags.DEFINE_list(
+    "config",
+    None,
+    f"The model: {', '.join(models.CONFIGS)}, or a JSON file; on a "
+    f"GPU several. Default: base; on a GPU {','.join(gpu_training.CONFIGS)}; of "
+    "latency the real weights of MiniLM-L6.",
+)
+flags.DEFINE_list(
+    "workloads",
+    None,
+    "Of inference, training and xla: BATCHxLENGTH for dense ones, "
+    "ragged or raggedCOUNT for sequences of real lengths. "
+    f"Default: {','.join(inference.WORKLOADS)}; {','.join(training.WORKLOADS)}; "
+    f"on a GPU {','.join(gpu_training.WORKLOADS)}.",
+)
+flags.DEFINE_float(
+    "peak_tflops",
+    None,
+    "Of a GPU: its dense bfloat16 peak, for the utilisation; "
+    "a table knows A10, A30, A100, H100, H200, L4, L40 and L40S.",
+    lower_bound=1e-3,
+)
 flags.DEFINE_integer("gpu_steps", 10, "Of a GPU: optimizer steps in one timing.", lower_bound=1)
-flags.DEFINE_integer("threads", None, "Threads of one call, for everybody; all cores by default.",
-                     lower_bound=1)
+flags.DEFINE_integer(
+    "threads", None, "Threads of one call, for everybody; all cores by default.", lower_bound=1
+)
 flags.DEFINE_integer("rounds", 9, "How often each peer is timed, in turn.", lower_bound=1)
-flags.DEFINE_integer("search_calls", 3, "Timed calls of each arrangement in the search.",
-                     lower_bound=1)
-flags.DEFINE_list("buckets", [str(size or "all") for size in BUCKETS], "Of real lengths: the sizes "
-                  "of the peers' length-sorted batches that the search tries; all: one batch.")
-flags.DEFINE_float("turn_seconds", 0.5, "A short call is repeated until a turn takes about this.",
-                   lower_bound=0.0)
-flags.DEFINE_bool("tuned_malloc", False, "Let glibc keep freed memory (MALLOC_TRIM_THRESHOLD_ and "
-                  "its like), for everybody.")
-flags.DEFINE_integer("ops_scale", 1, "Divides the sizes of the ops, for a quick look.",
-                     lower_bound=1)
+flags.DEFINE_integer(
+    "search_calls", 3, "Timed calls of each arrangement in the search.", lower_bound=1
+)
+flags.DEFINE_list(
+    "buckets",
+    [str(size or "all") for size in BUCKETS],
+    "Of real lengths: the sizes "
+    "of the peers' length-sorted batches that the search tries; all: one batch.",
+)
+flags.DEFINE_float(
+    "turn_seconds", 0.5, "A short call is repeated until a turn takes about this.", lower_bound=0.0
+)
+flags.DEFINE_bool(
+    "tuned_malloc",
+    False,
+    "Let glibc keep freed memory (MALLOC_TRIM_THRESHOLD_ and its like), for everybody.",
+)
+flags.DEFINE_integer(
+    "ops_scale", 1, "Divides the sizes of the ops, for a quick look.", lower_bound=1
+)
 flags.DEFINE_list("ops", list(ops.NAMES), "Of ops: which.")
 flags.DEFINE_list("matmul_models", list(matmul.MODELS), "Of matmul: whose dense layers.")
-flags.DEFINE_list("matmul_rows", [str(rows) for rows in matmul.ROWS],
-                  "Of matmul: the rows, M, of the left matrix.")
-flags.DEFINE_integer("tokenizer_texts", 10000, "At most so many texts of each language.",
-                     lower_bound=1)
-flags.DEFINE_list("lengths", [str(length) for length in memory.LENGTHS],
-                  "Of memory: the sequence lengths.")
-flags.DEFINE_string("materials_dir",
-                    os.environ.get("BERT_TF_MATERIALS",
-                                   os.path.join(_REPOSITORY, ".cache", "materials")),
-                    "Of tokenizer and latency: where texts and weights are.")
+flags.DEFINE_list(
+    "matmul_rows",
+    [str(rows) for rows in matmul.ROWS],
+    "Of matmul: the rows, M, of the left matrix.",
+)
+flags.DEFINE_integer(
+    "tokenizer_texts", 10000, "At most so many texts of each language.", lower_bound=1
+)
+flags.DEFINE_list(
+    "lengths", [str(length) for length in memory.LENGTHS], "Of memory: the sequence lengths."
+)
+flags.DEFINE_string(
+    "materials_dir",
+    os.environ.get("BERT_TF_MATERIALS", os.path.join(_REPOSITORY, ".cache", "materials")),
+    "Of tokenizer and latency: where texts and weights are.",
+)
 flags.DEFINE_string("json", None, "Write everything, unrounded, to this file.")
 flags.DEFINE_string("plot", None, "Draw bars into this .png, .svg or .pdf file.")
 
@@ -99,7 +149,7 @@ def model_config(name: str) -> dict:
 
 
 def parse_workload(text: str, longest: int) -> Workload:
-    """"8x128", "ragged" or "ragged32"; `longest` is what the model can take."""
+    """ "8x128", "ragged" or "ragged32"; `longest` is what the model can take."""
     dense = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
     if dense:
         if int(dense[2]) > longest:
@@ -116,7 +166,7 @@ def parse_workload(text: str, longest: int) -> Workload:
 
 
 def parse_bucket(text: str) -> int | None:
-    """"8" or "all"."""
+    """ "8" or "all"."""
     if text == "all":
         return None
     if not re.fullmatch(r"[1-9]\d*", text):
@@ -130,13 +180,9 @@ def measure_gpu(device: gpu.Gpu, configs, workload_list, options: Options, resul
     with workers.scratch_folder() as scratch:
 
         def start(name, environment):
-            return workers.Worker(
-                name, scratch, threads, scratch, FLAGS.tuned_malloc, environment
-            )
+            return workers.Worker(name, scratch, threads, scratch, FLAGS.tuned_malloc, environment)
 
-        gpu_training.run(
-            start, configs, workload_list, device, options, results, FLAGS.gpu_steps
-        )
+        gpu_training.run(start, configs, workload_list, device, options, results, FLAGS.gpu_steps)
 
 
 def chosen_options() -> Options:
@@ -160,16 +206,15 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
 
     if job == "memory":
         lengths = tuple(int(length) for length in FLAGS.lengths)
-        memory.run(
-            [OURS, *peers], start, config, workload_list[0], options, results, lengths
-        )
+        memory.run([OURS, *peers], start, config, workload_list[0], options, results, lengths)
         return
     with_limits = job not in ("tokenizer", "latency")
     names = [OURS, *peers] + (["machine"] if with_limits else [])
     with workers.scratch_folder() as scratch:
         real_weights = job == "latency" and not FLAGS.config
         directory = (
-            latency.model_directory(FLAGS.materials_dir) if real_weights
+            latency.model_directory(FLAGS.materials_dir)
+            if real_weights
             else os.path.join(scratch, "model")
         )
         with workers.crew(names, directory, threads, scratch, FLAGS.tuned_malloc) as staff:
@@ -183,9 +228,7 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
             if not needed <= staff.keys():
                 return
             if job == "tokenizer":
-                tokenizer.run(
-                    staff, FLAGS.materials_dir, options, results, FLAGS.tokenizer_texts
-                )
+                tokenizer.run(staff, FLAGS.materials_dir, options, results, FLAGS.tokenizer_texts)
             elif job == "latency":
                 if not real_weights:
                     latency.make_model(staff[OURS], directory, config, FLAGS.materials_dir)

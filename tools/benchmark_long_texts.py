@@ -95,8 +95,11 @@ def main():
     for length in lengths:
         for name, window in (("full", None), (f"window {FLAGS.window}, 1 global", FLAGS.window)):
             row = measured_apart(length, window)
-            print(f"| {length:,} | {name} |", *(f"{row[column]:,.0f} |" for column in columns),
-                  flush=True)
+            print(
+                f"| {length:,} | {name} |",
+                *(f"{row[column]:,.0f} |" for column in columns),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

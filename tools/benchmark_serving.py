@@ -38,8 +38,10 @@ flags.DEFINE_string("json", None, "Write everything, unrounded, to this file.")
 def concurrencies() -> list[int]:
     """--concurrency, checked."""
     if not all(item.isdigit() and int(item) for item in FLAGS.concurrency):
-        raise UserError(f"--concurrency: positive numbers were expected. Received: "
-                        f"{','.join(FLAGS.concurrency)}")
+        raise UserError(
+            f"--concurrency: positive numbers were expected. Received: "
+            f"{','.join(FLAGS.concurrency)}"
+        )
     return [int(item) for item in FLAGS.concurrency]
 
 
@@ -53,9 +55,7 @@ def request_bodies() -> list[bytes]:
     if not texts:
         raise UserError(f"--text_file: {FLAGS.text_file} holds no text")
     name = FLAGS.input_name
-    return [
-        json.dumps({"instances": [{name: text} if name else text]}).encode() for text in texts
-    ]
+    return [json.dumps({"instances": [{name: text} if name else text]}).encode() for text in texts]
 
 
 async def load(session, bodies, clients: int, requests: int, seconds: float) -> dict:
@@ -94,8 +94,12 @@ async def measure(bodies, clients: list[int]) -> list[dict]:
     """`load` at each concurrency; a row is printed as soon as it is there."""
     import aiohttp
 
-    print("clients  requests  failed  " + "  ".join(f"p{p} ms".rjust(8) for p in _PERCENTILES)
-          + "  answers/s", flush=True)
+    print(
+        "clients  requests  failed  "
+        + "  ".join(f"p{p} ms".rjust(8) for p in _PERCENTILES)
+        + "  answers/s",
+        flush=True,
+    )
     rows = []
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -104,9 +108,12 @@ async def measure(bodies, clients: list[int]) -> list[dict]:
             row = await load(session, bodies, count, FLAGS.requests, FLAGS.seconds)
             rows.append(row)
             milliseconds = np.percentile(row["latencies"], _PERCENTILES) * 1000
-            print(f"{count:7}  {row['requests']:8}  {row['failed']:6}  "
-                  + "  ".join(f"{value:8.1f}" for value in milliseconds)
-                  + f"  {row['requests'] / row['seconds']:9.1f}", flush=True)
+            print(
+                f"{count:7}  {row['requests']:8}  {row['failed']:6}  "
+                + "  ".join(f"{value:8.1f}" for value in milliseconds)
+                + f"  {row['requests'] / row['seconds']:9.1f}",
+                flush=True,
+            )
     return rows
 
 

@@ -17,23 +17,31 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 flags.DEFINE_list(
-    "input_file", None, "UTF-8 text files or glob patterns, separated by commas.", required=True)
+    "input_file", None, "UTF-8 text files or glob patterns, separated by commas.", required=True
+)
 flags.DEFINE_string("output_file", None, "The vocab.txt to write.", required=True)
 flags.DEFINE_integer("vocab_size", 30522, "The greatest number of pieces.", lower_bound=1)
 flags.DEFINE_enum(
-    "algorithm", "wordpiece", ["wordpiece", "bpe"],
-    "wordpiece: tensorflow-text's learner; bpe: merges of the most frequent pair.")
+    "algorithm",
+    "wordpiece",
+    ["wordpiece", "bpe"],
+    "wordpiece: tensorflow-text's learner; bpe: merges of the most frequent pair.",
+)
 flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; off for a cased vocabulary.")
 flags.DEFINE_bool("strip_accents", None, "Remove accents; default: as --do_lower_case.")
 flags.DEFINE_bool("split_on_cjk", True, "Make each CJK ideograph a piece of its own.")
 flags.DEFINE_list(
-    "special_tokens", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], "The first pieces, in order.")
+    "special_tokens", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], "The first pieces, in order."
+)
 flags.DEFINE_integer(
-    "num_unused", 0, "How many [unusedN] pieces follow them (the original: 994).", lower_bound=0)
+    "num_unused", 0, "How many [unusedN] pieces follow them (the original: 994).", lower_bound=0
+)
 flags.DEFINE_integer(
-    "min_frequency", 2, "Rarer words, characters and pairs are not learnt from.", lower_bound=1)
+    "min_frequency", 2, "Rarer words, characters and pairs are not learnt from.", lower_bound=1
+)
 flags.DEFINE_integer(
-    "max_characters", 8000, "The greatest number of distinct characters.", lower_bound=1)
+    "max_characters", 8000, "The greatest number of distinct characters.", lower_bound=1
+)
 
 
 def main():
@@ -48,15 +56,26 @@ def main():
     from bert_tf.text.vocabulary_learning import count_words, learn_from_counts, read_lines
 
     counts = count_words(
-        read_lines(paths), FLAGS.do_lower_case, FLAGS.strip_accents, FLAGS.split_on_cjk,
-        progress=False)
+        read_lines(paths),
+        FLAGS.do_lower_case,
+        FLAGS.strip_accents,
+        FLAGS.split_on_cjk,
+        progress=False,
+    )
     vocabulary = learn_from_counts(
-        counts, FLAGS.vocab_size, FLAGS.algorithm, FLAGS.special_tokens, FLAGS.num_unused,
-        FLAGS.min_frequency, FLAGS.max_characters)
+        counts,
+        FLAGS.vocab_size,
+        FLAGS.algorithm,
+        FLAGS.special_tokens,
+        FLAGS.num_unused,
+        FLAGS.min_frequency,
+        FLAGS.max_characters,
+    )
     write_vocabulary(vocabulary, FLAGS.output_file)
     print(
         f"{FLAGS.output_file}: {len(vocabulary)} pieces from {sum(counts.values())} words, "
-        f"{len(counts)} distinct.")
+        f"{len(counts)} distinct."
+    )
 
 
 if __name__ == "__main__":

@@ -84,15 +84,41 @@ class Kernels:
 
     def bias_gelu_grad(self, dy, x, bias, approximate):
         dx, dbias = self.nan(*x.shape, dtype=x.dtype), self.nan(*bias.shape, dtype=x.dtype)
-        self.call("BiasGeluGrad", x.dtype, dy, x, bias, x.shape[0], x.shape[1], approximate, dx,
-                  dbias, self.scratch("BiasGelu", *x.shape))
+        self.call(
+            "BiasGeluGrad",
+            x.dtype,
+            dy,
+            x,
+            bias,
+            x.shape[0],
+            x.shape[1],
+            approximate,
+            dx,
+            dbias,
+            self.scratch("BiasGelu", *x.shape),
+        )
         return {"dx": dx, "dbias": dbias}
 
     def layer_norm(self, x, residual, bias, gamma, beta, rate, seed):
         y = self.nan(*x.shape, dtype=x.dtype)
         mean, rstd = self.nan(x.shape[0]), self.nan(x.shape[0])
-        self.call("ResidualLayerNorm", x.dtype, x, residual, bias, gamma, beta, x.shape[0],
-                  x.shape[1], EPSILON, rate, seed, y, mean, rstd)
+        self.call(
+            "ResidualLayerNorm",
+            x.dtype,
+            x,
+            residual,
+            bias,
+            gamma,
+            beta,
+            x.shape[0],
+            x.shape[1],
+            EPSILON,
+            rate,
+            seed,
+            y,
+            mean,
+            rstd,
+        )
         return {"y": y, "mean": mean, "rstd": rstd}
 
     def layer_norm_grad(self, dy, x, residual, bias, gamma, mean, rstd, rate, seed):
@@ -100,26 +126,77 @@ class Kernels:
         dresidual = self.nan(*x.shape, dtype=x.dtype) if rate > 0 and residual is not None else None
         dbias = None if bias is None else self.nan(*gamma.shape, dtype=x.dtype)
         dgamma, dbeta = (self.nan(*gamma.shape, dtype=x.dtype) for _ in range(2))
-        self.call("ResidualLayerNormGrad", x.dtype, dy, x, residual, bias, gamma, mean, rstd,
-                  x.shape[0], x.shape[1], rate, seed, dx, dresidual, dbias, dgamma, dbeta,
-                  self.scratch("ResidualLayerNorm", *x.shape))
-        outputs = {"dx": dx, "dresidual": dresidual, "dbias": dbias, "dgamma": dgamma,
-                   "dbeta": dbeta}
+        self.call(
+            "ResidualLayerNormGrad",
+            x.dtype,
+            dy,
+            x,
+            residual,
+            bias,
+            gamma,
+            mean,
+            rstd,
+            x.shape[0],
+            x.shape[1],
+            rate,
+            seed,
+            dx,
+            dresidual,
+            dbias,
+            dgamma,
+            dbeta,
+            self.scratch("ResidualLayerNorm", *x.shape),
+        )
+        outputs = {
+            "dx": dx,
+            "dresidual": dresidual,
+            "dbias": dbias,
+            "dgamma": dgamma,
+            "dbeta": dbeta,
+        }
         return {name: tensor for name, tensor in outputs.items() if tensor is not None}
 
     def attention(self, qkv, splits, options, seed):
         rows, _, heads, size = qkv.shape
         output, logsumexp = self.nan(rows, heads, size, dtype=qkv.dtype), self.nan(rows, heads)
-        self.call("VarlenAttention", qkv.dtype, qkv, splits, splits.dtype == self.torch.int64,
-                  len(splits) - 1, rows, heads, size, *options, seed, output, logsumexp)
+        self.call(
+            "VarlenAttention",
+            qkv.dtype,
+            qkv,
+            splits,
+            splits.dtype == self.torch.int64,
+            len(splits) - 1,
+            rows,
+            heads,
+            size,
+            *options,
+            seed,
+            output,
+            logsumexp,
+        )
         return {"output": output, "logsumexp": logsumexp}
 
     def attention_grad(self, d_output, qkv, output, logsumexp, splits, options, seed):
         rows, _, heads, size = qkv.shape
         d_qkv = self.nan(*qkv.shape, dtype=qkv.dtype)
-        self.call("VarlenAttentionGrad", qkv.dtype, d_output, qkv, output, logsumexp, splits,
-                  splits.dtype == self.torch.int64, len(splits) - 1, rows, heads, size, *options,
-                  seed, d_qkv, self.scratch("VarlenAttention", rows, heads))
+        self.call(
+            "VarlenAttentionGrad",
+            qkv.dtype,
+            d_output,
+            qkv,
+            output,
+            logsumexp,
+            splits,
+            splits.dtype == self.torch.int64,
+            len(splits) - 1,
+            rows,
+            heads,
+            size,
+            *options,
+            seed,
+            d_qkv,
+            self.scratch("VarlenAttention", rows, heads),
+        )
         return {"d_qkv": d_qkv}
 
 
@@ -197,8 +274,10 @@ class Checker:
         """Every number within a rounding of its own size; `slack` [..] more is allowed."""
         eps = self.torch.finfo(actual.dtype).eps
         # What is not normal counts as zero in float32; 16-bit types are rounded from that.
-        tiny = max(self.torch.finfo(self.torch.float32).tiny,
-                   self.torch.finfo(actual.dtype).smallest_normal * eps)
+        tiny = max(
+            self.torch.finfo(self.torch.float32).tiny,
+            self.torch.finfo(actual.dtype).smallest_normal * eps,
+        )
         excess = (actual.double() - expected).abs() - (1e-5 + eps) * expected.abs() - slack - tiny
         worst = excess.max().item() if excess.numel() else 0.0
         self.count(worst <= 0.0, f"{what}: a number is {worst:.2e} further off than it may be")
@@ -225,8 +304,9 @@ class Checker:
         grads = self.run(self.kernels.bias_gelu_grad, dy, x, bias, approximate)
         self.near("fused_bias_gelu", f"dx {context}", grads["dx"], s64.grad)
         # The slope crosses zero: there its error is one of float32's roundings of 1.
-        self.near_each(f"fused_bias_gelu dx {context}", grads["dx"], s64.grad,
-                       slack=1e-6 * dy.double().abs())
+        self.near_each(
+            f"fused_bias_gelu dx {context}", grads["dx"], s64.grad, slack=1e-6 * dy.double().abs()
+        )
         self.near("fused_bias_gelu", f"dbias {context}", grads["dbias"], s64.grad.sum(0))
 
     def layer_norm(self, rows, columns, dtype, rate, has_residual, has_bias):
@@ -249,14 +329,38 @@ class Checker:
         context = f"{[rows, columns]} {dtype} rate={rate} residual={has_residual} bias={has_bias}"
         outputs = self.run(self.kernels.layer_norm, x, residual, bias, gamma, beta, rate, self.seed)
         self.near("fused_residual_layer_norm", f"y {context}", outputs["y"], y64.detach())
-        grads = self.run(self.kernels.layer_norm_grad, dy, x, residual, bias, gamma,
-                         outputs["mean"], outputs["rstd"], rate, self.seed)
+        grads = self.run(
+            self.kernels.layer_norm_grad,
+            dy,
+            x,
+            residual,
+            bias,
+            gamma,
+            outputs["mean"],
+            outputs["rstd"],
+            rate,
+            self.seed,
+        )
         for name, tensor in grads.items():
-            self.near("fused_residual_layer_norm", f"{name} {context}", tensor,
-                      wide[name.removeprefix("d")].grad)
+            self.near(
+                "fused_residual_layer_norm",
+                f"{name} {context}",
+                tensor,
+                wide[name.removeprefix("d")].grad,
+            )
 
-    def attention(self, lengths, heads, size, dtype, causal=False, window=-1, globals_=0,
-                  rate=0.0, splits_type="int64"):
+    def attention(
+        self,
+        lengths,
+        heads,
+        size,
+        dtype,
+        causal=False,
+        window=-1,
+        globals_=0,
+        rate=0.0,
+        splits_type="int64",
+    ):
         torch = self.torch
         rows = sum(lengths)
         qkv = self.random(rows, 3, heads, size, dtype=dtype)
@@ -278,11 +382,17 @@ class Checker:
             scores = scores.masked_fill(~sees, -float("inf"))
             probabilities = scores.softmax(-1)
             if rate > 0 and length:
-                keep = torch.stack([
-                    torch.stack([self.kept(length, rate, (first + row) * heads + head)
-                                 for row in range(length)])
-                    for head in range(heads)
-                ])
+                keep = torch.stack(
+                    [
+                        torch.stack(
+                            [
+                                self.kept(length, rate, (first + row) * heads + head)
+                                for row in range(length)
+                            ]
+                        )
+                        for head in range(heads)
+                    ]
+                )
                 probabilities = torch.where(keep, probabilities / (1.0 - rate), 0.0)
             outputs64.append((probabilities @ v).transpose(0, 1))  # [T, N, D]
             logsumexps64.append(scores.logsumexp(-1).transpose(0, 1))
@@ -293,10 +403,23 @@ class Checker:
         context = f"{lengths} N={heads} D={size} {dtype} {options}"
         outputs = self.run(self.kernels.attention, qkv, splits, options, self.seed)
         self.near("varlen_attention", f"output {context}", outputs["output"], output64.detach(), 2)
-        self.near("varlen_attention", f"logsumexp {context}", outputs["logsumexp"],
-                  torch.cat(logsumexps64).detach(), 2)
-        grads = self.run(self.kernels.attention_grad, d_output, qkv, outputs["output"],
-                         outputs["logsumexp"], splits, options, self.seed)
+        self.near(
+            "varlen_attention",
+            f"logsumexp {context}",
+            outputs["logsumexp"],
+            torch.cat(logsumexps64).detach(),
+            2,
+        )
+        grads = self.run(
+            self.kernels.attention_grad,
+            d_output,
+            qkv,
+            outputs["output"],
+            outputs["logsumexp"],
+            splits,
+            options,
+            self.seed,
+        )
         self.near("varlen_attention", f"d_qkv {context}", grads["d_qkv"], qkv64.grad, 4)
 
     def in_place(self, dtype):
@@ -307,21 +430,63 @@ class Checker:
         y, dx = x.clone(), dy.clone()
         kernels.call("BiasGelu", dtype, y, bias, rows, columns, False, y)
         self.same_bits(kernels.bias_gelu(x, bias, False), {"y": y}, "a call in place")
-        kernels.call("BiasGeluGrad", dtype, dx, x, bias, rows, columns, False, dx,
-                     self.nan(columns, dtype), kernels.scratch("BiasGelu", rows, columns))
+        kernels.call(
+            "BiasGeluGrad",
+            dtype,
+            dx,
+            x,
+            bias,
+            rows,
+            columns,
+            False,
+            dx,
+            self.nan(columns, dtype),
+            kernels.scratch("BiasGelu", rows, columns),
+        )
         wanted = kernels.bias_gelu_grad(dy, x, bias, False)
         self.same_bits({"dx": wanted["dx"]}, {"dx": dx}, "a call in place")
 
         y, mean, rstd = x.clone(), self.nan(rows), self.nan(rows)
-        kernels.call("ResidualLayerNorm", dtype, y, residual, bias, gamma, beta, rows, columns,
-                     EPSILON, 0.1, self.seed, y, mean, rstd)
+        kernels.call(
+            "ResidualLayerNorm",
+            dtype,
+            y,
+            residual,
+            bias,
+            gamma,
+            beta,
+            rows,
+            columns,
+            EPSILON,
+            0.1,
+            self.seed,
+            y,
+            mean,
+            rstd,
+        )
         wanted = kernels.layer_norm(x, residual, bias, gamma, beta, 0.1, self.seed)
         self.same_bits(wanted, {"y": y, "mean": mean, "rstd": rstd}, "a call in place")
         dx, dresidual = dy.clone(), x.clone()
         sums = [self.nan(columns, dtype) for _ in range(3)]
-        kernels.call("ResidualLayerNormGrad", dtype, dx, dresidual, residual, bias, gamma, mean,
-                     rstd, rows, columns, 0.1, self.seed, dx, dresidual, *sums,
-                     kernels.scratch("ResidualLayerNorm", rows, columns))
+        kernels.call(
+            "ResidualLayerNormGrad",
+            dtype,
+            dx,
+            dresidual,
+            residual,
+            bias,
+            gamma,
+            mean,
+            rstd,
+            rows,
+            columns,
+            0.1,
+            self.seed,
+            dx,
+            dresidual,
+            *sums,
+            kernels.scratch("ResidualLayerNorm", rows, columns),
+        )
         wanted = kernels.layer_norm_grad(dy, x, residual, bias, gamma, mean, rstd, 0.1, self.seed)
         names = ("dx", "dresidual", "dbias", "dgamma", "dbeta")
         self.same_bits(wanted, dict(zip(names, (dx, dresidual, *sums))), "a call in place")
@@ -338,15 +503,24 @@ class Checker:
         inputs = (x, residual, bias, gamma)
         out = kernels.layer_norm(*inputs, beta, 0.1, self.seed)
         self.recorded(kernels.layer_norm, *inputs, beta, 0.1, self.seed)
-        self.recorded(kernels.layer_norm_grad, dy, *inputs, out["mean"], out["rstd"], 0.1,
-                      self.seed)
+        self.recorded(
+            kernels.layer_norm_grad, dy, *inputs, out["mean"], out["rstd"], 0.1, self.seed
+        )
         qkv, d_output = (self.random(300, *shape, dtype=dtype) for shape in ((3, 4, 64), (4, 64)))
         splits = self.torch.tensor([0, 100, 300], device=self.device)
         options = (False, -1, 0, 0.1)
         out = kernels.attention(qkv, splits, options, self.seed)
         self.recorded(kernels.attention, qkv, splits, options, self.seed)
-        self.recorded(kernels.attention_grad, d_output, qkv, out["output"], out["logsumexp"],
-                      splits, options, self.seed)
+        self.recorded(
+            kernels.attention_grad,
+            d_output,
+            qkv,
+            out["output"],
+            out["logsumexp"],
+            splits,
+            options,
+            self.seed,
+        )
 
     def all(self):
         torch = self.torch
@@ -358,8 +532,18 @@ class Checker:
                 for rows, columns in ((1, 1), (7, 3), (33, 257), (1000, 768), (8192, 3072), (0, 8)):
                     self.bias_gelu(rows, columns, dtype, approximate)
             for rate in (0.0, 0.1):
-                for rows, columns in ((1, 64), (37, 77), (129, 312), (1000, 768), (2000, 1024),
-                                      (100, 1088), (33, 2048), (9, 3072), (5, 4096), (0, 64)):
+                for rows, columns in (
+                    (1, 64),
+                    (37, 77),
+                    (129, 312),
+                    (1000, 768),
+                    (2000, 1024),
+                    (100, 1088),
+                    (33, 2048),
+                    (9, 3072),
+                    (5, 4096),
+                    (0, 64),
+                ):
                     for has_residual in (False, True):
                         self.layer_norm(rows, columns, dtype, rate, has_residual, not has_residual)
                     self.layer_norm(rows, columns, dtype, rate, True, True)
@@ -394,8 +578,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build_only", action="store_true", help="Stop when the object is built.")
     parser.add_argument("--no_timing", action="store_true", help="Check, but do not time.")
-    parser.add_argument("--architecture", default="sm_90",
-                        help="What --build_only builds for; else it is the GPU's.")
+    parser.add_argument(
+        "--architecture",
+        default="sm_90",
+        help="What --build_only builds for; else it is the GPU's.",
+    )
     flags = parser.parse_args()
     try:
         nvcc = find_nvcc()

@@ -9,20 +9,25 @@ every score. Tasks and files are run_classifier.py's.
 """
 
 from absl import flags
+from model_comparison import milliseconds_per_text, print_table, scores_of
+from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 from bert_tf import tool
 from bert_tf.errors import UserError
-from model_comparison import milliseconds_per_text, print_table, scores_of
-from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 FLAGS = flags.FLAGS
 
 flags.DEFINE_list("model_dirs", None, "The models: directories with labels and tokenizer.")
 flags.DEFINE_enum("split", "dev", ["dev", "test"], "The file with the texts and labels.")
-flags.DEFINE_integer("max_seq_length", None, "Longest sequence in tokens; longer text is cut. "
-                     "Default: as each model says.", lower_bound=3)
-flags.DEFINE_integer("timing_rounds", 5, "How often each model goes through the texts.",
-                     lower_bound=1)
+flags.DEFINE_integer(
+    "max_seq_length",
+    None,
+    "Longest sequence in tokens; longer text is cut. Default: as each model says.",
+    lower_bound=3,
+)
+flags.DEFINE_integer(
+    "timing_rounds", 5, "How often each model goes through the texts.", lower_bound=1
+)
 
 
 def load_models(task):

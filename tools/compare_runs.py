@@ -37,8 +37,9 @@ def read_results(path):
         pairs = [line.split(" = ") for line in text.splitlines() if line.strip()]
         return {name.removeprefix("eval_"): float(value) for name, value in pairs}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{path}: expected `name = value` lines or scores.json. "
-                        f"Received: {error}") from None
+        raise UserError(
+            f"{path}: expected `name = value` lines or scores.json. Received: {error}"
+        ) from None
 
 
 def read_run(argument):

@@ -16,42 +16,81 @@ from bert_tf.models.lora_model import LORA_LAYERS
 FLAGS = flags.FLAGS
 
 flags.DEFINE_float("weight_decay", 0.01, "Decoupled weight decay.", lower_bound=0.0)
-flags.DEFINE_float("layer_decay", None, "Learning rate of a block, in parts of the one above it "
-                   "(such as 0.9).")
-flags.DEFINE_integer("gradient_accumulation_steps", 1, "Parts in which a batch is worked through.",
-                     lower_bound=1)
-flags.DEFINE_float("label_smoothing", 0.0, "Share of the target spread over all classes.",
-                   lower_bound=0.0, upper_bound=0.999)
-flags.DEFINE_float("focal_gamma", 0.0, "Focus on hard examples: gamma of the focal loss.",
-                   lower_bound=0.0)
+flags.DEFINE_float(
+    "layer_decay", None, "Learning rate of a block, in parts of the one above it (such as 0.9)."
+)
+flags.DEFINE_integer(
+    "gradient_accumulation_steps", 1, "Parts in which a batch is worked through.", lower_bound=1
+)
+flags.DEFINE_float(
+    "label_smoothing",
+    0.0,
+    "Share of the target spread over all classes.",
+    lower_bound=0.0,
+    upper_bound=0.999,
+)
+flags.DEFINE_float(
+    "focal_gamma", 0.0, "Focus on hard examples: gamma of the focal loss.", lower_bound=0.0
+)
 flags.DEFINE_integer("freeze_layers", None, "Freeze the embeddings and the first k blocks.")
 flags.DEFINE_integer("reinit_layers", None, "Draw the last k blocks and the pooler anew.")
-flags.DEFINE_integer("lora_rank", None, "Freeze the backbone and train low-rank additions of this "
-                     "rank; they are written to lora.safetensors, and the model is saved with them "
-                     "merged in.", lower_bound=1)
-flags.DEFINE_float("lora_alpha", None, "Scale of the additions times their rank. Default: "
-                   "the rank.")
+flags.DEFINE_integer(
+    "lora_rank",
+    None,
+    "Freeze the backbone and train low-rank additions of this "
+    "rank; they are written to lora.safetensors, and the model is saved with them "
+    "merged in.",
+    lower_bound=1,
+)
+flags.DEFINE_float(
+    "lora_alpha", None, "Scale of the additions times their rank. Default: the rank."
+)
 flags.DEFINE_list("lora_layers", ["query_key_value"], f"Which layers: {', '.join(LORA_LAYERS)}.")
 
-_COMMON = ("weight_decay", "layer_decay", "gradient_accumulation_steps", "label_smoothing",
-           "focal_gamma", "freeze_layers", "reinit_layers", "lora_rank", "lora_alpha",
-           "lora_layers")
+_COMMON = (
+    "weight_decay",
+    "layer_decay",
+    "gradient_accumulation_steps",
+    "label_smoothing",
+    "focal_gamma",
+    "freeze_layers",
+    "reinit_layers",
+    "lora_rank",
+    "lora_alpha",
+    "lora_layers",
+)
 
 
 def define_epoch_flags(scores):
     """Flags of what happens at the ends of epochs; `scores` names some that can be watched."""
-    flags.DEFINE_integer("unfreeze_every", None, "Gradual unfreezing: the head alone at first, and "
-                         "every so many epochs one more block, from the top.", lower_bound=1)
-    flags.DEFINE_string("keep_best", None, "End with the weights of the epoch with the best score "
-                        f"of the dev file, such as {scores}.")
-    flags.DEFINE_integer("early_stopping_patience", None, "Of --keep_best: stop after so many "
-                         "epochs without a better one.", lower_bound=1)
+    flags.DEFINE_integer(
+        "unfreeze_every",
+        None,
+        "Gradual unfreezing: the head alone at first, and "
+        "every so many epochs one more block, from the top.",
+        lower_bound=1,
+    )
+    flags.DEFINE_string(
+        "keep_best",
+        None,
+        f"End with the weights of the epoch with the best score of the dev file, such as {scores}.",
+    )
+    flags.DEFINE_integer(
+        "early_stopping_patience",
+        None,
+        "Of --keep_best: stop after so many epochs without a better one.",
+        lower_bound=1,
+    )
 
 
 def define_class_weights():
     """The flag for tasks whose classes mean the same in every example."""
-    flags.DEFINE_list("class_weights", None, "Weights of the classes in the order of their ids, or "
-                      "`balanced`: every class counts the same.")
+    flags.DEFINE_list(
+        "class_weights",
+        None,
+        "Weights of the classes in the order of their ids, or "
+        "`balanced`: every class counts the same.",
+    )
 
 
 def define_augmentation():
@@ -78,11 +117,15 @@ def check_flags(has_dev=True):
                 f"--keep_best={FLAGS.keep_best}"
             )
         if not float(FLAGS.num_train_epochs).is_integer():
-            raise UserError("--keep_best needs a whole number of epochs. Received: "
-                            f"--num_train_epochs={FLAGS.num_train_epochs}")
+            raise UserError(
+                "--keep_best needs a whole number of epochs. Received: "
+                f"--num_train_epochs={FLAGS.num_train_epochs}"
+            )
         if not has_dev:
-            raise UserError("--keep_best needs examples to score after each epoch. Received: no "
-                            "dev file, or none to evaluate.")
+            raise UserError(
+                "--keep_best needs examples to score after each epoch. Received: no "
+                "dev file, or none to evaluate."
+            )
     freezes = {name: _value(name) for name in ("freeze_layers", "unfreeze_every", "lora_rank")}
     if sum(value is not None for value in freezes.values()) > 1:
         raise UserError(f"One of {list(freezes)} was expected. Received: {freezes}")
@@ -157,8 +200,10 @@ def _class_weights(class_ids, num_classes):
     except ValueError:
         weights = []
     if len(weights) != num_classes:
-        raise UserError(f"--class_weights: expected `balanced` or {num_classes} numbers. "
-                        f"Received: {','.join(FLAGS.class_weights)}")
+        raise UserError(
+            f"--class_weights: expected `balanced` or {num_classes} numbers. "
+            f"Received: {','.join(FLAGS.class_weights)}"
+        )
     return weights
 
 
@@ -167,13 +212,14 @@ def multi_label_loss():
     import keras
 
     if FLAGS.class_weights is not None:
-        raise UserError("--class_weights is for one label an example; several labels have "
-                        "--focal_gamma.")
+        raise UserError(
+            "--class_weights is for one label an example; several labels have --focal_gamma."
+        )
     if FLAGS.focal_gamma:
         return keras.losses.BinaryFocalCrossentropy(
-            gamma=FLAGS.focal_gamma, label_smoothing=FLAGS.label_smoothing, from_logits=True)
-    return keras.losses.BinaryCrossentropy(
-        label_smoothing=FLAGS.label_smoothing, from_logits=True)
+            gamma=FLAGS.focal_gamma, label_smoothing=FLAGS.label_smoothing, from_logits=True
+        )
+    return keras.losses.BinaryCrossentropy(label_smoothing=FLAGS.label_smoothing, from_logits=True)
 
 
 def fit(model, x, y, batch_size, num_steps, initial_step=0, callbacks=()):
@@ -227,7 +273,8 @@ def _batches(columns, num_rows, batch_size, step, num_steps, tokens_of):
         dataset = augment(dataset, augmentation)
     return dataset.map(
         lambda texts, *rest: (tokens_of(texts), *rest),
-        num_parallel_calls=tf.data.AUTOTUNE, deterministic=True,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
     ).prefetch(tf.data.AUTOTUNE)
 
 

@@ -24,44 +24,60 @@ import signal
 import sys
 
 from absl import flags
+from checkpoint_flags import new_tokenizer
 
 from bert_tf import tool
 from bert_tf.errors import UserError
-from checkpoint_flags import new_tokenizer
 
 FLAGS = flags.FLAGS
 
 flags.DEFINE_list(
-    "input_file", None, "Text files or glob patterns, separated by commas.", required=True)
+    "input_file", None, "Text files or glob patterns, separated by commas.", required=True
+)
 flags.DEFINE_list(
-    "output_file", None, "TFRecord files, separated by commas; examples go to them in turn.",
-    required=True)
+    "output_file",
+    None,
+    "TFRecord files, separated by commas; examples go to them in turn.",
+    required=True,
+)
 flags.DEFINE_string(
-    "vocab_file", None, "The vocabulary that the BERT model is to be trained on.", required=True)
+    "vocab_file", None, "The vocabulary that the BERT model is to be trained on.", required=True
+)
 flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; off for a cased vocabulary.")
 flags.DEFINE_bool(
-    "do_whole_word_mask", False, "Mask all pieces of a word (## and what it continues) or none.")
+    "do_whole_word_mask", False, "Mask all pieces of a word (## and what it continues) or none."
+)
 flags.DEFINE_integer("max_seq_length", 128, "Greatest length of an example.", lower_bound=5)
 flags.DEFINE_integer(
-    "max_predictions_per_seq", 20, "Greatest number of masked pieces in an example.",
-    lower_bound=1)
+    "max_predictions_per_seq", 20, "Greatest number of masked pieces in an example.", lower_bound=1
+)
 flags.DEFINE_integer("random_seed", 12345, "Seed of everything random.")
 flags.DEFINE_integer(
-    "dupe_factor", 10, "How often the text is gone through, with other pairs and masks.",
-    lower_bound=1)
+    "dupe_factor",
+    10,
+    "How often the text is gone through, with other pairs and masks.",
+    lower_bound=1,
+)
 flags.DEFINE_float("masked_lm_prob", 0.15, "Share of tokens to predict.", 0.0, 1.0)
 flags.DEFINE_float(
-    "short_seq_prob", 0.1, "How often a document is cut into shorter examples.", 0.0, 1.0)
+    "short_seq_prob", 0.1, "How often a document is cut into shorter examples.", 0.0, 1.0
+)
 flags.DEFINE_integer(
-    "num_processes", None, "Processes that make examples. Default: one for each CPU.",
-    lower_bound=1)
+    "num_processes", None, "Processes that make examples. Default: one for each CPU.", lower_bound=1
+)
 flags.DEFINE_integer(
-    "chunk_megabytes", 32,
+    "chunk_megabytes",
+    32,
     "Text that is worked on at a time. A process needs some 5 times as much memory; another value "
-    "gives other examples.", lower_bound=1)
+    "gives other examples.",
+    lower_bound=1,
+)
 flags.DEFINE_enum(
-    "encoding_errors", "strict", ["strict", "replace"],
-    "What to do with bytes that are not UTF-8: refuse the file, or leave them out.")
+    "encoding_errors",
+    "strict",
+    ["strict", "replace"],
+    "What to do with bytes that are not UTF-8: refuse the file, or leave them out.",
+)
 
 
 def find_inputs():
@@ -103,8 +119,12 @@ def main():
     from bert_tf.data.pretraining_examples import ExampleOptions
 
     options = ExampleOptions(
-        FLAGS.max_seq_length, FLAGS.max_predictions_per_seq, FLAGS.masked_lm_prob,
-        FLAGS.short_seq_prob, FLAGS.do_whole_word_mask)
+        FLAGS.max_seq_length,
+        FLAGS.max_predictions_per_seq,
+        FLAGS.masked_lm_prob,
+        FLAGS.short_seq_prob,
+        FLAGS.do_whole_word_mask,
+    )
     tokenizer = new_tokenizer(errors=FLAGS.encoding_errors)
     corpus = scan_documents(inputs, FLAGS.chunk_megabytes << 20, FLAGS.encoding_errors)
     alone = sum(chunk.documents == 1 for chunk in corpus.chunks)
@@ -112,17 +132,30 @@ def main():
         print(
             f"warning: {alone} of {len(corpus.chunks)} chunks hold one document only, so there is "
             "no random next segment for its pairs: all of them are IsNext. Put blank lines between "
-            "documents, or train without next-sentence prediction.", file=sys.stderr)
+            "documents, or train without next-sentence prediction.",
+            file=sys.stderr,
+        )
     summary = create_pretraining_data(
-        corpus, FLAGS.output_file, tokenizer, options, FLAGS.dupe_factor, FLAGS.random_seed,
-        FLAGS.num_processes or os.cpu_count(), FLAGS.encoding_errors)
+        corpus,
+        FLAGS.output_file,
+        tokenizer,
+        options,
+        FLAGS.dupe_factor,
+        FLAGS.random_seed,
+        FLAGS.num_processes or os.cpu_count(),
+        FLAGS.encoding_errors,
+    )
     if summary.tokens_cut > summary.tokens:
         print(
             "warning: more tokens were cut away than are left. One sentence a line was expected.",
-            file=sys.stderr)
+            file=sys.stderr,
+        )
     print(
         f"documents          {corpus.documents} in {len(corpus.chunks)} chunks, "
-        f"{corpus.cuts} of them cut because too long for a chunk", *summary.lines(), sep="\n")
+        f"{corpus.cuts} of them cut because too long for a chunk",
+        *summary.lines(),
+        sep="\n",
+    )
     print(f"written            {', '.join(FLAGS.output_file)}")
 
 

@@ -83,8 +83,21 @@ def build(nvcc: str, architecture: str, directory: pathlib.Path) -> pathlib.Path
     folders = [f"-L{toolkit / name}" for name in ("lib64", "lib") if (toolkit / name).is_dir()]
     sources = [str(source_path(name)) for name in SOURCES]
     subprocess.run(
-        [nvcc, *NVCC_FLAGS, f"-I{ROOT}", f"-arch={architecture}", "-Xcompiler", "-fPIC",
-         "-shared", "-cudart", "static", *folders, *sources, "-o", str(library)],
+        [
+            nvcc,
+            *NVCC_FLAGS,
+            f"-I{ROOT}",
+            f"-arch={architecture}",
+            "-Xcompiler",
+            "-fPIC",
+            "-shared",
+            "-cudart",
+            "static",
+            *folders,
+            *sources,
+            "-o",
+            str(library),
+        ],
         check=True,
     )
     return library
@@ -105,9 +118,20 @@ def compile_kernels(
         CompilationFailed: with the end of nvcc's messages.
     """
     result = subprocess.run(
-        [nvcc, *NVCC_FLAGS, f"-I{ROOT}", f"-arch={architecture}", "-Xptxas", "-v", "-Werror",
-         "all-warnings", "-c", str(source_path(name)), "-o",
-         str(directory / f"{name}_{architecture}.o")],
+        [
+            nvcc,
+            *NVCC_FLAGS,
+            f"-I{ROOT}",
+            f"-arch={architecture}",
+            "-Xptxas",
+            "-v",
+            "-Werror",
+            "all-warnings",
+            "-c",
+            str(source_path(name)),
+            "-o",
+            str(directory / f"{name}_{architecture}.o"),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -122,8 +146,12 @@ def read_report(text: str) -> list[Kernel]:
     entries = list(_ENTRY.finditer(text))
     names = _demangled([entry["name"] for entry in entries])
     return [
-        Kernel(name, entry["architecture"], int(entry["registers"]),
-               int(entry["spill_stores"]) + int(entry["spill_loads"]))
+        Kernel(
+            name,
+            entry["architecture"],
+            int(entry["registers"]),
+            int(entry["spill_stores"]) + int(entry["spill_loads"]),
+        )
         for entry, name in zip(entries, names)
     ]
 
@@ -151,8 +179,10 @@ def resource_table(kernels: list[Kernel]) -> str:
     for kernel in kernels:
         spills = f" + {kernel.spill_bytes} bytes" if kernel.spill_bytes else ""
         cells.setdefault(kernel.name, {})[kernel.architecture] = f"{kernel.registers}{spills}"
-    lines = ["| registers | " + " | ".join(architectures) + " |",
-             "|---|" + "---:|" * len(architectures)]
+    lines = [
+        "| registers | " + " | ".join(architectures) + " |",
+        "|---|" + "---:|" * len(architectures),
+    ]
     for name, row in cells.items():
         values = " | ".join(row.get(architecture, "") for architecture in architectures)
         lines.append(f"| `{name}` | {values} |")
@@ -166,8 +196,9 @@ def main() -> int:
     flags = parser.parse_args()
     nvcc = find_nvcc()
     if nvcc is None:
-        print("cuda_build: this machine lacks nvcc: set CUDA_HOME or put it on PATH",
-              file=sys.stderr)
+        print(
+            "cuda_build: this machine lacks nvcc: set CUDA_HOME or put it on PATH", file=sys.stderr
+        )
         return 2
     spilling = 0
     with tempfile.TemporaryDirectory() as directory:

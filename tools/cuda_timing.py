@@ -1,9 +1,12 @@
-"""Times of the CUDA kernels: medians between CUDA events, beside PyTorch's own kernels, torch.compile,
-and the time that the bytes alone take at the bandwidth of a copy measured in the same run.
+"""Times of the CUDA kernels: medians between CUDA events.
+
+They are compared with PyTorch's own kernels, with torch.compile, and with the time that the bytes
+alone take at the bandwidth of a copy measured in the same run.
 
 tools/check_cuda_kernels.py runs it.
 """
 
+import functools
 import statistics
 
 
@@ -70,51 +73,104 @@ class Timer:
             y, dbias = torch.empty_like(x), torch.empty_like(bias)
             scratch = kernels.scratch("BiasGelu", rows, columns)
             leaves = [x.clone().requires_grad_(), bias.clone().requires_grad_()]
-            plain = lambda x, bias: functional.gelu(x + bias)
+
+            def plain(x, bias):
+                return functional.gelu(x + bias)
+
             compiled = self.compile(plain)
             size = x.numel() * x.element_size()
             self.row(
-                f"bias_gelu {[rows, columns]} {dtype}", 2 * size,
+                f"bias_gelu {[rows, columns]} {dtype}",
+                2 * size,
                 lambda: kernels.call("BiasGelu", dtype, x, bias, rows, columns, False, y),
-                {"F.gelu(x + bias)": lambda: plain(x, bias),
-                 "torch.compile": lambda: compiled(x, bias)},
+                {
+                    "F.gelu(x + bias)": lambda: plain(x, bias),
+                    "torch.compile": lambda: compiled(x, bias),
+                },
             )
             self.row(
-                f"its gradient {[rows, columns]} {dtype}", 3 * size,
-                lambda: kernels.call("BiasGeluGrad", dtype, dy, x, bias, rows, columns, False, y,
-                                     dbias, scratch),
-                {"autograd": self.grad_of(plain, leaves, dy),
-                 "torch.compile": self.grad_of(compiled, leaves, dy)},
+                f"its gradient {[rows, columns]} {dtype}",
+                3 * size,
+                lambda: kernels.call(
+                    "BiasGeluGrad", dtype, dy, x, bias, rows, columns, False, y, dbias, scratch
+                ),
+                {
+                    "autograd": self.grad_of(plain, leaves, dy),
+                    "torch.compile": self.grad_of(compiled, leaves, dy),
+                },
             )
         for rows, columns in ((8192, 768), (8192, 1024)):
-            x, residual, dy = (torch.randn(rows, columns, device="cuda").to(dtype)
-                               for _ in range(3))
+            x, residual, dy = (
+                torch.randn(rows, columns, device="cuda").to(dtype) for _ in range(3)
+            )
             bias, gamma, beta = (torch.randn(columns, device="cuda").to(dtype) for _ in range(3))
             out = kernels.layer_norm(x, residual, bias, gamma, beta, 0.0, None)
-            y, (dbias, dgamma, dbeta) = torch.empty_like(x), (torch.empty_like(bias)
-                                                              for _ in range(3))
+            y, (dbias, dgamma, dbeta) = (
+                torch.empty_like(x),
+                (torch.empty_like(bias) for _ in range(3)),
+            )
             scratch = kernels.scratch("ResidualLayerNorm", rows, columns)
             leaves = [leaf.clone().requires_grad_() for leaf in (x, residual, bias, gamma, beta)]
-            plain = lambda x, residual, bias, gamma, beta: functional.layer_norm(
-                residual + (x + bias), (columns,), gamma, beta, eps=self.epsilon
-            )
+
+            def plain(x, residual, bias, gamma, beta):
+                total = residual + (x + bias)
+                return functional.layer_norm(total, (columns,), gamma, beta, eps=self.epsilon)
+
             compiled = self.compile(plain)
             size = x.numel() * x.element_size()
             self.row(
-                f"residual_layer_norm {[rows, columns]} {dtype}", 3 * size,
-                lambda: kernels.call("ResidualLayerNorm", dtype, x, residual, bias, gamma, beta,
-                                     rows, columns, self.epsilon, 0.0, None, y, out["mean"],
-                                     out["rstd"]),
-                {"F.layer_norm": lambda: plain(x, residual, bias, gamma, beta),
-                 "torch.compile": lambda: compiled(x, residual, bias, gamma, beta)},
+                f"residual_layer_norm {[rows, columns]} {dtype}",
+                3 * size,
+                lambda: kernels.call(
+                    "ResidualLayerNorm",
+                    dtype,
+                    x,
+                    residual,
+                    bias,
+                    gamma,
+                    beta,
+                    rows,
+                    columns,
+                    self.epsilon,
+                    0.0,
+                    None,
+                    y,
+                    out["mean"],
+                    out["rstd"],
+                ),
+                {
+                    "F.layer_norm": lambda: plain(x, residual, bias, gamma, beta),
+                    "torch.compile": lambda: compiled(x, residual, bias, gamma, beta),
+                },
             )
             self.row(
-                f"its gradient {[rows, columns]} {dtype}", 4 * size,
-                lambda: kernels.call("ResidualLayerNormGrad", dtype, dy, x, residual, bias, gamma,
-                                     out["mean"], out["rstd"], rows, columns, 0.0, None, y, None,
-                                     dbias, dgamma, dbeta, scratch),
-                {"autograd": self.grad_of(plain, leaves, dy),
-                 "torch.compile": self.grad_of(compiled, leaves, dy)},
+                f"its gradient {[rows, columns]} {dtype}",
+                4 * size,
+                lambda: kernels.call(
+                    "ResidualLayerNormGrad",
+                    dtype,
+                    dy,
+                    x,
+                    residual,
+                    bias,
+                    gamma,
+                    out["mean"],
+                    out["rstd"],
+                    rows,
+                    columns,
+                    0.0,
+                    None,
+                    y,
+                    None,
+                    dbias,
+                    dgamma,
+                    dbeta,
+                    scratch,
+                ),
+                {
+                    "autograd": self.grad_of(plain, leaves, dy),
+                    "torch.compile": self.grad_of(compiled, leaves, dy),
+                },
             )
 
     def attention(self, dtype, lengths, heads=12, size=64):
@@ -126,27 +182,42 @@ class Timer:
         out = kernels.attention(qkv, splits, options, None)
         d_output = torch.randn_like(out["output"])
         d_qkv, scratch = torch.empty_like(qkv), kernels.scratch("VarlenAttention", rows, heads)
-        padded = [torch.randn(len(lengths), heads, longest, size, device="cuda").to(dtype)
-                  .requires_grad_() for _ in range(3)]
+        padded = [
+            torch.randn(len(lengths), heads, longest, size, device="cuda")
+            .to(dtype)
+            .requires_grad_()
+            for _ in range(3)
+        ]
         mask = (torch.arange(longest)[None, :] < torch.tensor(lengths)[:, None]).cuda()
         mask = None if all(length == longest for length in lengths) else mask[:, None, None, :]
-        sdpa = lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask
-        )
+        attention = torch.nn.functional.scaled_dot_product_attention
+        sdpa = functools.partial(attention, attn_mask=mask)
         padding = 1 - rows / len(lengths) / longest
         shape = f"{len(lengths)} sequences, {rows} tokens, padding {padding:.0%}"
         moved = rows * heads * size * qkv.element_size()
         common = (splits, True, len(lengths), rows, heads, size, *options, None)
         self.row(
-            f"varlen_attention {shape} {dtype}", 4 * moved,
-            lambda: kernels.call("VarlenAttention", dtype, qkv, *common, out["output"],
-                                 out["logsumexp"]),
+            f"varlen_attention {shape} {dtype}",
+            4 * moved,
+            lambda: kernels.call(
+                "VarlenAttention", dtype, qkv, *common, out["output"], out["logsumexp"]
+            ),
             {"padded SDPA": lambda: sdpa(*padded)},
         )
         self.row(
-            f"its gradient {shape} {dtype}", 8 * moved,
-            lambda: kernels.call("VarlenAttentionGrad", dtype, d_output, qkv, out["output"],
-                                 out["logsumexp"], *common, d_qkv, scratch),
+            f"its gradient {shape} {dtype}",
+            8 * moved,
+            lambda: kernels.call(
+                "VarlenAttentionGrad",
+                dtype,
+                d_output,
+                qkv,
+                out["output"],
+                out["logsumexp"],
+                *common,
+                d_qkv,
+                scratch,
+            ),
             {"padded SDPA": self.grad_of(sdpa, padded, torch.randn_like(padded[0]))},
         )
 

@@ -88,8 +88,8 @@ def auc_difference_interval(labels, ours, theirs, seed=0):
 def report(reviews, output_dir):
     """Compares the fine-tuned model with both baselines on the films it never saw."""
     from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
-
     from tf_idf import classifier
+
     from bert_tf.training.threshold_sweep import best_threshold
 
     train_texts, train_labels = read_split(reviews, "train")

@@ -16,16 +16,16 @@ printed as a table, with parameters, size of the weights and the time of a text,
 
 import os
 
-from absl import flags
-
 import craft_flags
+from absl import flags
+from model_comparison import milliseconds_per_text, print_table, scores_of
+from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
+
 from bert_tf import tool
 from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import atomic_path
-from model_comparison import milliseconds_per_text, print_table, scores_of
-from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 FLAGS = flags.FLAGS
 
@@ -33,27 +33,53 @@ MODEL = "model"  # the student's place in --output_dir
 
 flags.DEFINE_string("teacher", None, "The fine-tuned model: a directory with labels and tokenizer.")
 flags.DEFINE_string("student", None, "A checkpoint to start from, with the teacher's vocabulary.")
-flags.DEFINE_integer("num_hidden_layers", None, "Or: so many of the teacher's blocks, at even "
-                     "distances.", lower_bound=1)
-flags.DEFINE_list("student_layers", None, "Or: these of the teacher's blocks, from 0, such as "
-                  "0,2,5.")
+flags.DEFINE_integer(
+    "num_hidden_layers",
+    None,
+    "Or: so many of the teacher's blocks, at even distances.",
+    lower_bound=1,
+)
+flags.DEFINE_list(
+    "student_layers", None, "Or: these of the teacher's blocks, from 0, such as 0,2,5."
+)
 flags.DEFINE_string("output_dir", None, "Where the student and the results are written.")
-flags.DEFINE_string("unlabeled_file", None, "More texts to learn from, one a line, a tab between "
-                    "those of a pair; with --logits_weight=1.")
+flags.DEFINE_string(
+    "unlabeled_file",
+    None,
+    "More texts to learn from, one a line, a tab between those of a pair; with --logits_weight=1.",
+)
 flags.DEFINE_float("temperature", 2.0, "What logits are divided by before they are compared.")
-flags.DEFINE_float("logits_weight", 0.5, "w: the teacher's share against the labels'.",
-                   lower_bound=0.0, upper_bound=1.0)
+flags.DEFINE_float(
+    "logits_weight",
+    0.5,
+    "w: the teacher's share against the labels'.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
 flags.DEFINE_float("hidden_weight", 0.0, "Weight of the hidden states' distance.", lower_bound=0.0)
-flags.DEFINE_float("attention_weight", 0.0, "Weight of the attention's distance; above 0 both "
-                   "models compute with padding.", lower_bound=0.0)
+flags.DEFINE_float(
+    "attention_weight",
+    0.0,
+    "Weight of the attention's distance; above 0 both models compute with padding.",
+    lower_bound=0.0,
+)
 flags.DEFINE_integer("max_seq_length", 128, "Longest sequence in tokens; longer text is cut.")
 flags.DEFINE_integer("train_batch_size", 32, "Batch size for training.", lower_bound=1)
 flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate of Adam.", lower_bound=0.0)
 flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of training.", lower_bound=0.0)
-flags.DEFINE_float("warmup_proportion", 0.1, "Share of the training steps over which the learning "
-                   "rate rises.", lower_bound=0.0, upper_bound=1.0)
-flags.DEFINE_integer("timing_rounds", 3, "Times that each model goes through the dev file for the "
-                     "time of a text; they take turns.", lower_bound=1)
+flags.DEFINE_float(
+    "warmup_proportion",
+    0.1,
+    "Share of the training steps over which the learning rate rises.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+flags.DEFINE_integer(
+    "timing_rounds",
+    3,
+    "Times that each model goes through the dev file for the time of a text; they take turns.",
+    lower_bound=1,
+)
 flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
 flags.DEFINE_integer("seed", 12345, "Seed of a new head, the shuffling and the dropout.")
 craft_flags.define_class_weights()
@@ -68,21 +94,29 @@ def check_flags():
     if sum(bool(value) for value in starts.values()) != 1:
         raise UserError(f"One of {list(starts)} was expected. Received: {starts}")
     if FLAGS.student_layers and not all(layer.isdecimal() for layer in FLAGS.student_layers):
-        raise UserError("--student_layers: numbers of blocks, from 0, were expected. Received: "
-                        f"{','.join(FLAGS.student_layers)}")
+        raise UserError(
+            "--student_layers: numbers of blocks, from 0, were expected. Received: "
+            f"{','.join(FLAGS.student_layers)}"
+        )
     target = os.path.realpath(os.path.join(FLAGS.output_dir, MODEL))
     for name in ("teacher", "student"):
         if FLAGS[name].value and os.path.realpath(FLAGS[name].value) == target:
-            raise UserError(f"--output_dir must be another than --{name}'s: {MODEL}/ in it would "
-                            f"be overwritten. Received: {FLAGS.output_dir}")
+            raise UserError(
+                f"--output_dir must be another than --{name}'s: {MODEL}/ in it would "
+                f"be overwritten. Received: {FLAGS.output_dir}"
+            )
     if not FLAGS.temperature > 0:
         raise UserError(f"--temperature must be above 0. Received: {FLAGS.temperature}")
     if FLAGS.unlabeled_file and FLAGS.logits_weight < 1:
-        raise UserError("--unlabeled_file needs --logits_weight=1: labels do not count then. "
-                        f"Received: --logits_weight={FLAGS.logits_weight}")
+        raise UserError(
+            "--unlabeled_file needs --logits_weight=1: labels do not count then. "
+            f"Received: --logits_weight={FLAGS.logits_weight}"
+        )
     if FLAGS.logits_weight == 1 and craft_flags.changes_loss():
-        raise UserError("--label_smoothing, --focal_gamma and --class_weights are for the loss on "
-                        "labels. Received: --logits_weight=1, where labels do not count")
+        raise UserError(
+            "--label_smoothing, --focal_gamma and --class_weights are for the loss on "
+            "labels. Received: --logits_weight=1, where labels do not count"
+        )
 
 
 def load_teacher(task):
@@ -128,8 +162,10 @@ def train_inputs(train_examples):
         raise DataError(f"{FLAGS.unlabeled_file}: at least one text was expected. Received: none")
     for line, fields in rows:
         if len(fields) != len(columns):
-            raise DataError(f"{FLAGS.unlabeled_file}, line {line}: expected {len(columns)} "
-                            f"tab-separated texts. Received: {len(fields)}")
+            raise DataError(
+                f"{FLAGS.unlabeled_file}, line {line}: expected {len(columns)} "
+                f"tab-separated texts. Received: {len(fields)}"
+            )
     columns = tuple(
         [*texts, *(fields[place] for _, fields in rows)] for place, texts in enumerate(columns)
     )
@@ -169,9 +205,7 @@ def train(model, inputs, targets, dev, num_steps):
     from bert_tf.training import EpochScores
 
     callbacks = [EpochScores(*dev), *craft_flags.craft_callbacks()]
-    craft_flags.fit(
-        model, inputs, targets, FLAGS.train_batch_size, num_steps, callbacks=callbacks
-    )
+    craft_flags.fit(model, inputs, targets, FLAGS.train_batch_size, num_steps, callbacks=callbacks)
     craft_flags.finish_model(model.student)
 
 
@@ -198,8 +232,10 @@ def main():
     keras.utils.set_random_seed(FLAGS.seed)
     task = task_from_flags()
     if task.problem_type == REGRESSION and craft_flags.changes_loss():
-        raise UserError("--label_smoothing, --focal_gamma and --class_weights are for classes. "
-                        f"Received: --task_name={FLAGS.task_name}, whose labels are numbers")
+        raise UserError(
+            "--label_smoothing, --focal_gamma and --class_weights are for classes. "
+            f"Received: --task_name={FLAGS.task_name}, whose labels are numbers"
+        )
     teacher = load_teacher(task)
     student, layer_map = load_student(teacher)
     model = DistillationModel(

@@ -30,33 +30,47 @@ farthest off), `confusion.png`.
 import json
 import os
 
-from absl import flags
-
 import evaluations
+from absl import flags
+from task_flags import require_labels, targets_of, task_from_flags
+
 from bert_tf import tool
 from bert_tf.config import REGRESSION
 from bert_tf.data.tagged_text import FORMATS
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
-from task_flags import require_labels, targets_of, task_from_flags
 
 FLAGS = flags.FLAGS
 
 flags.DEFINE_enum("kind", "classes", ["classes", "tags", "answers"], "What was predicted.")
 flags.DEFINE_string("predictions_file", None, "The predictions.")
-flags.DEFINE_enum("split", "test", ["train", "dev", "test"], "Of classes: which of the task's "
-                  "files is gold.")
-flags.DEFINE_string("gold_file", None, "Of answers: the SQuAD file. Of tags: the file with the "
-                    "gold tags, if they are not in --predictions_file.")
+flags.DEFINE_enum(
+    "split", "test", ["train", "dev", "test"], "Of classes: which of the task's files is gold."
+)
+flags.DEFINE_string(
+    "gold_file",
+    None,
+    "Of answers: the SQuAD file. Of tags: the file with the "
+    "gold tags, if they are not in --predictions_file.",
+)
 flags.DEFINE_enum("format", "conll", FORMATS, "Of tags: the form of --gold_file.")
 flags.DEFINE_integer("word_column", 0, "Of tags: the column of the words in --gold_file, from 0.")
 flags.DEFINE_integer("tag_column", -1, "Of tags: that of the gold tags in --gold_file.")
-flags.DEFINE_bool("version_2_with_negative", None, "Of answers: score by the rules of SQuAD 2.0. "
-                  "Default: if the file has a question without an answer.")
+flags.DEFINE_bool(
+    "version_2_with_negative",
+    None,
+    "Of answers: score by the rules of SQuAD 2.0. "
+    "Default: if the file has a question without an answer.",
+)
 flags.DEFINE_string("output_dir", None, "Where the report is written.")
 flags.DEFINE_integer("bootstrap_samples", 1000, "Draws of the bootstrap.", lower_bound=1)
-flags.DEFINE_float("confidence", 0.95, "Share of the draws inside an interval.",
-                   lower_bound=0.01, upper_bound=0.999)
+flags.DEFINE_float(
+    "confidence",
+    0.95,
+    "Share of the draws inside an interval.",
+    lower_bound=0.01,
+    upper_bound=0.999,
+)
 flags.DEFINE_integer("worst_errors", 20, "How many errors are listed.", lower_bound=0)
 flags.DEFINE_bool("plot", True, "Write confusion.png; needs matplotlib.")
 flags.DEFINE_integer("seed", 0, "Seed of the bootstrap.")
@@ -70,8 +84,10 @@ def labels_of(task, examples):
         return None
     labels = tuple(FLAGS.labels) if FLAGS.labels else task.labels
     if labels is None:
-        raise UserError("--labels is needed: the labels in the order of the predictions' columns "
-                        f"(run_classifier.py prints it). They are: {task.label_list(examples)}")
+        raise UserError(
+            "--labels is needed: the labels in the order of the predictions' columns "
+            f"(run_classifier.py prints it). They are: {task.label_list(examples)}"
+        )
     return labels
 
 
@@ -90,7 +106,10 @@ def evaluated():
     }
     if FLAGS.kind == "tags":
         columns = read_tag_predictions(
-            FLAGS.predictions_file, FLAGS.gold_file, FLAGS.format, FLAGS.word_column,
+            FLAGS.predictions_file,
+            FLAGS.gold_file,
+            FLAGS.format,
+            FLAGS.word_column,
             FLAGS.tag_column,
         )
         return evaluations.of_tags(*columns, **options)
@@ -116,8 +135,10 @@ def report_lines(evaluation):
     from bert_tf.training.confusion_matrix import confusion_text
 
     width = max(12, *map(len, evaluation.results))
-    lines = [f"{evaluation.counted}; intervals: bootstrap, {FLAGS.bootstrap_samples} draws, "
-             f"{100 * FLAGS.confidence:g} %"]
+    lines = [
+        f"{evaluation.counted}; intervals: bootstrap, {FLAGS.bootstrap_samples} draws, "
+        f"{100 * FLAGS.confidence:g} %"
+    ]
     for name, value in evaluation.results.items():
         interval = ""
         if name in evaluation.intervals:

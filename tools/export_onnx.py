@@ -60,10 +60,7 @@ def require_portable(directory: str) -> dict:
 def convert(function):
     """The ONNX model of a concrete function whose arguments have names."""
     import tf2onnx
-
-    from tensorflow.python.framework.convert_to_constants import (
-        convert_variables_to_constants_v2,
-    )
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
     frozen = convert_variables_to_constants_v2(function, lower_control_flow=False)
     inputs = [tensor.name for tensor in frozen.inputs]
@@ -96,9 +93,7 @@ def _erfc(context, node, name, arguments):
     erf = context.make_node("Erf", [node.input[0]], shapes=shapes, dtypes=dtypes)
     inputs, outputs = [one.output[0], erf.output[0]], node.output
     context.remove_node(node.name)
-    context.make_node(
-        "Sub", inputs, name=node.name, outputs=outputs, shapes=shapes, dtypes=dtypes
-    )
+    context.make_node("Sub", inputs, name=node.name, outputs=outputs, shapes=shapes, dtypes=dtypes)
 
 
 def check_batches(vocabulary_size: int, max_length: int):

@@ -15,16 +15,19 @@ operations of bert_tf (--noportable); with stock operations (--portable) it is a
 than float32.
 """
 
-
 from absl import flags
+from model_flags import FLAGS, calibration_texts, kind_of_model
 
 from bert_tf import tool
 from bert_tf.errors import UserError
-from model_flags import FLAGS, calibration_texts, kind_of_model
 
 flags.DEFINE_string("export_dir", None, "Where to write; TF Serving's model base path.")
-flags.DEFINE_integer("version", None, "Name of the subdirectory; one that is there is "
-                     "replaced. Default: one more than the newest.", lower_bound=1)
+flags.DEFINE_integer(
+    "version",
+    None,
+    "Name of the subdirectory; one that is there is replaced. Default: one more than the newest.",
+    lower_bound=1,
+)
 flags.DEFINE_enum("quantize", None, ["int8"], "8-bit integers instead of float32: smaller, faster.")
 flags.DEFINE_bool(
     "portable", True, "Only stock operations, so that a stock TF Serving loads the model."

@@ -16,14 +16,14 @@ import json
 import os
 import re
 
+import original_flags
 from absl import flags
+from checkpoint_flags import directory_of, load_tokenizer
 from tqdm import tqdm
 
-import original_flags
 from bert_tf import tool
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
-from checkpoint_flags import directory_of, load_tokenizer
 
 FLAGS = flags.FLAGS
 

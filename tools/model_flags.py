@@ -23,10 +23,13 @@ flags.DEFINE_enum(
     ["auto", *MODELS],
     "The kind of model; auto: what the directory says, which save_pretrained's do.",
 )
-flags.DEFINE_string("calibration_file", None, "For int8: unlabelled texts like those to come, a "
-                    "line each (a tab between the two of a pair), to lose less accuracy.")
-flags.DEFINE_integer("calibration_texts", 256, "At most so many of them, the first.",
-                     lower_bound=1)
+flags.DEFINE_string(
+    "calibration_file",
+    None,
+    "For int8: unlabelled texts like those to come, a "
+    "line each (a tab between the two of a pair), to lose less accuracy.",
+)
+flags.DEFINE_integer("calibration_texts", 256, "At most so many of them, the first.", lower_bound=1)
 
 
 def kind_of_model() -> type:

@@ -81,9 +81,7 @@ def main():
     tool.require_writable(FLAGS.output_dir, "output_dir")
     train, (words, gold) = read("train"), read("test")
     trainer = pycrfsuite.Trainer(verbose=False)
-    trainer.set_params(
-        {"c1": FLAGS.l1, "c2": FLAGS.l2, "max_iterations": FLAGS.max_iterations}
-    )
+    trainer.set_params({"c1": FLAGS.l1, "c2": FLAGS.l2, "max_iterations": FLAGS.max_iterations})
     for sentence, tags in zip(*train):
         trainer.append(features_of(sentence), tags)
     start = time.monotonic()

@@ -43,4 +43,6 @@ def tell_ignored(*names):
     if given:
         print(
             f"note: {', '.join(given)}: ignored. google-research/bert has such flags for TPUs and "
-            "tf.estimator; here training runs on what TensorFlow finds.", file=sys.stderr)
+            "tf.estimator; here training runs on what TensorFlow finds.",
+            file=sys.stderr,
+        )

@@ -69,13 +69,23 @@ def draw(runs, levels):
                 continue  # an objective without next sentences
             panel.plot(*curve(lines, metric), color=f"C{number}", linewidth=0.8, alpha=0.7)
             panel.plot(
-                *curve(lines, f"val_{metric}"), color=f"C{number}", marker="o", markersize=4,
-                linewidth=1.2, label=f"{name}, held out",
+                *curve(lines, f"val_{metric}"),
+                color=f"C{number}",
+                marker="o",
+                markersize=4,
+                linewidth=1.2,
+                label=f"{name}, held out",
             )
         for value, label in levels.get(metric, []):
             panel.axhline(value, color="black", linestyle="--", linewidth=0.8)
-            panel.annotate(label, (0.99, value), xycoords=("axes fraction", "data"), ha="right",
-                           va="bottom", fontsize="small")
+            panel.annotate(
+                label,
+                (0.99, value),
+                xycoords=("axes fraction", "data"),
+                ha="right",
+                va="bottom",
+                fontsize="small",
+            )
         panel.set(xlabel="step", title=metric.replace("_", " "))
         if panel.get_legend_handles_labels()[1]:
             panel.legend(fontsize="small")

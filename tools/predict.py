@@ -26,8 +26,10 @@ THRESHOLD = 0.5  # of several labels
 flags.DEFINE_string("model_dir", None, "A directory written by save_pretrained.")
 flags.DEFINE_multi_string("text", None, "A text to classify; may be repeated.")
 flags.DEFINE_string(
-    "input_file", None, "UTF-8 text, one per line, without a header; a tab separates the texts of a "
-    "pair. A .csv or .jsonl file is a table, and a .tsv file with --text_column."
+    "input_file",
+    None,
+    "UTF-8 text, one per line, without a header; a tab separates the texts of a "
+    "pair. A .csv or .jsonl file is a table, and a .tsv file with --text_column.",
 )
 flags.DEFINE_string("text_column", "text", "The column, or JSON key, of the text in a table.")
 flags.DEFINE_string("pair_column", None, "Of a table: the second text of a pair.")

@@ -76,7 +76,7 @@ def main():
         with atomic_path(os.path.join(FLAGS.output_dir, f"{split}.tsv")) as path:
             with open(path, "w", encoding="utf-8") as file:
                 file.writelines(f"{text}\t{label}\n" for text, label in examples)
-        counts = {label: 0 for label in sorted({label for _, label in examples})}
+        counts = dict.fromkeys(sorted({label for _, label in examples}), 0)
         for _, label in examples:
             counts[label] += 1
         told = ", ".join(f"{count} {label}" for label, count in counts.items())

@@ -21,8 +21,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("input_dir", None, "The material, or an unpacked sword-text-web.")
 flags.DEFINE_string("output_file", None, "The text file to write.")
 flags.DEFINE_string("heldout_file", None, "A second text file, for chapters that are held out.")
-flags.DEFINE_integer(
-    "heldout_every", 20, "Of so many chapters one is held out.", lower_bound=2)
+flags.DEFINE_integer("heldout_every", 20, "Of so many chapters one is held out.", lower_bound=2)
 
 
 def write(path, chapters):

@@ -22,9 +22,7 @@ DTYPES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_flo
 
 # The original's flags.
 flags.DEFINE_string("bert_config_file", None, "The configuration of the network, a JSON file.")
-flags.DEFINE_string(
-    "input_file", None, "TFRecord files, or text files: comma-separated globs."
-)
+flags.DEFINE_string("input_file", None, "TFRecord files, or text files: comma-separated globs.")
 flags.DEFINE_string("output_dir", None, "Where checkpoints, model and results are written.")
 flags.DEFINE_string(
     "init_checkpoint", None, "Weights to start from: a TF1 or a Hugging Face checkpoint."
@@ -33,7 +31,9 @@ flags.DEFINE_integer(
     "max_seq_length", 128, "Tokens of a row, as the data were made with.", lower_bound=4
 )
 flags.DEFINE_integer(
-    "max_predictions_per_seq", 20, "Masked places of a row, as the data were made with.",
+    "max_predictions_per_seq",
+    20,
+    "Masked places of a row, as the data were made with.",
     lower_bound=1,
 )
 flags.DEFINE_bool("do_train", False, "Whether to train.")
@@ -47,8 +47,10 @@ flags.DEFINE_integer(
 flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate.", lower_bound=0.0)
 flags.DEFINE_integer("num_train_steps", 100000, "Optimizer steps of the whole run.", lower_bound=1)
 flags.DEFINE_integer(
-    "num_warmup_steps", None, "Steps of the warm-up. Default: 10000, but at most a tenth of "
-    "--num_train_steps.", lower_bound=0
+    "num_warmup_steps",
+    None,
+    "Steps of the warm-up. Default: 10000, but at most a tenth of --num_train_steps.",
+    lower_bound=0,
 )
 flags.DEFINE_integer(
     "save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1
@@ -65,75 +67,106 @@ flags.DEFINE_enum(
     "mixed_precision", "none", sorted(DTYPES), "Type of the activations; float16 scales the loss."
 )
 flags.DEFINE_integer(
-    "gradient_accumulation_steps", 1, "Parts in which a device works through its batch, to save "
-    "memory; the step is the same.", lower_bound=1
+    "gradient_accumulation_steps",
+    1,
+    "Parts in which a device works through its batch, to save memory; the step is the same.",
+    lower_bound=1,
 )
-flags.DEFINE_enum("objective", "mlm_nsp", OBJECTIVES, "Masked words with next sentence, without, "
-                  "with sentence order; or left to right.")
+flags.DEFINE_enum(
+    "objective",
+    "mlm_nsp",
+    OBJECTIVES,
+    "Masked words with next sentence, without, with sentence order; or left to right.",
+)
 flags.DEFINE_enum("optimizer", "adamw", ("adamw", "lamb"), "The original's, or LAMB.")
 flags.DEFINE_float("weight_decay_rate", 0.01, "Decoupled weight decay.", lower_bound=0.0)
 flags.DEFINE_float(
-    "layer_decay", None, "Factor of the learning rate from a block to the one below.",
-    lower_bound=0.0, upper_bound=1.0,
+    "layer_decay",
+    None,
+    "Factor of the learning rate from a block to the one below.",
+    lower_bound=0.0,
+    upper_bound=1.0,
 )
 flags.DEFINE_bool(
-    "bias_correction", None, "Correct the bias of the first steps. Default: as the papers, not "
-    "with adamw, with lamb."
+    "bias_correction",
+    None,
+    "Correct the bias of the first steps. Default: as the papers, not with adamw, with lamb.",
 )
 flags.DEFINE_enum(
-    "lr_schedule", "linear", ("linear", "cosine", "noam"), "Decay after the warm-up, from the peak "
-    "--learning_rate: linear, as the original, or cosine to zero, or with the step's inverse root."
+    "lr_schedule",
+    "linear",
+    ("linear", "cosine", "noam"),
+    "Decay after the warm-up, from the peak "
+    "--learning_rate: linear, as the original, or cosine to zero, or with the step's inverse root.",
 )
 flags.DEFINE_bool("recompute", False, "Compute activations again in the backward pass, for memory.")
 flags.DEFINE_string(
-    "eval_input_file", None, "Held-out files. With them, --do_train evaluates at every checkpoint "
-    "and keeps the best. Default: --input_file, as the original."
+    "eval_input_file",
+    None,
+    "Held-out files. With them, --do_train evaluates at every checkpoint "
+    "and keeps the best. Default: --input_file, as the original.",
 )
 flags.DEFINE_integer("keep_checkpoint_max", 5, "Newest checkpoints that are kept.", lower_bound=1)
 flags.DEFINE_integer("log_steps", 100, "Steps between two lines of the logs.", lower_bound=1)
 flags.DEFINE_integer("seed", 12345, "Of weights, dropout, shuffling and masks.")
-flags.DEFINE_integer(
-    "shuffle_buffer", 10000, "Records that are shuffled together.", lower_bound=1
-)
+flags.DEFINE_integer("shuffle_buffer", 10000, "Records that are shuffled together.", lower_bound=1)
 flags.DEFINE_bool(
-    "deterministic", None, "The same run twice gives the same weights, bit for bit. Default: on a "
-    "CPU, where it costs little; on a GPU it makes some operations slower."
+    "deterministic",
+    None,
+    "The same run twice gives the same weights, bit for bit. Default: on a "
+    "CPU, where it costs little; on a GPU it makes some operations slower.",
 )
 flags.DEFINE_enum(
-    "input_sharding", "rows", ("rows", "records"), "How several workers share the input. rows: "
+    "input_sharding",
+    "rows",
+    ("rows", "records"),
+    "How several workers share the input. rows: "
     "each reads all and takes its rows, so that the batches are those of one process, however many "
     "workers there are. records: each reads some of the files or records, which is less work. Raw "
-    "text is always shared by rows."
+    "text is always shared by rows.",
 )
 flags.DEFINE_bool("jit_compile", False, "Compile the step with XLA. Always so on a TPU.")
 
-flags.DEFINE_string("vocab_file", None, "The vocabulary. Raw text needs it; with TFRecords it is "
-                    "saved with the model, which takes text then.")
+flags.DEFINE_string(
+    "vocab_file",
+    None,
+    "The vocabulary. Raw text needs it; with TFRecords it is "
+    "saved with the model, which takes text then.",
+)
 flags.DEFINE_bool("do_lower_case", True, "Lower the text.")
 
 # Raw text only.
-flags.DEFINE_enum(
-    "masking", "token", ("token", "whole_word", "span"), "What is masked together."
-)
+flags.DEFINE_enum("masking", "token", ("token", "whole_word", "span"), "What is masked together.")
 flags.DEFINE_bool("whole_word_mask", False, "The original's; the same as --masking=whole_word.")
 flags.DEFINE_bool("pack_rows", False, "Put several short sequences into each row.")
 flags.DEFINE_float(
     "masked_lm_prob", 0.15, "Share of the tokens to mask.", lower_bound=0.0, upper_bound=1.0
 )
 flags.DEFINE_float(
-    "short_seq_prob", 0.1, "Share of the rows that are made short.", lower_bound=0.0,
+    "short_seq_prob",
+    0.1,
+    "Share of the rows that are made short.",
+    lower_bound=0.0,
     upper_bound=1.0,
 )
 flags.DEFINE_enum(
-    "segmenter", None, ("jieba",), "Cuts Chinese text into words, for --masking=whole_word and "
-    "span: pip install jieba. Default: every ideograph is a word."
+    "segmenter",
+    None,
+    ("jieba",),
+    "Cuts Chinese text into words, for --masking=whole_word and "
+    "span: pip install jieba. Default: every ideograph is a word.",
 )
 flags.DEFINE_bool(
     "replace_numbers", False, "Make numbers the token #NUM#, which the vocabulary must have."
 )
 TEXT_FLAGS = (
-    "masking", "whole_word_mask", "pack_rows", "masked_lm_prob", "short_seq_prob",
-    "segmenter", "replace_numbers",
+    "masking",
+    "whole_word_mask",
+    "pack_rows",
+    "masked_lm_prob",
+    "short_seq_prob",
+    "segmenter",
+    "replace_numbers",
 )
 
 
@@ -227,10 +260,26 @@ def check_flags():
 def settings():
     """What makes a run besides the network; another value on resuming is told."""
     names = (
-        "input_file", "vocab_file", "init_checkpoint", "max_seq_length", "max_predictions_per_seq",
-        "train_batch_size", "gradient_accumulation_steps", "mixed_precision", "objective",
-        "optimizer", "learning_rate", "lr_schedule", "num_train_steps", "num_warmup_steps",
-        "weight_decay_rate", "layer_decay", "bias_correction", "seed", "shuffle_buffer",
-        "do_lower_case", *TEXT_FLAGS,
+        "input_file",
+        "vocab_file",
+        "init_checkpoint",
+        "max_seq_length",
+        "max_predictions_per_seq",
+        "train_batch_size",
+        "gradient_accumulation_steps",
+        "mixed_precision",
+        "objective",
+        "optimizer",
+        "learning_rate",
+        "lr_schedule",
+        "num_train_steps",
+        "num_warmup_steps",
+        "weight_decay_rate",
+        "layer_decay",
+        "bias_correction",
+        "seed",
+        "shuffle_buffer",
+        "do_lower_case",
+        *TEXT_FLAGS,
     )
     return {name: FLAGS[name].value for name in names}

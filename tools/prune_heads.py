@@ -23,30 +23,54 @@ import random
 
 import numpy as np
 from absl import flags
+from model_comparison import scores_of
+from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 from bert_tf import tool
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
-from model_comparison import scores_of
-from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("model_dir", None, "The classifier: what tools/run_classifier.py wrote to its "
-                    "--output_dir/model, or any other directory of one.")
+flags.DEFINE_string(
+    "model_dir",
+    None,
+    "The classifier: what tools/run_classifier.py wrote to its "
+    "--output_dir/model, or any other directory of one.",
+)
 flags.DEFINE_string("output_dir", None, "Where the pruned model and the results are written.")
-flags.DEFINE_float("prune_share", None, "Share of all heads that the model shall lack afterwards, "
-                   "those that it lacks already among them.", lower_bound=0.0, upper_bound=1.0)
+flags.DEFINE_float(
+    "prune_share",
+    None,
+    "Share of all heads that the model shall lack afterwards, "
+    "those that it lacks already among them.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
 flags.DEFINE_integer("num_rounds", 1, "Rounds of measuring and pruning.", lower_bound=1)
-flags.DEFINE_enum("importance_split", "train", ["train", "dev"], "Which file's examples the "
-                  "importance is measured on.")
-flags.DEFINE_integer("max_importance_examples", 1000, "Measure on so many examples, drawn with the "
-                     "seed.", lower_bound=1)
+flags.DEFINE_enum(
+    "importance_split",
+    "train",
+    ["train", "dev"],
+    "Which file's examples the importance is measured on.",
+)
+flags.DEFINE_integer(
+    "max_importance_examples",
+    1000,
+    "Measure on so many examples, drawn with the seed.",
+    lower_bound=1,
+)
 flags.DEFINE_integer("importance_batch_size", 32, "Batch size for measuring.", lower_bound=1)
-flags.DEFINE_bool("normalize_importance", True, "Divide a block's importances by their l2 norm "
-                  "before heads of different blocks are compared.")
-flags.DEFINE_integer("max_seq_length", None, "Longest sequence in tokens; longer text is cut. "
-                     "Default: the model's own.")
+flags.DEFINE_bool(
+    "normalize_importance",
+    True,
+    "Divide a block's importances by their l2 norm before heads of different blocks are compared.",
+)
+flags.DEFINE_integer(
+    "max_seq_length",
+    None,
+    "Longest sequence in tokens; longer text is cut. Default: the model's own.",
+)
 flags.DEFINE_bool("do_eval", True, "Whether to score the dev file before and after.")
 flags.DEFINE_integer("seed", 12345, "Seed of the examples that are drawn.")
 
@@ -105,7 +129,11 @@ def prune(model, examples):
     before, after = len(fates), number_of_heads(config, FLAGS.prune_share)
     for number in range(1, FLAGS.num_rounds + 1):
         measured = head_importance(
-            model, inputs, targets, FLAGS.importance_batch_size, FLAGS.normalize_importance,
+            model,
+            inputs,
+            targets,
+            FLAGS.importance_batch_size,
+            FLAGS.normalize_importance,
             verbose=1,
         )
         for block in range(config.num_hidden_layers):

@@ -12,11 +12,11 @@ its like on both directories.
 import os
 
 from absl import flags
+from model_comparison import weight_bytes
+from model_flags import FLAGS, calibration_texts, kind_of_model
 
 from bert_tf import tool
 from bert_tf.errors import UserError
-from model_comparison import weight_bytes
-from model_flags import FLAGS, calibration_texts, kind_of_model
 
 flags.DEFINE_string("output_dir", None, "Where the quantized model is written.")
 

@@ -19,17 +19,17 @@ with --lora_rank also `lora.safetensors`. tools/evaluate.py reads the results.
 
 import os
 
-import numpy as np
-from absl import flags
-
 import checkpoint_flags
 import craft_flags
+import numpy as np
 import original_flags
+from absl import flags
+from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
+
 from bert_tf import tool
 from bert_tf.config import MULTI_LABEL, POOLING_MODES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
-from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 FLAGS = flags.FLAGS
 
@@ -60,13 +60,22 @@ flags.DEFINE_float(
     lower_bound=0.0,
     upper_bound=1.0,
 )
-flags.DEFINE_integer("max_train_examples", None, "Train on so many examples, drawn with the seed.",
-                     lower_bound=1)
-flags.DEFINE_integer("negatives_per_pair", 0, "For every training pair so many more, with second "
-                     "texts of others.", lower_bound=0)
+flags.DEFINE_integer(
+    "max_train_examples", None, "Train on so many examples, drawn with the seed.", lower_bound=1
+)
+flags.DEFINE_integer(
+    "negatives_per_pair",
+    0,
+    "For every training pair so many more, with second texts of others.",
+    lower_bound=0,
+)
 flags.DEFINE_string("negative_label", None, "The label of those pairs.")
-flags.DEFINE_enum("pooling", None, POOLING_MODES, "What the classifier sees of the sequence. "
-                  "Default: as the model was trained, a new one cls.")
+flags.DEFINE_enum(
+    "pooling",
+    None,
+    POOLING_MODES,
+    "What the classifier sees of the sequence. Default: as the model was trained, a new one cls.",
+)
 flags.DEFINE_integer("num_encoder_layers", None, "Use only the first k encoder blocks.")
 flags.DEFINE_float(
     "classifier_dropout", None, "Dropout before the classifier. Default: as the config says."
@@ -158,10 +167,7 @@ def train(model, task, train_examples, dev_examples):
     step = checkpoint.restore(model)
     callbacks = []
     if dev_examples:
-        dev = (
-            inputs_of(dev_examples),
-            model.targets([example.label for example in dev_examples]),
-        )
+        dev = (inputs_of(dev_examples), model.targets([example.label for example in dev_examples]))
         callbacks.append(EpochScores(*dev))
         if task.problem_type == SINGLE_LABEL and model.num_classes == 2:
             callbacks.append(ThresholdSweep(*dev))
@@ -186,8 +192,16 @@ def training_checkpoint():
     """What the run goes on from when it is started again."""
     from bert_tf.training import TrainingCheckpoint
 
-    names = ("task_name", "data_dir", "init_checkpoint", "max_seq_length", "train_batch_size",
-             "learning_rate", "num_train_epochs", "seed")
+    names = (
+        "task_name",
+        "data_dir",
+        "init_checkpoint",
+        "max_seq_length",
+        "train_batch_size",
+        "learning_rate",
+        "num_train_epochs",
+        "seed",
+    )
     return TrainingCheckpoint(
         os.path.join(FLAGS.output_dir, "checkpoints"),
         save_every=FLAGS.save_checkpoints_steps,
@@ -246,17 +260,17 @@ def main():
 
     task = task_from_flags()
     if task.problem_type == REGRESSION and craft_flags.changes_loss():
-        raise UserError("--label_smoothing, --focal_gamma and --class_weights are for classes. "
-                        f"Received: --task_name={FLAGS.task_name}, whose labels are numbers")
+        raise UserError(
+            "--label_smoothing, --focal_gamma and --class_weights are for classes. "
+            f"Received: --task_name={FLAGS.task_name}, whose labels are numbers"
+        )
     labels = tuple(FLAGS.labels) if FLAGS.labels else None
     train_examples = None
     if FLAGS.do_train:
         train_examples = training_examples(task, labels)
         labels = labels or task.label_list(train_examples)
     wants_dev = FLAGS.do_eval or (
-        FLAGS.do_train
-        and task.dev is not None
-        and os.path.exists(task.path(FLAGS.data_dir, "dev"))
+        FLAGS.do_train and task.dev is not None and os.path.exists(task.path(FLAGS.data_dir, "dev"))
     )
     if FLAGS.keep_best and not wants_dev:
         raise UserError(f"--keep_best needs a dev file: {task.path(FLAGS.data_dir, 'dev')}")

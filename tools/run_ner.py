@@ -12,10 +12,10 @@ and tools/evaluate.py --kind=tags read), with --lora_rank also `lora.safetensors
 
 import os
 
-from absl import flags
-
 import checkpoint_flags
 import craft_flags
+from absl import flags
+
 from bert_tf import tool
 from bert_tf.data.tag_schemes import (
     OUTSIDE,
@@ -163,9 +163,7 @@ def train(model, data, dev):
     craft_flags.prepare_model(model)
     model.compile(
         craft_flags.optimizer(
-            schedule,
-            bias_correction=FLAGS.bias_correction,
-            learning_rate_multipliers=multipliers,
+            schedule, bias_correction=FLAGS.bias_correction, learning_rate_multipliers=multipliers
         ),
         loss,
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
@@ -193,8 +191,10 @@ def report(name, gold, predicted, labels):
     unknown = sorted({tag for row in gold for tag in row} - set(labels))
     if unknown:
         count = sum(tag in unknown for row in gold for tag in row)
-        print(f"{count} words have tags that the model does not know, counted as its errors: "
-              f"{' '.join(unknown)}")
+        print(
+            f"{count} words have tags that the model does not know, counted as its errors: "
+            f"{' '.join(unknown)}"
+        )
     scores = tagging_scores(gold, predicted)
     lines = [f"{name}_{key} = {value:.6f}" for key, value in scores.items()]
     write(f"{name}_results.txt", "\n".join(lines) + "\n")
@@ -214,8 +214,10 @@ def main():
         raise UserError("--do_train needs --init_checkpoint, the model to start from.")
     craft_flags.check_flags(has_dev=FLAGS.do_eval)
     if FLAGS.use_crf and craft_flags.changes_loss():
-        raise UserError("--label_smoothing, --focal_gamma and --class_weights change the loss of "
-                        "each word; --use_crf has one over whole sentences. Choose one of both.")
+        raise UserError(
+            "--label_smoothing, --focal_gamma and --class_weights change the loss of "
+            "each word; --use_crf has one over whole sentences. Choose one of both."
+        )
     tool.require_writable(FLAGS.output_dir, "output_dir")
     data = read("train") if FLAGS.do_train else None
     dev = read("dev") if FLAGS.do_eval else None

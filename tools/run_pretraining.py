@@ -20,14 +20,7 @@ import os
 import pretraining_flags
 from absl import flags
 from checkpoint_flags import new_tokenizer
-from pretraining_flags import (
-    DTYPES,
-    NEXT_SENTENCE,
-    check_flags,
-    input_files,
-    reads_text,
-    settings,
-)
+from pretraining_flags import DTYPES, NEXT_SENTENCE, check_flags, input_files, reads_text, settings
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -239,7 +232,7 @@ def run():
     strategy = training.make_strategy(FLAGS.distribution_strategy, FLAGS.tpu_name)
     keras.utils.set_random_seed(FLAGS.seed)
     deterministic = FLAGS.deterministic
-    if deterministic or deterministic is None and not tf.config.list_physical_devices("GPU"):
+    if deterministic or (deterministic is None and not tf.config.list_physical_devices("GPU")):
         tf.config.experimental.enable_op_determinism()
     keras.config.set_dtype_policy(DTYPES[FLAGS.mixed_precision])
     tokenizer = None
@@ -313,7 +306,10 @@ def main():
     except Exception as error:
         # What TensorFlow raises in an operation with a worker that is gone.
         peer_errors = (
-            "UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError",
+            "UnavailableError",
+            "AbortedError",
+            "CancelledError",
+            "DeadlineExceededError",
             "InternalError",
         )
         several = FLAGS.distribution_strategy == "multi_worker_mirrored"

@@ -15,10 +15,10 @@ In --output_dir: `model/` (a directory that sentence-transformers opens too), `e
 
 import os
 
+import craft_flags
 import numpy as np
 from absl import flags
 
-import craft_flags
 from bert_tf import tool
 from bert_tf.array_files import save_array
 from bert_tf.config import POOLING_MODES
@@ -44,17 +44,17 @@ flags.DEFINE_bool("do_train", False, "Whether to train.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate on --dev_file.")
 flags.DEFINE_bool("do_encode", False, "Whether to encode --encode_file.")
 flags.DEFINE_enum("objective", "ranking", OBJECTIVES, "What the model learns from.")
-flags.DEFINE_float(
-    "score_scale", 1.0, "Scores are divided by this; 5 for STS.", lower_bound=1e-6
-)
+flags.DEFINE_float("score_scale", 1.0, "Scores are divided by this; 5 for STS.", lower_bound=1e-6)
 flags.DEFINE_float("scale", 20.0, "Of ranking: what cosines are multiplied by.", lower_bound=1e-6)
 flags.DEFINE_enum("distance", "euclidean", ["euclidean", "cosine"], "Of triplet.")
 flags.DEFINE_float(
     "margin", 1.0, "Of triplet: how much farther the negative must be.", lower_bound=1e-6
 )
 flags.DEFINE_enum(
-    "pooling", None, POOLING_MODES, "How a text's vector is made. Default: as the checkpoint says, "
-    "else mean."
+    "pooling",
+    None,
+    POOLING_MODES,
+    "How a text's vector is made. Default: as the checkpoint says, else mean.",
 )
 flags.DEFINE_bool(
     "normalize", None, "Scale vectors to length 1. Default: as the checkpoint says, else no."
@@ -143,6 +143,7 @@ def train(encoder, texts, labels, loss, dev_data):
     )
     callbacks = []
     if dev_data:
+
         def report(epoch, logs):
             results = correlations(encoder, *dev_data)
             print(f"\nepoch {epoch + 1}:", *_lines(results), sep="  ")
@@ -196,8 +197,11 @@ def _lines(results):
 def main():
     if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_encode):
         raise UserError("At least one of --do_train, --do_eval or --do_encode was expected.")
-    needs = {"do_train": ("init_checkpoint", "train_file"), "do_eval": ("dev_file",),
-             "do_encode": ("encode_file",)}
+    needs = {
+        "do_train": ("init_checkpoint", "train_file"),
+        "do_eval": ("dev_file",),
+        "do_encode": ("encode_file",),
+    }
     for flag, others in needs.items():
         for other in others:
             if FLAGS[flag].value and not FLAGS[other].value:
@@ -206,8 +210,10 @@ def main():
         raise UserError("--whitening_file needs --do_train, which writes the model.")
     craft_flags.check_flags(has_dev=bool(FLAGS.dev_file))
     if FLAGS.objective != "classification" and craft_flags.changes_loss():
-        raise UserError("--label_smoothing, --focal_gamma and --class_weights are for "
-                        f"--objective=classification. Received: --objective={FLAGS.objective}")
+        raise UserError(
+            "--label_smoothing, --focal_gamma and --class_weights are for "
+            f"--objective=classification. Received: --objective={FLAGS.objective}"
+        )
     tool.require_writable(FLAGS.output_dir, "output_dir")
     if FLAGS.dev_file:
         from bert_tf.training.scores import require_scikit_learn

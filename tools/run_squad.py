@@ -21,11 +21,11 @@ import json
 import logging
 import os
 
-from absl import flags
-
 import checkpoint_flags
 import craft_flags
 import original_flags
+from absl import flags
+
 from bert_tf import tool
 from bert_tf.data.squad import read_squad
 from bert_tf.errors import DataError, UserError
@@ -118,7 +118,7 @@ def check_answers(examples):
     without = [
         example.id
         for example in examples
-        if not (example.answers or allowed and example.is_impossible)
+        if not (example.answers or (allowed and example.is_impossible))
     ]
     if without:
         raise DataError(
@@ -181,9 +181,7 @@ def train(model, examples):
 
 def predict(model, examples):
     """Writes the answers, and what they are worth where the file tells the true ones."""
-    selections = model.select(
-        *columns_of(examples), batch_size=FLAGS.predict_batch_size, verbose=1
-    )
+    selections = model.select(*columns_of(examples), batch_size=FLAGS.predict_batch_size, verbose=1)
     threshold = model.null_score_diff_threshold if model.allow_no_answer else None
     predictions, n_best, differences = {}, {}, {}
     for example, selection in zip(examples, selections):
@@ -233,7 +231,9 @@ def main():
     if not (FLAGS.do_train or FLAGS.do_predict):
         raise UserError("At least one of --do_train or --do_predict was expected.")
     for work, needed in (
-        ("do_train", "train_file"), ("do_train", "init_checkpoint"), ("do_predict", "predict_file")
+        ("do_train", "train_file"),
+        ("do_train", "init_checkpoint"),
+        ("do_predict", "predict_file"),
     ):
         if FLAGS[work].value and not FLAGS[needed].value:
             raise UserError(f"--{work} needs --{needed}.")

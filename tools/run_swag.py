@@ -11,11 +11,11 @@ from 0, and the four probabilities, separated by tabs), with --lora_rank `lora.s
 
 import os
 
+import checkpoint_flags
+import craft_flags
 import numpy as np
 from absl import flags
 
-import checkpoint_flags
-import craft_flags
 from bert_tf import tool
 from bert_tf.data.swag import read_swag
 from bert_tf.errors import UserError
@@ -103,10 +103,7 @@ def train(model, train_examples, dev_examples):
 def evaluate(model, examples):
     model.compile(metrics=["accuracy"])
     results = model.evaluate(
-        inputs_of(examples),
-        labels_of(examples),
-        batch_size=FLAGS.eval_batch_size,
-        return_dict=True,
+        inputs_of(examples), labels_of(examples), batch_size=FLAGS.eval_batch_size, return_dict=True
     )
     lines = [f"eval_{name} = {value:.6f}" for name, value in sorted(results.items())]
     with atomic_path(os.path.join(FLAGS.output_dir, "eval_results.txt")) as path:

@@ -21,9 +21,7 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string("model", None, "Directory of the model or of its numbered versions.")
-flags.DEFINE_string(
-    "model_name", None, "The model's name in paths; default: the directory's name."
-)
+flags.DEFINE_string("model_name", None, "The model's name in paths; default: the directory's name.")
 flags.DEFINE_bool(
     "pairs", False, "Whether a classifier that save_pretrained wrote takes `text` and `pair`."
 )
@@ -38,7 +36,9 @@ flags.DEFINE_integer(
     "token_budget", 4096, "Tokens of a batch, estimated from the texts' bytes.", lower_bound=1
 )
 flags.DEFINE_float(
-    "batch_wait_ms", 0.0, "How long a request waits for others although the model is free.",
+    "batch_wait_ms",
+    0.0,
+    "How long a request waits for others although the model is free.",
     lower_bound=0.0,
 )
 flags.DEFINE_integer("threads", 0, "Threads of one computation; 0 takes one a core.", lower_bound=0)
@@ -46,15 +46,19 @@ flags.DEFINE_float(
     "poll_seconds", 1.0, "Time between two looks for new versions.", lower_bound=0.01
 )
 flags.DEFINE_float(
-    "drain_seconds", 1.0, "From SIGTERM until the port closes: /readyz says no, requests are "
-    "still answered.", lower_bound=0.0,
+    "drain_seconds",
+    1.0,
+    "From SIGTERM until the port closes: /readyz says no, requests are still answered.",
+    lower_bound=0.0,
 )
 flags.DEFINE_float(
     "stop_seconds", 60.0, "Time that requests then have to be answered.", lower_bound=0.0
 )
 flags.DEFINE_integer("max_body_bytes", 8 << 20, "The largest request.", lower_bound=1)
 flags.DEFINE_integer(
-    "max_buffered_bytes", 256 << 20, "Of all requests and answers in memory at a time.",
+    "max_buffered_bytes",
+    256 << 20,
+    "Of all requests and answers in memory at a time.",
     lower_bound=1,
 )
 flags.DEFINE_integer(
@@ -74,11 +78,15 @@ flags.DEFINE_float(
     "read_timeout_seconds", 30.0, "Time for a request's body to arrive.", lower_bound=0.01
 )
 flags.DEFINE_float(
-    "write_timeout_seconds", 30.0, "Time that a client may take nothing of its answer.",
+    "write_timeout_seconds",
+    30.0,
+    "Time that a client may take nothing of its answer.",
     lower_bound=0.01,
 )
 flags.DEFINE_float(
-    "idle_timeout_seconds", 75.0, "Time for a request's head to arrive, and for the next request.",
+    "idle_timeout_seconds",
+    75.0,
+    "Time for a request's head to arrive, and for the next request.",
     lower_bound=0.01,
 )
 flags.DEFINE_float(
@@ -109,32 +117,34 @@ def main():
 
     logging.basicConfig(format="%(message)s")
     tf.config.threading.set_intra_op_parallelism_threads(FLAGS.threads)
-    serve(ServerOptions(
-        model_dir=FLAGS.model,
-        model_name=name,
-        pairs=FLAGS.pairs,
-        trusted=FLAGS.trust,
-        host=FLAGS.host,
-        port=FLAGS.port,
-        token_budget=FLAGS.token_budget,
-        batch_wait=FLAGS.batch_wait_ms / 1000,
-        poll_seconds=FLAGS.poll_seconds,
-        drain_seconds=FLAGS.drain_seconds,
-        stop_seconds=FLAGS.stop_seconds,
-        limits=Limits(
-            max_body=FLAGS.max_body_bytes,
-            max_buffered=FLAGS.max_buffered_bytes,
-            max_answer=FLAGS.max_answer_bytes,
-            max_text_length=FLAGS.max_text_length,
-            max_tokens=FLAGS.max_tokens,
-            max_rows=FLAGS.max_rows,
-            max_waiting=FLAGS.max_waiting,
-            read_timeout=FLAGS.read_timeout_seconds,
-            write_timeout=FLAGS.write_timeout_seconds,
-            idle_timeout=FLAGS.idle_timeout_seconds,
-            request_timeout=FLAGS.request_timeout_seconds,
-        ),
-    ))
+    serve(
+        ServerOptions(
+            model_dir=FLAGS.model,
+            model_name=name,
+            pairs=FLAGS.pairs,
+            trusted=FLAGS.trust,
+            host=FLAGS.host,
+            port=FLAGS.port,
+            token_budget=FLAGS.token_budget,
+            batch_wait=FLAGS.batch_wait_ms / 1000,
+            poll_seconds=FLAGS.poll_seconds,
+            drain_seconds=FLAGS.drain_seconds,
+            stop_seconds=FLAGS.stop_seconds,
+            limits=Limits(
+                max_body=FLAGS.max_body_bytes,
+                max_buffered=FLAGS.max_buffered_bytes,
+                max_answer=FLAGS.max_answer_bytes,
+                max_text_length=FLAGS.max_text_length,
+                max_tokens=FLAGS.max_tokens,
+                max_rows=FLAGS.max_rows,
+                max_waiting=FLAGS.max_waiting,
+                read_timeout=FLAGS.read_timeout_seconds,
+                write_timeout=FLAGS.write_timeout_seconds,
+                idle_timeout=FLAGS.idle_timeout_seconds,
+                request_timeout=FLAGS.request_timeout_seconds,
+            ),
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ class ServerBusy(Exception):
         self.pause = pause
 
 
-def with_retries(ask, deadline: float, retries: int, pauses=random.Random()):
+def with_retries(ask, deadline: float, retries: int, pauses=random):
     """What `ask` returns, tried again while the server is busy.
 
     Args:

@@ -11,16 +11,26 @@ FLAGS = flags.FLAGS
 TABLE = "table"
 
 flags.DEFINE_enum(
-    "task_name", None, sorted([*TASKS, TABLE]),
+    "task_name",
+    None,
+    sorted([*TASKS, TABLE]),
     "The task: `simple` (text<TAB>label, no header), `table` (files with named columns, see "
-    "--text_column), or one of GLUE's or XNLI with its official files.", case_sensitive=False)
+    "--text_column), or one of GLUE's or XNLI with its official files.",
+    case_sensitive=False,
+)
 flags.DEFINE_string("data_dir", None, "The directory with the task's files.")
 flags.DEFINE_list(
-    "labels", None,
+    "labels",
+    None,
     "The labels in the order of their ids; of two, the second is the positive class of F1 and AUC. "
-    "Default: the task's own or the model's, or those of the training file, sorted.")
-flags.DEFINE_string("text_column", "text", "Of --task_name=table: the column, or JSON key, of the "
-                    "text in train, dev and test, each a .tsv, .csv (with a header) or .jsonl.")
+    "Default: the task's own or the model's, or those of the training file, sorted.",
+)
+flags.DEFINE_string(
+    "text_column",
+    "text",
+    "Of --task_name=table: the column, or JSON key, of the "
+    "text in train, dev and test, each a .tsv, .csv (with a header) or .jsonl.",
+)
 flags.DEFINE_string("pair_column", None, "Of table: the second text of a pair.")
 flags.DEFINE_string("label_column", "label", "Of table: the label.")
 flags.DEFINE_string("id_column", None, "Of table: the example's name.")
@@ -59,8 +69,10 @@ def require_labels(examples, path):
     """Says which example of a file has no label, before any work."""
     for number, example in enumerate(examples, start=1):
         if example.label is None:
-            raise UserError(f"{path}: a label was expected for every example. Received: none for "
-                            f"number {number}, {example.text_a[:60]!r}")
+            raise UserError(
+                f"{path}: a label was expected for every example. Received: none for "
+                f"number {number}, {example.text_a[:60]!r}"
+            )
 
 
 def require_model_of(task, model, labels):

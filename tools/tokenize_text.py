@@ -11,10 +11,10 @@ import json
 import sys
 
 from absl import flags
+from checkpoint_flags import new_tokenizer
 
 from bert_tf import tool
 from bert_tf.errors import UserError
-from checkpoint_flags import new_tokenizer
 
 FLAGS = flags.FLAGS
 
@@ -64,16 +64,26 @@ def show(tokenizer, texts):
     """Prints the pieces of a batch of texts."""
     fields = {
         name: value.to_list()
-        for name, value in tokenizer.tokenize_with_offsets(texts)._asdict().items()}
+        for name, value in tokenizer.tokenize_with_offsets(texts)._asdict().items()
+    }
     for row, text in enumerate(texts):
         ids = fields["ids"][row]
         pieces = [tokenizer.vocabulary[token_id] for token_id in ids]
         chars = list(zip(fields["char_starts"][row], fields["char_ends"][row]))
         in_bytes = list(zip(fields["byte_starts"][row], fields["byte_ends"][row]))
         if FLAGS.json:
-            print(json.dumps(
-                {"text": text, "pieces": pieces, "ids": ids, "char_offsets": chars,
-                 "byte_offsets": in_bytes}, ensure_ascii=False))
+            print(
+                json.dumps(
+                    {
+                        "text": text,
+                        "pieces": pieces,
+                        "ids": ids,
+                        "char_offsets": chars,
+                        "byte_offsets": in_bytes,
+                    },
+                    ensure_ascii=False,
+                )
+            )
             continue
         print(f"{text!r}: {len(ids)} pieces")
         width = max([len("piece")] + [len(piece) for piece in pieces])
@@ -81,7 +91,8 @@ def show(tokenizer, texts):
         for piece, token_id, (start, end), (first, last) in zip(pieces, ids, chars, in_bytes):
             print(
                 f"  {piece:<{width}}  {token_id:>7}  {f'{start}-{end}':>13}  "
-                f"{f'{first}-{last}':>13}  {text[start:end]}")
+                f"{f'{first}-{last}':>13}  {text[start:end]}"
+            )
 
 
 def main():

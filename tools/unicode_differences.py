@@ -22,7 +22,8 @@ from bert_tf.text import make_unicode_data
 FLAGS = flags.FLAGS
 
 flags.DEFINE_multi_string(
-    "python", [], "A Python interpreter whose unicodedata is compared; may be repeated.")
+    "python", [], "A Python interpreter whose unicodedata is compared; may be repeated."
+)
 flags.DEFINE_bool("tensorflow", True, "Compare ICU and RE2 of the installed TensorFlow.")
 
 FINAL_SIGMA = "\u03c2"
@@ -87,8 +88,7 @@ def of_icu() -> Properties:
     def lower(texts):
         return [text.decode() for text in tf.strings.lower(texts, encoding="utf-8").numpy()]
 
-    decomposed = [
-        text.decode() for text in tensorflow_text.normalize_utf8(chars, "NFD").numpy()]
+    decomposed = [text.decode() for text in tensorflow_text.normalize_utf8(chars, "NFD").numpy()]
     # The questions of make_unicode_data.py: who makes a sigma after it a final one.
     cased = [text.endswith(FINAL_SIGMA) for text in lower([c + "\u03a3" for c in chars])]
     passed = [text.endswith(FINAL_SIGMA) for text in lower([f"A{c}\u03a3" for c in chars])]
@@ -97,8 +97,8 @@ def of_icu() -> Properties:
         "nfd": _changed(code_points, chars, decomposed),
         "cased": {c: "" for c, is_cased in zip(code_points, cased) if is_cased},
         "ignorable": {
-            c: "" for c, is_cased, ends in zip(code_points, cased, passed)
-            if ends and not is_cased},
+            c: "" for c, is_cased, ends in zip(code_points, cased, passed) if ends and not is_cased
+        },
     }
 
 
@@ -110,8 +110,12 @@ def of_re2() -> Properties:
     chars = tf.constant([chr(code_point) for code_point in code_points])
     properties = {
         kind: {
-            c: "" for c, has in zip(
-                code_points, tf.strings.regex_full_match(chars, pattern).numpy().tolist()) if has}
+            c: ""
+            for c, has in zip(
+                code_points, tf.strings.regex_full_match(chars, pattern).numpy().tolist()
+            )
+            if has
+        }
         for kind, pattern in PATTERNS.items()
     }
     for char in "\t\n\r":  # Cc, but the original takes them for white space
@@ -131,8 +135,9 @@ def differences(own: Properties, others: dict[str, Properties]) -> dict[tuple, l
     """
     groups = collections.defaultdict(list)
     for kind, (has, has_not) in WORDS.items():
-        asked = {name: properties[kind] for name, properties in others.items()
-                 if kind in properties}
+        asked = {
+            name: properties[kind] for name, properties in others.items() if kind in properties
+        }
         touched = set(own[kind]).union(*asked.values())
         for code_point in sorted(touched):
             value = own[kind].get(code_point)
@@ -140,12 +145,16 @@ def differences(own: Properties, others: dict[str, Properties]) -> dict[tuple, l
             for name, values in asked.items():
                 other = values.get(code_point)
                 if other != value:
-                    says = has_not if other is None else has if value is None else (
-                        f"{has}, otherwise")
+                    says = (
+                        has_not
+                        if other is None
+                        else has
+                        if value is None
+                        else (f"{has}, otherwise")
+                    )
                     names[says].append(name)
             for says, who in names.items():
-                groups[kind, has_not if value is None else has, says, tuple(who)].append(
-                    code_point)
+                groups[kind, has_not if value is None else has, says, tuple(who)].append(code_point)
     return groups
 
 
@@ -158,8 +167,8 @@ def as_ranges(code_points: list[int]) -> str:
         else:
             spans.append([code_point, code_point])
     return " ".join(
-        f"U+{first:04X}" if first == last else f"U+{first:04X}-{last:04X}"
-        for first, last in spans)
+        f"U+{first:04X}" if first == last else f"U+{first:04X}-{last:04X}" for first, last in spans
+    )
 
 
 def _run(*command: str) -> str:
@@ -169,15 +178,18 @@ def _run(*command: str) -> str:
 def _code_points() -> list[int]:
     """All but surrogates and Hangul syllables, which unicode_data.txt leaves to a formula."""
     return [
-        code_point for code_point in range(make_unicode_data.NUM_CODE_POINTS)
-        if code_point not in make_unicode_data.SURROGATES
-        and not 0xAC00 <= code_point <= 0xD7A3]
+        code_point
+        for code_point in range(make_unicode_data.NUM_CODE_POINTS)
+        if code_point not in make_unicode_data.SURROGATES and not 0xAC00 <= code_point <= 0xD7A3
+    ]
 
 
 def _changed(code_points: list[int], before: list[str], after: list[str]) -> dict[int, str]:
     return {
         code_point: " ".join(f"{ord(char):X}" for char in new)
-        for code_point, old, new in zip(code_points, before, after) if new != old}
+        for code_point, old, new in zip(code_points, before, after)
+        if new != old
+    }
 
 
 def main():
@@ -190,8 +202,9 @@ def main():
         raise UserError("Nothing to compare with: pass --python, or leave --tensorflow on.")
     print(f"| Unicode {version} says | other | who | code points |\n|---|---|---|---|")
     for (_, said, says, who), code_points in differences(own, others).items():
-        print(f"| {said} | {says} | {', '.join(who)} | {len(code_points)}: "
-              f"{as_ranges(code_points)} |")
+        print(
+            f"| {said} | {says} | {', '.join(who)} | {len(code_points)}: {as_ranges(code_points)} |"
+        )
 
 
 if __name__ == "__main__":

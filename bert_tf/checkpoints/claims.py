@@ -23,10 +23,7 @@ def distinct_shapes(source: TensorSource) -> dict[str, tuple[int, ...]]:
 
 
 def check_claims(
-    config: BertConfig,
-    options: Mapping[str, Any],
-    shapes: Mapping[str, tuple[int, ...]],
-    path: str,
+    config: BertConfig, options: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], path: str
 ) -> None:
     """Refuses a model that is far larger than the weights that are there for it.
 

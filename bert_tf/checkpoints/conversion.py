@@ -3,7 +3,8 @@
 import dataclasses
 import logging
 import os
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +103,8 @@ def build_recognised(pretrained: Pretrained):
 
     names = [pretrained.class_name] if pretrained.class_name else []
     names += [
-        name for name, task in TASKS.items()
+        name
+        for name, task in TASKS.items()
         if task.heads and set(task.architectures) & set(pretrained.architectures)
     ]
     if not names:

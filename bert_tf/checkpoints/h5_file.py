@@ -68,9 +68,7 @@ class H5File:
 
                 values = np.asarray(values)
                 raw = values.dtype.kind == "V"
-                return (
-                    values.view(ml_dtypes.bfloat16) if raw else values.astype(ml_dtypes.bfloat16)
-                )
+                return values.view(ml_dtypes.bfloat16) if raw else values.astype(ml_dtypes.bfloat16)
             return values
         except _ERRORS as error:
             raise CheckpointError(f"{self.path}: {name} is damaged ({error})") from None
@@ -113,6 +111,15 @@ class H5File:
 
 # What h5py raises over a damaged file.
 _ERRORS = (
-    OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, OverflowError,
-    MemoryError, UnicodeError, IndexError, NotImplementedError,
+    OSError,
+    ValueError,
+    KeyError,
+    RuntimeError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+    UnicodeError,
+    IndexError,
+    NotImplementedError,
 )

@@ -11,9 +11,18 @@ _OLD_NAME = re.compile(r"bert-(base|large)-[\w-]+")
 _OLD_ORGANISATION = "google-bert"
 # Fetched in this order until weights are among them: one copy of the weights is enough.
 _CONFIGURATION = [
-    "config.json", "bert_config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json",
-    "special_tokens_map.json", "modules.json", "sentence_bert_config.json", "*_Pooling/config.json",
-    "metadata.json", "task.json", "assets/tokenizer/vocabulary.txt",
+    "config.json",
+    "bert_config.json",
+    "vocab.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "*_Pooling/config.json",
+    "metadata.json",
+    "task.json",
+    "assets/tokenizer/vocabulary.txt",
 ]
 _WEIGHTS = (
     ["model.safetensors", "model-*.safetensors", "model.safetensors.index.json"],

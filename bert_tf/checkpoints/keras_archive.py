@@ -20,19 +20,18 @@ from bert_tf.text import tokenizer_files
 
 WEIGHTS = "model.weights.h5"
 _PACKAGE = "bert_tf>"
-_BACKBONE = object_of({
-    "registered_name": one_of(f"{_PACKAGE}BertBackbone"),
-    "config": object_of({"config": ARGUMENTS, "quantization": may_lack(one_of(None, INT8))}),
-})
-_TOKENIZER = object_of({
-    "registered_name": one_of(f"{_PACKAGE}BertTokenizer"),
-    "config": tokenizer_files.ARGUMENTS,
-})
-_TASK_MODEL = object_of({
-    "config": object_of(
-        {**OPTION_KEYS, "backbone": _BACKBONE, "tokenizer": optional(_TOKENIZER)}
-    ),
-})
+_BACKBONE = object_of(
+    {
+        "registered_name": one_of(f"{_PACKAGE}BertBackbone"),
+        "config": object_of({"config": ARGUMENTS, "quantization": may_lack(one_of(None, INT8))}),
+    }
+)
+_TOKENIZER = object_of(
+    {"registered_name": one_of(f"{_PACKAGE}BertTokenizer"), "config": tokenizer_files.ARGUMENTS}
+)
+_TASK_MODEL = object_of(
+    {"config": object_of({**OPTION_KEYS, "backbone": _BACKBONE, "tokenizer": optional(_TOKENIZER)})}
+)
 
 
 class ModelSource:

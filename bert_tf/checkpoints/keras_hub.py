@@ -32,19 +32,23 @@ _CONFIG_KEYS = {
     "max_sequence_length": "max_position_embeddings",
     "num_segments": "type_vocab_size",
 }
-_BACKBONE = object_of({
-    **{key: integer(least=1) for key in _CONFIG_KEYS},
-    "dropout": may_lack(number("in [0, 1)", lambda value: 0 <= value < 1)),
-})
+_BACKBONE = object_of(
+    {
+        **{key: integer(least=1) for key in _CONFIG_KEYS},
+        "dropout": may_lack(number("in [0, 1)", lambda value: 0 <= value < 1)),
+    }
+)
 _BACKBONE_NAME = Kind(
     "keras-hub's BertBackbone",
     lambda value: isinstance(value, str) and value.rpartition(">")[2] == "BertBackbone",
 )
-_TASK = object_of({
-    "config": object_of({
-        "backbone": object_of({"registered_name": _BACKBONE_NAME, "config": _BACKBONE})
-    })
-})
+_TASK = object_of(
+    {
+        "config": object_of(
+            {"backbone": object_of({"registered_name": _BACKBONE_NAME, "config": _BACKBONE})}
+        )
+    }
+)
 # Keras has named what it saves by layer name and by class; the table has the second.
 _LAYER_NAMES = {
     "token_embedding": "reversible_embedding",
@@ -157,8 +161,11 @@ def config_from_shapes(source) -> BertConfig:
     first, embedding = {
         "keras_hub": (
             "backbone/transformer_encoder{}/",
-            ("backbone/reversible_embedding/vars/0", "backbone/position_embedding/vars/0",
-             "backbone/embedding/vars/0"),
+            (
+                "backbone/reversible_embedding/vars/0",
+                "backbone/position_embedding/vars/0",
+                "backbone/embedding/vars/0",
+            ),
         ),
         "tf_models": (
             "encoder/layer_with_weights-{}/",

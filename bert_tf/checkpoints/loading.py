@@ -103,9 +103,9 @@ def _check_class(model_class, pretrained):
     known = {*TASKS, "BertBackbone", *(base.__name__ for base in model_class.__mro__)}
     if pretrained.class_name is not None and pretrained.class_name not in known:
         raise CheckpointError(
-            f"`class` in {pretrained.source.path} must be one of {sorted(TASKS)}, or the class that "
-            f"opens it. Received: class={pretrained.class_name!r}. If it is a class of your own, open "
-            "it with that class, or its encoder with BertBackbone.from_pretrained."
+            f"`class` in {pretrained.source.path} must be one of {sorted(TASKS)}, or the class "
+            f"that opens it. Received: class={pretrained.class_name!r}. If it is a class of your "
+            "own, open it with that class, or its encoder with BertBackbone.from_pretrained."
         )
 
 
@@ -154,7 +154,9 @@ def _takes_head(name, model_class, pretrained):
         return True
     _logger.warning(
         "%s holds the classifier of %s, which is not that of %s.",
-        pretrained.source.path, ", ".join(sorted(named)), model_class.__name__,
+        pretrained.source.path,
+        ", ".join(sorted(named)),
+        model_class.__name__,
     )
     return False
 

@@ -52,7 +52,8 @@ def load_lora(model, path: str | os.PathLike) -> None:
         "rank": _checked_rank(model, source, names),
         "alpha": _read_alpha(source),
         "layers": [
-            layer for layer, place in LORA_LAYERS.items()
+            layer
+            for layer, place in LORA_LAYERS.items()
             if any(name.endswith(f".{place}.lora_kernel_a") for name in names)
         ],
     }

@@ -190,9 +190,7 @@ def _open_tensorflow(prefix, config_file):
     source = TfModelsSource(prefix)
     if config_file is None and _beside(directory) is None:
         return Pretrained(directory, config_from_shapes(source), source)
-    return Pretrained(
-        directory, _config(directory, config_file, *reversed(_CONFIG_FILES)), source
-    )
+    return Pretrained(directory, _config(directory, config_file, *reversed(_CONFIG_FILES)), source)
 
 
 def _open_preset(directory, network_file):
@@ -227,9 +225,7 @@ def _open_archive(path, config_file):
     if keras_hub.is_keras_hub(values):
         config, name = keras_hub.read_config(values, path)
         config = _with_network(config, config_file)
-        return Pretrained(
-            directory, config, keras_hub.KerasHubSource(path, content=weights), name
-        )
+        return Pretrained(directory, config, keras_hub.KerasHubSource(path, content=weights), name)
     name, config, options, quantization = keras_archive.read_object(values, path)
     tokenizer = options.pop("tokenizer", None)
     config = _with_network(config, config_file)

@@ -91,12 +91,16 @@ def _places(backbone) -> Iterator[tuple[str, tuple[Callable, Callable]]]:
     if backbone.quantization is None:
         return
     embeddings = backbone.embeddings
-    yield _WORDS, (
-        lambda: (embeddings.word_embeddings.value, embeddings.word_embeddings_scale.value),
-        embeddings.set_quantized_words,
+    yield (
+        _WORDS,
+        (
+            lambda: (embeddings.word_embeddings.value, embeddings.word_embeddings_scale.value),
+            embeddings.set_quantized_words,
+        ),
     )
     for index, block in enumerate(backbone.encoder.blocks):
         for place, dense in block.dense_layers().items():
-            yield f"encoder.blocks.{index}.{place}.kernel", (
-                dense.quantized_kernel, dense.set_quantized_kernel
+            yield (
+                f"encoder.blocks.{index}.{place}.kernel",
+                (dense.quantized_kernel, dense.set_quantized_kernel),
             )

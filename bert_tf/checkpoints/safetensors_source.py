@@ -42,7 +42,8 @@ class SafetensorsSource:
         self.format = format
         try:
             self._file = safe_open(path, framework="numpy")
-            slices = {name: self._file.get_slice(name) for name in self._file.keys()}
+            names = list(self._file.keys())
+            slices = {name: self._file.get_slice(name) for name in names}
             self.shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
             self._types = {name: part.get_dtype() for name, part in slices.items()}
             self._checksums = _checksums(self._file.metadata(), self.shapes, path)
@@ -77,7 +78,6 @@ class SafetensorsSource:
                 "Fetch the file again."
             )
         return values
-
 
     def _view(self, name):
         """The tensor where it stands in the mapped file, without a copy."""

@@ -9,11 +9,7 @@ import numpy as np
 from bert_tf.checkpoints import own_format
 from bert_tf.checkpoints.assignment import file_layout
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
-from bert_tf.checkpoints.quantized import (
-    holds_smoothing,
-    quantized_tensors,
-    quantized_variables,
-)
+from bert_tf.checkpoints.quantized import holds_smoothing, quantized_tensors, quantized_variables
 from bert_tf.checkpoints.safetensors_source import write_safetensors
 from bert_tf.checkpoints.sentence_transformers import module_variables, write_modules
 from bert_tf.checkpoints.tasks import (
@@ -155,7 +151,7 @@ def _writable(model, format) -> list[Weight]:
     if unknown:
         raise UserError(
             f"Checkpoints have no names for {unknown} of {type(model).__name__}. Expected one of "
-            "bert_tf's models; save others with `model.save(\"….keras\")`."
+            'bert_tf\'s models; save others with `model.save("….keras")`.'
         )
     backbone = backbone_of(model)
     if backbone.pooler.is_missing and not uses_pooler(model):
@@ -176,9 +172,7 @@ def _tensors(weight: Weight, format: str, prefix: str) -> dict[str, np.ndarray]:
     values = weight.variable.numpy().astype(np.float32)
     parts = weight.parts[format]
     pieces = np.split(values, len(parts), axis=-1) if len(parts) > 1 else [values]
-    return {
-        prefix + part.names[0]: file_layout(piece, part) for part, piece in zip(parts, pieces)
-    }
+    return {prefix + part.names[0]: file_layout(piece, part) for part, piece in zip(parts, pieces)}
 
 
 def _options(model) -> dict:

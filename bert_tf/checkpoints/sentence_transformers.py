@@ -45,19 +45,23 @@ _KERNEL, _BIAS = "linear.weight", "linear.bias"
 
 _FOLDER = Kind(
     "empty or the path of a folder in the directory",
-    lambda value: value == ""
-    or isinstance(value, str) and all(map(is_file_name, value.rstrip("/").split("/"))),
+    lambda value: (
+        value == ""
+        or (isinstance(value, str) and all(map(is_file_name, value.rstrip("/").split("/"))))
+    ),
 )
 _MODULES = list_of(object_of({"type": text(), "path": _FOLDER}), most=100)
 _MODE = either(text(), list_of(text(), most=10))
-_POOLING_FILE = object_of({
-    _POOLING_KEY: may_lack(_MODE), **{key: may_lack(FLAG) for key in _POOLING}
-})
-_DENSE = object_of({
-    "activation_function": may_lack(text()),
-    "bias": may_lack(FLAG),
-    "out_features": integer(least=1),
-})
+_POOLING_FILE = object_of(
+    {_POOLING_KEY: may_lack(_MODE), **{key: may_lack(FLAG) for key in _POOLING}}
+)
+_DENSE = object_of(
+    {
+        "activation_function": may_lack(text()),
+        "bias": may_lack(FLAG),
+        "out_features": integer(least=1),
+    }
+)
 _LENGTHS = object_of({"max_seq_length": optional(integer())})
 
 
@@ -205,8 +209,9 @@ def _pooling(path):
                 f"{path}: `{_POOLING_KEY}` must be cls, mean, max or {_MEAN_MAX}. Received: {modes}"
             )
         return modes[0]
-    wanted = [name for name, value in values.items()
-              if name.startswith("pooling_mode_") and value is True]
+    wanted = [
+        name for name, value in values.items() if name.startswith("pooling_mode_") and value is True
+    ]
     modes = [_POOLING.get(name) for name in wanted]
     if len(modes) != 1 or modes[0] is None:
         raise CheckpointError(

@@ -4,7 +4,7 @@
     block        = entry*  restart offset (uint32)*  number of restart offsets (uint32)
                    then, outside the block's size: type (1 byte)  masked CRC-32C of both (uint32)
     entry        = shared  unshared  value size (varints)  unshared bytes of the key  value
-    footer       = handle of the metaindex  handle of the index  zeros up to 40 bytes  magic (8 bytes)
+    footer       = handle of the metaindex  handle of the index  zeros to 40 bytes  magic (8 bytes)
     block handle = offset  size (varints)
 
 A key repeats the first `shared` bytes of the key before it. The index block has an entry for each

@@ -34,8 +34,15 @@ class StoredZip:
             with zipfile.ZipFile(path) as archive:
                 members = archive.infolist()
         except (
-            OSError, ValueError, EOFError, RuntimeError, NotImplementedError, KeyError,
-            zipfile.BadZipFile, struct.error, OverflowError,
+            OSError,
+            ValueError,
+            EOFError,
+            RuntimeError,
+            NotImplementedError,
+            KeyError,
+            zipfile.BadZipFile,
+            struct.error,
+            OverflowError,
         ) as error:
             raise CheckpointError(
                 f"{path} is not a whole zip archive ({error}). Fetch it again."

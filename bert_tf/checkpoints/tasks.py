@@ -38,18 +38,14 @@ TASKS = {
     "BertPretrainer": Task(
         {"masked_lm_head": "masked_lm", "next_sentence": "next_sentence"}, ("BertForPreTraining",)
     ),
-    "BertMaskedLM": Task(
-        {"masked_lm_head": "masked_lm"}, ("BertForMaskedLM",), pooler=False
-    ),
+    "BertMaskedLM": Task({"masked_lm_head": "masked_lm"}, ("BertForMaskedLM",), pooler=False),
     "BertNextSentencePredictor": Task(
         {"next_sentence": "next_sentence"}, ("BertForNextSentencePrediction",)
     ),
     "BertQuestionAnswerer": Task(
         {"span_classifier": "question_answering"}, ("BertForQuestionAnswering",), pooler=False
     ),
-    "BertTextClassifier": Task(
-        {"classifier": "classifier"}, ("BertForSequenceClassification",)
-    ),
+    "BertTextClassifier": Task({"classifier": "classifier"}, ("BertForSequenceClassification",)),
     "BertTokenClassifier": Task(
         {"classifier": "token_classifier"},
         ("BertForTokenClassification",),

@@ -88,9 +88,7 @@ class TensorBundle:
             )
         self._num_shards = header.num_shards
         self._check_extents(entries)
-        slices = {
-            _slice_key(key, part) for key, entry in entries.items() for part in entry.slices
-        }
+        slices = {_slice_key(key, part) for key, entry in entries.items() for part in entry.slices}
         for key, entry in entries.items():
             self._entries[key] = entry
             if key not in slices:
@@ -124,10 +122,14 @@ class TensorBundle:
         # The length as a varint, a checksum of it as uint32, the string. `crc32c` is of the length
         # as uint32, its checksum and the string.
         content = bytes(self._bytes(entry))
-        prefix = next((i for i, byte in enumerate(content[:_MAX_LENGTH_SIZE]) if byte < 0x80), 0) + 1
+        prefix = (
+            next((i for i, byte in enumerate(content[:_MAX_LENGTH_SIZE]) if byte < 0x80), 0) + 1
+        )
         text = content[prefix + _CHECKSUM_SIZE :]
         length = len(text).to_bytes(4, "little")
-        self._require_checksum(key, entry, length + content[prefix : prefix + _CHECKSUM_SIZE] + text)
+        self._require_checksum(
+            key, entry, length + content[prefix : prefix + _CHECKSUM_SIZE] + text
+        )
         return text
 
     def _read(self, key):
@@ -179,9 +181,7 @@ class TensorBundle:
                 self._refuse(key, f"data file {entry.shard_id} of {self._num_shards}")
             size = self._data_size(entry.shard_id)
             if min(entry.offset, entry.size) < 0 or entry.offset + entry.size > size:
-                self._refuse(
-                    key, f"{entry.size} bytes at {entry.offset} in a file of {size} bytes"
-                )
+                self._refuse(key, f"{entry.size} bytes at {entry.offset} in a file of {size} bytes")
             announced += entry.size
         if announced > sum(self._data_sizes.values()):
             raise CheckpointError(

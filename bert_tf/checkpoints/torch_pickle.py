@@ -73,7 +73,13 @@ def read_pickle(file: BinaryIO, path: str) -> Any:
     try:
         return _Interpreter(path).run(file)
     except (
-        ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError, EOFError,
+        ValueError,
+        TypeError,
+        IndexError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        EOFError,
     ) as error:
         if isinstance(error, CheckpointError):
             raise
@@ -229,7 +235,13 @@ _CONSTANTS = {
     "MARK": lambda: _MARK,
 }
 _VALUES = {
-    "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE",
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "LONG1",
+    "BINFLOAT",
+    "BINUNICODE",
+    "SHORT_BINUNICODE",
     "BINUNICODE8",
 }
 _HANDLERS = {

@@ -50,7 +50,8 @@ class TorchSource:
                 f"{path}: expected a state dict. Received: {type(state).__name__}"
             )
         self._tensors = {
-            name: value for name, value in state.items()
+            name: value
+            for name, value in state.items()
             if isinstance(name, str) and isinstance(value, StoredTensor)
         }
         if not self._tensors:

@@ -72,8 +72,8 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     options = saved.get("options") or {}
     if "lora" in options:
         raise CheckpointError(
-            f"{path} was expected to hold whole kernels. Received: those of a run with LoRA, not yet "
-            "merged. Take the model that the run wrote at its end."
+            f"{path} was expected to hold whole kernels. Received: those of a run with LoRA, not "
+            "yet merged. Take the model that the run wrote at its end."
         )
     fields = {field.name for field in dataclasses.fields(BertConfig)}
     network = {key: value for key, value in state["network"].items() if key in fields}

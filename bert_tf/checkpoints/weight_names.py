@@ -126,9 +126,7 @@ BLOCK = (
         "_feedforward_intermediate_dense",
         "_intermediate_dense",
     ),
-    _block_row(
-        DENSE, "output_dense", "output.dense", "_feedforward_output_dense", "_output_dense"
-    ),
+    _block_row(DENSE, "output_dense", "output.dense", "_feedforward_output_dense", "_output_dense"),
     _block_row(
         LAYER_NORM,
         "output_layer_norm",
@@ -179,8 +177,14 @@ HEADS = {
         ),
     ),
     "next_sentence": (
-        Row(OUTPUT, "", "cls.seq_relationship", "cls/seq_relationship", None,
-            "next_sentence/out_proj"),
+        Row(
+            OUTPUT,
+            "",
+            "cls.seq_relationship",
+            "cls/seq_relationship",
+            None,
+            "next_sentence/out_proj",
+        ),
     ),
     "classifier": (Row(OUTPUT, "", "classifier", "", "task/dense", "classifier/out_proj"),),
     "token_classifier": (Row(OUTPUT, "", "classifier", "", None, None),),

@@ -67,7 +67,7 @@ class AnswerSelection:
             null_score_diff_threshold: None where every question has an answer.
         """
         allowed = null_score_diff_threshold is not None
-        if self.best is None or allowed and self.score_difference > null_score_diff_threshold:
+        if self.best is None or (allowed and self.score_difference > null_score_diff_threshold):
             return next(candidate for candidate in self.n_best if not candidate.text)
         return self.best
 

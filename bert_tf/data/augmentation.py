@@ -25,8 +25,9 @@ class TextAugmentation:
 
     Example:
         >>> augmentation = TextAugmentation(insertion=0.1, swap=0.1, deletion=0.1)
-        >>> batches = augment(tf.data.Dataset.from_tensor_slices((texts, labels)).batch(32),
-        ...                   augmentation)
+        >>> batches = augment(
+        ...     tf.data.Dataset.from_tensor_slices((texts, labels)).batch(32), augmentation
+        ... )
         >>> classifier.fit(batches)
     """
 

@@ -16,7 +16,23 @@ ENTITIES = ("nr", "ns", "nt")  # person, place, organisation
 PERSON = "nr"
 SPLIT_SHARES = {"train": 0.8, "dev": 0.1, "test": 0.1}
 # Surnames of two characters that occur in the corpus.
-LONG_SURNAMES = frozenset("欧阳 诸葛 司马 司徒 令狐 南宫 上官 夏侯 皇甫 尉迟 公孙 端木 慕容".split())
+LONG_SURNAMES = frozenset(
+    [
+        "欧阳",
+        "诸葛",
+        "司马",
+        "司徒",
+        "令狐",
+        "南宫",
+        "上官",
+        "夏侯",
+        "皇甫",
+        "尉迟",
+        "公孙",
+        "端木",
+        "慕容",
+    ]
+)
 # A word for BERT: an ideograph, or letters and digits together.
 _UNIT = re.compile(r"[0-9A-Za-z０-９Ａ-Ｚａ-ｚ]+|.", re.DOTALL)
 _SENTENCE = re.compile(r"[^。！？]*[。！？]+[”’』）]*|[^。！？]+")

@@ -100,10 +100,7 @@ class ClassificationTask:
         return os.path.join(data_dir, getattr(self, f"{split}_file"))
 
     def read(
-        self,
-        data_dir: str | os.PathLike,
-        split: str,
-        labels: tuple[str, ...] | None = None,
+        self, data_dir: str | os.PathLike, split: str, labels: tuple[str, ...] | None = None
     ) -> list[TextExample]:
         """Reads one split, "train", "dev" or "test".
 
@@ -143,8 +140,10 @@ class ClassificationTask:
             ):
                 half_empty.append(line)
             examples.append(example)
-        for found, what in ((short, "lines with too few columns, left out"),
-                            (half_empty, "pairs with an empty side")):
+        for found, what in (
+            (short, "lines with too few columns, left out"),
+            (half_empty, "pairs with an empty side"),
+        ):
             if found:
                 _logger.warning("%s: %d %s (first: line %d)", path, len(found), what, found[0])
         if not examples:
@@ -161,8 +160,7 @@ class ClassificationTask:
             names = {example.label for example in train_examples}
         if len(names) < (1 if self.problem_type == MULTI_LABEL else 2):
             raise DataError(
-                "At least two labels were expected in the training data. "
-                f"Received: {sorted(names)}"
+                f"At least two labels were expected in the training data. Received: {sorted(names)}"
             )
         return tuple(sorted(names))
 
@@ -197,10 +195,13 @@ class ClassificationTask:
                     f"{_layout(columns)}. Received: {len(fields)}"
                 )
             if columns.only is None or fields[columns.only[0]] == columns.only[1]:
-                yield line, {
-                    name: fields[place] if place < len(fields) else None
-                    for name, place in places.items()
-                }
+                yield (
+                    line,
+                    {
+                        name: fields[place] if place < len(fields) else None
+                        for name, place in places.items()
+                    },
+                )
 
     def _example(self, where, fields, labels):
         texts = [fields["text_a"]] + ([fields["text_b"]] if "text_b" in fields else [])
@@ -238,18 +239,12 @@ class ClassificationTask:
     def _name(self, where, value, labels):
         name = dict(self.renamed_labels).get(str(value), str(value))
         if labels is not None and name not in labels:
-            raise DataError(
-                f"{where}: unknown label {name!r}. Expected one of {list(labels)}"
-            )
+            raise DataError(f"{where}: unknown label {name!r}. Expected one of {list(labels)}")
         return name
 
 
 def _layout(columns: Columns) -> str:
-    parts = {
-        "text": columns.text_a,
-        "second text": columns.text_b,
-        "label": columns.label,
-    }
+    parts = {"text": columns.text_a, "second text": columns.text_b, "label": columns.label}
     named = [
         f"{name} in column {at + 1 if isinstance(at, int) else repr(at)}"
         for name, at in parts.items()

@@ -58,8 +58,9 @@ def table_task(
         **options: Of `ClassificationTask`: `labels`, `problem_type`, …
 
     Example:
-        >>> task = table_task("tickets", label_column="topics",
-        ...                   problem_type="multi_label_classification")
+        >>> task = table_task(
+        ...     "tickets", label_column="topics", problem_type="multi_label_classification"
+        ... )
         >>> examples = task.read("tickets", "train")
     """
     columns = Columns(text_column, pair_column, label_column, id_column)

@@ -160,9 +160,7 @@ def question_windows(
         tokens = given[context]
         spans = _window_spans(len(tokens.ids), max_length - len(question_ids) - 3, doc_stride)
         for (start, length), shows_best in zip(spans, _max_context(spans)):
-            windows.append(
-                QuestionWindow(example, question_ids, tokens, start, length, shows_best)
-            )
+            windows.append(QuestionWindow(example, question_ids, tokens, start, length, shows_best))
     return windows
 
 

@@ -7,7 +7,7 @@ only a document of more than twice that is cut. The cuts depend on the files alo
 
 import dataclasses
 import os
-from typing import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import tqdm
 
@@ -92,13 +92,14 @@ def scan_documents(
     if chunk_bytes < 1 or errors not in ENCODING_ERRORS:
         raise ConfigError(
             f"Expected chunk_bytes of at least 1 and errors one of {ENCODING_ERRORS}. "
-            f"Received: chunk_bytes={chunk_bytes}, errors={errors!r}.")
+            f"Received: chunk_bytes={chunk_bytes}, errors={errors!r}."
+        )
     paths = [os.fspath(path) for path in paths]
     sizes = [_size(path) for path in paths]
     cutter = _Cutter(chunk_bytes)
     bar = tqdm.tqdm(
-        total=sum(sizes), desc="checking the text", unit="B", unit_scale=True,
-        disable=not progress)
+        total=sum(sizes), desc="checking the text", unit="B", unit_scale=True, disable=not progress
+    )
     with bar:
         for path in paths:
             cutter.open(path)
@@ -114,7 +115,8 @@ def scan_documents(
     if not chunks:
         raise DataError(
             "Expected text: one sentence a line, a blank line between documents. Received: "
-            f"{len(paths)} files without a word ({', '.join(paths[:5])}).")
+            f"{len(paths)} files without a word ({', '.join(paths[:5])})."
+        )
     return ChunkedCorpus(chunks, sum(chunk.continues for chunk in chunks))
 
 
@@ -176,8 +178,11 @@ class _Cutter:
 
     def finish(self) -> list[Chunk]:
         rest = self._chunk
-        if rest.documents and self.chunks and (
-                self._bytes < self.chunk_bytes or rest.documents < 2):
+        if (
+            rest.documents
+            and self.chunks
+            and (self._bytes < self.chunk_bytes or rest.documents < 2)
+        ):
             last = self.chunks[-1]
             if last.spans[-1].path == rest.spans[0].path:
                 joined = Span(last.spans[-1].path, last.spans[-1].start, rest.spans[0].end)
@@ -213,7 +218,8 @@ def _size(path: str) -> int:
             return os.path.getsize(path)
     except OSError as error:
         raise DataError(
-            f"Expected readable text files. Received: {path} ({error.strerror}).") from None
+            f"Expected readable text files. Received: {path} ({error.strerror})."
+        ) from None
 
 
 def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
@@ -233,11 +239,13 @@ def _decoded(line: bytes, path: str, number: int, errors: str) -> str:
         raise DataError(
             f"{path}, line {number}: expected text. Received: a zero byte, so this seems to be a "
             "binary file or UTF-16. Leave it out or convert it; --encoding_errors=replace reads "
-            "what can be read.")
+            "what can be read."
+        )
     try:
         return line.removeprefix(UTF8_BOM).decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}, line {number}: expected UTF-8. Received: byte 0x{line[error.start]:02x} at "
             f"position {error.start}. Convert the file, for example with iconv; "
-            "--encoding_errors=replace leaves such bytes out.") from None
+            "--encoding_errors=replace leaves such bytes out."
+        ) from None

@@ -4,7 +4,8 @@ Glossary: `E` examples of a chunk, `n` examples of a batch, `B` rows, `T` sequen
 """
 
 import itertools
-from typing import Callable, Iterator, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -91,7 +92,8 @@ class ExampleEpochs:
         least = "documents of two lines" if self.next_sentence == "sop" else "lines with words"
         raise DataError(
             f"Expected text with {least}. Received: text that makes no example with "
-            f"next_sentence={self.next_sentence!r}.")
+            f"next_sentence={self.next_sentence!r}."
+        )
 
     def epoch(self, number: int) -> Iterator[ShuffledExamples]:
         """The examples of an epoch, chunk after chunk; a function of the seed and the number."""
@@ -103,12 +105,18 @@ class ExampleEpochs:
         generator = np.random.default_rng([self.seed, epoch, chunk])
         sentences = self.source.sentences(chunk)
         pairs = make_pairs(
-            sentences.splits, sentences.document_splits, self.max_seq_length, self.next_sentence,
-            self.short_seq_prob, generator)
+            sentences.splits,
+            sentences.document_splits,
+            self.max_seq_length,
+            self.next_sentence,
+            self.short_seq_prob,
+            generator,
+        )
         count = len(pairs.labels)
         order = generator.permutation(count)
         lengths = (pairs.first_lengths + pairs.second_lengths)[order] + special_tokens(
-            self.next_sentence)
+            self.next_sentence
+        )
         if self.pack is None:
             zeros = np.zeros(count, np.int32)
             places = Places(np.arange(count, dtype=np.int32), zeros, zeros)
@@ -120,8 +128,14 @@ class ExampleEpochs:
         num_rows = int(places.rows[-1]) + 1 if count else 0
         first = ((epoch << _CHUNK_BITS) + chunk) << _EXAMPLE_BITS
         return ShuffledExamples(
-            chunk, next_chunk, pairs.taken(order), first + order.astype(np.int64), lengths, places,
-            np.searchsorted(places.rows, np.arange(num_rows + 1)))
+            chunk,
+            next_chunk,
+            pairs.taken(order),
+            first + order.astype(np.int64),
+            lengths,
+            places,
+            np.searchsorted(places.rows, np.arange(num_rows + 1)),
+        )
 
 
 class ExampleBatches:
@@ -174,8 +188,10 @@ class ExampleBatches:
         for parts, is_full in self._by_rows(chunks, rows):
             if is_full:
                 yield _rows_of(
-                    parts, self.shard_index * self.batch_size,
-                    (self.shard_index + 1) * self.batch_size)
+                    parts,
+                    self.shard_index * self.batch_size,
+                    (self.shard_index + 1) * self.batch_size,
+                )
             elif self.num_shards == 1:
                 yield parts
 
@@ -226,8 +242,7 @@ class ExampleBatches:
         for part in parts:
             pieces.append(self._piece(part, width, row))
             row += part.end - part.begin
-        batch = {
-            name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+        batch = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
         return {**batch, "num_rows": np.int32(row)}
 
     def _piece(self, part: _Part, width: int, first_row: int) -> dict[str, np.ndarray]:
@@ -244,8 +259,10 @@ class ExampleBatches:
         in_first = (columns > 0) & (columns < first_ends)
         in_second = (columns > first_ends) & (columns < second_ends)
         indices = columns + np.where(
-            in_second, pairs.second_starts[:, np.newaxis] - first_ends - 1,
-            pairs.first_starts[:, np.newaxis] - 1)
+            in_second,
+            pairs.second_starts[:, np.newaxis] - first_ends - 1,
+            pairs.first_starts[:, np.newaxis] - 1,
+        )
         in_text = in_first | in_second
         indices = np.where(in_text, indices, 0)
         token_ids = np.where(in_text, tokens.ids[indices], self.tokenizer.pad_token_id)

@@ -6,7 +6,7 @@ likely as any other, and only a slice of the keys has to be in memory at a time.
 """
 
 import os
-from typing import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -66,5 +66,4 @@ def _read_slice(path: str, low: int, high: int) -> tuple[np.ndarray, list[bytes]
         file.seek(start)
         content = file.read(int(ends[-1]) - start)
     borders = [0, *(int(edge) - start for edge in ends)]
-    return np.array(all_keys[first:end]), [
-        content[a:b] for a, b in zip(borders, borders[1:])]
+    return np.array(all_keys[first:end]), [content[a:b] for a, b in zip(borders, borders[1:])]

@@ -50,8 +50,10 @@ def read_questions(path: str | os.PathLike) -> list[tuple[str, str]]:
     for number, line in enumerate(_lines(path), start=1):
         label, _, text = line.partition(" ")
         if ":" not in label or not text.strip():
-            raise DataError(f"{path}, line {number}: expected KIND:detail and a question. "
-                            f"Received: {line[:60]!r}")
+            raise DataError(
+                f"{path}, line {number}: expected KIND:detail and a question. "
+                f"Received: {line[:60]!r}"
+            )
         pairs.append((text, label.partition(":")[0]))
     return distinct(pairs)
 

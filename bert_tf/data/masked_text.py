@@ -52,12 +52,19 @@ def mask_texts(
     if tokenizer.mask_token_id is None:
         raise ConfigError(
             "Expected a tokenizer with a mask token. Received: mask_token=None. Name the piece of "
-            "the vocabulary that hides tokens.")
+            "the vocabulary that hides tokens."
+        )
     max_predictions = int(num_to_predict(max_length, masked_lm_prob, max_length))
     check_masking(masking, masked_lm_prob, max_predictions, SPANBERT_SPANS)
-    special = np.isin(np.arange(tokenizer.vocab_size), [
-        tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id,
-        tokenizer.mask_token_id])  # [V]
+    special = np.isin(
+        np.arange(tokenizer.vocab_size),
+        [
+            tokenizer.cls_token_id,
+            tokenizer.sep_token_id,
+            tokenizer.pad_token_id,
+            tokenizer.mask_token_id,
+        ],
+    )  # [V]
     starts = np.array([not piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary])
 
     def number(state, element):
@@ -73,13 +80,23 @@ def mask_texts(
         tokens = tokenizer(firsts, seconds, max_length=max_length)
         token_ids, padding_mask = tokens["token_ids"], tokens["padding_mask"]
         masked = mask_tokens(
-            token_ids, padding_mask & ~tf.gather(special, token_ids),
-            tf.reduce_sum(tf.cast(padding_mask, tf.int32), axis=1), streams, seed=seed,
-            mask_token_id=tokenizer.mask_token_id, vocab_size=tokenizer.vocab_size,
-            max_predictions=max_predictions, masked_lm_prob=masked_lm_prob, masking=masking,
-            word_starts=tf.gather(starts, token_ids))
+            token_ids,
+            padding_mask & ~tf.gather(special, token_ids),
+            tf.reduce_sum(tf.cast(padding_mask, tf.int32), axis=1),
+            streams,
+            seed=seed,
+            mask_token_id=tokenizer.mask_token_id,
+            vocab_size=tokenizer.vocab_size,
+            max_predictions=max_predictions,
+            masked_lm_prob=masked_lm_prob,
+            masking=masking,
+            word_starts=tf.gather(starts, token_ids),
+        )
         features = {
-            **tokens, "token_ids": masked.token_ids, "masked_positions": masked.masked_positions}
+            **tokens,
+            "token_ids": masked.token_ids,
+            "masked_positions": masked.masked_positions,
+        }
         labels = {"masked_ids": masked.masked_ids, "masked_weights": masked.masked_weights}
         return features, labels
 
@@ -87,4 +104,5 @@ def mask_texts(
     dataset = tf.data.Dataset.zip(texts, numbers)
     dataset = dataset.scan((tf.zeros([], tf.int64), tf.zeros([], tf.int64)), number)
     return dataset.map(mask, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(
-        tf.data.AUTOTUNE)
+        tf.data.AUTOTUNE
+    )

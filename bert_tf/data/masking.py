@@ -10,7 +10,8 @@ References: google-research/bert create_pretraining_data.py, `create_masked_lm_p
 et al., "SpanBERT", arXiv 1907.10529; Lan et al., "ALBERT", arXiv 1909.11942.
 """
 
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -70,7 +71,8 @@ def num_to_predict(lengths, masked_lm_prob: float, max_predictions: int):
         rounded = tf.cast(tf.round(tf.cast(lengths, tf.float64) * masked_lm_prob), tf.int32)
         return tf.clip_by_value(rounded, 1, max_predictions)
     return np.clip(np.rint(np.asarray(lengths) * masked_lm_prob), 1, max_predictions).astype(
-        np.int32)
+        np.int32
+    )
 
 
 def mask_tokens(
@@ -122,15 +124,21 @@ def mask_tokens(
         >>> masked = mask_tokens(
         ...     tf.constant([[2, 7, 8, 9, 3, 0]]),
         ...     maskable=tf.constant([[False, True, True, True, False, False]]),
-        ...     lengths=tf.constant([5]), streams=tf.constant([0], tf.int64), seed=1,
-        ...     mask_token_id=4, vocab_size=10, max_predictions=2)
+        ...     lengths=tf.constant([5]),
+        ...     streams=tf.constant([0], tf.int64),
+        ...     seed=1,
+        ...     mask_token_id=4,
+        ...     vocab_size=10,
+        ...     max_predictions=2,
+        ... )
         >>> masked.masked_weights
         <tf.Tensor: shape=(1, 2), dtype=float32, numpy=array([[1., 0.]], dtype=float32)>
     """
     check_masking(masking, masked_lm_prob, max_predictions, span_probabilities)
     if masking != "token" and word_starts is None:
         raise ConfigError(
-            f"Expected word_starts with masking={masking!r}. Received: word_starts=None.")
+            f"Expected word_starts with masking={masking!r}. Received: word_starts=None."
+        )
     shape = tf.shape(token_ids)
     columns = tf.range(shape[1])[tf.newaxis, :] + tf.zeros_like(token_ids)  # [B, T]
     # Four draws beside each other for each token, so that a draw does not depend on T.
@@ -144,13 +152,13 @@ def mask_tokens(
         first = maskable & ~tf.pad(maskable, [[0, 0], [1, 0]])[:, :-1]
         probabilities = (1.0,) if masking == "whole_word" else span_probabilities
         anchors = _choose_spans(
-            bits, maskable, maskable & (word_starts | first), budget, probabilities)
+            bits, maskable, maskable & (word_starts | first), budget, probabilities
+        )
         chosen = anchors >= 0
         # The first token of a span decides for all of it.
         deciding = tf.where(chosen, anchors, columns) if masking == "span" else columns
     action = tf.gather(bits[:, :, _ACTION], deciding, batch_dims=1)  # [B, T]
-    random_ids = tf.cast(
-        tf.bitwise.right_shift(bits[:, :, _TOKEN] * vocab_size, 32), tf.int32)
+    random_ids = tf.cast(tf.bitwise.right_shift(bits[:, :, _TOKEN] * vocab_size, 32), tf.int32)
     kept_below = round((MASKED_SHARE + KEPT_SHARE) * _ALL_BITS)
     shown = tf.where(action < kept_below, token_ids, random_ids)
     shown = tf.where(action < round(MASKED_SHARE * _ALL_BITS), mask_token_id, shown)
@@ -158,8 +166,10 @@ def mask_tokens(
     # The chosen columns first, in order: [B, T] -> [B, P]
     positions = tf.sort(tf.where(chosen, columns, shape[1]), axis=1)[:, :max_predictions]
     positions = tf.pad(
-        positions, [[0, 0], [0, max_predictions - tf.shape(positions)[1]]],
-        constant_values=np.iinfo(np.int32).max)
+        positions,
+        [[0, 0], [0, max_predictions - tf.shape(positions)[1]]],
+        constant_values=np.iinfo(np.int32).max,
+    )
     used = positions < shape[1]
     positions = tf.where(used, positions, 0)
     ids = tf.where(used, tf.gather(token_ids, positions, batch_dims=1), 0)
@@ -168,7 +178,8 @@ def mask_tokens(
         tf.where(chosen, shown, token_ids),
         tf.ensure_shape(positions, [rows, max_predictions]),
         tf.ensure_shape(ids, [rows, max_predictions]),
-        tf.ensure_shape(tf.cast(used, tf.float32), [rows, max_predictions]))
+        tf.ensure_shape(tf.cast(used, tf.float32), [rows, max_predictions]),
+    )
 
 
 def check_masking(
@@ -181,20 +192,26 @@ def check_masking(
     """
     if masking not in MASKINGS:
         raise ConfigError(
-            f"Expected masking to be one of {MASKINGS}. Received: masking={masking!r}.")
+            f"Expected masking to be one of {MASKINGS}. Received: masking={masking!r}."
+        )
     if not 0 < masked_lm_prob < 1:
         raise ConfigError(
-            "Expected masked_lm_prob between 0 and 1. "
-            f"Received: masked_lm_prob={masked_lm_prob}.")
+            f"Expected masked_lm_prob between 0 and 1. Received: masked_lm_prob={masked_lm_prob}."
+        )
     if max_predictions < 1:
         raise ConfigError(
             "Expected at least one prediction a sequence. "
-            f"Received: max_predictions_per_seq={max_predictions}.")
-    if not len(span_probabilities) or min(span_probabilities) < 0 or not np.isclose(
-            sum(span_probabilities), 1):
+            f"Received: max_predictions_per_seq={max_predictions}."
+        )
+    if (
+        not len(span_probabilities)
+        or min(span_probabilities) < 0
+        or not np.isclose(sum(span_probabilities), 1)
+    ):
         raise ConfigError(
             "Expected span_probabilities, of spans of 1, 2, ... words, that sum to 1. "
-            f"Received: span_probabilities={tuple(span_probabilities)}.")
+            f"Received: span_probabilities={tuple(span_probabilities)}."
+        )
 
 
 def _choose_tokens(order, maskable, budget, max_predictions) -> tf.Tensor:
@@ -219,16 +236,18 @@ def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
     slots = tf.range(shape[0])[:, tf.newaxis] * shape[1] + words
     sizes = tf.reshape(
         tf.math.unsorted_segment_sum(
-            tf.cast(maskable, tf.int32), tf.where(maskable, slots, -1), shape[0] * shape[1]),
-        shape)  # [B, W], tokens of a word
+            tf.cast(maskable, tf.int32), tf.where(maskable, slots, -1), shape[0] * shape[1]
+        ),
+        shape,
+    )  # [B, W], tokens of a word
     word_starts = tf.sort(tf.where(starts, columns, shape[1]), axis=1)  # [B, W]
-    follows = tf.pad(
-        word_starts[:, 1:] == word_starts[:, :-1] + sizes[:, :-1], [[0, 0], [1, 0]])
+    follows = tf.pad(word_starts[:, 1:] == word_starts[:, :-1] + sizes[:, :-1], [[0, 0], [1, 0]])
     order = tf.argsort(tf.where(starts, bits[:, :, _ORDER], _ALL_BITS), axis=1, stable=True)
     # The words of a row in random order, and how many words a span from there is to have.
     thresholds = np.round(np.cumsum(probabilities)[:-1] * _ALL_BITS).astype(np.int64)
     wanted = 1 + tf.reduce_sum(
-        tf.cast(bits[:, :, _SPAN, tf.newaxis] >= thresholds, tf.int32), axis=-1)  # [B, T]
+        tf.cast(bits[:, :, _SPAN, tf.newaxis] >= thresholds, tf.int32), axis=-1
+    )  # [B, T]
     candidates = tf.transpose(tf.gather(words, order, batch_dims=1))  # [W, B]
     wanted = tf.transpose(tf.gather(wanted, order, batch_dims=1))  # [W, B]
     order = tf.transpose(order)  # [W, B]
@@ -249,7 +268,8 @@ def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
         fits = tf.cumsum(size, axis=1) <= left[:, tf.newaxis]
         inside = (ahead < wanted[step][:, tf.newaxis]) & (step < num_words)[:, tf.newaxis]
         taken = tf.math.cumprod(
-            tf.cast(free & joined & fits & inside & (size > 0), tf.int32), axis=1)
+            tf.cast(free & joined & fits & inside & (size > 0), tf.int32), axis=1
+        )
         end = word + tf.reduce_sum(taken, axis=1, keepdims=True)
         in_span = (word_numbers >= word) & (word_numbers < end)  # [B, W + L]
         anchors = tf.where(in_span, order[step][:, tf.newaxis], anchors)
@@ -258,8 +278,11 @@ def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
     anchors = tf.fill([shape[0], shape[1] + longest], -1)
     state = [tf.constant(0), budget, anchors]
     _, _, anchors = tf.while_loop(
-        unfinished, take, state, shape_invariants=[
-            state[0].shape, tf.TensorShape([None]), tf.TensorShape([None, None])],
-        maximum_iterations=shape[1])
+        unfinished,
+        take,
+        state,
+        shape_invariants=[state[0].shape, tf.TensorShape([None]), tf.TensorShape([None, None])],
+        maximum_iterations=shape[1],
+    )
     chosen = tf.gather(anchors, tf.maximum(words, 0), batch_dims=1)  # [B, T]
     return tf.where(maskable, chosen, -1)

@@ -14,7 +14,7 @@ import os
 import re
 import struct
 import zlib
-from typing import Iterator
+from collections.abc import Iterator
 
 from bert_tf.errors import DataError
 
@@ -50,8 +50,9 @@ def read_ordered_text(directory: str | os.PathLike) -> Iterator[list[str]]:
     found = _find_module(directory)
     markup = " ".join(block for part in PARTS for block in _blocks(os.path.join(found, part)))
     for chapter in _CHAPTER.split(_NOT_TEXT.sub(" ", markup)):
-        sentences = split_sentences(_SPACE_BEFORE_MARK.sub(
-            r"\1", html.unescape(_TAG.sub("", _spaced(chapter)))))
+        sentences = split_sentences(
+            _SPACE_BEFORE_MARK.sub(r"\1", html.unescape(_TAG.sub("", _spaced(chapter))))
+        )
         if sentences:
             yield sentences
 
@@ -80,7 +81,8 @@ def _find_module(directory: str | os.PathLike) -> str:
     raise DataError(
         f"Expected a SWORD zText module (ot.bzs, ot.bzz, nt.bzs and nt.bzz) in "
         f"{os.fspath(directory)}. Received: no ot.bzz. Fetch it with tools/fetch_materials.py "
-        "--materials=ordered_text, or unpack sword-text-web with dpkg-deb -x.")
+        "--materials=ordered_text, or unpack sword-text-web with dpkg-deb -x."
+    )
 
 
 def _blocks(stem: str) -> Iterator[str]:
@@ -93,9 +95,11 @@ def _blocks(stem: str) -> Iterator[str]:
                 if len(content) != size:
                     raise DataError(
                         f"{stem}.bzz: expected a block of {size} bytes at {offset}. "
-                        f"Received: {len(content)}. Fetch the module again.")
+                        f"Received: {len(content)}. Fetch the module again."
+                    )
                 yield content.decode("utf-8")
     except (OSError, struct.error, zlib.error, UnicodeDecodeError) as error:
         raise DataError(
             f"{stem}.bzs and .bzz: expected a whole SWORD zText module. Received: {error}. "
-            "Fetch it again.") from error
+            "Fetch it again."
+        ) from error

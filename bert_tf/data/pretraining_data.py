@@ -20,7 +20,7 @@ import multiprocessing
 import os
 import random
 import signal
-from typing import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tqdm
@@ -75,19 +75,24 @@ def create_pretraining_data(
         raise ConfigError(
             "Expected dupe_factor and num_processes of at least 1 and an output file. Received: "
             f"dupe_factor={dupe_factor}, num_processes={num_processes}, "
-            f"output_files={list(output_files)}.")
+            f"output_files={list(output_files)}."
+        )
     vocabulary = MaskingVocabulary.of(tokenizer)
     beside = os.path.dirname(os.path.abspath(output_files[0]))
     try:
         with scratch_directory(beside) as scratch:
             tasks = _tasks(
-                corpus, tokenizer, dupe_factor, random_seed, num_processes, encoding_errors,
-                scratch)
+                corpus, tokenizer, dupe_factor, random_seed, num_processes, encoding_errors, scratch
+            )
             summary = PretrainingSummary(options.max_seq_length)
             runs: list[str] = []
             bar = tqdm.tqdm(
-                total=corpus.documents * dupe_factor, desc="making examples", unit=" documents",
-                unit_scale=True, disable=not progress)
+                total=corpus.documents * dupe_factor,
+                desc="making examples",
+                unit=" documents",
+                unit_scale=True,
+                disable=not progress,
+            )
             with bar:
                 for task, part in _run(tasks, _Job(vocabulary, options), num_processes):
                     summary.add(part)
@@ -96,18 +101,21 @@ def create_pretraining_data(
             if not summary.examples:
                 raise DataError(
                     "Expected text that at least one pair of segments can be made of. Received: "
-                    f"{summary.documents // dupe_factor} documents with words in them.")
+                    f"{summary.documents // dupe_factor} documents with words in them."
+                )
             _write(merge_runs(sorted(runs)), output_files, summary.examples, progress)
             return summary
     except OSError as error:
         raise UserError(
             f"Expected readable text, and room for twice the examples in {beside}. "
-            f"Received: {error}. Nothing was written.") from error
+            f"Received: {error}. Nothing was written."
+        ) from error
     except concurrent.futures.BrokenExecutor as error:
         raise UserError(
             "Expected every worker process to end its work. Received: one was ended from outside, "
             "most often because memory ran out. Lower --num_processes or --chunk_megabytes. "
-            "Nothing was written.") from error
+            "Nothing was written."
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,16 +165,18 @@ def _make_run(task: _Task, job: _Job) -> PretrainingSummary:
     ids = np.load(task.tokens_path + ".ids.npy")
     sentences = np.load(task.tokens_path + ".sentences.npy")
     borders = np.load(task.tokens_path + ".documents.npy").tolist()
-    documents = [
-        _Document(ids, sentences[a : b + 1]) for a, b in zip(borders, borders[1:])]
+    documents = [_Document(ids, sentences[a : b + 1]) for a, b in zip(borders, borders[1:])]
     rng = random.Random(task.seed)
     options = job.options
     summary = PretrainingSummary(options.max_seq_length, documents=len(documents))
     records = []
     for example in create_examples(documents, job.vocabulary, options, rng):
         summary.count(example)
-        records.append(serialize_features(example_features(
-            example, options.max_seq_length, options.max_predictions_per_seq)))
+        records.append(
+            serialize_features(
+                example_features(example, options.max_seq_length, options.max_predictions_per_seq)
+            )
+        )
     write_run(task.run_path, [rng.getrandbits(64) for _ in records], records)
     return summary
 
@@ -180,9 +190,9 @@ def _tasks(
             tokens_path = os.path.join(scratch, f"{number:08}")
             _tokenize(chunk, tokenizer, encoding_errors, threads, tokens_path)
             yield [
-                _Task(
-                    tokens_path, f"{tokens_path}-{dupe:08}.run", f"{random_seed}/{number}/{dupe}")
-                for dupe in range(dupe_factor)]
+                _Task(tokens_path, f"{tokens_path}-{dupe:08}.run", f"{random_seed}/{number}/{dupe}")
+                for dupe in range(dupe_factor)
+            ]
 
 
 def _tokenize(chunk: Chunk, tokenizer, encoding_errors: str, threads, path: str) -> None:
@@ -212,7 +222,8 @@ def _tokenize(chunk: Chunk, tokenizer, encoding_errors: str, threads, path: str)
     save_array(path + ".sentences.npy", np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
     save_array(
         path + ".documents.npy",
-        np.concatenate([[0], np.cumsum(in_document[in_document > 0])]).astype(np.int64))
+        np.concatenate([[0], np.cumsum(in_document[in_document > 0])]).astype(np.int64),
+    )
 
 
 def _run(
@@ -228,7 +239,8 @@ def _run(
     # Forking a process in which TensorFlow runs threads may hang it.
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(
-            num_processes, context, initializer=_start_worker, initargs=(job,)) as pool:
+        num_processes, context, initializer=_start_worker, initargs=(job,)
+    ) as pool:
         left: dict[str, int] = {}
         pending: dict[concurrent.futures.Future, _Task] = {}
         groups = iter(tasks)
@@ -244,7 +256,8 @@ def _run(
                             future = pool.submit(_make_run_in_worker, task)
                         pending[future] = task
                 done, _ = concurrent.futures.wait(
-                    pending, return_when=concurrent.futures.FIRST_COMPLETED)
+                    pending, return_when=concurrent.futures.FIRST_COMPLETED
+                )
                 for future in done:
                     task = pending.pop(future)
                     yield task, future.result()
@@ -284,16 +297,23 @@ def _write(
             places = [os.path.split(os.path.abspath(path)) for path in output_files]
             staged = {
                 folder: stack.enter_context(staged_files(folder))
-                for folder in {folder for folder, _ in places}}
+                for folder in {folder for folder, _ in places}
+            }
             paths = [os.path.join(staged[folder], name) for folder, name in places]
             with contextlib.ExitStack() as writing:
                 writers = [writing.enter_context(tf.io.TFRecordWriter(path)) for path in paths]
                 bar = tqdm.tqdm(
-                    records, total=total, desc="writing", unit=" examples", unit_scale=True,
-                    disable=not progress)
+                    records,
+                    total=total,
+                    desc="writing",
+                    unit=" examples",
+                    unit_scale=True,
+                    disable=not progress,
+                )
                 for record, writer in zip(bar, itertools.cycle(writers)):
                     writer.write(record)
     except tf.errors.OpError as error:
         raise UserError(
             f"Expected to write {', '.join(map(str, output_files))}. Received: {error.message}. "
-            "Nothing was written.") from error
+            "Nothing was written."
+        ) from error

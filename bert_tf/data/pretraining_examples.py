@@ -8,7 +8,7 @@ Reference: google-research/bert `create_pretraining_data.py`.
 
 import dataclasses
 import random
-from typing import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from bert_tf.errors import ConfigError
 
@@ -48,11 +48,15 @@ class MaskingVocabulary:
         if tokenizer.mask_token_id is None:
             raise ConfigError(
                 "Expected a tokenizer with a mask token. Received: mask_token=None. Masked "
-                "language modelling needs one in the vocabulary, such as [MASK].")
+                "language modelling needs one in the vocabulary, such as [MASK]."
+            )
         return cls(
-            tokenizer.vocab_size, tokenizer.cls_token_id, tokenizer.sep_token_id,
+            tokenizer.vocab_size,
+            tokenizer.cls_token_id,
+            tokenizer.sep_token_id,
             tokenizer.mask_token_id,
-            bytes(piece.startswith("##") for piece in tokenizer.vocabulary))
+            bytes(piece.startswith("##") for piece in tokenizer.vocabulary),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +86,13 @@ class ExampleOptions:
             raise ConfigError(
                 f"Expected max_seq_length of at least {least} and max_predictions_per_seq of at "
                 f"least 1. Received: max_seq_length={self.max_seq_length}, "
-                f"max_predictions_per_seq={self.max_predictions_per_seq}.")
+                f"max_predictions_per_seq={self.max_predictions_per_seq}."
+            )
         for name in ("masked_lm_prob", "short_seq_prob"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(
-                    f"Expected {name} between 0 and 1. Received: {name}={getattr(self, name)}.")
+                    f"Expected {name} between 0 and 1. Received: {name}={getattr(self, name)}."
+                )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,13 +146,19 @@ def create_examples(
         for first, second, is_random_next in _document_pairs(documents, index, options, rng):
             before = len(first) + len(second)
             first, second = truncate_pair(
-                first, second, options.max_seq_length - SPECIAL_TOKENS_OF_A_PAIR, rng)
+                first, second, options.max_seq_length - SPECIAL_TOKENS_OF_A_PAIR, rng
+            )
             sep = vocabulary.sep_token_id
             token_ids = [vocabulary.cls_token_id, *first, sep, *second, sep]
             masked, positions, labels = mask_tokens(token_ids, vocabulary, options, rng)
             yield PretrainingExample(
-                masked, [0] * (len(first) + 2) + [1] * (len(second) + 1), positions, labels,
-                is_random_next, before - len(first) - len(second))
+                masked,
+                [0] * (len(first) + 2) + [1] * (len(second) + 1),
+                positions,
+                labels,
+                is_random_next,
+                before - len(first) - len(second),
+            )
 
 
 def _document_pairs(
@@ -221,8 +233,7 @@ def truncate_pair(
         longer = 0 if lengths[0] > lengths[1] else 1
         lengths[longer] -= 1
         starts[longer] += rng.random() < 0.5
-    return (
-        first[starts[0] : starts[0] + lengths[0]], second[starts[1] : starts[1] + lengths[1]])
+    return (first[starts[0] : starts[0] + lengths[0]], second[starts[1] : starts[1] + lengths[1]])
 
 
 def mask_tokens(
@@ -258,8 +269,8 @@ def mask_tokens(
         else:
             words.append([position])
     wanted = min(
-        options.max_predictions_per_seq,
-        max(1, int(round(len(token_ids) * options.masked_lm_prob))))
+        options.max_predictions_per_seq, max(1, round(len(token_ids) * options.masked_lm_prob))
+    )
     masked = list(token_ids)
     chosen: list[int] = []
     for word in _in_random_order(words, rng):

@@ -10,7 +10,7 @@ repeated fields.
 
 import functools
 import struct
-from typing import Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from bert_tf.data.pretraining_examples import PretrainingExample
 

@@ -7,7 +7,7 @@ tensorflow/core/lib/io/record_writer.h.
 import mmap
 import os
 import struct
-from typing import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
@@ -75,12 +75,12 @@ def check_records(
             count = _count_by_lengths(path) if local else 0
             counts.append(_count_by_reading(path) if whole or not local else count)
     except tf.errors.OpError as error:
-        raise DataError(
-            f"Expected readable TFRecord files. Received: {error.message}.") from error
+        raise DataError(f"Expected readable TFRecord files. Received: {error.message}.") from error
     if not sum(counts):
         raise DataError(
             f"Expected examples. Received: no record in {', '.join(paths)}. Make them with "
-            "tools/create_pretraining_data.py.")
+            "tools/create_pretraining_data.py."
+        )
     return counts
 
 
@@ -94,21 +94,25 @@ def _check_first(path: str, max_seq_length: int, max_predictions_per_seq: int) -
     except Exception as error:  # protobuf's DecodeError, which has no public name of its own
         raise DataError(
             f"{path}: expected tf.train.Examples. Received: a first record of {len(record)} bytes "
-            "that is none.") from error
+            "that is none."
+        ) from error
     for name, feature in feature_spec(max_seq_length, max_predictions_per_seq).items():
         expected = (
             f"{path}: expected max_seq_length={max_seq_length} and "
-            f"max_predictions_per_seq={max_predictions_per_seq}. Received: ")
+            f"max_predictions_per_seq={max_predictions_per_seq}. Received: "
+        )
         if name not in features:
             raise DataError(
                 f"{expected}a record without {name!r}; it has {sorted(features)}. Make the file "
-                "with tools/create_pretraining_data.py.")
+                "with tools/create_pretraining_data.py."
+            )
         kind = "float_list" if feature.dtype == tf.float32 else "int64_list"
         size = len(getattr(features[name], kind).value)
         if [size] != list(feature.shape):
             raise DataError(
                 f"{expected}{size} values of {name!r} in the first record. Pass the numbers that "
-                "the file was made with, or make it again.")
+                "the file was made with, or make it again."
+            )
 
 
 def _read(path: str) -> Iterator[bytes]:
@@ -157,4 +161,5 @@ def _broken(path: str, number: int) -> DataError:
     return DataError(
         f"{path}: expected a whole TFRecord file. Received: {number} good records and then one "
         "that is truncated or corrupt. Copy the file again, or make it again with "
-        "tools/create_pretraining_data.py.")
+        "tools/create_pretraining_data.py."
+    )

@@ -8,7 +8,7 @@ Reference: google-research/bert `create_pretraining_data.py` and `run_pretrainin
 """
 
 import os
-from typing import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -42,8 +42,11 @@ def write_pretraining_records(
     number = 0
     with atomic_path(path) as new, tf.io.TFRecordWriter(new) as writer:
         for example in examples:
-            writer.write(serialize_features(
-                example_features(example, max_seq_length, max_predictions_per_seq)))
+            writer.write(
+                serialize_features(
+                    example_features(example, max_seq_length, max_predictions_per_seq)
+                )
+            )
             number += 1
     return number
 
@@ -106,7 +109,8 @@ def pretraining_records(
         raise ConfigError(
             "Expected batch_size and num_shards of at least 1, shard_index in [0, num_shards) and "
             f"start_step of at least 0. Received: batch_size={batch_size}, "
-            f"num_shards={num_shards}, shard_index={shard_index}, start_step={start_step}.")
+            f"num_shards={num_shards}, shard_index={shard_index}, start_step={start_step}."
+        )
     paths = _expand(input_files)
     counts = check_records(paths, max_seq_length, max_predictions_per_seq, whole=None)
     by_file = num_shards > 1 and len(paths) % num_shards == 0
@@ -119,7 +123,8 @@ def pretraining_records(
         raise DataError(
             f"Expected at least a batch of {batch_size} examples in each of {num_shards} shards. "
             f"Received: {size} examples in shard {shard_index}. Take a smaller batch, fewer "
-            "shards, or make more examples (a larger dupe_factor).")
+            "shards, or make more examples (a larger dupe_factor)."
+        )
     spec = feature_spec(max_seq_length, max_predictions_per_seq)
 
     def epoch(number: tf.Tensor) -> tf.data.Dataset:
@@ -135,8 +140,12 @@ def pretraining_records(
             # Every shard goes through the files in the same order and so counts alike.
             records = records.shard(num_shards, shard_index)
         if shuffle:
-            records = records.shuffle(shuffle_buffer, seed=tf.random.stateless_uniform(
-                [], seeds, minval=None, maxval=None, dtype=tf.int64))
+            records = records.shuffle(
+                shuffle_buffer,
+                seed=tf.random.stateless_uniform(
+                    [], seeds, minval=None, maxval=None, dtype=tf.int64
+                ),
+            )
         return records
 
     def parse(records: tf.Tensor):
@@ -147,8 +156,11 @@ def pretraining_records(
         first_epoch, skipped = divmod(first, size)
         later = tf.data.Dataset.range(first_epoch + 1, np.iinfo(np.int64).max)
         records = (
-            tf.data.Dataset.range(first_epoch, first_epoch + 1).flat_map(epoch).skip(skipped)
-            .concatenate(later.flat_map(epoch)))
+            tf.data.Dataset.range(first_epoch, first_epoch + 1)
+            .flat_map(epoch)
+            .skip(skipped)
+            .concatenate(later.flat_map(epoch))
+        )
     else:
         records = tf.data.Dataset.range(1).flat_map(epoch).skip(first)
     options = tf.data.Options()
@@ -159,7 +171,8 @@ def pretraining_records(
         records.batch(batch_size, drop_remainder=repeat)
         .map(parse, num_parallel_calls=tf.data.AUTOTUNE)
         .prefetch(tf.data.AUTOTUNE)
-        .with_options(options))
+        .with_options(options)
+    )
 
 
 def _expand(input_files: Sequence[str | os.PathLike]) -> list[str]:
@@ -170,8 +183,7 @@ def _expand(input_files: Sequence[str | os.PathLike]) -> list[str]:
         recover_around(pattern)
         found = sorted(without_staging(tf.io.gfile.glob(pattern)))
         if not found:
-            raise DataError(
-                f"Expected TFRecord files. Received: {pattern!r}, which no file fits.")
+            raise DataError(f"Expected TFRecord files. Received: {pattern!r}, which no file fits.")
         paths += found
     if not paths:
         raise DataError("Expected TFRecord files. Received: none.")

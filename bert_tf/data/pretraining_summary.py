@@ -49,8 +49,7 @@ class PretrainingSummary:
             if field.name == "lengths":
                 self.lengths = [a + b for a, b in zip(self.lengths, other.lengths)]
             elif field.name != "max_seq_length":
-                setattr(
-                    self, field.name, getattr(self, field.name) + getattr(other, field.name))
+                setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     def lines(self) -> list[str]:
         """The summary as lines of text for people."""
@@ -68,7 +67,8 @@ class PretrainingSummary:
         most = max(1, *self.lengths)
         for index, number in enumerate(self.lengths):
             low, high = (
-                -(-edge * self.max_seq_length // HISTOGRAM_BINS) for edge in (index, index + 1))
+                -(-edge * self.max_seq_length // HISTOGRAM_BINS) for edge in (index, index + 1)
+            )
             bar = "#" * round(BAR_WIDTH * number / most)
             line = f"  {low + 1:>5} to {high:<5} {number:>10} {number / examples:>6.1%} {bar}"
             lines.append(line.rstrip())

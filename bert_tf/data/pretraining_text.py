@@ -11,14 +11,13 @@ Reference: google-research/bert create_pretraining_data.py.
 """
 
 import os
-from typing import Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from bert_tf.data.document_chunks import scan_documents
 from bert_tf.data.example_batches import BATCH_SIGNATURE, ExampleBatches, ExampleEpochs
-from bert_tf.data.masking import (
-    SPANBERT_SPANS, check_masking, mask_tokens, num_to_predict)
+from bert_tf.data.masking import SPANBERT_SPANS, check_masking, mask_tokens, num_to_predict
 from bert_tf.data.row_packing import Places, first_fit, place_in_rows
 from bert_tf.data.segment_pairs import NEXT_SENTENCES
 from bert_tf.data.token_source import TokenSource
@@ -110,8 +109,12 @@ def pretraining_text(
     Example:
 
         >>> dataset = pretraining_text(
-        ...     "corpus/*.txt", tokenizer, batch_size=32, max_seq_length=128,
-        ...     max_predictions_per_seq=20)
+        ...     "corpus/*.txt",
+        ...     tokenizer,
+        ...     batch_size=32,
+        ...     max_seq_length=128,
+        ...     max_predictions_per_seq=20,
+        ... )
         >>> features, labels = next(iter(dataset))
         >>> features["token_ids"].shape, labels["masked_ids"].shape
         (TensorShape([32, 128]), TensorShape([32, 20]))
@@ -119,14 +122,17 @@ def pretraining_text(
     check_masking(masking, masked_lm_prob, max_predictions_per_seq, span_probabilities)
     _check_text_options(next_sentence, max_seq_length, short_seq_prob, masking, segmenter)
     _check_batches(
-        batch_size, packing, token_budget, max_seq_length, start_step, num_shards, shard_index)
+        batch_size, packing, token_budget, max_seq_length, start_step, num_shards, shard_index
+    )
     if tokenizer.mask_token_id is None:
         raise ConfigError(
             "Expected a tokenizer with a mask token. Received: mask_token=None. Name the piece of "
-            "the vocabulary that hides tokens.")
+            "the vocabulary that hides tokens."
+        )
     if replace_numbers and tokenizer.number_token is None:
         tokenizer = BertTokenizer.from_config(
-            {**tokenizer.get_config(), "number_token": NUMBER_TOKEN})
+            {**tokenizer.get_config(), "number_token": NUMBER_TOKEN}
+        )
     max_sequences = max_sequences_per_row or max(1, max_seq_length // TOKENS_PER_SEQUENCE)
 
     corpus = scan_documents(_find(input_files), chunk_bytes, tokenizer.errors, progress=False)
@@ -134,17 +140,27 @@ def pretraining_text(
         raise DataError(
             "Expected at least two documents, with a blank line between them, for random next "
             "segments. Received: one document. Separate the documents, or choose "
-            "next_sentence='sop' or None.")
+            "next_sentence='sop' or None."
+        )
 
     def pack(lengths):
         return first_fit(
-            lengths, max_seq_length, max_sequences,
+            lengths,
+            max_seq_length,
+            max_sequences,
             num_to_predict(lengths, masked_lm_prob, max_predictions_per_seq),
-            max_predictions_per_seq)
+            max_predictions_per_seq,
+        )
 
     examples = ExampleEpochs(
-        TokenSource(corpus.chunks, tokenizer, segmenter, cache_bytes), len(corpus.chunks),
-        max_seq_length, next_sentence, short_seq_prob, seed, pack if packing == "rows" else None)
+        TokenSource(corpus.chunks, tokenizer, segmenter, cache_bytes),
+        len(corpus.chunks),
+        max_seq_length,
+        next_sentence,
+        short_seq_prob,
+        seed,
+        pack if packing == "rows" else None,
+    )
     examples.require_some()
     batches = ExampleBatches(examples, tokenizer, batch_size, token_budget, num_shards, shard_index)
     static_rows = batch_size if token_budget is None and (repeat or num_shards > 1) else None
@@ -154,14 +170,25 @@ def pretraining_text(
         token_ids, lengths, first = batch["token_ids"], batch["lengths"], batch["first_lengths"]
         columns = tf.range(tf.shape(token_ids)[1])[tf.newaxis, :]
         padding_mask = columns < lengths[:, tf.newaxis]  # [n, T]
-        special = (columns == 0) | (columns == first[:, tf.newaxis] - 1) | (
-            columns == lengths[:, tf.newaxis] - 1)
+        special = (
+            (columns == 0)
+            | (columns == first[:, tf.newaxis] - 1)
+            | (columns == lengths[:, tf.newaxis] - 1)
+        )
         masked = mask_tokens(
-            token_ids, padding_mask & ~special, lengths, batch["streams"], seed=seed,
-            mask_token_id=tokenizer.mask_token_id, vocab_size=tokenizer.vocab_size,
-            max_predictions=max_predictions_per_seq, masked_lm_prob=masked_lm_prob,
-            masking=masking, word_starts=batch["word_starts"],
-            span_probabilities=span_probabilities)
+            token_ids,
+            padding_mask & ~special,
+            lengths,
+            batch["streams"],
+            seed=seed,
+            mask_token_id=tokenizer.mask_token_id,
+            vocab_size=tokenizer.vocab_size,
+            max_predictions=max_predictions_per_seq,
+            masked_lm_prob=masked_lm_prob,
+            masking=masking,
+            word_starts=batch["word_starts"],
+            span_probabilities=span_probabilities,
+        )
         features = {
             "token_ids": masked.token_ids,
             "segment_ids": tf.cast(padding_mask & (columns >= first[:, tf.newaxis]), tf.int32),
@@ -178,19 +205,29 @@ def pretraining_text(
                 labels["next_sentence_weights"] = tf.zeros(tf.shape(lengths))
             places = Places(*(batch[field] for field in Places._fields))
             features, labels = place_in_rows(
-                features, labels, places, batch["num_rows"], max_seq_length, max_sequences,
-                max_predictions_per_seq, tokenizer.pad_token_id)
+                features,
+                labels,
+                places,
+                batch["num_rows"],
+                max_seq_length,
+                max_sequences,
+                max_predictions_per_seq,
+                tokenizer.pad_token_id,
+            )
         for part in (features, labels):
             for name, value in part.items():
-                width = static_length if value.shape.rank == 2 and name in _TOKEN_FEATURES else (
-                    value.shape[-1])
-                part[name] = tf.ensure_shape(
-                    value, [static_rows, width][:value.shape.rank])
+                width = (
+                    static_length
+                    if value.shape.rank == 2 and name in _TOKEN_FEATURES
+                    else (value.shape[-1])
+                )
+                part[name] = tf.ensure_shape(value, [static_rows, width][: value.shape.rank])
         return features, labels
 
     with tf.device("CPU:0"):
         dataset = tf.data.Dataset.from_generator(
-            lambda: batches.from_step(start_step, repeat), output_signature=BATCH_SIGNATURE)
+            lambda: batches.from_step(start_step, repeat), output_signature=BATCH_SIGNATURE
+        )
         dataset = dataset.map(finish, num_parallel_calls=2, deterministic=True)
     options = tf.data.Options()
     if num_shards > 1:
@@ -218,46 +255,62 @@ def _find(input_files: str | os.PathLike | Sequence[str | os.PathLike]) -> list[
 
 
 def _check_text_options(
-    next_sentence: str | None, max_seq_length: int, short_seq_prob: float, masking: str,
+    next_sentence: str | None,
+    max_seq_length: int,
+    short_seq_prob: float,
+    masking: str,
     segmenter: Segmenter | None,
 ) -> None:
     if next_sentence not in NEXT_SENTENCES:
         raise ConfigError(
             f"Expected next_sentence to be one of {NEXT_SENTENCES}. "
-            f"Received: next_sentence={next_sentence!r}.")
+            f"Received: next_sentence={next_sentence!r}."
+        )
     least = 3 if next_sentence is None else 5  # a token in each segment
     if max_seq_length < least:
         raise ConfigError(
             f"Expected max_seq_length to be at least {least} with next_sentence="
-            f"{next_sentence!r}. Received: max_seq_length={max_seq_length}.")
+            f"{next_sentence!r}. Received: max_seq_length={max_seq_length}."
+        )
     if not 0 <= short_seq_prob <= 1:
         raise ConfigError(
-            f"Expected short_seq_prob from 0 to 1. Received: short_seq_prob={short_seq_prob}.")
+            f"Expected short_seq_prob from 0 to 1. Received: short_seq_prob={short_seq_prob}."
+        )
     if segmenter is not None and masking == "token":
         raise ConfigError(
             "Expected masking='whole_word' or 'span' with a segmenter. Received: masking='token', "
-            "which knows no words.")
+            "which knows no words."
+        )
 
 
 def _check_batches(
-    batch_size: int | None, packing: str | None, token_budget: int | None, max_seq_length: int,
-    start_step: int, num_shards: int, shard_index: int,
+    batch_size: int | None,
+    packing: str | None,
+    token_budget: int | None,
+    max_seq_length: int,
+    start_step: int,
+    num_shards: int,
+    shard_index: int,
 ) -> None:
     if packing not in (None, "rows"):
         raise ConfigError(f"Expected packing to be 'rows' or None. Received: packing={packing!r}.")
     if packing and token_budget is not None:
         raise ConfigError(
             "Expected packing='rows', of static shape, or a token_budget, of any shape. "
-            f"Received: both, token_budget={token_budget}.")
+            f"Received: both, token_budget={token_budget}."
+        )
     if token_budget is not None and token_budget < max_seq_length:
         raise ConfigError(
             "Expected a token_budget of at least one sequence. Received: "
-            f"token_budget={token_budget}, max_seq_length={max_seq_length}.")
+            f"token_budget={token_budget}, max_seq_length={max_seq_length}."
+        )
     if (batch_size is None and token_budget is None) or (batch_size is not None and batch_size < 1):
         raise ConfigError(
             "Expected batch_size to be at least 1, or None with a token_budget. "
-            f"Received: batch_size={batch_size}, token_budget={token_budget}.")
+            f"Received: batch_size={batch_size}, token_budget={token_budget}."
+        )
     if num_shards < 1 or not 0 <= shard_index < num_shards or start_step < 0:
         raise ConfigError(
             "Expected shard_index from 0 to num_shards - 1 and start_step from 0. Received: "
-            f"num_shards={num_shards}, shard_index={shard_index}, start_step={start_step}.")
+            f"num_shards={num_shards}, shard_index={shard_index}, start_step={start_step}."
+        )

@@ -68,7 +68,8 @@ def first_fit(
         raise DataError(
             f"Expected sequences of at most {row_length} tokens and {max_predictions} predictions, "
             "to fit into a row. "
-            f"Received: {lengths.max()} tokens and {predictions.max()} predictions.")
+            f"Received: {lengths.max()} tokens and {predictions.max()} predictions."
+        )
     places = np.zeros([3, len(lengths)], np.int32)
     # Of each open row: number, free columns, free slots, free predictions.
     rows: list[list[int]] = []
@@ -126,7 +127,8 @@ def place_in_rows(
     tokens = tf.cast(tf.where(features["padding_mask"]), tf.int32)  # [R, 2]: sequence, column
     sequences, within = tokens[:, 0], tokens[:, 1]
     token_places = tf.stack(
-        [tf.gather(rows, sequences), tf.gather(columns, sequences) + within], axis=1)
+        [tf.gather(rows, sequences), tf.gather(columns, sequences) + within], axis=1
+    )
 
     def spread(values, places, width, default=0):
         empty = tf.fill([num_rows, width], tf.cast(default, values.dtype))
@@ -145,8 +147,7 @@ def place_in_rows(
     }
     # The masked positions of a row, those of its first sequence first.
     used = tf.cast(tf.where(labels["masked_weights"] > 0), tf.int32)  # [M, 2]
-    order = tf.argsort(
-        tf.gather(rows * max_sequences + slots, used[:, 0]), stable=True)
+    order = tf.argsort(tf.gather(rows * max_sequences + slots, used[:, 0]), stable=True)
     used = tf.gather(used, order)
     mask_rows = tf.gather(rows, used[:, 0])
     first = tf.searchsorted(mask_rows, mask_rows)
@@ -156,7 +157,8 @@ def place_in_rows(
         return spread(values, mask_places, max_predictions)
 
     new_features["masked_positions"] = at_masks(
-        tf.gather_nd(features["masked_positions"], used) + tf.gather(columns, used[:, 0]))
+        tf.gather_nd(features["masked_positions"], used) + tf.gather(columns, used[:, 0])
+    )
     slot_places = tf.stack([rows, slots], axis=1)
     new_features["sequence_starts"] = spread(columns, slot_places, max_sequences)
     next_labels = labels["next_sentence_labels"]
@@ -203,12 +205,20 @@ def pack_rows(
     Example:
 
         >>> rows = pack_rows(
-        ...     pretraining_records("*.tfrecord", 64, 128, 20), batch_size=32, row_length=128,
-        ...     max_sequences=8, max_predictions=20)
+        ...     pretraining_records("*.tfrecord", 64, 128, 20),
+        ...     batch_size=32,
+        ...     row_length=128,
+        ...     max_sequences=8,
+        ...     max_predictions=20,
+        ... )
     """
     sizes = {
-        "batch_size": batch_size, "row_length": row_length, "max_sequences": max_sequences,
-        "max_predictions": max_predictions, "window": window}
+        "batch_size": batch_size,
+        "row_length": row_length,
+        "max_sequences": max_sequences,
+        "max_predictions": max_predictions,
+        "window": window,
+    }
     for name, size in sizes.items():
         if size < 1:
             raise ConfigError(f"Expected {name} to be at least 1. Received: {name}={size}.")
@@ -222,8 +232,15 @@ def pack_rows(
         places = tf.numpy_function(fit, [lengths, predictions], [tf.int32] * 3)
         places = Places(*(tf.ensure_shape(field, [None]) for field in places))
         return place_in_rows(
-            features, labels, places, tf.reduce_max(places.rows) + 1, row_length, max_sequences,
-            max_predictions, pad_token_id)
+            features,
+            labels,
+            places,
+            tf.reduce_max(places.rows) + 1,
+            row_length,
+            max_sequences,
+            max_predictions,
+            pad_token_id,
+        )
 
     rows = dataset.unbatch().batch(window).map(pack).unbatch()
     return rows.batch(batch_size, drop_remainder=drop_remainder)

@@ -98,8 +98,7 @@ def make_pairs(
                 if not single:
                     first, second = (splits[start], splits[middle]), (splits[middle], splits[end])
                     swapped = draw() < 0.5
-                    found.append(
-                        (*second, *first, 1) if swapped else (*first, *second, 0))
+                    found.append((*second, *first, 1) if swapped else (*first, *second, 0))
                 start = end
             elif num_documents > 1 and (single or draw() < 0.5):
                 other = int(draw() * (num_documents - 1))
@@ -109,14 +108,13 @@ def make_pairs(
                 # At least one sentence, also where the first segment is long enough alone.
                 missing = max(target - (splits[middle] - splits[start]), 1)
                 stop = min(
-                    bisect.bisect_left(splits, splits[begin] + missing, begin + 1, stop), stop)
-                found.append(
-                    (splits[start], splits[middle], splits[begin], splits[stop], 1))
+                    bisect.bisect_left(splits, splits[begin] + missing, begin + 1, stop), stop
+                )
+                found.append((splits[start], splits[middle], splits[begin], splits[stop], 1))
                 start = middle
             else:
                 if not single:
-                    found.append(
-                        (splits[start], splits[middle], splits[middle], splits[end], 0))
+                    found.append((splits[start], splits[middle], splits[middle], splits[end], 0))
                 start = end
     ranges = np.array(found, np.int64).reshape(-1, 5)
     return _truncated(ranges, limit, generator)
@@ -136,10 +134,10 @@ def _truncated(ranges: np.ndarray, limit: int, generator: np.random.Generator) -
     """Ranges [E, 5] with ends to lengths, shortened to `limit` as `truncate_seq_pair` does it."""
     starts = ranges[:, [0, 2]]
     lengths = ranges[:, [1, 3]] - starts
-    first = np.minimum(
-        lengths[:, 0], np.maximum(limit - limit // 2, limit - lengths[:, 1]))
+    first = np.minimum(lengths[:, 0], np.maximum(limit - limit // 2, limit - lengths[:, 1]))
     kept = np.stack([first, np.minimum(lengths[:, 1], limit - first)], axis=1)
     # Each token that goes is the first or the last one with probability 1/2.
     starts = starts + generator.binomial(lengths - kept, 0.5)
     return SegmentPairs(
-        starts[:, 0], kept[:, 0], starts[:, 1], kept[:, 1], ranges[:, 4].astype(np.int32))
+        starts[:, 0], kept[:, 0], starts[:, 1], kept[:, 1], ranges[:, 4].astype(np.int32)
+    )

@@ -157,9 +157,10 @@ class _Reader:
 
     def examples(self, content):
         for document, place in self._items(content, "data", ""):
-            for paragraph, place in self._items(document, "paragraphs", place):
-                context = self._value(paragraph, "context", str, place)
-                for question, place_of_question in self._items(paragraph, "qas", place):
+            for paragraph, place_of_paragraph in self._items(document, "paragraphs", place):
+                context = self._value(paragraph, "context", str, place_of_paragraph)
+                questions = self._items(paragraph, "qas", place_of_paragraph)
+                for question, place_of_question in questions:
                     yield self._example(question, context, place_of_question)
 
     def _example(self, question, context, place):
@@ -196,7 +197,7 @@ class _Reader:
         if not isinstance(node, dict):
             self._fail("the file", "a dictionary", node)
         value = node.get(key)
-        if not isinstance(value, kind) or isinstance(value, bool) and kind is int:
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
             self._fail(place, kind.__name__, value)
         return value
 

@@ -84,15 +84,16 @@ def _example(path, line, row, labels):
     if missing or None in row:
         raise DataError(
             f"{path}, line {line}: expected a text in each of sent1, {', '.join(ENDINGS)}. "
-            + (f"Received: nothing in {', '.join(missing)}" if missing
-               else "Received: more fields than the header has")
+            + (
+                f"Received: nothing in {', '.join(missing)}"
+                if missing
+                else "Received: more fields than the header has"
+            )
         )
     label = None
     if labels:
         label = (row["label"] or "").strip()
         if label not in LABELS:
-            raise DataError(
-                f"{path}, line {line}: expected a label of 0 to 3. Received: {label!r}"
-            )
+            raise DataError(f"{path}, line {line}: expected a label of 0 to 3. Received: {label!r}")
     choices = tuple(f"{texts['sent2']} {texts[name]}".strip() for name in ENDINGS)
     return ChoiceExample(texts["sent1"], choices, None if label is None else int(label))

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.token_budget import token_batches
 from bert_tf.data.plain_rows import (
     is_container,
     is_missing,
@@ -23,6 +22,7 @@ from bert_tf.data.plain_rows import (
     refuse_missing,
     shown,
 )
+from bert_tf.data.token_budget import token_batches
 from bert_tf.errors import DataError, UserError
 from bert_tf.text import packing
 
@@ -190,7 +190,7 @@ def cut_words(lengths: Sequence[int], breaks: Sequence[bool], limit: int) -> Ite
 
 def holds_word_lists(x: Any) -> bool:
     """Whether `x` is sentences of words: a container of containers. An empty one is, too."""
-    if not isinstance(x, Collection) and not hasattr(x, "__array__") or not is_container(x):
+    if (not isinstance(x, Collection) and not hasattr(x, "__array__")) or not is_container(x):
         return False
     rows = plain_rows(x)
     first = next((row for row in rows if not is_missing(row)), [])
@@ -222,15 +222,18 @@ def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:
                 f"A list of words was expected for every sentence. Received for sentence {number}: "
                 f"{shown(row)}"
             )
-    return [[_checked_word(word, number, errors) for word in plain_rows(row)]
-            for number, row in enumerate(rows)]
+    return [
+        [_checked_word(word, number, errors) for word in plain_rows(row)]
+        for number, row in enumerate(rows)
+    ]
 
 
 def _checked_word(word, number, errors):
     errors = "ignore" if errors == "replace" else errors
     try:
         return (word.encode("utf-8", errors) if isinstance(word, str) else word).decode(
-            "utf-8", errors)
+            "utf-8", errors
+        )
     except UnicodeError:
         raise DataError(
             f"Words must be valid Unicode, as bytes UTF-8. Received in sentence {number}: {word!r}"

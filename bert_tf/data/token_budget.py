@@ -3,7 +3,8 @@
 Glossary: `N` sequences, `M` batches.
 """
 
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -118,7 +119,8 @@ def batch_by_tokens(
 
         >>> dataset = tf.data.Dataset.from_generator(
         ...     lambda: ({"token_ids": [7] * size} for size in (2, 3, 9)),
-        ...     output_signature={"token_ids": tf.TensorSpec([None], tf.int32)})
+        ...     output_signature={"token_ids": tf.TensorSpec([None], tf.int32)},
+        ... )
         >>> [tuple(batch["token_ids"].shape) for batch in batch_by_tokens(dataset, 10)]
         [(1, 9), (2, 3)]
     """
@@ -141,9 +143,8 @@ def batch_by_tokens(
         order, splits = tf.ensure_shape(order, [None]), tf.ensure_shape(splits, [None])
 
         def batch(index):
-            taken = order[splits[index]:splits[index + 1]]
-            return _map_named(
-                lambda name, values: dense(name, tf.gather(values, taken)), examples)
+            taken = order[splits[index] : splits[index + 1]]
+            return _map_named(lambda name, values: dense(name, tf.gather(values, taken)), examples)
 
         return tf.data.Dataset.range(tf.size(splits, out_type=tf.int64) - 1).map(batch)
 
@@ -165,7 +166,8 @@ def _length_of_token_ids(dataset: tf.data.Dataset) -> Callable[..., tf.Tensor]:
     if not isinstance(features, dict) or "token_ids" not in features:
         raise ConfigError(
             "Expected examples that are or begin with a dictionary with token_ids. "
-            f"Received: {spec}. Pass length, a function of an example.")
+            f"Received: {spec}. Pass length, a function of an example."
+        )
     return lambda *example: tf.size(example[0]["token_ids"])
 
 
@@ -181,6 +183,7 @@ def _map_named(function: Callable[[str, Any], Any], nest: Any, name: str = "") -
 def _check(token_budget: int, max_rows: int | None) -> None:
     if token_budget < 1:
         raise ConfigError(
-            f"Expected token_budget to be at least 1. Received: token_budget={token_budget}.")
+            f"Expected token_budget to be at least 1. Received: token_budget={token_budget}."
+        )
     if max_rows is not None and max_rows < 1:
         raise ConfigError(f"Expected max_rows to be at least 1. Received: max_rows={max_rows}.")

@@ -4,7 +4,7 @@ import concurrent.futures
 import dataclasses
 import queue
 import threading
-from typing import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -65,7 +65,8 @@ class TokenSource:
         self._tokenizer = tokenizer
         self._segmenter = segmenter
         self._continues = np.array(
-            [piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary])
+            [piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary]
+        )
         total = np.cumsum([chunk.size for chunk in chunks])
         self._num_cached = int(np.sum(total <= cache_bytes))
         self._lock = threading.Lock()
@@ -90,7 +91,7 @@ class TokenSource:
                 future = self._pending.pop(chunk, None) or self._submit(chunk)
                 self._sentences[chunk], tokens = future.result()
                 recent = [other for other in self._tokens if other >= self._num_cached]
-                for other in recent[:max(0, len(recent) - _RECENT_CHUNKS + 1)]:
+                for other in recent[: max(0, len(recent) - _RECENT_CHUNKS + 1)]:
                     del self._tokens[other]
                 self._tokens[chunk] = tokens
             return self._tokens[chunk]
@@ -115,7 +116,8 @@ class TokenSource:
             word_starts = np.concatenate([np.zeros(0, bool)] + [part[2] for part in parts])
         # Lines without tokens and documents without lines are no more.
         document_of = np.repeat(
-            np.arange(len(documents)), [len(document) for document in documents])
+            np.arange(len(documents)), [len(document) for document in documents]
+        )
         document_of = document_of[lengths > 0]
         starts = np.flatnonzero(np.diff(document_of, prepend=-1))
         splits = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
@@ -138,7 +140,8 @@ class TokenSource:
 
         with tf.device("CPU:0"):
             dataset = tf.data.Dataset.from_generator(
-                requests, output_signature=tf.TensorSpec([None], tf.string)).map(self._tokens_of)
+                requests, output_signature=tf.TensorSpec([None], tf.string)
+            ).map(self._tokens_of)
         options = tf.data.Options()
         # Threads of its own: those of the session may all be waiting for these tokens.
         options.threading.private_threadpool_size = 1
@@ -153,8 +156,11 @@ class TokenSource:
         ids, units = whole_word_units(self._tokenizer, texts, self._segmenter)
         rows, units = units.value_rowids(), units.values
         changes = (units[1:] != units[:-1]) | (rows[1:] != rows[:-1])
-        return ids.values, ids.row_lengths(), tf.concat(
-            [tf.ones_like(units[:1], tf.bool), changes], axis=0)
+        return (
+            ids.values,
+            ids.row_lengths(),
+            tf.concat([tf.ones_like(units[:1], tf.bool), changes], axis=0),
+        )
 
 
 def _slices(lines: list[bytes]) -> Iterator[np.ndarray]:

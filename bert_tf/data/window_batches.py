@@ -73,9 +73,7 @@ class WindowBatches:
         rows = np.concatenate(epochs)[:count].reshape(num_train_steps, batch_size)
         return self._batches(tf.data.Dataset.from_tensor_slices(rows[step:]))
 
-    def by_length(
-        self, token_budget: int, batch_size: int | None = None
-    ) -> tf.data.Dataset:
+    def by_length(self, token_budget: int, batch_size: int | None = None) -> tf.data.Dataset:
         """All windows, the longest first, `example_index` being the window.
 
         Args:
@@ -93,9 +91,7 @@ class WindowBatches:
             positions = tf.range(tf.shape(mask)[1])
             in_context = positions >= tf.gather(self._offsets, rows)[:, tf.newaxis]  # [B, T]
             features = {
-                "token_ids": token_ids.to_tensor(
-                    self._pad_token_id, shape=[None, self._length]
-                ),
+                "token_ids": token_ids.to_tensor(self._pad_token_id, shape=[None, self._length]),
                 "segment_ids": tf.cast(in_context & mask, tf.int32),
                 "padding_mask": mask,
             }

@@ -86,8 +86,9 @@ class ConditionalRandomField(keras.layers.Layer):
         """s(y), `[B]`; the words stand at the front."""
         words = tf.cast(mask, tf.float32)
         scores = tf.reduce_sum(tf.gather(emissions, tags, batch_dims=2) * words, axis=1)
-        steps = tf.gather_nd(self._values(self.transitions),
-                             tf.stack([tags[:, :-1], tags[:, 1:]], axis=-1))  # [B, T - 1]
+        steps = tf.gather_nd(
+            self._values(self.transitions), tf.stack([tags[:, :-1], tags[:, 1:]], axis=-1)
+        )  # [B, T - 1]
         scores += tf.reduce_sum(steps * words[:, 1:], axis=1)
         last = tf.maximum(tf.reduce_sum(tf.cast(mask, tf.int32), axis=1) - 1, 0)  # [B]
         scores += tf.gather(self._values(self.start_transitions), tags[:, 0])

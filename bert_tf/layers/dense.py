@@ -213,7 +213,11 @@ class Dense(keras.layers.Layer):
 
     def _floats(self, name, like):
         return self.add_weight(
-            name=name, shape=like.shape, dtype="float32", initializer="zeros", trainable=False,
+            name=name,
+            shape=like.shape,
+            dtype="float32",
+            initializer="zeros",
+            trainable=False,
             autocast=False,
         )
 
@@ -242,6 +246,7 @@ class Dense(keras.layers.Layer):
     def fused(self, x: tf.Tensor, **epilogue) -> tf.Tensor:
         """`x @ kernel + bias` and what `bert_tf.ops.fused_dense` can do after it; once packed or
         quantized."""
+
         def cast(tensor):
             return None if tensor is None else tf.cast(tensor, self.compute_dtype)
 

@@ -94,12 +94,20 @@ class BertEmbeddings(keras.layers.Layer):
             self._tracker.unlock()
             self._untrack_variable(self.word_embeddings)
             self.word_embeddings = self.add_weight(
-                name="word_embeddings", shape=values.shape, dtype="int8", initializer="zeros",
-                trainable=False, autocast=False,
+                name="word_embeddings",
+                shape=values.shape,
+                dtype="int8",
+                initializer="zeros",
+                trainable=False,
+                autocast=False,
             )
             self.word_embeddings_scale = self.add_weight(
-                name="word_embeddings_scale", shape=scale.shape, dtype="float32",
-                initializer="zeros", trainable=False, autocast=False,
+                name="word_embeddings_scale",
+                shape=scale.shape,
+                dtype="float32",
+                initializer="zeros",
+                trainable=False,
+                autocast=False,
             )
             self._tracker.lock()
             self.is_quantized = True

@@ -51,12 +51,7 @@ class BertEncoder(keras.layers.Layer):
         self.built = True
 
     def call(
-        self,
-        rows,
-        layout: TokenLayout,
-        training=False,
-        return_probabilities=False,
-        head_mask=None,
+        self, rows, layout: TokenLayout, training=False, return_probabilities=False, head_mask=None
     ):
         states, probabilities = [], []
         for index, block in enumerate(self.blocks):

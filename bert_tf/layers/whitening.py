@@ -37,12 +37,20 @@ class Whitening(keras.layers.Layer):
                 f"Received: {self.units}"
             )
         self.kernel = self.add_weight(
-            name="kernel", shape=[input_shape[-1], self.units], initializer="zeros",
-            dtype="float32", autocast=False, trainable=False,
+            name="kernel",
+            shape=[input_shape[-1], self.units],
+            initializer="zeros",
+            dtype="float32",
+            autocast=False,
+            trainable=False,
         )
         self.bias = self.add_weight(
-            name="bias", shape=[self.units], initializer="zeros",
-            dtype="float32", autocast=False, trainable=False,
+            name="bias",
+            shape=[self.units],
+            initializer="zeros",
+            dtype="float32",
+            autocast=False,
+            trainable=False,
         )
         self.built = True
 

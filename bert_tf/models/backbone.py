@@ -71,8 +71,13 @@ class BertBackbone(KerasFiles, RetracingModel):
             `tf.errors.InvalidArgumentError` with the same message.
 
     Example:
-        >>> config = BertConfig(vocab_size=99, hidden_size=32, num_hidden_layers=2,
-        ...                     num_attention_heads=2, intermediate_size=64)
+        >>> config = BertConfig(
+        ...     vocab_size=99,
+        ...     hidden_size=32,
+        ...     num_hidden_layers=2,
+        ...     num_attention_heads=2,
+        ...     intermediate_size=64,
+        ... )
         >>> outputs = BertBackbone(config)({"token_ids": tf.constant([[5, 6, 7, 0]])})
         >>> outputs["sequence_output"].shape
         TensorShape([1, 4, 32])

@@ -40,9 +40,7 @@ def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, 
     Reference: Xiao et al. 2022 (arXiv 2211.10438), section 4; choosing alpha by the error of the
     layer is ours.
     """
-    layers = [
-        dense for block in backbone.encoder.blocks for dense in block.dense_layers().values()
-    ]
+    layers = [dense for block in backbone.encoder.blocks for dense in block.dense_layers().values()]
     seen = [_SeenRows() for _ in layers]
     with _observed(backbone, layers, seen):
         for batch in batches:

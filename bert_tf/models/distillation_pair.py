@@ -75,8 +75,11 @@ def _check_tokens(student, teacher):
             )
         return
     if ours.vocabulary != theirs.vocabulary:
-        differing = [id for id, pair in enumerate(zip(ours.vocabulary, theirs.vocabulary))
-                     if pair[0] != pair[1]]
+        differing = [
+            id
+            for id, pair in enumerate(zip(ours.vocabulary, theirs.vocabulary))
+            if pair[0] != pair[1]
+        ]
         where = f", the first other one at id {differing[0]}" if differing else ""
         raise UserError(
             f"The student's vocabulary must be the teacher's, of {theirs.vocab_size} entries. "

@@ -93,9 +93,7 @@ def class_id(label: Any, labels: Sequence[str] | None, num_classes: int | None) 
         return labels.index(name)
     if labels is None and is_text(label) and name.strip().isdecimal():
         return _checked_ids(np.array([int(name)]), num_classes)[0]
-    raise DataError(
-        f"{UNKNOWN_LABELS}: {labels}. Received: {label!r}"
-    )
+    raise DataError(f"{UNKNOWN_LABELS}: {labels}. Received: {label!r}")
 
 
 def holds_numbers(y: Any) -> bool:
@@ -135,7 +133,7 @@ def class_ids(
         return array
     if array.ndim == 2 and numeric and array.shape[1] == (num_classes or array.shape[1]):
         return _ids_of_one_hot(array)
-    if array.ndim != 1 or not numeric and any(_is_nested(value) for value in array):
+    if array.ndim != 1 or (not numeric and any(_is_nested(value) for value in array)):
         rows = f", or one-hot rows [n, {num_classes}]" if num_classes else ""
         raise DataError(
             f"`y` must be one class for each example, [n] or [n, 1]{rows}. Received: "
@@ -202,8 +200,7 @@ class IdsInGraph:
         ids = self._table.lookup(names)
         unknown = tf.boolean_mask(names, ids < 0)
         check = tf.debugging.Assert(
-            tf.equal(tf.size(unknown), 0),
-            [f"{UNKNOWN_LABELS}: {self.names}. Received:", unknown],
+            tf.equal(tf.size(unknown), 0), [f"{UNKNOWN_LABELS}: {self.names}. Received:", unknown]
         )
         with tf.control_dependencies([check]):
             return tf.identity(ids)

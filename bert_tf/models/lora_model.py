@@ -26,7 +26,7 @@ class LoraModel:
         >>> model.compile(bert_tf.training.AdamWeightDecay(1e-3))
         >>> model.fit(texts, labels)
         >>> model.save_lora_weights("reviews.safetensors")  # some hundred kilobytes
-        >>> model.merge_lora()                              # now a model like any other
+        >>> model.merge_lora()  # now a model like any other
 
     Reference: Hu et al. 2021 (arXiv 2106.09685).
     """
@@ -35,10 +35,7 @@ class LoraModel:
     lora = None
 
     def enable_lora(
-        self,
-        rank: int,
-        alpha: float | None = None,
-        layers: Sequence[str] = ("query_key_value",),
+        self, rank: int, alpha: float | None = None, layers: Sequence[str] = ("query_key_value",)
     ) -> None:
         """Freezes the backbone and gives its dense layers low-rank additions; heads go on training.
 

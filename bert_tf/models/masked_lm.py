@@ -69,11 +69,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
     needs_labels = True
 
     def __init__(
-        self,
-        backbone: BertBackbone,
-        tokenizer=None,
-        max_length: int | None = None,
-        **kwargs,
+        self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         backbone.pooler.trainable = False  # no part of the loss
@@ -113,7 +109,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         return super()._validation_dataset(data, batch_size)
 
     def _prepare(self, x, y, sample_weight, batch_size, shuffle, training):
-        is_text = isinstance(x, TextColumns) or isinstance(x, tf.data.Dataset) and yields_text(x)
+        is_text = isinstance(x, TextColumns) or (isinstance(x, tf.data.Dataset) and yields_text(x))
         if not is_text:
             return super()._prepare(x, y, sample_weight, batch_size, shuffle, training)
         self._require_mask_token()
@@ -195,9 +191,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         columns = self.read_columns(collected(texts, self.is_example))
         vocabulary = self.tokenizer.vocabulary
         if not 1 <= top_k <= len(vocabulary):
-            raise UserError(
-                f"`top_k` must be in [1, {len(vocabulary)}]. Received: top_k={top_k!r}"
-            )
+            raise UserError(f"`top_k` must be in [1, {len(vocabulary)}]. Received: top_k={top_k!r}")
         mask = self.tokenizer.mask_token.encode()
         counts = [sum(text.count(mask) for text in row) for row in zip(*columns)]
         for row, count in enumerate(counts):

@@ -19,8 +19,8 @@ from bert_tf.training.class_weights import refuse_class_weight
 from bert_tf.training.sparse_crossentropy import refuse_class_weights
 
 _CALL = (
-    "A tuple (prompts, choices) was expected: strings, and a list of strings for each; or a list of "
-    "such pairs, [(prompt, [choice, choice]), ...]."
+    "A tuple (prompts, choices) was expected: strings, and a list of strings for each; or a list "
+    "of such pairs, [(prompt, [choice, choice]), ...]."
 )
 
 

@@ -34,7 +34,8 @@ class BertNextSentencePredictor(TaskModel):
         >>> model = BertNextSentencePredictor.from_pretrained("bert-base-uncased/")
         >>> model.next_sentence_probability(
         ...     ["He opened the fridge.", "He opened the fridge."],
-        ...     ["There was no milk left.", "The treaty was signed in 1648."])
+        ...     ["There was no milk left.", "The treaty was signed in 1648."],
+        ... )
         array([0.99, 0.01], dtype=float32)
 
     Reference: Devlin et al. 2019, section 3.1; google-research/bert run_pretraining.py,
@@ -44,11 +45,7 @@ class BertNextSentencePredictor(TaskModel):
     texts_per_example = (2,)
 
     def __init__(
-        self,
-        backbone: BertBackbone,
-        tokenizer=None,
-        max_length: int | None = None,
-        **kwargs,
+        self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         self.next_sentence = Dense(

@@ -49,9 +49,12 @@ def one_mask_batches(
         token_ids[columns == length + 1] = tokenizer.sep_token_id
         positions = hidden[:, np.newaxis] - first + 1  # [B, 1]
         np.put_along_axis(token_ids, positions, tokenizer.mask_token_id, axis=1)
-        yield hidden, {
-            "token_ids": token_ids.astype(np.int32),
-            "padding_mask": columns < length + 2,
-            "masked_positions": positions.astype(np.int32),
-            TARGET_IDS: ids[hidden][:, np.newaxis].astype(np.int32),
-        }
+        yield (
+            hidden,
+            {
+                "token_ids": token_ids.astype(np.int32),
+                "padding_mask": columns < length + 2,
+                "masked_positions": positions.astype(np.int32),
+                TARGET_IDS: ids[hidden][:, np.newaxis].astype(np.int32),
+            },
+        )

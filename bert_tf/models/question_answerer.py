@@ -9,11 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.answer_selection import AnswerSelection, select_answers
-from bert_tf.data.context_windows import (
-    check_window_lengths,
-    question_windows,
-    training_windows,
-)
+from bert_tf.data.context_windows import check_window_lengths, question_windows, training_windows
 from bert_tf.data.plain_rows import is_container, is_text, plain_rows
 from bert_tf.data.squad import report_left_out
 from bert_tf.data.window_batches import WindowBatches

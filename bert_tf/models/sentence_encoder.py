@@ -228,9 +228,7 @@ class BertSentenceEncoder(TaskModel):
 
     def class_weights(self, class_weight):
         if not isinstance(self.objective, ClassificationLoss):
-            refuse_class_weight(
-                class_weight, "only the objective 'classification' has classes"
-            )
+            refuse_class_weight(class_weight, "only the objective 'classification' has classes")
         return class_weights_by_id(class_weight, self.objective.num_classes)
 
     def trained_variables(self):
@@ -292,7 +290,7 @@ class BertSentenceEncoder(TaskModel):
         if isinstance(x, TextColumns) and len(x) > 1:
             raise UserError(
                 "One list of texts was expected. Received: a tuple of lists, or pairs. Encode each "
-                "list by itself; a list of strings is `[\"a text\", \"another\"]`."
+                'list by itself; a list of strings is `["a text", "another"]`.'
             )
         vectors = super().predict(x, *args, **kwargs)
         if self.normalize and kwargs.get("window_stride") is not None:

@@ -14,12 +14,7 @@ from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.pretrained_model import PretrainedModel
 from bert_tf.models.raw_inputs import RawInputs
 from bert_tf.models.serialized_part import deserialized
-from bert_tf.models.text_batches import (
-    EXAMPLE_INDEX,
-    in_given_order,
-    pooled_windows,
-    text_batches,
-)
+from bert_tf.models.text_batches import EXAMPLE_INDEX, in_given_order, pooled_windows, text_batches
 from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.text_streams import as_data_errors, yields_text
 from bert_tf.models.tokenized_texts import TokenizedTexts
@@ -59,11 +54,7 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
     needs_labels = False
 
     def __init__(
-        self,
-        backbone: BertBackbone,
-        tokenizer=None,
-        max_length: int | None = None,
-        **kwargs,
+        self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
     ):
         super().__init__(**kwargs)
         limit = backbone.config.max_position_embeddings
@@ -169,8 +160,18 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
                 validation_freq=validation_freq,
             )
 
-    def fit_arguments(self, x, y=None, *, batch_size=None, shuffle=True, validation_split=0.0,
-                      validation_data=None, validation_batch_size=None, sample_weight=None):
+    def fit_arguments(
+        self,
+        x,
+        y=None,
+        *,
+        batch_size=None,
+        shuffle=True,
+        validation_split=0.0,
+        validation_data=None,
+        validation_batch_size=None,
+        sample_weight=None,
+    ):
         """What `fit` takes, as arguments of `keras.Model.fit`: text becomes token dictionaries."""
         x = self.raw(x)
         y = self.plain_targets(y, x)
@@ -363,12 +364,7 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
         if not yields_text(x):
             x = self.with_plain_labels(x)
             return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-        return {
-            "x": self._tokenized(x),
-            "y": None,
-            "sample_weight": None,
-            "batch_size": None,
-        }
+        return {"x": self._tokenized(x), "y": None, "sample_weight": None, "batch_size": None}
 
     def _token_dataset(self, columns, y, sample_weight, batch_size, shuffle) -> tf.data.Dataset:
         """Batches `(tokens, labels, weights)` of texts in memory."""
@@ -413,9 +409,11 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
         def tokenize(features, *rest):
             return (self.tokens_of(features), *rest)
 
-        return self.with_plain_labels(dataset).map(
-            tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-        ).prefetch(tf.data.AUTOTUNE)
+        return (
+            self.with_plain_labels(dataset)
+            .map(tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            .prefetch(tf.data.AUTOTUNE)
+        )
 
     def get_config(self):
         return {

@@ -51,9 +51,11 @@ def text_batches(
         rows = order[splits[number] : splits[number + 1]]
         return {**texts.batch(rows), EXAMPLE_INDEX: tf.gather(text_of_row, rows)}
 
-    return tf.data.Dataset.range(num_batches).map(
-        batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    ).prefetch(tf.data.AUTOTUNE)
+    return (
+        tf.data.Dataset.range(num_batches)
+        .map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .prefetch(tf.data.AUTOTUNE)
+    )
 
 
 def _sorted_in_chunks(lengths, budget):

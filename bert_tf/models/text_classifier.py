@@ -230,8 +230,9 @@ class BertTextClassifier(TaskModel):
         """By id or by name; for single labels alone."""
         if self.problem_type != SINGLE_LABEL:
             refuse_class_weight(
-                class_weight, f"an example of {self.problem_type} is not of one class; "
-                "`sample_weight` weights examples"
+                class_weight,
+                f"an example of {self.problem_type} is not of one class; "
+                "`sample_weight` weights examples",
             )
         return class_weights_by_id(class_weight, self.num_classes, self.labels)
 

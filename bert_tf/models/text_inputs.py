@@ -54,7 +54,7 @@ def holds_text(x: Any) -> bool:
         return any(holds_text(part) for part in x)
     if isinstance(x, (tf.Tensor, tf.Variable)):
         return x.dtype == tf.string
-    if not is_container(x) or not isinstance(x, Collection) and not hasattr(x, "__array__"):
+    if not is_container(x) or (not isinstance(x, Collection) and not hasattr(x, "__array__")):
         return False
     rows = plain_rows(x)
     if isinstance(rows, np.ndarray):

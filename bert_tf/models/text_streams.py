@@ -15,7 +15,6 @@ from bert_tf.models.label_inputs import UNKNOWN_LABELS
 from bert_tf.models.text_inputs import TextColumns, holds_text
 from bert_tf.text.word_splitter import MALFORMED_TEXT
 
-
 _NOTHING = object()
 _OF_TENSORFLOW = (
     tf.Tensor,
@@ -53,9 +52,7 @@ def _resumed(first, items):
 
 
 def batches_of_text(
-    x: Any,
-    columns: Callable[[Any], TextColumns] | None,
-    targets: Callable[[Any, Any], np.ndarray],
+    x: Any, columns: Callable[[Any], TextColumns] | None, targets: Callable[[Any, Any], np.ndarray]
 ) -> Any:
     """A dataset of a generator's or `PyDataset`'s batches, where their features are raw text.
 
@@ -125,7 +122,7 @@ def as_data_errors():
     except tf.errors.InvalidArgumentError as error:
         for beginning in (UNKNOWN_LABELS, MALFORMED_TEXT):
             if beginning in error.message:
-                message = error.message[error.message.index(beginning):].split("\n")[0]
+                message = error.message[error.message.index(beginning) :].split("\n")[0]
                 raise DataError(message) from error
         raise
 

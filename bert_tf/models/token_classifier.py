@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.tag_schemes import Span, are_span_tags, spans_of_tags
 from bert_tf.data.plain_rows import is_text, object_array, plain_rows, refuse_missing
+from bert_tf.data.tag_schemes import Span, are_span_tags, spans_of_tags
 from bert_tf.data.tagged_sentences import (
     IGNORED,
     WORD_STARTS,
@@ -209,9 +209,13 @@ class BertTokenClassifier(TaskModel):
 
     def class_weights(self, class_weight):
         refuse_class_weight(
-            class_weight, "Keras weights examples by it, and here the classes are those of words. "
-            + ("A CRF has no class weights" if self.use_crf else
-               "compile(loss=bert_tf.training.SparseCrossentropy(class_weights=[…])) weights them")
+            class_weight,
+            "Keras weights examples by it, and here the classes are those of words. "
+            + (
+                "A CRF has no class weights"
+                if self.use_crf
+                else "compile(loss=bert_tf.training.SparseCrossentropy(class_weights=[…])) has them"
+            ),
         )
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
@@ -337,9 +341,7 @@ class BertTokenClassifier(TaskModel):
             )
         texts = [text.decode("utf-8", errors="replace") for text in columns[0]]
         borders = self._words_of_texts(texts)
-        words = [
-            [text[start:end] for start, end in places] for text, places in zip(texts, borders)
-        ]
+        words = [[text[start:end] for start, end in places] for text, places in zip(texts, borders)]
         found = []
         for text, places, tags in zip(texts, borders, self.predict(words, **kwargs)):
             spans = []

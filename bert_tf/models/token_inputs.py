@@ -12,7 +12,12 @@ from bert_tf.errors import UserError
 from bert_tf.layers.token_layout import needs_static_shapes
 
 _TOKEN_INPUTS = (
-    "token_ids", "segment_ids", "padding_mask", "sequence_ids", "positions", "sequence_starts",
+    "token_ids",
+    "segment_ids",
+    "padding_mask",
+    "sequence_ids",
+    "positions",
+    "sequence_starts",
     "head_mask",
 )
 # What task models carry in the same dictionary: their own inputs, and the place of an example.
@@ -61,8 +66,12 @@ def range_checks(name: str, values: tf.Tensor, limit: int | tf.Tensor, of: str) 
     least, largest = tf.reduce_min(values), tf.reduce_max(values)
     # Of no values the least is above the largest.
     inside = (least > largest) | ((least >= 0) & (largest < limit))
-    return require(inside, f"`{name}` must be from 0 to below {of}", [least, largest, limit],
-                   "smallest, largest and limit")
+    return require(
+        inside,
+        f"`{name}` must be from 0 to below {of}",
+        [least, largest, limit],
+        "smallest, largest and limit",
+    )
 
 
 def require(condition: tf.Tensor, must: str, received: list, what: str) -> list[tf.Operation]:
@@ -81,7 +90,9 @@ def require(condition: tf.Tensor, must: str, received: list, what: str) -> list[
         return [tf.debugging.Assert(condition, [f"{must}. Received ({what}):", *received])]
     if known:
         return []
-    values = ", ".join(str(getattr(value, "numpy", lambda: value)()) for value in received)
+    values = ", ".join(
+        str(value.numpy() if isinstance(value, tf.Tensor) else value) for value in received
+    )
     raise UserError(f"{must}. Received ({what}): {values}")
 
 
@@ -101,7 +112,9 @@ def _check_names(inputs):
         )
     unknown = [name for name in inputs if name not in _TOKEN_INPUTS + _TASK_INPUTS]
     if unknown:
-        renamed = [f"`{name}` is `{_OTHER_NAMES[name]}`" for name in unknown if name in _OTHER_NAMES]
+        renamed = [
+            f"`{name}` is `{_OTHER_NAMES[name]}`" for name in unknown if name in _OTHER_NAMES
+        ]
         hint = f" In this package {', '.join(renamed)}." if renamed else ""
         raise UserError(
             f"The names of inputs must be among {', '.join(_TOKEN_INPUTS)}. "
@@ -145,7 +158,10 @@ def _shape_checks(tensors, config):
     heads = [config.num_hidden_layers, config.num_attention_heads]
     if "head_mask" in tensors:
         yield from _same_rows(
-            "head_mask", tensors["head_mask"], token_ids, heads,
+            "head_mask",
+            tensors["head_mask"],
+            token_ids,
+            heads,
             f"[B, {heads[0]}, {heads[1]}], a factor for every head of every block, pruned ones too",
         )
     if "sequence_starts" in tensors:
@@ -176,7 +192,9 @@ def _same_rows(name, tensor, token_ids, rest, described):
         return []
     rows = [tf.shape(tensor)[0], tf.shape(token_ids)[0]]
     return require(
-        tf.equal(*rows), f"`{name}` must have as many rows as `token_ids`", rows,
+        tf.equal(*rows),
+        f"`{name}` must have as many rows as `token_ids`",
+        rows,
         f"rows of `{name}` and `token_ids`",
     )
 

@@ -120,4 +120,6 @@ class TokenizedTexts:
 def _chunks(columns):
     """The columns in parts, as tensors; of no rows one part without rows."""
     for start in range(0, max(1, len(columns[0])), TOKENIZED_TOGETHER):
-        yield [tf.constant(column[start : start + TOKENIZED_TOGETHER], tf.string) for column in columns]
+        yield [
+            tf.constant(column[start : start + TOKENIZED_TOGETHER], tf.string) for column in columns
+        ]

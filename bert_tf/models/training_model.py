@@ -71,9 +71,9 @@ class TrainingModel(RetracingModel):
             optimizer.use_loss_scale()
             kwargs["auto_scale_loss"] = False
         super().compile(optimizer, *args, **kwargs)
-        compile_arguments = inspect.signature(keras.Model.compile).bind(
-            self, optimizer, *args, **kwargs
-        ).arguments
+        compile_arguments = (
+            inspect.signature(keras.Model.compile).bind(self, optimizer, *args, **kwargs).arguments
+        )
         self._cut_up_loss(compile_arguments.get("loss"))
         if compile_arguments.get("jit_compile", "auto") == "auto":
             # Keras takes XLA on a GPU. It needs the padding that the native ops do without.
@@ -81,7 +81,11 @@ class TrainingModel(RetracingModel):
                 self.jit_compile = False
         strategy = self.distribute_strategy
         mirrored = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
-        if self.jit_compile and isinstance(strategy, mirrored) and strategy.num_replicas_in_sync > 1:
+        if (
+            self.jit_compile
+            and isinstance(strategy, mirrored)
+            and strategy.num_replicas_in_sync > 1
+        ):
             raise UserError(
                 "`jit_compile=True` is for one device: XLA cannot compile a step that several "
                 f"replicas take together. Received: {type(strategy).__name__} with "

@@ -33,8 +33,8 @@ def adam_weight_decay(
     """Updates a variable and its two running means in place.
 
     The native op takes float32 variables on a CPU; others go to the reference implementation. In
-    bfloat16 and float16 epsilon and v would round to zero, so these are refused: the optimizers keep
-    a float32 copy.
+    bfloat16 and float16 epsilon and v would round to zero, so these are refused: the optimizers
+    keep a float32 copy.
 
     Args:
         variable: any shape, float32 or float64.

@@ -1,7 +1,7 @@
 """What follows the matmul of `fused_dense` and of `quantized_dense`: its arguments and its twin.
 
-    z = x W + bias
-    y = z | gelu(z) | z + residual | LayerNorm(z + residual)
+z = x W + bias
+y = z | gelu(z) | z + residual | LayerNorm(z + residual)
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ class DenseEpilogue:
             bias = tf.zeros([self.units]) if bias is None else bias
             return fused_bias_gelu_reference(z, bias, approximate=self.activation == "gelu_new")
         if gamma is not None:
-            return fused_residual_layer_norm_reference(
-                z, residual, bias, gamma, beta, self.epsilon
-            )
+            return fused_residual_layer_norm_reference(z, residual, bias, gamma, beta, self.epsilon)
         z = z if bias is None else z + bias
         return z if residual is None else z + residual
 

@@ -45,5 +45,6 @@ def refuse_gradient(op_type: str, function: str, reason: str) -> None:
     @tf.RegisterGradient(op_type)
     def _refuse(op: tf.Operation, *gradients: tf.Tensor) -> None:
         raise LookupError(
-            f"`{function}` must be for inference only. Received: the gradient of {op_type}. {reason}"
+            f"`{function}` must be for inference only. Received: the gradient of {op_type}. "
+            f"{reason}"
         )

@@ -116,7 +116,8 @@ def fused_dense(
         >>> kernel = tf.random.normal([768, 3072])
         >>> packed = bert_tf.ops.pack_dense(kernel)
         >>> y = bert_tf.ops.fused_dense(
-        ...     tf.random.normal([5, 768]), packed, 3072, bias=tf.zeros([3072]), activation="gelu")
+        ...     tf.random.normal([5, 768]), packed, 3072, bias=tf.zeros([3072]), activation="gelu"
+        ... )
     """
     x, packed, epilogue = _checked(
         x, packed, units, bias, activation, residual, gamma, beta, epsilon
@@ -141,17 +142,14 @@ def fused_dense_reference(
 ) -> tf.Tensor:
     """`fused_dense` in stock TensorFlow ops: on any device, under XLA, twice differentiable. It
     unpacks the kernel first; K must be known."""
-    return _reference(
-        *_checked(x, packed, units, bias, activation, residual, gamma, beta, epsilon)
-    )
+    return _reference(*_checked(x, packed, units, bias, activation, residual, gamma, beta, epsilon))
 
 
 def _checked_kernel(kernel) -> tf.Tensor:
     (kernel,) = float_tensors(kernel=kernel)
     if kernel.shape.rank not in (None, 2):
         raise ValueError(
-            "Expected kernel to be a matrix, [K, units]. "
-            f"Received: kernel of shape {kernel.shape}"
+            f"Expected kernel to be a matrix, [K, units]. Received: kernel of shape {kernel.shape}"
         )
     return kernel
 
@@ -219,7 +217,7 @@ def _depth_blocks(depth: int) -> list[tuple[int, int]]:
 
 
 _NO_GRADIENT = (
-    "The native op has no gradient: train with the unpacked kernel (tf.matmul and the other ops), or "
+    "The native op has no gradient: train with the unpacked kernel (tf.matmul and other ops), or "
     "differentiate inside `with bert_tf.ops.backend('reference'):` or with BERT_TF_OPS=reference."
 )
 refuse_gradient("BertTf>FusedDense", "fused_dense", _NO_GRADIENT)

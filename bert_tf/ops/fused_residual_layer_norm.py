@@ -66,8 +66,14 @@ def fused_residual_layer_norm(
 
     Example:
         >>> y = bert_tf.ops.fused_residual_layer_norm(
-        ...     x=tf.random.normal([2, 8]), residual=tf.zeros([2, 8]), bias=None,
-        ...     gamma=tf.ones([8]), beta=tf.zeros([8]), dropout_rate=0.1, seed=7)
+        ...     x=tf.random.normal([2, 8]),
+        ...     residual=tf.zeros([2, 8]),
+        ...     bias=None,
+        ...     gamma=tf.ones([8]),
+        ...     beta=tf.zeros([8]),
+        ...     dropout_rate=0.1,
+        ...     seed=7,
+        ... )
     """
     x, residual, bias, gamma, beta, epsilon, dropout_rate = _checked(
         x, residual, bias, gamma, beta, epsilon, dropout_rate, seed
@@ -156,19 +162,17 @@ def _fused_residual_layer_norm_gradient(
     residual = inputs[1 : 1 + num_residual]
     bias = inputs[1 + num_residual : 1 + num_residual + num_bias]
     _, mean, rstd = op.outputs
-    dx, dresidual, dbias, dgamma, dbeta = (
-        native.library().bert_tf_fused_residual_layer_norm_grad(
-            dy,
-            x,
-            residual,
-            bias,
-            gamma,
-            mean,
-            rstd,
-            seed,
-            num_dresidual=num_residual if dropout_rate > 0.0 else 0,
-            dropout_rate=dropout_rate,
-        )
+    dx, dresidual, dbias, dgamma, dbeta = native.library().bert_tf_fused_residual_layer_norm_grad(
+        dy,
+        x,
+        residual,
+        bias,
+        gamma,
+        mean,
+        rstd,
+        seed,
+        num_dresidual=num_residual if dropout_rate > 0.0 else 0,
+        dropout_rate=dropout_rate,
     )
     if num_residual and not dresidual:
         dresidual = [dx]  # without dropout they are equal: one tensor for both

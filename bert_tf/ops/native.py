@@ -120,7 +120,7 @@ def has_gpu_kernels() -> bool:
 
 
 def active_backend() -> str:
-    """"native" or "reference": what an op called here and now would run on.
+    """ "native" or "reference": what an op called here and now would run on.
 
     Example:
         >>> with bert_tf.ops.backend("reference"):
@@ -169,7 +169,9 @@ def _unfit_gpu(gpus: list[tf.config.PhysicalDevice]) -> str:
             received, needed = (
                 "{}.{}".format(*each) for each in (capability, _LEAST_COMPUTE_CAPABILITY)
             )
-            return f"it has compute capability {received}, less than the {needed} of the GPU kernels"
+            return (
+                f"it has compute capability {received}, less than the {needed} of the GPU kernels"
+            )
     return ""
 
 
@@ -278,5 +280,5 @@ def _read_build_info(path: Path) -> dict:
 
 
 def _minor_version(version: object) -> str | None:
-    """"2.21" of "2.21.0"; None for what is no version."""
+    """ "2.21" of "2.21.0"; None for what is no version."""
     return ".".join(version.split(".")[:2]) if isinstance(version, str) else None

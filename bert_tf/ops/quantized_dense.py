@@ -78,8 +78,7 @@ def quantize_kernel(
     kernel = tf.cast(tf.convert_to_tensor(kernel), tf.float32)
     if kernel.shape.rank != 2:
         raise ValueError(
-            "Expected kernel to be a matrix, [K, units]. "
-            f"Received: kernel of shape {kernel.shape}"
+            f"Expected kernel to be a matrix, [K, units]. Received: kernel of shape {kernel.shape}"
         )
     if smoothing is not None:
         kernel /= tf.cast(smoothing, tf.float32)[:, tf.newaxis]
@@ -155,8 +154,8 @@ def quantized_dense(
     """x W + bias in 8-bit integers, and then GELU, or + residual and LayerNorm, in one pass.
 
     A row of the result has the same bits whatever other rows stand in x, and for every number of
-    threads. A row with a NaN or an infinity, in x or after smoothing, comes out as NaN, and no other
-    row. For inference: there is no gradient.
+    threads. A row with a NaN or an infinity, in x or after smoothing, comes out as NaN, and no
+    other row. For inference: there is no gradient.
 
     Args:
         x: [M, K] float32, bfloat16 or float16, K at most 65,536.
@@ -182,7 +181,8 @@ def quantized_dense(
         >>> values, scale = bert_tf.ops.quantize_kernel(tf.random.normal([768, 3072]))
         >>> kernel = bert_tf.ops.pack_quantized_dense(values, scale)
         >>> y = bert_tf.ops.quantized_dense(
-        ...     tf.random.normal([5, 768]), kernel, 3072, bias=tf.zeros([3072]), activation="gelu")
+        ...     tf.random.normal([5, 768]), kernel, 3072, bias=tf.zeros([3072]), activation="gelu"
+        ... )
     """
     x, kernel, epilogue = _checked(
         x, kernel, units, bias, activation, residual, gamma, beta, epsilon
@@ -208,9 +208,7 @@ def quantized_dense_reference(
     """`quantized_dense` in stock TensorFlow ops: on any device and under XLA, at float32's speed or
     below. The integers are multiplied as float32, which is exact in blocks of 512; K must be
     known."""
-    return _reference(
-        *_checked(x, kernel, units, bias, activation, residual, gamma, beta, epsilon)
-    )
+    return _reference(*_checked(x, kernel, units, bias, activation, residual, gamma, beta, epsilon))
 
 
 def _checked(x, kernel, units, bias, activation, residual, gamma, beta, epsilon) -> tuple:
@@ -258,8 +256,9 @@ def _quantized_rows(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     least = tf.reduce_min(tf.concat([x, zero], axis=1), axis=1, keepdims=True)
     largest = tf.reduce_max(tf.concat([x, zero], axis=1), axis=1, keepdims=True)
     is_finite = tf.reduce_all(tf.math.is_finite(x), axis=1, keepdims=True)
-    least, span = tf.cast(least, tf.float64), tf.cast(largest, tf.float64) - tf.cast(
-        least, tf.float64
+    least, span = (
+        tf.cast(least, tf.float64),
+        tf.cast(largest, tf.float64) - tf.cast(least, tf.float64),
     )
     counts = is_finite & (span >= _SMALLEST_SPAN)
     step = tf.where(counts, span, tf.ones_like(span)) / _LARGEST_INPUT

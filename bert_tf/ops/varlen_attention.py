@@ -165,9 +165,7 @@ def _reference(
             row_splits[1:] - row_splits[:-1], "Expected row_splits that never decrease."
         ),
         tf.debugging.assert_equal(
-            row_splits[-1],
-            num_rows,
-            "Expected row_splits to end with the number of rows of qkv.",
+            row_splits[-1], num_rows, "Expected row_splits to end with the number of rows of qkv."
         ),
     ]
     with tf.control_dependencies([check for check in checks if check is not None]):

@@ -34,9 +34,7 @@ class ChooserModule(ServingModule):
     def sample_texts(self):
         prompts = ["She fills the kettle.", "Für Élise"]
         choices = [["She boils it.", "It flies off."], ["déjà vu…", "Beethoven wrote it."]]
-        return [
-            {"prompt": prompts[:rows], "choices": choices[:rows]} for rows in (1, len(prompts))
-        ]
+        return [{"prompt": prompts[:rows], "choices": choices[:rows]} for rows in (1, len(prompts))]
 
 
 def _outputs(logits):

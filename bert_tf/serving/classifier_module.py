@@ -26,10 +26,7 @@ class ClassifierModule(ServingModule):
     def __init__(self, model: BertTextClassifier, pairs: bool = False):
         super().__init__(model)
         if pairs:
-            self.texts = {
-                "text": "The first text, UTF-8.",
-                "pair": "The second text, UTF-8.",
-            }
+            self.texts = {"text": "The first text, UTF-8.", "pair": "The second text, UTF-8."}
         self._labels = model.labels or [f"LABEL_{index}" for index in range(model.num_classes)]
 
     def of_tokens(self, tokens):

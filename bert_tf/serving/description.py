@@ -20,14 +20,16 @@ DESCRIPTION_FILE = "bert_tf.json"
 _FIELDS = mapping_of(
     object_of({"dtype": text(), "shape": list_of(integer(least=-1)), "meaning": text()})
 )
-_DESCRIPTION = object_of({
-    "model": text(),
-    "version": integer(most=2**63 - 1),
-    "portable": FLAG,
-    "max_length": optional(integer()),
-    "labels": may_lack(list_of(text())),
-    "signatures": mapping_of(object_of({"inputs": _FIELDS, "outputs": _FIELDS})),
-})
+_DESCRIPTION = object_of(
+    {
+        "model": text(),
+        "version": integer(most=2**63 - 1),
+        "portable": FLAG,
+        "max_length": optional(integer()),
+        "labels": may_lack(list_of(text())),
+        "signatures": mapping_of(object_of({"inputs": _FIELDS, "outputs": _FIELDS})),
+    }
+)
 
 
 def describe(module: ServingModule, functions: dict, **facts) -> dict:
@@ -82,9 +84,7 @@ def as_text(description: dict) -> str:
         for side, arrow in (("inputs", "<-"), ("outputs", "->")):
             for field, facts in signature[side].items():
                 shape = ", ".join("?" if size == -1 else str(size) for size in facts["shape"])
-                lines.append(
-                    f"    {arrow} {field}: {facts['dtype']} [{shape}]  {facts['meaning']}"
-                )
+                lines.append(f"    {arrow} {field}: {facts['dtype']} [{shape}]  {facts['meaning']}")
     if description.get("labels"):
         lines.append(f"  labels: {', '.join(description['labels'])}")
     return "\n".join(lines)

@@ -73,8 +73,8 @@ def export(
         The path that was written.
 
     Raises:
-        UserError: If the model is of another kind, is not trained or has no tokenizer, if a frozen one shall be
-            portable, or for `portable=False` without the built operations.
+        UserError: If the model is of another kind, is not trained or has no tokenizer, if a frozen
+            one shall be portable, or for `portable=False` without the built operations.
     """
     module = serving_module(model, pairs)
     model.require_trained_heads("exported")

@@ -63,8 +63,9 @@ def graph_candidates(
     window = found[:, 0]
 
     def of_end(values, end):  # [S, 2, K] -> [C]
-        cells = tf.stack([window, tf.fill(tf.shape(window), tf.cast(end, tf.int64)),
-                          found[:, 1 + end]], axis=1)
+        cells = tf.stack(
+            [window, tf.fill(tf.shape(window), tf.cast(end, tf.int64)), found[:, 1 + end]], axis=1
+        )
         return tf.gather_nd(values, cells)
 
     first_token = tf.gather(windows.first_token, window)

@@ -9,10 +9,7 @@ from bert_tf.serving.serving_module import ServingModule
 class NextSentenceModule(ServingModule):
     """A pair of texts to the probability that the second follows the first."""
 
-    texts = {
-        "text": "The first text, UTF-8.",
-        "pair": "The text that may follow it, UTF-8.",
-    }
+    texts = {"text": "The first text, UTF-8.", "pair": "The text that may follow it, UTF-8."}
     outputs = {
         "probability": "That the second text follows the first.",
         "logits": "Of following and of not following, before softmax.",

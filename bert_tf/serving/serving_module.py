@@ -56,7 +56,7 @@ class ServingModule:
         ids = tf.TensorSpec(self.tokens_shape, tf.int32)
         one, several = (tf.TensorSpec(shape, tf.string) for shape in ([None], [None, None]))
         strings = {name: several if name in self.lists else one for name in self.texts}
-        text = _traced(lambda **texts: self.of_text(**texts), strings)
+        text = _traced(lambda **texts: self.of_text(**texts), strings)  # noqa: PLW0108
         tokens = _traced(
             lambda **tokens: self.of_tokens(tokens),
             {

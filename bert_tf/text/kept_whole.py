@@ -34,7 +34,8 @@ class KeptWhole:
         others = tf.where(kept_ids < 0, segments.values, "")
         ids = tf.concat([wordpiece.ids(others), _one_where_kept(kept_ids, kept_ids)], axis=1)
         return tf.RaggedTensor.from_row_splits(
-            ids.values, tf.gather(ids.row_splits, segments.row_splits), validate=False)
+            ids.values, tf.gather(ids.row_splits, segments.row_splits), validate=False
+        )
 
     def pieces(self, texts: tf.Tensor, wordpiece: WordPiece) -> Pieces:
         """Returns the `Pieces` of `texts` (`[B]` string)."""
@@ -44,24 +45,24 @@ class KeptWhole:
         sizes = tf.cast(tf.strings.length(segments.values), tf.int64)
         # The segments of a row lie end to end, so its first one says where the row starts.
         before = tf.cumsum(chars, exclusive=True)
-        row_starts = tf.gather(
-            tf.concat([before, [0]], axis=0), segments.row_starts())
+        row_starts = tf.gather(tf.concat([before, [0]], axis=0), segments.row_starts())
         char_starts = before - tf.gather(row_starts, segments.value_rowids())
 
         def merge(inside: tf.RaggedTensor, kept: tf.Tensor, shift: tf.Tensor | None):
             if shift is not None:
-                inside = inside.with_values(
-                    inside.values + tf.gather(shift, inside.value_rowids()))
+                inside = inside.with_values(inside.values + tf.gather(shift, inside.value_rowids()))
             merged = tf.concat([inside, _one_where_kept(kept, kept_ids)], axis=1)
             return tf.RaggedTensor.from_row_splits(
-                merged.values, tf.gather(merged.row_splits, segments.row_splits), validate=False)
+                merged.values, tf.gather(merged.row_splits, segments.row_splits), validate=False
+            )
 
         return Pieces(
             ids=merge(others.ids, kept_ids, None),
             byte_starts=merge(others.byte_starts, byte_starts, byte_starts),
             byte_ends=merge(others.byte_ends, byte_starts + sizes, byte_starts),
             char_starts=merge(others.char_starts, char_starts, char_starts),
-            char_ends=merge(others.char_ends, char_starts + chars, char_starts))
+            char_ends=merge(others.char_ends, char_starts + chars, char_starts),
+        )
 
     def _cut(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
         """Segments `[B, (S)]`, the id of each or -1, and its first byte, both flat."""
@@ -70,7 +71,8 @@ class KeptWhole:
             patterns.append(NUMBER)
         pattern = "|".join(patterns)
         segments, starts, _ = import_tensorflow_text().regex_split_with_offsets(
-            texts, f"({pattern})", f"({pattern})")
+            texts, f"({pattern})", f"({pattern})"
+        )
         flat = segments.values
         ids = tf.fill(tf.shape(flat), -1)
         if self.number_id is not None:
@@ -84,4 +86,5 @@ def _one_where_kept(values: tf.Tensor, kept_ids: tf.Tensor) -> tf.RaggedTensor:
     """Ragged `[S, (0 or 1)]`: the value of the segments that are kept whole."""
     kept = kept_ids >= 0
     return tf.RaggedTensor.from_row_lengths(
-        tf.boolean_mask(values, kept), tf.cast(kept, tf.int64), validate=False)
+        tf.boolean_mask(values, kept), tf.cast(kept, tf.int64), validate=False
+    )

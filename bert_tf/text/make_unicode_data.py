@@ -10,7 +10,7 @@ tokenizer that asked them would give other ids on another machine.
 
 import sys
 import unicodedata
-from typing import Callable, Iterator
+from collections.abc import Callable, Iterator
 
 NUM_CODE_POINTS = 0x110000
 SURROGATES = range(0xD800, 0xE000)
@@ -34,8 +34,9 @@ def is_space(char: str) -> bool:
 
 def is_punctuation(char: str) -> bool:
     """`_is_punctuation` of google-research/bert: category P and all ASCII symbols."""
-    ascii_symbol = "!" <= char <= "/" or ":" <= char <= "@" or "[" <= char <= "`" or (
-        "{" <= char <= "~")
+    ascii_symbol = (
+        "!" <= char <= "/" or ":" <= char <= "@" or "[" <= char <= "`" or ("{" <= char <= "~")
+    )
     return ascii_symbol or unicodedata.category(char).startswith("P")
 
 

@@ -35,11 +35,17 @@ def truncated_lengths(
         kept = tf.minimum(first, tf.maximum(limit - limit // 2, limit - second))
         return kept, tf.minimum(second, limit - kept)
     whole = second if truncation == "only_first" else first
-    fits = tf.debugging.Assert(tf.reduce_all(whole <= limit), [
-        f"Expected the segment that truncation={truncation!r} keeps whole to have at most "
-        f"{budget} tokens. Received: row(s)", tf.where(whole > limit)[:, 0], "with lengths",
-        tf.boolean_mask(whole, whole > limit),
-        "Raise max_length or use truncation='longest_first'."])
+    fits = tf.debugging.Assert(
+        tf.reduce_all(whole <= limit),
+        [
+            f"Expected the segment that truncation={truncation!r} keeps whole to have at most "
+            f"{budget} tokens. Received: row(s)",
+            tf.where(whole > limit)[:, 0],
+            "with lengths",
+            tf.boolean_mask(whole, whole > limit),
+            "Raise max_length or use truncation='longest_first'.",
+        ],
+    )
     with tf.control_dependencies([fits] if fits is not None else []):
         rest = limit - whole
     if truncation == "only_first":
@@ -76,7 +82,8 @@ def pack(
             first = _kept(first, kept_first, truncation_side)
         else:
             kept_first, kept_second = truncated_lengths(
-                first.row_lengths(), second.row_lengths(), max_length - 3, truncation)
+                first.row_lengths(), second.row_lengths(), max_length - 3, truncation
+            )
             first = _kept(first, kept_first, truncation_side)
             second = _kept(second, kept_second, truncation_side)
     rows = first.nrows()
@@ -89,7 +96,8 @@ def pack(
         parts += [second, column(sep_id)]
     token_ids = tf.concat(parts, axis=1)
     token_ids = tf.RaggedTensor.from_row_splits(
-        token_ids.values, token_ids.row_splits, validate=False)
+        token_ids.values, token_ids.row_splits, validate=False
+    )
     if second is None:
         return token_ids, tf.zeros_like(token_ids)
     lengths = token_ids.row_lengths()
@@ -166,11 +174,7 @@ def pack_and_pad(
     token_ids = tf.where(columns == ends - 1, sep_id, tf.where(columns == 0, cls_id, inner))
     mask = tf.ensure_shape(columns < ends, [None, length])
     token_ids = tf.where(mask, token_ids, pad_id)
-    return {
-        "token_ids": token_ids,
-        "segment_ids": tf.zeros_like(token_ids),
-        "padding_mask": mask,
-    }
+    return {"token_ids": token_ids, "segment_ids": tf.zeros_like(token_ids), "padding_mask": mask}
 
 
 def _kept(segments: tf.RaggedTensor, lengths: tf.Tensor, side: str) -> tf.RaggedTensor:

@@ -1,7 +1,8 @@
 """`BertTokenizer`: text to the ids of google-research/bert, in the graph."""
 
 import os
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -90,15 +91,18 @@ class BertTokenizer:
             check_vocabulary(vocabulary)
         if errors not in ("strict", "replace"):
             raise ConfigError(
-                f"Expected errors to be 'strict' or 'replace'. Received: errors={errors!r}.")
+                f"Expected errors to be 'strict' or 'replace'. Received: errors={errors!r}."
+            )
         if truncation_side not in packing.TRUNCATION_SIDES:
             raise ConfigError(
                 f"Expected truncation_side to be one of {packing.TRUNCATION_SIDES}. "
-                f"Received: truncation_side={truncation_side!r}.")
+                f"Received: truncation_side={truncation_side!r}."
+            )
         if max_input_chars_per_word < 1:
             raise ConfigError(
                 "Expected max_input_chars_per_word to be at least 1. "
-                f"Received: max_input_chars_per_word={max_input_chars_per_word}.")
+                f"Received: max_input_chars_per_word={max_input_chars_per_word}."
+            )
         _check_max_length(max_length, pairs=False)
         self.vocabulary = vocabulary
         self.lowercase = lowercase
@@ -118,15 +122,21 @@ class BertTokenizer:
 
         self._ids = {piece: index for index, piece in enumerate(vocabulary)}
         needed = {
-            "unk_token": unk_token, "sep_token": sep_token, "pad_token": pad_token,
-            "cls_token": cls_token, "mask_token": mask_token, "number_token": number_token}
+            "unk_token": unk_token,
+            "sep_token": sep_token,
+            "pad_token": pad_token,
+            "cls_token": cls_token,
+            "mask_token": mask_token,
+            "number_token": number_token,
+        }
         missing = {k: v for k, v in needed.items() if v is not None and v not in self._ids}
         if missing:
             raise DataError(
                 f"Expected the vocabulary{f' {source}' if source else ''} to hold every special "
                 f"token. Received: {len(vocabulary)} pieces without "
                 f"{', '.join(f'{v!r} ({k})' for k, v in missing.items())}. Pass the names that "
-                "the vocabulary uses, or mask_token=None where it has no mask.")
+                "the vocabulary uses, or mask_token=None where it has no mask."
+            )
         self._graphs = self._shared_graphs()
 
     @classmethod
@@ -200,40 +210,62 @@ class BertTokenizer:
         if truncation not in packing.TRUNCATIONS:
             raise ConfigError(
                 f"Expected truncation to be one of {packing.TRUNCATIONS}. "
-                f"Received: truncation={truncation!r}.")
+                f"Received: truncation={truncation!r}."
+            )
         multiple = padding if isinstance(padding, int) else 1
-        if multiple < 1 or isinstance(padding, (str, bool)) and padding not in (
-                "longest", "max_length") or padding == "max_length" and max_length is None:
+        if (
+            multiple < 1
+            or (isinstance(padding, (str, bool)) and padding not in ("longest", "max_length"))
+            or (padding == "max_length" and max_length is None)
+        ):
             raise ConfigError(
                 "Expected padding to be 'longest', a multiple of at least 1, or 'max_length' with "
-                f"a max_length. Received: padding={padding!r}, max_length={max_length}.")
+                f"a max_length. Received: padding={padding!r}, max_length={max_length}."
+            )
         with tf.device("CPU:0"):
             texts = _as_strings(texts, "texts")
             scalar = texts.shape.rank == 0
             if texts.shape.rank not in (0, 1):
                 raise ConfigError(
                     "Expected texts to be one string or a batch [B] of strings. "
-                    f"Received: texts of shape {texts.shape}.")
+                    f"Received: texts of shape {texts.shape}."
+                )
             second = None
             if pairs is not None:
                 pairs = _as_strings(pairs, "pairs")
                 if not pairs.shape.is_compatible_with(texts.shape):
                     raise ConfigError(
                         "Expected as many pairs as texts. Received: texts of shape "
-                        f"{texts.shape}, pairs of shape {pairs.shape}.")
+                        f"{texts.shape}, pairs of shape {pairs.shape}."
+                    )
                 second = self.tokenize(tf.reshape(pairs, [-1]))
             first = self.tokenize(tf.reshape(texts, [-1]))
             length = max_length if padding == "max_length" else None
             if second is None and not ragged and self.truncation_side == "right":
                 outputs = packing.pack_and_pad(
-                    first, self.cls_token_id, self.sep_token_id, self.pad_token_id, max_length,
-                    length, multiple)
+                    first,
+                    self.cls_token_id,
+                    self.sep_token_id,
+                    self.pad_token_id,
+                    max_length,
+                    length,
+                    multiple,
+                )
             else:
                 outputs = packing.pack(
-                    first, second, self.cls_token_id, self.sep_token_id, max_length, truncation,
-                    self.truncation_side)
-                outputs = dict(zip(("token_ids", "segment_ids"), outputs)) if ragged else (
-                    packing.pad(*outputs, self.pad_token_id, length, multiple))
+                    first,
+                    second,
+                    self.cls_token_id,
+                    self.sep_token_id,
+                    max_length,
+                    truncation,
+                    self.truncation_side,
+                )
+                outputs = (
+                    dict(zip(("token_ids", "segment_ids"), outputs))
+                    if ragged
+                    else (packing.pad(*outputs, self.pad_token_id, length, multiple))
+                )
             return {name: value[0] for name, value in outputs.items()} if scalar else outputs
 
     def tokenize(self, texts: TextLike) -> tf.RaggedTensor:
@@ -296,10 +328,12 @@ class BertTokenizer:
             if texts.shape.rank != 1:
                 raise ConfigError(
                     "Expected texts to be a batch [B] of strings. "
-                    f"Received: texts of shape {texts.shape}.")
+                    f"Received: texts of shape {texts.shape}."
+                )
             row_splits, *values = self._graphs.pieces(texts)
-            return Pieces(*(
-                tf.RaggedTensor.from_row_splits(v, row_splits, validate=False) for v in values))
+            return Pieces(
+                *(tf.RaggedTensor.from_row_splits(v, row_splits, validate=False) for v in values)
+            )
 
     def detokenize(
         self, ids: tf.Tensor | tf.RaggedTensor | Sequence, skip_special_tokens: bool = True
@@ -408,10 +442,12 @@ class BertTokenizer:
         return type(self).from_config, (self.get_config(),)
 
     def _shared_graphs(self) -> TokenizerGraphs:
-        specials = (
-            self.unk_token, self.sep_token, self.pad_token, self.cls_token, self.mask_token)
-        literals = {} if self.split_special_tokens else {
-            token: self._ids[token] for token in specials if token is not None}
+        specials = (self.unk_token, self.sep_token, self.pad_token, self.cls_token, self.mask_token)
+        literals = (
+            {}
+            if self.split_special_tokens
+            else {token: self._ids[token] for token in specials if token is not None}
+        )
         number_id = None
         if self.number_token is not None:
             number_id = literals[self.number_token] = self._ids[self.number_token]
@@ -436,7 +472,8 @@ def _check_max_length(max_length: int | None, pairs: bool) -> None:
     if max_length is not None and max_length < least:
         raise ConfigError(
             f"Expected max_length to be at least {least}, for the special tokens. "
-            f"Received: max_length={max_length}.")
+            f"Received: max_length={max_length}."
+        )
 
 
 def _as_strings(texts: TextLike, name: str) -> tf.Tensor | tf.RaggedTensor:

@@ -62,51 +62,61 @@ _PIECE = text()
 _VOCABULARY = list_of(_PIECE, least=1)
 PIECES = object_of({"vocabulary": _VOCABULARY})
 # What `BertTokenizer.get_config` returns, as model files hold it.
-ARGUMENTS = object_of({
-    "vocabulary": _VOCABULARY,
-    "lowercase": may_lack(FLAG),
-    "strip_accents": optional(FLAG),
-    "split_special_tokens": may_lack(FLAG),
-    "split_on_cjk": may_lack(FLAG),
-    "max_input_chars_per_word": may_lack(integer(least=1)),
-    "max_length": optional(integer(least=2)),
-    "number_token": optional(_PIECE),
-    "errors": may_lack(one_of("strict", "replace")),
-    "truncation_side": may_lack(one_of(*TRUNCATION_SIDES)),
-    "unk_token": may_lack(_PIECE),
-    "sep_token": may_lack(_PIECE),
-    "pad_token": may_lack(_PIECE),
-    "cls_token": may_lack(_PIECE),
-    "mask_token": optional(_PIECE),
-})
+ARGUMENTS = object_of(
+    {
+        "vocabulary": _VOCABULARY,
+        "lowercase": may_lack(FLAG),
+        "strip_accents": optional(FLAG),
+        "split_special_tokens": may_lack(FLAG),
+        "split_on_cjk": may_lack(FLAG),
+        "max_input_chars_per_word": may_lack(integer(least=1)),
+        "max_length": optional(integer(least=2)),
+        "number_token": optional(_PIECE),
+        "errors": may_lack(one_of("strict", "replace")),
+        "truncation_side": may_lack(one_of(*TRUNCATION_SIDES)),
+        "unk_token": may_lack(_PIECE),
+        "sep_token": may_lack(_PIECE),
+        "pad_token": may_lack(_PIECE),
+        "cls_token": may_lack(_PIECE),
+        "mask_token": optional(_PIECE),
+    }
+)
 _TOKEN = optional(either(_PIECE, object_of({"content": _PIECE})))  # an AddedToken of Hugging Face
 _LENGTH = Kind(
     f"an integer in [2, {NO_LIMIT}], or a larger number for no limit",
-    lambda value: integer(2, NO_LIMIT).fits(value) or number().fits(value) and value > NO_LIMIT,
+    lambda value: integer(2, NO_LIMIT).fits(value) or (number().fits(value) and value > NO_LIMIT),
 )
-_CONFIG = object_of({
-    "do_lower_case": optional(FLAG),
-    "strip_accents": optional(FLAG),
-    "tokenize_chinese_chars": optional(FLAG),
-    "split_special_tokens": optional(FLAG),
-    "model_max_length": optional(_LENGTH),
-    "truncation_side": optional(one_of(*TRUNCATION_SIDES)),
-    "max_input_chars_per_word": optional(integer(least=1)),
-    "errors": optional(one_of("strict", "replace")),
-    "truncates_middle": optional(FLAG),
-    "has_mask_token": optional(FLAG),
-    **{f"{name}_token": _TOKEN for name in ("unk", "sep", "pad", "cls", "mask", "number")},
-})
-_NORMALIZER = object_of({
-    "lowercase": optional(FLAG),
-    "strip_accents": optional(FLAG),
-    "handle_chinese_chars": optional(FLAG),
-})
+_CONFIG = object_of(
+    {
+        "do_lower_case": optional(FLAG),
+        "strip_accents": optional(FLAG),
+        "tokenize_chinese_chars": optional(FLAG),
+        "split_special_tokens": optional(FLAG),
+        "model_max_length": optional(_LENGTH),
+        "truncation_side": optional(one_of(*TRUNCATION_SIDES)),
+        "max_input_chars_per_word": optional(integer(least=1)),
+        "errors": optional(one_of("strict", "replace")),
+        "truncates_middle": optional(FLAG),
+        "has_mask_token": optional(FLAG),
+        **{f"{name}_token": _TOKEN for name in ("unk", "sep", "pad", "cls", "mask", "number")},
+    }
+)
+_NORMALIZER = object_of(
+    {
+        "lowercase": optional(FLAG),
+        "strip_accents": optional(FLAG),
+        "handle_chinese_chars": optional(FLAG),
+    }
+)
 _TOKENIZER = object_of({"normalizer": optional(_NORMALIZER)})
-_KERAS_HUB = object_of({
-    "class_name": text(),
-    "config": may_lack(object_of({"lowercase": may_lack(FLAG), "strip_accents": may_lack(FLAG)})),
-})
+_KERAS_HUB = object_of(
+    {
+        "class_name": text(),
+        "config": may_lack(
+            object_of({"lowercase": may_lack(FLAG), "strip_accents": may_lack(FLAG)})
+        ),
+    }
+)
 
 
 def read(
@@ -129,8 +139,10 @@ def read(
     """
     directory = os.fspath(directory)
     recover(directory)
-    paths = {name: os.path.join(directory, name)
-             for name in (VOCABULARY_FILE, TOKENIZER_FILE, CONFIG_FILE, KERAS_HUB_VOCABULARY_FILE)}
+    paths = {
+        name: os.path.join(directory, name)
+        for name in (VOCABULARY_FILE, TOKENIZER_FILE, CONFIG_FILE, KERAS_HUB_VOCABULARY_FILE)
+    }
     options: dict[str, Any] = {}
     path = paths[TOKENIZER_FILE]
     tokenizer = read_json(path, OBJECT, DataError) if os.path.exists(path) else {}
@@ -156,7 +168,8 @@ def read(
     else:
         raise DataError(
             f"Expected {VOCABULARY_FILE} or {TOKENIZER_FILE} in the directory. Received: "
-            f"directory={directory!r} without them. Copy the checkpoint's vocabulary there.")
+            f"directory={directory!r} without them. Copy the checkpoint's vocabulary there."
+        )
     return {"vocabulary": read_vocabulary(vocabulary_path), **options}
 
 
@@ -179,12 +192,15 @@ def check_case(vocabulary: Sequence[str], lowercase: bool | None, given: bool = 
         raise ConfigError(
             "`lowercase` must be given for a vocabulary with capital letters when the files do not "
             "say whether text is lowered. Received: lowercase=None. The checkpoint is cased: pass "
-            "lowercase=False, or --do_lower_case=false to a tool.")
+            "lowercase=False, or --do_lower_case=false to a tool."
+        )
     if given and lowercase is not None and lowercase == cased:
         _logger.warning(
-            "lowercase=%s does not fit the vocabulary, which has %s capital letters: the words with "
-            "capital letters are not those that the model knows.", lowercase,
-            "many" if cased else "no")
+            "lowercase=%s does not fit the vocabulary, which has %s capital letters: words with "
+            "capital letters are not those that the model knows.",
+            lowercase,
+            "many" if cased else "no",
+        )
 
 
 def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
@@ -236,11 +252,14 @@ def _normalizer_options(normalizer: dict[str, Any] | None, path: str) -> dict[st
     if normalizer.get("type") != "BertNormalizer":
         raise ConfigError(
             f"{path}: expected the normalizer of BERT, BertNormalizer. "
-            f"Received: type={normalizer.get('type')!r:.200}.")
+            f"Received: type={normalizer.get('type')!r:.200}."
+        )
     return {
         argument: normalizer[key]
         for argument, key in (
-            ("lowercase", "lowercase"), ("strip_accents", "strip_accents"),
-            ("split_on_cjk", "handle_chinese_chars"))
+            ("lowercase", "lowercase"),
+            ("strip_accents", "strip_accents"),
+            ("split_on_cjk", "handle_chinese_chars"),
+        )
         if normalizer.get(key) is not None
     }

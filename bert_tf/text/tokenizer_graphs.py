@@ -54,14 +54,20 @@ class TokenizerGraphs:
 
     def _ids(self, texts):
         with tf.device("CPU:0"):
-            ids = self._wordpiece.ids(texts) if self._kept_whole is None else (
-                self._kept_whole.ids(texts, self._wordpiece))
+            ids = (
+                self._wordpiece.ids(texts)
+                if self._kept_whole is None
+                else (self._kept_whole.ids(texts, self._wordpiece))
+            )
             return ids.row_splits, ids.values
 
     def _pieces(self, texts):
         with tf.device("CPU:0"):
-            pieces = self._wordpiece.pieces(texts) if self._kept_whole is None else (
-                self._kept_whole.pieces(texts, self._wordpiece))
+            pieces = (
+                self._wordpiece.pieces(texts)
+                if self._kept_whole is None
+                else (self._kept_whole.pieces(texts, self._wordpiece))
+            )
             return pieces.ids.row_splits, *(field.values for field in pieces)
 
 

@@ -36,8 +36,14 @@ FINAL_SIGMA = 0x3C2
 
 # Matches google-research/bert: `_is_chinese_char`, the CJK ideographs without kana and hangul.
 CJK_BLOCKS = (
-    (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
 )
 
 # The formula of the Unicode standard, section 3.12.
@@ -112,8 +118,8 @@ def unicode_data() -> UnicodeData:
         jamo = (_L_BASE + lead, _V_BASE + vowel) + ((_T_BASE + trail,) if trail else ())
         mappings["nfd"][syllable] = jamo
     return UnicodeData(
-        header.removeprefix("# Unicode "), properties, combining, mappings["lower"],
-        mappings["nfd"])
+        header.removeprefix("# Unicode "), properties, combining, mappings["lower"], mappings["nfd"]
+    )
 
 
 @functools.cache
@@ -150,7 +156,7 @@ def character_table(
         flags += REORDERS * ((data.combining_class > 0) & ~properties["mark"])
     if split_on_cjk:
         for first, last in CJK_BLOCKS:
-            flags[first:last + 1] += CJK
+            flags[first : last + 1] += CJK
     payload = np.zeros(NUM_CODE_POINTS, np.int32)
     expansions: list[int] = []
     lengths: list[int] = []
@@ -159,8 +165,7 @@ def character_table(
         flags[properties["mark"]] &= ~KEPT
     for code_point in sorted(changed):
         result = normalise(code_point)
-        if decompose and any(
-                data.combining_class[c] and not properties["mark"][c] for c in result):
+        if decompose and any(data.combining_class[c] and not properties["mark"][c] for c in result):
             flags[code_point] |= REORDERS
         if not result:
             flags[code_point] &= ~KEPT
@@ -185,4 +190,5 @@ def character_table(
         combining_classes=packed[:, 1].reshape(-1),
         # One zero at the end: no array is empty, so a gather of position 0 is always valid.
         expansions=np.array(expansions + [0], np.int32),
-        expansion_lengths=np.array(lengths + [0], np.int32))
+        expansion_lengths=np.array(lengths + [0], np.int32),
+    )

@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import Sequence
+from collections.abc import Sequence
 
 from bert_tf.errors import DataError
 from bert_tf.files import atomic_path
@@ -31,11 +31,14 @@ def is_cased(vocabulary: Sequence[str]) -> bool:
     )
     return cased > _CASED_SHARE * len(vocabulary)
 
+
 _ADDED_TOKEN = object_of({"content": text(), "id": integer()})
-_TOKENIZER = object_of({
-    "model": object_of({"vocab": mapping_of(integer(), least=1)}),
-    "added_tokens": optional(list_of(_ADDED_TOKEN)),
-})
+_TOKENIZER = object_of(
+    {
+        "model": object_of({"vocab": mapping_of(integer(), least=1)}),
+        "added_tokens": optional(list_of(_ADDED_TOKEN)),
+    }
+)
 
 
 def read_vocabulary(path: str | os.PathLike) -> list[str]:
@@ -62,14 +65,16 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
     except OSError as error:
         raise DataError(
             f"Expected a vocabulary file. Received: path={os.fspath(path)!r}, which cannot be "
-            f"read ({error.strerror or error}).") from error
+            f"read ({error.strerror or error})."
+        ) from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
             f"{path}, line {line}: expected UTF-8. Received: bytes "
-            f"{content[error.start:error.end]!r}. Write the file again as UTF-8.") from error
+            f"{content[error.start : error.end]!r}. Write the file again as UTF-8."
+        ) from error
     if os.fspath(path).endswith(".json"):
         return _read_tokenizer_json(path, text)
     lines = re.split("\r\n|\n|\r", text)
@@ -96,7 +101,8 @@ def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None
         if re.search("[\r\n]", piece):
             raise DataError(
                 f"{path}, line {index + 1}: expected a piece without line ends. "
-                f"Received: {piece!r}.")
+                f"Received: {piece!r}."
+            )
     with atomic_path(path) as new, open(new, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(piece + "\n" for piece in vocabulary)
 
@@ -116,8 +122,7 @@ def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None =
         return f"vocabulary[{index}]" if path is None else f"{path}, line {index + 1}"
 
     if not vocabulary:
-        raise DataError(
-            f"{path or 'vocabulary'}: expected at least one piece. Received: nothing.")
+        raise DataError(f"{path or 'vocabulary'}: expected at least one piece. Received: nothing.")
     first: dict[str, int] = {}
     for index, piece in enumerate(vocabulary):
         if not isinstance(piece, str) or not piece:
@@ -125,7 +130,8 @@ def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None =
         if first.setdefault(piece, index) != index:
             raise DataError(
                 f"{place(index)}: expected every piece once. Received: {piece!r:.200}, which is "
-                f"also {place(first[piece])}. Two ids for one piece cannot both be right: rename one.")
+                f"also {place(first[piece])}. Two ids for one piece cannot be right: rename one."
+            )
 
 
 def _read_tokenizer_json(path, text: str) -> list[str]:
@@ -134,15 +140,18 @@ def _read_tokenizer_json(path, text: str) -> list[str]:
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
         raise DataError(
             f'{path}: expected a Hugging Face tokenizer with "model" and "vocab" in it. '
-            "Received: another JSON file. Give the path of vocab.txt.")
+            "Received: another JSON file. Give the path of vocab.txt."
+        )
     if model.get("type", "WordPiece") != "WordPiece":
         raise DataError(
-            f"{path}: expected a WordPiece model. Received: type={model['type']!r:.200}.")
+            f"{path}: expected a WordPiece model. Received: type={model['type']!r:.200}."
+        )
     prefix = model.get("continuing_subword_prefix", CONTINUATION)
     if prefix != CONTINUATION:
         raise DataError(
             f"{path}: expected continuing_subword_prefix={CONTINUATION!r}. "
-            f"Received: {prefix!r:.200}.")
+            f"Received: {prefix!r:.200}."
+        )
     check(content, _TOKENIZER, path, DataError)
     ids = dict(model["vocab"])
     for token in content.get("added_tokens") or ():
@@ -152,6 +161,7 @@ def _read_tokenizer_json(path, text: str) -> list[str]:
         if ids[piece] != expected:
             raise DataError(
                 f"{path}: expected the ids 0 to {len(ids) - 1}, each once. "
-                f"Received: id {ids[piece]} for {piece!r:.200} where {expected} was due.")
+                f"Received: id {ids[piece]} for {piece!r:.200} where {expected} was due."
+            )
     check_vocabulary(vocabulary, path)
     return vocabulary

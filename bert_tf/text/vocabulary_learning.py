@@ -16,7 +16,7 @@ import collections
 import heapq
 import itertools
 import os
-from typing import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 import tqdm
@@ -76,8 +76,15 @@ def learn_vocabulary(
     """
     counts = count_words(texts, lowercase, strip_accents, split_on_cjk, progress)
     return learn_from_counts(
-        counts, vocabulary_size, algorithm, special_tokens, num_unused, min_frequency,
-        max_characters, progress)
+        counts,
+        vocabulary_size,
+        algorithm,
+        special_tokens,
+        num_unused,
+        min_frequency,
+        max_characters,
+        progress,
+    )
 
 
 def count_words(
@@ -105,14 +112,16 @@ def count_words(
         {'a': 2, 'b': 1, '.': 1}
     """
     splitter = WordSplitter(
-        lowercase, lowercase if strip_accents is None else strip_accents, split_on_cjk)
+        lowercase, lowercase if strip_accents is None else strip_accents, split_on_cjk
+    )
 
     def count_batch(batch: tf.Tensor):
         words, _, counts = tf.unique_with_counts(splitter.ragged_words(batch).values)
         return words, counts
 
     count_batch = tf.function(
-        count_batch, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+        count_batch, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+    )
     totals: collections.Counter[bytes] = collections.Counter()
     texts = iter(texts)
     bar = tqdm.tqdm(desc="counting words", unit=" texts", unit_scale=True, disable=not progress)
@@ -156,22 +165,26 @@ def learn_from_counts(
     """
     if algorithm not in ALGORITHMS:
         raise ConfigError(
-            f"Expected algorithm to be one of {ALGORITHMS}. Received: algorithm={algorithm!r}.")
+            f"Expected algorithm to be one of {ALGORITHMS}. Received: algorithm={algorithm!r}."
+        )
     if min_frequency < 1 or max_characters < 1 or num_unused < 0:
         raise ConfigError(
             "Expected min_frequency and max_characters of at least 1 and num_unused of at least "
             f"0. Received: min_frequency={min_frequency}, max_characters={max_characters}, "
-            f"num_unused={num_unused}.")
+            f"num_unused={num_unused}."
+        )
     reserved = [*special_tokens, *(f"[unused{index}]" for index in range(num_unused))]
     if len(set(reserved)) != len(reserved):
         raise ConfigError(
             "Expected every special token once. "
-            f"Received: special_tokens={list(special_tokens)}, num_unused={num_unused}.")
+            f"Received: special_tokens={list(special_tokens)}, num_unused={num_unused}."
+        )
     counts = _usable_counts(word_counts, min_frequency, max_characters)
     if not counts:
         raise DataError(
             f"Expected words that occur at least min_frequency={min_frequency} times. Received: "
-            f"{len(word_counts)} distinct words, none of them so frequent.")
+            f"{len(word_counts)} distinct words, none of them so frequent."
+        )
     # A character that is always a word of its own (an ideograph, a full stop) needs no ## form.
     joined = {char for word in counts if len(word) > 1 for char in word}
     alone = [word for word in counts if len(word) == 1 and word not in joined]
@@ -186,7 +199,8 @@ def learn_from_counts(
         raise DataError(
             f"Expected the {len(reserved)} special tokens and the {len(alone) + len(characters)} "
             f"single characters to fit into vocabulary_size={vocabulary_size}. Raise it, or "
-            f"lower max_characters (now {max_characters}).")
+            f"lower max_characters (now {max_characters})."
+        )
     learnt = []
     if len(characters) < room:
         learn = _learn_bpe if algorithm == "bpe" else _learn_wordpiece
@@ -207,8 +221,8 @@ def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Ite
     try:
         total = sum(os.path.getsize(path) for path in paths)
         with tqdm.tqdm(
-                total=total, desc="reading", unit="B", unit_scale=True,
-                disable=not progress) as bar:
+            total=total, desc="reading", unit="B", unit_scale=True, disable=not progress
+        ) as bar:
             for path in paths:
                 with open(path, "rb") as file:
                     for number, line in enumerate(file, start=1):
@@ -218,7 +232,8 @@ def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Ite
                         except UnicodeDecodeError as error:
                             raise DataError(
                                 f"{path}, line {number}: expected UTF-8. "
-                                f"Received: {error.reason} at byte {error.start}.") from error
+                                f"Received: {error.reason} at byte {error.start}."
+                            ) from error
     except OSError as error:
         raise DataError(
             f"Expected readable text files. Received: {error.filename} ({error.strerror})."
@@ -236,8 +251,10 @@ def _usable_counts(
     ranked = sorted(characters.items(), key=lambda item: (-item[1], item[0]))
     allowed = {char for char, count in ranked[:max_characters] if count >= min_frequency}
     usable = (
-        (word, count) for word, count in word_counts.items()
-        if count >= min_frequency and len(word) <= MAX_WORD_CHARACTERS and allowed.issuperset(word))
+        (word, count)
+        for word, count in word_counts.items()
+        if count >= min_frequency and len(word) <= MAX_WORD_CHARACTERS and allowed.issuperset(word)
+    )
     return dict(sorted(usable, key=lambda item: (-item[1], item[0])))
 
 
@@ -246,14 +263,20 @@ def _learn_wordpiece(counts, room, characters, min_frequency, progress) -> list[
     import_tensorflow_text()
     from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
 
-    with tqdm.tqdm(desc="learning WordPiece", unit=" words", total=len(counts),
-                   disable=not progress) as bar:
+    with tqdm.tqdm(
+        desc="learning WordPiece", unit=" words", total=len(counts), disable=not progress
+    ) as bar:
         vocabulary = learner.learn(
-            counts, vocab_size=room, reserved_tokens=[], lower_thresh=min_frequency,
-            max_token_length=MAX_WORD_CHARACTERS, max_unique_chars=len(characters))
+            counts,
+            vocab_size=room,
+            reserved_tokens=[],
+            lower_thresh=min_frequency,
+            max_token_length=MAX_WORD_CHARACTERS,
+            max_unique_chars=len(characters),
+        )
         bar.update(len(counts))
     # The learner may end above its target; it lists the most frequent pieces first.
-    return [piece for piece in vocabulary if piece not in characters][:room - len(characters)]
+    return [piece for piece in vocabulary if piece not in characters][: room - len(characters)]
 
 
 def _initial_pieces(counts: Mapping[str, int]) -> list[str]:
@@ -279,8 +302,9 @@ def _learn_bpe(counts, room, characters, min_frequency, progress) -> list[str]:
     heapq.heapify(heap)
     learnt: list[str] = []
     known = set(characters)
-    bar = tqdm.tqdm(desc="learning BPE", unit=" pieces", total=room - len(characters),
-                    disable=not progress)
+    bar = tqdm.tqdm(
+        desc="learning BPE", unit=" pieces", total=room - len(characters), disable=not progress
+    )
     with bar:
         while heap and len(known) < room:
             negative, pair = heapq.heappop(heap)
@@ -317,7 +341,7 @@ def _learn_bpe(counts, room, characters, min_frequency, progress) -> list[str]:
 def _merge(word: list[str], pair: tuple[str, str], merged: str) -> list[str]:
     result, index = [], 0
     while index < len(word):
-        if tuple(word[index:index + 2]) == pair:
+        if tuple(word[index : index + 2]) == pair:
             result.append(merged)
             index += 2
         else:

@@ -6,7 +6,7 @@ References: google-research/bert `create_pretraining_data.py`, `--do_whole_word_
 "Pre-Training with Whole Word Masking for Chinese BERT", arXiv 1906.08101.
 """
 
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -42,31 +42,34 @@ def whole_word_units(
 
     Example:
 
-        >>> ids, units = whole_word_units(tokenizer, ["我用iPhone手机"], lambda text: [
-        ...     "我", "用", "iPhone", "手机"])
+        >>> ids, units = whole_word_units(
+        ...     tokenizer, ["我用iPhone手机"], lambda text: ["我", "用", "iPhone", "手机"]
+        ... )
         >>> units  # 我 用 ip ##hone 手 机
         <tf.RaggedTensor [[0, 1, 2, 2, 3, 3]]>
     """
     texts = tf.convert_to_tensor(texts)
     pieces = tokenizer.tokenize_with_offsets(texts)
-    continues = tf.constant(
-        [piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary])
+    continues = tf.constant([piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary])
     joins = tf.gather(continues, pieces.ids.values)
     if segmenter is not None:
 
         def inside_words(texts, starts, ends, row_splits):
             return _inside_words(segmenter, texts, starts, ends, row_splits)
 
-        joins |= tf.ensure_shape(tf.numpy_function(
-            inside_words,
-            [texts, pieces.char_starts.values, pieces.char_ends.values, pieces.ids.row_splits],
-            tf.bool), [None])
+        joins |= tf.ensure_shape(
+            tf.numpy_function(
+                inside_words,
+                [texts, pieces.char_starts.values, pieces.char_ends.values, pieces.ids.row_splits],
+                tf.bool,
+            ),
+            [None],
+        )
     starts = tf.cast(~joins, tf.int32)
     units = tf.cumsum(starts) - 1
     before = tf.concat([units, [0]], axis=0)
     first = tf.gather(before, pieces.ids.row_starts())
-    return pieces.ids, pieces.ids.with_values(
-        units - tf.gather(first, pieces.ids.value_rowids()))
+    return pieces.ids, pieces.ids.with_values(units - tf.gather(first, pieces.ids.value_rowids()))
 
 
 def jieba_segmenter() -> Segmenter:
@@ -83,7 +86,8 @@ def jieba_segmenter() -> Segmenter:
         import jieba
     except ImportError as error:
         raise ImportError(
-            "The jieba segmenter needs jieba. Install it with: pip install jieba") from error
+            "The jieba segmenter needs jieba. Install it with: pip install jieba"
+        ) from error
     return jieba.lcut
 
 
@@ -96,11 +100,12 @@ def _inside_words(segmenter, texts, starts, ends, row_splits) -> np.ndarray:
         if "".join(words) != text:
             raise DataError(
                 "Expected the segmenter's words, joined, to be the text. "
-                f"Received: text={text!r}, words={words!r}.")
+                f"Received: text={text!r}, words={words!r}."
+            )
         boundaries = set(np.cumsum([0] + [len(word) for word in words]).tolist())
         previous = None
         for index in range(row_splits[row], row_splits[row + 1]):
-            char = text[starts[index]:ends[index]][:1]
+            char = text[starts[index] : ends[index]][:1]
             ideograph = bool(char) and any(a <= ord(char) <= b for a, b in CJK_BLOCKS)
             if ideograph and previous == starts[index] and starts[index] not in boundaries:
                 result[index] = True

@@ -17,9 +17,22 @@ import tensorflow as tf
 
 from bert_tf.text import unicode_tables
 from bert_tf.text.unicode_tables import (
-    CAPITAL_SIGMA, CASE_IGNORABLE, CASED, CJK, CONTROL, EXPANDS, FINAL_SIGMA, KEPT, MARK,
-    PAGE_BITS, PAGE_SIZE, PAYLOAD_SHIFT, PUNCTUATION, REORDERS, SPACE)
-
+    CAPITAL_SIGMA,
+    CASE_IGNORABLE,
+    CASED,
+    CJK,
+    CONTROL,
+    EXPANDS,
+    FINAL_SIGMA,
+    KEPT,
+    MARK,
+    PAGE_BITS,
+    PAGE_SIZE,
+    PAYLOAD_SHIFT,
+    PUNCTUATION,
+    REORDERS,
+    SPACE,
+)
 
 # How the error in the graph begins.
 MALFORMED_TEXT = "Expected every string to be valid UTF-8."
@@ -102,7 +115,8 @@ class WordSplitter:
             The `Words`. Malformed bytes are read as U+FFFD; see `checked`.
         """
         table = unicode_tables.character_table(
-            self.lowercase, self.strip_accents, self.strip_accents, self.split_on_cjk)
+            self.lowercase, self.strip_accents, self.strip_accents, self.split_on_cjk
+        )
         if with_spans:
             ragged, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
             byte_starts = offsets.values  # [C]
@@ -114,7 +128,7 @@ class WordSplitter:
         # Two code points are in the same word-to-be when no break lies between them: a break is
         # before and after each space and ideograph, and before each string.
         separators = _has(entries, SPACE | CJK)
-        breaks = separators | tf.concat([[False], separators[:-1]], axis=0)[:tf.size(separators)]
+        breaks = separators | tf.concat([[False], separators[:-1]], axis=0)[: tf.size(separators)]
         breaks |= _starts(row_splits, tf.size(code_points, out_type=tf.int64))
         runs = tf.cumsum(tf.cast(breaks, tf.int32))  # [C]
 
@@ -122,20 +136,26 @@ class WordSplitter:
             code_points, entries = tf.cond(
                 tf.reduce_any(code_points == CAPITAL_SIGMA),
                 lambda: _place_final_sigmas(table, code_points, entries, runs),
-                lambda: (code_points, entries))
+                lambda: (code_points, entries),
+            )
         normalised, sources, punctuation = self._normalise(table, code_points, entries, runs)
 
         # [K]: a word starts at a new run, at punctuation, and after it.
         new_runs = tf.gather(runs, sources)
         word_starts = tf.concat(
-            [tf.ones_like(new_runs[:1], tf.bool),
-             (new_runs[1:] != new_runs[:-1]) | punctuation[1:] | punctuation[:-1]], axis=0)
+            [
+                tf.ones_like(new_runs[:1], tf.bool),
+                (new_runs[1:] != new_runs[:-1]) | punctuation[1:] | punctuation[:-1],
+            ],
+            axis=0,
+        )
         starts = tf.where(word_starts)[:, 0]  # [W]
         word_splits = tf.concat([starts, [tf.size(normalised, out_type=tf.int64)]], axis=0)
         # `sources` is sorted but for marks that changed places inside one word.
         row_ends = tf.searchsorted(tf.gather(sources, starts), row_splits, out_type=tf.int64)
         words = tf.strings.unicode_encode(
-            tf.RaggedTensor.from_row_splits(normalised, word_splits, validate=False), "UTF-8")
+            tf.RaggedTensor.from_row_splits(normalised, word_splits, validate=False), "UTF-8"
+        )
         spans = None
         if with_spans:
             spans = _spans(texts, row_splits, byte_starts, entries, runs, sources)
@@ -150,10 +170,16 @@ class WordSplitter:
         if self.errors != "strict":
             return texts
         valid = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore") == texts
-        check = tf.debugging.Assert(tf.reduce_all(valid), [
-            f"{MALFORMED_TEXT} Received: malformed bytes in row(s)",
-            tf.where(~valid)[:, 0], "Decode the text with its real encoding, or make the "
-            "tokenizer with errors='replace'."], summarize=20)
+        check = tf.debugging.Assert(
+            tf.reduce_all(valid),
+            [
+                f"{MALFORMED_TEXT} Received: malformed bytes in row(s)",
+                tf.where(~valid)[:, 0],
+                "Decode the text with its real encoding, or make the "
+                "tokenizer with errors='replace'.",
+            ],
+            summarize=20,
+        )
         with tf.control_dependencies([check] if check is not None else []):
             return tf.identity(texts)
 
@@ -171,14 +197,14 @@ class WordSplitter:
 
         def reordering():
             return _decompose_in_order(
-                self.lowercase, self.split_on_cjk, table, code_points, entries, runs)
+                self.lowercase, self.split_on_cjk, table, code_points, entries, runs
+            )
 
         special = tf.reduce_any(_has(entries, EXPANDS | REORDERS))
         reorders = tf.reduce_any(_has(entries, REORDERS))
         if not self.strip_accents:
             return tf.cond(special, expanding, one_to_one)
-        return tf.cond(
-            special, lambda: tf.cond(reorders, reordering, expanding), one_to_one)
+        return tf.cond(special, lambda: tf.cond(reorders, reordering, expanding), one_to_one)
 
 
 def _has(entries: tf.Tensor, flags: int) -> tf.Tensor:
@@ -189,8 +215,8 @@ def _lookup(table, values, code_points: tf.Tensor) -> tf.Tensor:
     """Reads a two-level table at every code point."""
     pages = tf.gather(tf.constant(table.pages), tf.bitwise.right_shift(code_points, PAGE_BITS))
     return tf.gather(
-        tf.constant(values),
-        pages * PAGE_SIZE + tf.bitwise.bitwise_and(code_points, PAGE_SIZE - 1))
+        tf.constant(values), pages * PAGE_SIZE + tf.bitwise.bitwise_and(code_points, PAGE_SIZE - 1)
+    )
 
 
 def _starts(row_splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
@@ -218,7 +244,8 @@ def _place_final_sigmas(table, code_points, entries, runs):
     sigmas = tf.fill([tf.shape(positions)[0]], FINAL_SIGMA)
     return (
         tf.tensor_scatter_nd_update(code_points, positions, sigmas),
-        tf.tensor_scatter_nd_update(entries, positions, _lookup(table, table.entries, sigmas)))
+        tf.tensor_scatter_nd_update(entries, positions, _lookup(table, table.entries, sigmas)),
+    )
 
 
 def _expand(table, code_points, entries):
@@ -229,8 +256,7 @@ def _expand(table, code_points, entries):
     payload = tf.bitwise.right_shift(kept, PAYLOAD_SHIFT)
     expands = _has(kept, EXPANDS)
     expansion = tf.where(expands, payload, 0)
-    counts = tf.where(
-        expands, tf.gather(tf.constant(table.expansion_lengths), expansion), 1)
+    counts = tf.where(expands, tf.gather(tf.constant(table.expansion_lengths), expansion), 1)
     first = tf.repeat(tf.cumsum(counts, exclusive=True), counts)
     within = tf.range(tf.size(first)) - first
     expands = tf.repeat(expands, counts)
@@ -238,8 +264,10 @@ def _expand(table, code_points, entries):
         expands,
         tf.gather(
             tf.constant(table.expansions),
-            tf.where(expands, tf.repeat(expansion, counts) + within, 0)),
-        tf.repeat(values + payload, counts))
+            tf.where(expands, tf.repeat(expansion, counts) + within, 0),
+        ),
+        tf.repeat(values + payload, counts),
+    )
     punctuation = _has(_lookup(table, table.entries, values), PUNCTUATION)
     return values, tf.repeat(sources, counts), punctuation
 
@@ -248,7 +276,8 @@ def _decompose_in_order(lowercase, split_on_cjk, table, code_points, entries, ru
     """Like `_expand`, and sorts marks as NFD does, before those of category Mn are removed."""
     full = unicode_tables.character_table(lowercase, True, False, split_on_cjk)
     values, sources, punctuation = _expand(
-        full, code_points, _lookup(full, full.entries, code_points))
+        full, code_points, _lookup(full, full.entries, code_points)
+    )
     classes = _lookup(full, full.combining_classes, values)
     run = tf.gather(runs, sources)
     barriers = tf.concat([[True], run[1:] != run[:-1]], axis=0) | (classes == 0)
@@ -263,21 +292,26 @@ def _decompose_in_order(lowercase, split_on_cjk, table, code_points, entries, ru
 def _spans(texts, row_splits, byte_starts, entries, runs, sources) -> Spans:
     """Where the normalised code points came from, removed marks behind them included."""
     row_of = tf.repeat(
-        tf.range(tf.size(texts, out_type=tf.int64)), row_splits[1:] - row_splits[:-1])  # [C]
+        tf.range(tf.size(texts, out_type=tf.int64)), row_splits[1:] - row_splits[:-1]
+    )  # [C]
     positions = tf.range(tf.size(row_of, out_type=tf.int64))
     last_of_row = tf.gather(row_splits[1:], row_of) - 1
     byte_ends = tf.where(
         positions == last_of_row,
         tf.gather(tf.cast(tf.strings.length(texts), tf.int64), row_of),
-        tf.concat([byte_starts[1:], byte_starts[:1]], axis=0))
+        tf.concat([byte_starts[1:], byte_starts[:1]], axis=0),
+    )
     # A group is a code point and the removed marks behind it; controls and spaces are no part.
     own = _has(entries, KEPT | SPACE)
     marks = _has(entries, MARK) & ~own
-    new_run = tf.concat([[True], runs[1:] != runs[:-1]], axis=0)[:tf.size(runs)]
+    new_run = tf.concat([[True], runs[1:] != runs[:-1]], axis=0)[: tf.size(runs)]
     groups = tf.cumsum(tf.cast(own | new_run, tf.int32)) - 1
     ends = tf.math.segment_max(tf.where(own | marks, positions, -1), groups)
     ends = tf.gather(ends, tf.gather(groups, sources))  # [K]
     row_starts = tf.gather(row_splits, tf.gather(row_of, sources))
     return Spans(
-        char_starts=sources - row_starts, char_ends=ends + 1 - row_starts,
-        byte_starts=tf.gather(byte_starts, sources), byte_ends=tf.gather(byte_ends, ends))
+        char_starts=sources - row_starts,
+        char_ends=ends + 1 - row_starts,
+        byte_starts=tf.gather(byte_starts, sources),
+        byte_ends=tf.gather(byte_ends, ends),
+    )

@@ -88,14 +88,22 @@ class WordPiece:
         # works in any graph, whichever used it first, and is exported with it.
         with tf.init_scope(), tf.device("CPU:0"):
             fast = text.FastBertTokenizer(
-                vocabulary, max_bytes_per_word=max_input_chars_per_word, unknown_token=unk_token,
-                lower_case_nfd_strip_accents=splitter.lowercase)
+                vocabulary,
+                max_bytes_per_word=max_input_chars_per_word,
+                unknown_token=unk_token,
+                lower_case_nfd_strip_accents=splitter.lowercase,
+            )
             # Of the fast tokenizer only the normaliser and the model are wanted.
             self._fast_normalizer_model = _as_bytes(fast._fast_bert_normalizer._model)
             self._fast_wordpiece_model = _as_bytes(fast._fast_wordpiece_tokenizer._model)
-            self._wordpiece_model = _as_bytes(text.FastWordpieceTokenizer(
-                vocabulary, max_bytes_per_word=self.max_bytes_per_word, unknown_token=unk_token,
-                no_pretokenization=True)._model)
+            self._wordpiece_model = _as_bytes(
+                text.FastWordpieceTokenizer(
+                    vocabulary,
+                    max_bytes_per_word=self.max_bytes_per_word,
+                    unknown_token=unk_token,
+                    no_pretokenization=True,
+                )._model
+            )
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (`[B]` string) as ragged int32 `[B, (P)]`."""
@@ -106,10 +114,12 @@ class WordPiece:
             return tf.cond(
                 tf.reduce_sum(tf.strings.length(texts)) <= FEW_BYTES,
                 lambda: _parts(self._exact_ids(self.splitter.checked(texts))),
-                lambda: _parts(self._mixed_ids(texts, is_ascii)))
+                lambda: _parts(self._mixed_ids(texts, is_ascii)),
+            )
 
         splits, values = tf.cond(
-            tf.reduce_all(is_ascii), lambda: _parts(self._fast_ids(texts)), other_ids)
+            tf.reduce_all(is_ascii), lambda: _parts(self._fast_ids(texts)), other_ids
+        )
         return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
     def pieces(self, texts: tf.Tensor) -> Pieces:
@@ -127,7 +137,8 @@ class WordPiece:
             byte_starts=ragged(tf.gather(spans.byte_starts, first)),
             byte_ends=ragged(tf.gather(spans.byte_ends, last)),
             char_starts=ragged(tf.gather(spans.char_starts, first)),
-            char_ends=ragged(tf.gather(spans.char_ends, last)))
+            char_ends=ragged(tf.gather(spans.char_ends, last)),
+        )
 
     def _fast_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         text = import_tensorflow_text()
@@ -141,7 +152,8 @@ class WordPiece:
         words = self.splitter.split(texts)
         ids = self._wordpiece_tokenizer().tokenize(self._sized_words(words))  # [W, (P)]
         return tf.RaggedTensor.from_row_splits(
-            ids.values, tf.gather(ids.row_splits, words.row_splits), validate=False)
+            ids.values, tf.gather(ids.row_splits, words.row_splits), validate=False
+        )
 
     def _mixed_ids(self, texts: tf.Tensor, is_ascii: tf.Tensor) -> tf.RaggedTensor:
         """The ids of strings of which some are ASCII and some are not."""
@@ -153,35 +165,47 @@ class WordPiece:
         marked = tf.strings.regex_replace(others, _OTHER_WORDS, rf"{_CUT}\0{_CUT}")
         cut = tf.strings.split(marked, _CUT)  # an ASCII string has one segment
         segments = tf.tensor_scatter_nd_update(
-            cut.values, tf.boolean_mask(cut.row_splits[:-1], is_ascii)[:, tf.newaxis],
-            tf.boolean_mask(texts, is_ascii))  # [S]
+            cut.values,
+            tf.boolean_mask(cut.row_splits[:-1], is_ascii)[:, tf.newaxis],
+            tf.boolean_mask(texts, is_ascii),
+        )  # [S]
         is_ascii = tf.strings.regex_full_match(segments, PRINTABLE_ASCII)
         fast, exact = tf.where(is_ascii)[:, 0], tf.where(~is_ascii)[:, 0]
-        ids = tf.concat([
-            self._fast_ids(tf.gather(segments, fast)), self._exact_ids(tf.gather(segments, exact))
-        ], axis=0)
+        ids = tf.concat(
+            [
+                self._fast_ids(tf.gather(segments, fast)),
+                self._exact_ids(tf.gather(segments, exact)),
+            ],
+            axis=0,
+        )
         ids = tf.gather(ids, tf.math.invert_permutation(tf.concat([fast, exact], axis=0)))
         return tf.RaggedTensor.from_row_splits(
-            ids.values, tf.gather(ids.row_splits, cut.row_splits), validate=False)
+            ids.values, tf.gather(ids.row_splits, cut.row_splits), validate=False
+        )
 
     def _wordpiece_tokenizer(self):
         text = import_tensorflow_text()
         return text.FastWordpieceTokenizer(
-            model_buffer=self._wordpiece_model, no_pretokenization=True, token_out_type=tf.int32)
+            model_buffer=self._wordpiece_model, no_pretokenization=True, token_out_type=tf.int32
+        )
 
     def _sized_words(self, words: Words) -> tf.Tensor:
         """The words, those with too many characters replaced by one with too many bytes."""
         too_long = "a" * (self.max_bytes_per_word + 1)
         return tf.where(
             words.word_splits[1:] - words.word_splits[:-1] > self.max_input_chars_per_word,
-            too_long, words.words)
+            too_long,
+            words.words,
+        )
 
     def _word_pieces(self, words: Words):
         """The pieces of each word, with the first and the last code point of each piece."""
         ids, starts, ends = self._wordpiece_tokenizer().tokenize_with_offsets(
-            self._sized_words(words))
-        byte_lengths = 1 + tf.add_n([
-            tf.cast(words.code_points >= first, tf.int64) for first in (0x80, 0x800, 0x10000)])
+            self._sized_words(words)
+        )
+        byte_lengths = 1 + tf.add_n(
+            [tf.cast(words.code_points >= first, tf.int64) for first in (0x80, 0x800, 0x10000)]
+        )
         byte_starts = tf.cumsum(byte_lengths, exclusive=True)  # [K]
         byte_splits = tf.concat([byte_starts, [tf.reduce_sum(byte_lengths)]], axis=0)
         word_of_piece = ids.value_rowids()
@@ -189,9 +213,11 @@ class WordPiece:
         word_end = tf.gather(tf.gather(byte_splits, words.word_splits[1:]), word_of_piece)
         whole = tf.gather(
             words.word_splits[1:] - words.word_splits[:-1] > self.max_input_chars_per_word,
-            word_of_piece)
+            word_of_piece,
+        )
         first = tf.searchsorted(
-            byte_starts, word_start + tf.cast(starts.values, tf.int64), out_type=tf.int64)
+            byte_starts, word_start + tf.cast(starts.values, tf.int64), out_type=tf.int64
+        )
         end = tf.where(whole, word_end, word_start + tf.cast(ends.values, tf.int64))
         last = tf.searchsorted(byte_starts, end, out_type=tf.int64) - 1
         return ids, first, last

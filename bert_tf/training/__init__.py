@@ -39,6 +39,7 @@ from bert_tf.training.training_log import TrainingLog
 from bert_tf.training.warmup_cosine_decay import WarmupCosineDecay
 
 __all__ = [
+    "LAMB",
     "STRATEGIES",
     "AdamWeightDecay",
     "BinaryAUC",
@@ -50,7 +51,6 @@ __all__ = [
     "EpochScores",
     "GradualUnfreezing",
     "JsonLines",
-    "LAMB",
     "MultipleNegativesRankingLoss",
     "Noam",
     "PeerWatch",

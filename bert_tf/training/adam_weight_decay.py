@@ -69,9 +69,7 @@ class AdamWeightDecay(ClippedOptimizer):
         if self.built:
             return
         super().build(variables)
-        self._means, self._squares = self.add_optimizer_variables(
-            variables, ["adam_m", "adam_v"]
-        )
+        self._means, self._squares = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
 
     def update_step(self, gradient, variable, learning_rate, gradient_scale=None):
         index = self._get_variable_index(variable)

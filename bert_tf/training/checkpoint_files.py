@@ -28,15 +28,10 @@ _SHA256 = Kind(
     lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None,
 )
 _FILE = object_of({"bytes": integer(most=2**63 - 1), "sha256": _SHA256}, only=True)
-_MANIFEST = object_of({
-    "format": one_of(FORMAT),
-    "files": object_of({VARIABLES: _FILE, STATE: _FILE}, only=True),
-})
-_STATE = object_of({
-    "step": integer(most=2**63 - 1),
-    "network": OBJECT,
-    "settings": OBJECT,
-})
+_MANIFEST = object_of(
+    {"format": one_of(FORMAT), "files": object_of({VARIABLES: _FILE, STATE: _FILE}, only=True)}
+)
+_STATE = object_of({"step": integer(most=2**63 - 1), "network": OBJECT, "settings": OBJECT})
 _NAME = re.compile(r"ckpt-(\d+)")
 
 
@@ -142,5 +137,3 @@ def _write_json(path, values):
     with open(path, "w", encoding="utf-8") as file:
         json.dump(values, file, indent=2, ensure_ascii=False)
         file.write("\n")
-
-

@@ -238,9 +238,7 @@ class TrainingCheckpoint(StepCallback):
                 )
 
     def _require_same_network(self, path, saved, mine):
-        differing = sorted(
-            key for key in {*saved, *mine} if saved.get(key) != mine.get(key)
-        )
+        differing = sorted(key for key in {*saved, *mine} if saved.get(key) != mine.get(key))
         if differing:
             raise CheckpointError(
                 f"{path} is of another network than this run's:\n"

@@ -26,9 +26,7 @@ def confusion_text(matrix: np.ndarray, labels: Sequence[str]) -> str:
     """
     corner = "gold \\ predicted"
     first = max(len(corner), *(len(label) for label in labels))
-    widths = [
-        max(len(label), len(str(column.max()))) for label, column in zip(labels, matrix.T)
-    ]
+    widths = [max(len(label), len(str(column.max()))) for label, column in zip(labels, matrix.T)]
 
     def line(name, cells):
         return name.ljust(first) + "".join(
@@ -39,9 +37,7 @@ def confusion_text(matrix: np.ndarray, labels: Sequence[str]) -> str:
     return "\n".join([line(corner, labels), *rows])
 
 
-def save_confusion_png(
-    matrix: np.ndarray, labels: Sequence[str], path: str | os.PathLike
-) -> None:
+def save_confusion_png(matrix: np.ndarray, labels: Sequence[str], path: str | os.PathLike) -> None:
     """Draws the matrix, each row in shares of its gold class, the counts written into the cells.
 
     Raises:
@@ -67,7 +63,11 @@ def save_confusion_png(
     for row, column in np.ndindex(*matrix.shape):
         dark = shares[row, column] > 0.5
         axes.text(
-            column, row, str(matrix[row, column]), ha="center", va="center",
+            column,
+            row,
+            str(matrix[row, column]),
+            ha="center",
+            va="center",
             color="white" if dark else "black",
         )
     canvas.print_png(os.fspath(path))

@@ -73,8 +73,8 @@ class DistributedBatches:
 
             batches = self.read(self.batch_size, step, 1, 0)
             batches = batches.flat_map(own).prefetch(tf.data.AUTOTUNE)
-        return batches if self.num_batches is None else batches.take(
-            self.num_batches * local_devices
+        return (
+            batches if self.num_batches is None else batches.take(self.num_batches * local_devices)
         )
 
     def batch_at(self, step: int):

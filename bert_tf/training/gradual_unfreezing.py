@@ -41,8 +41,6 @@ class GradualUnfreezing(keras.callbacks.Callback):
         num_blocks = len(self.model.backbone.encoder.blocks)
         opened = min(self.first_blocks + epoch // self.epochs_per_block, num_blocks + 1)
         if opened != self._open:
-            freeze_layers(
-                self.model, max(0, num_blocks - opened), embeddings=opened <= num_blocks
-            )
+            freeze_layers(self.model, max(0, num_blocks - opened), embeddings=opened <= num_blocks)
             self.model.make_train_function()
             self._open = opened

@@ -71,9 +71,7 @@ class LAMB(ClippedOptimizer):
         if self.built:
             return
         super().build(variables)
-        self._means, self._squares = self.add_optimizer_variables(
-            variables, ["lamb_m", "lamb_v"]
-        )
+        self._means, self._squares = self.add_optimizer_variables(variables, ["lamb_m", "lamb_v"])
 
     def update_step(self, gradient, variable, learning_rate, gradient_scale=None):
         index = self._get_variable_index(variable)

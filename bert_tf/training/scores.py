@@ -108,8 +108,7 @@ def roc_auc(gold: np.ndarray, probabilities: np.ndarray) -> float:
 
     if gold.min() == gold.max():
         raise UndefinedScore(
-            "AUC needs examples of both classes. Received: all "
-            f"{len(gold)} of class {int(gold[0])}"
+            f"AUC needs examples of both classes. Received: all {len(gold)} of class {int(gold[0])}"
         )
     return roc_auc_score(gold, probabilities)
 

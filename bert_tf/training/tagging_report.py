@@ -103,9 +103,7 @@ def sentence_errors(
     of_spans = _are_spans(gold, predicted)
     errors = []
     for rows in zip(gold, predicted):
-        true, found = (
-            set(spans_of_tags(tags) if of_spans else _words(tags)) for tags in rows
-        )
+        true, found = (set(spans_of_tags(tags) if of_spans else _words(tags)) for tags in rows)
         errors.append(SentenceErrors(sorted(true - found), sorted(found - true)))
     return errors
 

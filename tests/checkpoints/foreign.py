@@ -38,7 +38,9 @@ def random_tensors(config=HF_CONFIG, heads=(), seed=0):
     """Hugging Face's tensors of a random BERT, without the `bert.` prefix; and of its heads."""
     rng = np.random.default_rng(seed)
     hidden, wide, vocabulary = (
-        config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+        config["hidden_size"],
+        config["intermediate_size"],
+        config["vocab_size"],
     )
     tensors = {}
 
@@ -104,8 +106,11 @@ def write_huggingface(directory, tensors, **changes):
 
 def tf1_tensors(tensors):
     """The same tensors under the names and in the layouts of google-research/bert."""
-    outputs = {"cls/seq_relationship": "cls/seq_relationship/", "qa_outputs": "cls/squad/",
-               "classifier": ""}
+    outputs = {
+        "cls/seq_relationship": "cls/seq_relationship/",
+        "qa_outputs": "cls/squad/",
+        "classifier": "",
+    }
     values = {}
     for name, value in tensors.items():
         scope, _, leaf = name.replace("encoder.layer.", "encoder.layer_").rpartition(".")
@@ -127,8 +132,13 @@ def tf1_tensors(tensors):
 
 def write_google_config(directory, **changes):
     """`bert_config.json`, which knows fewer keys."""
-    unknown = ("model_type", "architectures", "layer_norm_eps", "position_embedding_type",
-               "pad_token_id")
+    unknown = (
+        "model_type",
+        "architectures",
+        "layer_norm_eps",
+        "position_embedding_type",
+        "pad_token_id",
+    )
     config = {key: value for key, value in HF_CONFIG.items() if key not in unknown}
     (directory / "bert_config.json").write_text(json.dumps({**config, **changes}))
 
@@ -331,7 +341,11 @@ def write_keras_hub(directory, task=None, tensors=None):
     import keras_hub
 
     backbone = keras_hub.models.BertBackbone(
-        vocabulary_size=50, num_layers=2, num_heads=3, hidden_dim=24, intermediate_dim=40,
+        vocabulary_size=50,
+        num_layers=2,
+        num_heads=3,
+        hidden_dim=24,
+        intermediate_dim=40,
         max_sequence_length=512,
     )
     model = backbone

@@ -70,8 +70,17 @@ def test_numbers_that_are_none(safetensors_directory):
 
 
 @pytest.mark.parametrize(
-    "name", ["../secret.safetensors", "/etc/passwd", "a/b.safetensors", "..", "", 7, "absent.bin",
-             "config.json"]
+    "name",
+    [
+        "../secret.safetensors",
+        "/etc/passwd",
+        "a/b.safetensors",
+        "..",
+        "",
+        7,
+        "absent.bin",
+        "config.json",
+    ],
 )
 def test_shard_index_that_leaves_its_directory(name, safetensors_directory):
     directory = safetensors_directory / "inner"
@@ -79,7 +88,7 @@ def test_shard_index_that_leaves_its_directory(name, safetensors_directory):
     (safetensors_directory / "model.safetensors").rename(
         safetensors_directory / "secret.safetensors"
     )
-    index = {"weight_map": {key: name for key in foreign.random_tensors()}}
+    index = {"weight_map": dict.fromkeys(foreign.random_tensors(), name)}
     (directory / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(CheckpointError, match="index.json"):
         BertBackbone.from_pretrained(directory)
@@ -133,7 +142,7 @@ def test_h5_that_points_elsewhere(tmp_path):
 
 
 def test_h5_bomb(tmp_path):
-    path, name = h5_directory(tmp_path)
+    path, _ = h5_directory(tmp_path)
     with h5py.File(path, "a") as file:
         file.create_dataset("bomb", (10**6, 10**5), "f4", chunks=(1000, 1000), compression="gzip")
     with pytest.raises(CheckpointError, match="bomb"):
@@ -197,6 +206,8 @@ def test_class_that_nobody_knows(format, tmp_path, tiny_config):
     )
     path = tmp_path / {"bert_tf": "bert_tf.json", "huggingface": "config.json"}[format]
     path.write_text(path.read_text().replace('"BertTextClassifier"', '"@ertTextClassifier"'))
-    with pytest.raises(CheckpointError, match="`class` in .*BertTextClassifier.*@ertTextClassifier"):
+    with pytest.raises(
+        CheckpointError, match="`class` in .*BertTextClassifier.*@ertTextClassifier"
+    ):
         BertTextClassifier.from_pretrained(tmp_path)
     BertBackbone.from_pretrained(tmp_path)

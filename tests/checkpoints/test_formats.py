@@ -17,7 +17,6 @@ from tests.checkpoints import foreign
 from tests.numpy_bert import NumpyBert
 
 
-
 def write(format, directory, tensors, **changes):
     """A checkpoint of one format; returns what `from_pretrained` is given."""
     if format == "safetensors":
@@ -101,8 +100,17 @@ def assert_same_values(one, other):
 
 
 FORMATS = (
-    "safetensors", "sharded safetensors", "torch", "legacy torch", "tf h5", "tf1", "tf models",
-    "own", "keras", "weights.h5", "keras_hub",
+    "safetensors",
+    "sharded safetensors",
+    "torch",
+    "legacy torch",
+    "tf h5",
+    "tf1",
+    "tf models",
+    "own",
+    "keras",
+    "weights.h5",
+    "keras_hub",
 )
 
 
@@ -115,9 +123,7 @@ def test_opens_bit_for_bit(format, tmp_path):
     assert opened.config.num_attention_heads == 3
 
 
-@pytest.mark.parametrize(
-    "format", ["safetensors", "torch", "tf h5", "tf1", "tf models", "own"]
-)
+@pytest.mark.parametrize("format", ["safetensors", "torch", "tf h5", "tf1", "tf models", "own"])
 def test_heads(format, tmp_path):
     heads = ("masked_lm", "next_sentence")
     tensors = foreign.random_tensors(heads=heads)
@@ -143,8 +149,10 @@ def test_classifier(format, tmp_path):
     assert model.num_classes == 3  # found by looking: no id2label in these files
     np.testing.assert_array_equal(model.classifier.kernel, tensors["classifier.weight"].T)
     inputs = foreign.token_inputs([7, 5], 7)
-    exact = NumpyBert(*write_plain(tmp_path / "plain", tensors), activation=(
-        "tanh" if format == "tf1" else "gelu"))
+    exact = NumpyBert(
+        *write_plain(tmp_path / "plain", tensors),
+        activation=("tanh" if format == "tf1" else "gelu"),
+    )
     pooled = exact(**inputs)[1]
     expected = pooled @ tensors["classifier.weight"].T + tensors["classifier.bias"]
     np.testing.assert_allclose(model(inputs), expected, atol=1e-5)
@@ -198,16 +206,16 @@ def test_bare_keras_hub_weights_and_archives(tmp_path):
         assert_same_values(values_of(opened), expected)
     backbone = BertBackbone.from_pretrained(tmp_path / "backbone.weights.h5")
     assert backbone.config.num_attention_heads == 3
-    np.testing.assert_array_equal(
-        backbone.pooler.dense.kernel, expected["pooler.dense.kernel"]
-    )
+    np.testing.assert_array_equal(backbone.pooler.dense.kernel, expected["pooler.dense.kernel"])
 
 
 def test_classifier_archive_with_tokenizer(tiny_config, tiny_vocabulary, tmp_path):
     from bert_tf import BertTokenizer
 
     model = BertTextClassifier(
-        BertBackbone(tiny_config), labels=["no", "yes"], pooling="mean",
+        BertBackbone(tiny_config),
+        labels=["no", "yes"],
+        pooling="mean",
         tokenizer=BertTokenizer(tiny_vocabulary),
     )
     model.save(tmp_path / "model.keras")
@@ -221,14 +229,15 @@ def test_classifier_archive_with_tokenizer(tiny_config, tiny_vocabulary, tmp_pat
 def test_object_checkpoint_with_config_beside_it(root, tmp_path):
     tensors = foreign.random_tensors()
     foreign.write_tf_models(tmp_path / "bert_model.ckpt-1", tensors, root=root)
-    google = {key: value for key, value in foreign.HF_CONFIG.items()
-              if key not in ("model_type", "architectures", "layer_norm_eps")}
+    google = {
+        key: value
+        for key, value in foreign.HF_CONFIG.items()
+        if key not in ("model_type", "architectures", "layer_norm_eps")
+    }
     (tmp_path / "bert_config.json").write_text(json.dumps({**google, "hidden_act": "relu"}))
     backbone = BertBackbone.from_pretrained(tmp_path)
     assert backbone.config.hidden_act == "relu"
-    np.testing.assert_array_equal(
-        backbone.pooler.dense.kernel, tensors["pooler.dense.weight"].T
-    )
+    np.testing.assert_array_equal(backbone.pooler.dense.kernel, tensors["pooler.dense.weight"].T)
 
 
 def test_bfloat16_and_float16_files(tmp_path):
@@ -344,8 +353,14 @@ def test_nothing_useful_there(tmp_path):
 
 def test_configuration_keeps_its_meaning_in_tf1(tmp_path):
     config = BertConfig(
-        vocab_size=50, hidden_size=24, num_attention_heads=3, intermediate_size=40,
-        num_hidden_layers=1, layer_norm_eps=1e-7, classifier_dropout=0.3, hidden_act="silu",
+        vocab_size=50,
+        hidden_size=24,
+        num_attention_heads=3,
+        intermediate_size=40,
+        num_hidden_layers=1,
+        layer_norm_eps=1e-7,
+        classifier_dropout=0.3,
+        hidden_act="silu",
         extra={"id2label": {"0": "a", "1": "b"}, "problem_type": "multi_label_classification"},
     )
     BertBackbone(config).save_pretrained(tmp_path, format="tf1")

@@ -89,9 +89,16 @@ def test_a_missing_pooler_is_told_where_it_is_used(tmp_path, caplog):
 @pytest.mark.parametrize("architecture", list(CLASSES))
 def test_transformers_reads_back_what_it_wrote(architecture, tmp_path):
     transformers = pytest.importorskip("transformers", reason="needs transformers and PyTorch")
-    sizes = {key: foreign.HF_CONFIG[key] for key in (
-        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-        "intermediate_size")}
+    sizes = {
+        key: foreign.HF_CONFIG[key]
+        for key in (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+        )
+    }
     config = transformers.BertConfig(**sizes, initializer_range=0.2)
     theirs = getattr(transformers, architecture)(config)
     theirs.save_pretrained(tmp_path / "in")

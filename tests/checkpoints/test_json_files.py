@@ -32,8 +32,12 @@ from tests.fuzz.json_mutants import mutants
 
 NUM_MUTANTS = 5_000 if os.environ.get("BERT_TF_FULL") == "1" else 200
 TINY = {
-    "vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "intermediate_size": 12, "max_position_embeddings": 16,
+    "vocab_size": 20,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 16,
 }
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmn", "##a"]
 FINGERPRINT = {"bytes": 3, "sha256": "0" * 64}
@@ -58,15 +62,19 @@ def samples(backbone, tmp_path_factory):
     encoder.save_pretrained(root / "encoder")
     foreign.write_keras_hub(root / "keras_hub", "classifier")
     (root / "tokenizer").mkdir()
-    (root / "tokenizer" / "tokenizer.json").write_text(json.dumps({
-        "added_tokens": [{"id": 20, "content": "[X]"}],
-        "normalizer": {"type": "BertNormalizer", "lowercase": False, "strip_accents": None},
-        "model": {
-            "type": "WordPiece",
-            "continuing_subword_prefix": "##",
-            "vocab": {piece: index for index, piece in enumerate(VOCABULARY)},
-        },
-    }))
+    (root / "tokenizer" / "tokenizer.json").write_text(
+        json.dumps(
+            {
+                "added_tokens": [{"id": 20, "content": "[X]"}],
+                "normalizer": {"type": "BertNormalizer", "lowercase": False, "strip_accents": None},
+                "model": {
+                    "type": "WordPiece",
+                    "continuing_subword_prefix": "##",
+                    "vocab": {piece: index for index, piece in enumerate(VOCABULARY)},
+                },
+            }
+        )
+    )
     sharded = root / "sharded"
     tensors = foreign.random_tensors({**foreign.HF_CONFIG, **TINY})
     foreign.write_huggingface(sharded, tensors, **TINY)
@@ -79,11 +87,18 @@ def samples(backbone, tmp_path_factory):
     write_checkpoint(root / "run", 3, {"a": np.zeros(3)}, state)
     (root / "saved_model" / "assets.extra").mkdir(parents=True)
     field = {"text": {"dtype": "string", "shape": [-1], "meaning": "The text."}}
-    (root / "saved_model" / "assets.extra" / "bert_tf.json").write_text(json.dumps({
-        "model": "BertTextClassifier", "version": 1, "portable": True, "max_length": 16,
-        "labels": ["bad", "good"],
-        "signatures": {"serving_default": {"inputs": field, "outputs": field}},
-    }))
+    (root / "saved_model" / "assets.extra" / "bert_tf.json").write_text(
+        json.dumps(
+            {
+                "model": "BertTextClassifier",
+                "version": 1,
+                "portable": True,
+                "max_length": 16,
+                "labels": ["bad", "good"],
+                "signatures": {"serving_default": {"inputs": field, "outputs": field}},
+            }
+        )
+    )
     return root
 
 
@@ -197,10 +212,22 @@ WRONG = [
     ("own", "bert_tf.json", open_classifier, ["config", "heads"], 3, "no other keys"),
     ("own", "bert_tf.json", open_classifier, ["options", "num_classes"], 2.0, "positive integer"),
     ("keras", "model.keras", open_classifier, ["config", "labels"], {}, "a list"),
-    ("keras", "model.keras", open_classifier, ["config", "backbone", "config", "config"], 3,
-     "an object"),
-    ("keras", "model.keras", open_classifier, ["config", "tokenizer", "config", "errors"], 3,
-     "'strict'"),
+    (
+        "keras",
+        "model.keras",
+        open_classifier,
+        ["config", "backbone", "config", "config"],
+        3,
+        "an object",
+    ),
+    (
+        "keras",
+        "model.keras",
+        open_classifier,
+        ["config", "tokenizer", "config", "errors"],
+        3,
+        "'strict'",
+    ),
     ("keras_hub", "config.json", open_classifier, ["config", "num_layers"], 2.5, "positive"),
     ("keras_hub", "config.json", open_classifier, ["config", "dropout"], "none", r"in \[0, 1\)"),
     ("encoder", "modules.json", encoder_options, [1, "path"], "../huggingface", "a folder"),
@@ -209,8 +236,14 @@ WRONG = [
     ("encoder", "1_Pooling/config.json", encoder_options, ["pooling_mode_cls_token"], 1, "true or"),
     ("encoder", "2_Dense/config.json", encoder_options, ["out_features"], "4", "positive"),
     ("encoder", "sentence_bert_config.json", encoder_options, ["max_seq_length"], [], "an integer"),
-    ("sharded", "model.safetensors.index.json", open_pretrained,
-     ["weight_map", "pooler.dense.bias"], "../own/bert_tf.safetensors", "directory of the index"),
+    (
+        "sharded",
+        "model.safetensors.index.json",
+        open_pretrained,
+        ["weight_map", "pooler.dense.bias"],
+        "../own/bert_tf.safetensors",
+        "directory of the index",
+    ),
     ("run", "ckpt-3/manifest.json", open_training, ["files"], {}, "nothing"),
     ("run", "ckpt-3/manifest.json", open_training, ["files", "state.json", "bytes"], "3", "an int"),
     ("run", "ckpt-3/manifest.json", open_training, ["files", "../x"], FINGERPRINT, "no other keys"),
@@ -236,14 +269,24 @@ def test_a_wrong_value_is_refused_by_file_and_key(files, name, file, opens, keys
 @pytest.mark.parametrize("where", ["huggingface", "own", "keras", "id2label", "dense", "layers"])
 def test_what_a_file_claims_must_fit_its_weights(files, where, recorded_layers):
     """Nothing is built: a claim of 10^9 classes, words or layers would take all memory."""
-    directory = files("encoder" if where == "dense" else where if where in
-                      ("huggingface", "own", "keras") else "huggingface")
+    directory = files(
+        "encoder"
+        if where == "dense"
+        else where
+        if where in ("huggingface", "own", "keras")
+        else "huggingface"
+    )
     if where == "huggingface":
-        change(directory / "config.json", "bert_tf", "options",
-               to={"num_classes": 2_000_000_000, "labels": None})
+        change(
+            directory / "config.json",
+            "bert_tf",
+            "options",
+            to={"num_classes": 2_000_000_000, "labels": None},
+        )
     elif where == "own":
-        change(directory / "bert_tf.json", "options",
-               to={"num_classes": 10_000_000, "labels": None})
+        change(
+            directory / "bert_tf.json", "options", to={"num_classes": 10_000_000, "labels": None}
+        )
     elif where == "keras":
         directory = directory / "model.keras"
         change(directory, "config", "num_classes", to=10_000_000)
@@ -319,7 +362,9 @@ def test_own_files_name_no_tokenizer(files, tmp_path):
 def test_parts_of_other_classes_are_not_built(files, opens, part):
     path = files("keras") / "model.keras"
     harmful = {
-        "module": "keras.layers", "class_name": "TextVectorization", "registered_name": None,
+        "module": "keras.layers",
+        "class_name": "TextVectorization",
+        "registered_name": None,
         "config": {"vocabulary": "/etc/passwd"},
     }
     change(path, "config", part, to=harmful)

@@ -182,9 +182,7 @@ def test_classifier_round_trip_with_labels_and_pooling(tiny_config, tiny_vocabul
     assert opened.labels == ["schlecht", "gut", "weder"]
     assert (opened.pooling, opened.max_length) == ("mean_max", 20)
     texts = ["the film.", "good"]
-    np.testing.assert_array_equal(
-        opened.predict(texts, verbose=0), model.predict(texts, verbose=0)
-    )
+    np.testing.assert_array_equal(opened.predict(texts, verbose=0), model.predict(texts, verbose=0))
     # Other labels mean another head: this one does not fit and must not be taken in silence.
     with pytest.raises(CheckpointError, match="classifier.weight"):
         BertTextClassifier.from_pretrained(tmp_path, labels=["a", "b"])
@@ -211,7 +209,9 @@ def test_a_configuration_elsewhere_gives_the_network_only(
     """google's predict line: the trained model and the bert_config.json of the one before it."""
     model = BertTextClassifier(
         BertBackbone(dataclasses.replace(tiny_config, attention_window=2)),
-        labels=["low", "middle", "high"], pooling="mean", problem_type="multi_label_classification",
+        labels=["low", "middle", "high"],
+        pooling="mean",
+        problem_type="multi_label_classification",
         tokenizer=BertTokenizer(tiny_vocabulary),
     )
     path = tmp_path / ("model.keras" if format == "keras" else "model")
@@ -257,14 +257,17 @@ def test_a_checkpoint_of_a_training_and_the_directory_around_it(tiny_config, tmp
     np.testing.assert_array_equal(opened(INPUTS), start(INPUTS))
 
 
-@pytest.mark.parametrize("section, key, value, message", [
-    ("network", "num_hidden_layers", 10**6, "num_hidden_layers"),
-    ("network", "vocab_size", 10**9, "does not fit the configuration"),
-    ("options", "num_classes", 10**9, "does not fit the configuration"),
-    ("options", "colour", "red", "do not fit BertTextClassifier"),
-    ("model", "class", "Nope", "`model.class` in .*state.json must be"),
-    ("model", "options", [], "`model.options` in .*state.json must be"),
-])
+@pytest.mark.parametrize(
+    "section, key, value, message",
+    [
+        ("network", "num_hidden_layers", 10**6, "num_hidden_layers"),
+        ("network", "vocab_size", 10**9, "does not fit the configuration"),
+        ("options", "num_classes", 10**9, "does not fit the configuration"),
+        ("options", "colour", "red", "do not fit BertTextClassifier"),
+        ("model", "class", "Nope", "`model.class` in .*state.json must be"),
+        ("model", "options", [], "`model.options` in .*state.json must be"),
+    ],
+)
 def test_what_a_training_checkpoint_claims_is_compared_with_its_weights(
     tiny_config, tmp_path, section, key, value, message
 ):

@@ -63,7 +63,9 @@ def test_peak_of_loading_bert_large(format, tmp_path):
     assert size > 1.3e9
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "large")],
-        check=True, capture_output=True, text=True,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     line = next(line for line in run.stdout.splitlines() if line.startswith("bytes"))
     model, peak = map(int, line.split()[1:])

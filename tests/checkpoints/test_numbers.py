@@ -15,11 +15,15 @@ FULL = os.environ.get("BERT_TF_FULL") == "1"
 LENGTHS = (1, 2, 128, 512) if FULL else (1, 2, 128)
 # What a file says about the activation -> what the network computes.
 HUGGINGFACE = {
-    "gelu": "gelu", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "relu": "relu", "silu": "silu",
+    "gelu": "gelu",
+    "gelu_new": "tanh",
+    "gelu_pytorch_tanh": "tanh",
+    "relu": "relu",
+    "silu": "silu",
 }
 GOOGLE = {"gelu": "tanh", "relu": "relu", "silu": "silu"}  # None: a file that says nothing
 SAID = {
-    **{format: HUGGINGFACE for format in FORMATS},
+    **dict.fromkeys(FORMATS, HUGGINGFACE),
     "tf1": GOOGLE,
     "tf models": {None: "tanh", **GOOGLE},
     "keras_hub": {None: "tanh"},

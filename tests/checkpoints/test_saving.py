@@ -33,8 +33,13 @@ def tf1_values(directory):
 def test_huggingface_round_trip(tmp_path):
     tensors = foreign.with_prefix(foreign.random_tensors(heads=HEADS))
     foreign.write_huggingface(
-        tmp_path / "in", tensors, architectures=["BertForPreTraining"], torch_dtype="float32",
-        use_cache=True, hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6,
+        tmp_path / "in",
+        tensors,
+        architectures=["BertForPreTraining"],
+        torch_dtype="float32",
+        use_cache=True,
+        hidden_act="gelu_pytorch_tanh",
+        layer_norm_eps=1e-6,
     )
     convert(tmp_path / "in", tmp_path / "out", "huggingface")
     assert_same_values(load_file(tmp_path / "out" / "model.safetensors"), tensors)
@@ -96,8 +101,12 @@ def test_tf1_opens_in_a_graph_with_the_originals_names(tiny_config, tmp_path):
 
 def test_own_format_keeps_everything(tiny_config, tiny_vocabulary, tmp_path):
     model = BertTextClassifier(
-        BertBackbone(tiny_config), labels=["a", "b", "c"], pooling="mean_max", dropout=0.4,
-        tokenizer=BertTokenizer(tiny_vocabulary), max_length=20,
+        BertBackbone(tiny_config),
+        labels=["a", "b", "c"],
+        pooling="mean_max",
+        dropout=0.4,
+        tokenizer=BertTokenizer(tiny_vocabulary),
+        max_length=20,
     )
     model.save_pretrained(tmp_path, format="bert_tf")
     opened = BertTextClassifier.from_pretrained(tmp_path)
@@ -183,8 +192,13 @@ def test_transformers_opens_what_is_written(activation, tmp_path):
     torch = pytest.importorskip("torch", reason="needs transformers and PyTorch")
     transformers = pytest.importorskip("transformers", reason="needs transformers and PyTorch")
     config = BertConfig(
-        vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
-        intermediate_size=40, hidden_act=activation, initializer_range=0.2,
+        vocab_size=50,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=40,
+        hidden_act=activation,
+        initializer_range=0.2,
     )
     inputs = foreign.token_inputs([9, 6], 9)
     theirs_in = {
@@ -234,9 +248,16 @@ def test_transformers_opens_what_is_written(activation, tmp_path):
 def test_opens_what_transformers_writes(tmp_path):
     torch = pytest.importorskip("torch", reason="needs transformers and PyTorch")
     transformers = pytest.importorskip("transformers", reason="needs transformers and PyTorch")
-    sizes = {key: foreign.HF_CONFIG[key] for key in (
-        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-        "intermediate_size")}
+    sizes = {
+        key: foreign.HF_CONFIG[key]
+        for key in (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+        )
+    }
     config = transformers.BertConfig(**sizes, initializer_range=0.2)
     inputs = foreign.token_inputs([9, 6], 9)
     theirs_in = {

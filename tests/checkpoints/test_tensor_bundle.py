@@ -1,4 +1,4 @@
-"""TensorFlow's checkpoint files: what its own reader reads, and errors where that one would abort."""
+"""TensorFlow's checkpoint files: what its own reader reads; errors where that one would abort."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,21 @@ def test_tensorflow_models(tmp_path):
 
 @pytest.mark.parametrize(
     "dtype",
-    "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split(),
+    [
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "bool",
+    ],
 )
 def test_types_and_shapes(dtype, tmp_path):
     tensors = [tf.cast(np.arange(6).reshape(shape), dtype) for shape in ((6,), (2, 3), (1, 6, 1))]
@@ -81,7 +95,9 @@ def test_partitioned_variables_in_several_files(tmp_path):
             tensor_names=["rows", "columns", f"whole{shard}"],
             shape_and_slices=[f"1000 7 {start},{size}:-", f"3 300 -:{first},{width}", ""],
             tensors=[
-                rows[start : start + size], columns[:, first : first + width], tf.range(3 + shard)
+                rows[start : start + size],
+                columns[:, first : first + width],
+                tf.range(3 + shard),
             ],
         )
     prefix = str(tmp_path / "ckpt")
@@ -287,8 +303,18 @@ def too_large(graph):
 
 @pytest.mark.parametrize(
     "change",
-    [all_nodes_are_the_root, encoder_in_itself, missing_nodes, negative_nodes, layers_without_end,
-     tangled, keys_of_the_graph_itself, absent_keys, no_nodes, too_large],
+    [
+        all_nodes_are_the_root,
+        encoder_in_itself,
+        missing_nodes,
+        negative_nodes,
+        layers_without_end,
+        tangled,
+        keys_of_the_graph_itself,
+        absent_keys,
+        no_nodes,
+        too_large,
+    ],
 )
 def test_hostile_object_graph(change, tmp_path):
     prefix = foreign.write_tf_models(tmp_path / "ckpt", foreign.random_tensors())
@@ -300,7 +326,9 @@ def test_hostile_object_graph(change, tmp_path):
     change(graph)
     values[GRAPH_KEY.decode()] = graph.SerializeToString()
     tf.raw_ops.SaveV2(
-        prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names),
+        prefix=prefix,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
         tensors=[values[name] for name in names],
     )
     with pytest.raises(CheckpointError, match="ckpt"):

@@ -8,8 +8,7 @@ with bert_tf.
 import collections
 import random
 
-Instance = collections.namedtuple(
-    "Instance", "tokens segment_ids positions labels is_random_next")
+Instance = collections.namedtuple("Instance", "tokens segment_ids positions labels is_random_next")
 
 
 def read_documents(text, tokenize):
@@ -25,8 +24,17 @@ def read_documents(text, tokenize):
     return [document for document in documents if document]
 
 
-def make_instances(documents, vocabulary, seed, max_seq_length=128, dupe_factor=10,
-                   short_seq_prob=0.1, masked_lm_prob=0.15, max_predictions=20, whole_words=False):
+def make_instances(
+    documents,
+    vocabulary,
+    seed,
+    max_seq_length=128,
+    dupe_factor=10,
+    short_seq_prob=0.1,
+    masked_lm_prob=0.15,
+    max_predictions=20,
+    whole_words=False,
+):
     rng = random.Random(seed)
     documents = list(documents)
     rng.shuffle(documents)
@@ -35,7 +43,8 @@ def make_instances(documents, vocabulary, seed, max_seq_length=128, dupe_factor=
         for number in range(len(documents)):
             for pair in _pairs(documents, number, max_seq_length, short_seq_prob, rng):
                 instances.append(
-                    _masked(*pair, vocabulary, masked_lm_prob, max_predictions, whole_words, rng))
+                    _masked(*pair, vocabulary, masked_lm_prob, max_predictions, whole_words, rng)
+                )
     rng.shuffle(instances)
     return instances
 
@@ -59,7 +68,7 @@ def _pairs(documents, number, max_seq_length, short_seq_prob, rng):
                     if other != number:
                         break
                 b = []
-                for sentence in documents[other][rng.randint(0, len(documents[other]) - 1):]:
+                for sentence in documents[other][rng.randint(0, len(documents[other]) - 1) :]:
                     b = b + sentence
                     if len(b) >= goal - len(a):
                         break
@@ -87,7 +96,7 @@ def _masked(a, b, random_next, vocabulary, masked_lm_prob, max_predictions, whol
         else:
             groups.append([index])
     rng.shuffle(groups)
-    goal = min(max_predictions, max(1, int(round(len(tokens) * masked_lm_prob))))
+    goal = min(max_predictions, max(1, round(len(tokens) * masked_lm_prob)))
     output, labels = list(tokens), {}
     for group in groups:
         if len(labels) >= goal:
@@ -103,5 +112,4 @@ def _masked(a, b, random_next, vocabulary, masked_lm_prob, max_predictions, whol
             else:
                 output[index] = vocabulary[rng.randint(0, len(vocabulary) - 1)]
     positions = sorted(labels)
-    return Instance(
-        output, segment_ids, positions, [labels[p] for p in positions], random_next)
+    return Instance(output, segment_ids, positions, [labels[p] for p in positions], random_next)

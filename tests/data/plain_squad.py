@@ -67,9 +67,7 @@ def windows(question, context, max_length, doc_stride, max_query_length):
             if scores.index(max(scores)) == number:
                 best.add(position)
         segments = [0] * (len(question) + 2) + [1] * (length + 1)
-        result.append(
-            {"tokens": tokens, "segments": segments, "context": places, "best": best}
-        )
+        result.append({"tokens": tokens, "segments": segments, "context": places, "best": best})
     return result
 
 

@@ -21,7 +21,8 @@ ROWS = {
         TextExample("A plane.", "An air plane.", 4.75),
     ),
     "qnli": (
-        "0\tWho ?\tHe did.\tnot_entailment", TextExample("Who ?", "He did.", "not_entailment")
+        "0\tWho ?\tHe did.\tnot_entailment",
+        TextExample("Who ?", "He did.", "not_entailment"),
     ),
     "rte": ("0\tIt is.\tIt was.\tentailment", TextExample("It is.", "It was.", "entailment")),
     "wnli": ("0\tI saw it.\tIt was seen.\t1", TextExample("I saw it.", "It was seen.", "1")),
@@ -56,7 +57,8 @@ TEST_ROWS = {
     "mrpc": ("3\t702\t703\tHe left .\tHe went .", TextExample("He left .", "He went .", id="3")),
     "qqp": ("7\tWhy ?\tHow ?", TextExample("Why ?", "How ?", id="7")),
     "sts-b": (
-        "1\tmain\tMSR\t2012\t1\tnone\tnone\tA plane.\tOne.", TextExample("A plane.", "One.", id="1")
+        "1\tmain\tMSR\t2012\t1\tnone\tnone\tA plane.\tOne.",
+        TextExample("A plane.", "One.", id="1"),
     ),
     "qnli": ("0\tWho ?\tHe did.", TextExample("Who ?", "He did.", id="0")),
     "mnli-mm": ("9\t1\t1n\tg\tb\tb\tp\tp\tA\tB", TextExample("A", "B", id="9")),
@@ -108,14 +110,15 @@ def test_tables(tmp_path, name):
     (tmp_path / name).write_text(TABLES[name])
     examples = table_task(tmp_path, id_column="id").read(tmp_path, "train")
     assert examples == [
-        TextExample("good film", None, "pos", "x"), TextExample("bad film", None, "neg", "y")
+        TextExample("good film", None, "pos", "x"),
+        TextExample("bad film", None, "neg", "y"),
     ]
 
 
 def test_tables_of_several_labels_and_of_numbers(tmp_path):
     rows = [{"a": "x", "b": "y", "tags": ["new", "hot"]}, {"a": "z", "b": "w", "tags": []}]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (tmp_path / "dev.csv").write_text("a,b,tags\nx,y,\"new,hot\"\nz,w,\n")
+    (tmp_path / "dev.csv").write_text('a,b,tags\nx,y,"new,hot"\nz,w,\n')
     task = table_task(tmp_path, "a", "b", "tags", problem_type="multi_label_classification")
     expected = [TextExample("x", "y", ("new", "hot")), TextExample("z", "w", ())]
     assert task.read(tmp_path, "train") == task.read(tmp_path, "dev") == expected
@@ -190,9 +193,7 @@ def test_unknown_and_missing(tmp_path):
 
 
 def test_no_film_is_in_two_splits(materials):
-    reviews = read_film_reviews(
-        materials / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2"
-    )
+    reviews = read_film_reviews(materials / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2")
     film_of = {text: film for text, _, film in reviews}
     splits = split_by_film(reviews)
     films = {split: {film_of[text] for text, _ in rows} for split, rows in splits.items()}

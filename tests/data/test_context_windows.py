@@ -122,9 +122,7 @@ def test_answers_that_are_not_there_are_counted(tokenizer):
 
 def test_answer_inside_a_word_takes_the_pieces_it_touches(tokenizer):
     # "xyz" is three pieces; "film" is one, and an answer inside it takes it whole.
-    _, targets, _ = training_windows(
-        tokenizer, ["x"] * 2, ["xyz film"] * 2, [("y", 1), ("il", 5)]
-    )
+    _, targets, _ = training_windows(tokenizer, ["x"] * 2, ["xyz film"] * 2, [("y", 1), ("il", 5)])
     assert targets.tolist() == [[4, 4], [6, 6]]
     assert answer_span("a\n b", GoldAnswer("a  b", 0)) == (0, 4)
 

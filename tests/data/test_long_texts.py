@@ -54,7 +54,14 @@ def test_middle_keeps_128_and_382_of_510(tiny_vocabulary):
 def test_sentences():
     text = 'One. "Two!" Three?\nFour 3.5 five… 六。七！“八。”九'
     assert split_sentences(text) == [
-        "One.", '"Two!"', "Three?", "Four 3.5 five…", "六。", "七！", "“八。”", "九",
+        "One.",
+        '"Two!"',
+        "Three?",
+        "Four 3.5 five…",
+        "六。",
+        "七！",
+        "“八。”",
+        "九",
     ]
     assert split_sentences(" \n ") == []
 
@@ -63,8 +70,10 @@ def test_sentences():
 def test_key_sentences(minilm, method):
     tokenizer = BertTokenizer.from_pretrained(minilm)
     story = [
-        "The storm reached the coast on Monday.", "The storm broke trees along the coast.",
-        "My aunt likes tea.", "Trees fell on roads along the coast.",
+        "The storm reached the coast on Monday.",
+        "The storm broke trees along the coast.",
+        "My aunt likes tea.",
+        "Trees fell on roads along the coast.",
         "The storm cut power to the coast towns.",
     ]
     text = " ".join(story)

@@ -24,8 +24,9 @@ def batches_of(texts, tokenizer, **options):
 def restored(features, labels):
     ids = features["token_ids"].numpy()
     rows, places = np.nonzero(labels["masked_weights"].numpy())
-    ids[rows, features["masked_positions"].numpy()[rows, places]] = (
-        labels["masked_ids"].numpy()[rows, places])
+    ids[rows, features["masked_positions"].numpy()[rows, places]] = labels["masked_ids"].numpy()[
+        rows, places
+    ]
     return ids
 
 

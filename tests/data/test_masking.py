@@ -28,9 +28,12 @@ def rows_of_text(count=ROWS, seed=0):
     token_ids[:, 0] = CLS
     token_ids[columns >= lengths[:, None]] = 0
     return dict(
-        token_ids=tf.constant(token_ids, tf.int32), maskable=tf.constant(maskable),
-        lengths=tf.constant(lengths, tf.int32), streams=tf.range(count, dtype=tf.int64),
-        word_starts=tf.constant(generator.random((count, LENGTH)) < 0.6))
+        token_ids=tf.constant(token_ids, tf.int32),
+        maskable=tf.constant(maskable),
+        lengths=tf.constant(lengths, tf.int32),
+        streams=tf.range(count, dtype=tf.int64),
+        word_starts=tf.constant(generator.random((count, LENGTH)) < 0.6),
+    )
 
 
 @tf.function(autograph=False)
@@ -39,8 +42,9 @@ def _masked(options, **tensors):
 
 
 def masked(rows, seed=7, **options):
-    options = dict(
-        seed=seed, mask_token_id=MASK, vocab_size=VOCAB, max_predictions=PREDICTIONS) | options
+    options = (
+        dict(seed=seed, mask_token_id=MASK, vocab_size=VOCAB, max_predictions=PREDICTIONS) | options
+    )
     result = _masked(tuple(options.items()), **rows)
     return masking.MaskedTokens(*(part.numpy() for part in result))
 
@@ -48,12 +52,12 @@ def masked(rows, seed=7, **options):
 def within(successes, trials, probability, sigmas=4.5):
     deviation = math.sqrt(trials * probability * (1 - probability))
     assert abs(successes - trials * probability) < sigmas * deviation, (
-        f"{successes} of {trials}, expected {probability}")
+        f"{successes} of {trials}, expected {probability}"
+    )
 
 
 def chosen_columns(result):
-    for row, (positions, weights) in enumerate(
-            zip(result.masked_positions, result.masked_weights)):
+    for row, (positions, weights) in enumerate(zip(result.masked_positions, result.masked_weights)):
         yield row, positions[weights > 0].tolist()
 
 
@@ -68,10 +72,10 @@ def test_statistics(name):
         assert columns == sorted(set(columns))
         assert maskable[row, columns].all()
         assert len(columns) == min(budget[row], maskable[row].sum()) or (
-            name != "token" and len(columns) < budget[row])
+            name != "token" and len(columns) < budget[row]
+        )
         at_masks[row, columns] = True
-        np.testing.assert_array_equal(
-            result.masked_ids[row, :len(columns)], before[row, columns])
+        np.testing.assert_array_equal(result.masked_ids[row, : len(columns)], before[row, columns])
     assert not result.masked_ids[result.masked_weights == 0].any()
     assert not result.masked_positions[result.masked_weights == 0].any()
     np.testing.assert_array_equal(result.token_ids[~at_masks], before[~at_masks])
@@ -100,8 +104,9 @@ def test_every_place_is_as_likely():
     for row, columns in chosen_columns(result):
         if full[row]:
             hits[columns] += 1
-            trials += rows["maskable"][row].numpy() * len(columns) / (
-                rows["maskable"][row].numpy().sum())
+            trials += (
+                rows["maskable"][row].numpy() * len(columns) / (rows["maskable"][row].numpy().sum())
+            )
     used = trials > 20
     score = (hits[used] - trials[used]) / np.sqrt(trials[used])
     assert used.sum() > 45 and np.abs(score).max() < 4.5
@@ -132,7 +137,7 @@ def by_hand(rows, name, probabilities, seed=7):
                 drawn = bits[row, words[number][0], 3]
                 size += sum(drawn >= share for share in np.cumsum(probabilities)[:-1])
             span = []
-            for word in words[number:number + size]:
+            for word in words[number : number + size]:
                 if not word or word[0] in chosen or len(word) > left:
                     break
                 span += word
@@ -143,8 +148,10 @@ def by_hand(rows, name, probabilities, seed=7):
         yield row, spans, bits[row]
 
 
-@pytest.mark.parametrize("name,probabilities", [
-    ("whole_word", SPANBERT_SPANS), ("span", SPANBERT_SPANS), ("span", ALBERT_NGRAMS)])
+@pytest.mark.parametrize(
+    "name,probabilities",
+    [("whole_word", SPANBERT_SPANS), ("span", SPANBERT_SPANS), ("span", ALBERT_NGRAMS)],
+)
 def test_words_and_spans_by_hand(name, probabilities):
     rows = rows_of_text(ROWS // 10, seed=3)
     result = masked(rows, masking=name, span_probabilities=probabilities)
@@ -157,8 +164,12 @@ def test_words_and_spans_by_hand(name, probabilities):
             for column, decision in zip(span, decisions):
                 token = result.token_ids[row, column]
                 expected = (
-                    MASK if decision < 0.8 else rows["token_ids"][row, column].numpy()
-                    if decision < 0.9 else int(bits[column, 2] * VOCAB))
+                    MASK
+                    if decision < 0.8
+                    else rows["token_ids"][row, column].numpy()
+                    if decision < 0.9
+                    else int(bits[column, 2] * VOCAB)
+                )
                 assert token == expected
 
 
@@ -169,14 +180,20 @@ def test_span_lengths_are_geometric():
     maskable = np.tile((columns > 0) & (columns < length - 1), (count, 1))
     result = masked(
         dict(
-            token_ids=tf.fill([count, length], 9), maskable=tf.constant(maskable),
-            lengths=tf.fill([count], length), streams=tf.range(count, dtype=tf.int64),
-            word_starts=tf.ones([count, length], tf.bool)),
-        masking="span", masked_lm_prob=0.09, max_predictions=20, span_probabilities=(0.5, 0, 0.5))
+            token_ids=tf.fill([count, length], 9),
+            maskable=tf.constant(maskable),
+            lengths=tf.fill([count], length),
+            streams=tf.range(count, dtype=tf.int64),
+            word_starts=tf.ones([count, length], tf.bool),
+        ),
+        masking="span",
+        masked_lm_prob=0.09,
+        max_predictions=20,
+        span_probabilities=(0.5, 0, 0.5),
+    )
     runs = []
     for _, chosen in chosen_columns(result):
-        runs += [len(run) for run in np.split(
-            chosen, np.flatnonzero(np.diff(chosen) > 1) + 1)]
+        runs += [len(run) for run in np.split(chosen, np.flatnonzero(np.diff(chosen) > 1) + 1)]
     share = {size: runs.count(size) / len(runs) for size in (1, 2, 3)}
     assert share[2] < 0.1  # a span cut by the number of the row, or two beside each other
     assert abs(share[1] - 0.5) < 0.06 and abs(share[3] - 0.5) < 0.12
@@ -187,11 +204,17 @@ def test_a_row_does_not_depend_on_its_batch(name):
     rows = rows_of_text(40)
     short = rows["lengths"].numpy() <= 40
     everything = masked(rows, masking=name)
-    alone = masked({
-        key: tf.boolean_mask(value, short)[:, :40] if value.shape.rank == 2
-        else tf.boolean_mask(value, short) for key, value in rows.items()}, masking=name)
+    alone = masked(
+        {
+            key: tf.boolean_mask(value, short)[:, :40]
+            if value.shape.rank == 2
+            else tf.boolean_mask(value, short)
+            for key, value in rows.items()
+        },
+        masking=name,
+    )
     for whole, part in zip(everything, alone):
-        np.testing.assert_array_equal(whole[short][:, :part.shape[1]], part)
+        np.testing.assert_array_equal(whole[short][:, : part.shape[1]], part)
     other = masked({**rows, "streams": rows["streams"] + 40}, masking=name)
     seeded = masked(rows, seed=8, masking=name)
     for result in (other, seeded):
@@ -202,8 +225,10 @@ def test_short_rows_and_many_predictions():
     rows = dict(
         token_ids=tf.constant([[CLS, 9, SEP], [CLS, SEP, 0]]),
         maskable=tf.constant([[False, True, False], [False] * 3]),
-        lengths=tf.constant([3, 2]), streams=tf.constant([0, 1], tf.int64),
-        word_starts=tf.ones([2, 3], tf.bool))
+        lengths=tf.constant([3, 2]),
+        streams=tf.constant([0, 1], tf.int64),
+        word_starts=tf.ones([2, 3], tf.bool),
+    )
     for name in masking.MASKINGS:
         result = masked(rows, masking=name, max_predictions=5)
         assert result.masked_weights.tolist() == [[1, 0, 0, 0, 0], [0] * 5]
@@ -212,22 +237,26 @@ def test_short_rows_and_many_predictions():
 
 def test_number_of_predictions_rounds_as_python():
     lengths = np.arange(3, 513)
-    expected = [min(76, max(1, int(round(int(length) * 0.15)))) for length in lengths]
+    expected = [min(76, max(1, round(int(length) * 0.15))) for length in lengths]
     assert num_to_predict(lengths, 0.15, 76).tolist() == expected
     assert num_to_predict(tf.constant(lengths), 0.15, 76).numpy().tolist() == expected
 
 
-@pytest.mark.parametrize("options,message", [
-    ({"masking": "words"}, "masking='words'"),
-    ({"masked_lm_prob": 0.0}, "masked_lm_prob=0.0"),
-    ({"masked_lm_prob": 1.0}, "masked_lm_prob=1.0"),
-    ({"max_predictions": 0}, "max_predictions_per_seq=0"),
-    ({"span_probabilities": (0.5, 0.4)}, "sum to 1"),
-    ({"masking": "whole_word", "word_starts": None}, "word_starts=None"),
-])
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        ({"masking": "words"}, "masking='words'"),
+        ({"masked_lm_prob": 0.0}, "masked_lm_prob=0.0"),
+        ({"masked_lm_prob": 1.0}, "masked_lm_prob=1.0"),
+        ({"max_predictions": 0}, "max_predictions_per_seq=0"),
+        ({"span_probabilities": (0.5, 0.4)}, "sum to 1"),
+        ({"masking": "whole_word", "word_starts": None}, "word_starts=None"),
+    ],
+)
 def test_bad_options(options, message):
     rows = rows_of_text(2)
-    arguments = rows | dict(
-        seed=0, mask_token_id=MASK, vocab_size=VOCAB, max_predictions=5) | options
+    arguments = (
+        rows | dict(seed=0, mask_token_id=MASK, vocab_size=VOCAB, max_predictions=5) | options
+    )
     with pytest.raises(ConfigError, match=message):
         mask_tokens(**arguments)

@@ -67,7 +67,11 @@ def test_damaged_module(tmp_path):
 
 def test_split_sentences():
     assert split_sentences("He said, “Go!” They went. Why?\n‘I (really) do.’ and 3.5 more") == [
-        "He said, “Go!”", "They went.", "Why?", "‘I (really) do.’ and 3.5 more"]
+        "He said, “Go!”",
+        "They went.",
+        "Why?",
+        "‘I (really) do.’ and 3.5 more",
+    ]
     assert split_sentences("  ") == []
 
 
@@ -81,22 +85,39 @@ def test_real_module(materials, tmp_path):
     assert not any(mark in sentence for sentence in sentences for mark in "<>&\n")
 
     result = subprocess.run(
-        [sys.executable, "tools/prepare_ordered_text.py",
-         f"--input_dir={materials / 'ordered_text'}", f"--output_file={tmp_path / 'train.txt'}",
-         f"--heldout_file={tmp_path / 'heldout.txt'}", "--heldout_every=10"],
-        cwd=REPOSITORY, capture_output=True, text=True)
+        [
+            sys.executable,
+            "tools/prepare_ordered_text.py",
+            f"--input_dir={materials / 'ordered_text'}",
+            f"--output_file={tmp_path / 'train.txt'}",
+            f"--heldout_file={tmp_path / 'heldout.txt'}",
+            "--heldout_every=10",
+        ],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
     assert result.returncode == 0, result.stderr
     train, heldout = (
         (tmp_path / f"{name}.txt").read_text().strip().split("\n\n")
-        for name in ("train", "heldout"))
+        for name in ("train", "heldout")
+    )
     assert ["\n".join(chapter) for chapter in chapters[9::10]] == heldout
     assert len(train) + len(heldout) == len(chapters)
 
 
 def test_without_apt_get_it_is_said(tmp_path):
     result = subprocess.run(
-        [sys.executable, "tools/fetch_materials.py", "--materials=ordered_text",
-         f"--directory={tmp_path}"],
-        cwd=REPOSITORY, capture_output=True, text=True, env={**os.environ, "PATH": str(tmp_path)})
+        [
+            sys.executable,
+            "tools/fetch_materials.py",
+            "--materials=ordered_text",
+            f"--directory={tmp_path}",
+        ],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": str(tmp_path)},
+    )
     assert result.returncode == 0, result.stderr
     assert "ordered_text is left out" in result.stderr and "apt-get download" in result.stderr

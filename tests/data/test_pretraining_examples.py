@@ -9,7 +9,12 @@ import pytest
 
 from bert_tf.data import pretraining_examples as examples_module
 from bert_tf.data.pretraining_examples import (
-    ExampleOptions, MaskingVocabulary, create_examples, mask_tokens, truncate_pair)
+    ExampleOptions,
+    MaskingVocabulary,
+    create_examples,
+    mask_tokens,
+    truncate_pair,
+)
 from bert_tf.errors import ConfigError
 from tests.data import original_examples
 
@@ -17,7 +22,8 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY += [f"w{n}" for n in range(300)] + [f"##c{n}" for n in range(100)]
 IDS = {piece: index for index, piece in enumerate(VOCABULARY)}
 MASKING = MaskingVocabulary(
-    len(VOCABULARY), 2, 3, 4, bytes(piece.startswith("##") for piece in VOCABULARY))
+    len(VOCABULARY), 2, 3, 4, bytes(piece.startswith("##") for piece in VOCABULARY)
+)
 REPEATS = 10 if os.environ.get("BERT_TF_FULL") else 1
 
 
@@ -25,10 +31,15 @@ def random_documents(seed, number=60):
     """Documents of 1 to 40 sentences of 1 to 40 pieces, some of them `##`."""
     rng = random.Random(seed)
     return [
-        [[rng.choice(VOCABULARY[5:305]), *(
-            rng.choice(VOCABULARY[5:]) for _ in range(rng.randint(0, 39)))]
-         for _ in range(rng.randint(1, 40))]
-        for _ in range(number)]
+        [
+            [
+                rng.choice(VOCABULARY[5:305]),
+                *(rng.choice(VOCABULARY[5:]) for _ in range(rng.randint(0, 39))),
+            ]
+            for _ in range(rng.randint(1, 40))
+        ]
+        for _ in range(number)
+    ]
 
 
 def as_ids(documents):
@@ -38,21 +49,23 @@ def as_ids(documents):
 def ours(documents, dupe_factor=10, seed=0, **options):
     rng = random.Random(seed)
     return [
-        example for _ in range(dupe_factor)
-        for example in create_examples(as_ids(documents), MASKING, ExampleOptions(**options), rng)]
+        example
+        for _ in range(dupe_factor)
+        for example in create_examples(as_ids(documents), MASKING, ExampleOptions(**options), rng)
+    ]
 
 
 def within(successes, trials, probability, sigmas=4.5):
     """Whether a binomial count is as it should be."""
     deviation = math.sqrt(trials * probability * (1 - probability))
     assert abs(successes - trials * probability) < sigmas * deviation + 1e-9, (
-        f"{successes} of {trials}, expected {probability:.3f}")
+        f"{successes} of {trials}, expected {probability:.3f}"
+    )
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_masks(whole_words):
-    examples = ours(
-        random_documents(1), dupe_factor=10 * REPEATS, do_whole_word_mask=whole_words)
+    examples = ours(random_documents(1), dupe_factor=10 * REPEATS, do_whole_word_mask=whole_words)
     kinds = {"mask": 0, "same": 0, "random": 0}
     replaced = []
     tokens = wanted_sum = 0
@@ -171,9 +184,12 @@ def two_samples_differ(a, b):
     """Kolmogorov-Smirnov distance over its critical value at 1e-5."""
     a, b = np.sort(a), np.sort(b)
     places = np.concatenate([a, b])
-    distance = np.max(np.abs(
-        np.searchsorted(a, places, side="right") / len(a)
-        - np.searchsorted(b, places, side="right") / len(b)))
+    distance = np.max(
+        np.abs(
+            np.searchsorted(a, places, side="right") / len(a)
+            - np.searchsorted(b, places, side="right") / len(b)
+        )
+    )
     critical = math.sqrt(-0.5 * math.log(1e-5 / 2) * (len(a) + len(b)) / (len(a) * len(b)))
     return distance / critical
 
@@ -184,26 +200,37 @@ def test_distributions_are_the_originals(whole_words, max_seq_length):
     documents = random_documents(5)
     dupes = 8 * REPEATS
     mine = ours(
-        documents, dupes, seed=1, max_seq_length=max_seq_length, do_whole_word_mask=whole_words)
+        documents, dupes, seed=1, max_seq_length=max_seq_length, do_whole_word_mask=whole_words
+    )
     theirs = original_examples.make_instances(
-        documents, VOCABULARY, seed=2, max_seq_length=max_seq_length, dupe_factor=dupes,
-        whole_words=whole_words)
+        documents,
+        VOCABULARY,
+        seed=2,
+        max_seq_length=max_seq_length,
+        dupe_factor=dupes,
+        whole_words=whole_words,
+    )
     assert abs(len(mine) / len(theirs) - 1) < 0.03
     columns = {
         "length": ([len(e.token_ids) for e in mine], [len(i.tokens) for i in theirs]),
-        "masks": (
-            [len(e.masked_positions) for e in mine], [len(i.positions) for i in theirs]),
+        "masks": ([len(e.masked_positions) for e in mine], [len(i.positions) for i in theirs]),
         "first segment": (
-            [e.segment_ids.count(0) for e in mine], [i.segment_ids.count(0) for i in theirs]),
+            [e.segment_ids.count(0) for e in mine],
+            [i.segment_ids.count(0) for i in theirs],
+        ),
         "second segment": (
-            [e.segment_ids.count(1) for e in mine], [i.segment_ids.count(1) for i in theirs]),
-        "random next": (
-            [e.is_random_next for e in mine], [i.is_random_next for i in theirs]),
+            [e.segment_ids.count(1) for e in mine],
+            [i.segment_ids.count(1) for i in theirs],
+        ),
+        "random next": ([e.is_random_next for e in mine], [i.is_random_next for i in theirs]),
         "places": (
             [p for e in mine for p in e.masked_positions],
-            [p for i in theirs for p in i.positions]),
+            [p for i in theirs for p in i.positions],
+        ),
         "pieces": (
-            [t for e in mine for t in e.token_ids], [IDS[t] for i in theirs for t in i.tokens]),
+            [t for e in mine for t in e.token_ids],
+            [IDS[t] for i in theirs for t in i.tokens],
+        ),
     }
     differences = {name: two_samples_differ(*samples) for name, samples in columns.items()}
     assert max(differences.values()) < 1, differences
@@ -246,8 +273,12 @@ def test_same_state_same_examples():
 
 
 def test_bad_options():
-    for options in ({"max_seq_length": 4}, {"max_predictions_per_seq": 0},
-                    {"masked_lm_prob": 1.5}, {"short_seq_prob": -0.1}):
+    for options in (
+        {"max_seq_length": 4},
+        {"max_predictions_per_seq": 0},
+        {"masked_lm_prob": 1.5},
+        {"short_seq_prob": -0.1},
+    ):
         with pytest.raises(ConfigError, match="Received: "):
             ExampleOptions(**options)
 
@@ -265,4 +296,7 @@ def test_documented_examples():
     assert [example.is_random_next for example in made] == [True, True, False]
     assert truncate_pair([1, 2, 3, 4], [5, 6], 4, random.Random(0)) == ([1, 2], [5, 6])
     assert mask_tokens([2, 7, 8, 9, 3], vocabulary, ExampleOptions(), random.Random(1)) == (
-        [2, 4, 8, 9, 3], [1], [7])
+        [2, 4, 8, 9, 3],
+        [1],
+        [7],
+    )

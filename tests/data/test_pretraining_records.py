@@ -6,7 +6,11 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data.pretraining_examples import (
-    ExampleOptions, MaskingVocabulary, PretrainingExample, create_examples)
+    ExampleOptions,
+    MaskingVocabulary,
+    PretrainingExample,
+    create_examples,
+)
 from bert_tf.data.pretraining_features import example_features, serialize_features
 from bert_tf.data.pretraining_record_files import check_records, feature_spec
 from bert_tf.data.pretraining_records import pretraining_records, write_pretraining_records
@@ -20,7 +24,8 @@ EXAMPLE = PretrainingExample([2, 4, 40_000, 3, 7, 3], [0, 0, 0, 0, 1, 1], [1], [
 def numbered(number):
     """An example that can be told from the others."""
     return PretrainingExample(
-        [2, 1000 + number, 3, 7, 3], [0, 0, 0, 1, 1], [1], [1000 + number], number % 2 == 0)
+        [2, 1000 + number, 3, 7, 3], [0, 0, 0, 1, 1], [1], [1000 + number], number % 2 == 0
+    )
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +35,11 @@ def files(tmp_path_factory):
     start = 0
     for index in range(6):
         write_pretraining_records(
-            root / f"part-{index}.tfrecord", map(numbered, range(start, start + 5 + index)),
-            LENGTH, PREDICTIONS)
+            root / f"part-{index}.tfrecord",
+            map(numbered, range(start, start + 5 + index)),
+            LENGTH,
+            PREDICTIONS,
+        )
         start += 5 + index
     return str(root / "part-*.tfrecord")
 
@@ -41,8 +49,7 @@ def read(files, batch_size, **options):
 
 
 def numbers(dataset):
-    return [
-        (labels["masked_ids"][:, 0].numpy() - 1000).tolist() for _, labels in dataset]
+    return [(labels["masked_ids"][:, 0].numpy() - 1000).tolist() for _, labels in dataset]
 
 
 class TestFeatures:
@@ -103,7 +110,8 @@ def test_reads_what_the_original_writes(tmp_path):
         "masked_lm_positions": integers([2, 0, 0, 0]),
         "masked_lm_ids": integers([11, 0, 0, 0]),
         "masked_lm_weights": tf.train.Feature(
-            float_list=tf.train.FloatList(value=[1.0, 0.0, 0.0, 0.0])),
+            float_list=tf.train.FloatList(value=[1.0, 0.0, 0.0, 0.0])
+        ),
         "next_sentence_labels": integers([0]),
     }
     path = str(tmp_path / "original.tfrecord")
@@ -129,7 +137,8 @@ def test_written_and_read_again(tmp_path):
     rng = random.Random(0)
     documents = [
         [[rng.randrange(5, 90) for _ in range(rng.randint(1, 9))] for _ in range(12)]
-        for _ in range(4)]
+        for _ in range(4)
+    ]
     vocabulary = MaskingVocabulary(90, 2, 3, 4, bytes(90))
     options = ExampleOptions(max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS)
     examples = list(create_examples(documents, vocabulary, options, rng))
@@ -153,9 +162,14 @@ class TestOrder:
         assert all(sorted(epoch) == list(range(45)) for epoch in epochs)
         assert epochs[0] != epochs[1] != epochs[2]
 
-    @pytest.mark.parametrize("options", [
-        {"shuffle_buffer": 3}, {"num_shards": 2, "shard_index": 1},
-        {"num_shards": 4, "shard_index": 3}])
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"shuffle_buffer": 3},
+            {"num_shards": 2, "shard_index": 1},
+            {"num_shards": 4, "shard_index": 3},
+        ],
+    )
     def test_resumed_at_a_step(self, files, options):
         options = {"seed": 7, **options}
         whole = numbers(read(files, 4, **options).take(30))
@@ -173,10 +187,13 @@ class TestOrder:
     @pytest.mark.parametrize("num_shards", [3, 4])  # whole files for 3
     def test_shards_are_disjoint_and_complete(self, files, num_shards):
         seen = [
-            number for index in range(num_shards)
-            for batch in numbers(read(
-                files, 2, num_shards=num_shards, shard_index=index, repeat=False))
-            for number in batch]
+            number
+            for index in range(num_shards)
+            for batch in numbers(
+                read(files, 2, num_shards=num_shards, shard_index=index, repeat=False)
+            )
+            for number in batch
+        ]
         assert sorted(seen) == list(range(45))
 
     def test_one_epoch_and_its_last_batch(self, files):
@@ -215,9 +232,13 @@ class TestBrokenFiles:
         with pytest.raises(DataError, match="4 good records and then one"):
             read(str(path), 1)
 
-    @pytest.mark.parametrize("length,predictions,words", [
-        (16, PREDICTIONS, "max_seq_length=16 .* Received: 24 values of 'input_ids'"),
-        (LENGTH, 9, "max_predictions_per_seq=9. Received: 4 values of 'masked_lm_positions'")])
+    @pytest.mark.parametrize(
+        "length,predictions,words",
+        [
+            (16, PREDICTIONS, "max_seq_length=16 .* Received: 24 values of 'input_ids'"),
+            (LENGTH, 9, "max_predictions_per_seq=9. Received: 4 values of 'masked_lm_positions'"),
+        ],
+    )
     def test_other_lengths(self, files, length, predictions, words):
         with pytest.raises(DataError, match=words):
             pretraining_records([files], 2, length, predictions)
@@ -239,8 +260,7 @@ class TestBrokenFiles:
     def test_patterns_leave_out_what_a_writer_has_not_finished(self, tmp_path):
         write_pretraining_records(tmp_path / "a", map(numbered, range(4)), LENGTH, PREDICTIONS)
         with staged_files(tmp_path) as staging:
-            write_pretraining_records(
-                f"{staging}/b", map(numbered, range(9)), LENGTH, PREDICTIONS)
+            write_pretraining_records(f"{staging}/b", map(numbered, range(9)), LENGTH, PREDICTIONS)
             dataset = read(str(tmp_path / "*"), 4, repeat=False)
             assert sorted(sum(numbers(dataset), [])) == [0, 1, 2, 3]
             for pattern in ("*/*/*", ".bert_tf-*/new/b"):

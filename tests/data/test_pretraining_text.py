@@ -29,11 +29,15 @@ FULL = bool(os.environ.get("BERT_TF_FULL"))
 def random_text(seed=0, documents=60, sentences=12, words=14) -> list[list[str]]:
     rng = random.Random(seed)
     return [
-        [" ".join(
-            rng.choice(WORDS) + rng.choice(["", "", "ae", "ioou"])
-            for _ in range(rng.randint(1, words)))
-         for _ in range(rng.randint(1, sentences))]
-        for _ in range(documents)]
+        [
+            " ".join(
+                rng.choice(WORDS) + rng.choice(["", "", "ae", "ioou"])
+                for _ in range(rng.randint(1, words))
+            )
+            for _ in range(rng.randint(1, sentences))
+        ]
+        for _ in range(documents)
+    ]
 
 
 def write(path, documents) -> str:
@@ -55,20 +59,21 @@ def text_dataset(files, batch_size=8, tokenizer=TOKENIZER, length=LENGTH, **opti
 def batches(dataset, count=None):
     """Batches as one dictionary of arrays each."""
     dataset = dataset if count is None else dataset.take(count)
-    return [
-        {**features, **labels} for features, labels in dataset.as_numpy_iterator()]
+    return [{**features, **labels} for features, labels in dataset.as_numpy_iterator()]
 
 
 def same(left, right):
     return left.keys() == right.keys() and all(
-        np.array_equal(left[name], right[name]) for name in left)
+        np.array_equal(left[name], right[name]) for name in left
+    )
 
 
 def restored(batch):
     """The token ids as they were before they were masked."""
     ids = batch["token_ids"].copy()
     for row, (positions, weights) in enumerate(
-            zip(batch["masked_positions"], batch["masked_weights"])):
+        zip(batch["masked_positions"], batch["masked_weights"])
+    ):
         used = weights > 0
         ids[row, positions[used]] = batch["masked_ids"][row, used]
     return ids
@@ -77,22 +82,30 @@ def restored(batch):
 def within(successes, trials, probability, sigmas=4.5):
     deviation = math.sqrt(trials * probability * (1 - probability))
     assert abs(successes - trials * probability) < sigmas * deviation, (
-        f"{successes} of {trials}, expected {probability}")
+        f"{successes} of {trials}, expected {probability}"
+    )
 
 
 def test_shapes_and_layout(corpus):
     dataset = text_dataset(corpus)
     shapes = {
         name: (tuple(spec.shape), spec.dtype.name)
-        for part in dataset.element_spec for name, spec in part.items()}
+        for part in dataset.element_spec
+        for name, spec in part.items()
+    }
     assert shapes == {
-        "token_ids": ((8, LENGTH), "int32"), "segment_ids": ((8, LENGTH), "int32"),
-        "padding_mask": ((8, LENGTH), "bool"), "masked_positions": ((8, PREDICTIONS), "int32"),
-        "masked_ids": ((8, PREDICTIONS), "int32"), "masked_weights": ((8, PREDICTIONS), "float32"),
-        "next_sentence_labels": ((8,), "int32")}
+        "token_ids": ((8, LENGTH), "int32"),
+        "segment_ids": ((8, LENGTH), "int32"),
+        "padding_mask": ((8, LENGTH), "bool"),
+        "masked_positions": ((8, PREDICTIONS), "int32"),
+        "masked_ids": ((8, PREDICTIONS), "int32"),
+        "masked_weights": ((8, PREDICTIONS), "float32"),
+        "next_sentence_labels": ((8,), "int32"),
+    }
     for batch in batches(dataset, 5):
         for ids, segments, mask in zip(
-                restored(batch), batch["segment_ids"], batch["padding_mask"]):
+            restored(batch), batch["segment_ids"], batch["padding_mask"]
+        ):
             length = mask.sum()
             assert mask[:length].all() and not ids[length:].any()
             assert ids[0] == 2 and ids[length - 1] == 3 and (ids[:length] == 3).sum() == 2
@@ -103,8 +116,11 @@ def test_shapes_and_layout(corpus):
 
 def statistics(lengths, firsts, masks, labels):
     return dict(
-        length=np.array(lengths), first=np.array(firsts), masks=np.array(masks),
-        label=np.array(labels))
+        length=np.array(lengths),
+        first=np.array(firsts),
+        masks=np.array(masks),
+        label=np.array(labels),
+    )
 
 
 @pytest.mark.parametrize("masking", ["token", "whole_word"])
@@ -114,22 +130,37 @@ def test_distributions_are_the_originals(corpus, masking):
     documents = []
     for path in corpus:
         with open(path, encoding="utf-8") as file:
-            documents += original_examples.read_documents(file.read(), lambda line: [
-                piece.decode() for piece in TOKENIZER.pieces([line]).values.numpy()])
+            documents += original_examples.read_documents(
+                file.read(),
+                lambda line: [piece.decode() for piece in TOKENIZER.pieces([line]).values.numpy()],
+            )
     original = original_examples.make_instances(
-        documents, VOCABULARY, 0, LENGTH, epochs, max_predictions=PREDICTIONS,
-        whole_words=masking == "whole_word")
-    theirs = statistics(*zip(*(
-        (len(one.tokens), one.segment_ids.index(1), len(one.positions), one.is_random_next)
-        for one in original)))
+        documents,
+        VOCABULARY,
+        0,
+        LENGTH,
+        epochs,
+        max_predictions=PREDICTIONS,
+        whole_words=masking == "whole_word",
+    )
+    theirs = statistics(
+        *zip(
+            *(
+                (len(one.tokens), one.segment_ids.index(1), len(one.positions), one.is_random_next)
+                for one in original
+            )
+        )
+    )
     # About as many examples of ours.
     found = batches(text_dataset(corpus, 64, masking=masking), len(original) // 64)
     mask = np.concatenate([batch["padding_mask"] for batch in found])
     segments = np.concatenate([batch["segment_ids"] for batch in found])
     ours = statistics(
-        mask.sum(1), np.argmax(segments, 1),
+        mask.sum(1),
+        np.argmax(segments, 1),
         np.concatenate([batch["masked_weights"].sum(1) for batch in found]),
-        np.concatenate([batch["next_sentence_labels"] for batch in found]))
+        np.concatenate([batch["next_sentence_labels"] for batch in found]),
+    )
     for name in theirs:
         a, b = theirs[name].astype(float), ours[name].astype(float)
         error = math.sqrt(a.var() / len(a) + b.var() / len(b))
@@ -196,7 +227,7 @@ def test_next_sentences(corpus):
         ids = restored(batch)
         for row in range(64):
             first_end, end = np.flatnonzero(ids[row] == 3)
-            first, second = ids[row, 1:first_end], ids[row, first_end + 1:end]
+            first, second = ids[row, 1:first_end], ids[row, first_end + 1 : end]
             if len(first) < 4 or len(second) < 4:
                 continue
             starts, others = places(first), places(second)
@@ -213,8 +244,13 @@ def pairs_of(sentence_lengths, next_sentence, seed=0, length=LENGTH, short=0.0):
     """Documents as lists of sentence lengths, to pairs."""
     flat = [size for document in sentence_lengths for size in document]
     return make_pairs(
-        np.cumsum([0] + flat), np.cumsum([0] + [len(d) for d in sentence_lengths]), length,
-        next_sentence, short, np.random.default_rng(seed))
+        np.cumsum([0] + flat),
+        np.cumsum([0] + [len(d) for d in sentence_lengths]),
+        length,
+        next_sentence,
+        short,
+        np.random.default_rng(seed),
+    )
 
 
 def test_next_sentence_is_a_coin():
@@ -233,8 +269,13 @@ def test_sentence_order():
     first, second = pairs.first_starts, pairs.second_starts
     np.testing.assert_array_equal(pairs.labels == 1, second < first)
     np.testing.assert_array_equal(
-        np.where(pairs.labels, second + pairs.second_lengths == first,
-                 first + pairs.first_lengths == second), True)
+        np.where(
+            pairs.labels,
+            second + pairs.second_lengths == first,
+            first + pairs.first_lengths == second,
+        ),
+        True,
+    )
     assert len(pairs_of([[10], [7]], "sop").labels) == 0
 
 
@@ -280,14 +321,20 @@ def test_resume_and_shards(corpus, name):
         tail = batches(text_dataset(corpus, start_step=step, **options), steps - step)
         assert all(map(same, whole[step:], tail))
     if name == "plain" or FULL:  # tokens that are kept are the same
-        assert all(map(same, whole, batches(
-            text_dataset(corpus, **{**options, "cache_bytes": 1 << 30}), steps)))
+        assert all(
+            map(
+                same,
+                whole,
+                batches(text_dataset(corpus, **{**options, "cache_bytes": 1 << 30}), steps),
+            )
+        )
 
     if options["batch_size"] is not None:
         options["batch_size"] = 16
     shards = [
         batches(text_dataset(corpus, num_shards=2, shard_index=shard, **options), steps // 2)
-        for shard in (0, 1)]
+        for shard in (0, 1)
+    ]
     if name == "budget":
         together = itertools.chain.from_iterable(zip(*shards))
         assert all(map(same, whole, together))
@@ -295,10 +342,12 @@ def test_resume_and_shards(corpus, name):
         for batch, *parts in zip(whole, *shards):
             for field in batch:
                 np.testing.assert_array_equal(
-                    batch[field], np.concatenate([part[field] for part in parts]))
+                    batch[field], np.concatenate([part[field] for part in parts])
+                )
     if name == "plain" or FULL:
-        late = batches(text_dataset(
-            corpus, num_shards=2, shard_index=1, start_step=9, **options), 3)
+        late = batches(
+            text_dataset(corpus, num_shards=2, shard_index=1, start_step=9, **options), 3
+        )
         assert all(map(same, shards[1][9:12], late))
 
 
@@ -316,17 +365,26 @@ def tokens_of_epoch(found):
 
 def test_an_epoch_is_the_same_examples_however_they_are_packed(corpus):
     plain, rows, budget = (
-        tokens_of_epoch(batches(text_dataset(
-            corpus, repeat=False, chunk_bytes=16000, **{"batch_size": 8, **VARIANTS[name]})))
-        for name in ("plain", "rows", "budget"))
+        tokens_of_epoch(
+            batches(
+                text_dataset(
+                    corpus, repeat=False, chunk_bytes=16000, **{"batch_size": 8, **VARIANTS[name]}
+                )
+            )
+        )
+        for name in ("plain", "rows", "budget")
+    )
     assert plain == rows == budget and plain.total() > 400
 
 
 def test_shards_of_an_epoch_are_disjoint(corpus):
     whole = tokens_of_epoch(batches(text_dataset(corpus, 4, repeat=False)))
     shards = [
-        tokens_of_epoch(batches(text_dataset(
-            corpus, 4, repeat=False, num_shards=2, shard_index=shard))) for shard in (0, 1)]
+        tokens_of_epoch(
+            batches(text_dataset(corpus, 4, repeat=False, num_shards=2, shard_index=shard))
+        )
+        for shard in (0, 1)
+    ]
     together = sum(shards, collections.Counter())
     assert not together - whole
     assert whole.total() - together.total() < 2 * 4  # the last batch
@@ -348,7 +406,8 @@ def test_packed_rows(corpus):
                 assert positions[columns].tolist() == list(range(len(columns)))
     packed, plain = (
         padding_share(text_dataset(corpus, packing=packing, length=64), 10)
-        for packing in ("rows", None))
+        for packing in ("rows", None)
+    )
     assert packed < plain
 
 
@@ -379,10 +438,11 @@ def test_chinese_words(tmp_path):
     words = ["手机", "很好"]
 
     def segmenter(text):
-        return [text[start:start + 2] for start in range(0, len(text), 2)]
+        return [text[start : start + 2] for start in range(0, len(text), 2)]
 
-    found = batches(text_dataset(
-        path, 16, masking="whole_word", segmenter=segmenter, short_seq_prob=0.0), 8)
+    found = batches(
+        text_dataset(path, 16, masking="whole_word", segmenter=segmenter, short_seq_prob=0.0), 8
+    )
     firsts = {TOKENIZER.token_to_id(word[0]) for word in words}
     cut = total = 0
     for batch in found:
@@ -399,12 +459,14 @@ def test_chinese_words(tmp_path):
 
 def test_numbers_become_one_token(tmp_path):
     path = write(tmp_path / "numbers.txt", [["bb 12 bc", "bd 1.25"], ["bf 7"]])
-    ids = {int(i) for batch in batches(text_dataset(path, 4, replace_numbers=True), 2)
-           for i in restored(batch).flat}
+    ids = {
+        int(i)
+        for batch in batches(text_dataset(path, 4, replace_numbers=True), 2)
+        for i in restored(batch).flat
+    }
     assert TOKENIZER.token_to_id("#NUM#") in ids and TOKENIZER.token_to_id("1") not in ids
     with pytest.raises(DataError, match="#NUM#"):
-        text_dataset(
-            path, tokenizer=BertTokenizer(SPECIAL + WORDS), replace_numbers=True)
+        text_dataset(path, tokenizer=BertTokenizer(SPECIAL + WORDS), replace_numbers=True)
 
 
 def test_last_batch_of_an_epoch(tmp_path):
@@ -412,21 +474,24 @@ def test_last_batch_of_an_epoch(tmp_path):
     sizes = [len(batch["token_ids"]) for batch in batches(text_dataset(path, 2, repeat=False))]
     assert sizes[:-1] == [2] * (len(sizes) - 1) and sum(sizes) >= 3
     # Fewer examples than a batch: epochs follow each other.
-    batch, = batches(text_dataset(path, 16), 1)
+    (batch,) = batches(text_dataset(path, 16), 1)
     assert batch["token_ids"].shape == (16, LENGTH)
 
 
-@pytest.mark.parametrize("content,options,message", [
-    (b"", {}, "Expected text"),
-    (b"\n \n\t\n", {}, "Expected text"),
-    (b"bb bc\n", {}, "at least two documents"),
-    (b"bb bc\nbd\nbf bg\n", {}, "at least two documents"),
-    (b"bb bc\n\nbd\n", {"next_sentence": "sop"}, "documents of two lines"),
-    (b"bb\n\nbc \xff\xfe\n", {}, "line 3: expected UTF-8"),
-    ("bb\n\nbc\n".encode("utf-16"), {}, "line 1: expected"),
-    (b"bb\0bc\n\nbd\n", {}, "line 1: expected text"),
-    ("bb\n\né\n".encode() + "é\n".encode("latin-1"), {}, "line 4: expected UTF-8"),
-])
+@pytest.mark.parametrize(
+    "content,options,message",
+    [
+        (b"", {}, "Expected text"),
+        (b"\n \n\t\n", {}, "Expected text"),
+        (b"bb bc\n", {}, "at least two documents"),
+        (b"bb bc\nbd\nbf bg\n", {}, "at least two documents"),
+        (b"bb bc\n\nbd\n", {"next_sentence": "sop"}, "documents of two lines"),
+        (b"bb\n\nbc \xff\xfe\n", {}, "line 3: expected UTF-8"),
+        ("bb\n\nbc\n".encode("utf-16"), {}, "line 1: expected"),
+        (b"bb\0bc\n\nbd\n", {}, "line 1: expected text"),
+        ("bb\n\né\n".encode() + "é\n".encode("latin-1"), {}, "line 4: expected UTF-8"),
+    ],
+)
 def test_bad_files(tmp_path, content, options, message):
     path = tmp_path / "bad.txt"
     path.write_bytes(content)
@@ -467,22 +532,25 @@ def test_a_pattern_leaves_out_what_a_writer_has_not_finished(tmp_path):
             text_dataset(tmp_path / "*" / "*" / "*.txt")
 
 
-@pytest.mark.parametrize("options,message", [
-    ({"length": 4}, "max_seq_length=4"),
-    ({"length": 2, "next_sentence": None}, "max_seq_length=2"),
-    ({"next_sentence": "next"}, "next_sentence='next'"),
-    ({"masking": "words"}, "masking='words'"),
-    ({"short_seq_prob": 1.5}, "short_seq_prob=1.5"),
-    ({"segmenter": list}, "segmenter"),
-    ({"packing": "tight"}, "packing='tight'"),
-    ({"packing": "rows", "token_budget": 64}, "both"),
-    ({"token_budget": 31}, "token_budget=31"),
-    ({"batch_size": None}, "batch_size=None"),
-    ({"batch_size": 0}, "batch_size=0"),
-    ({"num_shards": 2, "shard_index": 2}, "shard_index=2"),
-    ({"start_step": -1}, "start_step=-1"),
-    ({"tokenizer": BertTokenizer(VOCABULARY, mask_token=None)}, "mask_token=None"),
-])
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        ({"length": 4}, "max_seq_length=4"),
+        ({"length": 2, "next_sentence": None}, "max_seq_length=2"),
+        ({"next_sentence": "next"}, "next_sentence='next'"),
+        ({"masking": "words"}, "masking='words'"),
+        ({"short_seq_prob": 1.5}, "short_seq_prob=1.5"),
+        ({"segmenter": list}, "segmenter"),
+        ({"packing": "tight"}, "packing='tight'"),
+        ({"packing": "rows", "token_budget": 64}, "both"),
+        ({"token_budget": 31}, "token_budget=31"),
+        ({"batch_size": None}, "batch_size=None"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"num_shards": 2, "shard_index": 2}, "shard_index=2"),
+        ({"start_step": -1}, "start_step=-1"),
+        ({"tokenizer": BertTokenizer(VOCABULARY, mask_token=None)}, "mask_token=None"),
+    ],
+)
 def test_bad_options(corpus, options, message):
     with pytest.raises(ConfigError, match=message):
         text_dataset(corpus, **options)
@@ -491,5 +559,5 @@ def test_bad_options(corpus, options, message):
 def test_shortest_examples(tmp_path):
     path = write(tmp_path / "short.txt", random_text(0, 6))
     for next_sentence, length in (("nsp", 5), ("sop", 5), (None, 3)):
-        batch, = batches(text_dataset(path, 4, length=length, next_sentence=next_sentence), 1)
+        (batch,) = batches(text_dataset(path, 4, length=length, next_sentence=next_sentence), 1)
         assert batch["padding_mask"].all() and (batch["masked_weights"].sum(1) == 1).all()

@@ -16,7 +16,8 @@ def test_first_fit_keeps_the_limits():
         lengths = generator.integers(3, ROW + 1, 500)
         predictions = generator.integers(0, 4, 500)
         rows, columns, slots = first_fit(
-            lengths, ROW, SEQUENCES, predictions, PREDICTIONS, open_rows)
+            lengths, ROW, SEQUENCES, predictions, PREDICTIONS, open_rows
+        )
         assert sorted(set(rows)) == list(range(rows.max() + 1))
         for row in range(rows.max() + 1):
             inside = np.flatnonzero(rows == row)
@@ -55,12 +56,16 @@ def sequences(count=200, width=24, masks=5):
     features = {
         "token_ids": token_ids.astype(np.int32),
         "segment_ids": (real & (columns >= lengths[:, None] // 2)).astype(np.int32),
-        "padding_mask": real, "masked_positions": positions.astype(np.int32)}
+        "padding_mask": real,
+        "masked_positions": positions.astype(np.int32),
+    }
     labels = {
         "masked_ids": np.where(used, np.take_along_axis(token_ids, positions, 1), 0).astype(
-            np.int32),
+            np.int32
+        ),
         "masked_weights": used.astype(np.float32),
-        "next_sentence_labels": generator.integers(0, 2, count).astype(np.int32)}
+        "next_sentence_labels": generator.integers(0, 2, count).astype(np.int32),
+    }
     return features, labels
 
 
@@ -77,25 +82,33 @@ def unpacked(batch):
         assert (np.diff(masks.astype(int)) <= 0).all()
         at = features["masked_positions"][row][masks]
         np.testing.assert_array_equal(
-            features["token_ids"][row][at], labels["masked_ids"][row][masks])
+            features["token_ids"][row][at], labels["masked_ids"][row][masks]
+        )
         for slot in range(ids.max()):
             columns = np.flatnonzero(ids == slot + 1)
             start = features["sequence_starts"][row, slot]
             np.testing.assert_array_equal(columns, start + np.arange(len(columns)))
             np.testing.assert_array_equal(
-                features["positions"][row][columns], np.arange(len(columns)))
+                features["positions"][row][columns], np.arange(len(columns))
+            )
             tokens = features["token_ids"][row][columns]
-            yield int(tokens[0]) // 100 - 1, dict(
-                tokens=tokens.tolist(), segments=features["segment_ids"][row][columns].tolist(),
-                masks=(at[ids[at] == slot + 1] - start).tolist(),
-                label=labels["next_sentence_labels"][row, slot])
+            yield (
+                int(tokens[0]) // 100 - 1,
+                dict(
+                    tokens=tokens.tolist(),
+                    segments=features["segment_ids"][row][columns].tolist(),
+                    masks=(at[ids[at] == slot + 1] - start).tolist(),
+                    label=labels["next_sentence_labels"][row, slot],
+                ),
+            )
 
 
 def test_every_sequence_comes_once_and_whole():
     features, labels = sequences()
     dataset = tf.data.Dataset.from_tensor_slices((features, labels)).batch(7)
     packed = pack_rows(
-        dataset, 4, ROW, SEQUENCES, PREDICTIONS, window=64, pad_token_id=PAD, drop_remainder=False)
+        dataset, 4, ROW, SEQUENCES, PREDICTIONS, window=64, pad_token_id=PAD, drop_remainder=False
+    )
     found = {}
     for batch in packed:
         for number, sequence in unpacked(batch):
@@ -109,7 +122,8 @@ def test_every_sequence_comes_once_and_whole():
             tokens=features["token_ids"][number][real].tolist(),
             segments=features["segment_ids"][number][real].tolist(),
             masks=features["masked_positions"][number][used].tolist(),
-            label=labels["next_sentence_labels"][number])
+            label=labels["next_sentence_labels"][number],
+        )
 
 
 def test_shapes_are_static_and_padding_shrinks():
@@ -119,10 +133,13 @@ def test_shapes_are_static_and_padding_shrinks():
     shapes = {name: tuple(spec.shape) for name, spec in {**features, **labels}.items()}
     assert shapes == {
         **dict.fromkeys(
-            ["token_ids", "segment_ids", "padding_mask", "sequence_ids", "positions"], (4, ROW)),
+            ["token_ids", "segment_ids", "padding_mask", "sequence_ids", "positions"], (4, ROW)
+        ),
         **dict.fromkeys(
-            ["sequence_starts", "next_sentence_labels", "next_sentence_weights"], (4, SEQUENCES)),
-        **dict.fromkeys(["masked_positions", "masked_ids", "masked_weights"], (4, PREDICTIONS))}
+            ["sequence_starts", "next_sentence_labels", "next_sentence_weights"], (4, SEQUENCES)
+        ),
+        **dict.fromkeys(["masked_positions", "masked_ids", "masked_weights"], (4, PREDICTIONS)),
+    }
     assert padding_share(packed, 5) < 0.3 < 0.4 < padding_share(dataset, 5)
     assert padding_share(dataset.take(0), 5) == 0
 

@@ -53,7 +53,9 @@ def test_reads_other_spellings_and_broken_tags_as_conlleval():
     assert spans_of_tags(["B", "E", "S"]) == [Span(0, 2, ""), Span(2, 3, "")]
     # What continues nothing begins.
     assert spans_of_tags(["O", "I-A", "I-B", "E-B", "E-B"]) == [
-        Span(1, 2, "A"), Span(2, 4, "B"), Span(4, 5, "B"),
+        Span(1, 2, "A"),
+        Span(2, 4, "B"),
+        Span(4, 5, "B"),
     ]
 
 

@@ -22,7 +22,7 @@ def test_labels_stand_on_first_pieces(tokenizer):
     n = IGNORED
     # [CLS] good a ##b ##c [UNK] [UNK] [UNK] [SEP]
     assert labels.to_list() == [[n, 1, 2, n, n, 3, n, 4, n], [n, 5, n]]
-    (features, targets), = windows.training_batches(labels, batch_size=2, shuffle=False)
+    ((features, targets),) = windows.training_batches(labels, batch_size=2, shuffle=False)
     ids = features["token_ids"].numpy()
     assert ids[0].tolist()[:2] == [tokenizer.cls_token_id, tokenizer.token_to_id("good")]
     assert ids[0, 7] == tokenizer.unk_token_id  # a word without pieces has a tag too
@@ -35,8 +35,10 @@ def test_any_sentences_are_put_together_again(tokenizer):
     generator = random.Random(1)
     for _ in range(20):
         sentences = [
-            [generator.choice(["good", "abcdefghijklmnop", "", ".", "xy"])
-             for _ in range(generator.choice([0, 1, 5, 40]))]
+            [
+                generator.choice(["good", "abcdefghijklmnop", "", ".", "xy"])
+                for _ in range(generator.choice([0, 1, 5, 40]))
+            ]
             for _ in range(8)
         ]
         windows = WordWindows(tokenizer, sentences, max_length=generator.randint(3, 20))

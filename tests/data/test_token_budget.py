@@ -53,9 +53,13 @@ def examples(count=50):
         for index, length in enumerate(lengths):
             yield {"token_ids": np.full(length, index + 1), "mask": np.full(length, True)}, index
 
-    return lengths, tf.data.Dataset.from_generator(generate, output_signature=(
-        {"token_ids": tf.TensorSpec([None], tf.int32), "mask": tf.TensorSpec([None], tf.bool)},
-        tf.TensorSpec([], tf.int64)))
+    return lengths, tf.data.Dataset.from_generator(
+        generate,
+        output_signature=(
+            {"token_ids": tf.TensorSpec([None], tf.int32), "mask": tf.TensorSpec([None], tf.bool)},
+            tf.TensorSpec([], tf.int64),
+        ),
+    )
 
 
 @pytest.mark.parametrize("sort", [True, False])
@@ -63,7 +67,8 @@ def examples(count=50):
 def test_dataset(sort, ragged):
     lengths, dataset = examples()
     batches = batch_by_tokens(
-        dataset, 64, window=16, sort=sort, ragged=ragged, padding_values={"token_ids": -1}, seed=3)
+        dataset, 64, window=16, sort=sort, ragged=ragged, padding_values={"token_ids": -1}, seed=3
+    )
     seen = []
     for features, index in batches:
         seen += index.numpy().tolist()
@@ -86,7 +91,8 @@ def test_dataset(sort, ragged):
 def test_windows_are_shuffled_by_the_seed():
     _, dataset = examples()
     firsts = [
-        [int(index[0]) for _, index in batch_by_tokens(dataset, 40, seed=seed)] for seed in (1, 2)]
+        [int(index[0]) for _, index in batch_by_tokens(dataset, 40, seed=seed)] for seed in (1, 2)
+    ]
     assert sorted(firsts[0]) == sorted(firsts[1]) and firsts[0] != firsts[1]
 
 

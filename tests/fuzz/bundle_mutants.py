@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints that lie: hostile entries, blocks and object graphs with right checksums."""
+"""Hostile TensorFlow checkpoints: entries, blocks and object graphs that lie, checksummed."""
 
 import random
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def table_block(entries: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def table(blocks: list[bytes], handles: list[tuple[int, int]] | None = None) -> bytes:
-    """A file of the blocks, with right checksums; `handles` are claimed instead of the right ones."""
+    """A file of the blocks, with right checksums; `handles` replace the right ones."""
     content, found = b"", []
     for block in (*blocks, table_block([])):
         found.append((len(content), len(block)))
@@ -118,8 +118,13 @@ def _hostile_index(entries, rng):
     block = table_block(items)
     if kind == 8:
         return table([next(byte_mutants.mutants(block, rng.randrange(2**32)))])
-    handles = [(rng.choice([0, 1, len(block), *NUMBERS[-6:]]) % 2**64,
-                rng.choice([0, 1, len(block), *NUMBERS[-6:]]) % 2**64) for _ in range(2)]
+    handles = [
+        (
+            rng.choice([0, 1, len(block), *NUMBERS[-6:]]) % 2**64,
+            rng.choice([0, 1, len(block), *NUMBERS[-6:]]) % 2**64,
+        )
+        for _ in range(2)
+    ]
     return table([block], handles)
 
 
@@ -181,17 +186,23 @@ def _hostile_graph(text, rng):
     for _ in range(rng.choice((1, 2, 20))):
         node, kind = rng.choice(nodes), rng.randrange(6)
         if kind == 0 and node.children:
-            rng.choice(node.children).node_id = rng.choice([0, -1, 2**31 - 1, rng.randrange(len(nodes))])
+            rng.choice(node.children).node_id = rng.choice(
+                [0, -1, 2**31 - 1, rng.randrange(len(nodes))]
+            )
         elif kind == 1 and node.children:
             rng.choice(node.children).local_name = rng.choice([*names, "", "a" * 5000, "/", ".."])
         elif kind == 2 and node.attributes:
-            rng.choice(node.attributes).checkpoint_key = rng.choice([*keys, "", "absent", GRAPH_KEY.decode()])
+            rng.choice(node.attributes).checkpoint_key = rng.choice(
+                [*keys, "", "absent", GRAPH_KEY.decode()]
+            )
         elif kind == 3:
             for name in rng.sample(names, min(len(names), 10)):
                 node.children.add(local_name=name, node_id=rng.randrange(len(nodes)))
         elif kind == 4:
             for index in range(rng.choice((10, 1100))):
-                node.children.add(local_name=f"layer_with_weights-{index}", node_id=rng.randrange(len(nodes)))
+                node.children.add(
+                    local_name=f"layer_with_weights-{index}", node_id=rng.randrange(len(nodes))
+                )
         else:
             node.attributes.add(name="VARIABLE_VALUE", checkpoint_key=rng.choice(keys))
     return graph.SerializeToString()

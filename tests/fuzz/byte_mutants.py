@@ -1,4 +1,4 @@
-"""Damage that knows nothing of a format: bits, bytes, ranges, and numbers at the ends of their types."""
+"""Damage that knows nothing of a format: bits, bytes, ranges, numbers at the ends of types."""
 
 import random
 from collections.abc import Iterator

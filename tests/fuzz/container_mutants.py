@@ -12,8 +12,40 @@ import numpy as np
 
 from tests.fuzz import byte_mutants
 
-_SIZES = [0, 1, -1, 7, 8, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, -(2**63), 10**30, 1.5, "8", None, []]
-_TYPES = ["F32", "F16", "BF16", "F64", "I64", "I8", "U8", "BOOL", "F8_E4M3", "C64", "X", "", 7, None]
+_SIZES = [
+    0,
+    1,
+    -1,
+    7,
+    8,
+    2**31,
+    2**32,
+    2**40,
+    2**62,
+    2**63 - 1,
+    -(2**63),
+    10**30,
+    1.5,
+    "8",
+    None,
+    [],
+]
+_TYPES = [
+    "F32",
+    "F16",
+    "BF16",
+    "F64",
+    "I64",
+    "I8",
+    "U8",
+    "BOOL",
+    "F8_E4M3",
+    "C64",
+    "X",
+    "",
+    7,
+    None,
+]
 
 
 def zip_mutants(
@@ -54,12 +86,45 @@ def zip_mutants(
 
 # Whole instructions of a pickle, put where they do not belong.
 _INSTRUCTIONS = [
-    b".", b"(", b"t", b"}", b"]", b")", b"N", b"R", b"b", b"u", b"s", b"a", b"e", b"0", b"2", b"Q",
-    b"\x85", b"\x86", b"\x87", b"\x94", b"\x93", b"h\x00", b"q\x00", b"j\xff\xff\xff\xff",
-    b"r\xff\xff\xff\xff", b"J\xff\xff\xff\xff", b"J\xff\xff\xff\x7f", b"\x8a\x08" + b"\xff" * 7 + b"\x7f",
-    b"\x8a\xff" + b"\x7f" * 255, b"cos\nsystem\n", b"ccollections\nOrderedDict\n", b"X\xff\xff\xff\xff",
-    b"\x8d" + b"\xff" * 8, b"\x8b" + b"\xff" * 4, b"B\xff\xff\xff\x7f", b"I" + b"9" * 5000 + b"\n",
-    b"(" * 1000, b"]" + b"\x85" * 1000, b"\x95" + b"\xff" * 8,
+    b".",
+    b"(",
+    b"t",
+    b"}",
+    b"]",
+    b")",
+    b"N",
+    b"R",
+    b"b",
+    b"u",
+    b"s",
+    b"a",
+    b"e",
+    b"0",
+    b"2",
+    b"Q",
+    b"\x85",
+    b"\x86",
+    b"\x87",
+    b"\x94",
+    b"\x93",
+    b"h\x00",
+    b"q\x00",
+    b"j\xff\xff\xff\xff",
+    b"r\xff\xff\xff\xff",
+    b"J\xff\xff\xff\xff",
+    b"J\xff\xff\xff\x7f",
+    b"\x8a\x08" + b"\xff" * 7 + b"\x7f",
+    b"\x8a\xff" + b"\x7f" * 255,
+    b"cos\nsystem\n",
+    b"ccollections\nOrderedDict\n",
+    b"X\xff\xff\xff\xff",
+    b"\x8d" + b"\xff" * 8,
+    b"\x8b" + b"\xff" * 4,
+    b"B\xff\xff\xff\x7f",
+    b"I" + b"9" * 5000 + b"\n",
+    b"(" * 1000,
+    b"]" + b"\x85" * 1000,
+    b"\x95" + b"\xff" * 8,
 ]
 
 
@@ -111,8 +176,16 @@ def safetensors_mutants(content: bytes, seed: int) -> Iterator[bytes]:
             values[name]["data_offsets"][rng.randrange(2)] = rng.choice(_SIZES)
         elif kind == 4:
             values["__metadata__"] = rng.choice(
-                [None, [], {}, {"format": 7}, {"bert_tf_crc32": "["}, {"bert_tf_crc32": "[" * 9999},
-                 {"bert_tf_crc32": "{}"}, {"bert_tf_crc32": json.dumps({name: "x"})}]
+                [
+                    None,
+                    [],
+                    {},
+                    {"format": 7},
+                    {"bert_tf_crc32": "["},
+                    {"bert_tf_crc32": "[" * 9999},
+                    {"bert_tf_crc32": "{}"},
+                    {"bert_tf_crc32": json.dumps({name: "x"})},
+                ]
             )
         elif kind == 5:
             values[rng.choice(["", "\0", "é" * 99, "a/b"])] = values.pop(name)
@@ -121,7 +194,9 @@ def safetensors_mutants(content: bytes, seed: int) -> Iterator[bytes]:
             text = next(byte_mutants.mutants(text, rng.randrange(2**32)))
         length = len(text).to_bytes(8, "little")
         if kind == 7:
-            length = rng.choice([size + 1, size - 1, 2**63, 2**40, 10**8, 0, 1]).to_bytes(8, "little")
+            length = rng.choice([size + 1, size - 1, 2**63, 2**40, 10**8, 0, 1]).to_bytes(
+                8, "little"
+            )
         yield length + text + content[8 + size :]
 
 
@@ -156,7 +231,9 @@ def _change_tree(file, rng):
         if kind == 0:
             file.create_dataset(name, (10**9, 10**9), "f4", chunks=(1, 4))
         elif kind == 1:
-            file.create_dataset(name, shape, rng.choice(["f2", "f8", "i4", "S9", "c8", "u1", ">f4"]))
+            file.create_dataset(
+                name, shape, rng.choice(["f2", "f8", "i4", "S9", "c8", "u1", ">f4"])
+            )
         elif kind == 2:
             file[name] = h5py.SoftLink(rng.choice(["/", ".", f"/{other}", "/absent"]))
         elif kind == 3:

@@ -19,8 +19,12 @@ except ImportError:
 
 CONFIG = {
     **foreign.HF_CONFIG,
-    "vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "intermediate_size": 12, "max_position_embeddings": 16,
+    "vocab_size": 20,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 16,
 }
 CHANGES = {key: CONFIG[key] for key in CONFIG if CONFIG[key] != foreign.HF_CONFIG[key]}
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmn", "##a"]
@@ -80,8 +84,14 @@ def _tensors(heads=()):
 def _backbone():
     from bert_tf import BertBackbone, BertConfig
 
-    known = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-             "intermediate_size", "max_position_embeddings")
+    known = (
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "max_position_embeddings",
+    )
     return BertBackbone(BertConfig(**{key: CONFIG[key] for key in known}))
 
 
@@ -210,13 +220,18 @@ def _write_tokenizer(directory):
             for index, token in enumerate(special)
         ],
         "normalizer": {
-            "type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
-            "strip_accents": None, "lowercase": True,
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {
-            "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
             "max_input_chars_per_word": 100,
             "vocab": {piece: index for index, piece in enumerate(VOCABULARY)},
         },
@@ -358,10 +373,7 @@ FORMATS = {
     "tokenizer": Format(
         _write_tokenizer,
         _open_tokenizer,
-        {
-            "tokenizer.json": json_mutants,
-            "tokenizer_config.json": json_mutants,
-        },
+        {"tokenizer.json": json_mutants, "tokenizer_config.json": json_mutants},
     ),
     "training checkpoint": Format(
         _write_training,

@@ -7,12 +7,49 @@ from collections.abc import Iterator
 from typing import Any
 
 _NUMBERS = (
-    0, 1, -1, 2, 3, 7, 2**31 - 1, 2**31, 2**63, 3 * 10**8, 10**10, -(10**10), 10**30, 0.5, -0.5,
-    1e-12, 1e9, 1e30, 1e308, float("nan"), float("inf"), -float("inf"), -0.0,
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    2**31 - 1,
+    2**31,
+    2**63,
+    3 * 10**8,
+    10**10,
+    -(10**10),
+    10**30,
+    0.5,
+    -0.5,
+    1e-12,
+    1e9,
+    1e30,
+    1e308,
+    float("nan"),
+    float("inf"),
+    -float("inf"),
+    -0.0,
 )
 _TEXTS = (
-    "", " ", "0", "-1", "999999999999", "null", "..", "../..", "/dev/zero", "/etc/passwd", "a/b",
-    "a\0b", "\ud800", "\uffff", "[PAD]", "gelu", "x" * 5000, "%s{0}",
+    "",
+    " ",
+    "0",
+    "-1",
+    "999999999999",
+    "null",
+    "..",
+    "../..",
+    "/dev/zero",
+    "/etc/passwd",
+    "a/b",
+    "a\0b",
+    "\ud800",
+    "\uffff",
+    "[PAD]",
+    "gelu",
+    "x" * 5000,
+    "%s{0}",
 )
 _MOST_COPIED = 200_000  # bytes: a larger file is only damaged as text
 
@@ -55,9 +92,7 @@ def _places(root: list) -> list[tuple[Any, Any]]:
         container = waiting.pop()
         keys = list(container) if isinstance(container, dict) else list(range(len(container)))
         places += [(container, key) for key in (*keys[:40], *keys[40:][-3:])]
-        waiting += [
-            container[key] for key in keys if isinstance(container[key], (dict, list))
-        ]
+        waiting += [container[key] for key in keys if isinstance(container[key], (dict, list))]
     return places
 
 

@@ -67,9 +67,7 @@ class Job:
 
         self.name, self.seed, self.count = name, seed, count
         self.directory = directory
-        self._originals = {
-            file: (directory / file).read_bytes() for file in FORMATS[name].lies
-        }
+        self._originals = {file: (directory / file).read_bytes() for file in FORMATS[name].lies}
         self.notes = Notes()
         self.failures = []
         self.seconds = 0.0
@@ -234,15 +232,19 @@ def main() -> None:
     if arguments.only is not None:
         open_one(arguments.directory, names[0], arguments.seed, arguments.only)
         return
-    jobs = run(
-        arguments.directory, names, arguments.seed, arguments.count, arguments.processes
-    )
+    jobs = run(arguments.directory, names, arguments.seed, arguments.count, arguments.processes)
     for job in jobs:
         done, opened, refused, _ = job.notes.read()
         print(
             json.dumps(
-                {"format": job.name, "mutants": done, "opened": opened, "refused": refused,
-                 "seconds": round(job.seconds, 1), "failures": job.failures}
+                {
+                    "format": job.name,
+                    "mutants": done,
+                    "opened": opened,
+                    "refused": refused,
+                    "seconds": round(job.seconds, 1),
+                    "failures": job.failures,
+                }
             ),
             flush=True,
         )

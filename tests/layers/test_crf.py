@@ -41,8 +41,9 @@ def case():
 def brute_losses(values, emissions, mask, tags):
     losses = []
     for row in range(B):
-        words, _, scores = all_paths(emissions[row], mask[row], values) if mask[row].any() else (
-            (), (), None)
+        words, _, scores = (
+            all_paths(emissions[row], mask[row], values) if mask[row].any() else ((), (), None)
+        )
         if not len(words):
             losses.append(0.0)
             continue
@@ -56,13 +57,18 @@ def test_every_path(case, how):
     crf, values, emissions, mask, tags = case
     wrap = {
         "eager": lambda f: f,
-        "graph": lambda f: tf.function(f, input_signature=[
-            tf.TensorSpec([None, None, C]), tf.TensorSpec([None, None], tf.int32),
-            tf.TensorSpec([None, None], tf.bool)]),
+        "graph": lambda f: tf.function(
+            f,
+            input_signature=[
+                tf.TensorSpec([None, None, C]),
+                tf.TensorSpec([None, None], tf.int32),
+                tf.TensorSpec([None, None], tf.bool),
+            ],
+        ),
         "xla": lambda f: tf.function(f, jit_compile=True),
     }[how]
     inputs = [tf.constant(emissions, tf.float32), tf.constant(tags, tf.int32), tf.constant(mask)]
-    losses = wrap(lambda e, t, m: crf.negative_log_likelihood(e, t, m))(*inputs)
+    losses = wrap(crf.negative_log_likelihood)(*inputs)
     np.testing.assert_allclose(
         losses, brute_losses(values, emissions, mask, tags), rtol=1e-5, atol=1e-5
     )

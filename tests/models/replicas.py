@@ -91,8 +91,13 @@ def assert_step_is_kerass(loss, data, names=None, regularizer=None, strategy=Non
     expected = plain.train_on_batch(*data)
     if strategy is None:
         model = linear_model(TrainingModel, names, regularizer)
-        model.compile(keras.optimizers.SGD(0.1), loss, run_eagerly=True,
-                      gradient_accumulation_steps=3, **options)
+        model.compile(
+            keras.optimizers.SGD(0.1),
+            loss,
+            run_eagerly=True,
+            gradient_accumulation_steps=3,
+            **options,
+        )
         received = model.train_on_batch(*data)
     else:
         with strategy.scope():
@@ -183,7 +188,9 @@ def train(path: str, devices: list[str], gradient_accumulation_steps: int = 1) -
     logs.update({f"val_{name}": value for name, value in evaluated.items()})
     np.savez(path, **logs, **weights_of(model))
     if len(devices) > 1:
-        with pytest.raises(UserError, match="MirroredStrategy with 2 replicas. Leave `jit_compile`"):
+        with pytest.raises(
+            UserError, match="MirroredStrategy with 2 replicas. Leave `jit_compile`"
+        ):
             model.compile("sgd", jit_compile=True)
 
 

@@ -109,11 +109,7 @@ def test_attentions_are_the_references(backbone, references, minilm):
 def test_optional_inputs_default_to_one_segment_and_no_padding_ids(backbone):
     ids = tf.constant([[101, 2307, 2143, 102, 0, 0]])
     given = backbone(
-        {
-            "token_ids": ids,
-            "segment_ids": tf.zeros_like(ids),
-            "padding_mask": ids != 0,
-        }
+        {"token_ids": ids, "segment_ids": tf.zeros_like(ids), "padding_mask": ids != 0}
     )
     np.testing.assert_array_equal(
         backbone({"token_ids": ids})["sequence_output"], given["sequence_output"]

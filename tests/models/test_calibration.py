@@ -40,9 +40,7 @@ def classifier(tiny_config, tiny_vocabulary):
 
 def dense_layers(model):
     return [
-        dense
-        for block in model.backbone.encoder.blocks
-        for dense in block.dense_layers().values()
+        dense for block in model.backbone.encoder.blocks for dense in block.dense_layers().values()
     ]
 
 
@@ -101,13 +99,17 @@ def test_padding_is_not_looked_at(classifier):
         np.testing.assert_allclose(second[dense], smoothing, rtol=1e-5)
 
 
-@pytest.mark.parametrize("calibration", [
-    pytest.param([TOKENS], marks=FULL_ONLY),
-    TEXTS,
-    pytest.param((TEXTS, TEXTS[::-1]), marks=FULL_ONLY),
-    pytest.param(np.array(TEXTS), marks=FULL_ONLY),
-    pytest.param(tf.constant(TEXTS), marks=FULL_ONLY),
-], ids=["tokens", "list", "pairs", "array", "tensor"])
+@pytest.mark.parametrize(
+    "calibration",
+    [
+        pytest.param([TOKENS], marks=FULL_ONLY),
+        TEXTS,
+        pytest.param((TEXTS, TEXTS[::-1]), marks=FULL_ONLY),
+        pytest.param(np.array(TEXTS), marks=FULL_ONLY),
+        pytest.param(tf.constant(TEXTS), marks=FULL_ONLY),
+    ],
+    ids=["tokens", "list", "pairs", "array", "tensor"],
+)
 def test_saved_and_opened(classifier, tmp_path, calibration):
     classifier.quantize("int8", calibration=calibration)
     expected = classifier.predict(TEXTS, verbose=0)

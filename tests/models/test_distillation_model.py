@@ -117,7 +117,8 @@ PROBLEMS = {
         np.random.default_rng(1).integers(0, 2, (ROWS, 3)).astype(np.float32),
     ),
     "regression": (
-        {"num_classes": 1}, np.random.default_rng(2).normal(size=ROWS).astype(np.float32)
+        {"num_classes": 1},
+        np.random.default_rng(2).normal(size=ROWS).astype(np.float32),
     ),
 }
 
@@ -276,9 +277,7 @@ def taught(make):
     """A teacher that has learnt the planted rule."""
     teacher = make()
     teacher.compile(AdamWeightDecay(2e-3))
-    teacher.fit(
-        tokens_of_texts(teacher), LABELS, batch_size=8, epochs=12, shuffle=False, verbose=0
-    )
+    teacher.fit(tokens_of_texts(teacher), LABELS, batch_size=8, epochs=12, shuffle=False, verbose=0)
     assert (teacher.predict(TEXTS, verbose=0).argmax(1) == LABELS).all()
     return teacher
 
@@ -293,9 +292,7 @@ def distance(student, teacher):
     return np.abs(given - wanted).max()
 
 
-@pytest.mark.parametrize(
-    "origin", ["blocks", pytest.param("narrower", marks=FULL_ONLY)]
-)
+@pytest.mark.parametrize("origin", ["blocks", pytest.param("narrower", marks=FULL_ONLY)])
 def test_a_student_learns_without_labels(make, taught, origin):
     if origin == "blocks":
         student = student_from_teacher(taught, num_hidden_layers=2)
@@ -534,7 +531,10 @@ def test_validation_does_not_forget_the_step(make):
     model.compile(AdamWeightDecay(1e-3), run_eagerly=True)
     data = model.student.tokenize(TEXTS[:4]), np.array(LABELS[:4])
     history = model.fit(
-        *data, validation_data=data, epochs=3, verbose=0,
+        *data,
+        validation_data=data,
+        epochs=3,
+        verbose=0,
         callbacks=[GradualUnfreezing(epochs_per_block=2)],
     ).history
     assert len(history["val_loss"]) == 3

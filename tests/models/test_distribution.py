@@ -61,8 +61,15 @@ def free_ports(count):
 def test_the_same_global_batch_gives_the_same_steps(runs, name):
     expected, received = runs["one"], runs[name]
     assert {"loss", "masked_lm_loss", "gradient_norm", "perplexity"} <= set(received)
-    for log in ("loss", "masked_lm_loss", "next_sentence_loss", "masked_lm_accuracy",
-                "next_sentence_accuracy", "gradient_norm", "padding_share"):
+    for log in (
+        "loss",
+        "masked_lm_loss",
+        "next_sentence_loss",
+        "masked_lm_accuracy",
+        "next_sentence_accuracy",
+        "gradient_norm",
+        "padding_share",
+    ):
         assert received[log].shape == (replicas.STEPS,)
         np.testing.assert_allclose(received[log], expected[log], atol=1e-5, err_msg=log)
     for key in expected:

@@ -28,7 +28,9 @@ def teacher(tiny_config, tiny_vocabulary):
 
 def test_even_distances():
     assert [spread_layers(count, 12) for count in (1, 4, 6)] == [
-        [11], [2, 5, 8, 11], [1, 3, 5, 7, 9, 11]
+        [11],
+        [2, 5, 8, 11],
+        [1, 3, 5, 7, 9, 11],
     ]
     assert spread_layers(5, 7) == [0, 1, 3, 4, 6]
     assert spread_layers(7, 7) == list(range(7))

@@ -81,9 +81,7 @@ def test_extended_positions(make, tiny_config):
     assert longer.backbone.config.max_position_embeddings == 100
     assert model.backbone.config.max_position_embeddings == 40 and model.max_length == 12
     short = ["good film", "the bad film ."]
-    np.testing.assert_array_equal(
-        longer.predict(short, verbose=0), model.predict(short, verbose=0)
-    )
+    np.testing.assert_array_equal(longer.predict(short, verbose=0), model.predict(short, verbose=0))
     texts = [" ".join(LETTERS * 3)] * 2
     assert longer.tokenize(texts)["token_ids"].shape == (2, 80)
     longer.compile(keras.optimizers.SGD(0.1))
@@ -141,9 +139,7 @@ def masked_bert(backbone, token_ids, window, num_global):
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
         context = (weights @ v).transpose(1, 0, 2).reshape(rows, -1)
-        states = norm(
-            block.attention_layer_norm, states + dense(block.attention_output, context)
-        )
+        states = norm(block.attention_layer_norm, states + dense(block.attention_output, context))
         wide = dense(block.intermediate, states)
         wide = 0.5 * wide * (1 + erf(wide / np.sqrt(2)))
         states = norm(block.output_layer_norm, states + dense(block.output_dense, wide))

@@ -73,20 +73,14 @@ def test_fills_every_mask(make_model, tiny_vocabulary):
     filled = model.predict(texts, top_k=3, token_budget=16)
     assert [len(masks) for masks in filled] == [1, 1, 2]
     ids = {piece: index for index, piece in enumerate(tiny_vocabulary)}
-    rows = (
-        ["the", "[MASK]", "film"],
-        ["[MASK]"],
-        ["[MASK]", "a", "b", "c", "[MASK]", "."],
-    )
+    rows = (["the", "[MASK]", "film"], ["[MASK]"], ["[MASK]", "a", "b", "c", "[MASK]", "."])
     for pieces, masks in zip(rows, filled, strict=True):
         row = np.array([[2, *(ids[piece] for piece in pieces), 3]])
         logits = model({"token_ids": tf.constant(row)}).numpy()[0, row[0] == MASK]
         for values, candidates in zip(np.exp(log_softmax(logits)), masks, strict=True):
             best = np.argsort(-values)[:3]
             assert [c.piece for c in candidates] == [tiny_vocabulary[i] for i in best]
-            np.testing.assert_allclose(
-                [c.probability for c in candidates], values[best], atol=1e-5
-            )
+            np.testing.assert_allclose([c.probability for c in candidates], values[best], atol=1e-5)
     assert len(model.fill_mask((["the [MASK]"], ["bad film"]))[0][0]) == 5
 
 

@@ -76,9 +76,7 @@ def test_learns_the_batch_and_saves(tiny_config, batch, tmp_path):
     assert {"masked_lm_loss", "next_sentence_loss"} <= set(history)
     model.save(tmp_path / "pretrainer.keras")
     opened = keras.models.load_model(tmp_path / "pretrainer.keras")
-    np.testing.assert_array_equal(
-        opened(inputs)["masked_logits"], model(inputs)["masked_logits"]
-    )
+    np.testing.assert_array_equal(opened(inputs)["masked_logits"], model(inputs)["masked_logits"])
 
 
 @pytest.mark.parametrize("padding_free", [True, False])

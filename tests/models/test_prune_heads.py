@@ -208,15 +208,14 @@ def test_training_goes_on(classifier, tmp_path):
     classifier.save(tmp_path / "between.keras")  # without the optimizer's state
     np.testing.assert_allclose(
         keras.models.load_model(tmp_path / "between.keras").predict(TEXTS, verbose=0),
-        expected, atol=2e-6,
+        expected,
+        atol=2e-6,
     )
     classifier.compile(AdamWeightDecay(1e-3))
     classifier.fit(TEXTS, LABELS, verbose=0)
     classifier.save(tmp_path / "tuned.keras")  # with it
     again = keras.models.load_model(tmp_path / "tuned.keras")
-    for one, other in zip(
-        again.optimizer.variables, classifier.optimizer.variables, strict=True
-    ):
+    for one, other in zip(again.optimizer.variables, classifier.optimizer.variables, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -314,15 +313,25 @@ def test_saved_model(classifier, tmp_path, portable):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [
-    "BertTextClassifier", "BertSentenceEncoder", *(pytest.param(name, marks=FULL_ONLY) for name in (
-        "BertTokenClassifier", "BertQuestionAnswerer", "BertMultipleChoice", "BertMaskedLM",
-        "BertPretrainer", "BertNextSentencePredictor",
-    ))
-])
 @pytest.mark.parametrize(
-    "format", ["huggingface", pytest.param("bert_tf", marks=FULL_ONLY)]
+    "name",
+    [
+        "BertTextClassifier",
+        "BertSentenceEncoder",
+        *(
+            pytest.param(name, marks=FULL_ONLY)
+            for name in (
+                "BertTokenClassifier",
+                "BertQuestionAnswerer",
+                "BertMultipleChoice",
+                "BertMaskedLM",
+                "BertPretrainer",
+                "BertNextSentencePredictor",
+            )
+        ),
+    ],
 )
+@pytest.mark.parametrize("format", ["huggingface", pytest.param("bert_tf", marks=FULL_ONLY)])
 def test_every_task_is_saved_and_opened(name, format, backbone, tiny_vocabulary, tmp_path):
     task = getattr(bert_tf, name)
     options = {} if name == "BertPretrainer" else {"tokenizer": BertTokenizer(tiny_vocabulary)}
@@ -405,9 +414,11 @@ def test_files_that_do_not_fit(backbone, tmp_path, format):
     backbone.save_pretrained(tmp_path, format=format)
     path = tmp_path / file[format]
     values = json.loads(path.read_text())
-    inner = values if format == "huggingface" else values[
-        "bert_tf_config" if format == "tf1" else "config"
-    ]
+    inner = (
+        values
+        if format == "huggingface"
+        else values["bert_tf_config" if format == "tf1" else "config"]
+    )
     assert inner["pruned_heads"] == {"0": [1, 3], "1": [0]}
     for wrong, error, words in (
         ({"0": [1]}, CheckpointError, "expected shape .*24.* received .*16"),

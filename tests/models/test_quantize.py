@@ -38,8 +38,11 @@ def classifier(backbone, tiny_vocabulary):
 
 
 def size(directory):
-    return sum(os.path.getsize(os.path.join(directory, name)) for name in os.listdir(directory)
-               if name.endswith(".safetensors"))
+    return sum(
+        os.path.getsize(os.path.join(directory, name))
+        for name in os.listdir(directory)
+        if name.endswith(".safetensors")
+    )
 
 
 def test_minilm_on_real_sentences(minilm, materials, tmp_path, capsys):
@@ -110,10 +113,19 @@ def test_only_integers_are_left(classifier):
     assert not classifier.backbone.is_frozen
 
 
-@pytest.mark.parametrize("name", [
-    "BertTextClassifier", "BertTokenClassifier", "BertQuestionAnswerer", "BertMultipleChoice",
-    "BertMaskedLM", "BertPretrainer", "BertSentenceEncoder", "BertNextSentencePredictor",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "BertTextClassifier",
+        "BertTokenClassifier",
+        "BertQuestionAnswerer",
+        "BertMultipleChoice",
+        "BertMaskedLM",
+        "BertPretrainer",
+        "BertSentenceEncoder",
+        "BertNextSentencePredictor",
+    ],
+)
 def test_every_task_is_saved_and_opened(name, backbone, tiny_vocabulary, tmp_path):
     task = getattr(bert_tf, name)
     options = {} if name == "BertPretrainer" else {"tokenizer": BertTokenizer(tiny_vocabulary)}

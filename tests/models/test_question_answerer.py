@@ -100,7 +100,10 @@ def test_threshold_and_version_1_always_answer(make_model):
     questions, contexts, _ = planted(4, 8)
     model = make_model()
     for model.allow_no_answer, threshold, answered in (
-        (False, 0.0, True), (False, -1e9, True), (True, 1e9, True), (True, -1e9, False)
+        (False, 0.0, True),
+        (False, -1e9, True),
+        (True, 1e9, True),
+        (True, -1e9, False),
     ):
         model.null_score_diff_threshold = threshold
         answers = model.answer(questions, contexts)
@@ -159,9 +162,12 @@ def test_sample_weights_are_of_questions(make_model):
     expected = tf.reduce_mean(losses * of_windows[:, tf.newaxis])
     loss = model.compute_loss(tokens, targets, logits, of_windows)
     assert float(loss) == pytest.approx(float(expected))
-    windows = [len(model.training_batches(*row)) for row in zip(
-        *([[value] for value in column] for column in (questions, contexts, answers))
-    )]
+    windows = [
+        len(model.training_batches(*row))
+        for row in zip(
+            *([[value] for value in column] for column in (questions, contexts, answers))
+        )
+    ]
     np.testing.assert_array_equal(of_windows, np.repeat(weights, windows))
 
 
@@ -265,9 +271,15 @@ def test_learns_which_answer_the_question_asks_for(tiny_vocabulary):
             yield word[0], context, (word, context.index(word))
 
     config = BertConfig(
-        vocab_size=64, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=128, max_position_embeddings=40, initializer_range=0.1,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        vocab_size=64,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=40,
+        initializer_range=0.1,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
     )
     keras.utils.set_random_seed(5)
     model = BertQuestionAnswerer(

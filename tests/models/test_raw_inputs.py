@@ -81,7 +81,7 @@ def datasets_column(values):
 
 
 CONTAINERS = {
-    "tuple_of_many": lambda values: list(values),
+    "tuple_of_many": list,
     "array": np.array,
     "objects": lambda values: np.array(values, object),
     "n_1": lambda values: np.array(values, object)[:, np.newaxis],
@@ -140,7 +140,7 @@ def data_frame(pairs):
 
 @pytest.mark.parametrize(
     "make",
-    [list, np.array, lambda pairs: tf.constant(pairs), iter, data_frame],
+    [list, np.array, tf.constant, iter, data_frame],
     ids=["list", "array", "tensor", "iterator", "data_frame"],
 )
 @pytest.mark.parametrize("task", ["classifier", "next_sentence", "extractor"])
@@ -287,9 +287,7 @@ def test_one_hot_labels_stay_for_a_loss_that_takes_them(models):
     model = models("unnamed")
     soft = np.array([[0.5, 0.5, 0], [0, 0, 1], [1, 0, 0]], np.float32)
     expected = keras.losses.categorical_crossentropy(soft, model.predict(A, verbose=0), True)
-    model.compile(
-        loss=keras.losses.CategoricalCrossentropy(from_logits=True), run_eagerly=True
-    )
+    model.compile(loss=keras.losses.CategoricalCrossentropy(from_logits=True), run_eagerly=True)
     assert loss_of(model, A, soft) == pytest.approx(float(np.mean(expected)), rel=1e-5)
     model.compile(run_eagerly=True)
 
@@ -390,9 +388,7 @@ def test_columns_of_words_and_tags(models, column):
         column = list
     tagger = models("tagger")
     expected = loss_of(tagger, words, tags, sample_weight=[2.0, 1.0])
-    found = loss_of(
-        tagger, column(words), column(tags), sample_weight=column([2.0, 1.0])
-    )
+    found = loss_of(tagger, column(words), column(tags), sample_weight=column([2.0, 1.0]))
     assert found == pytest.approx(expected)
     assert tagger.predict(column(words), verbose=0) == tagger.predict(words, verbose=0)
     assert tagger.tag(column(words)) == tagger.tag(words)
@@ -555,7 +551,11 @@ def test_validation_with_a_generator_loses_no_batch(models):
             yield batch
 
     model.fit(
-        tokens, np.array([1, 0, 0]), epochs=2, verbose=0, validation_data=batches(),
+        tokens,
+        np.array([1, 0, 0]),
+        epochs=2,
+        verbose=0,
+        validation_data=batches(),
         validation_steps=1,
     )
     assert len(taken) == 2

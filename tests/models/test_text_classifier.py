@@ -137,9 +137,7 @@ def test_keras_file_holds_everything(make_classifier, tmp_path):
     model.fit(TEXTS, LABELS, verbose=0)
     model.save(tmp_path / "classifier.keras")
     opened = keras.models.load_model(tmp_path / "classifier.keras")
-    np.testing.assert_array_equal(
-        opened.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0)
-    )
+    np.testing.assert_array_equal(opened.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0))
     assert opened.labels == ["bad", "good"]
     assert int(opened.optimizer.iterations) == int(model.optimizer.iterations) == 1
     opened.fit(TEXTS, LABELS, verbose=0)
@@ -211,18 +209,21 @@ def test_problem_types_learn_and_come_back(make_classifier, tmp_path, problem_ty
     model.compile(AdamWeightDecay(3e-3))
     model.fit(TEXTS, labels, batch_size=8, epochs=12, verbose=0)
     results = all_scores(
-        model.targets(labels),
-        model.probabilities(model.predict(TEXTS, verbose=0)),
-        problem_type,
+        model.targets(labels), model.probabilities(model.predict(TEXTS, verbose=0)), problem_type
     )
     assert results.get("accuracy", results.get("exact_match", results.get("pearson"))) > 0.95
     for format in ("huggingface", "tf1", "bert_tf"):
         model.save_pretrained(tmp_path / format, format=format)
         opened = BertTextClassifier.from_pretrained(tmp_path / format)
-        assert opened.get_config().items() >= {
-            "problem_type": problem_type, "labels": model.labels, "pooling": "mean",
-            "num_classes": model.num_classes,
-        }.items()
+        assert (
+            opened.get_config().items()
+            >= {
+                "problem_type": problem_type,
+                "labels": model.labels,
+                "pooling": "mean",
+                "num_classes": model.num_classes,
+            }.items()
+        )
         np.testing.assert_array_equal(opened.classifier.kernel, model.classifier.kernel)
     config = json.loads((tmp_path / "huggingface" / "config.json").read_text())
     assert config["problem_type"] == problem_type

@@ -68,7 +68,11 @@ def trained(make_tagger):
     dev = planted(40, seed=2)
     scores = TaggingScores(*dev, restore_best_weights=True)
     history = model.fit(
-        *planted(200, seed=1), batch_size=16, epochs=6, validation_data=dev, callbacks=[scores],
+        *planted(200, seed=1),
+        batch_size=16,
+        epochs=6,
+        validation_data=dev,
+        callbacks=[scores],
         verbose=0,
     ).history
     assert len(history["val_f1"]) == len(history["val_accuracy"]) == 6
@@ -122,9 +126,10 @@ def test_batches_do_not_matter(trained):
 @pytest.mark.parametrize("use_crf", [False, True])
 def test_loss_is_the_mean_over_words_however_cut(make_tagger, use_crf):
     sentences, tags = planted(8, seed=6)
-    sentences, tags = [s[: 3 + i] for i, s in enumerate(sentences)], [
-        t[: 3 + i] for i, t in enumerate(tags)
-    ]
+    sentences, tags = (
+        [s[: 3 + i] for i, s in enumerate(sentences)],
+        [t[: 3 + i] for i, t in enumerate(tags)],
+    )
     weights = np.linspace(0.5, 2.0, 8)
 
     def loss(model):
@@ -134,8 +139,9 @@ def test_loss_is_the_mean_over_words_however_cut(make_tagger, use_crf):
 
     model = make_tagger(use_crf=use_crf)
     if use_crf:
-        model.crf.set_weights([np.random.default_rng(1).normal(size=v.shape)
-                               for v in model.crf.variables])
+        model.crf.set_weights(
+            [np.random.default_rng(1).normal(size=v.shape) for v in model.crf.variables]
+        )
     total = words = 0.0
     for sentence, row, weight in zip(sentences, tags, weights):
         one = model.evaluate([sentence], [row], verbose=0, return_dict=True)["loss"]

@@ -109,24 +109,30 @@ def test_sequences_that_are_too_long(backbone, run):
         run(inputs)
 
 
-@pytest.mark.parametrize("foreign, ours", [
-    ("attention_mask", "padding_mask"),
-    ("token_type_ids", "segment_ids"),
-    ("input_ids", "token_ids"),
-    ("position_ids", "positions"),
-])
+@pytest.mark.parametrize(
+    "foreign, ours",
+    [
+        ("attention_mask", "padding_mask"),
+        ("token_type_ids", "segment_ids"),
+        ("input_ids", "token_ids"),
+        ("position_ids", "positions"),
+    ],
+)
 def test_names_of_other_packages(backbone, foreign, ours):
     with pytest.raises(UserError, match=f"`{foreign}` is `{ours}`"):
         backbone({"token_ids": ints(IDS), foreign: ints(IDS)})
 
 
-@pytest.mark.parametrize("inputs, message", [
-    ({"token_ids": ints(IDS), "segments": ints(IDS)}, "among token_ids.*Received: segments"),
-    ({"segment_ids": ints(IDS)}, "must hold `token_ids`"),
-    (ints(IDS), "must be a dictionary"),
-    ({"token_ids": np.array(IDS, np.float32)}, "must be integers.*float32"),
-    ({"token_ids": ints([2, 3])}, r"must be \[B, T\]"),
-])
+@pytest.mark.parametrize(
+    "inputs, message",
+    [
+        ({"token_ids": ints(IDS), "segments": ints(IDS)}, "among token_ids.*Received: segments"),
+        ({"segment_ids": ints(IDS)}, "must hold `token_ids`"),
+        (ints(IDS), "must be a dictionary"),
+        ({"token_ids": np.array(IDS, np.float32)}, "must be integers.*float32"),
+        ({"token_ids": ints([2, 3])}, r"must be \[B, T\]"),
+    ],
+)
 def test_what_is_no_token_dictionary(backbone, inputs, message):
     with pytest.raises(UserError, match=message):
         backbone(inputs)

@@ -146,8 +146,12 @@ def test_losses_that_cannot_be_cut_up(model, loss, message):
 
 def test_a_loss_of_all_rows_cannot_be_cut_up():
     model = linear_model(TrainingModel)
-    model.compile("sgd", lambda y, y_pred: tf.reduce_mean(tf.square(y - y_pred)),
-                  run_eagerly=True, gradient_accumulation_steps=2)
+    model.compile(
+        "sgd",
+        lambda y, y_pred: tf.reduce_mean(tf.square(y - y_pred)),
+        run_eagerly=True,
+        gradient_accumulation_steps=2,
+    )
     with pytest.raises(UserError, match="one number for all"):
         model.train_on_batch(*rows_of_numbers(False)[:2])
 
@@ -199,9 +203,7 @@ def test_recompute_gives_the_same_steps(tiny_config, padding_free):
         np.testing.assert_allclose(first, second, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "policy, recompute", [("mixed_bfloat16", False), ("mixed_float16", True)]
-)
+@pytest.mark.parametrize("policy, recompute", [("mixed_bfloat16", False), ("mixed_float16", True)])
 def test_mixed_precision_learns(tiny_config, policy, recompute):
     keras.utils.set_random_seed(0)
     features, labels = examples(1)
@@ -300,8 +302,9 @@ def test_text_of_all_lengths_is_traced_once(tiny_config, tiny_vocabulary, caplog
     texts = ["a " * length for length in range(1, 21)]
     labels = np.arange(20) % 2
     for _ in range(2):
-        model.fit(texts, labels, batch_size=2, epochs=2, verbose=0,
-                  validation_data=(texts[::-1], labels))
+        model.fit(
+            texts, labels, batch_size=2, epochs=2, verbose=0, validation_data=(texts[::-1], labels)
+        )
     # The first call of a function that makes variables (of the optimizer) traces twice.
     assert traces.count("train") <= 2 and traces.count("test") <= 2
     assert "retracing" not in caplog.text

@@ -75,8 +75,9 @@ def test_the_checker_for_a_gpu_finds_nothing(checker, capsys):
         checker.layer_norm(37, 77, dtype, 0.1, True, False)
         checker.layer_norm(9, 1088, dtype, 0.0, False, True)
         checker.attention([3, 0, 1, 64, 65], 2, 32, dtype, rate=0.1)
-        checker.attention([70, 1], 3, 40, dtype, causal=True, window=5, globals_=2,
-                          splits_type="int32")
+        checker.attention(
+            [70, 1], 3, 40, dtype, causal=True, window=5, globals_=2, splits_type="int32"
+        )
     assert checker.failures == 0, capsys.readouterr().out
     assert checker.checks > 100
 

@@ -13,8 +13,8 @@ from tests.conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
-import check_cuda_kernels  # noqa: E402
-import cuda_build  # noqa: E402
+import check_cuda_kernels
+import cuda_build
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,8 @@ ptxas info    : Used 40 registers
 """
     kernels = cuda_build.read_report(report)
     assert [(kernel.architecture, kernel.registers, kernel.spill_bytes) for kernel in kernels] == [
-        ("sm_80", 255, 28), ("sm_90", 40, 0)
+        ("sm_80", 255, 28),
+        ("sm_90", 40, 0),
     ]
     header, _, row = cuda_build.resource_table(kernels).splitlines()
     assert header == "| registers | sm_80 | sm_90 |"

@@ -114,7 +114,9 @@ def test_graph_of_unknown_shapes(backend, approximate, dtype):
 
         @tf.function(
             input_signature=[
-                tf.TensorSpec(shape, dtype), tf.TensorSpec(None, dtype), tf.TensorSpec(shape, dtype)
+                tf.TensorSpec(shape, dtype),
+                tf.TensorSpec(None, dtype),
+                tf.TensorSpec(shape, dtype),
             ]
         )
         def value_and_gradients(x, bias, dy):

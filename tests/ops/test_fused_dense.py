@@ -59,12 +59,7 @@ def _expected(x, kernel, tensors, activation=None):
     z = _float64(x) @ _float64(kernel)
     if "gamma" in values:
         y, _ = residual_layer_norm(
-            z,
-            values.get("residual"),
-            values.get("bias"),
-            values["gamma"],
-            values["beta"],
-            EPSILON,
+            z, values.get("residual"), values.get("bias"), values["gamma"], values["beta"], EPSILON
         )
         return y
     z += values.get("bias", 0.0)
@@ -131,9 +126,7 @@ def test_graph_of_unknown_shapes(backend, dtype):
         packed = ops.pack_dense(kernel)
         for shape in shapes:
 
-            @tf.function(
-                input_signature=[tf.TensorSpec(shape, dtype), tf.TensorSpec(None, dtype)]
-            )
+            @tf.function(input_signature=[tf.TensorSpec(shape, dtype), tf.TensorSpec(None, dtype)])
             def run(x, packed):
                 return ops.fused_dense(x, packed, 40, **tensors)
 

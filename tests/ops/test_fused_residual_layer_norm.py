@@ -226,9 +226,7 @@ def test_saved_model_is_differentiable_after_loading(backend, tmp_path):
     class Module(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([None, 10], tf.float32)] * 2)
         def __call__(self, x, residual):
-            return ops.fused_residual_layer_norm(
-                x, residual, bias, gamma, beta, EPSILON, 0.3, SEED
-            )
+            return ops.fused_residual_layer_norm(x, residual, bias, gamma, beta, EPSILON, 0.3, SEED)
 
     with ops.backend(backend):
         tf.saved_model.save(Module(), str(tmp_path))

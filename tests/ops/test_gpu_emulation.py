@@ -1,5 +1,6 @@
-"""The tests of the ops and of models under XLA once more, through the GPU's OpKernels, lowerings and
-handlers on the CUDA kernels, which gpu_emulation.py lets run on the CPU.
+"""The tests of ops and of models under XLA through the GPU's OpKernels, lowerings and handlers.
+
+gpu_emulation.py lets the CUDA kernels run on the CPU.
 
 In processes of their own: this one has the CPU's kernels.
 """
@@ -45,13 +46,16 @@ def emulated_gpu():
     return Path(answer.stdout.strip()) / "custom_ops/xla/_bert_tf_emulated_gpu.so"
 
 
-@pytest.mark.parametrize("tests, least", [
-    ("tests/ops/emulated_gpu_cases.py", 3),
-    ("tests/ops/test_fused_bias_gelu.py", 80),
-    ("tests/ops/test_fused_residual_layer_norm.py", 100),
-    ("tests/ops/test_varlen_attention.py", 100),
-    ("tests/ops/test_xla.py", 25),
-])
+@pytest.mark.parametrize(
+    "tests, least",
+    [
+        ("tests/ops/emulated_gpu_cases.py", 3),
+        ("tests/ops/test_fused_bias_gelu.py", 80),
+        ("tests/ops/test_fused_residual_layer_norm.py", 100),
+        ("tests/ops/test_varlen_attention.py", 100),
+        ("tests/ops/test_xla.py", 25),
+    ],
+)
 def test_it_is_as_on_the_cpu(emulated_gpu, tests, least):
     chosen = " and ".join(f"not ({left_out})" for left_out in LEFT_OUT)
     result = subprocess.run(

@@ -132,9 +132,11 @@ def test_xla_takes_every_op_and_gradient_into_a_gpu_program(xla_library):
         ("FusedBiasGelu", rows),
         ("FusedBiasGeluGrad", f"{rows}, {vector}, {scratch('BiasGelu', 100, 768)}"),
         ("FusedResidualLayerNorm", f"{rows}, f32[100], f32[100]"),
-        ("FusedResidualLayerNormGrad",
-         f"{rows}, {rows}, {vector}, {vector}, {vector}, "
-         f"{scratch('ResidualLayerNorm', 100, 768)}"),
+        (
+            "FusedResidualLayerNormGrad",
+            f"{rows}, {rows}, {vector}, {vector}, {vector}, "
+            f"{scratch('ResidualLayerNorm', 100, 768)}",
+        ),
         ("VarlenAttention", "f32[100,12,64], f32[100,12]"),
         ("VarlenAttentionGrad", f"f32[100,3,12,64], {scratch('VarlenAttention', 100, 12)}"),
     ]

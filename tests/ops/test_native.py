@@ -73,9 +73,7 @@ def test_native_by_name_without_a_library_says_what_to_do(copy_of_native, monkey
         (None, "unknown version"),
     ],
 )
-def test_another_tensorflow_is_warned_of_and_never_loaded(
-    copy_of_native, caplog, build_info, said
-):
+def test_another_tensorflow_is_warned_of_and_never_loaded(copy_of_native, caplog, build_info, said):
     # Loading these bytes would fail with another message.
     module = copy_of_native(build_info, library=b"not a shared object")
     with caplog.at_level(logging.INFO, logger="bert_tf"):
@@ -117,13 +115,16 @@ def test_a_gpu_that_the_library_does_not_serve_takes_the_reference(copy_of_nativ
     assert module.use_native(runs_on_gpu=False)
 
 
-@pytest.mark.parametrize("present, capability, kernels, lowerings", [
-    ((), (9, 0), False, False),
-    (("gpu_ops",), (9, 0), True, False),
-    (("gpu_xla",), (9, 0), False, False),  # its handlers call the kernels
-    (("gpu_ops", "gpu_xla"), (8, 0), True, True),
-    (("gpu_ops", "gpu_xla"), (7, 5), False, False),  # too old
-])
+@pytest.mark.parametrize(
+    "present, capability, kernels, lowerings",
+    [
+        ((), (9, 0), False, False),
+        (("gpu_ops",), (9, 0), True, False),
+        (("gpu_xla",), (9, 0), False, False),  # its handlers call the kernels
+        (("gpu_ops", "gpu_xla"), (8, 0), True, True),
+        (("gpu_ops", "gpu_xla"), (7, 5), False, False),  # too old
+    ],
+)
 def test_what_a_gpu_gets(copy_of_native, monkeypatch, present, capability, kernels, lowerings):
     module = copy_of_native(FITTING, library=b"")
     loaded = []

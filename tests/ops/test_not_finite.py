@@ -80,8 +80,9 @@ def test_layer_norm_after_a_matmul(units):
 
 
 @pytest.mark.parametrize("head_size", [4, 20])
-@pytest.mark.parametrize("mask", [{}, {"causal": True}, {"window_size": 3}, {"dropout_rate": 0.3,
-                                                                             "seed": 1}], ids=str)
+@pytest.mark.parametrize(
+    "mask", [{}, {"causal": True}, {"window_size": 3}, {"dropout_rate": 0.3, "seed": 1}], ids=str
+)
 @pytest.mark.parametrize("dtype, scale", [
     (tf.float16, 1e4), (tf.bfloat16, 3e4), (tf.float32, 1e2), (tf.float32, 3e4), (tf.float32, 1e18),
 ])  # fmt: skip
@@ -95,8 +96,9 @@ def test_attention_of_large_scores(dtype, scale, mask, head_size):
     assert not np.any([_kinds(result).any() for result in results])
 
 
-@pytest.mark.parametrize("mask", [{}, {"causal": True}, {"window_size": 2}, {"dropout_rate": 0.5,
-                                                                             "seed": 1}], ids=str)
+@pytest.mark.parametrize(
+    "mask", [{}, {"causal": True}, {"window_size": 2}, {"dropout_rate": 0.5, "seed": 1}], ids=str
+)
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
 def test_attention_of_overflowing_scores(dtype, mask):
     # Every seventh query against every fifth key: plus or minus infinity; no other comes near.
@@ -104,7 +106,7 @@ def test_attention_of_overflowing_scores(dtype, mask):
     qkv = rng.normal(size=(90, 3, 2, 4))
     qkv[::7, 0] = 1e30 * rng.choice([-1, 1], size=(13, 2, 1))
     qkv[::5, 1] = 1e30
-    y, d_qkv = assert_not_finite_in_the_same_places(
+    y, _ = assert_not_finite_in_the_same_places(
         lambda qkv: ops.varlen_attention(qkv, [0, 5, 75, 90], **mask), tf.cast(qkv, dtype)
     )
     assert np.isnan(tf.cast(y, tf.float32)).any() and not np.isnan(tf.cast(y, tf.float32)).all()
@@ -113,7 +115,7 @@ def test_attention_of_overflowing_scores(dtype, mask):
 def test_attention_just_below_the_largest_score():
     # 3e38 is a float32, but 3e38 log2(e) is not.
     qkv = np.ones((3, 3, 1, 4), np.float32)
-    qkv[:, 0] = [[[1.5e38 ** 0.5]], [[-(1.5e38**0.5)]], [[1.0]]]
+    qkv[:, 0] = [[[1.5e38**0.5]], [[-(1.5e38**0.5)]], [[1.0]]]
     qkv[:, 1] = 1.5e38**0.5
     qkv[1, 1] *= 0.5
     y, d_qkv = assert_not_finite_in_the_same_places(

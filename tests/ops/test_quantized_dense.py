@@ -84,7 +84,11 @@ def _expected(x, values, scale, tensors, activation=None):
     z = _products(x, values, scale)[1].astype(np.float64)
     if "gamma" in tensors:
         y, _ = residual_layer_norm(
-            z, tensors.get("residual"), tensors.get("bias"), tensors["gamma"], tensors["beta"],
+            z,
+            tensors.get("residual"),
+            tensors.get("bias"),
+            tensors["gamma"],
+            tensors["beta"],
             EPSILON,
         )
         return y
@@ -186,12 +190,15 @@ def test_quantize_kernel():
     smoothing = random.lognormal(size=50).astype(np.float32)
     smoothed, smoothed_scale = ops.quantize_kernel(kernel, smoothing)
     back = smoothed.numpy() * smoothed_scale.numpy()
-    assert np.all(
-        np.abs(back - kernel / smoothing[:, None]) <= 0.5001 * smoothed_scale.numpy()
-    )
+    assert np.all(np.abs(back - kernel / smoothing[:, None]) <= 0.5001 * smoothed_scale.numpy())
     values, scale = (part.numpy() for part in ops.quantize_kernel(kernel))
     assert values.dtype == np.int8 and np.abs(values.astype(int)).max(axis=0).tolist() == [
-        127, 127, 0, 127, 127, 127
+        127,
+        127,
+        0,
+        127,
+        127,
+        127,
     ]
     assert np.all(np.abs(values * scale - kernel) <= 0.5001 * scale)
     assert scale[2] == 0.0
@@ -339,9 +346,9 @@ def test_gradient(backend):
 def test_errors_say_what_was_expected_and_received(backend):
     kernel = ops.pack_quantized_dense(tf.zeros([3, 5], tf.int8), tf.zeros([5]))
 
-    def refused(match, error=ValueError, x=tf.zeros([4, 3]), kernel=kernel, units=5, **arguments):
+    def refused(match, error=ValueError, x=None, kernel=kernel, units=5, **arguments):
         with ops.backend(backend), pytest.raises(error, match=match):
-            ops.quantized_dense(x, kernel, units, **arguments)
+            ops.quantized_dense(tf.zeros([4, 3]) if x is None else x, kernel, units, **arguments)
 
     refused(r"x of shape \[M, K\]. Received: .*\(3,\)", x=tf.zeros([3]))
     refused(r"packed of shape \[256\].*Received: .*\(128,\)", x=tf.zeros([4, 5]))
@@ -351,8 +358,11 @@ def test_errors_say_what_was_expected_and_received(backend):
     refused("only gamma", gamma=tf.zeros([5]))
     refused("None, 'gelu' or 'gelu_new'.*'relu'", activation="relu")
     refused("at most 65536 columns", x=tf.zeros([1, 65537]))
-    refused("packed int8.*Received: int32", TypeError,
-            kernel=kernel._replace(packed=tf.cast(kernel.packed, tf.int32)))
+    refused(
+        "packed int8.*Received: int32",
+        TypeError,
+        kernel=kernel._replace(packed=tf.cast(kernel.packed, tf.int32)),
+    )
     with pytest.raises(TypeError, match="int8.*Received: int32"):
         ops.pack_quantized_dense(tf.zeros([3, 5], tf.int32), tf.zeros([5]))
     with pytest.raises(ValueError, match=r"\[units\].*\(4,\)"):
@@ -381,8 +391,14 @@ def test_the_op_itself_refuses_what_does_not_fit(backend, arguments, message):
     if backend == "reference":
         return  # the op has no part in it
     shapes = {
-        "x": [4, 3], "packed": [128], "scale": [5], "column_sums": [5], "smoothing": [3],
-        "bias": [5], "residual": [4, 5], **arguments,
+        "x": [4, 3],
+        "packed": [128],
+        "scale": [5],
+        "column_sums": [5],
+        "smoothing": [3],
+        "bias": [5],
+        "residual": [4, 5],
+        **arguments,
     }
     types = {"packed": tf.int8, "column_sums": tf.int32}
 

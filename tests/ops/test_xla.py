@@ -160,7 +160,7 @@ def _dense_op(epsilon):
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("call, said", [
-    *((lambda rate=rate: _attention_op(dropout_rate=rate), "dropout_rate in") for rate in (1, 2, -1)),
+    *((lambda rate=r: _attention_op(dropout_rate=rate), "dropout_rate in") for r in (1, 2, -1)),
     *((lambda rate=rate: _layer_norm_op(dropout_rate=rate), "dropout_rate in") for rate in (1, -1)),
     (lambda: _layer_norm_grad_op(dropout_rate=2.0, num_dresidual=1), "dropout_rate in"),
     (lambda: _layer_norm_grad_op(num_dresidual=1), "num_dresidual=0"),
@@ -240,10 +240,13 @@ def test_it_compiles_after_other_programs_were():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.parametrize("apart, count, distinct", [
-    (True, 16, [0, 3, 4, 5, 10, 11, 12, 13, 14, 15]),  # B T + 1, whatever the mask
-    (False, 7, [0, 3, 5, 10, 15]),  # 2 B + 1
-])
+@pytest.mark.parametrize(
+    "apart, count, distinct",
+    [
+        (True, 16, [0, 3, 4, 5, 10, 11, 12, 13, 14, 15]),  # B T + 1, whatever the mask
+        (False, 7, [0, 3, 5, 10, 15]),  # 2 B + 1
+    ],
+)
 def test_packed_in_place_is_packed_with_padding_behind(apart, count, distinct):
     mask = np.array([[0, 1, 1, 0, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], bool)
     layout = TokenLayout.packed_in_place(tf.constant(mask), padding_apart=apart)

@@ -89,9 +89,7 @@ def theirs(minilm, reviews, seed):
     order = np.random.default_rng(seed).permutation(len(texts))
     for start in range(0, len(order), BATCH):
         rows = order[start : start + BATCH]
-        loss = model(
-            **tokens([texts[row] for row in rows]), labels=torch.tensor(labels[rows])
-        ).loss
+        loss = model(**tokens([texts[row] for row in rows]), labels=torch.tensor(labels[rows])).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -22,12 +22,22 @@ class CReader:
         library = tf.sysconfig.get_lib()
         subprocess.run(
             [
-                os.environ.get("CC", "gcc"), "-std=c11", "-Wall", "-Wextra", "-Werror",
-                str(_SOURCE), f"-I{tf.sysconfig.get_include()}",
-                f"{library}/libtensorflow_cc.so.2", f"{library}/libtensorflow_framework.so.2",
-                f"-Wl,-rpath,{library}", "-o", str(self._program),
+                os.environ.get("CC", "gcc"),
+                "-std=c11",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                str(_SOURCE),
+                f"-I{tf.sysconfig.get_include()}",
+                f"{library}/libtensorflow_cc.so.2",
+                f"{library}/libtensorflow_framework.so.2",
+                f"-Wl,-rpath,{library}",
+                "-o",
+                str(self._program),
             ],
-            check=True, capture_output=True, text=True,
+            check=True,
+            capture_output=True,
+            text=True,
         )
 
     def run(self, model, signature, inputs, libraries=()) -> dict[str, np.ndarray]:
@@ -50,7 +60,10 @@ class CReader:
     def _call(self, *arguments, given, check=True):
         return subprocess.run(
             [str(self._program), *map(str, arguments)],
-            input=given, capture_output=True, text=True, check=check,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=check,
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         )
 

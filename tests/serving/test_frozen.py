@@ -41,8 +41,12 @@ def test_a_server_holds_the_packed_kernels_alone(tiny_config, tiny_vocabulary, t
     kernels = [
         dense.kernel.shape
         for block in classifier.backbone.encoder.blocks
-        for dense in (block.attention.query_key_value, block.attention_output,
-                      block.intermediate, block.output_dense)
+        for dense in (
+            block.attention.query_key_value,
+            block.attention_output,
+            block.intermediate,
+            block.output_dense,
+        )
     ]
     expected = classifier.predict(TEXTS, verbose=0)
     classifier.freeze_for_inference()
@@ -55,7 +59,10 @@ def test_a_server_holds_the_packed_kernels_alone(tiny_config, tiny_vocabulary, t
     assert [tiny_config.hidden_size, tiny_config.intermediate_size] not in written
     result = subprocess.run(
         [sys.executable, "-c", _SERVER, path, json.dumps(TEXTS)],
-        cwd=REPOSITORY, capture_output=True, text=True, check=True,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     served = json.loads(result.stdout.splitlines()[-1])
     np.testing.assert_allclose(served["logits"], expected, atol=1e-5)
@@ -67,7 +74,9 @@ def test_a_server_holds_the_packed_kernels_alone(tiny_config, tiny_vocabulary, t
 @pytest.fixture
 def encoder(tiny_config, tiny_vocabulary):
     return BertSentenceEncoder(
-        BertBackbone(tiny_config), normalize=True, tokenizer=BertTokenizer(tiny_vocabulary),
+        BertBackbone(tiny_config),
+        normalize=True,
+        tokenizer=BertTokenizer(tiny_vocabulary),
         max_length=20,
     )
 

@@ -50,11 +50,20 @@ def test_saved_model_cli(portable, vectors, tmp_path):
     )
     subprocess.run(
         [
-            sys.executable, "-c", command, "run", f"--dir={portable}", "--tag_set=serve",
-            "--signature_def=serving_default", f"--input_exprs=text={SENTENCES!r}",
+            sys.executable,
+            "-c",
+            command,
+            "run",
+            f"--dir={portable}",
+            "--tag_set=serve",
+            "--signature_def=serving_default",
+            f"--input_exprs=text={SENTENCES!r}",
             f"--outdir={tmp_path}",
         ],
-        cwd=REPOSITORY, check=True, capture_output=True, text=True,
+        cwd=REPOSITORY,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     np.testing.assert_allclose(np.load(tmp_path / "vector.npy"), vectors, atol=1e-5)
 
@@ -79,10 +88,15 @@ def test_export_onnx(portable, tokens, vectors, tmp_path):
     path = tmp_path / "minilm.onnx"
     printed = subprocess.run(
         [
-            sys.executable, "tools/export_onnx.py", f"--saved_model={portable}",
+            sys.executable,
+            "tools/export_onnx.py",
+            f"--saved_model={portable}",
             f"--output_file={path}",
         ],
-        cwd=REPOSITORY, check=True, capture_output=True, text=True,
+        cwd=REPOSITORY,
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
     assert "largest difference" in printed
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -150,11 +164,18 @@ def test_a_grpc_server_of_tf_servings_protocol(portable, vectors):
     try:
         printed = subprocess.run(
             [
-                sys.executable, "tools/serving_client.py", "--protocol=grpc", "--model=minilm",
-                f"--server=localhost:{port}", "--deadline=120",
+                sys.executable,
+                "tools/serving_client.py",
+                "--protocol=grpc",
+                "--model=minilm",
+                f"--server=localhost:{port}",
+                "--deadline=120",
                 *(f"--text={sentence}" for sentence in SENTENCES if sentence),
             ],
-            cwd=REPOSITORY, check=True, capture_output=True, text=True,
+            cwd=REPOSITORY,
+            check=True,
+            capture_output=True,
+            text=True,
         ).stdout
     finally:
         server.stop(None)

@@ -28,7 +28,21 @@ from bert_tf.serving.description import as_text
 from bert_tf.serving.export import serving_module
 from bert_tf.serving.graph_words import graph_spans
 
-WORDS = ["good", "bad", "film", "the", "Él", "naïve", "x", "abc", "10:30", "end.", "“y”", "電影", "…"]
+WORDS = [
+    "good",
+    "bad",
+    "film",
+    "the",
+    "Él",
+    "naïve",
+    "x",
+    "abc",
+    "10:30",
+    "end.",
+    "“y”",
+    "電影",
+    "…",
+]
 
 
 def some_text(source, longest):
@@ -65,9 +79,14 @@ def _plain(value):
 @pytest.mark.parametrize("allow_no_answer, n_best_size", [(False, 20), (True, 3)])
 def test_answers(make, allow_no_answer, n_best_size):
     model = make(
-        BertQuestionAnswerer, max_length=24, doc_stride=6, max_query_length=8,
-        allow_no_answer=allow_no_answer, null_score_diff_threshold=0.5,
-        n_best_size=n_best_size, max_answer_length=5,
+        BertQuestionAnswerer,
+        max_length=24,
+        doc_stride=6,
+        max_query_length=8,
+        allow_no_answer=allow_no_answer,
+        null_score_diff_threshold=0.5,
+        n_best_size=n_best_size,
+        max_answer_length=5,
     )
     source = random.Random(n_best_size)
     questions = [some_text(source, 6) for _ in range(12)] + ["the film", ""]
@@ -80,7 +99,8 @@ def test_answers(make, allow_no_answer, n_best_size):
         assert n_best[row] == expected
         np.testing.assert_allclose(
             outputs["n_best_score"][row][: len(expected)],
-            [found.probability for found in selection.n_best], atol=1e-5,
+            [found.probability for found in selection.n_best],
+            atol=1e-5,
         )
         assert outputs["answer"][row].numpy().decode() == answer.text
         assert (outputs["start"][row], outputs["end"][row]) == (answer.start, answer.end)
@@ -141,10 +161,11 @@ def test_pairs_and_examples(make, tmp_path):
     logits = signatures["serving_default"](**given)["logits"]
     np.testing.assert_allclose(logits, expected, atol=1e-5)
     examples = [
-        tf.train.Example(features=tf.train.Features(feature={
-            "text": _bytes_feature([text]),
-            "pair": _bytes_feature([pair]),
-        })).SerializeToString()
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={"text": _bytes_feature([text]), "pair": _bytes_feature([pair])}
+            )
+        ).SerializeToString()
         for text, pair in zip(first, second)
     ]
     logits = signatures["examples"](examples=tf.constant(examples))["logits"]
@@ -221,7 +242,8 @@ def test_vectors_and_masks(make):
             assert pieces == [candidate.piece for candidate in candidates]
             np.testing.assert_allclose(
                 outputs["probability"][row, place],
-                [candidate.probability for candidate in candidates], atol=1e-5,
+                [candidate.probability for candidate in candidates],
+                atol=1e-5,
             )
 
 
@@ -240,13 +262,15 @@ def test_choices(make, tmp_path):
     signatures = tf.saved_model.load(path).signatures
     prompts = ["the film", "", "Él"]
     choices = [["good end.", "bad", "x"], ["abc", "the film", "bad"], ["bad", "naïve …", ""]]
-    expected = np.stack([
-        np.append(row, [-np.inf] * (3 - len(row)))
-        for row in (
-            model.predict(([prompt], [[text for text in texts if text]]), verbose=0)[0]
-            for prompt, texts in zip(prompts, choices)
-        )
-    ])
+    expected = np.stack(
+        [
+            np.append(row, [-np.inf] * (3 - len(row)))
+            for row in (
+                model.predict(([prompt], [[text for text in texts if text]]), verbose=0)[0]
+                for prompt, texts in zip(prompts, choices)
+            )
+        ]
+    )
     outputs = signatures["serving_default"](
         prompt=tf.constant(prompts), choices=tf.constant(choices)
     )
@@ -255,10 +279,14 @@ def test_choices(make, tmp_path):
     assert outputs["probabilities"][2, 2] == 0.0
     np.testing.assert_allclose(outputs["probabilities"].numpy().sum(axis=1), 1.0, atol=1e-6)
     examples = [  # each with the choices that it has
-        tf.train.Example(features=tf.train.Features(feature={
-            "prompt": _bytes_feature([prompt]),
-            "choices": _bytes_feature([text for text in texts if text]),
-        })).SerializeToString()
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={
+                    "prompt": _bytes_feature([prompt]),
+                    "choices": _bytes_feature([text for text in texts if text]),
+                }
+            )
+        ).SerializeToString()
         for prompt, texts in zip(prompts, choices)
     ]
     outputs = signatures["examples"](examples=tf.constant(examples))

@@ -12,9 +12,14 @@ import unicodedata
 from bert_tf.text import unicode_tables
 
 CJK_BLOCKS = [
-    range(0x4E00, 0xA000), range(0x3400, 0x4DC0), range(0x20000, 0x2A6E0),
-    range(0x2A700, 0x2B740), range(0x2B740, 0x2B820), range(0x2B820, 0x2CEB0),
-    range(0xF900, 0xFB00), range(0x2F800, 0x2FA20),
+    range(0x4E00, 0xA000),
+    range(0x3400, 0x4DC0),
+    range(0x20000, 0x2A6E0),
+    range(0x2A700, 0x2B740),
+    range(0x2B740, 0x2B820),
+    range(0x2B820, 0x2CEB0),
+    range(0xF900, 0xFB00),
+    range(0x2F800, 0x2FA20),
 ]
 
 
@@ -83,9 +88,11 @@ def word_pieces(word, vocabulary, unk_token="[UNK]", max_input_chars_per_word=20
 def tokenize(text, vocabulary, max_input_chars_per_word=200, **options):
     """Text to pieces; `vocabulary` is a set or a dict."""
     return [
-        piece for word in basic_tokens(text, **options)
+        piece
+        for word in basic_tokens(text, **options)
         for piece in word_pieces(
-            word, vocabulary, max_input_chars_per_word=max_input_chars_per_word)
+            word, vocabulary, max_input_chars_per_word=max_input_chars_per_word
+        )
     ]
 
 
@@ -109,12 +116,13 @@ def changed_code_points():
             and data.properties["control"][code_point] == (char in "\0\ufffd" or is_control(char))
             and data.combining_class[code_point] == unicodedata.combining(char)
             and data.lower.get(code_point, (code_point,)) == tuple(map(ord, char.lower()))
-            and data.decomposition.get(code_point, (code_point,)) == tuple(
-                map(ord, unicodedata.normalize("NFD", char)))
-            and data.properties["cased"][code_point] == (
-                (char + "\u03a3").lower().endswith("\u03c2"))
+            and data.decomposition.get(code_point, (code_point,))
+            == tuple(map(ord, unicodedata.normalize("NFD", char)))
+            and data.properties["cased"][code_point]
+            == ((char + "\u03a3").lower().endswith("\u03c2"))
             and (data.properties["cased"][code_point] or data.properties["ignorable"][code_point])
-            == ("A" + char + "\u03a3").lower().endswith("\u03c2"))
+            == ("A" + char + "\u03a3").lower().endswith("\u03c2")
+        )
         if not same:
             changed.add(char)
     return frozenset(changed)

@@ -57,8 +57,9 @@ def is_noncharacter(char):
 def assert_same(texts, received, expected):
     different = [i for i in range(len(texts)) if received[i] != expected[i]]
     assert not different, (
-        f"{len(different)} of {len(texts)} differ, first {ascii(texts[different[0]])}: "
-        f"received {received[different[0]]}, expected {expected[different[0]]}")
+        f"{len(different)} of {len(texts)} differ, first {texts[different[0]]!a}: "
+        f"received {received[different[0]]}, expected {expected[different[0]]}"
+    )
 
 
 @pytest.fixture(scope="module", params=["minilm", "chinese_vocab"])
@@ -86,8 +87,7 @@ def test_words_of_fuzzed_strings(lowercase, strip_accents, split_on_cjk):
     for texts in fuzzed_batches(seed=1):
         received = splitter.ragged_words(tf.constant(texts)).to_list()
         received = [[word.decode() for word in row] for row in received]
-        expected = [
-            expected_words(text, lowercase, strip_accents, split_on_cjk) for text in texts]
+        expected = [expected_words(text, lowercase, strip_accents, split_on_cjk) for text in texts]
         assert_same(texts, received, expected)
 
 
@@ -95,20 +95,24 @@ def test_words_of_fuzzed_strings(lowercase, strip_accents, split_on_cjk):
 def test_every_code_point(lowercase, strip_accents, split_on_cjk):
     """Each code point alone between letters, behind a capital sigma and before one."""
     splitter = WordSplitter(
-        lowercase, lowercase if strip_accents is None else strip_accents, split_on_cjk)
+        lowercase, lowercase if strip_accents is None else strip_accents, split_on_cjk
+    )
     changed = oracle.changed_code_points()
     chars = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000 and chr(c) not in changed]
     # Whole planes hold nothing but unassigned or private characters: a sample of those will do.
-    chars = [c for c in chars if ord(c) < 0x33000 or 0xE0000 <= ord(c) < 0xE0200
-             or ord(c) % 997 == 0]
+    chars = [
+        c for c in chars if ord(c) < 0x33000 or 0xE0000 <= ord(c) < 0xE0200 or ord(c) % 997 == 0
+    ]
     texts = [
-        " ".join(f"A{c}B \u0391\u03a3{c} {c}\u03a3 \u0391{c}\u03a3{c}\u0392"
-                 for c in chars[start:start + 64])
-        for start in range(0, len(chars), 64)]
+        " ".join(
+            f"A{c}B \u0391\u03a3{c} {c}\u03a3 \u0391{c}\u03a3{c}\u0392"
+            for c in chars[start : start + 64]
+        )
+        for start in range(0, len(chars), 64)
+    ]
     received = splitter.ragged_words(tf.constant(texts)).to_list()
     received = [[word.decode() for word in row] for row in received]
-    expected = [
-        expected_words(text, lowercase, strip_accents, split_on_cjk) for text in texts]
+    expected = [expected_words(text, lowercase, strip_accents, split_on_cjk) for text in texts]
     assert_same(texts, received, expected)
 
 
@@ -155,6 +159,5 @@ def has_expansion_or_reordering(text):
     from bert_tf.text import unicode_tables as tables
 
     table = tables.character_table(True, True, True, True)
-    entries = [
-        table.entries[table.pages[ord(c) >> 8] * 256 + (ord(c) & 255)] for c in text]
+    entries = [table.entries[table.pages[ord(c) >> 8] * 256 + (ord(c) & 255)] for c in text]
     return any(entry & (tables.EXPANDS | tables.REORDERS) for entry in entries)

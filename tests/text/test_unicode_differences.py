@@ -13,7 +13,10 @@ from tests.text import oracle
 def run(*arguments):
     return subprocess.run(
         [sys.executable, REPOSITORY / "tools" / "unicode_differences.py", *arguments],
-        capture_output=True, text=True, cwd=REPOSITORY)
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+    )
 
 
 def code_points(cell):

@@ -24,12 +24,15 @@ def test_byte_order_mark_and_odd_spaces(tmp_path):
     assert read_vocabulary(path) == ["[PAD]", "a", "\u2028", "b"]
 
 
-@pytest.mark.parametrize("content, message", [
-    (b"", "at least one piece"),
-    (b"a\n\nb\n", r"vocab.txt, line 2: expected a piece"),
-    (b"a\nb\na\n", r"vocab.txt, line 3: .*'a', which is also .*line 1"),
-    (b"a\nb\n\xff\n", r"vocab.txt, line 3: expected UTF-8"),
-])
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", "at least one piece"),
+        (b"a\n\nb\n", r"vocab.txt, line 2: expected a piece"),
+        (b"a\nb\na\n", r"vocab.txt, line 3: .*'a', which is also .*line 1"),
+        (b"a\nb\n\xff\n", r"vocab.txt, line 3: expected UTF-8"),
+    ],
+)
 def test_bad_files_are_refused_by_line(tmp_path, content, message):
     path = tmp_path / "vocab.txt"
     path.write_bytes(content)
@@ -54,15 +57,21 @@ def test_write_and_read(tmp_path):
 def test_tokenizer_json(tmp_path, minilm):
     assert read_vocabulary(minilm / "tokenizer.json") == read_vocabulary(minilm / "vocab.txt")
     path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps({
-        "added_tokens": [{"id": 2, "content": "[X]"}],
-        "model": {"type": "WordPiece", "vocab": {"b": 1, "a": 0}}}))
+    path.write_text(
+        json.dumps(
+            {
+                "added_tokens": [{"id": 2, "content": "[X]"}],
+                "model": {"type": "WordPiece", "vocab": {"b": 1, "a": 0}},
+            }
+        )
+    )
     assert read_vocabulary(path) == ["a", "b", "[X]"]
     for content, message in [
-            ("{", "tokenizer.json is not a JSON file.*line 1"),
-            ("[]", "expected a Hugging Face tokenizer"),
-            ('{"model": {"type": "BPE", "vocab": {}}}', "WordPiece"),
-            ('{"model": {"vocab": {"a": 0, "b": 2}}}', "id 2 for 'b'")]:
+        ("{", "tokenizer.json is not a JSON file.*line 1"),
+        ("[]", "expected a Hugging Face tokenizer"),
+        ('{"model": {"type": "BPE", "vocab": {}}}', "WordPiece"),
+        ('{"model": {"vocab": {"a": 0, "b": 2}}}', "id 2 for 'b'"),
+    ]:
         path.write_text(content)
         with pytest.raises(DataError, match=message):
             read_vocabulary(path)
@@ -70,10 +79,19 @@ def test_tokenizer_json(tmp_path, minilm):
 
 def test_directory_with_tokenizer_json_only(tmp_path):
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "A"]
-    (tmp_path / "tokenizer.json").write_text(json.dumps({
-        "normalizer": {"type": "BertNormalizer", "lowercase": False, "strip_accents": None,
-                       "handle_chinese_chars": True},
-        "model": {"type": "WordPiece", "vocab": {t: i for i, t in enumerate(special)}}}))
+    (tmp_path / "tokenizer.json").write_text(
+        json.dumps(
+            {
+                "normalizer": {
+                    "type": "BertNormalizer",
+                    "lowercase": False,
+                    "strip_accents": None,
+                    "handle_chinese_chars": True,
+                },
+                "model": {"type": "WordPiece", "vocab": {t: i for i, t in enumerate(special)}},
+            }
+        )
+    )
     tokenizer = BertTokenizer.from_pretrained(tmp_path)
     assert not tokenizer.lowercase
     assert tokenizer.tokenize(["A"]).to_list() == [[5]]
@@ -83,7 +101,8 @@ def test_keras_hub_preset(tmp_path):
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "A"]
     (tmp_path / "assets" / "tokenizer").mkdir(parents=True)
     (tmp_path / "assets" / "tokenizer" / "vocabulary.txt").write_text("\n".join(special))
-    (tmp_path / "tokenizer.json").write_text(json.dumps({
-        "class_name": "BertTokenizer", "config": {"lowercase": False}}))
+    (tmp_path / "tokenizer.json").write_text(
+        json.dumps({"class_name": "BertTokenizer", "config": {"lowercase": False}})
+    )
     tokenizer = BertTokenizer.from_pretrained(tmp_path)
     assert (tokenizer.vocabulary, tokenizer.lowercase) == (special, False)

@@ -10,7 +10,11 @@ import pytest
 from bert_tf.errors import ConfigError, DataError
 from bert_tf.text import BertTokenizer, learn_vocabulary, read_vocabulary
 from bert_tf.text.vocabulary_learning import (
-    SPECIAL_TOKENS, count_words, learn_from_counts, read_lines)
+    SPECIAL_TOKENS,
+    count_words,
+    learn_from_counts,
+    read_lines,
+)
 from tests.conftest import REPOSITORY
 from tests.text import oracle
 
@@ -22,8 +26,7 @@ def reviews(materials):
 
 
 def test_count_words(reviews):
-    expected = collections.Counter(
-        word for text in reviews for word in oracle.basic_tokens(text))
+    expected = collections.Counter(word for text in reviews for word in oracle.basic_tokens(text))
     assert count_words(reviews, progress=False) == expected
 
 
@@ -51,8 +54,8 @@ def test_shards_do_not_change_the_result(reviews, algorithm):
 def naive_bpe(counts, number):
     """Merges of the most frequent pair, recounted from nothing each time."""
     words = {
-        tuple([word[0], *("##" + char for char in word[1:])]): count
-        for word, count in counts.items()}
+        (word[0], *("##" + char for char in word[1:])): count for word, count in counts.items()
+    }
     learnt = []
     while len(learnt) < number:
         pairs = collections.Counter()
@@ -80,7 +83,7 @@ def test_bpe_merges_are_the_naive_ones():
     counts = {"low": 5, "lower": 2, "newest": 6, "widest": 3, "aaaa": 4, "aaaaa": 2, "banana": 7}
     vocabulary = learn_from_counts(counts, 40, "bpe", progress=False)
     characters = {piece for word in counts for piece in [word[0], *("##" + c for c in word[1:])]}
-    learnt = vocabulary[len(SPECIAL_TOKENS) + len(characters):]
+    learnt = vocabulary[len(SPECIAL_TOKENS) + len(characters) :]
     assert len(learnt) > 10
     assert learnt == naive_bpe(counts, len(learnt))
 
@@ -92,8 +95,11 @@ def test_chinese_by_characters():
 
 
 def test_bad_options():
-    for options in ({"algorithm": "unigram"}, {"min_frequency": 0},
-                    {"special_tokens": ["[UNK]", "[UNK]"]}):
+    for options in (
+        {"algorithm": "unigram"},
+        {"min_frequency": 0},
+        {"special_tokens": ["[UNK]", "[UNK]"]},
+    ):
         with pytest.raises(ConfigError, match="Received"):
             learn_vocabulary(["a a"], 50, progress=False, **options)
     with pytest.raises(DataError, match="Received: 1 distinct words"):
@@ -116,8 +122,13 @@ def test_read_lines(tmp_path):
 def test_tools(tmp_path):
     (tmp_path / "text.txt").write_text("low lower lowest newest\n" * 5)
     vocabulary = tmp_path / "vocab.txt"
-    run_tool("build_vocab.py", f"--input_file={tmp_path}/*.txt", f"--output_file={vocabulary}",
-             "--vocab_size=40", "--algorithm=bpe")
+    run_tool(
+        "build_vocab.py",
+        f"--input_file={tmp_path}/*.txt",
+        f"--output_file={vocabulary}",
+        "--vocab_size=40",
+        "--algorithm=bpe",
+    )
     assert {"low", "##est"} <= set(read_vocabulary(vocabulary))
     shown = run_tool("tokenize_text.py", f"--vocab_file={vocabulary}", "--text=Lowest", "--json")
     assert '"pieces": ["lowest"], ' in shown and '"char_offsets": [[0, 6]]' in shown
@@ -125,5 +136,8 @@ def test_tools(tmp_path):
 
 def run_tool(name, *arguments):
     return subprocess.run(
-        [sys.executable, REPOSITORY / "tools" / name, *arguments], check=True,
-        capture_output=True, text=True).stdout
+        [sys.executable, REPOSITORY / "tools" / name, *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout

@@ -5,8 +5,23 @@ import tensorflow as tf
 
 from bert_tf.text import BertTokenizer, whole_word_units
 
-TOKENIZER = BertTokenizer([
-    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "我", "用", "ip", "##hone", "手", "机", "a", "。"])
+TOKENIZER = BertTokenizer(
+    [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "我",
+        "用",
+        "ip",
+        "##hone",
+        "手",
+        "机",
+        "a",
+        "。",
+    ]
+)
 TEXTS = ["我用iPhone手机。", "", "a 手机"]
 
 
@@ -18,8 +33,11 @@ def test_pieces_of_a_word_are_one_unit():
 
 def test_segmenter_joins_ideographs():
     words = {TEXTS[0]: ["我", "用", "iPhone", "手机", "。"], "": [], "a 手机": ["a", " ", "手机"]}
-    dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(3).map(
-        lambda texts: whole_word_units(TOKENIZER, texts, words.get)[1])
+    dataset = (
+        tf.data.Dataset.from_tensor_slices(TEXTS)
+        .batch(3)
+        .map(lambda texts: whole_word_units(TOKENIZER, texts, words.get)[1])
+    )
     assert next(iter(dataset)).to_list() == [[0, 1, 2, 2, 3, 3, 4], [], [0, 1, 1]]
 
 

@@ -15,12 +15,14 @@ def run(tool, *flags) -> subprocess.CompletedProcess:
     """`python tools/TOOL.py FLAGS` in the repository, with what it printed."""
     return subprocess.run(
         [sys.executable, f"tools/{tool}.py", *map(str, flags)],
-        cwd=REPOSITORY, capture_output=True, text=True,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
     )
 
 
 def fork(tool, *flags) -> types.SimpleNamespace:
-    """As `run`, without a new import of TensorFlow: `returncode` and `text`, all that it printed."""
+    """As `run`, without importing TensorFlow again: `returncode`, and in `text` all it printed."""
     with tempfile.TemporaryDirectory() as directory:
         process = processes.start(
             run_main, pathlib.Path(directory) / "text", tool=tool, flags=[*map(str, flags)]

@@ -12,12 +12,12 @@ from tests.conftest import FULL_ONLY, REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
-from benchmarks import gpu, gpu_training, models, report, timing, workers, workloads  # noqa: E402
-from benchmarks.contest import Options  # noqa: E402
-from benchmarks.peers import PEERS, of_job  # noqa: E402
-from benchmarks.peers.xla_variants import VARIANTS  # noqa: E402
-from benchmarks.timing import Spread  # noqa: E402
-from benchmarks.workloads import Workload  # noqa: E402
+from benchmarks import gpu, gpu_training, models, report, timing, workers, workloads
+from benchmarks.contest import Options
+from benchmarks.peers import PEERS, of_job
+from benchmarks.peers.xla_variants import VARIANTS
+from benchmarks.timing import Spread
+from benchmarks.workloads import Workload
 
 
 class TestTiming:
@@ -156,10 +156,7 @@ def run(*arguments):
 
 @pytest.mark.parametrize(
     "job, workload_names",
-    [
-        ("inference", "2x16,ragged5"),
-        pytest.param("training", "ragged5", marks=FULL_ONLY),
-    ],
+    [("inference", "2x16,ragged5"), pytest.param("training", "ragged5", marks=FULL_ONLY)],
 )
 def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
     result = run(
@@ -184,8 +181,15 @@ def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
 
 def test_a_tiny_run_in_int8_tells_the_error(tmp_path):
     result = run(
-        "inference", "--dtype=int8", "--peers=", "--config=tiny", "--workloads=2x16,ragged5",
-        "--rounds=1", "--search_calls=1", "--turn_seconds=0", f"--json={tmp_path}/out.json",
+        "inference",
+        "--dtype=int8",
+        "--peers=",
+        "--config=tiny",
+        "--workloads=2x16,ragged5",
+        "--rounds=1",
+        "--search_calls=1",
+        "--turn_seconds=0",
+        f"--json={tmp_path}/out.json",
     )
     assert result.returncode == 0, result.stdout + result.stderr
     for table in json.loads((tmp_path / "out.json").read_text())["tables"]:
@@ -196,13 +200,19 @@ def test_a_tiny_run_in_int8_tells_the_error(tmp_path):
 @FULL_ONLY
 def test_a_tiny_run_under_xla(tmp_path):
     result = run(
-        "xla", "--config=tiny", "--workloads=2x16", "--rounds=2", "--search_calls=1",
-        "--turn_seconds=0", f"--json={tmp_path}/out.json",
+        "xla",
+        "--config=tiny",
+        "--workloads=2x16",
+        "--rounds=2",
+        "--search_calls=1",
+        "--turn_seconds=0",
+        f"--json={tmp_path}/out.json",
     )
     assert result.returncode == 0, result.stdout + result.stderr
     content = json.loads((tmp_path / "out.json").read_text())
     assert [table["title"].split(",")[1] for table in content["tables"]] == [
-        " inference", " training"
+        " inference",
+        " training",
     ]
     for table in content["tables"]:
         assert [row["arrangement"] for row in table["rows"]] == list(VARIANTS)
@@ -240,9 +250,10 @@ def test_mistakes_are_told_before_any_work(arguments, message):
 
 
 def test_a_missing_peer_is_named_with_its_package(monkeypatch):
-    from bert_tf.errors import UserError
     from benchmarks import workers
     from benchmarks.peers import Entry
+
+    from bert_tf.errors import UserError
 
     monkeypatch.setitem(PEERS, "absent", Entry("absent", "Absent", {"no_such_module": "dist"}, ()))
     with pytest.raises(UserError, match="pip install dist"):
@@ -284,6 +295,7 @@ class TestGpu:
 
     def test_an_unknown_gpu_needs_its_peak(self, monkeypatch):
         import tensorflow as tf
+
         from bert_tf.errors import UserError
 
         device = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")
@@ -328,8 +340,13 @@ class TestGpu:
         arrangements = gpu_training.ARRANGEMENTS[: 4 if os.environ.get("BERT_TF_FULL") else 1]
         results = report.Report()
         gpu_training.run(
-            start, {"tiny": config}, [Workload.dense(2, 16)], gpu.Gpu("no GPU", 1e12),
-            Options(rounds=2, turn_seconds=0, search_calls=1), results, steps=2,
+            start,
+            {"tiny": config},
+            [Workload.dense(2, 16)],
+            gpu.Gpu("no GPU", 1e12),
+            Options(rounds=2, turn_seconds=0, search_calls=1),
+            results,
+            steps=2,
             arrangements=arrangements,
         )
         assert results.problems == []
@@ -349,8 +366,13 @@ class TestGpu:
 
         results = report.Report()
         gpu_training.run(
-            start, {"tiny": models.CONFIGS["tiny"]}, [Workload.dense(2, 16)],
-            gpu.Gpu("no GPU", 1e12), Options(1, 0, 1), results, steps=1,
+            start,
+            {"tiny": models.CONFIGS["tiny"]},
+            [Workload.dense(2, 16)],
+            gpu.Gpu("no GPU", 1e12),
+            Options(1, 0, 1),
+            results,
+            steps=1,
         )
         assert len(results.problems) == len(gpu_training.ARRANGEMENTS)
         assert "out of memory" in results.problems[0]

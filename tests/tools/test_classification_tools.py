@@ -9,8 +9,12 @@ from tests.conftest import FULL_ONLY
 from tests.tools.running import run
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
-ROWS = [("good film", ["film", "praise"]), ("bad film", ["film"]), ("the good", ["praise"]),
-        ("the bad", [])] * 8
+ROWS = [
+    ("good film", ["film", "praise"]),
+    ("bad film", ["film"]),
+    ("the good", ["praise"]),
+    ("the bad", []),
+] * 8
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +23,12 @@ def start(tmp_path_factory):
 
     root = tmp_path_factory.mktemp("tools")
     config = BertConfig(
-        vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=48, max_position_embeddings=20,
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=20,
     )
     BertBackbone(config).save_pretrained(root / "checkpoint")
     BertTokenizer(WORDS).save_pretrained(root / "checkpoint")
@@ -31,21 +39,41 @@ def start(tmp_path_factory):
 
 
 def table(start):
-    return ("--task_name=table", f"--data_dir={start}", "--label_column=topics",
-            "--problem_type=multi_label_classification")
+    return (
+        "--task_name=table",
+        f"--data_dir={start}",
+        "--label_column=topics",
+        "--problem_type=multi_label_classification",
+    )
 
 
 @FULL_ONLY
 def test_several_labels_with_the_craft(start):
     output = start / "out"
     result = run(
-        "run_classifier", *table(start), f"--output_dir={output}",
-        f"--init_checkpoint={start}/checkpoint", "--do_train", "--do_eval", "--do_predict",
-        "--max_seq_length=12", "--learning_rate=2e-2", "--num_train_epochs=8", "--pooling=max",
-        "--lora_rank=4", "--lora_layers=query_key_value,output_dense", "--label_smoothing=0.05",
-        "--augment_swap=0.2", "--keep_best=val_loss", "--early_stopping_patience=8",
-        "--layer_decay=0.9", "--gradient_accumulation_steps=2", "--eval_batch_size=32",
-        "--predict_batch_size=32", "--train_batch_size=4", "--classifier_dropout=0",
+        "run_classifier",
+        *table(start),
+        f"--output_dir={output}",
+        f"--init_checkpoint={start}/checkpoint",
+        "--do_train",
+        "--do_eval",
+        "--do_predict",
+        "--max_seq_length=12",
+        "--learning_rate=2e-2",
+        "--num_train_epochs=8",
+        "--pooling=max",
+        "--lora_rank=4",
+        "--lora_layers=query_key_value,output_dense",
+        "--label_smoothing=0.05",
+        "--augment_swap=0.2",
+        "--keep_best=val_loss",
+        "--early_stopping_patience=8",
+        "--layer_decay=0.9",
+        "--gradient_accumulation_steps=2",
+        "--eval_batch_size=32",
+        "--predict_batch_size=32",
+        "--train_batch_size=4",
+        "--classifier_dropout=0",
     )
     assert result.returncode == 0, result.stderr
     results = dict(
@@ -58,8 +86,12 @@ def test_several_labels_with_the_craft(start):
     assert config["id2label"] == {"0": "film", "1": "praise"}
 
     report = run(
-        "evaluate", *table(start), "--labels=film,praise", f"--output_dir={start}/report",
-        f"--predictions_file={output}/test_results.tsv", "--bootstrap_samples=20",
+        "evaluate",
+        *table(start),
+        "--labels=film,praise",
+        f"--output_dir={start}/report",
+        f"--predictions_file={output}/test_results.tsv",
+        "--bootstrap_samples=20",
     )
     assert report.returncode == 0, report.stderr
     values = json.loads((start / "report" / "scores.json").read_text())
@@ -68,19 +100,25 @@ def test_several_labels_with_the_craft(start):
 
 
 def test_baseline_report_and_table(tmp_path):
-    rows = [f"{word} film number {i}\t{label}\n" for i in range(30)
-            for word, label in (("good", "pos"), ("bad", "neg"))]
+    rows = [
+        f"{word} film number {i}\t{label}\n"
+        for i in range(30)
+        for word, label in (("good", "pos"), ("bad", "neg"))
+    ]
     for split in ("train", "test"):
         (tmp_path / f"{split}.tsv").write_text("".join(rows))
     with open(tmp_path / "test.tsv", "a") as file:
         file.write("a good mistake\tneg\n")
     task = ("--task_name=simple", f"--data_dir={tmp_path}")
-    result = run("baseline_classifier", *task, f"--output_dir={tmp_path}/base",
-                 "--eval_split=test")
+    result = run("baseline_classifier", *task, f"--output_dir={tmp_path}/base", "--eval_split=test")
     assert result.returncode == 0, result.stderr
     report = run(
-        "evaluate", *task, "--labels=neg,pos", f"--output_dir={tmp_path}/report",
-        f"--predictions_file={tmp_path}/base/test_results.tsv", "--bootstrap_samples=50",
+        "evaluate",
+        *task,
+        "--labels=neg,pos",
+        f"--output_dir={tmp_path}/report",
+        f"--predictions_file={tmp_path}/base/test_results.tsv",
+        "--bootstrap_samples=50",
     )
     assert report.returncode == 0, report.stderr
     assert "accuracy       0.9836  [" in report.stdout and "(official)" in report.stdout
@@ -91,17 +129,24 @@ def test_baseline_report_and_table(tmp_path):
     for seed, accuracy in enumerate((0.5, 0.6, 0.7)):
         (tmp_path / f"seed{seed}.txt").write_text(f"eval_accuracy = {accuracy}\n")
     printed = run(
-        "compare_runs", f"--run=ours={tmp_path}/seed*.txt",
-        f"--run=tf-idf={tmp_path}/report/scores.json", "--metrics=accuracy",
+        "compare_runs",
+        f"--run=ours={tmp_path}/seed*.txt",
+        f"--run=tf-idf={tmp_path}/report/scores.json",
+        "--metrics=accuracy",
     )
     assert printed.stdout.splitlines()[2:] == [
-        "| ours | 3 | 0.600 ± 0.100 |", "| tf-idf | 1 | 0.984 |"
+        "| ours | 3 | 0.600 ± 0.100 |",
+        "| tf-idf | 1 | 0.984 |",
     ], printed.stderr
 
 
 def test_prepared_data(materials, tmp_path):
-    result = run("prepare_classification_data", "--dataset=chinese_reviews",
-                 f"--materials_dir={materials}", f"--output_dir={tmp_path}")
+    result = run(
+        "prepare_classification_data",
+        "--dataset=chinese_reviews",
+        f"--materials_dir={materials}",
+        f"--output_dir={tmp_path}",
+    )
     assert result.returncode == 0, result.stderr
     assert "train: 13" in result.stdout
     held_out = (tmp_path / "test.tsv").read_text().split("\t")[0]

@@ -29,15 +29,47 @@ def start(tmp_path_factory, tiny_config, tiny_vocabulary):
     "tool,flags",
     [
         ("predict", ("--model_dir=ENCODER", "--text=good")),
-        ("run_classifier", ("--task_name=simple", "--data_dir=START", "--labels=neg,pos",
-                            "--init_checkpoint=ENCODER", "--max_seq_length=16", "--do_predict")),
-        ("run_squad", ("--predict_file=START/squad.json", "--init_checkpoint=ENCODER",
-                       "--do_predict", "--max_seq_length=16", "--max_query_length=4",
-                       "--doc_stride=4")),
-        ("run_ner", ("--data_dir=START", "--labels=O,B-X,I-X", "--init_checkpoint=ENCODER",
-                     "--max_seq_length=16", "--do_predict")),
-        ("run_swag", ("--data_dir=START", "--init_checkpoint=ENCODER", "--max_seq_length=16",
-                      "--do_predict")),
+        (
+            "run_classifier",
+            (
+                "--task_name=simple",
+                "--data_dir=START",
+                "--labels=neg,pos",
+                "--init_checkpoint=ENCODER",
+                "--max_seq_length=16",
+                "--do_predict",
+            ),
+        ),
+        (
+            "run_squad",
+            (
+                "--predict_file=START/squad.json",
+                "--init_checkpoint=ENCODER",
+                "--do_predict",
+                "--max_seq_length=16",
+                "--max_query_length=4",
+                "--doc_stride=4",
+            ),
+        ),
+        (
+            "run_ner",
+            (
+                "--data_dir=START",
+                "--labels=O,B-X,I-X",
+                "--init_checkpoint=ENCODER",
+                "--max_seq_length=16",
+                "--do_predict",
+            ),
+        ),
+        (
+            "run_swag",
+            (
+                "--data_dir=START",
+                "--init_checkpoint=ENCODER",
+                "--max_seq_length=16",
+                "--do_predict",
+            ),
+        ),
         ("export_saved_model", ("--model_dir=ENCODER", "--model=classifier")),
         ("quantize_model", ("--model_dir=ENCODER", "--model=classifier")),
         ("compare_models", ("--task_name=simple", "--data_dir=START", "--model_dirs=ENCODER")),
@@ -45,8 +77,9 @@ def start(tmp_path_factory, tiny_config, tiny_vocabulary):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_head_at_random_answers_nothing(start, tmp_path, tool, flags):
-    flags = [flag.replace("START", str(start)).replace("ENCODER", f"{start}/encoder")
-             for flag in flags]
+    flags = [
+        flag.replace("START", str(start)).replace("ENCODER", f"{start}/encoder") for flag in flags
+    ]
     if tool == "export_saved_model":
         flags.append(f"--export_dir={tmp_path}/out")
     elif tool not in ("predict", "compare_models"):
@@ -60,15 +93,41 @@ def test_a_head_at_random_answers_nothing(start, tmp_path, tool, flags):
 @pytest.mark.parametrize(
     "tool,flags",
     [
-        ("run_classifier", ("--task_name=simple", "--data_dir=START", "--init_checkpoint=CASED",
-                            "--max_seq_length=16", "--do_train", "--output_dir=OUT")),
-        ("extract_features", ("--input_file=START/dev.txt", "--init_checkpoint=CASED",
-                              "--output_file=OUT/features")),
-        ("create_pretraining_data", ("--input_file=START/dev.txt", "--output_file=OUT/records",
-                                     "--vocab_file=CASED/vocab.txt")),
-        ("run_classifier", ("--task_name=simple", "--data_dir=START", "--init_checkpoint=ENCODER",
-                            "--max_seq_length=16", "--do_train", "--output_dir=OUT",
-                            "--vocab_file=CASED/vocab.txt")),
+        (
+            "run_classifier",
+            (
+                "--task_name=simple",
+                "--data_dir=START",
+                "--init_checkpoint=CASED",
+                "--max_seq_length=16",
+                "--do_train",
+                "--output_dir=OUT",
+            ),
+        ),
+        (
+            "extract_features",
+            ("--input_file=START/dev.txt", "--init_checkpoint=CASED", "--output_file=OUT/features"),
+        ),
+        (
+            "create_pretraining_data",
+            (
+                "--input_file=START/dev.txt",
+                "--output_file=OUT/records",
+                "--vocab_file=CASED/vocab.txt",
+            ),
+        ),
+        (
+            "run_classifier",
+            (
+                "--task_name=simple",
+                "--data_dir=START",
+                "--init_checkpoint=ENCODER",
+                "--max_seq_length=16",
+                "--do_train",
+                "--output_dir=OUT",
+                "--vocab_file=CASED/vocab.txt",
+            ),
+        ),
     ],
 )
 def test_a_cased_vocabulary_is_not_lowered_without_a_word(start, tmp_path, tool, flags):

@@ -29,8 +29,11 @@ def start(tiny_config, tiny_vocabulary, tmp_path):
 def test_a_line_a_model(start):
     directories = [f"{start}/{name}" for name in ("whole", "half", "int8")]
     result = run(
-        "compare_models", "--task_name=simple", f"--data_dir={start}",
-        f"--model_dirs={','.join(directories)}", "--timing_rounds=1",
+        "compare_models",
+        "--task_name=simple",
+        f"--data_dir={start}",
+        f"--model_dirs={','.join(directories)}",
+        "--timing_rounds=1",
     )
     assert result.returncode == 0, result.stderr
     lines = result.stdout.strip().splitlines()[-4:]
@@ -52,7 +55,9 @@ def test_mistakes(start):
         (f"{start}/nothing", "nothing"),
     ):
         result = run(
-            "compare_models", "--task_name=simple", f"--data_dir={start}",
+            "compare_models",
+            "--task_name=simple",
+            f"--data_dir={start}",
             f"--model_dirs={directories}",
         )
         assert result.returncode != 0 and message in result.stderr, result.stderr

@@ -15,7 +15,9 @@ from tests.conftest import REPOSITORY
 def run(*flags):
     return subprocess.run(
         [sys.executable, "tools/convert_checkpoint.py", *flags],
-        cwd=REPOSITORY, capture_output=True, text=True,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
     )
 
 
@@ -36,12 +38,14 @@ def test_converts_and_verifies(checkpoint):
     assert any(
         re.fullmatch(
             r"bert\.encoder\.layer\.1\.attention\.self\.key\.weight +24x24 +"
-            r"bert/encoder/layer_1/attention/self/key/kernel", line
+            r"bert/encoder/layer_1/attention/self/key/kernel",
+            line,
         )
         for line in lines
     )
-    assert any(re.fullmatch(r"bert\.embeddings\.position_ids +24 +\(left out\)", line)
-               for line in lines)
+    assert any(
+        re.fullmatch(r"bert\.embeddings\.position_ids +24 +\(left out\)", line) for line in lines
+    )
     assert "BertPretrainer" in result.stdout and "1 left out" in result.stdout
     assert "largest difference between input and output: 0\n" in result.stdout
     (tanh,) = re.findall(r"would differ by: (\S+)", result.stdout)

@@ -25,7 +25,15 @@ from tests.conftest import REPOSITORY
 
 WORDS = [f"word{n}" for n in range(50)]
 VOCABULARY = [
-    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", *(f"doc{n}" for n in range(300))]
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *WORDS,
+    "##s",
+    *(f"doc{n}" for n in range(300)),
+]
 OPTIONS = ExampleOptions(max_seq_length=32, max_predictions_per_seq=5)
 
 
@@ -35,8 +43,10 @@ def corpus_text(number, seed=0, sentences=12):
     return "\n".join(
         "".join(
             f"doc{n} " + " ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 8))) + "\n"
-            for _ in range(rng.randint(2, sentences)))
-        for n in range(number))
+            for _ in range(rng.randint(2, sentences))
+        )
+        for n in range(number)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +70,9 @@ def examples_of(*paths):
     spec = feature_spec(OPTIONS.max_seq_length, OPTIONS.max_predictions_per_seq)
     return [
         {k: v.numpy().tolist() for k, v in tf.io.parse_single_example(record, spec).items()}
-        for path in paths for record in tf.data.TFRecordDataset(str(path))]
+        for path in paths
+        for record in tf.data.TFRecordDataset(str(path))
+    ]
 
 
 def documents_of(example):
@@ -77,8 +89,12 @@ def documents_of(example):
 
 def run(*flags, **options):
     return subprocess.run(
-        [sys.executable, "tools/create_pretraining_data.py", *map(str, flags)], cwd=REPOSITORY,
-        capture_output=True, text=True, **options)
+        [sys.executable, "tools/create_pretraining_data.py", *map(str, flags)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        **options,
+    )
 
 
 class TestTheTool:
@@ -86,9 +102,14 @@ class TestTheTool:
         (tmp_path / "in2.txt").write_text("word1 word2\nword3\n")
         outputs = [tmp_path / "out" / f"{n}.tfrecord" for n in range(3)]
         result = run(
-            f"--input_file={tmp_path}/in*.txt", f"--output_file={','.join(map(str, outputs))}",
-            f"--vocab_file={vocab_file}", "--max_seq_length=32", "--max_predictions_per_seq=5",
-            "--dupe_factor=4", "--num_processes=2")
+            f"--input_file={tmp_path}/in*.txt",
+            f"--output_file={','.join(map(str, outputs))}",
+            f"--vocab_file={vocab_file}",
+            "--max_seq_length=32",
+            "--max_predictions_per_seq=5",
+            "--dupe_factor=4",
+            "--num_processes=2",
+        )
         assert result.returncode == 0, result.stderr
         made = [examples_of(path) for path in outputs]
         sizes = [len(examples) for examples in made]
@@ -109,25 +130,36 @@ class TestTheTool:
             random_next[example["next_sentence_labels"][0]] += 1
         assert random_next[0] and random_next[1]
         assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-            "0.tfrecord", "1.tfrecord", "2.tfrecord"]
+            "0.tfrecord",
+            "1.tfrecord",
+            "2.tfrecord",
+        ]
 
-    @pytest.mark.parametrize("flags,words", [
-        ({"input_file": "absent.txt"}, "expected a text file. Received: absent.txt"),
-        ({"input_file": "absent*"}, "no file fits 'absent*'"),
-        ({"output_file": "IN/in.txt"}, "is an input file"),
-        ({"output_file": "IN/a,IN/a"}, "expected every file once"),
-        ({"output_file": "/proc/none/a"}, "cannot make /proc/none"),
-        ({"vocab_file": "IN/nomask.txt"}, "without '[MASK]' (mask_token)"),
-        ({"input_file": "IN/mixed.txt"}, "mixed.txt, line 2: expected UTF-8. Received: byte 0xe9"),
-    ])
+    @pytest.mark.parametrize(
+        "flags,words",
+        [
+            ({"input_file": "absent.txt"}, "expected a text file. Received: absent.txt"),
+            ({"input_file": "absent*"}, "no file fits 'absent*'"),
+            ({"output_file": "IN/in.txt"}, "is an input file"),
+            ({"output_file": "IN/a,IN/a"}, "expected every file once"),
+            ({"output_file": "/proc/none/a"}, "cannot make /proc/none"),
+            ({"vocab_file": "IN/nomask.txt"}, "without '[MASK]' (mask_token)"),
+            (
+                {"input_file": "IN/mixed.txt"},
+                "mixed.txt, line 2: expected UTF-8. Received: byte 0xe9",
+            ),
+        ],
+    )
     def test_bad_input_is_told_before_work(self, tmp_path, corpus, vocab_file, flags, words):
         (tmp_path / "nomask.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
         (tmp_path / "mixed.txt").write_bytes("caf\u00e9\n".encode() + b"caf\xe9\n")
         flags = {
-            "input_file": corpus, "output_file": "IN/out.tfrecord", "vocab_file": vocab_file,
-            **flags}
-        result = run(*(
-            f"--{k}={str(v).replace('IN', str(tmp_path))}" for k, v in flags.items()))
+            "input_file": corpus,
+            "output_file": "IN/out.tfrecord",
+            "vocab_file": vocab_file,
+            **flags,
+        }
+        result = run(*(f"--{k}={str(v).replace('IN', str(tmp_path))}" for k, v in flags.items()))
         assert result.returncode == 1
         assert words in result.stderr and "Traceback" not in result.stderr
         assert "making examples" not in result.stderr
@@ -137,28 +169,47 @@ class TestTheTool:
         (tmp_path / "one.txt").write_text("word1 word2 word3 word4\n")
         output = tmp_path / "out.tfrecord"
         result = run(
-            f"--input_file={tmp_path}/one.txt", f"--output_file={output}",
-            f"--vocab_file={vocab_file}", "--max_seq_length=32", "--max_predictions_per_seq=5",
-            "--dupe_factor=3", "--num_processes=1")
+            f"--input_file={tmp_path}/one.txt",
+            f"--output_file={output}",
+            f"--vocab_file={vocab_file}",
+            "--max_seq_length=32",
+            "--max_predictions_per_seq=5",
+            "--dupe_factor=3",
+            "--num_processes=1",
+        )
         assert result.returncode == 0, result.stderr
         assert "hold one document only" in result.stderr
         examples = examples_of(output)
         assert [example["next_sentence_labels"] for example in examples] == [[0]] * 3
 
-    @pytest.mark.parametrize("number, status, last_line", [
-        (signal.SIGTERM, 1, "ended by SIGTERM; nothing was written"),
-        (signal.SIGINT, 130, "interrupted"),  # as Ctrl-C in a terminal: to the workers too
-    ])
+    @pytest.mark.parametrize(
+        "number, status, last_line",
+        [
+            (signal.SIGTERM, 1, "ended by SIGTERM; nothing was written"),
+            (signal.SIGINT, 130, "interrupted"),  # as Ctrl-C in a terminal: to the workers too
+        ],
+    )
     def test_ended_from_outside_leaves_nothing(
-            self, tmp_path, vocab_file, number, status, last_line):
+        self, tmp_path, vocab_file, number, status, last_line
+    ):
         (tmp_path / "in.txt").write_text(corpus_text(300))
         output = tmp_path / "out" / "a.tfrecord"
         process = subprocess.Popen(
-            [sys.executable, "tools/create_pretraining_data.py", f"--output_file={output}",
-             f"--input_file={tmp_path}/in.txt", f"--vocab_file={vocab_file}",
-             "--dupe_factor=100000", "--num_processes=2"],
-            cwd=REPOSITORY, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-            start_new_session=True)
+            [
+                sys.executable,
+                "tools/create_pretraining_data.py",
+                f"--output_file={output}",
+                f"--input_file={tmp_path}/in.txt",
+                f"--vocab_file={vocab_file}",
+                "--dupe_factor=100000",
+                "--num_processes=2",
+            ],
+            cwd=REPOSITORY,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and not list(tmp_path.glob("out/.bert_tf-*/new/*.run")):
             time.sleep(0.1)  # until the workers are at work
@@ -182,8 +233,14 @@ class TestTheSameBytes:
         for processes in (1, 2, 3):
             outputs = [tmp_path / f"{processes}-{n}" for n in range(2)]
             summary = create_pretraining_data(
-                chunked, outputs, tokenizer, OPTIONS, dupe_factor=3, num_processes=processes,
-                progress=False)
+                chunked,
+                outputs,
+                tokenizer,
+                OPTIONS,
+                dupe_factor=3,
+                num_processes=processes,
+                progress=False,
+            )
             contents.append([path.read_bytes() for path in outputs] + [summary])
         assert contents[0] == contents[1] == contents[2]
         assert summary.documents == 900
@@ -198,7 +255,8 @@ class TestTheSameBytes:
         def made(seed):
             path = tmp_path / "out"
             create_pretraining_data(
-                chunked, [path], tokenizer, OPTIONS, random_seed=seed, progress=False)
+                chunked, [path], tokenizer, OPTIONS, random_seed=seed, progress=False
+            )
             return path.read_bytes()
 
         assert made(1) == made(1) != made(2)
@@ -207,7 +265,8 @@ class TestTheSameBytes:
         (tmp_path / "in.txt").write_text(corpus_text(300))
         chunked = scan_documents([tmp_path / "in.txt"], chunk_bytes=8000, progress=False)
         create_pretraining_data(
-            chunked, [tmp_path / "out"], tokenizer, OPTIONS, dupe_factor=1, progress=False)
+            chunked, [tmp_path / "out"], tokenizer, OPTIONS, dupe_factor=1, progress=False
+        )
         names = [first for first, _ in map(documents_of, examples_of(tmp_path / "out")) if first]
         order = [int(next(iter(name)).removeprefix("doc")) for name in names]
         middle = len(order) // 2
@@ -225,7 +284,8 @@ class TestChunks:
         found = [document for chunk in chunked.chunks for document in read_documents(chunk)]
         assert chunked.documents == len(found)
         assert [sum(1 for _ in read_documents(c)) for c in chunked.chunks] == [
-            c.documents for c in chunked.chunks]
+            c.documents for c in chunked.chunks
+        ]
         expected = [part.split("\n") for text in texts for part in text.strip().split("\n\n")]
         if not chunked.cuts:
             assert found == expected
@@ -249,8 +309,7 @@ class TestChunks:
         assert [len(d) for d in read_documents(chunked.chunks[0])] == [25]
 
     def test_blank_lines_and_line_ends(self, tmp_path):
-        (tmp_path / "a").write_bytes(
-            "\ufeff\r\n\n\u3000\none\r\n two \n \t\n\n\nthree".encode())
+        (tmp_path / "a").write_bytes("\ufeff\r\n\n\u3000\none\r\n two \n \t\n\n\nthree".encode())
         (tmp_path / "b").write_text("four\n")
         chunked = scan_documents([tmp_path / "a", tmp_path / "b"], progress=False)
         assert list(read_documents(chunked.chunks[0])) == [["one", "two"], ["three"], ["four"]]
@@ -278,15 +337,15 @@ class TestBadInput:
         (tmp_path / "a").write_text("word1\n")
         chunked = scan_documents([tmp_path / "a"], progress=False)
         with pytest.raises(DataError, match="at least one pair"):
-            create_pretraining_data(
-                chunked, [tmp_path / "out"], tokenizer, OPTIONS, progress=False)
+            create_pretraining_data(chunked, [tmp_path / "out"], tokenizer, OPTIONS, progress=False)
         assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
     def test_sentences_without_tokens(self, tmp_path, tokenizer):
         (tmp_path / "a").write_text("word1 word2\n\n\x01\n\nword3\n\x01\nword4\n\x01\n")
         chunked = scan_documents([tmp_path / "a"], progress=False)
         summary = create_pretraining_data(
-            chunked, [tmp_path / "out"], tokenizer, OPTIONS, dupe_factor=1, progress=False)
+            chunked, [tmp_path / "out"], tokenizer, OPTIONS, dupe_factor=1, progress=False
+        )
         assert chunked.documents == 3 and summary.documents == 2
 
     def test_no_room(self, tmp_path, corpus, tokenizer):
@@ -302,11 +361,11 @@ class TestBadInput:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
                 with pytest.raises(UserError, match=f"{words}.*Nothing was written"):
                     create_pretraining_data(
-                        chunked, [tmp_path / "out"], tokenizer, OPTIONS, progress=False)
+                        chunked, [tmp_path / "out"], tokenizer, OPTIONS, progress=False
+                    )
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, before)
             assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
-
 
     def test_killed_worker(self, tmp_path, corpus, tokenizer):
         def kill_one():
@@ -318,8 +377,14 @@ class TestBadInput:
         killer.start()
         with pytest.raises(UserError, match="one was ended from outside"):
             create_pretraining_data(
-                scan_documents([corpus], progress=False), [tmp_path / "out"], tokenizer, OPTIONS,
-                dupe_factor=500, num_processes=2, progress=False)
+                scan_documents([corpus], progress=False),
+                [tmp_path / "out"],
+                tokenizer,
+                OPTIONS,
+                dupe_factor=500,
+                num_processes=2,
+                progress=False,
+            )
         killer.join()
         assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 

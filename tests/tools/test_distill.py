@@ -75,15 +75,26 @@ def flags_for(start, output, *more):
     "flags, layers, width",
     [
         (
-            ("--student_layers=0,3", "--num_train_epochs=1.5", "--hidden_weight=0.1",
-             "--label_smoothing=0.05", "--layer_decay=0.95"),
+            (
+                "--student_layers=0,3",
+                "--num_train_epochs=1.5",
+                "--hidden_weight=0.1",
+                "--label_smoothing=0.05",
+                "--layer_decay=0.95",
+            ),
             2,
             32,
         ),
         full_only(
-            ("--student=START/narrow", "--num_train_epochs=3", "--logits_weight=1",
-             "--unlabeled_file=START/more.txt", "--attention_weight=0.1",
-             "--keep_best=val_accuracy", "--augment_swap=0.1"),
+            (
+                "--student=START/narrow",
+                "--num_train_epochs=3",
+                "--logits_weight=1",
+                "--unlabeled_file=START/more.txt",
+                "--attention_weight=0.1",
+                "--keep_best=val_accuracy",
+                "--augment_swap=0.1",
+            ),
             2,
             24,
         ),

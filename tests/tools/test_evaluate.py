@@ -22,8 +22,12 @@ def scores_of(directory):
 def test_tags(tmp_path):
     (tmp_path / "predictions.txt").write_text("".join(conll_lines(SENTENCES)))
     result = run(
-        "evaluate", "--kind=tags", f"--predictions_file={tmp_path}/predictions.txt",
-        f"--output_dir={tmp_path}", "--bootstrap_samples=200", "--worst_errors=6",
+        "evaluate",
+        "--kind=tags",
+        f"--predictions_file={tmp_path}/predictions.txt",
+        f"--output_dir={tmp_path}",
+        "--bootstrap_samples=200",
+        "--worst_errors=6",
     )
     assert result.returncode == 0, result.stderr
     scores = scores_of(tmp_path)
@@ -35,7 +39,9 @@ def test_tags(tmp_path):
     assert lines[0].startswith("20 sentences, 50 words; intervals: bootstrap, 200 draws, 95 %")
     table = lines.index("gold \\ predicted   O  LOC  PER")
     assert [line.split()[1:] for line in lines[table + 1 : table + 4]] == [
-        ["30", "0", "0"], ["0", "5", "5"], ["5", "0", "5"]
+        ["30", "0", "0"],
+        ["0", "5", "5"],
+        ["5", "0", "5"],
     ]
     worst = [line.split("\t") for line in lines[-6:]]
     assert worst[0] == ["2", "PER[Ada Lovelace]", "PER[Ada]", "1", "Ada Lovelace wrote"]
@@ -53,8 +59,13 @@ def test_answers(tmp_path):
     gold, answers = tmp_path / "dev.json", tmp_path / "predictions.json"
     gold.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
     answers.write_text(json.dumps({"a": "Tower!", "b": "Paris", "c": "the Seine"}))
-    flags = ("--kind=answers", f"--gold_file={gold}", f"--predictions_file={answers}",
-             f"--output_dir={tmp_path}/out", "--bootstrap_samples=100")
+    flags = (
+        "--kind=answers",
+        f"--gold_file={gold}",
+        f"--predictions_file={answers}",
+        f"--output_dir={tmp_path}/out",
+        "--bootstrap_samples=100",
+    )
     result = run("evaluate", *flags)
     assert result.returncode == 0, result.stderr
     scores = scores_of(tmp_path / "out")

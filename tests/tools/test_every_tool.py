@@ -20,7 +20,10 @@ HEAVY = ("tensorflow", "keras", "sklearn", "matplotlib", "torch")
 
 def run(code_or_tool, *flags):
     return subprocess.run(
-        [sys.executable, code_or_tool, *flags], cwd=REPOSITORY, capture_output=True, text=True,
+        [sys.executable, code_or_tool, *flags],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
         timeout=120,
     )
 
@@ -65,8 +68,14 @@ def test_a_wrong_flag_is_found_before_anything_heavy_is_imported(tool):
 
 
 def test_a_switch_with_its_value_apart():
-    result = run("tools/build_vocab.py", "--do_lower_case", "False", "--input_file=a",
-                 "--output_file=b", "--vocab_size=10")
+    result = run(
+        "tools/build_vocab.py",
+        "--do_lower_case",
+        "False",
+        "--input_file=a",
+        "--output_file=b",
+        "--vocab_size=10",
+    )
     assert result.returncode == 1 and result.stdout == ""
     assert "Received: ['False']" in result.stderr and "--do_train=False" in result.stderr
     assert len(result.stderr.splitlines()) == 1

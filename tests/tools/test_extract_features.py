@@ -33,7 +33,10 @@ def flags_for(start, *more):
 def test_writes_the_states_of_every_token(start):
     files = start / "checkpoint"
     flags = flags_for(
-        start, "--layers=-1,0", "--batch_size=3", f"--vocab_file={files}/vocab.txt",
+        start,
+        "--layers=-1,0",
+        "--batch_size=3",
+        f"--vocab_file={files}/vocab.txt",
         f"--bert_config_file={files}/bert_config.json",
     )
     result = run("extract_features", *flags)

@@ -10,8 +10,15 @@ from safetensors.numpy import load_file
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from tests.tools.running import fork
 
-TPU_FLAGS = ("--use_tpu=True", "--tpu_name=grpc://10.0.0.1:8470", "--tpu_zone=a", "--gcp_project=b",
-             "--master=c", "--num_tpu_cores=8", "--iterations_per_loop=1000")
+TPU_FLAGS = (
+    "--use_tpu=True",
+    "--tpu_name=grpc://10.0.0.1:8470",
+    "--tpu_zone=a",
+    "--gcp_project=b",
+    "--master=c",
+    "--num_tpu_cores=8",
+    "--iterations_per_loop=1000",
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +36,10 @@ def base(tmp_path_factory, tiny_config, tiny_vocabulary):
     (root / "test.tsv").write_text(header.replace("Quality", "index") + rows)
     answers = [{"text": "café", "answer_start": 4}]
     paragraphs = [
-        {"context": "the café film",
-         "qas": [{"id": str(number), "question": "good", "answers": answers}]}
+        {
+            "context": "the café film",
+            "qas": [{"id": str(number), "question": "good", "answers": answers}],
+        }
         for number in range(8)
     ]
     (root / "squad.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
@@ -55,11 +64,23 @@ def weights(output):
 
 def test_run_classifier(base, tmp_path):
     output = tmp_path / "out"
-    flags = ("--task_name=MRPC", f"--data_dir={base}", *files_of(base), "--max_seq_length=24",
-             f"--output_dir={output}")
-    training = (*flags, "--do_train=true", "--do_eval=true",
-                f"--init_checkpoint={base}/bert_model.ckpt", "--train_batch_size=4",
-                "--learning_rate=2e-3", "--num_train_epochs=2.0", "--save_checkpoints_steps=4")
+    flags = (
+        "--task_name=MRPC",
+        f"--data_dir={base}",
+        *files_of(base),
+        "--max_seq_length=24",
+        f"--output_dir={output}",
+    )
+    training = (
+        *flags,
+        "--do_train=true",
+        "--do_eval=true",
+        f"--init_checkpoint={base}/bert_model.ckpt",
+        "--train_batch_size=4",
+        "--learning_rate=2e-3",
+        "--num_train_epochs=2.0",
+        "--save_checkpoints_steps=4",
+    )
     text = checked("run_classifier", *training, *TPU_FLAGS)
     assert text.count(": ignored. google-research") == 1 and "--use_tpu, --num_tpu_cores" in text
     results = dict(
@@ -81,7 +102,7 @@ def test_run_classifier(base, tmp_path):
 
     expected = np.loadtxt(output / "test_results.tsv")
     assert expected.shape == (10, 2)
-    # The trained model, by its output directory; with the one before it the directory's model works.
+    # The trained model, by its output directory; with the one before, the directory's model works.
     for trained in (output, base / "bert_model.ckpt"):
         checked("run_classifier", *flags, "--do_predict=true", f"--init_checkpoint={trained}")
         np.testing.assert_array_equal(np.loadtxt(output / "test_results.tsv"), expected)
@@ -89,11 +110,21 @@ def test_run_classifier(base, tmp_path):
 
 def test_run_squad(base, tmp_path):
     output = tmp_path / "out"
-    flags = (*files_of(base), f"--init_checkpoint={base}/bert_model.ckpt",
-             f"--train_file={base}/squad.json", "--do_predict=True",
-             f"--predict_file={base}/squad.json", "--train_batch_size=4", "--learning_rate=3e-3",
-             "--num_train_epochs=1.0", "--max_seq_length=24", "--max_query_length=4",
-             "--doc_stride=12", f"--output_dir={output}", *TPU_FLAGS)
+    flags = (
+        *files_of(base),
+        f"--init_checkpoint={base}/bert_model.ckpt",
+        f"--train_file={base}/squad.json",
+        "--do_predict=True",
+        f"--predict_file={base}/squad.json",
+        "--train_batch_size=4",
+        "--learning_rate=3e-3",
+        "--num_train_epochs=1.0",
+        "--max_seq_length=24",
+        "--max_query_length=4",
+        "--doc_stride=12",
+        f"--output_dir={output}",
+        *TPU_FLAGS,
+    )
     text = checked("run_squad", *flags, "--do_train=True")
     assert text.count(": ignored. google-research") == 1
     written = (output / "nbest_predictions.json").read_bytes()
@@ -106,10 +137,18 @@ def test_run_squad(base, tmp_path):
 def test_extract_features(base, tmp_path):
     (tmp_path / "input.txt").write_text("good film ||| the bad film\n")
     text = checked(
-        "extract_features", *files_of(base), f"--input_file={tmp_path}/input.txt",
-        f"--output_file={tmp_path}/output.jsonl", f"--init_checkpoint={base}/bert_model.ckpt",
-        "--layers=-1,-2", "--max_seq_length=24", "--batch_size=8", "--use_tpu=False",
-        "--master=c", "--num_tpu_cores=8", "--use_one_hot_embeddings=True",
+        "extract_features",
+        *files_of(base),
+        f"--input_file={tmp_path}/input.txt",
+        f"--output_file={tmp_path}/output.jsonl",
+        f"--init_checkpoint={base}/bert_model.ckpt",
+        "--layers=-1,-2",
+        "--max_seq_length=24",
+        "--batch_size=8",
+        "--use_tpu=False",
+        "--master=c",
+        "--num_tpu_cores=8",
+        "--use_one_hot_embeddings=True",
     )
     assert text.count(": ignored. google-research") == 1 and (tmp_path / "output.jsonl").exists()
 
@@ -117,22 +156,44 @@ def test_extract_features(base, tmp_path):
 def test_create_pretraining_data_and_run_pretraining(base, tmp_path):
     records, output = tmp_path / "tf_examples.tfrecord", tmp_path / "out"
     checked(
-        "create_pretraining_data", f"--input_file={base}/sample_text.txt",
-        f"--output_file={records}", f"--vocab_file={base}/vocab.txt", "--do_lower_case=True",
-        "--max_seq_length=24", "--max_predictions_per_seq=4", "--masked_lm_prob=0.15",
-        "--random_seed=12345", "--dupe_factor=2", "--num_processes=1",
+        "create_pretraining_data",
+        f"--input_file={base}/sample_text.txt",
+        f"--output_file={records}",
+        f"--vocab_file={base}/vocab.txt",
+        "--do_lower_case=True",
+        "--max_seq_length=24",
+        "--max_predictions_per_seq=4",
+        "--masked_lm_prob=0.15",
+        "--random_seed=12345",
+        "--dupe_factor=2",
+        "--num_processes=1",
     )
-    flags = (f"--input_file={records}", f"--output_dir={output}", "--do_train=True",
-             "--do_eval=True", f"--bert_config_file={base}/bert_config.json",
-             "--train_batch_size=4", "--max_seq_length=24", "--max_predictions_per_seq=4",
-             "--num_train_steps=20", "--learning_rate=2e-3", "--max_eval_steps=2",
-             "--log_steps=1")
+    flags = (
+        f"--input_file={records}",
+        f"--output_dir={output}",
+        "--do_train=True",
+        "--do_eval=True",
+        f"--bert_config_file={base}/bert_config.json",
+        "--train_batch_size=4",
+        "--max_seq_length=24",
+        "--max_predictions_per_seq=4",
+        "--num_train_steps=20",
+        "--learning_rate=2e-3",
+        "--max_eval_steps=2",
+        "--log_steps=1",
+    )
     ignored = [flag for flag in TPU_FLAGS if not flag.startswith(("--use_tpu", "--tpu_name"))]
-    text = checked("run_pretraining", *flags, *ignored, f"--vocab_file={base}/vocab.txt",
-                   f"--init_checkpoint={base}/bert_model.ckpt")
+    text = checked(
+        "run_pretraining",
+        *flags,
+        *ignored,
+        f"--vocab_file={base}/vocab.txt",
+        f"--init_checkpoint={base}/bert_model.ckpt",
+    )
     assert text.count(": ignored. google-research") == 1
     assert (output / "model" / "vocab.txt").read_text().split() == (
-        base / "vocab.txt").read_text().split()
+        base / "vocab.txt"
+    ).read_text().split()
     rates = [json.loads(line)["learning_rate"] for line in open(output / "log.jsonl")]
     assert int(np.argmax(rates)) <= 2  # the default warm-up is 2 of 20 steps
     results = (output / "eval_results.txt").read_text()
@@ -149,12 +210,18 @@ def test_a_classifier_that_the_original_trained(base, tiny_config, tmp_path):
     for path in (tmp_path / "saved").glob("bert_model.ckpt*"):
         path.rename(tmp_path / "out" / path.name.replace("bert_model.ckpt", "model.ckpt-343"))
     checked(
-        "run_classifier", "--task_name=MRPC", f"--data_dir={base}", *files_of(base),
-        "--do_predict=true", f"--init_checkpoint={tmp_path}/out", "--max_seq_length=24",
+        "run_classifier",
+        "--task_name=MRPC",
+        f"--data_dir={base}",
+        *files_of(base),
+        "--do_predict=true",
+        f"--init_checkpoint={tmp_path}/out",
+        "--max_seq_length=24",
         f"--output_dir={tmp_path}/out",
     )
     logits = model.predict((["good film", "good film"], ["the good film", "bad"]), verbose=0)
     np.testing.assert_allclose(
-        np.loadtxt(tmp_path / "out" / "test_results.tsv")[:2], model.probabilities(logits),
+        np.loadtxt(tmp_path / "out" / "test_results.tsv")[:2],
+        model.probabilities(logits),
         atol=1e-5,
     )

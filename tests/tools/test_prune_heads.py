@@ -19,8 +19,13 @@ def start(tmp_path_factory):
     """A directory with a tiny trained classifier and the task's files."""
     root = tmp_path_factory.mktemp("prune_heads")
     config = BertConfig(
-        vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=48, max_position_embeddings=20, initializer_range=0.1,
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=20,
+        initializer_range=0.1,
     )
     keras.utils.set_random_seed(2)
     model = BertTextClassifier(
@@ -36,8 +41,11 @@ def start(tmp_path_factory):
 
 def flags_for(start, model, output, *more):
     return (
-        "--task_name=simple", f"--data_dir={start}", f"--model_dir={model}",
-        f"--output_dir={output}", *more,
+        "--task_name=simple",
+        f"--data_dir={start}",
+        f"--model_dir={model}",
+        f"--output_dir={output}",
+        *more,
     )
 
 
@@ -64,7 +72,9 @@ def heads_of(output):
 
 def test_results(pruned, start):
     assert sorted(path.name for path in pruned.iterdir()) == [
-        "eval_results.txt", "head_importance.tsv", "model",
+        "eval_results.txt",
+        "head_importance.tsv",
+        "model",
     ]
     gone, rows = heads_of(pruned)
     assert len(gone) == 3 and len(rows) == 8
@@ -83,8 +93,9 @@ def test_results(pruned, start):
     model = BertTextClassifier.from_pretrained(pruned / "model")
     assert model.labels == ["neg", "pos"] and model.tokenizer is not None
     logits = model.predict([text for text, _ in ROWS], verbose=0)
-    accuracy = np.mean([model.labels[row] == label for row, (_, label) in zip(
-        logits.argmax(axis=1), ROWS)])
+    accuracy = np.mean(
+        [model.labels[row] == label for row, (_, label) in zip(logits.argmax(axis=1), ROWS)]
+    )
     assert float(results["after_accuracy"]) == pytest.approx(accuracy)
 
 
@@ -94,7 +105,9 @@ def test_pruned_further_and_trained_on(pruned, start):
     result = run(
         "prune_heads",
         *flags_for(start, pruned / "model", output, "--prune_share=0.75", "--nodo_eval"),
-        "--importance_split=dev", "--max_importance_examples=8", "--max_seq_length=12",
+        "--importance_split=dev",
+        "--max_importance_examples=8",
+        "--max_seq_length=12",
         "--nonormalize_importance",
     )
     assert result.returncode == 0, result.stderr
@@ -104,9 +117,16 @@ def test_pruned_further_and_trained_on(pruned, start):
     assert [row[3] for row in rows].count("before") == 3
     assert "accuracy" not in (output / "eval_results.txt").read_text()
     trained = run(
-        "run_classifier", "--task_name=simple", f"--data_dir={start}", "--do_train", "--do_eval",
-        f"--init_checkpoint={output}/model", f"--output_dir={start}/trained",
-        "--max_seq_length=16", "--learning_rate=3e-3", "--num_train_epochs=1",
+        "run_classifier",
+        "--task_name=simple",
+        f"--data_dir={start}",
+        "--do_train",
+        "--do_eval",
+        f"--init_checkpoint={output}/model",
+        f"--output_dir={start}/trained",
+        "--max_seq_length=16",
+        "--learning_rate=3e-3",
+        "--num_train_epochs=1",
         "--train_batch_size=8",
     )
     assert trained.returncode == 0, trained.stderr

@@ -18,8 +18,12 @@ def model(tiny_config, tiny_vocabulary, tmp_path):
 
 
 def test_a_model_is_quantized(model, tmp_path):
-    result = run("quantize_model", f"--model_dir={tmp_path}/float", f"--output_dir={tmp_path}/int8",
-                 f"--calibration_file={tmp_path}/texts.txt")
+    result = run(
+        "quantize_model",
+        f"--model_dir={tmp_path}/float",
+        f"--output_dir={tmp_path}/int8",
+        f"--calibration_file={tmp_path}/texts.txt",
+    )
     assert result.returncode == 0, result.stderr
     assert "MB ->" in result.stdout and "of 8 layers" in result.stdout
     again = BertTextClassifier.from_pretrained(tmp_path / "int8")
@@ -42,6 +46,10 @@ def test_mistakes_are_found_before_any_work(model, tmp_path):
         result = run("quantize_model", *flags)
         assert result.returncode != 0 and message in result.stderr, result.stderr
         assert "Traceback" not in result.stderr
-    result = run("export_saved_model", start, f"--export_dir={tmp_path}/served",
-                 f"--calibration_file={tmp_path}/texts.txt")
+    result = run(
+        "export_saved_model",
+        start,
+        f"--export_dir={tmp_path}/served",
+        f"--calibration_file={tmp_path}/texts.txt",
+    )
     assert result.returncode != 0 and "--quantize=int8" in result.stderr

@@ -29,8 +29,12 @@ def start(tmp_path_factory, tiny_config, tiny_vocabulary):
 
 def flags_for(start, *more):
     return (
-        f"--data_dir={start}/data", f"--init_checkpoint={start}/checkpoint",
-        f"--output_dir={start}/out", "--max_seq_length=16", "--do_train", *more,
+        f"--data_dir={start}/data",
+        f"--init_checkpoint={start}/checkpoint",
+        f"--output_dir={start}/out",
+        "--max_seq_length=16",
+        "--do_train",
+        *more,
     )
 
 
@@ -68,10 +72,17 @@ def test_the_craft(start):
     result = run(
         "run_ner",
         *flags_for(start, "--do_eval", "--do_predict", "--label_smoothing=0.1"),
-        f"--output_dir={output}", "--class_weights=balanced", "--lora_rank=8",
-        "--lora_layers=query_key_value,intermediate,output_dense", "--learning_rate=2e-2",
-        "--num_train_epochs=20", "--train_batch_size=8", "--classifier_dropout=0",
-        "--keep_best=val_f1", "--early_stopping_patience=5", "--layer_decay=0.9",
+        f"--output_dir={output}",
+        "--class_weights=balanced",
+        "--lora_rank=8",
+        "--lora_layers=query_key_value,intermediate,output_dense",
+        "--learning_rate=2e-2",
+        "--num_train_epochs=20",
+        "--train_batch_size=8",
+        "--classifier_dropout=0",
+        "--keep_best=val_f1",
+        "--early_stopping_patience=5",
+        "--layer_decay=0.9",
     )
     assert result.returncode == 0, result.stderr
     lines = (output / "eval_results.txt").read_text().splitlines()
@@ -111,22 +122,20 @@ def test_prepares_chinese_news(tmp_path):
     corpus = tmp_path / "199801.txt"
     lines = [f"李/nr 鹏/nr 说/v {number}/m 。/w\n" for number in range(20)]
     corpus.write_text("".join(lines), encoding="utf-8")
-    result = run(
-        "prepare_chinese_news", f"--input_file={corpus}", f"--output_dir={tmp_path}/news"
-    )
+    result = run("prepare_chinese_news", f"--input_file={corpus}", f"--output_dir={tmp_path}/news")
     assert result.returncode == 0, result.stderr
     assert "train: 16 lines" in result.stdout
     (first, *_) = read_conll(tmp_path / "news" / "train.txt")
     assert first == (["李", "鹏", "说", "0", "。"], ["B-nr", "I-nr", "O", "O", "O"])
-    assert (tmp_path / "news" / "pretraining.txt").read_text(encoding="utf-8").startswith("李鹏说0。")
+    assert (
+        (tmp_path / "news" / "pretraining.txt").read_text(encoding="utf-8").startswith("李鹏说0。")
+    )
 
 
 @pytest.mark.skipif(not os.environ.get("BERT_TF_FULL"), reason="full suite only")
 def test_baseline(start):
     if importlib.util.find_spec("pycrfsuite") is None:
         pytest.skip("needs python-crfsuite")
-    result = run(
-        "ner_baseline", f"--data_dir={start}/data", f"--output_dir={start}/baseline"
-    )
+    result = run("ner_baseline", f"--data_dir={start}/data", f"--output_dir={start}/baseline")
     assert result.returncode == 0, result.stderr
     assert "test_f1 = 1.000000" in result.stdout

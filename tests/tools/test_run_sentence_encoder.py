@@ -34,12 +34,25 @@ def test_trains_evaluates_and_encodes(tiny_config, tiny_vocabulary, tmp_path):
     (tmp_path / "pairs.jsonl").write_text("\n".join(rows))
     (tmp_path / "texts.txt").write_text("\n".join(FIRSTS))
     result = run(
-        f"--init_checkpoint={checkpoint}", f"--output_dir={output}", "--objective=cosine",
-        f"--train_file={tmp_path}/pairs.jsonl", f"--dev_file={tmp_path}/pairs.jsonl",
-        "--score_scale=5", f"--encode_file={tmp_path}/texts.txt", "--do_train", "--do_eval",
-        "--do_encode", "--normalize", "--pooling=max", "--learning_rate=1e-3",
-        "--num_train_epochs=8", "--train_batch_size=16", f"--whitening_file={tmp_path}/texts.txt",
-        "--whitening_size=4", "--layer_decay=0.95", "--keep_best=val_spearman",
+        f"--init_checkpoint={checkpoint}",
+        f"--output_dir={output}",
+        "--objective=cosine",
+        f"--train_file={tmp_path}/pairs.jsonl",
+        f"--dev_file={tmp_path}/pairs.jsonl",
+        "--score_scale=5",
+        f"--encode_file={tmp_path}/texts.txt",
+        "--do_train",
+        "--do_eval",
+        "--do_encode",
+        "--normalize",
+        "--pooling=max",
+        "--learning_rate=1e-3",
+        "--num_train_epochs=8",
+        "--train_batch_size=16",
+        f"--whitening_file={tmp_path}/texts.txt",
+        "--whitening_size=4",
+        "--layer_decay=0.95",
+        "--keep_best=val_spearman",
     )
     assert result.returncode == 0, result.stderr
     last = result.stdout.split("epoch 8:")[1].splitlines()[0]
@@ -63,8 +76,10 @@ def test_flags_are_checked_before_any_work(tmp_path):
         (("--do_train", "--init_checkpoint=x"), "--do_train needs --train_file"),
         (("--do_eval",), "--do_eval needs --dev_file"),
         (("--do_eval", "--dev_file=x", "--label_smoothing=0.1"), "--objective=classification"),
-        (("--do_train", "--init_checkpoint=x", "--train_file=x", "--keep_best=val_spearman"),
-         "needs examples to score"),
+        (
+            ("--do_train", "--init_checkpoint=x", "--train_file=x", "--keep_best=val_spearman"),
+            "needs examples to score",
+        ),
     ):
         result = run(f"--output_dir={tmp_path}", *flags)
         assert result.returncode == 1 and message in result.stderr

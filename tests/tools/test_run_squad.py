@@ -15,7 +15,9 @@ from tests.models.test_question_answerer import planted
 def run(*flags):
     return subprocess.run(
         [sys.executable, "tools/run_squad.py", *flags],
-        cwd=REPOSITORY, capture_output=True, text=True,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
     )
 
 
@@ -35,8 +37,13 @@ def write_squad(path, seed, count, with_answers=True):
 def start(tmp_path_factory, tiny_vocabulary):
     root = tmp_path_factory.mktemp("squad")
     config = BertConfig(
-        vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
-        intermediate_size=48, max_position_embeddings=40, initializer_range=0.1,
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=40,
+        initializer_range=0.1,
     )
     BertBackbone(config).save_pretrained(root / "checkpoint")
     BertTokenizer(tiny_vocabulary).save_pretrained(root / "checkpoint")
@@ -52,12 +59,22 @@ def trained(start):
     content["data"][0]["paragraphs"][1]["qas"][0]["answers"][0]["answer_start"] += 1
     (start / "train_with_hole.json").write_text(json.dumps(content))
     result = run(
-        f"--train_file={start}/train_with_hole.json", f"--predict_file={start}/dev.json",
-        f"--output_dir={output}", f"--init_checkpoint={start}/checkpoint",
-        "--do_train", "--do_predict", "--version_2_with_negative",
-        "--max_seq_length=24", "--doc_stride=8", "--max_query_length=4",
-        "--learning_rate=4e-3", "--num_train_epochs=4.5", "--save_checkpoints_steps=50",
-        "--n_best_size=5", "--label_smoothing=0.05", "--layer_decay=0.95",
+        f"--train_file={start}/train_with_hole.json",
+        f"--predict_file={start}/dev.json",
+        f"--output_dir={output}",
+        f"--init_checkpoint={start}/checkpoint",
+        "--do_train",
+        "--do_predict",
+        "--version_2_with_negative",
+        "--max_seq_length=24",
+        "--doc_stride=8",
+        "--max_query_length=4",
+        "--learning_rate=4e-3",
+        "--num_train_epochs=4.5",
+        "--save_checkpoints_steps=50",
+        "--n_best_size=5",
+        "--label_smoothing=0.05",
+        "--layer_decay=0.95",
         "--gradient_accumulation_steps=2",
     )
     assert result.returncode == 0, result.stderr
@@ -68,7 +85,11 @@ def test_writes_the_originals_files(trained, start):
     output, result = trained
     assert "1 of 400 questions are left out of training" in result.stderr
     assert sorted(path.name for path in output.iterdir()) == [
-        "checkpoints", "eval_results.txt", "model", "nbest_predictions.json", "null_odds.json",
+        "checkpoints",
+        "eval_results.txt",
+        "model",
+        "nbest_predictions.json",
+        "null_odds.json",
         "predictions.json",
     ]
     predictions = json.loads((output / "predictions.json").read_text())
@@ -96,7 +117,9 @@ def test_the_trained_model_answers_alone(trained, start):
     write_squad(start / "test.json", 2, 60, with_answers=False)
     (output / "eval_results.txt").unlink()
     result = run(
-        f"--predict_file={start}/test.json", f"--output_dir={output}", "--do_predict",
+        f"--predict_file={start}/test.json",
+        f"--output_dir={output}",
+        "--do_predict",
         "--predict_batch_size=3",
     )
     assert result.returncode == 0, result.stderr

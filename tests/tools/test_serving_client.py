@@ -48,10 +48,15 @@ def server():
 def ask(server, *flags):
     return subprocess.run(
         [
-            sys.executable, "tools/serving_client.py", "--model=reviews",
-            f"--server=http://127.0.0.1:{server.server_port}", *flags,
+            sys.executable,
+            "tools/serving_client.py",
+            "--model=reviews",
+            f"--server=http://127.0.0.1:{server.server_port}",
+            *flags,
         ],
-        cwd=REPOSITORY, capture_output=True, text=True,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
     )
 
 
@@ -62,8 +67,10 @@ def test_rows_in_and_predictions_out(server):
     assert [json.loads(line) for line in result.stdout.splitlines()] == predictions, result.stderr
     rows = [{"text": "a", "pair": "b"}, {"text": "ü", "pair": ""}]
     assert server.requests == [
-        ("/v1/models/reviews/versions/3:predict",
-         {"signature_name": "serving_default", "instances": rows}),
+        (
+            "/v1/models/reviews/versions/3:predict",
+            {"signature_name": "serving_default", "instances": rows},
+        )
     ]
 
 
@@ -120,19 +127,31 @@ def test_the_deadline_is_for_answers_that_trickle(server, status):
     assert "after 1 try in 1 s" in result.stderr and "did not end in time" in result.stderr
 
 
-@pytest.mark.parametrize(("status", "answer", "headers", "message"), [
-    (200, b'{"predictions": [', {"Content-Length": "1000"}, "IncompleteRead"),
-    (400, b'{"error": "x', {"Content-Length": "1000"}, "IncompleteRead"),
-    (200, b'{"predictions": ' + b"[" * 100_000, {}, "TensorFlow Serving's JSON"),
-    (400, b"[" * 100_000, {}, "refused the request: HTTP 400: [[["),
-    (200, b'{"predictions": null}', {}, "TensorFlow Serving's JSON"),
-    (200, b'{"predictions": {"a": 1}}', {}, "TensorFlow Serving's JSON"),
-    (200, b"[1]", {}, "TensorFlow Serving's JSON"),
-    (200, b"\xff", {}, "TensorFlow Serving's JSON"),
-    *((503, b"busy", {"Retry-After": after}, "HTTP 503: busy") for after in (
-        "\u00b2", "nan", "-1", "inf", "1e999", "Wed, 21 Oct 2015 07:28:00 GMT", "",
-    )),
-])
+@pytest.mark.parametrize(
+    ("status", "answer", "headers", "message"),
+    [
+        (200, b'{"predictions": [', {"Content-Length": "1000"}, "IncompleteRead"),
+        (400, b'{"error": "x', {"Content-Length": "1000"}, "IncompleteRead"),
+        (200, b'{"predictions": ' + b"[" * 100_000, {}, "TensorFlow Serving's JSON"),
+        (400, b"[" * 100_000, {}, "refused the request: HTTP 400: [[["),
+        (200, b'{"predictions": null}', {}, "TensorFlow Serving's JSON"),
+        (200, b'{"predictions": {"a": 1}}', {}, "TensorFlow Serving's JSON"),
+        (200, b"[1]", {}, "TensorFlow Serving's JSON"),
+        (200, b"\xff", {}, "TensorFlow Serving's JSON"),
+        *(
+            (503, b"busy", {"Retry-After": after}, "HTTP 503: busy")
+            for after in (
+                "\u00b2",
+                "nan",
+                "-1",
+                "inf",
+                "1e999",
+                "Wed, 21 Oct 2015 07:28:00 GMT",
+                "",
+            )
+        ),
+    ],
+)
 def test_odd_answers_end_in_one_line(server, status, answer, headers, message):
     server.answers = [(status, answer, headers)]
     result = ask(server, "--text=a", "--retries=0")

@@ -127,8 +127,13 @@ def test_refused_where_an_example_has_no_class(make, name, options, compiled):
 
 @pytest.mark.parametrize(
     "class_weight, message",
-    [({3: 1.0}, "Received: 3"), ({"w": 1.0}, "Received: 'w'"), ({0: -1.0}, r"class_weight\[0\]=-1"),
-     ({0: None}, "=None"), ({0: float("nan")}, "=nan")],
+    [
+        ({3: 1.0}, "Received: 3"),
+        ({"w": 1.0}, "Received: 'w'"),
+        ({0: -1.0}, r"class_weight\[0\]=-1"),
+        ({0: None}, "=None"),
+        ({0: float("nan")}, "=nan"),
+    ],
 )
 def test_wrong_weights(class_weight, message):
     with pytest.raises(UserError, match=message):

@@ -29,7 +29,10 @@ def test_rates_by_a_part_of_the_path():
         layer.build([None, 3])
     variables = [layer.kernel for layer in layers]
     optimizer = AdamWeightDecay(
-        0.01, weight_decay_rate=0.0, bias_correction=True, epsilon=1e-12,
+        0.01,
+        weight_decay_rate=0.0,
+        bias_correction=True,
+        epsilon=1e-12,
         learning_rate_multipliers={"crf": 100.0},
     )
     before = [variable.numpy() for variable in variables]
@@ -44,7 +47,11 @@ def test_each_variable_of_a_model_gets_its_rate(tiny_config):
     """Adam's first steps are as long as the rate, whatever the gradient."""
     model = BertPretrainer(BertBackbone(tiny_config))
     optimizer = AdamWeightDecay(
-        0.01, weight_decay_rate=0.0, clip_norm=None, bias_correction=True, epsilon=1e-12,
+        0.01,
+        weight_decay_rate=0.0,
+        clip_norm=None,
+        bias_correction=True,
+        epsilon=1e-12,
         layer_decay=0.5,
     )
     before = [variable.numpy() for variable in model.trainable_variables]

@@ -29,26 +29,54 @@ SMOOTHED = SparseCrossentropy(label_smoothing=0.1, focal_gamma=1.0)
 TASKS = {
     "classifier": ("BertTextClassifier", {}, (TEXTS, [0, 1, 1, 0]), {"loss": SMOOTHED}),
     "pairs": ("BertTextClassifier", {}, ((TEXTS, PAIRS), [0, 1, 1, 0]), {"loss": SMOOTHED}),
-    "tagger": ("BertTokenClassifier", {"labels": ["O", "B-X", "I-X"]}, (WORDS, TAGS),
-               {"loss": SMOOTHED}),
-    "crf": ("BertTokenClassifier", {"labels": ["O", "B-X", "I-X"], "use_crf": True},
-            (WORDS, TAGS), {}),
-    "answers": ("BertQuestionAnswerer", {"max_length": 16, "max_query_length": 6, "doc_stride": 4},
-                ((TEXTS, CONTEXTS), ANSWERS), {"loss": SMOOTHED}),
-    "choices": ("BertMultipleChoice", {}, ((TEXTS, [PAIRS[:2]] * 4), [0, 1, 1, 0]),
-                {"loss": SMOOTHED}),
+    "tagger": (
+        "BertTokenClassifier",
+        {"labels": ["O", "B-X", "I-X"]},
+        (WORDS, TAGS),
+        {"loss": SMOOTHED},
+    ),
+    "crf": (
+        "BertTokenClassifier",
+        {"labels": ["O", "B-X", "I-X"], "use_crf": True},
+        (WORDS, TAGS),
+        {},
+    ),
+    "answers": (
+        "BertQuestionAnswerer",
+        {"max_length": 16, "max_query_length": 6, "doc_stride": 4},
+        ((TEXTS, CONTEXTS), ANSWERS),
+        {"loss": SMOOTHED},
+    ),
+    "choices": (
+        "BertMultipleChoice",
+        {},
+        ((TEXTS, [PAIRS[:2]] * 4), [0, 1, 1, 0]),
+        {"loss": SMOOTHED},
+    ),
     "masked": ("BertMaskedLM", {}, (TEXTS * 8, None), {"loss": SMOOTHED}),
     "next": ("BertNextSentencePredictor", {}, ((TEXTS, PAIRS), [0, 1, 1, 0]), {"loss": SMOOTHED}),
-    "encoder": ("BertSentenceEncoder", {}, ((TEXTS, PAIRS), [0, 1, 1, 0]),
-                {"objective": "classification"}),
+    "encoder": (
+        "BertSentenceEncoder",
+        {},
+        ((TEXTS, PAIRS), [0, 1, 1, 0]),
+        {"objective": "classification"},
+    ),
 }
 
 
 @pytest.fixture(params=TASKS)
 def task(request, tiny_config, tiny_vocabulary):
     name, options, data, compiled = TASKS[request.param]
-    if name in ("BertTextClassifier", "BertMultipleChoice", "BertNextSentencePredictor",
-                "BertSentenceEncoder") and data[1] is not None:
+    if (
+        name
+        in (
+            "BertTextClassifier",
+            "BertMultipleChoice",
+            "BertNextSentencePredictor",
+            "BertSentenceEncoder",
+        )
+        and data[1] is not None
+    ):
         data = data[0], np.array(data[1])
     keras.utils.set_random_seed(5)
     model = getattr(bert_tf, name)(
@@ -62,9 +90,10 @@ def backbone_of(model):
     backbone = model.backbone
     return {
         name: np.concatenate([values.reshape(-1) for values in layer.get_weights()])
-        for name, layer in (("embeddings", backbone.embeddings),
-                            *((f"block {n}", block) for n, block in
-                              enumerate(backbone.encoder.blocks)))
+        for name, layer in (
+            ("embeddings", backbone.embeddings),
+            *((f"block {n}", block) for n, block in enumerate(backbone.encoder.blocks)),
+        )
     }
 
 
@@ -87,9 +116,7 @@ def test_frozen_and_opened_from_the_top(task):
     fit(model, data)
     assert changed(drawn, backbone_of(model)) == set()
     freeze_layers(model, 0, embeddings=False)
-    model.compile(
-        AdamWeightDecay(1e-3, layer_decay=0.9), gradient_accumulation_steps=2, **compiled
-    )
+    model.compile(AdamWeightDecay(1e-3, layer_decay=0.9), gradient_accumulation_steps=2, **compiled)
     fit(model, data, epochs=2, callbacks=[GradualUnfreezing()])
     assert changed(drawn, backbone_of(model)) == {"block 1"}
 

@@ -45,7 +45,8 @@ def changed(before, after):
     for name in before:
         if not np.array_equal(before[name], after[name]):
             parts.update(
-                part for part in ("embeddings", "layer_0", "layer_1", "pooler", "classifier")
+                part
+                for part in ("embeddings", "layer_0", "layer_1", "pooler", "classifier")
                 if f"{part}/" in name
             )
     return parts
@@ -114,11 +115,18 @@ def test_early_stopping_and_best_checkpoint(make, tmp_path):
         "val_planted", mode="max", patience=2, restore_best_weights=True
     )
     best = keras.callbacks.ModelCheckpoint(
-        tmp_path / "best.weights.h5", "val_planted", mode="max", save_best_only=True,
+        tmp_path / "best.weights.h5",
+        "val_planted",
+        mode="max",
+        save_best_only=True,
         save_weights_only=True,
     )
     history = model.fit(
-        TEXTS, LABELS, batch_size=8, epochs=5, verbose=0,
+        TEXTS,
+        LABELS,
+        batch_size=8,
+        epochs=5,
+        verbose=0,
         callbacks=[EpochScores(TEXTS, LABELS), Planted(), stop, best],
     ).history
     assert history["val_planted"] == [0.5, 0.9, 0.8, 0.7]

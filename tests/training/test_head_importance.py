@@ -110,9 +110,7 @@ def test_normalized_by_block(make, plain):
         importance, plain / np.linalg.norm(plain, axis=1, keepdims=True), rtol=1e-4
     )
     with ops.backend("reference"):
-        np.testing.assert_allclose(
-            head_importance(make(), TEXTS, TARGETS), importance, rtol=1e-4
-        )
+        np.testing.assert_allclose(head_importance(make(), TEXTS, TARGETS), importance, rtol=1e-4)
 
 
 @pytest.mark.parametrize("padding_free", [True, pytest.param(False, marks=FULL_ONLY)])
@@ -167,8 +165,10 @@ def test_other_tasks(tiny_config):
     config = dataclasses.replace(tiny_config, num_hidden_layers=1)
     tokens = {"token_ids": np.array([[2, 8, 9, 3], [2, 5, 3, 0]])}
     for model, targets in (
-        (BertTokenClassifier(BertBackbone(config), labels=["O", "B-X"]),
-         np.array([[-100, 1, 0, -100], [-100, 1, -100, -100]])),
+        (
+            BertTokenClassifier(BertBackbone(config), labels=["O", "B-X"]),
+            np.array([[-100, 1, 0, -100], [-100, 1, -100, -100]]),
+        ),
         (BertQuestionAnswerer(BertBackbone(config)), np.array([[1, 2], [0, 0]])),
     ):
         model.compile()

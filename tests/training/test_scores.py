@@ -10,11 +10,7 @@ import sklearn.metrics as sk
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import DataError
 from bert_tf.training import all_scores, bootstrap_intervals
-from bert_tf.training.confusion_matrix import (
-    confusion_matrix,
-    confusion_text,
-    save_confusion_png,
-)
+from bert_tf.training.confusion_matrix import confusion_matrix, confusion_text, save_confusion_png
 from bert_tf.training.probabilities import sigmoid, softmax
 
 

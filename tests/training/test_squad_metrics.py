@@ -96,9 +96,7 @@ def test_intervals_are_percentiles_of_drawn_questions(version_2):
     generator = np.random.default_rng(0)
     examples = [example(str(n), "big cat") for n in range(50)]
     examples += [example(str(n), *["cat"] * (not version_2)) for n in range(50, 80)]
-    predictions = {
-        one.id: ["", "cat", "big cat"][generator.integers(3)] for one in examples[:-1]
-    }
+    predictions = {one.id: ["", "cat", "big cat"][generator.integers(3)] for one in examples[:-1]}
     found = squad_intervals(examples, predictions, version_2, 30, 0.8, seed=5)
     generator = np.random.default_rng(5)
     drawn = []

@@ -87,8 +87,9 @@ class Contest:
         best = {}
         if self._job == INT8:
             self._expect_float32()
-        names = sorted((name for name in self._workers if name != "machine"),
-                       key=lambda name: name != OURS)
+        names = sorted(
+            (name for name in self._workers if name != "machine"), key=lambda name: name != OURS
+        )
         for name in names:
             found = self._search(name)
             if found:
@@ -132,9 +133,7 @@ class Contest:
         found = []
         for bucket in buckets:
             try:
-                variants = self._workers[name].variants(
-                    self._job, bucket, self._workload.is_ragged
-                )
+                variants = self._workers[name].variants(self._job, bucket, self._workload.is_ragged)
             except PeerFailed as failure:
                 self._report.problem(f"{self._job}, {self._workload.name}: {failure}")
                 return []

@@ -1,8 +1,8 @@
 """The pre-training step on a GPU in bfloat16: examples a second, memory, model FLOPs utilisation.
 
 The step is that of `training.py`, under the policy mixed_bfloat16 on random weights. bert_tf is
-measured with its GPU kernels and with plain TensorFlow, each with XLA off and on, in a fresh process
-each: what these rows say decides which of them `auto` should take on a GPU.
+measured with its GPU kernels and with plain TensorFlow, each with XLA off and on, each in a fresh
+process: what these rows say decides which of them `auto` should take on a GPU.
 
 Model FLOPs utilisation (Chowdhery et al., arXiv 2204.02311, appendix B): the arithmetic that the
 step needs on real tokens, nothing computed twice, over the time and the GPU's dense peak.
@@ -79,9 +79,7 @@ def run(
                         measure(start, config, workload, arrangement, gpu, options.rounds, steps)
                     )
                 except PeerFailed as failure:  # out of memory, say: the others go on
-                    report.problem(
-                        f"{name}, {workload.describe()}, {arrangement.label}: {failure}"
-                    )
+                    report.problem(f"{name}, {workload.describe()}, {arrangement.label}: {failure}")
         title = (
             f"Pre-training step of {name} on {gpu.name}, mixed_bfloat16; {options.rounds} rounds "
             f"of {steps} steps; peak {gpu.peak_flops / 1e12:.0f} TFLOP/s"

@@ -82,7 +82,7 @@ def parameters(directory: str) -> int:
     total = 0
     for name in ("model.safetensors", "pretraining_heads.safetensors"):
         with safe_open(os.path.join(directory, name), framework="numpy") as tensors:
-            for key in tensors.keys():
+            for key in list(tensors.keys()):
                 total += int(np.prod(tensors.get_slice(key).get_shape()))
     return total
 

@@ -110,9 +110,7 @@ def _attention(workers, options, report, scale):
             case = OpCase("varlen_attention", direction, tokens, 768, sequences)
             keys = {}
             for backend in ("native", "reference"):
-                key = ours.make(
-                    "ops", case=dataclasses.asdict(case), variant=f"{backend}, fresh"
-                )
+                key = ours.make("ops", case=dataclasses.asdict(case), variant=f"{backend}, fresh")
                 keys[backend] = key
             difference = _difference(ours.outputs(keys["native"]), ours.outputs(keys["reference"]))
             if difference > LARGEST_DIFFERENCE:

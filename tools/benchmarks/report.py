@@ -89,10 +89,14 @@ def format_table(table: Table) -> str:
         ]
         return "| " + " | ".join(padded) + " |"
 
-    rule = "|" + "|".join(
-        "-" * (width + 2) if text else "-" * (width + 1) + ":"
-        for width, text in zip(widths, is_text)
-    ) + "|"
+    rule = (
+        "|"
+        + "|".join(
+            "-" * (width + 2) if text else "-" * (width + 1) + ":"
+            for width, text in zip(widths, is_text)
+        )
+        + "|"
+    )
     return "\n".join([table.title, "", line(cells[0]), rule, *map(line, cells[1:])])
 
 

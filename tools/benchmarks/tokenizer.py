@@ -51,14 +51,7 @@ def run(workers, materials: str, options: Options, report: Report, most_texts: i
         "Chinese book reviews": (chinese, _CHINESE_VOCABULARY),
     }
     for title, (texts, vocabulary) in corpora.items():
-        _contest(
-            title,
-            texts,
-            os.path.join(materials, vocabulary),
-            workers,
-            options,
-            report,
-        )
+        _contest(title, texts, os.path.join(materials, vocabulary), workers, options, report)
 
 
 def _english(materials) -> list[str]:

@@ -88,8 +88,15 @@ class Worker:
         variables.update(environment or {})
         with open(self._log_path, "a", encoding="utf-8") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}.worker", name, model_directory,
-                 str(threads), scratch],
+                [
+                    sys.executable,
+                    "-m",
+                    f"{__package__}.worker",
+                    name,
+                    model_directory,
+                    str(threads),
+                    scratch,
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

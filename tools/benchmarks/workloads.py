@@ -93,8 +93,9 @@ def batches(
         `next_sentence_labels` int32 `[B]`, and the scalars `weight_total`, `batch_total` of the
         whole workload: with them the losses of the groups add up to the loss of one big batch.
     """
-    sequences = [_sequence(index, length, vocab_size) for index, length in
-                 enumerate(workload.lengths)]
+    sequences = [
+        _sequence(index, length, vocab_size) for index, length in enumerate(workload.lengths)
+    ]
     weight_total = sum(len(sequence["masked_positions"]) for sequence in sequences)
     result = []
     for group in groups(workload, bucket):

@@ -44,9 +44,7 @@ def _table(job, workload, worker, config, options, report) -> Table:
         keys.append(key)
         outputs = _comparable(worker.outputs(key), workload)
         expected = outputs if expected is None else expected
-        difference = max(
-            float(np.max(np.abs(outputs[name] - expected[name]))) for name in expected
-        )
+        difference = max(float(np.max(np.abs(outputs[name] - expected[name]))) for name in expected)
         if not difference <= LARGEST_DIFFERENCE:
             report.problem(f"xla, {job}, {workload.name}, {variant}: off by {difference:.2g}")
             continue

@@ -63,7 +63,7 @@ class ServerOptions:
     poll_seconds: float = 1.0
     drain_seconds: float = 1.0
     stop_seconds: float = 60.0
-    limits: Limits = Limits()
+    limits: Limits = dataclasses.field(default_factory=Limits)
 
 
 def serve(options: ServerOptions) -> None:

@@ -168,7 +168,7 @@ class Batcher:
         """Waits until the oldest request has waited `batch_wait`, or the budget is reached."""
         while self._queue:
             left = self._queue[0].arrived + self._batch_wait - time.monotonic()
-            waiting = sum(sum(item.tokens[item.next_row:]) for item in self._queue)
+            waiting = sum(sum(item.tokens[item.next_row :]) for item in self._queue)
             if left <= 0 or waiting >= self._token_budget:
                 return
             self._arrival.clear()
@@ -222,7 +222,8 @@ class Batcher:
         signature = batch[0][0].signature
         joined = {
             name: np.concatenate([item.arrays[name][rows] for item, rows in batch])
-            if signature.joins_rows else batch[0][0].arrays[name]
+            if signature.joins_rows
+            else batch[0][0].arrays[name]
             for name in signature.inputs
         }
         sizes = [rows.stop - rows.start for _, rows in batch]

@@ -53,7 +53,8 @@ def _facts(description, signature):
     except (KeyError, TypeError, AttributeError):
         return {}
     return {
-        name: facts for name, facts in inputs
+        name: facts
+        for name, facts in inputs
         if name in signature.inputs and isinstance(facts, dict)
     }
 

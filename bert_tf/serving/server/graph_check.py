@@ -64,10 +64,7 @@ def _problems(meta_graph, path):
         elif node.op in _SAVER:
             allowed = place not in run | restoring
         elif node.op in _TEXT_FILE_TABLES:
-            allowed = (
-                place not in for_requests
-                and graph.comes_from(graph.assets, scope, node, 1)
-            )
+            allowed = place not in for_requests and graph.comes_from(graph.assets, scope, node, 1)
         else:
             allowed = graph.is_allowed(node.op) and all(map(graph.is_allowed, _functions_of(node)))
         if not allowed:
@@ -97,7 +94,8 @@ class _Graph:
         self._objects = meta_graph.object_graph_def
         self._has_objects = meta_graph.HasField("object_graph_def")
         assets = {_node_of(asset.tensor_info.name) for asset in meta_graph.asset_file_def} | {
-            number for number, node in enumerate(self._objects.nodes)
+            number
+            for number, node in enumerate(self._objects.nodes)
             if node.WhichOneof("kind") == "asset"
         }
         # What a client sends in says no path.
@@ -108,9 +106,7 @@ class _Graph:
             for name in _tensor_names(tensor)
         }
         self.assets = frozenset(assets - inputs)
-        self.saver_files = frozenset(
-            {_node_of(meta_graph.saver_def.filename_tensor_name)} - inputs
-        )
+        self.saver_files = frozenset({_node_of(meta_graph.saver_def.filename_tensor_name)} - inputs)
         self._arguments = {
             name: {argument.name: index for index, argument in enumerate(one.signature.input_arg)}
             for name, one in self._functions.items()
@@ -149,12 +145,14 @@ class _Graph:
         if self._has_objects:
             return []
         names = [
-            name for key, collection in self._meta_graph.collection_def.items()
+            name
+            for key, collection in self._meta_graph.collection_def.items()
             if key in _INITIALIZER_COLLECTIONS
             for name in collection.node_list.value
         ]
         names += [
-            name for key, signature in self._meta_graph.signature_def.items()
+            name
+            for key, signature in self._meta_graph.signature_def.items()
             if key == _INITIALIZER
             for tensor in signature.outputs.values()
             for name in _tensor_names(tensor)
@@ -292,12 +290,13 @@ def _tensor_names(tensor):
     kind = tensor.WhichOneof("encoding")
     if kind == "coo_sparse":
         sparse = tensor.coo_sparse
-        return [sparse.values_tensor_name, sparse.indices_tensor_name,
-                sparse.dense_shape_tensor_name]
-    if kind == "composite_tensor":
         return [
-            name for part in tensor.composite_tensor.components for name in _tensor_names(part)
+            sparse.values_tensor_name,
+            sparse.indices_tensor_name,
+            sparse.dense_shape_tensor_name,
         ]
+    if kind == "composite_tensor":
+        return [name for part in tensor.composite_tensor.components for name in _tensor_names(part)]
     return [tensor.name]
 
 

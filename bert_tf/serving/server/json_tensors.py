@@ -17,12 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.serving.server.errors import RequestError, invalid
-from bert_tf.serving.server.signatures import (
-    DEFAULT_SIGNATURE,
-    Signature,
-    TensorSpec,
-    is_binary,
-)
+from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, Signature, TensorSpec, is_binary
 
 ROWS, COLUMNS = "instances", "inputs"
 _ANSWERS = {ROWS: "predictions", COLUMNS: "outputs"}
@@ -94,18 +89,14 @@ def arrays_of(
     Raises:
         RequestError: If inputs are missing or unknown, or values of another type or shape.
     """
-    columns = (_columns_of_rows if request.format == ROWS else _columns)(
-        request.values, signature
-    )
+    columns = (_columns_of_rows if request.format == ROWS else _columns)(request.values, signature)
     return {
         name: _array(columns[name], spec, name, max_text_length)
         for name, spec in signature.inputs.items()
     }
 
 
-def answer_parts(
-    format: str, outputs: Mapping[str, np.ndarray], has_rows: bool
-) -> Iterator[str]:
+def answer_parts(format: str, outputs: Mapping[str, np.ndarray], has_rows: bool) -> Iterator[str]:
     """The answer to a request, as JSON in parts: a large one never is in memory as a whole.
 
     Args:
@@ -117,9 +108,7 @@ def answer_parts(
         RequestError: If outputs without rows were asked for in rows; before the first part.
     """
     if format == ROWS and not has_rows:
-        raise invalid(
-            "The outputs do not have a row an example: use the column format, 'inputs'"
-        )
+        raise invalid("The outputs do not have a row an example: use the column format, 'inputs'")
     return _answer_parts(format, outputs)
 
 
@@ -325,8 +314,7 @@ def _bytes(value, name, binary, max_text_length):
         raise _type_error(value, tf.string)
     if length > max_text_length:
         raise invalid(
-            f"Input {name}: at most {max_text_length} characters were expected. "
-            f"Received: {length}"
+            f"Input {name}: at most {max_text_length} characters were expected. Received: {length}"
         )
     return data
 
@@ -360,10 +348,9 @@ _CONVERTERS = {
     tf.bool: _booleans,
     tf.float32: _numbers,
     tf.float64: _numbers,
-    **{
-        dtype: _integers
-        for dtype in (tf.int8, tf.uint8, tf.int16, tf.int32, tf.uint32, tf.int64, tf.uint64)
-    },
+    **dict.fromkeys(
+        (tf.int8, tf.uint8, tf.int16, tf.int32, tf.uint32, tf.int64, tf.uint64), _integers
+    ),
 }
 
 

@@ -37,14 +37,15 @@ def find_versions(directory: str | os.PathLike) -> dict[int, str]:
         names = os.listdir(directory)
     except OSError:
         return {}
-    paths = {int(name): os.path.join(directory, name)
-             for name in sorted(names) if name.isascii() and name.isdigit()}
+    paths = {
+        int(name): os.path.join(directory, name)
+        for name in sorted(names)
+        if name.isascii() and name.isdigit()
+    }
     return {version: path for version, path in sorted(paths.items()) if os.path.isdir(path)}
 
 
-def open_model(
-    path: str | os.PathLike, pairs: bool = False, trusted: bool = False
-) -> ServedModel:
+def open_model(path: str | os.PathLike, pairs: bool = False, trusted: bool = False) -> ServedModel:
     """Loads a model and calls it once.
 
     A model that `save_pretrained` wrote is exported first.
@@ -66,9 +67,7 @@ def open_model(
     return model
 
 
-def export_apart(
-    path: str | os.PathLike, folder: str | os.PathLike, pairs: bool = False
-) -> str:
+def export_apart(path: str | os.PathLike, folder: str | os.PathLike, pairs: bool = False) -> str:
     """Exports a model directory, with the padding-free operations where they are built.
 
     A process of its own does it: nothing of that stays in the server's memory.
@@ -85,17 +84,24 @@ def export_apart(
         UserError: If it cannot be exported.
     """
     process = subprocess.run(
-        [sys.executable, "-m", "bert_tf.serving.server.export_for_server", os.fspath(path),
-         os.fspath(folder), *(["pairs"] if pairs else [])],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        errors="replace", start_new_session=True,  # Ctrl-C is for the server alone
+        [
+            sys.executable,
+            "-m",
+            "bert_tf.serving.server.export_for_server",
+            os.fspath(path),
+            os.fspath(folder),
+            *(["pairs"] if pairs else []),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C is for the server alone
     )
     try:
         answer = json.loads(process.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        raise UserError(
-            f"{path} could not be exported:\n{process.stderr[-2000:]}"
-        ) from None
+        raise UserError(f"{path} could not be exported:\n{process.stderr[-2000:]}") from None
     if "error" in answer:
         raise UserError(f"{path}: {answer['error']}")
     return answer["path"]

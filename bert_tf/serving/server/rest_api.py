@@ -123,8 +123,7 @@ class RestApi:
         body = await self._bodies.read(request, share)
         if target.action != "predict":
             raise RequestError(
-                UNIMPLEMENTED,
-                f"{target.action} is not implemented here. Expected: predict",
+                UNIMPLEMENTED, f"{target.action} is not implemented here. Expected: predict"
             )
         self._check_name(target.model)
         async with self._versions.use(target.version) as version:
@@ -194,29 +193,35 @@ class RestApi:
             states = {target.version: states[target.version]}
         if not states:
             raise RequestError(NOT_FOUND, f"Could not find any versions of model {target.model}")
-        return _text({"model_version_status": [
+        return _text(
             {
-                "version": str(number),
-                "state": state.state,
-                "status": {
-                    "error_code": "UNKNOWN" if state.error else "OK",
-                    "error_message": state.error,
-                },
+                "model_version_status": [
+                    {
+                        "version": str(number),
+                        "state": state.state,
+                        "status": {
+                            "error_code": "UNKNOWN" if state.error else "OK",
+                            "error_message": state.error,
+                        },
+                    }
+                    for number, state in sorted(states.items(), reverse=True)
+                ]
             }
-            for number, state in sorted(states.items(), reverse=True)
-        ]})
+        )
 
     async def _metadata(self, target):
         self._check_name(target.model)
         async with self._versions.use(target.version) as version:
-            return _text({
-                "model_spec": {
-                    "name": target.model,
-                    "signature_name": "",
-                    "version": str(version.number),
-                },
-                "metadata": {"signature_def": {"signature_def": version.model.signature_def}},
-            })
+            return _text(
+                {
+                    "model_spec": {
+                        "name": target.model,
+                        "signature_name": "",
+                        "version": str(version.number),
+                    },
+                    "metadata": {"signature_def": {"signature_def": version.model.signature_def}},
+                }
+            )
 
     def page_facts(self) -> dict[str, Any]:
         """What the web page must know: where to ask, what for, and what the labels are called."""
@@ -229,11 +234,13 @@ class RestApi:
             "version": version.number if version else None,
             "state": model_versions.AVAILABLE if version else model_versions.LOADING,
             "inputs": [
-                name for name, spec in inputs.items()
+                name
+                for name, spec in inputs.items()
                 if spec.dtype.name == "string" and spec.shape == (None,)
             ],
             "other_inputs": [
-                name for name, spec in inputs.items()
+                name
+                for name, spec in inputs.items()
                 if spec.dtype.name != "string" or spec.shape != (None,)
             ],
             "labels": model.description.get("labels", []) if model else [],

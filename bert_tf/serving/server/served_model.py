@@ -56,7 +56,7 @@ class ServedModel:
             raise UserError(
                 f"{path}: a model that only computes was expected. Received: {len(problems)} "
                 f"things that may reach files, the network or other code: {shown}"
-                f"{'; …' if len(problems) > _SHOWN_PROBLEMS else ''}. If you trust whoever made it, "
+                f"{'; …' if len(problems) > _SHOWN_PROBLEMS else ''}. If you trust its maker, "
                 "serve it with --trust"
             )
         self.padding_free = _PADDING_FREE_OP in _operations(meta_graph.graph_def)
@@ -103,10 +103,11 @@ class ServedModel:
         signature = self.signatures.get(DEFAULT_SIGNATURE)
         if signature is None or not signature.has_rows:
             return
-        if all(spec.dtype == tf.string and len(spec.shape) == 1
-               for spec in signature.inputs.values()):
+        if all(
+            spec.dtype == tf.string and len(spec.shape) == 1 for spec in signature.inputs.values()
+        ):
             text = np.array([_WARM_UP_TEXT.encode()], object)
-            self.run(signature, {name: text for name in signature.inputs})
+            self.run(signature, dict.fromkeys(signature.inputs, text))
 
 
 def _load_without_gradients(saved_model, path):

@@ -36,8 +36,10 @@ class TensorSpec:
         return bool(self.shape) and self.shape[0] is None
 
     def __str__(self) -> str:
-        shape = "?" if self.shape is None else ",".join(
-            "?" if size is None else str(size) for size in self.shape
+        shape = (
+            "?"
+            if self.shape is None
+            else ",".join("?" if size is None else str(size) for size in self.shape)
         )
         return f"{self.dtype.name} [{shape}]"
 
@@ -106,9 +108,7 @@ class Signature:
         Args:
             arrays: Of every input.
         """
-        sizes = [
-            array.shape for array in arrays.values() if array.dtype.kind != "f"
-        ]
+        sizes = [array.shape for array in arrays.values() if array.dtype.kind != "f"]
         total = 0
         for spec in self.outputs.values():
             count = 1

@@ -24,7 +24,9 @@ def tiny_classifier(tiny_config, tiny_vocabulary):
 
     tf.keras.utils.set_random_seed(5)
     return BertTextClassifier(
-        BertBackbone(tiny_config), labels=["bad", "good"], tokenizer=BertTokenizer(tiny_vocabulary),
+        BertBackbone(tiny_config),
+        labels=["bad", "good"],
+        tokenizer=BertTokenizer(tiny_vocabulary),
         max_length=20,
     )
 

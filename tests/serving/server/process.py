@@ -27,14 +27,29 @@ class ServerProcess:
     """
 
     def __init__(self, model, *flags):
-        environment = {**os.environ, "PYTHONFAULTHANDLER": "1", "PYTHONPATH": os.pathsep.join(
-            [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-        )}
+        environment = {
+            **os.environ,
+            "PYTHONFAULTHANDLER": "1",
+            "PYTHONPATH": os.pathsep.join(
+                [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
+        }
         self.process = subprocess.Popen(
-            [sys.executable, "tools/serve.py", f"--model={model}", "--model_name=tiny", "--port=0",
-             "--threads=1", *flags],
-            cwd=REPOSITORY, env=environment, text=True, errors="replace",
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [
+                sys.executable,
+                "tools/serve.py",
+                f"--model={model}",
+                "--model_name=tiny",
+                "--port=0",
+                "--threads=1",
+                *flags,
+            ],
+            cwd=REPOSITORY,
+            env=environment,
+            text=True,
+            errors="replace",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         self.lines = []
         self._ready = threading.Event()

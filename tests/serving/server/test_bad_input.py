@@ -49,41 +49,63 @@ BODIES = {
     "base64 no UTF-8": (b'{"instances": [{"b64": "/w=="}]}', "text in UTF-8 was expected"),
     "ids and mask differ": (
         b'{"signature_name": "tokens", "inputs": {"token_ids": [[2, 3]], "segment_ids": [[0, 0]],'
-        b' "padding_mask": [[true, true], [true, true]]}}', "equally many rows"),
+        b' "padding_mask": [[true, true], [true, true]]}}',
+        "equally many rows",
+    ),
     "id is text": (
         b'{"signature_name": "tokens", "instances": [{"token_ids": ["a"], "segment_ids": [0],'
-        b' "padding_mask": [true]}]}', "not of expected type: int32"),
+        b' "padding_mask": [true]}]}',
+        "not of expected type: int32",
+    ),
     "id out of int32": (
         b'{"signature_name": "tokens", "instances": [{"token_ids": [3000000000],'
-        b' "segment_ids": [0], "padding_mask": [true]}]}', "not of expected type: int32"),
+        b' "segment_ids": [0], "padding_mask": [true]}]}',
+        "not of expected type: int32",
+    ),
     "id out of the vocabulary": (
         b'{"signature_name": "tokens", "instances": [{"token_ids": [2, 5000],'
         b' "segment_ids": [0, 0], "padding_mask": [true, true]}]}',
-        "Input token_ids: values from 0 to 63 were expected. Received: 5000 at [0, 1]"),
+        "Input token_ids: values from 0 to 63 were expected. Received: 5000 at [0, 1]",
+    ),
     "segment of a third text": (
         b'{"signature_name": "tokens", "instances": [{"token_ids": [2, 3],'
         b' "segment_ids": [0, -1], "padding_mask": [true, true]}]}',
-        "Input segment_ids: values from 0 to 1 were expected. Received: -1 at [0, 1]"),
+        "Input segment_ids: values from 0 to 1 were expected. Received: -1 at [0, 1]",
+    ),
     "other lengths": (  # once answered without a word, for the first two segments
         b'{"signature_name": "tokens", "instances": [{"token_ids": [2, 3],'
-        b' "segment_ids": [0, 0, 0], "padding_mask": [true, true]}]}', "the same shape"),
+        b' "segment_ids": [0, 0, 0], "padding_mask": [true, true]}]}',
+        "the same shape",
+    ),
     "ragged rows": (
         b'{"signature_name": "tokens", "inputs": {"token_ids": [[2, 3], [2]],'
         b' "segment_ids": [[0], [0]], "padding_mask": [[true], [true]]}}',
-        "Input token_ids: Encountered list at unexpected size"),
+        "Input token_ids: Encountered list at unexpected size",
+    ),
     "no ids": (
         b'{"signature_name": "tokens", "instances": [{"token_ids": [],'
-        b' "segment_ids": [], "padding_mask": []}]}', "at least one value in each row"),
-    "more ids than positions": (json.dumps(
-        {"signature_name": "tokens", "instances": [
-            {"token_ids": [2] * 41, "segment_ids": [0] * 41, "padding_mask": [True] * 41}
-        ]}).encode(), "at most 40 values in a row were expected. Received: 41"),
+        b' "segment_ids": [], "padding_mask": []}]}',
+        "at least one value in each row",
+    ),
+    "more ids than positions": (
+        json.dumps(
+            {
+                "signature_name": "tokens",
+                "instances": [
+                    {"token_ids": [2] * 41, "segment_ids": [0] * 41, "padding_mask": [True] * 41}
+                ],
+            }
+        ).encode(),
+        "at most 40 values in a row were expected. Received: 41",
+    ),
     "broken examples": (
         b'{"signature_name": "examples", "instances": [{"b64": "//5icm9rZW4="}]}',
-        "Input examples: serialised tf.train.Examples were expected"),
+        "Input examples: serialised tf.train.Examples were expected",
+    ),
     "examples without the text": (
         b'{"signature_name": "examples", "instances": [{"b64": ""}]}',
-        "Feature: text (data type: string) is required but could not be found."),
+        "Feature: text (data type: string) is required but could not be found.",
+    ),
     "long text": (json.dumps({"instances": ["a" * 2001]}).encode(), "at most 2000 characters"),
     "many rows": (json.dumps({"instances": ["a"] * 65}).encode(), "At most 64 rows"),
 }
@@ -136,8 +158,10 @@ def _answer(connection):
 def test_a_body_of_100_megabytes_is_refused_unread(server):
     before = server.metric("process_resident_memory_bytes")
     with _connect(server) as connection:
-        connection.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
-                           % (PATH.encode(), 100 << 20))
+        connection.sendall(
+            b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+            % (PATH.encode(), 100 << 20)
+        )
         answer = _answer(connection)  # before a byte of the body
     assert answer.startswith(b"HTTP/1.1 413 ") and b'"error"' in answer
     assert server.metric("process_resident_memory_bytes") < before + (50 << 20)
@@ -145,8 +169,9 @@ def test_a_body_of_100_megabytes_is_refused_unread(server):
 
 def test_a_body_without_an_end_is_refused(server):
     with _connect(server) as connection:
-        connection.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-                           % PATH.encode())
+        connection.sendall(
+            b"POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" % PATH.encode()
+        )
         chunk = b"4000\r\n" + b" " * 0x4000 + b"\r\n"
         for _ in range(LIMITS["max_body_bytes"] // 0x4000 + 1):
             connection.sendall(chunk)
@@ -193,13 +218,18 @@ def _send_until_closed(connection, text):
             connection.sendall(text)
 
 
-@pytest.mark.parametrize("text", [
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GARBAGE\r\n\r\n", b"GET\r\n\r\n",
-    b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n" % PATH.encode(),
-    b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
-    b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd"
-    % PATH.encode(),
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GARBAGE\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n" % PATH.encode(),
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd"
+        % PATH.encode(),
+    ],
+)
 def test_what_is_no_http(server, text):
     with _connect(server) as connection:
         connection.sendall(text)
@@ -210,15 +240,18 @@ def test_clients_that_leave_without_their_answer(server):
     body = json.dumps({"instances": ["good film"] * 64}).encode()
     for _ in range(20):
         with _connect(server) as connection:
-            connection.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
-                               % (PATH.encode(), len(body), body))
+            connection.sendall(
+                b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+                % (PATH.encode(), len(body), body)
+            )
 
 
 def test_a_flood_is_answered_or_refused(server):
     """64 clients at a time against a queue of 16: every request is answered, by 200 or 429."""
     with concurrent.futures.ThreadPoolExecutor(64) as clients:
-        answers = list(clients.map(lambda _: server.predict({"instances": ["good film"] * 64}),
-                                   range(256)))
+        answers = list(
+            clients.map(lambda _: server.predict({"instances": ["good film"] * 64}), range(256))
+        )
     refused = [answer for status, answer in answers if status != 200]
     assert {status for status, _ in answers} <= {200, 429}
     assert len(refused) < len(answers)
@@ -231,8 +264,13 @@ def test_idle_connections_keep_nobody_out(server):
     before = server.metric("process_open_fds")
     connections = [_connect(server) for _ in range(count)]
     try:
-        for connection, text in zip(connections, [b"POST ", b"POST %s HTTP/1.1\r\nHost: x\r\n"
-                                                  b"Content-Length: 9\r\n\r\n{" % PATH.encode()]):
+        for connection, text in zip(
+            connections,
+            [
+                b"POST ",
+                b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{" % PATH.encode(),
+            ],
+        ):
             connection.sendall(text)
         assert server.predict(GOOD)[0] == 200
     finally:
@@ -248,11 +286,13 @@ def test_requests_one_after_the_other_without_waiting(server):
     """HTTP pipelining: every request gets its own answer, in order."""
     bodies = [json.dumps(GOOD).encode(), b"{}", json.dumps(GOOD).encode()]
     with _connect(server) as connection:
-        connection.sendall(b"".join(
-            b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%s\r\n%s" % (
-                PATH.encode(), len(body), b"Connection: close\r\n" if last else b"", body
-            ) for body, last in zip(bodies, (False, False, True))
-        ))
+        connection.sendall(
+            b"".join(
+                b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%s\r\n%s"
+                % (PATH.encode(), len(body), b"Connection: close\r\n" if last else b"", body)
+                for body, last in zip(bodies, (False, False, True))
+            )
+        )
         received = b""
         while part := connection.recv(65536):
             received += part

@@ -52,9 +52,7 @@ class WatchedModel(ServedModel):
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("facts") / "1"
     module = TextFacts()
-    tf.saved_model.save(
-        module, str(path), {"serving_default": module.facts, "words": module.words}
-    )
+    tf.saved_model.save(module, str(path), {"serving_default": module.facts, "words": module.words})
     return path
 
 
@@ -179,8 +177,9 @@ def test_answers_that_depend_on_their_neighbours_are_computed_alone(model):
     async def scenario():
         batcher = _batcher(model, token_budget=20)
         first = await _busy(batcher, model)
-        others = [_ask(batcher, model, *texts, signature="words")
-                  for texts in (["a b c", "d"], ["e f"])]
+        others = [
+            _ask(batcher, model, *texts, signature="words") for texts in (["a b c", "d"], ["e f"])
+        ]
         await _until(lambda: batcher.waiting == 2)
         model.free.set()
         answers = await asyncio.gather(first, *others)

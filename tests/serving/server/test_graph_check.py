@@ -32,8 +32,11 @@ def _save(path, function):
 def _inside_conditions(text):
     return tf.cond(
         tf.size(text) > 3,
-        lambda: tf.while_loop(lambda texts: tf.size(texts) > 9,
-                              lambda texts: (tf.io.read_file(texts[0])[tf.newaxis],), (text,))[0],
+        lambda: tf.while_loop(
+            lambda texts: tf.size(texts) > 9,
+            lambda texts: (tf.io.read_file(texts[0])[tf.newaxis],),
+            (text,),
+        )[0],
         lambda: text,
     )
 
@@ -70,9 +73,13 @@ def _restored(text):
 
 
 def _saved(text):
-    with tf.control_dependencies([tf.raw_ops.SaveV2(
-        prefix=text[0], tensor_names=["x"], shape_and_slices=[""], tensors=[text]
-    )]):
+    with tf.control_dependencies(
+        [
+            tf.raw_ops.SaveV2(
+                prefix=text[0], tensor_names=["x"], shape_and_slices=[""], tensors=[text]
+            )
+        ]
+    ):
         return tf.identity(text)
 
 
@@ -90,13 +97,23 @@ def _mapped_memory(text):
     return tf.raw_ops.ImmutableConst(dtype=tf.uint8, shape=[4], memory_region_name="/etc/hostname")
 
 
-@pytest.mark.parametrize(("function", "operation"), [
-    (lambda text: tf.io.read_file(text[0])[tf.newaxis], "ReadFile"),
-    (_inside_conditions, "ReadFile"), (_in_a_map, "ReadFile"), (_written, "WriteFile"),
-    (_listed, "MatchingFiles"), (_python, "PyFunc"), (_eager_python, "EagerPyFunc"),
-    (_lines, "TextLineDataset"), (_restored, "RestoreV2"), (_saved, "SaveV2"),
-    (_table, "InitializeTableFromTextFileV2"), (_mapped_memory, "ImmutableConst"),
-])
+@pytest.mark.parametrize(
+    ("function", "operation"),
+    [
+        (lambda text: tf.io.read_file(text[0])[tf.newaxis], "ReadFile"),
+        (_inside_conditions, "ReadFile"),
+        (_in_a_map, "ReadFile"),
+        (_written, "WriteFile"),
+        (_listed, "MatchingFiles"),
+        (_python, "PyFunc"),
+        (_eager_python, "EagerPyFunc"),
+        (_lines, "TextLineDataset"),
+        (_restored, "RestoreV2"),
+        (_saved, "SaveV2"),
+        (_table, "InitializeTableFromTextFileV2"),
+        (_mapped_memory, "ImmutableConst"),
+    ],
+)
 def test_what_reaches_further_is_refused(tmp_path, function, operation):
     path = _save(tmp_path / "1", function)
     with pytest.raises(UserError, match=rf"operation {operation}, node \S+ of function .*--trust"):
@@ -116,10 +133,16 @@ class Lookup(tf.Module):
 
     def __init__(self, file):
         super().__init__()
-        self.table = tf.lookup.StaticVocabularyTable(tf.lookup.TextFileInitializer(
-            str(file), tf.string, tf.lookup.TextFileIndex.WHOLE_LINE,
-            tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER,
-        ), 1)
+        self.table = tf.lookup.StaticVocabularyTable(
+            tf.lookup.TextFileInitializer(
+                str(file),
+                tf.string,
+                tf.lookup.TextFileIndex.WHOLE_LINE,
+                tf.int64,
+                tf.lookup.TextFileIndex.LINE_NUMBER,
+            ),
+            1,
+        )
 
     @tf.function(input_signature=[TEXT])
     def find(self, text):
@@ -163,6 +186,7 @@ def test_an_asset_outside_the_directory_is_refused(lookup, tmp_path, filename):
 
 def test_a_table_of_another_file_is_refused(lookup, tmp_path):
     """Everywhere the initialiser's captured asset is replaced by another object."""
+
     def change(meta_graph):
         objects = meta_graph.object_graph_def
         number = next(n for n, node in enumerate(objects.nodes) if node.HasField("asset"))
@@ -214,9 +238,10 @@ def _add_function(meta_graph, name, *nodes):
         function.node_def.add(name=node, op=operation, input=inputs)
 
 
-@pytest.mark.parametrize(("source", "problems"), [
-    ("file", []), ("other", ["operation RestoreV2, node read of function f0"]),
-])
+@pytest.mark.parametrize(
+    ("source", "problems"),
+    [("file", []), ("other", ["operation RestoreV2, node read of function f0"])],
+)
 def test_functions_that_call_each_other_twice_are_checked_at_once(source, problems):
     meta_graph = _graph_of_nodes(
         ("file", "Const"), ("other", "Const"), ("start", "f40", source + ":0")
@@ -229,38 +254,47 @@ def test_functions_that_call_each_other_twice_are_checked_at_once(source, proble
     assert time.monotonic() - started < 1.0
 
 
-@pytest.mark.parametrize(("source", "problems"), [
-    ("file", []), ("other", ["operation RestoreV2, node read"]),
-])
+@pytest.mark.parametrize(
+    ("source", "problems"), [("file", []), ("other", ["operation RestoreV2, node read"])]
+)
 def test_a_long_chain_of_identities_is_followed(source, problems):
     chain = [(f"i{n}", "Identity", f"i{n - 1}:0") for n in range(1, 5000)]
     meta_graph = _graph_of_nodes(
-        ("file", "Const"), ("other", "Const"), ("i0", "Identity", source + ":0"), *chain,
+        ("file", "Const"),
+        ("other", "Const"),
+        ("i0", "Identity", source + ":0"),
+        *chain,
         ("read", "RestoreV2", "i4999:0"),
     )
     assert graph_problems(meta_graph, "") == problems
 
 
-@pytest.mark.parametrize("nodes", [
-    [("read", "RestoreV2")],
-    [("read", "RestoreV2", "^file")],
-    [("read", "RestoreV2", "same"), ("same", "Identity")],
-    [("read", "RestoreV2", "same"), ("same", "Identity", "same")],
-    [("read", "RestoreV2", "a"), ("a", "Identity", "b"), ("b", "Identity", "a")],
-    [("read", "RestoreV2", "missing")],
-    [("read", "InitializeTableFromTextFileV2")],
-    [("read", "InitializeTableFromTextFileV2", "file")],
-])
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [("read", "RestoreV2")],
+        [("read", "RestoreV2", "^file")],
+        [("read", "RestoreV2", "same"), ("same", "Identity")],
+        [("read", "RestoreV2", "same"), ("same", "Identity", "same")],
+        [("read", "RestoreV2", "a"), ("a", "Identity", "b"), ("b", "Identity", "a")],
+        [("read", "RestoreV2", "missing")],
+        [("read", "InitializeTableFromTextFileV2")],
+        [("read", "InitializeTableFromTextFileV2", "file")],
+    ],
+)
 def test_inputs_that_are_missing_or_lead_nowhere_are_refused(nodes):
     meta_graph = _graph_of_nodes(("file", "Const"), *nodes)
     assert graph_problems(meta_graph, "") == [f"operation {nodes[0][1]}, node read"]
 
 
-@pytest.mark.parametrize("calls", [
-    [("start", "f")],
-    [("start", "f", "file"), ("again", "f")],
-    [("start", "f", "file"), ("again", "f", "other")],
-])
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [("start", "f")],
+        [("start", "f", "file"), ("again", "f")],
+        [("start", "f", "file"), ("again", "f", "other")],
+    ],
+)
 def test_every_call_must_pass_the_savers_file(calls):
     meta_graph = _graph_of_nodes(("file", "Const"), ("other", "Const"), *calls)
     _add_function(meta_graph, "f", ("read", "RestoreV2", "path"))
@@ -318,8 +352,9 @@ def test_a_model_of_tensorflow_1_is_served(tmp_path):
 
 
 def _answers_with_a_checkpoint(saver, out):
-    restored = tf.raw_ops.RestoreV2(prefix="/tmp/other", tensor_names=["w"],
-                                    shape_and_slices=[""], dtypes=[tf.float32])
+    restored = tf.raw_ops.RestoreV2(
+        prefix="/tmp/other", tensor_names=["w"], shape_and_slices=[""], dtypes=[tf.float32]
+    )
     return out + restored[0]
 
 
@@ -350,6 +385,7 @@ def test_keras_models_are_served(tmp_path):
 
 def test_a_model_that_goes_leaves_nothing(tmp_path):
     """A custom gradient kept every function of its model in TensorFlow for good."""
+
     @tf.custom_gradient
     def doubled(length):
         return 2 * length, lambda gradient: 2 * gradient

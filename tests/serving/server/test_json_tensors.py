@@ -29,8 +29,10 @@ def _arrays(body, signature):
 
 
 def test_two_texts():
-    for body in ({"instances": [{"text": "a", "pair": "b"}, {"text": "c", "pair": ""}]},
-                 {"inputs": {"text": ["a", "c"], "pair": ["b", ""]}}):
+    for body in (
+        {"instances": [{"text": "a", "pair": "b"}, {"text": "c", "pair": ""}]},
+        {"inputs": {"text": ["a", "c"], "pair": ["b", ""]}},
+    ):
         arrays = _arrays(body, PAIRS)
         assert arrays["text"].tolist() == [b"a", b"c"] and arrays["pair"].tolist() == [b"b", b""]
         assert PAIRS.checked_rows(arrays) == 2
@@ -44,21 +46,31 @@ def test_two_texts():
 
 def test_numbers():
     arrays = _arrays({"instances": [[1, 2.5], [float("nan"), float("-inf")]]}, NUMBERS)
-    np.testing.assert_array_equal(
-        arrays["x"], np.array([[1, 2.5], [np.nan, -np.inf]], np.float32)
-    )
+    np.testing.assert_array_equal(arrays["x"], np.array([[1, 2.5], [np.nan, -np.inf]], np.float32))
     assert arrays["x"].dtype == np.float32
-    for rows, message in (([[1, 2], [3]], "unexpected size"), ([[1, 2, 3]], r"expected float32"),
-                          ([[1, "2"]], "Type: String"), ([[1, True]], "Type: Boolean"),
-                          ([[[1]], [2]], "level"), ([1, 2], "expected float32")):
+    for rows, message in (
+        ([[1, 2], [3]], "unexpected size"),
+        ([[1, 2, 3]], r"expected float32"),
+        ([[1, "2"]], "Type: String"),
+        ([[1, True]], "Type: Boolean"),
+        ([[[1]], [2]], "level"),
+        ([1, 2], "expected float32"),
+    ):
         with pytest.raises(RequestError, match=message):
             NUMBERS.checked_rows(_arrays({"instances": rows}, NUMBERS))
 
 
-@pytest.mark.parametrize(("dtype", "good", "bad"), [
-    (tf.int32, 2**31 - 1, 2**31), (tf.int64, -(2**63), 2**63), (tf.uint8, 255, -1),
-    (tf.int32, 1, 1.0), (tf.bool, True, 1), (tf.float64, 1e308, "1"),
-])
+@pytest.mark.parametrize(
+    ("dtype", "good", "bad"),
+    [
+        (tf.int32, 2**31 - 1, 2**31),
+        (tf.int64, -(2**63), 2**63),
+        (tf.uint8, 255, -1),
+        (tf.int32, 1, 1.0),
+        (tf.bool, True, 1),
+        (tf.float64, 1e308, "1"),
+    ],
+)
 def test_types(dtype, good, bad):
     signature = Signature("s", {"x": TensorSpec(dtype, (None,))}, {})
     assert _arrays({"instances": [good]}, signature)["x"].tolist() == [good]
@@ -81,8 +93,10 @@ def test_choices_without_a_text_are_refused():
     choices = Signature("s", {"choices": TensorSpec(tf.string, (None, None))}, {})
     said = {"signatures": {"s": {"inputs": {"choices": {"needs_text": True}, "other": {}}}}}
     check_described_inputs(said, choices, _arrays({"instances": [["", "a"], ["b", ""]]}, choices))
-    for rows, message in (([["", "a"], ["", ""]], "Input choices: .* none in row 1"),
-                          ([[], []], r"Input choices: .* shape \[2, 0\]")):
+    for rows, message in (
+        ([["", "a"], ["", ""]], "Input choices: .* none in row 1"),
+        ([[], []], r"Input choices: .* shape \[2, 0\]"),
+    ):
         arrays = _arrays({"instances": rows}, choices)
         with pytest.raises(RequestError, match=message):
             check_described_inputs(said, choices, arrays)
@@ -99,16 +113,20 @@ def test_answers():
         "label": np.array([b"caf\xc3\xa9", b"\xff"], object),
         "x_bytes": np.array([b"\xff", b""], object),
     }
-    assert json.loads(_answer(ROWS, two)) == {"predictions": [
-        {"label": "café", "x_bytes": {"b64": "/w=="}}, {"label": "\ufffd", "x_bytes": {"b64": ""}},
-    ]}
+    assert json.loads(_answer(ROWS, two)) == {
+        "predictions": [
+            {"label": "café", "x_bytes": {"b64": "/w=="}},
+            {"label": "\ufffd", "x_bytes": {"b64": ""}},
+        ]
+    }
     with pytest.raises(RequestError, match="column format"):
         _answer(ROWS, {"y": np.array(1)}, has_rows=False)
 
 
-@pytest.mark.parametrize("shape", [
-    (3,), (0, 2), (2, 0), (40_000,), (2, 20_000), (20_000, 2), (3, 2, 10_000), (1, 1, 40_000),
-])
+@pytest.mark.parametrize(
+    "shape",
+    [(3,), (0, 2), (2, 0), (40_000,), (2, 20_000), (20_000, 2), (3, 2, 10_000), (1, 1, 40_000)],
+)
 @pytest.mark.parametrize("dtype", [np.int32, object])
 def test_large_answers_come_in_parts_of_bounded_size(shape, dtype):
     values = np.arange(np.prod(shape, dtype=int)).reshape(shape)
@@ -147,10 +165,14 @@ def test_float32_comes_back_the_same():
 
 
 def test_a_count_says_where_padding_begins():
-    signature = Signature("s", {"text": STRINGS}, {
-        "entity_count": TensorSpec(tf.int32, (None,)),
-        "entity_text": TensorSpec(tf.string, (None, None)),
-    })
+    signature = Signature(
+        "s",
+        {"text": STRINGS},
+        {
+            "entity_count": TensorSpec(tf.int32, (None,)),
+            "entity_text": TensorSpec(tf.string, (None, None)),
+        },
+    )
     assert signature.joins_rows
     outputs = {
         "entity_count": np.array([1, 0, 2]),

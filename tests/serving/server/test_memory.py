@@ -58,9 +58,13 @@ def _run(path, scenario, batch_wait=0.0, **limits):
     memory = Memory(limits.max_buffered)
 
     async def run():
-        versions = ModelVersions("wide", path, lambda model: Batcher(
-            model, TOKEN_BUDGET, batch_wait, 100, PATIENCE, Metrics(), limits.max_tokens
-        ))
+        versions = ModelVersions(
+            "wide",
+            path,
+            lambda model: Batcher(
+                model, TOKEN_BUDGET, batch_wait, 100, PATIENCE, Metrics(), limits.max_tokens
+            ),
+        )
         await versions.load_first()
         api = RestApi(versions, limits)
 
@@ -84,6 +88,7 @@ def _status(error):
 
 def test_what_was_read_out_of_a_body_counts_until_the_answer(path):
     """Before, a body counted only until it had come: any number of them could wait."""
+
     async def scenario(ask, memory):
         first = asyncio.ensure_future(ask({"signature_name": "repeat", "instances": ["a" * 5000]}))
         while memory.held < 5000:

@@ -91,22 +91,29 @@ class Spans(tf.Module):
             "entity_label": tf.tile([["PER", ""]], [rows, 1]),
         }
 
-    @tf.function(input_signature=[
-        tf.TensorSpec([None], tf.string, name="question"),
-        tf.TensorSpec([None], tf.string, name="context"),
-    ])
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.string, name="question"),
+            tf.TensorSpec([None], tf.string, name="context"),
+        ]
+    )
     def answer(self, question, context):
         rows = tf.size(question)
         return {
             "answer": tf.strings.substr(context, 3, 4, unit="UTF8_CHAR"),
-            "start": tf.fill([rows], 3), "end": tf.fill([rows], 7), "score": tf.fill([rows], 0.75),
+            "start": tf.fill([rows], 3),
+            "end": tf.fill([rows], 7),
+            "score": tf.fill([rows], 0.75),
         }
 
 
-@pytest.mark.parametrize(("function", "texts", "marked"), [
-    ("tag", {"text": "\U0001d49c Ada wrote."}, "AdaPER"),
-    ("answer", {"question": "Who?", "context": "né Élis."}, "Élis"),
-])
+@pytest.mark.parametrize(
+    ("function", "texts", "marked"),
+    [
+        ("tag", {"text": "\U0001d49c Ada wrote."}, "AdaPER"),
+        ("answer", {"question": "Who?", "context": "né Élis."}, "Élis"),
+    ],
+)
 def test_spans_are_highlighted(browser, tmp_path, function, texts, marked):
     module = Spans()
     tf.saved_model.save(module, str(tmp_path / "1"), {"serving_default": getattr(module, function)})

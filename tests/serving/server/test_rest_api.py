@@ -22,8 +22,10 @@ def test_rows_and_columns_give_the_models_numbers(server, logits):
     np.testing.assert_allclose([row["logits"] for row in answer["predictions"]], logits, atol=1e-5)
     labels = [("bad", "good")[row] for row in logits.argmax(axis=1)]
     assert [row["label"] for row in answer["predictions"]] == labels
-    for body in ({"instances": [{"text": text} for text in TEXTS]},
-                 {"signature_name": "serving_default", "instances": TEXTS}):
+    for body in (
+        {"instances": [{"text": text} for text in TEXTS]},
+        {"signature_name": "serving_default", "instances": TEXTS},
+    ):
         assert server.predict(body) == (200, answer)
     for inputs in (TEXTS, {"text": TEXTS}):
         status, columns = server.predict({"inputs": inputs})
@@ -47,9 +49,15 @@ def test_base64_is_the_same_text(server):
 
 
 def test_status_and_metadata(server):
-    available = {"model_version_status": [
-        {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
-    ]}
+    available = {
+        "model_version_status": [
+            {
+                "version": "1",
+                "state": "AVAILABLE",
+                "status": {"error_code": "OK", "error_message": ""},
+            }
+        ]
+    }
     assert server.json("GET", "/v1/models/tiny") == (200, available)
     assert server.json("GET", "/v1/models/tiny/versions/1") == (200, available)
     for path in ("/v1/models/tiny/metadata", "/v1/models/tiny/versions/1/metadata"):
@@ -60,7 +68,8 @@ def test_status_and_metadata(server):
         assert signature["method_name"] == "tensorflow/serving/predict"
         assert signature["inputs"]["text"]["dtype"] == "DT_STRING"
         assert signature["inputs"]["text"]["tensor_shape"] == {
-            "dim": [{"size": "-1", "name": ""}], "unknown_rank": False
+            "dim": [{"size": "-1", "name": ""}],
+            "unknown_rank": False,
         }
 
 

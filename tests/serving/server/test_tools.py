@@ -11,22 +11,31 @@ from tests.conftest import REPOSITORY
 
 
 def _run(*arguments):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(
-        [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(
+            [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+        ),
+    }
     return subprocess.run(
         [sys.executable, *arguments],
-        cwd=REPOSITORY, env=environment, capture_output=True, text=True,
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["--model=/nowhere"], "error: --model: a directory was expected"),
-    (["--model=.", "--model_name=a/b"], "error: --model_name: a name without slashes"),
-    (["--model=.", "--model_name=x", "forgotten"], "Arguments must be flags"),
-    (["--model=.", "--port=70000"], "--port"),
-    (["--model=.", "--max_rows=0"], "--max_rows"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model=/nowhere"], "error: --model: a directory was expected"),
+        (["--model=.", "--model_name=a/b"], "error: --model_name: a name without slashes"),
+        (["--model=.", "--model_name=x", "forgotten"], "Arguments must be flags"),
+        (["--model=.", "--port=70000"], "--port"),
+        (["--model=.", "--max_rows=0"], "--max_rows"),
+    ],
+)
 def test_flags_are_checked_before_any_work(arguments, message):
     result = _run("tools/serve.py", *arguments)
     assert result.returncode == 1 and "Traceback" not in result.stderr
@@ -36,9 +45,14 @@ def test_flags_are_checked_before_any_work(arguments, message):
 def test_load(server, tmp_path):
     (tmp_path / "texts.txt").write_text("good film\n\nbad\n", encoding="utf-8")
     result = _run(
-        "tools/benchmark_serving.py", f"--text_file={tmp_path}/texts.txt", "--concurrency=1,3",
-        f"--url=http://127.0.0.1:{server.port}/v1/models/tiny:predict", "--input_name=text",
-        "--requests=9", "--warm_up=1", f"--json={tmp_path}/load.json",
+        "tools/benchmark_serving.py",
+        f"--text_file={tmp_path}/texts.txt",
+        "--concurrency=1,3",
+        f"--url=http://127.0.0.1:{server.port}/v1/models/tiny:predict",
+        "--input_name=text",
+        "--requests=9",
+        "--warm_up=1",
+        f"--json={tmp_path}/load.json",
     )
     assert result.returncode == 0, result.stderr
     rows = json.loads((tmp_path / "load.json").read_text())
@@ -46,7 +60,10 @@ def test_load(server, tmp_path):
     assert counts == [(1, 9, 0), (3, 9, 0)]
     assert all(len(row["latencies"]) == 9 for row in rows)
     refused = _run(
-        "tools/benchmark_serving.py", f"--text_file={tmp_path}/texts.txt", "--concurrency=1",
-        f"--url=http://127.0.0.1:{server.port}/v1/models/other:predict", "--requests=2",
+        "tools/benchmark_serving.py",
+        f"--text_file={tmp_path}/texts.txt",
+        "--concurrency=1",
+        f"--url=http://127.0.0.1:{server.port}/v1/models/other:predict",
+        "--requests=2",
     )
     assert refused.returncode == 1 and "Requests failed" in refused.stderr

@@ -51,8 +51,18 @@ PEERS = {
         "ours",
         "Ours",
         {},
-        ("inference", "inference_int8", "training", "ops", "matmul", "matmul_int8", "tokenizer",
-         "latency", "memory", "weights"),
+        (
+            "inference",
+            "inference_int8",
+            "training",
+            "ops",
+            "matmul",
+            "matmul_int8",
+            "tokenizer",
+            "latency",
+            "memory",
+            "weights",
+        ),
     ),
     # Not a rival: bert_tf on a GPU.
     OURS_BFLOAT16: Entry("ours_bfloat16", "OursBFloat16", {}, ("gpu_training",)),
@@ -106,7 +116,5 @@ PEERS = {
 def of_job(job: str) -> list[str]:
     """The peers that take part in `job`, without ours and the machine."""
     return [
-        name
-        for name, entry in PEERS.items()
-        if job in entry.jobs and name not in (OURS, "machine")
+        name for name, entry in PEERS.items() if job in entry.jobs and name not in (OURS, "machine")
     ]

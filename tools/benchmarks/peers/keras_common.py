@@ -64,9 +64,7 @@ def frozen(function, spec, threads: int):
 
 
 def _frozen_graph(function, spec):
-    from tensorflow.python.framework.convert_to_constants import (
-        convert_variables_to_constants_v2,
-    )
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
     concrete = tf.function(function).get_concrete_function(spec)
     constant = convert_variables_to_constants_v2(concrete)
@@ -107,7 +105,6 @@ def matmul_task(multiply, x: np.ndarray) -> MatmulTask:
 
     def run():
         return multiply_all(inputs)[0]
-
 
     return MatmulTask(run, calls)
 

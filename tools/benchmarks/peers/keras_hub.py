@@ -161,9 +161,7 @@ def _assign_encoder(backbone, tensors, config):
     backbone.position_embedding.position_embeddings.assign(
         tensors["embeddings.position_embeddings.weight"]
     )
-    backbone.segment_embedding.embeddings.assign(
-        tensors["embeddings.token_type_embeddings.weight"]
-    )
+    backbone.segment_embedding.embeddings.assign(tensors["embeddings.token_type_embeddings.weight"])
     layer_norm(backbone.embeddings_layer_norm, "embeddings.LayerNorm")
     for index, layer in enumerate(backbone.transformer_layers):
         prefix = f"encoder.layer.{index}"

@@ -49,8 +49,7 @@ class _LimitTask(Task):
 
     def run(self):
         threads = [
-            threading.Thread(target=self._repeat, args=(thread,))
-            for thread in range(self._threads)
+            threading.Thread(target=self._repeat, args=(thread,)) for thread in range(self._threads)
         ]
         for thread in threads:
             thread.start()

@@ -11,7 +11,7 @@ from .base import InferenceTask, Peer, SentenceTask
 
 
 class OnnxRuntime(Peer):
-    """"fused" is the graph after onnxruntime.transformers: Attention, SkipLayerNorm, BiasGelu."""
+    """ "fused" is the graph after onnxruntime.transformers: Attention, SkipLayerNorm, BiasGelu."""
 
     @property
     def version(self):

@@ -8,7 +8,6 @@ import openvino
 from . import onnx_export
 from .base import InferenceTask, Peer
 
-
 # Of the sequences that NNCF calibrates with; its own default are 300, which takes many minutes.
 _CALIBRATION_SEQUENCES = 48
 _CALIBRATION_LENGTH = 64

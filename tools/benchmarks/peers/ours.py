@@ -13,7 +13,6 @@ from bert_tf.ops import native
 from . import keras_common, op_cases
 from .base import LEARNING_RATE, Peer, SentenceTask, Task, matmul_inputs
 
-
 # What a training step would have to do, whose weights are new each time.
 PACKED_EACH_TIME = "packed each time"
 
@@ -28,10 +27,12 @@ class TrainingTask(Task):
     """
 
     def __init__(self, model, batch, steps: int = 1):
-        features = {name: batch[name] for name in (*keras_common.ENCODER_INPUTS,
-                                                   "masked_positions")}
-        labels = {name: batch[name] for name in ("masked_ids", "masked_weights",
-                                                 "next_sentence_labels")}
+        features = {
+            name: batch[name] for name in (*keras_common.ENCODER_INPUTS, "masked_positions")
+        }
+        labels = {
+            name: batch[name] for name in ("masked_ids", "masked_weights", "next_sentence_labels")
+        }
         self.calls_inside = steps
         self._model = model
         self._example = (keras_common.constants(features), keras_common.constants(labels))
@@ -106,9 +107,7 @@ class Ours(Peer):
 
     @functools.cached_property
     def _quantized_backbone(self):
-        return bert_tf.BertBackbone.from_pretrained(
-            self.setup.model_directory, quantization="int8"
-        )
+        return bert_tf.BertBackbone.from_pretrained(self.setup.model_directory, quantization="int8")
 
     @functools.cache
     def _quantized_model(self, variant):
@@ -133,9 +132,7 @@ class Ours(Peer):
 
     @functools.cached_property
     def _pretrainer(self):
-        return self.pretrainer(
-            bert_tf.BertBackbone.from_pretrained(self.setup.model_directory)
-        )
+        return self.pretrainer(bert_tf.BertBackbone.from_pretrained(self.setup.model_directory))
 
     def pretrainer(self, backbone, **compile_options):
         """A compiled `BertPretrainer` with the shared weights of the heads."""
@@ -219,8 +216,16 @@ class Ours(Peer):
             else:
                 dy, _, (dbias,), dgamma, dbeta = (
                     native.library().bert_tf_fused_residual_layer_norm_grad(
-                        dy, t["x"], [t["residual"]], [t["bias"]], t["gamma"], t["mean"], t["rstd"],
-                        tf.constant(0, tf.int64), num_dresidual=0, dropout_rate=0.0,
+                        dy,
+                        t["x"],
+                        [t["residual"]],
+                        [t["bias"]],
+                        t["gamma"],
+                        t["mean"],
+                        t["rstd"],
+                        tf.constant(0, tf.int64),
+                        num_dresidual=0,
+                        dropout_rate=0.0,
                     )
                 )
         return dy, dbias, dgamma, dbeta
@@ -262,9 +267,7 @@ class Ours(Peer):
             return bert_tf.serving.FrozenModel(encoder)
         if variant == "SavedModel":
             directory = os.path.join(self.setup.scratch, "exported")
-            loaded = tf.saved_model.load(
-                bert_tf.serving.export(encoder, directory, portable=False)
-            )
+            loaded = tf.saved_model.load(bert_tf.serving.export(encoder, directory, portable=False))
             answer = loaded.signatures["serving_default"]
             return lambda text: answer(text=tf.constant([text]))["vector"].numpy()
         call = tf.function(encoder, input_signature=[tf.TensorSpec([None], tf.string)])
@@ -281,9 +284,7 @@ class Ours(Peer):
 class _TokenizerTask(Task):
     def __init__(self, tokenize, texts):
         self._texts = tf.constant(texts)
-        self._tokenize = tf.function(
-            tokenize, input_signature=[tf.TensorSpec([None], tf.string)]
-        )
+        self._tokenize = tf.function(tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
 
     def run(self):
         ids = self._tokenize(self._texts)

@@ -42,8 +42,7 @@ class OursXla(Ours):
 
     def _backbone_for(self, variant):
         return bert_tf.BertBackbone.from_pretrained(
-            self.setup.model_directory,
-            padding_free=False if variant == XLA_PADDED else "auto",
+            self.setup.model_directory, padding_free=False if variant == XLA_PADDED else "auto"
         )
 
 

@@ -6,9 +6,7 @@ import numpy as np
 import torch
 import transformers
 
-from .base import (
-    LEARNING_RATE, InferenceTask, MatmulTask, Peer, SentenceTask, Task, matmul_inputs
-)
+from .base import LEARNING_RATE, InferenceTask, MatmulTask, Peer, SentenceTask, Task, matmul_inputs
 
 _NOT_DECAYED = ("bias", "LayerNorm.weight")
 
@@ -76,8 +74,10 @@ class PyTorch(Peer):
         return f"{torch.__version__}, transformers {transformers.__version__}"
 
     def variants(self, job, bucket, is_ragged):
-        return ("linear", "mkl packed") if job == "matmul" else super().variants(
-            job, bucket, is_ragged
+        return (
+            ("linear", "mkl packed")
+            if job == "matmul"
+            else super().variants(job, bucket, is_ragged)
         )
 
     @functools.cached_property
@@ -111,9 +111,7 @@ class PyTorch(Peer):
             multiply = functools.partial(torch.nn.functional.linear, x, weight, bias)
         else:
             packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, rows)
-            multiply = functools.partial(
-                torch.ops.mkl._mkl_linear, x, packed, weight, bias, rows
-            )
+            multiply = functools.partial(torch.ops.mkl._mkl_linear, x, packed, weight, bias, rows)
         return MatmulTask(torch.inference_mode()(multiply))
 
     def latency(self, text, variant):
@@ -134,10 +132,13 @@ class PyTorch(Peer):
         config = transformers.BertConfig.from_pretrained(self.setup.model_directory)
         config._attn_implementation = "sdpa"
         model = transformers.BertForPreTraining(config)
-        state = {f"bert.{name}": torch.from_numpy(value)
-                 for name, value in self.setup.encoder_tensors.items()}
-        state.update({name: torch.from_numpy(value)
-                      for name, value in self.setup.head_tensors.items()})
+        state = {
+            f"bert.{name}": torch.from_numpy(value)
+            for name, value in self.setup.encoder_tensors.items()
+        }
+        state.update(
+            {name: torch.from_numpy(value) for name, value in self.setup.head_tensors.items()}
+        )
         missing, unexpected = model.load_state_dict(state, strict=False)
         # The decoder is tied to the embeddings, its bias to cls.predictions.bias.
         missing = [name for name in missing if "decoder" not in name and "position_ids" not in name]

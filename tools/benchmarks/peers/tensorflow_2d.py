@@ -32,9 +32,7 @@ class TensorFlow2D(Peer):
     def _load(self):
         # Dense weights [out, in] -> [in, out], once, and not inside a traced function.
         self._weights = self._weights or {
-            name: tf.Variable(
-                tensor.T if tensor.ndim == 2 and "embeddings" not in name else tensor
-            )
+            name: tf.Variable(tensor.T if tensor.ndim == 2 and "embeddings" not in name else tensor)
             for name, tensor in self.setup.encoder_tensors.items()
         }
 

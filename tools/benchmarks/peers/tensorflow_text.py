@@ -29,7 +29,7 @@ class _TokenizerTask(Task):
 
 
 class TensorFlowText(Peer):
-    """"fast" is `FastBertTokenizer`, "plain" is `BertTokenizer`."""
+    """ "fast" is `FastBertTokenizer`, "plain" is `BertTokenizer`."""
 
     def __init__(self, setup):
         super().__init__(setup)

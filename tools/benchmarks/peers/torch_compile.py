@@ -28,7 +28,7 @@ class _OpTask(Task):
 
 
 class TorchCompile(PyTorch):
-    """"static" compiles every shape by itself, "dynamic" once for all shapes."""
+    """ "static" compiles every shape by itself, "dynamic" once for all shapes."""
 
     def __init__(self, setup):
         super().__init__(setup)
@@ -49,9 +49,7 @@ class TorchCompile(PyTorch):
     def _compiled_inference(self):
         eager = super()._inference_model(None)
         return {
-            variant: torch.compile(
-                eager, dynamic=variant == "dynamic", options={"freezing": True}
-            )
+            variant: torch.compile(eager, dynamic=variant == "dynamic", options={"freezing": True})
             for variant in ("dynamic", "static")
         }
 
@@ -82,8 +80,14 @@ class TorchCompile(PyTorch):
             # Autograd would have kept the sum and its statistics: they are inputs.
             summed = t["x"] + t["bias"] + t["residual"]
             function = _layer_norm_backward
-            arguments = (t["dy"], summed, t["mean"][:, None], t["rstd"][:, None], t["gamma"],
-                         t["beta"])
+            arguments = (
+                t["dy"],
+                summed,
+                t["mean"][:, None],
+                t["rstd"][:, None],
+                t["gamma"],
+                t["beta"],
+            )
         out = torch.empty_like(t["x"]) if variant == "out buffer" else None
         return _OpTask(torch.compile(function, dynamic=False), (out, *arguments))
 
@@ -99,9 +103,7 @@ def _gelu_backward(out, dy, x, bias):
 
 def _layer_norm(out, x, residual, bias, gamma, beta):
     summed = x + bias + residual
-    return _given(
-        out, torch.nn.functional.layer_norm(summed, x.shape[-1:], gamma, beta, _EPSILON)
-    )
+    return _given(out, torch.nn.functional.layer_norm(summed, x.shape[-1:], gamma, beta, _EPSILON))
 
 
 def _layer_norm_backward(out, dy, summed, mean, rstd, gamma, beta):
