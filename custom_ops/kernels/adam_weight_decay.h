@@ -36,9 +36,9 @@ float AdamBiasCorrection(float beta_1, float beta_2, float steps);
 void AdamWeightDecay(const Parallel& parallel, const AdamWeightDecayArgs& args);
 
 // The copies for each instruction set (isa.h); only tests call them directly.
-#define BERT_TF_DECLARE_ADAM(isa)                                                    \
-  namespace isa {                                                                    \
-  void AdamWeightDecay(const Parallel& parallel, const AdamWeightDecayArgs& args);   \
+#define BERT_TF_DECLARE_ADAM(isa)                                                  \
+  namespace isa {                                                                  \
+  void AdamWeightDecay(const Parallel& parallel, const AdamWeightDecayArgs& args); \
   }
 BERT_TF_DECLARE_ADAM(portable)
 BERT_TF_DECLARE_ADAM(avx2)

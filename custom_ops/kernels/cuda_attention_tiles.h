@@ -14,7 +14,7 @@ namespace bert_tf {
 namespace cuda {
 namespace {
 
-constexpr int kTile = 64;     // rows and columns; 64 keys are one chunk of philox.h
+constexpr int kTile = 64;  // rows and columns; 64 keys are one chunk of philox.h
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kWarpRows = kTile / kWarps;
@@ -131,8 +131,7 @@ BERT_TF_DEVICE void LoadTile(const T* rows, int64_t stride, int64_t count, int h
 // The tile's 16 rows of the warp must be free.
 template <typename T, int kSize>
 BERT_TF_DEVICE void StoreRows(const float (&c)[kSize / 8][4], const float (&factor)[2], T* tile,
-                              int64_t count, int head_size, bool vectors, T* rows,
-                              int64_t stride) {
+                              int64_t count, int head_size, bool vectors, T* rows, int64_t stride) {
   constexpr int kWidth = kVectorWidth<T>;
   constexpr int kRow = kRowElements<T, kSize>;
   SyncWarp();
@@ -236,10 +235,10 @@ struct ColumnProduct {
 #pragma unroll
     for (int group = 0; group < kGroups; group += 2) {
       // Results of 16 columns are laid out as an operand wants them.
-      const uint32_t a_part[4] = {
-          RoundPair<T>(p[group][0], p[group][1]), RoundPair<T>(p[group][2], p[group][3]),
-          RoundPair<T>(p[group + 1][0], p[group + 1][1]),
-          RoundPair<T>(p[group + 1][2], p[group + 1][3])};
+      const uint32_t a_part[4] = {RoundPair<T>(p[group][0], p[group][1]),
+                                  RoundPair<T>(p[group][2], p[group][3]),
+                                  RoundPair<T>(p[group + 1][0], p[group + 1][1]),
+                                  RoundPair<T>(p[group + 1][2], p[group + 1][3])};
 #pragma unroll
       for (int d = 0; d < kSize; d += 16) {
         uint32_t b_part[4];

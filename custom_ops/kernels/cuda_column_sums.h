@@ -13,7 +13,7 @@ constexpr int kSumWarps = 8;
 
 // sums[column] = sum over block of partial[block * stride + column]; a warp takes every eighth.
 template <typename T>
-__global__ void __launch_bounds__(kSumWarps * kWarp)
+__global__ void __launch_bounds__(kSumWarps* kWarp)
     ColumnSumsKernel(const float* partial, int64_t blocks, int64_t stride, int64_t columns,
                      T* sums) {
   float* const of_warp = reinterpret_cast<float*>(SharedMemory());  // [kSumWarps, kWarp]

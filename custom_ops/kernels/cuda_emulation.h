@@ -185,9 +185,7 @@ int Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_
 }
 
 inline char* SharedMemory() { return emulation::Block::Current()->shared(); }
-inline void SyncThreads() {
-  emulation::Block::Current()->Wait(emulation::Thread::kAtBlockBarrier);
-}
+inline void SyncThreads() { emulation::Block::Current()->Wait(emulation::Thread::kAtBlockBarrier); }
 inline void SyncWarp() { emulation::WarpBarrier(); }
 
 template <typename V>

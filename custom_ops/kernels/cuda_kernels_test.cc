@@ -90,12 +90,12 @@ void TestBiasGelu(int64_t rows, int64_t columns, bool approximate, bool aligned)
   Numbers<T> bias(columns, aligned, random, 1.0f);
   Numbers<T> y(x.size(), aligned), dx(x.size(), aligned), dbias(columns, aligned);
   const SerialParallel serial;
-  FusedBiasGelu(serial, BiasGeluArgs<T>{x.data(), bias.data(), rows, columns, approximate,
-                                        y.data()});
+  FusedBiasGelu(serial,
+                BiasGeluArgs<T>{x.data(), bias.data(), rows, columns, approximate, y.data()});
   std::vector<float> scratch(static_cast<size_t>(BiasGeluGradScratchSize(rows, columns)));
-  FusedBiasGeluGrad(serial, BiasGeluGradArgs<T>{dy.data(), x.data(), bias.data(), rows, columns,
-                                                approximate, dx.data(), dbias.data(),
-                                                scratch.data()});
+  FusedBiasGeluGrad(
+      serial, BiasGeluGradArgs<T>{dy.data(), x.data(), bias.data(), rows, columns, approximate,
+                                  dx.data(), dbias.data(), scratch.data()});
   Numbers<T> gpu_y[2] = {x, {x.size(), aligned}};  // the first in place
   Numbers<T> gpu_dx[2] = {dy, {x.size(), aligned}};
   Numbers<T> gpu_dbias[2] = {{columns, aligned}, {columns, aligned}};
@@ -137,21 +137,24 @@ void TestLayerNorm(int64_t rows, int64_t columns, float rate, bool has_residual,
 
   struct Outputs {
     Outputs(int64_t rows, int64_t count, int64_t columns, bool aligned)
-        : y(count, aligned), dx(count, aligned), dresidual(count, aligned),
-          dbias(columns, aligned), dgamma(columns, aligned), dbeta(columns, aligned),
-          mean(rows, true), rstd(rows, true) {}
+        : y(count, aligned),
+          dx(count, aligned),
+          dresidual(count, aligned),
+          dbias(columns, aligned),
+          dgamma(columns, aligned),
+          dbeta(columns, aligned),
+          mean(rows, true),
+          rstd(rows, true) {}
     Numbers<T> y, dx, dresidual, dbias, dgamma, dbeta;
     Numbers<float> mean, rstd;
   };
   Outputs cpu(rows, count, columns, aligned);
   const SerialParallel serial;
-  FusedResidualLayerNorm(
-      serial, ResidualLayerNormArgs<T>{x.data(), residual_data, bias_data, gamma.data(),
-                                       beta.data(), rows, columns, kEpsilon, rate,
-                                       static_cast<uint64_t>(kSeed), cpu.y.data(),
-                                       cpu.mean.data(), cpu.rstd.data()});
-  std::vector<float> scratch(
-      static_cast<size_t>(ResidualLayerNormGradScratchSize(rows, columns)));
+  FusedResidualLayerNorm(serial, ResidualLayerNormArgs<T>{
+                                     x.data(), residual_data, bias_data, gamma.data(), beta.data(),
+                                     rows, columns, kEpsilon, rate, static_cast<uint64_t>(kSeed),
+                                     cpu.y.data(), cpu.mean.data(), cpu.rstd.data()});
+  std::vector<float> scratch(static_cast<size_t>(ResidualLayerNormGradScratchSize(rows, columns)));
   FusedResidualLayerNormGrad(
       serial, ResidualLayerNormGradArgs<T>{dy.data(), x.data(), residual_data, bias_data,
                                            gamma.data(), cpu.mean.data(), cpu.rstd.data(), rows,
@@ -164,10 +167,10 @@ void TestLayerNorm(int64_t rows, int64_t columns, float rate, bool has_residual,
   gpu[0].dresidual = residual;
   const size_t floats = static_cast<size_t>(BertTfCudaResidualLayerNormGradScratch(rows, columns));
   InBothOrders([&](int run) {
-    return BertTfCudaResidualLayerNorm(
-        kType<T>, run == 0 ? gpu[0].y.data() : x.data(), residual_data, bias_data, gamma.data(),
-        beta.data(), rows, columns, kEpsilon, rate, &kSeed, gpu[run].y.data(),
-        gpu[run].mean.data(), gpu[run].rstd.data(), nullptr);
+    return BertTfCudaResidualLayerNorm(kType<T>, run == 0 ? gpu[0].y.data() : x.data(),
+                                       residual_data, bias_data, gamma.data(), beta.data(), rows,
+                                       columns, kEpsilon, rate, &kSeed, gpu[run].y.data(),
+                                       gpu[run].mean.data(), gpu[run].rstd.data(), nullptr);
   });
   InBothOrders([&](int run) {
     std::vector<float> gpu_scratch(floats, NAN);
@@ -279,8 +282,8 @@ void TestAll() {
   TestLayerNorm<T>(40, 64, 0.5f, true, false, true);
   TestLayerNorm<T>(5, 512, 0.0f, true, true, true);
   TestLayerNorm<T>(5, 1024, 0.3f, false, true, true);
-  TestLayerNorm<T>(3, 1088, 0.1f, true, true, true);   // a block a row
-  TestLayerNorm<T>(20, 77, 0.1f, true, true, true);    // no vectors
+  TestLayerNorm<T>(3, 1088, 0.1f, true, true, true);  // a block a row
+  TestLayerNorm<T>(20, 77, 0.1f, true, true, true);   // no vectors
   TestLayerNorm<T>(20, 77, 0.0f, false, false, true);
   TestLayerNorm<T>(9, 128, 0.1f, true, true, false);
   TestLayerNorm<T>(0, 64, 0.0f, true, true, true);
@@ -294,7 +297,7 @@ void TestAll() {
   TestAttention<T>({{0, 70}, 2, 8, true, -1, 0, 0.3f});
   TestAttention<T>({{0, 200, 270}, 1, 16, false, 5, 2, 0.1f});
   TestAttention<T>({{0, 190}, 1, 64, true, 20, 0, 0.0f});
-  TestAttention<T>({{0, 70, 75}, 1, 5});               // no vectors
+  TestAttention<T>({{0, 70, 75}, 1, 5});  // no vectors
   TestAttention<T>({{0, 70, 75}, 2, 40, false, -1, 0, 0.1f, false});
 }
 

@@ -3,8 +3,8 @@
 // or in place, stand in fused_bias_gelu.h, fused_residual_layer_norm.h and varlen_attention.h.
 //
 // Sums over rows run in an order that follows from the sizes alone: no atomics, equal bits every
-// time on GPUs of one architecture. `seed` points at the seed in the GPU's memory and is read only where
-// dropout_rate > 0; the masks are the CPU's.
+// time on GPUs of one architecture. `seed` points at the seed in the GPU's memory and is read only
+// where dropout_rate > 0; the masks are the CPU's.
 //
 // What is not finite: in varlen_attention a non-finite value reaches rows that do not see it where
 // they share a tile of 64 keys with rows that do (0 times it is NaN); the CPU kernel keeps it away.
@@ -25,15 +25,14 @@ int BertTfCudaBiasGelu(int type, const void* x, const void* bias, int64_t rows, 
 
 // Floats of scratch that the gradient wants, or kTooLarge (sizes.h); likewise below.
 int64_t BertTfCudaBiasGeluGradScratch(int64_t rows, int64_t columns);
-int BertTfCudaBiasGeluGrad(int type, const void* dy, const void* x, const void* bias,
-                           int64_t rows, int64_t columns, int approximate, void* dx, void* dbias,
-                           float* scratch, void* stream);
+int BertTfCudaBiasGeluGrad(int type, const void* dy, const void* x, const void* bias, int64_t rows,
+                           int64_t columns, int approximate, void* dx, void* dbias, float* scratch,
+                           void* stream);
 
 int BertTfCudaResidualLayerNorm(int type, const void* x, const void* residual, const void* bias,
-                                const void* gamma, const void* beta, int64_t rows,
-                                int64_t columns, float epsilon, float dropout_rate,
-                                const int64_t* seed, void* y, float* mean, float* rstd,
-                                void* stream);
+                                const void* gamma, const void* beta, int64_t rows, int64_t columns,
+                                float epsilon, float dropout_rate, const int64_t* seed, void* y,
+                                float* mean, float* rstd, void* stream);
 
 int64_t BertTfCudaResidualLayerNormGradScratch(int64_t rows, int64_t columns);
 int BertTfCudaResidualLayerNormGrad(int type, const void* dy, const void* x, const void* residual,
@@ -45,13 +44,14 @@ int BertTfCudaResidualLayerNormGrad(int type, const void* dy, const void* x, con
 
 enum { kBertTfLargestHead = 64 };  // what the kernels hold in registers
 
-// head_size is at most kBertTfLargestHead. row_splits lie in the GPU's memory and cannot be checked before the
-// launch: wrong ones give wrong numbers, but nothing outside the tensors is read or written.
+// head_size is at most kBertTfLargestHead. row_splits lie in the GPU's memory and cannot be checked
+// before the launch: wrong ones give wrong numbers, but nothing outside the tensors is read or
+// written.
 int BertTfCudaVarlenAttention(int type, const void* qkv, const void* row_splits,
                               int row_splits_are_int64, int64_t num_sequences, int64_t rows,
-                              int64_t num_heads, int64_t head_size, int causal,
-                              int64_t window_size, int64_t num_global_tokens, float dropout_rate,
-                              const int64_t* seed, void* output, float* logsumexp, void* stream);
+                              int64_t num_heads, int64_t head_size, int causal, int64_t window_size,
+                              int64_t num_global_tokens, float dropout_rate, const int64_t* seed,
+                              void* output, float* logsumexp, void* stream);
 
 int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads);
 int BertTfCudaVarlenAttentionGrad(int type, const void* d_output, const void* qkv,

@@ -23,8 +23,8 @@ namespace bert_tf {
 namespace cuda {
 
 template <typename... Parameters, typename... Arguments>
-int Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
-           void* stream, Arguments... arguments) {
+int Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, void* stream,
+           Arguments... arguments) {
   if (grid.x == 0 || grid.y == 0) return cudaSuccess;
   constexpr size_t kUnasked = 48 * 1024;  // more dynamic shared memory must be asked for
   if (shared_bytes > kUnasked) {
@@ -35,7 +35,7 @@ int Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_
       return status;
     }
   }
-  kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(arguments...);
+  kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream)> > >(arguments...);
   return cudaGetLastError();
 }
 

@@ -54,8 +54,8 @@ struct FastTanhForm {
   static constexpr float kLargest = TanhForm::kLargest;
 
   static BERT_TF_DEVICE float Exponential(float t) {  // exp(-2 u(t))
-    constexpr float k0 = 2.30220818f;    // 2 sqrt(2 / pi) log2(e)
-    constexpr float k1 = 0.102943240f;   // that times 0.044715
+    constexpr float k0 = 2.30220818f;                 // 2 sqrt(2 / pi) log2(e)
+    constexpr float k1 = 0.102943240f;                // that times 0.044715
     return FastExp2(-t * (k1 * (t * t) + k0));
   }
   static BERT_TF_DEVICE float TailTimesT(float t) {
@@ -97,7 +97,7 @@ struct RowTiles {
 };
 
 inline RowTiles CutRows(int64_t rows, int64_t columns) {
-  constexpr int64_t kBlocks = 2048;         // enough for every GPU of today, twice over
+  constexpr int64_t kBlocks = 2048;           // enough for every GPU of today, twice over
   constexpr int64_t kLeastRows = 4 * kWarps;  // fewer, and the bias is not read for enough
   const int64_t column_tiles = CeilDivide(columns, kTileColumns);
   const int64_t wanted = CeilDivide(kBlocks, Larger(column_tiles, 1));
@@ -134,7 +134,7 @@ BERT_TF_DEVICE void LoadBias(const LaneView<kWidth>& view, const T* bias, int64_
 }
 
 template <typename T, bool kApproximate, int kWidth>
-__global__ void __launch_bounds__(kWarps * kWarp)
+__global__ void __launch_bounds__(kWarps* kWarp)
     ForwardKernel(const T* x, const T* bias, int64_t rows, int64_t columns, int64_t rows_in_block,
                   T* y) {
   using Form = typename FormOf<T, kApproximate>::Type;
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kWarps * kWarp)
 }
 
 template <typename T, bool kApproximate, int kWidth>
-__global__ void __launch_bounds__(kWarps * kWarp)
+__global__ void __launch_bounds__(kWarps* kWarp)
     BackwardKernel(const T* dy, const T* x, const T* bias, int64_t rows, int64_t columns,
                    int64_t rows_in_block, T* dx, float* partial) {
   using Form = typename FormOf<T, kApproximate>::Type;
@@ -278,8 +278,7 @@ int Backward(const void* dy_data, const void* x_data, const void* bias_data, int
     status = approximate ? launch(BackwardKernel<T, true, kWidth>)
                          : launch(BackwardKernel<T, false, kWidth>);
   } else {
-    status = approximate ? launch(BackwardKernel<T, true, 1>)
-                         : launch(BackwardKernel<T, false, 1>);
+    status = approximate ? launch(BackwardKernel<T, true, 1>) : launch(BackwardKernel<T, false, 1>);
   }
   if (status != 0) return status;
   return ColumnSums(scratch, tiles.row_blocks, columns, columns, static_cast<T*>(dbias), stream);
@@ -309,9 +308,9 @@ int64_t BertTfCudaBiasGeluGradScratch(int64_t rows, int64_t columns) {
   return bert_tf::SizeProduct(bert_tf::cuda::CutRows(rows, columns).row_blocks, columns);
 }
 
-int BertTfCudaBiasGeluGrad(int type, const void* dy, const void* x, const void* bias,
-                           int64_t rows, int64_t columns, int approximate, void* dx, void* dbias,
-                           float* scratch, void* stream) {
+int BertTfCudaBiasGeluGrad(int type, const void* dy, const void* x, const void* bias, int64_t rows,
+                           int64_t columns, int approximate, void* dx, void* dbias, float* scratch,
+                           void* stream) {
   using namespace bert_tf;
   switch (type) {
     case kBertTfFloat32:

@@ -54,12 +54,12 @@ template <typename T>
 void FusedBiasGeluGrad(const Parallel& parallel, const BiasGeluGradArgs<T>& args);
 
 // The copies for each instruction set (isa.h); only tests call them directly.
-#define BERT_TF_DECLARE_BIAS_GELU(isa)                                                  \
-  namespace isa {                                                                       \
-  template <typename T>                                                                 \
-  void FusedBiasGelu(const Parallel& parallel, const BiasGeluArgs<T>& args);            \
-  template <typename T>                                                                 \
-  void FusedBiasGeluGrad(const Parallel& parallel, const BiasGeluGradArgs<T>& args);    \
+#define BERT_TF_DECLARE_BIAS_GELU(isa)                                               \
+  namespace isa {                                                                    \
+  template <typename T>                                                              \
+  void FusedBiasGelu(const Parallel& parallel, const BiasGeluArgs<T>& args);         \
+  template <typename T>                                                              \
+  void FusedBiasGeluGrad(const Parallel& parallel, const BiasGeluGradArgs<T>& args); \
   }
 BERT_TF_DECLARE_BIAS_GELU(portable)
 BERT_TF_DECLARE_BIAS_GELU(avx2)

@@ -92,8 +92,8 @@ void TestUlps(Isa isa, bool approximate, bool flush_to_zero) {
     }
   }
   std::printf("%-8s %-4s worst of %lld: %.2f ulp at %.9g, slope %.2f at %.9g\n", Name(isa),
-              approximate ? "tanh" : "erf", static_cast<long long>(n), worst, worst_at,
-              worst_slope, worst_slope_at);
+              approximate ? "tanh" : "erf", static_cast<long long>(n), worst, worst_at, worst_slope,
+              worst_slope_at);
   Check(worst <= 8.0, Context(isa, "float32", approximate, "ulps"));
   Check(worst_slope <= 16.0, Context(isa, "float32", approximate, "slope ulps"));
 }
@@ -103,8 +103,8 @@ void TestSpecialValues(Isa isa, bool approximate) {
   const std::vector<float> x = {infinity, -infinity, nan, largest, -largest, 0.0f, -0.0f, 1.0f};
   const std::vector<float> zeros(8, 0.0f), ones(8, 1.0f);
   std::vector<float> y(8), dx(8), dbias(8), scratch(8);
-  Run(isa, SerialParallel(), BiasGeluArgs<float>{x.data(), zeros.data(), 1, 8, approximate,
-                                                 y.data()});
+  Run(isa, SerialParallel(),
+      BiasGeluArgs<float>{x.data(), zeros.data(), 1, 8, approximate, y.data()});
   Run(isa, SerialParallel(),
       BiasGeluGradArgs<float>{ones.data(), x.data(), zeros.data(), 1, 8, approximate, dx.data(),
                               dbias.data(), scratch.data()});

@@ -19,8 +19,8 @@ void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args) {
   BERT_TF_DISPATCH(FusedDense, parallel, args);
 }
 
-#define BERT_TF_INSTANTIATE(T)                                           \
-  template void PackDense<T>(const Parallel&, const PackDenseArgs<T>&);  \
+#define BERT_TF_INSTANTIATE(T)                                          \
+  template void PackDense<T>(const Parallel&, const PackDenseArgs<T>&); \
   template void FusedDense<T>(const Parallel&, const FusedDenseArgs<T>&);
 BERT_TF_INSTANTIATE(float)
 BERT_TF_INSTANTIATE(BFloat16)

@@ -65,12 +65,12 @@ template <typename T>
 void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args);
 
 // The copies for each instruction set (isa.h); only tests call them directly.
-#define BERT_TF_DECLARE_DENSE(isa)                                           \
-  namespace isa {                                                            \
-  template <typename T>                                                      \
-  void PackDense(const Parallel& parallel, const PackDenseArgs<T>& args);    \
-  template <typename T>                                                      \
-  void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args);  \
+#define BERT_TF_DECLARE_DENSE(isa)                                          \
+  namespace isa {                                                           \
+  template <typename T>                                                     \
+  void PackDense(const Parallel& parallel, const PackDenseArgs<T>& args);   \
+  template <typename T>                                                     \
+  void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args); \
   }
 BERT_TF_DECLARE_DENSE(portable)
 BERT_TF_DECLARE_DENSE(avx2)

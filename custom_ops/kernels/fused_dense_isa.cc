@@ -6,9 +6,8 @@
 // rows, a tile of kTileRows rows at a time, whose sums stay in registers over the whole block. Sums
 // lie [panel][row][kDensePanel] in between. The epilogue takes a panel after its last block, or the
 // rows of the unit after the last panel.
-#include "custom_ops/kernels/fused_dense.h"
-
 #include "custom_ops/kernels/dense_blocks.h"
+#include "custom_ops/kernels/fused_dense.h"
 #include "custom_ops/kernels/row_blocks.h"
 #include "custom_ops/kernels/simd.h"
 #include "custom_ops/kernels/thread_scratch.h"
@@ -152,8 +151,8 @@ class Dense {
         depth_blocks_(DenseDepthBlocks(args.depth)) {}
 
   void Run(const Parallel& parallel) const {
-    const DenseWork work{args_.rows,  args_.depth, panels_,    args_.gamma != nullptr,
-                         kTileRows, kUnitRows,   kUnitPanels};
+    const DenseWork work{args_.rows, args_.depth, panels_,    args_.gamma != nullptr,
+                         kTileRows,  kUnitRows,   kUnitPanels};
     const DenseGrid grid = ChooseGrid(work, PanelCycles<T>, parallel.NumThreads());
     const int64_t cost = PanelCycles<T>(CeilDivide(args_.rows, grid.row_blocks)) *
                          CeilDivide(panels_, grid.panel_blocks) * (args_.depth + 8);
@@ -168,10 +167,9 @@ class Dense {
     const bool layer_norm = args_.gamma != nullptr;
     // The sums of panel p begin at sums + p * sums_rows * kDensePanel.
     const int64_t sums_rows = shared_sums != nullptr ? args_.rows : rows;
-    float* const sums =
-        shared_sums != nullptr
-            ? shared_sums + (first_panel * args_.rows + first_row) * kDensePanel
-            : ThreadScratch(0, panels * rows * kDensePanel);
+    float* const sums = shared_sums != nullptr
+                            ? shared_sums + (first_panel * args_.rows + first_row) * kDensePanel
+                            : ThreadScratch(0, panels * rows * kDensePanel);
     float* const x_block = ThreadScratch(
         1, Larger(rows * kDenseDepth + kDensePanel * kDenseDepth, panels_ * kDensePanel));
     float* const w_block = x_block + rows * kDenseDepth;
@@ -254,8 +252,8 @@ void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args) {
   Dense<T>(args).Run(parallel);
 }
 
-#define BERT_TF_INSTANTIATE(T)                                            \
-  template void PackDense<T>(const Parallel&, const PackDenseArgs<T>&);   \
+#define BERT_TF_INSTANTIATE(T)                                          \
+  template void PackDense<T>(const Parallel&, const PackDenseArgs<T>&); \
   template void FusedDense<T>(const Parallel&, const FusedDenseArgs<T>&);
 BERT_TF_INSTANTIATE(float)
 BERT_TF_INSTANTIATE(BFloat16)

@@ -114,13 +114,13 @@ void CheckValues(const Case& c, const Tensors<T>& t, const std::string& context)
       if (c.layer_norm) {
         const double n = (expected - mean) * rstd;
         expected = t.gamma[j] * n + t.beta[j];
-        tolerance = (4.0 * largest * rstd + 1e-6) * (1.0 + std::fabs(n)) * std::fabs(t.gamma[j]) +
-                    1e-6;
+        tolerance =
+            (4.0 * largest * rstd + 1e-6) * (1.0 + std::fabs(n)) * std::fabs(t.gamma[j]) + 1e-6;
       }
       const double actual = t.y[i * c.columns + j];
       Check(std::fabs(actual - expected) <= RoundingErrorAt<T>(expected) + tolerance,
-            context + "y[" + std::to_string(i) + ", " + std::to_string(j) + "] = " +
-                std::to_string(actual) + ", expected " + std::to_string(expected));
+            context + "y[" + std::to_string(i) + ", " + std::to_string(j) +
+                "] = " + std::to_string(actual) + ", expected " + std::to_string(expected));
     }
   }
 }
@@ -153,8 +153,8 @@ template <typename T>
 void TestCases(Isa isa) {
   const DenseActivation none = DenseActivation::kNone;
   for (int64_t rows = 0; rows <= 40; ++rows) {
-    for (const auto& [depth, columns] : std::vector<std::pair<int64_t, int64_t>>{
-             {1, 1}, {3, 33}, {31, 5}, {67, 100}, {515, 17}}) {
+    for (const auto& [depth, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {3, 33}, {31, 5}, {67, 100}, {515, 17}}) {
       TestCase<T>(isa, {rows, depth, columns, rows % 2 == 0, none, rows % 3 == 0, false});
       TestCase<T>(isa, {rows, depth, columns, rows % 3 == 0, none, rows % 2 == 0, true});
     }
@@ -164,8 +164,8 @@ void TestCases(Isa isa) {
          std::vector<std::pair<int64_t, int64_t>>{{70, 130}, {300, 67}}) {
       TestCase<T>(isa, {rows, depth, columns, false, none, false, false});
       TestCase<T>(isa, {rows, depth, columns, true, DenseActivation::kGelu, false, false});
-      TestCase<T>(isa, {rows, depth, columns, true, DenseActivation::kApproximateGelu, false,
-                        false});
+      TestCase<T>(isa,
+                  {rows, depth, columns, true, DenseActivation::kApproximateGelu, false, false});
       TestCase<T>(isa, {rows, depth, columns, true, none, true, false});
       TestCase<T>(isa, {rows, depth, columns, true, none, true, true});
       TestCase<T>(isa, {rows, depth, columns, false, none, false, true});
@@ -183,8 +183,8 @@ void TestCases(Isa isa) {
 template <typename T>
 void TestPack(Isa isa) {
   std::mt19937 random(1);
-  for (const auto& [depth, columns] : std::vector<std::pair<int64_t, int64_t>>{
-           {1, 1}, {5, 33}, {64, 64}, {257, 31}, {700, 130}}) {
+  for (const auto& [depth, columns] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {5, 33}, {64, 64}, {257, 31}, {700, 130}}) {
     const Buffer<T> kernel(depth * columns, random, 1.0f);
     Buffer<T> transposed(depth * columns), packed(PackedDenseSize(depth, columns));
     for (int64_t k = 0; k < depth; ++k) {
@@ -242,9 +242,10 @@ void TestSpecialValues(Isa isa) {
     for (int64_t i = 0; i < c.rows; ++i) {
       for (int64_t j = 0; j < c.columns; ++j) {
         const double y = t.y[i * c.columns + j];
-        const bool ok = i == 2   ? std::isnan(y)
-                        : i != 5 ? std::isfinite(y)
-                                 : layer_norm ? std::isnan(y) : std::isinf(y);
+        const bool ok = i == 2       ? std::isnan(y)
+                        : i != 5     ? std::isfinite(y)
+                        : layer_norm ? std::isnan(y)
+                                     : std::isinf(y);
         Check(ok, std::string(Name(isa)) + " special rows");
       }
     }
@@ -259,8 +260,9 @@ void TestSpecialValues(Isa isa) {
     for (int64_t j = 0; j < c.columns; ++j) {
       const double y = t.y[i * c.columns + j];
       const double x = t.x[i * c.depth + 7];
-      const bool ok = j == 36 ? std::isnan(y)
-                              : j == 3 ? (x > 0.0 ? y == INFINITY : y == 0.0) : std::isfinite(y);
+      const bool ok = j == 36  ? std::isnan(y)
+                      : j == 3 ? (x > 0.0 ? y == INFINITY : y == 0.0)
+                               : std::isfinite(y);
       Check(ok, std::string(Name(isa)) + " special columns");
     }
   }

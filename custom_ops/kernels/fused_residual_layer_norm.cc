@@ -23,8 +23,7 @@ void FusedResidualLayerNormGrad(const Parallel& parallel,
 
 #define BERT_TF_INSTANTIATE(T)                                                               \
   template void FusedResidualLayerNorm<T>(const Parallel&, const ResidualLayerNormArgs<T>&); \
-  template void FusedResidualLayerNormGrad<T>(const Parallel&,                               \
-                                              const ResidualLayerNormGradArgs<T>&);
+  template void FusedResidualLayerNormGrad<T>(const Parallel&, const ResidualLayerNormGradArgs<T>&);
 BERT_TF_INSTANTIATE(float)
 BERT_TF_INSTANTIATE(BFloat16)
 BERT_TF_INSTANTIATE(Float16)

@@ -18,8 +18,8 @@ namespace cuda {
 namespace {
 
 constexpr int kWideWarps = 4;
-constexpr int kNarrowRows = 4;     // rows, each a warp's, of a block
-constexpr int kLaneColumns = 24;   // at most
+constexpr int kNarrowRows = 4;    // rows, each a warp's, of a block
+constexpr int kLaneColumns = 24;  // at most
 constexpr int64_t kNarrowColumns = kWarp * kLaneColumns;
 constexpr int64_t kWideColumns = kWideWarps * kNarrowColumns;
 
@@ -445,18 +445,19 @@ inline bool FitsRegisters(int64_t columns) {
 template <typename T>
 int Forward(const ForwardArgs<T>& args, void* stream) {
   const size_t shared_bytes = kWideWarps * sizeof(double);
-  if (!FitsRegisters(args.columns) || !Aligned<T>(args.columns, args.x, args.residual, args.bias,
-                                                  args.gamma, args.beta, args.y)) {
+  if (!FitsRegisters(args.columns) ||
+      !Aligned<T>(args.columns, args.x, args.residual, args.bias, args.gamma, args.beta, args.y)) {
     return Launch(AnyForwardKernel<T>, dim3(static_cast<unsigned>(args.rows)), kAnyThreads,
                   shared_bytes, stream, args);
   }
-  return WithPart<T>(args.columns, args.dropout.seed != nullptr,
-                     [&](auto warps, auto packs, auto dropout) {
-    constexpr int kWarps = decltype(warps)::kValue;
-    const dim3 grid(static_cast<unsigned>(CeilDivide(args.rows, kBlockRows<kWarps>)));
-    return Launch(ForwardKernel<T, kWarps, decltype(packs)::kValue, decltype(dropout)::kValue != 0>,
-                  grid, kBlockThreads<kWarps>, shared_bytes, stream, args);
-  });
+  return WithPart<T>(
+      args.columns, args.dropout.seed != nullptr, [&](auto warps, auto packs, auto dropout) {
+        constexpr int kWarps = decltype(warps)::kValue;
+        const dim3 grid(static_cast<unsigned>(CeilDivide(args.rows, kBlockRows<kWarps>)));
+        return Launch(
+            ForwardKernel<T, kWarps, decltype(packs)::kValue, decltype(dropout)::kValue != 0>, grid,
+            kBlockThreads<kWarps>, shared_bytes, stream, args);
+      });
 }
 
 template <typename T>
@@ -464,22 +465,21 @@ int Backward(const BackwardArgs<T>& args, void* dbias, void* dgamma, void* dbeta
   const int64_t blocks = RowBlocks(args.rows, args.columns);
   const dim3 grid(static_cast<unsigned>(blocks));
   int status;
-  if (!FitsRegisters(args.columns) ||
-      !Aligned<T>(args.columns, args.dy, args.x, args.residual, args.bias, args.gamma, args.dx,
-                  args.dresidual)) {
-    status = Launch(AnyBackwardKernel<T>, grid, kAnyThreads, kWideWarps * sizeof(double), stream,
-                    args);
+  if (!FitsRegisters(args.columns) || !Aligned<T>(args.columns, args.dy, args.x, args.residual,
+                                                  args.bias, args.gamma, args.dx, args.dresidual)) {
+    status =
+        Launch(AnyBackwardKernel<T>, grid, kAnyThreads, kWideWarps * sizeof(double), stream, args);
   } else {
-    status = WithPart<T>(args.columns, args.dropout.seed != nullptr,
-                         [&](auto warps, auto packs, auto dropout) {
-      constexpr int kWarps = decltype(warps)::kValue;
-      const size_t shared_bytes =
-          kWarps == 1 ? kNarrowRows * static_cast<size_t>(args.columns) * sizeof(float)
-                      : kWideWarps * sizeof(float);
-      return Launch(
-          BackwardKernel<T, kWarps, decltype(packs)::kValue, decltype(dropout)::kValue != 0>, grid,
-          kBlockThreads<kWarps>, shared_bytes, stream, args);
-    });
+    status = WithPart<T>(
+        args.columns, args.dropout.seed != nullptr, [&](auto warps, auto packs, auto dropout) {
+          constexpr int kWarps = decltype(warps)::kValue;
+          const size_t shared_bytes =
+              kWarps == 1 ? kNarrowRows * static_cast<size_t>(args.columns) * sizeof(float)
+                          : kWideWarps * sizeof(float);
+          return Launch(
+              BackwardKernel<T, kWarps, decltype(packs)::kValue, decltype(dropout)::kValue != 0>,
+              grid, kBlockThreads<kWarps>, shared_bytes, stream, args);
+        });
   }
   void* const sums[] = {dgamma, dbeta, args.bias != nullptr ? dbias : nullptr};
   for (int k = 0; k < 3 && status == 0; ++k) {
@@ -511,10 +511,9 @@ int WithType(int type, const Function& function) {
 extern "C" {
 
 int BertTfCudaResidualLayerNorm(int type, const void* x, const void* residual, const void* bias,
-                                const void* gamma, const void* beta, int64_t rows,
-                                int64_t columns, float epsilon, float dropout_rate,
-                                const int64_t* seed, void* y, float* mean, float* rstd,
-                                void* stream) {
+                                const void* gamma, const void* beta, int64_t rows, int64_t columns,
+                                float epsilon, float dropout_rate, const int64_t* seed, void* y,
+                                float* mean, float* rstd, void* stream) {
   using namespace bert_tf::cuda;
   if (rows == 0) return 0;
   return WithType(type, [&](auto* typed) {

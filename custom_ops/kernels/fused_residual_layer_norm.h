@@ -71,8 +71,7 @@ void FusedResidualLayerNorm(const Parallel& parallel, const ResidualLayerNormArg
 //   dresidual = dz,  dx = dropout'(dz),  dbias = sum of dx,  dgamma = sum of dy * n,
 //   dbeta = sum of dy    (sums over the rows, the same bits for every number of threads)
 template <typename T>
-void FusedResidualLayerNormGrad(const Parallel& parallel,
-                                const ResidualLayerNormGradArgs<T>& args);
+void FusedResidualLayerNormGrad(const Parallel& parallel, const ResidualLayerNormGradArgs<T>& args);
 
 // The copies for each instruction set (isa.h); only tests call them directly.
 #define BERT_TF_DECLARE_RESIDUAL_LAYER_NORM(isa)                                               \

@@ -1,8 +1,7 @@
 // Compiled once per instruction set (isa.bzl).
-#include "custom_ops/kernels/fused_residual_layer_norm.h"
-
 #include <cstdlib>
 
+#include "custom_ops/kernels/fused_residual_layer_norm.h"
 #include "custom_ops/kernels/layer_norm_row.h"
 #include "custom_ops/kernels/philox.h"
 #include "custom_ops/kernels/row_blocks.h"
@@ -257,8 +256,7 @@ void FusedResidualLayerNormGrad(const Parallel& parallel,
 
 #define BERT_TF_INSTANTIATE(T)                                                               \
   template void FusedResidualLayerNorm<T>(const Parallel&, const ResidualLayerNormArgs<T>&); \
-  template void FusedResidualLayerNormGrad<T>(const Parallel&,                               \
-                                              const ResidualLayerNormGradArgs<T>&);
+  template void FusedResidualLayerNormGrad<T>(const Parallel&, const ResidualLayerNormGradArgs<T>&);
 BERT_TF_INSTANTIATE(float)
 BERT_TF_INSTANTIATE(BFloat16)
 BERT_TF_INSTANTIATE(Float16)

@@ -21,10 +21,9 @@ Block Philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * c[0];
     const uint64_t p1 = uint64_t{0xCD9E8D57} * c[2];
-    const uint32_t next[4] = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k[0],
-                              static_cast<uint32_t>(p1),
-                              static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k[1],
-                              static_cast<uint32_t>(p0)};
+    const uint32_t next[4] = {
+        static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k[0], static_cast<uint32_t>(p1),
+        static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k[1], static_cast<uint32_t>(p0)};
     std::copy(next, next + 4, c);
     k[0] += 0x9E3779B9;
     k[1] += 0xBB67AE85;
@@ -147,8 +146,7 @@ void TestCase(Isa isa, const Case& c) {
   // The float64 reference, and its sums over the rows.
   const auto size = [](int64_t n) { return static_cast<size_t>(n); };
   std::vector<double> dgamma(size(c.columns)), dbeta(dgamma), dbias(dgamma);
-  const auto threshold =
-      static_cast<uint32_t>(static_cast<double>(c.dropout_rate) * 4294967296.0);
+  const auto threshold = static_cast<uint32_t>(static_cast<double>(c.dropout_rate) * 4294967296.0);
   const double scale = 1.0 / (1.0 - c.dropout_rate);
   const double n = static_cast<double>(c.columns);
   // A row of one or two numbers may have a variance of zero or nearly: its gradients are then
@@ -159,7 +157,7 @@ void TestCase(Isa isa, const Case& c) {
     double mean = 0.0, variance = 0.0;
     for (int64_t j = 0; j < c.columns; ++j) {
       const int64_t i = row * c.columns + j;
-      kept[size(j)] = c.dropout_rate == 0.0f ? 1.0
+      kept[size(j)] = c.dropout_rate == 0.0f                                          ? 1.0
                       : ElementBits(c.seed, 0, static_cast<uint64_t>(i)) >= threshold ? scale
                                                                                       : 0.0;
       z[size(j)] = (t.x[i] + (c.has_bias ? t.bias[j] : 0.0)) * kept[size(j)] +
@@ -225,8 +223,8 @@ void TestCase(Isa isa, const Case& c) {
     if (backward.dresidual != nullptr) backward.x = t2.dresidual.data();
     Run(isa, parallel, backward);
     Check(t.y.SameBits(t2.y) && t.mean.SameBits(t2.mean) && t.rstd.SameBits(t2.rstd) &&
-              t.dx.SameBits(t2.dx) && t.dgamma.SameBits(t2.dgamma) &&
-              t.dbeta.SameBits(t2.dbeta) && (!c.has_bias || t.dbias.SameBits(t2.dbias)) &&
+              t.dx.SameBits(t2.dx) && t.dgamma.SameBits(t2.dgamma) && t.dbeta.SameBits(t2.dbeta) &&
+              (!c.has_bias || t.dbias.SameBits(t2.dbias)) &&
               (backward.dresidual == nullptr || t.dresidual.SameBits(t2.dresidual)),
           context + std::to_string(threads) + " threads");
   }

@@ -22,16 +22,16 @@ bool HasVnni();
 
 // Calls `function(args...)` from the namespace of the chosen instruction set.
 #if defined(__x86_64__)
-#define BERT_TF_DISPATCH(function, ...)                     \
-  do {                                                      \
-    switch (::bert_tf::BestIsa()) {                         \
-      case ::bert_tf::Isa::kAvx512:                         \
-        return ::bert_tf::avx512::function(__VA_ARGS__);    \
-      case ::bert_tf::Isa::kAvx2:                           \
-        return ::bert_tf::avx2::function(__VA_ARGS__);      \
-      case ::bert_tf::Isa::kPortable:                       \
-        return ::bert_tf::portable::function(__VA_ARGS__);  \
-    }                                                       \
+#define BERT_TF_DISPATCH(function, ...)                    \
+  do {                                                     \
+    switch (::bert_tf::BestIsa()) {                        \
+      case ::bert_tf::Isa::kAvx512:                        \
+        return ::bert_tf::avx512::function(__VA_ARGS__);   \
+      case ::bert_tf::Isa::kAvx2:                          \
+        return ::bert_tf::avx2::function(__VA_ARGS__);     \
+      case ::bert_tf::Isa::kPortable:                      \
+        return ::bert_tf::portable::function(__VA_ARGS__); \
+    }                                                      \
   } while (false)
 #else
 #define BERT_TF_DISPATCH(function, ...) return ::bert_tf::portable::function(__VA_ARGS__)

@@ -57,8 +57,7 @@ inline void SetFlushToZero(bool on) {
 class ThreadParallel : public Parallel {
  public:
   explicit ThreadParallel(int threads) : threads_(threads) {}
-  void For(int64_t total, int64_t,
-           const std::function<void(int64_t, int64_t)>& fn) const override {
+  void For(int64_t total, int64_t, const std::function<void(int64_t, int64_t)>& fn) const override {
     std::vector<std::thread> threads;
     for (int64_t i = 0; i < threads_; ++i) {
       const int64_t begin = total * i / threads_;
@@ -88,12 +87,10 @@ inline const char* Name(Isa isa) {
 
 // Calls function(args...) in the namespace of `isa`, which must be supported.
 #if defined(__x86_64__)
-#define BERT_TF_CALL_ISA(isa, function, ...)       \
-  ((isa) == ::bert_tf::Isa::kAvx512                \
-       ? ::bert_tf::avx512::function(__VA_ARGS__)  \
-       : (isa) == ::bert_tf::Isa::kAvx2            \
-             ? ::bert_tf::avx2::function(__VA_ARGS__) \
-             : ::bert_tf::portable::function(__VA_ARGS__))
+#define BERT_TF_CALL_ISA(isa, function, ...)                                   \
+  ((isa) == ::bert_tf::Isa::kAvx512 ? ::bert_tf::avx512::function(__VA_ARGS__) \
+   : (isa) == ::bert_tf::Isa::kAvx2 ? ::bert_tf::avx2::function(__VA_ARGS__)   \
+                                    : ::bert_tf::portable::function(__VA_ARGS__))
 #else
 #define BERT_TF_CALL_ISA(isa, function, ...) ::bert_tf::portable::function(__VA_ARGS__)
 #endif
@@ -118,7 +115,9 @@ inline float ToFloat(Float16 v) {
 template <typename T>
 T FromFloat(float v);
 template <>
-inline float FromFloat<float>(float v) { return v; }
+inline float FromFloat<float>(float v) {
+  return v;
+}
 template <>
 inline BFloat16 FromFloat<BFloat16>(float v) {
   uint32_t bits;
@@ -144,22 +143,34 @@ inline Float16 FromFloat<Float16>(float v) {
 template <typename T>
 const char* TypeName();
 template <>
-inline const char* TypeName<float>() { return "float32"; }
+inline const char* TypeName<float>() {
+  return "float32";
+}
 template <>
-inline const char* TypeName<BFloat16>() { return "bfloat16"; }
+inline const char* TypeName<BFloat16>() {
+  return "bfloat16";
+}
 template <>
-inline const char* TypeName<Float16>() { return "float16"; }
+inline const char* TypeName<Float16>() {
+  return "float16";
+}
 
 // What rounding to T costs at most: half a unit in the last place, of normal numbers relative to
 // the value, of subnormal ones absolute.
 template <typename T>
 double RoundingError();
 template <>
-inline double RoundingError<float>() { return 0x1p-24; }
+inline double RoundingError<float>() {
+  return 0x1p-24;
+}
 template <>
-inline double RoundingError<BFloat16>() { return 0x1p-8; }
+inline double RoundingError<BFloat16>() {
+  return 0x1p-8;
+}
 template <>
-inline double RoundingError<Float16>() { return 0x1p-11; }
+inline double RoundingError<Float16>() {
+  return 0x1p-11;
+}
 
 template <typename T>
 double RoundingErrorAt(double value) {
@@ -180,9 +191,7 @@ class Buffer {
   }
   T* data() { return values_.data() + 1; }
   const T* data() const { return values_.data() + 1; }
-  double operator[](int64_t i) const {
-    return ToFloat(values_[static_cast<size_t>(i) + 1]);
-  }
+  double operator[](int64_t i) const { return ToFloat(values_[static_cast<size_t>(i) + 1]); }
   T& at(int64_t i) { return values_[static_cast<size_t>(i) + 1]; }
   int64_t size() const { return static_cast<int64_t>(values_.size()) - 2; }
   bool SameBits(const Buffer& other) const {

@@ -25,8 +25,7 @@ class Parallel {
 
 class SerialParallel : public Parallel {
  public:
-  void For(int64_t total, int64_t,
-           const std::function<void(int64_t, int64_t)>& fn) const override {
+  void For(int64_t total, int64_t, const std::function<void(int64_t, int64_t)>& fn) const override {
     if (total > 0) fn(0, total);
   }
   int NumThreads() const override { return 1; }

@@ -67,11 +67,10 @@ void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args)
 
 // The copies for each instruction set (isa.h); only tests call them directly. `has_vnni` is looked
 // at by the AVX-512 one alone.
-#define BERT_TF_DECLARE_QUANTIZED_DENSE(isa)                                              \
-  namespace isa {                                                                         \
-  template <typename T>                                                                   \
-  void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args,        \
-                      bool has_vnni);                                                     \
+#define BERT_TF_DECLARE_QUANTIZED_DENSE(isa)                                                       \
+  namespace isa {                                                                                  \
+  template <typename T>                                                                            \
+  void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args, bool has_vnni); \
   }
 BERT_TF_DECLARE_QUANTIZED_DENSE(portable)
 BERT_TF_DECLARE_QUANTIZED_DENSE(avx2)

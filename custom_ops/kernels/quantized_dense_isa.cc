@@ -5,9 +5,8 @@
 // registers over the whole depth and leave them as float32. No blocks of depth: a panel's bytes are
 // a quarter of float32's, and a tile takes few of them in a cycle, so they may come from the second
 // cache.
-#include "custom_ops/kernels/quantized_dense.h"
-
 #include "custom_ops/kernels/dense_blocks.h"
+#include "custom_ops/kernels/quantized_dense.h"
 #include "custom_ops/kernels/simd.h"
 #include "custom_ops/kernels/thread_scratch.h"
 
@@ -138,8 +137,8 @@ struct Vnni {
 
   static BERT_TF_INLINE void Split(uint8_t*, int64_t) {}
 
-  // z = x W for kRows rows and kTileColumns columns. Meanwhile `ahead`, two lines every `ahead_step`
-  // bytes, comes into the second cache.
+  // z = x W for kRows rows and kTileColumns columns. Meanwhile `ahead`, two lines every
+  // `ahead_step` bytes, comes into the second cache.
   template <int kRows>
   __attribute__((noinline)) static void Tile(int64_t quads, QuantizedRows x, const int8_t* w,
                                              const char* ahead, int64_t ahead_step,
@@ -181,8 +180,8 @@ struct Vnni {
 };
 #endif
 
-// Bytes widened to int16, those of even and of odd places by themselves: W's in the inner loop, once
-// for all rows of a tile, x's beforehand.
+// Bytes widened to int16, those of even and of odd places by themselves: W's in the inner loop,
+// once for all rows of a tile, x's beforehand.
 struct Pairs {
 #if defined(__AVX512F__)
   static constexpr int kTileRows = 10;  // 20 sums, 4 vectors of W, 2 of x
@@ -255,14 +254,20 @@ using TileFunction = void (*)(int64_t, QuantizedRows, const int8_t*, const char*
 template <typename Method>
 TileFunction TileOf(int64_t rows) {
   static constexpr TileFunction kTiles[] = {
-      Method::template Tile<1>,  Method::template Tile<2>,  Method::template Tile<3>,
+      Method::template Tile<1>,
+      Method::template Tile<2>,
+      Method::template Tile<3>,
       Method::template Tile<4>,
 #if defined(__AVX512F__)
-      Method::template Tile<5>,  Method::template Tile<6>,  Method::template Tile<7>,
-      Method::template Tile<8>,  Method::template Tile<9>,  Method::template Tile<10>,
-      Method::template Tile<Method::kTileRows == 14 ? 11 : 1>,
-      Method::template Tile<Method::kTileRows == 14 ? 12 : 1>,
-      Method::template Tile<Method::kTileRows == 14 ? 13 : 1>,
+      Method::template Tile<5>,
+      Method::template Tile<6>,
+      Method::template Tile<7>,
+      Method::template Tile<8>,
+      Method::template Tile<9>,
+      Method::template Tile<10>,
+      Method::template Tile < Method::kTileRows == 14 ? 11 : 1 >,
+      Method::template Tile < Method::kTileRows == 14 ? 12 : 1 >,
+      Method::template Tile < Method::kTileRows == 14 ? 13 : 1 >,
       Method::template Tile<Method::kTileRows>,
 #endif
   };
@@ -283,9 +288,8 @@ class Quantized {
     const DenseGrid grid = ChooseGrid(work, PanelCycles, parallel.NumThreads());
     const int64_t cost = PanelCycles(CeilDivide(args_.rows, grid.row_blocks)) *
                          CeilDivide(panels_, grid.panel_blocks) * (quads_ + 8);
-    RunUnits(parallel, args_, grid, panels_, cost, [this](const DenseUnit& unit, bool repeats) {
-      Unit(unit, repeats);
-    });
+    RunUnits(parallel, args_, grid, panels_, cost,
+             [this](const DenseUnit& unit, bool repeats) { Unit(unit, repeats); });
   }
 
  private:

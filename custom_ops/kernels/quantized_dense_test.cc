@@ -1,6 +1,7 @@
 // quantized_dense against its formula in int64 and float64: every number of rows up to 40, odd
-// sizes, all epilogues and storage types, the largest sums, special values, and equal bits for every
-// number of threads and whatever rows stand beside, with every instruction set of this processor.
+// sizes, all epilogues and storage types, the largest sums, special values, and equal bits for
+// every number of threads and whatever rows stand beside, with every instruction set of this
+// processor.
 #include "custom_ops/kernels/quantized_dense.h"
 
 #include "custom_ops/kernels/kernel_test_util.h"
@@ -151,8 +152,8 @@ QuantizedRow Quantize(const Tensors<T>& t, int64_t first, int64_t depth) {
 template <typename T>
 void CheckValues(const Case& c, const Tensors<T>& t, const std::string& context) {
   std::vector<double> z(static_cast<size_t>(c.columns));
-  const bool is_plain = !c.has_bias && !c.has_residual && !c.layer_norm &&
-                        c.activation == DenseActivation::kNone;
+  const bool is_plain =
+      !c.has_bias && !c.has_residual && !c.layer_norm && c.activation == DenseActivation::kNone;
   for (int64_t i = 0; i < c.rows; ++i) {
     const QuantizedRow row = Quantize(t, i * c.depth, c.depth);
     double mean = 0.0, variance = 0.0, largest = 0.0;
@@ -163,8 +164,7 @@ void CheckValues(const Case& c, const Tensors<T>& t, const std::string& context)
                    t.kernel[static_cast<size_t>(k * c.columns + j)];
       }
       if (is_plain) {  // then there is one way to round, and the bits say that the integers agree
-        volatile const float scaled =
-            static_cast<float>(bracket) * static_cast<float>(t.scale[j]);
+        volatile const float scaled = static_cast<float>(bracket) * static_cast<float>(t.scale[j]);
         Buffer<T> expected(1, FromFloat<T>(scaled * row.scale));
         Check(std::memcmp(expected.data(), t.y.data() + i * c.columns + j, sizeof(T)) == 0,
               context + "bits of y[" + std::to_string(i) + ", " + std::to_string(j) +
@@ -191,13 +191,13 @@ void CheckValues(const Case& c, const Tensors<T>& t, const std::string& context)
       if (c.layer_norm) {
         const double n = (expected - mean) * rstd;
         expected = t.gamma[j] * n + t.beta[j];
-        tolerance = (4.0 * largest * rstd + 1e-6) * (1.0 + std::fabs(n)) * std::fabs(t.gamma[j]) +
-                    1e-6;
+        tolerance =
+            (4.0 * largest * rstd + 1e-6) * (1.0 + std::fabs(n)) * std::fabs(t.gamma[j]) + 1e-6;
       }
       const double actual = t.y[i * c.columns + j];
       Check(std::fabs(actual - expected) <= RoundingErrorAt<T>(expected) + tolerance,
-            context + "y[" + std::to_string(i) + ", " + std::to_string(j) + "] = " +
-                std::to_string(actual) + ", expected " + std::to_string(expected));
+            context + "y[" + std::to_string(i) + ", " + std::to_string(j) +
+                "] = " + std::to_string(actual) + ", expected " + std::to_string(expected));
     }
   }
 }
@@ -229,8 +229,8 @@ template <typename T>
 void TestCases(const Path& path) {
   const DenseActivation none = DenseActivation::kNone;
   for (int64_t rows = 0; rows <= 40; ++rows) {
-    for (const auto& [depth, columns] : std::vector<std::pair<int64_t, int64_t>>{
-             {1, 1}, {3, 33}, {31, 5}, {67, 100}, {514, 17}}) {
+    for (const auto& [depth, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {3, 33}, {31, 5}, {67, 100}, {514, 17}}) {
       TestCase<T>(path, {rows, depth, columns, false, none, false, false});
       TestCase<T>(path, {rows, depth, columns, rows % 3 == 0, none, rows % 2 == 0, true});
     }
@@ -240,8 +240,8 @@ void TestCases(const Path& path) {
          std::vector<std::pair<int64_t, int64_t>>{{70, 130}, {300, 67}}) {
       TestCase<T>(path, {rows, depth, columns, false, none, false, false});
       TestCase<T>(path, {rows, depth, columns, true, DenseActivation::kGelu, false, false});
-      TestCase<T>(path, {rows, depth, columns, true, DenseActivation::kApproximateGelu, false,
-                         false});
+      TestCase<T>(path,
+                  {rows, depth, columns, true, DenseActivation::kApproximateGelu, false, false});
       TestCase<T>(path, {rows, depth, columns, true, none, true, false});
       TestCase<T>(path, {rows, depth, columns, true, none, true, true});
     }
@@ -261,8 +261,8 @@ void TestLargestSums(const Path& path) {
     Tensors<float> t(c, random);
     for (int64_t k = 0; k < depth; ++k) {
       t.smoothing.at(k) = 1.0f;
-      t.x.at(k) = 2.0f;                            // all 255, zero point 0
-      t.x.at(depth + k) = -2.0f;                   // all 0, zero point 255
+      t.x.at(k) = 2.0f;           // all 255, zero point 0
+      t.x.at(depth + k) = -2.0f;  // all 0, zero point 255
       t.x.at(2 * depth + k) = k % 2 ? 1.0f : 0.0f;
       const size_t first = static_cast<size_t>(k * 3);
       t.kernel[first] = 127;
@@ -326,8 +326,8 @@ void TestSpecialValues(const Path& path) {
         Check(std::isnan(y) == is_nan && (is_nan || layer_norm || std::isfinite(y)), context);
         if (i < 8 && !is_nan) Check(y == before[i * c.columns + j], context + " changed");
         if ((i == 8 || i == 9) && !layer_norm) {
-          const float sum = static_cast<float>(t.bias[j]) +
-                            static_cast<float>(t.residual[i * c.columns + j]);
+          const float sum =
+              static_cast<float>(t.bias[j]) + static_cast<float>(t.residual[i * c.columns + j]);
           Check(y == sum, context + " counts as zeros");
         }
       }

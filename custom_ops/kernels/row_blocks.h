@@ -13,7 +13,7 @@ namespace bert_tf {
 namespace BERT_TF_ISA {
 namespace {
 
-constexpr int64_t kMaxRowBlocks = 64;  // enough to keep as many threads busy
+constexpr int64_t kMaxRowBlocks = 64;    // enough to keep as many threads busy
 constexpr int64_t kMinRowsInBlock = 32;  // so that the partial sums are small beside the rows
 
 BERT_TF_INLINE int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -29,9 +29,8 @@ BERT_TF_INLINE int64_t NumRowBlocks(int64_t rows) {
 }
 
 BERT_TF_INLINE void FillZeros(float* p, int64_t count) {
-  ForVectors(count, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
-    Store(p + j, Vec{}, lanes);
-  });
+  ForVectors(count,
+             [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA { Store(p + j, Vec{}, lanes); });
 }
 
 // sums[j] += v over the lanes.

@@ -77,10 +77,10 @@ BERT_TF_INLINE Vec Fma(Vec a, Vec b, Vec c) {
   return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #else
   using VecF64 = double __attribute__((vector_size(2 * kVectorBytes)));
-  return __builtin_convertvector(__builtin_convertvector(a, VecF64) *
-                                         __builtin_convertvector(b, VecF64) +
-                                     __builtin_convertvector(c, VecF64),
-                                 Vec);
+  return __builtin_convertvector(
+      __builtin_convertvector(a, VecF64) * __builtin_convertvector(b, VecF64) +
+          __builtin_convertvector(c, VecF64),
+      Vec);
 #endif
 }
 
@@ -202,13 +202,21 @@ struct SomeLanes {
 };
 
 template <typename T>
-BERT_TF_INLINE Vec Load(const T* p, AllLanes) { return Load(p); }
+BERT_TF_INLINE Vec Load(const T* p, AllLanes) {
+  return Load(p);
+}
 template <typename T>
-BERT_TF_INLINE Vec Load(const T* p, SomeLanes lanes) { return LoadPartial(p, lanes.count); }
+BERT_TF_INLINE Vec Load(const T* p, SomeLanes lanes) {
+  return LoadPartial(p, lanes.count);
+}
 template <typename T>
-BERT_TF_INLINE void Store(T* p, Vec v, AllLanes) { Store(p, v); }
+BERT_TF_INLINE void Store(T* p, Vec v, AllLanes) {
+  Store(p, v);
+}
 template <typename T>
-BERT_TF_INLINE void Store(T* p, Vec v, SomeLanes lanes) { StorePartial(p, v, lanes.count); }
+BERT_TF_INLINE void Store(T* p, Vec v, SomeLanes lanes) {
+  StorePartial(p, v, lanes.count);
+}
 
 // `v` with zeros in the lanes outside.
 BERT_TF_INLINE Vec ZeroOutside(Vec v, AllLanes) { return v; }

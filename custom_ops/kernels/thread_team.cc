@@ -17,7 +17,8 @@ using Clock = std::chrono::steady_clock;
 // too short to be missed by anybody else.
 constexpr std::chrono::microseconds kLinger(50);
 constexpr int kLooksBetweenClocks = 16;
-constexpr int kPausesBeforeYield = 2000;  // some 50 µs: the thread waited for may have lost its core
+constexpr int kPausesBeforeYield =
+    2000;  // some 50 µs: the thread waited for may have lost its core
 
 inline void Pause() {
 #if defined(__x86_64__)

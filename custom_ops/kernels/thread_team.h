@@ -33,9 +33,9 @@ class ThreadTeam {
   int64_t piece_ = 0;
   std::atomic<int64_t> total_{0};
 
-  std::atomic<bool> taken_{false};   // by a caller
-  std::atomic<bool> open_{false};    // for helpers to enter
-  std::atomic<int> helpers_{0};      // on the pool, in its queue or looking for work
+  std::atomic<bool> taken_{false};          // by a caller
+  std::atomic<bool> open_{false};           // for helpers to enter
+  std::atomic<int> helpers_{0};             // on the pool, in its queue or looking for work
   alignas(64) std::atomic<int> inside_{0};  // helpers that may be reading the loop
   alignas(64) std::atomic<int64_t> next_{0};
 };

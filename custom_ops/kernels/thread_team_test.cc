@@ -1,4 +1,5 @@
-// Every unit is done once, whatever helpers come, late or never, and however many callers there are.
+// Every unit is done once, whatever helpers come, late or never, and however many callers there
+// are.
 #include "custom_ops/kernels/thread_team.h"
 
 #include <atomic>
@@ -76,8 +77,8 @@ bool RunLoop(ThreadTeam& team, const ThreadTeam::Schedule& schedule, int helpers
     for (int64_t i = begin; i < end; ++i) ++done[i];
   });
   for (int64_t i = 0; i < total; ++i) {
-    Check(done[i] == (ran ? 1 : 0), "unit " + std::to_string(i) + " done " +
-                                        std::to_string(done[i]) + " times");
+    Check(done[i] == (ran ? 1 : 0),
+          "unit " + std::to_string(i) + " done " + std::to_string(done[i]) + " times");
   }
   return ran;
 }

@@ -199,10 +199,10 @@ void VarlenAttentionBackward(const Parallel& parallel, const VarlenAttentionOpti
           });
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                                    \
-  template void VarlenAttentionForward<T>(const Parallel&, const VarlenAttentionOptions&,         \
-                                          const T*, T*, float*);                                  \
-  template void VarlenAttentionBackward<T>(const Parallel&, const VarlenAttentionOptions&,        \
+#define BERT_TF_INSTANTIATE(T)                                                             \
+  template void VarlenAttentionForward<T>(const Parallel&, const VarlenAttentionOptions&,  \
+                                          const T*, T*, float*);                           \
+  template void VarlenAttentionBackward<T>(const Parallel&, const VarlenAttentionOptions&, \
                                            const T*, const T*, const T*, const float*, T*)
 BERT_TF_INSTANTIATE(float);
 BERT_TF_INSTANTIATE(BFloat16);

@@ -129,8 +129,7 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
       [&](int64_t key, int stage) {
         float p[kGroups][4];
         RowProduct<T, kSize>::Run(queries, keys + stage * kElements, p);
-        const bool masked =
-            key + kTile > block.length || !args.mask.ShowsTile(block.begin, key);
+        const bool masked = key + kTile > block.length || !args.mask.ShowsTile(block.begin, key);
         float new_maximum[2] = {maximum[0], maximum[1]};
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) {
@@ -170,8 +169,8 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
           for (int e = 0; e < 4; ++e) {
             const float exponential = FastExp2((p[group][e] - base[e / 2]) * kLog2E);
             denominator[e / 2] += exponential;
-            const bool kept = !kDropout || Kept(keep, LaneRow() + e / 2 * 8,
-                                                group * 8 + LaneColumn() + e % 2);
+            const bool kept =
+                !kDropout || Kept(keep, LaneRow() + e / 2 * 8, group * 8 + LaneColumn() + e % 2);
             p[group][e] = kept ? exponential : 0.0f;
           }
         }
@@ -220,8 +219,8 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
 
   LoadTile<T, kSize>(args.qkv + args.QkvOffset(first_row, 0, head), args.QkvStride(), count,
                      args.head_size, args.vectors, queries);
-  LoadTile<T, kSize>(args.d_output + args.OutputOffset(first_row, head), args.OutputStride(),
-                     count, args.head_size, args.vectors, d_outputs);
+  LoadTile<T, kSize>(args.d_output + args.OutputOffset(first_row, head), args.OutputStride(), count,
+                     args.head_size, args.vectors, d_outputs);
   {  // delta = sum_d output * d_output, two threads a row
     const int row = Thread() / 2;
     float delta = 0.0f;
@@ -243,9 +242,8 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
   for (int r = 0; r < 2; ++r) {
     const int row = LaneRow() + 8 * r;
     delta[r] = deltas[row];
-    logsumexp[r] = row < count
-                       ? args.logsumexp[(first_row + row) * args.num_heads + head]
-                       : INFINITY;
+    logsumexp[r] =
+        row < count ? args.logsumexp[(first_row + row) * args.num_heads + head] : INFINITY;
   }
   float sum[kSize / 8][4] = {};
 
@@ -268,8 +266,7 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
         float p[kGroups][4], dp[kGroups][4];
         RowProduct<T, kSize>::Run(queries, keys + stage * kElements, p);
         RowProduct<T, kSize>::Run(d_outputs, values + stage * kElements, dp);
-        const bool masked =
-            key + kTile > block.length || !args.mask.ShowsTile(block.begin, key);
+        const bool masked = key + kTile > block.length || !args.mask.ShowsTile(block.begin, key);
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
@@ -400,8 +397,8 @@ template <typename T>
 int Forward(const Args<T>& args, void* stream) {
   return WithSize(args, [&](auto size, auto dropout) {
     constexpr int kSize = decltype(size)::kValue;
-    const size_t shared_bytes = (1 + 2 * kStages<T>) * kTileElements<T, kSize> * sizeof(T) +
-                                kKeepWords * sizeof(uint32_t);
+    const size_t shared_bytes =
+        (1 + 2 * kStages<T>)*kTileElements<T, kSize> * sizeof(T) + kKeepWords * sizeof(uint32_t);
     return Launch(ForwardKernel<T, kSize, decltype(dropout)::kValue != 0>, Grid(args), kThreads,
                   shared_bytes, stream, args);
   });
@@ -412,21 +409,21 @@ int Backward(const Args<T>& args, void* stream) {
   return WithSize(args, [&](auto size, auto dropout) {
     constexpr int kSize = decltype(size)::kValue;
     constexpr bool kDropout = decltype(dropout)::kValue != 0;
-    const size_t shared_bytes = (2 + 2 * kStages<T>) * kTileElements<T, kSize> * sizeof(T) +
+    const size_t shared_bytes = (2 + 2 * kStages<T>)*kTileElements<T, kSize> * sizeof(T) +
                                 kKeepWords * sizeof(uint32_t) + 2 * kTile * sizeof(float);
     const int status = Launch(QueryGradientKernel<T, kSize, kDropout>, Grid(args), kThreads,
                               shared_bytes, stream, args);
     if (status != 0) return status;
-    return Launch(KeyGradientKernel<T, kSize, kDropout>, Grid(args), kThreads, shared_bytes,
-                  stream, args);
+    return Launch(KeyGradientKernel<T, kSize, kDropout>, Grid(args), kThreads, shared_bytes, stream,
+                  args);
   });
 }
 
 // What both launchers know. Returns whether the kernels can do it.
 template <typename T>
 bool MakeArgs(const void* qkv, const void* row_splits, int row_splits_are_int64,
-              int64_t num_sequences, int64_t rows, int64_t num_heads, int64_t head_size,
-              int causal, int64_t window_size, int64_t num_global_tokens, float dropout_rate,
+              int64_t num_sequences, int64_t rows, int64_t num_heads, int64_t head_size, int causal,
+              int64_t window_size, int64_t num_global_tokens, float dropout_rate,
               const int64_t* seed, Args<T>* args) {
   constexpr int64_t kMaxGridY = 65535;
   if (head_size < 1 || head_size > kBertTfLargestHead || num_heads > kMaxGridY) return false;
@@ -466,9 +463,9 @@ extern "C" {
 
 int BertTfCudaVarlenAttention(int type, const void* qkv, const void* row_splits,
                               int row_splits_are_int64, int64_t num_sequences, int64_t rows,
-                              int64_t num_heads, int64_t head_size, int causal,
-                              int64_t window_size, int64_t num_global_tokens, float dropout_rate,
-                              const int64_t* seed, void* output, float* logsumexp, void* stream) {
+                              int64_t num_heads, int64_t head_size, int causal, int64_t window_size,
+                              int64_t num_global_tokens, float dropout_rate, const int64_t* seed,
+                              void* output, float* logsumexp, void* stream) {
   using namespace bert_tf::cuda;
   if (rows == 0 || num_heads == 0 || num_sequences == 0) return 0;
   return WithType(type, [&](auto* typed) {

@@ -19,12 +19,12 @@ namespace {
 struct QueryTile {
   int64_t begin;
   int64_t count;
-  float* queries;         // [kTile, D]
-  float* queries_t;       // [D, kTile], times 1 / sqrt(D)
-  float* d_output;        // [kTile, D]
-  float* d_output_t;      // [D, kTile]
-  float* logsumexp;       // [kTile]
-  float* delta;           // [kTile]
+  float* queries;     // [kTile, D]
+  float* queries_t;   // [D, kTile], times 1 / sqrt(D)
+  float* d_output;    // [kTile, D]
+  float* d_output_t;  // [D, kTile]
+  float* logsumexp;   // [kTile]
+  float* delta;       // [kTile]
 };
 
 // Likewise of keys; a null gradient is not wanted.
@@ -106,8 +106,12 @@ class Backward {
       SetZero(s.d_queries, query_tile.count * padded);
       for (int64_t key = 0; key < unit.length; key += kTile) {
         const int64_t offset = key * padded;
-        const KeyTile key_tile = {key, Min(kTile, unit.length - key), s.keys + offset,
-                                  s.values + offset, s.d_keys + offset, s.d_values + offset};
+        const KeyTile key_tile = {key,
+                                  Min(kTile, unit.length - key),
+                                  s.keys + offset,
+                                  s.values + offset,
+                                  s.d_keys + offset,
+                                  s.d_values + offset};
         MeetTile(unit, query_tile, key_tile, s, s.d_queries);
       }
       StoreQueries(unit, query_tile, s.d_queries);
@@ -121,7 +125,7 @@ class Backward {
     LoadQueries(unit, unit.begin, &query_tile);
     SetZero(s.d_queries, query_tile.count * layout_.padded_size);
     for (int64_t key = 0; key < unit.length; key += kTile) {
-      const KeyTile key_tile = {key, Min(kTile, unit.length - key), s.keys, s.values, nullptr,
+      const KeyTile key_tile = {key,    Min(kTile, unit.length - key), s.keys, s.values, nullptr,
                                 nullptr};
       if (Hidden(query_tile, key_tile)) continue;
       PackKeys(unit, key, key_tile.count, s.keys, s.values);
@@ -132,8 +136,8 @@ class Backward {
 
   void RunKeyBlock(const AttentionUnit& unit, float* scratch) const {
     const BackwardScratch s(layout_, kTile, scratch);
-    const KeyTile key_tile = {unit.begin, Min(kTile, unit.length - unit.begin), s.keys, s.values,
-                              s.d_keys, s.d_values};
+    const KeyTile key_tile = {
+        unit.begin, Min(kTile, unit.length - unit.begin), s.keys, s.values, s.d_keys, s.d_values};
     PackKeys(unit, unit.begin, key_tile.count, s.keys, s.values);
     SetZero(s.d_keys, key_tile.count * layout_.padded_size);
     SetZero(s.d_values, key_tile.count * layout_.padded_size);
@@ -171,9 +175,9 @@ class Backward {
         ScoreGradients<false>(unit, q, k, i, s.probabilities + i, s.d_scores + i);
       }
     }
-    const bool careful = masked && !(AllFinite(k.keys, k.count * padded) &&
-                                     AllFinite(q.queries, q.count * padded) &&
-                                     AllFinite(q.d_output, q.count * padded));
+    const bool careful =
+        masked && !(AllFinite(k.keys, k.count * padded) && AllFinite(q.queries, q.count * padded) &&
+                    AllFinite(q.d_output, q.count * padded));
     if (careful) {
       const auto key_sees = [&](int64_t j, int64_t i) {
         return mask_.Sees(q.begin + i, k.begin + j);
@@ -229,13 +233,12 @@ class Backward {
     if (options_.dropout_rate > 0.0f) {
       const int64_t stream = (unit.first_row + q.begin + first) * layout_.num_heads + unit.head;
       const float scale = dropout_.scale;
-      dropout_.ForEachKey(stream, layout_.num_heads, k.begin, k.count,
-                          [=](int64_t j, VecI32 kept) {
-                            const Vec p = probability(j);
-                            const Vec d_kept = Load(d_scores + j * kTile) * scale;
-                            Store(probabilities + j * kTile, kept ? p * scale : Vec{});
-                            store_d_score(j, p, kept ? d_kept : Vec{});
-                          });
+      dropout_.ForEachKey(stream, layout_.num_heads, k.begin, k.count, [=](int64_t j, VecI32 kept) {
+        const Vec p = probability(j);
+        const Vec d_kept = Load(d_scores + j * kTile) * scale;
+        Store(probabilities + j * kTile, kept ? p * scale : Vec{});
+        store_d_score(j, p, kept ? d_kept : Vec{});
+      });
     } else {
       for (int64_t j = 0; j < k.count; ++j) {
         const Vec p = probability(j);
@@ -325,15 +328,15 @@ int64_t AttentionBackwardScratch(const VarlenAttentionOptions& options, int64_t 
 
 template <typename T>
 void AttentionBackwardUnits(const VarlenAttentionOptions& options,
-                            const AttentionBackwardTensors<T>& tensors,
-                            const AttentionUnit* units, int64_t count, float* scratch) {
+                            const AttentionBackwardTensors<T>& tensors, const AttentionUnit* units,
+                            int64_t count, float* scratch) {
   const Backward<T> backward(options, tensors);
   for (int64_t i = 0; i < count; ++i) backward.Run(units[i], scratch);
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                           \
-  template void AttentionBackwardUnits<T>(const VarlenAttentionOptions&,                 \
-                                          const AttentionBackwardTensors<T>&,            \
+#define BERT_TF_INSTANTIATE(T)                                                \
+  template void AttentionBackwardUnits<T>(const VarlenAttentionOptions&,      \
+                                          const AttentionBackwardTensors<T>&, \
                                           const AttentionUnit*, int64_t, float*)
 BERT_TF_INSTANTIATE(float);
 BERT_TF_INSTANTIATE(BFloat16);

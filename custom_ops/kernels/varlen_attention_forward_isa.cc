@@ -7,15 +7,15 @@ namespace BERT_TF_ISA {
 namespace {
 
 struct ForwardScratch {
-  float* queries;     // [kTile, D]; the keys take its place
-  float* queries_t;   // [D, kTile], times 1 / sqrt(D)
-  float* keys;        // [kTile, D]
-  float* values;      // [kTile, D]
-  float* scores;      // [keys, queries], then the probabilities
-  float* sums;        // [queries, D], the output before its division
-  float* maximum;     // [queries] largest score so far
+  float* queries;      // [kTile, D]; the keys take its place
+  float* queries_t;    // [D, kTile], times 1 / sqrt(D)
+  float* keys;         // [kTile, D]
+  float* values;       // [kTile, D]
+  float* scores;       // [keys, queries], then the probabilities
+  float* sums;         // [queries, D], the output before its division
+  float* maximum;      // [queries] largest score so far
   float* denominator;  // [queries] sum of e^(score - maximum)
-  float* correction;  // [queries] e^(old maximum - new maximum)
+  float* correction;   // [queries] e^(old maximum - new maximum)
 
   ForwardScratch(const HeadLayout& layout, float* scratch) {
     const int64_t tile = kTile * layout.padded_size;
@@ -101,8 +101,7 @@ void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout
     const bool masked = !mask.ShowsAll(query, query + query_count, key, key + key_count);
     const T* first_key = tensors.qkv + layout.QkvOffset(unit, key) + layout.key;
     PackRows(first_key, layout.qkv_row, key_count, layout.head_size, padded, s.keys);
-    PackRows(first_key + layout.key, layout.qkv_row, key_count, layout.head_size, padded,
-             s.values);
+    PackRows(first_key + layout.key, layout.qkv_row, key_count, layout.head_size, padded, s.values);
     // [keys, D] x [D, queries]
     Product<false>(key_count, query_lanes, layout.head_size, s.keys, padded, 1, s.queries_t, kTile,
                    s.scores, kTile);
@@ -147,9 +146,8 @@ void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout
   for (int64_t i = 0; i < query_count; ++i) {
     // Infinite where a score is infinite or NaN: the gradient's probabilities are then NaN for that
     // score and 0 for the others, as those of TensorFlow's softmax.
-    logsumexp[i * layout.num_heads] = s.denominator[i] == s.denominator[i]
-                                          ? s.maximum[i] + std::log(s.denominator[i])
-                                          : INFINITY;
+    logsumexp[i * layout.num_heads] =
+        s.denominator[i] == s.denominator[i] ? s.maximum[i] + std::log(s.denominator[i]) : INFINITY;
     s.correction[i] = kept_scale / s.denominator[i];
   }
   UnpackRows(s.sums, padded, query_count, layout.head_size, s.correction,
@@ -175,10 +173,10 @@ void AttentionForwardUnits(const VarlenAttentionOptions& options,
   }
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                          \
-  template void AttentionForwardUnits<T>(const VarlenAttentionOptions&,                 \
-                                         const AttentionForwardTensors<T>&,             \
-                                         const AttentionUnit*, int64_t, float*)
+#define BERT_TF_INSTANTIATE(T)                                                                    \
+  template void AttentionForwardUnits<T>(const VarlenAttentionOptions&,                           \
+                                         const AttentionForwardTensors<T>&, const AttentionUnit*, \
+                                         int64_t, float*)
 BERT_TF_INSTANTIATE(float);
 BERT_TF_INSTANTIATE(BFloat16);
 BERT_TF_INSTANTIATE(Float16);

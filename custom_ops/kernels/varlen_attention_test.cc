@@ -19,10 +19,9 @@ uint32_t ElementBits(uint64_t seed, uint64_t stream, uint64_t element) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * c[0];
     const uint64_t p1 = uint64_t{0xCD9E8D57} * c[2];
-    const uint32_t next[4] = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k[0],
-                              static_cast<uint32_t>(p1),
-                              static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k[1],
-                              static_cast<uint32_t>(p0)};
+    const uint32_t next[4] = {
+        static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k[0], static_cast<uint32_t>(p1),
+        static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k[1], static_cast<uint32_t>(p0)};
     std::copy(next, next + 4, c);
     k[0] += 0x9E3779B9;
     k[1] += 0xBB67AE85;
@@ -181,11 +180,9 @@ void RunUnits(Isa isa, const Case& c, bool blocks, Tensors<T>* t) {
                                                       t->logsumexp.data()};
   BERT_TF_CALL_ISA(isa, AttentionForwardUnits, options, forward_tensors, forward.data(),
                    static_cast<int64_t>(forward.size()), scratch.data());
-  scratch.assign(BERT_TF_CALL_ISA(isa, AttentionBackwardScratch, options, longest),
-                 std::nanf(""));
-  const AttentionBackwardTensors<T> backward_tensors = {t->d_output.data(), t->qkv.data(),
-                                                        t->output.data(), t->logsumexp.data(),
-                                                        t->d_qkv.data()};
+  scratch.assign(BERT_TF_CALL_ISA(isa, AttentionBackwardScratch, options, longest), std::nanf(""));
+  const AttentionBackwardTensors<T> backward_tensors = {
+      t->d_output.data(), t->qkv.data(), t->output.data(), t->logsumexp.data(), t->d_qkv.data()};
   BERT_TF_CALL_ISA(isa, AttentionBackwardUnits, options, backward_tensors, backward.data(),
                    static_cast<int64_t>(backward.size()), scratch.data());
 }
@@ -197,8 +194,8 @@ void RunPublic(const Case& c, int threads, Tensors<T>* t) {
   options.num_threads = threads;
   const ThreadParallel parallel(threads);
   VarlenAttentionForward(parallel, options, t->qkv.data(), t->output.data(), t->logsumexp.data());
-  VarlenAttentionBackward<T>(parallel, options, t->d_output.data(), t->qkv.data(),
-                             t->output.data(), t->logsumexp.data(), t->d_qkv.data());
+  VarlenAttentionBackward<T>(parallel, options, t->d_output.data(), t->qkv.data(), t->output.data(),
+                             t->logsumexp.data(), t->d_qkv.data());
 }
 
 template <typename T>
@@ -278,13 +275,11 @@ void TestNotFinite(Isa isa) {
         for (int64_t row = 0; row < c.Rows(); ++row) {
           const int64_t i = row - splits[1];
           const bool own = i >= 0;
-          const bool reached =
-              own && (part == 0 ? i == bad_position : c.Sees(i, bad_position));
+          const bool reached = own && (part == 0 ? i == bad_position : c.Sees(i, bad_position));
           bool finite = true, d_query_finite = true, same = true;
           for (int64_t d = 0; d < c.head_size; ++d) {
             finite = finite && std::isfinite(t.output[row * c.head_size + d]);
-            d_query_finite =
-                d_query_finite && std::isfinite(t.d_qkv[row * 3 * c.head_size + d]);
+            d_query_finite = d_query_finite && std::isfinite(t.d_qkv[row * 3 * c.head_size + d]);
             for (int64_t p = 0; p < 3; ++p) {
               const double a = t.d_qkv[(row * 3 + p) * c.head_size + d];
               const double b = blocks.d_qkv[(row * 3 + p) * c.head_size + d];

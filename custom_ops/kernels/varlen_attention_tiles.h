@@ -71,9 +71,9 @@ void ProductColumns(int64_t rows, int64_t depth, const float* a, int64_t a_row, 
                     const float* b, int64_t b_depth, float* c, int64_t c_row) {
   while (rows > 0) {
     const int64_t part = NextPart(rows, kMicroRows);
-#define BERT_TF_MICRO_PRODUCT(n)                                                              \
-  case n:                                                                                     \
-    MicroProduct<n, kVectors, kAccumulate>(depth, a, a_row, a_depth, b, b_depth, c, c_row);   \
+#define BERT_TF_MICRO_PRODUCT(n)                                                            \
+  case n:                                                                                   \
+    MicroProduct<n, kVectors, kAccumulate>(depth, a, a_row, a_depth, b, b_depth, c, c_row); \
     break
     switch (part) {
       BERT_TF_MICRO_PRODUCT(1);
@@ -98,9 +98,9 @@ void Product(int64_t rows, int64_t columns, int64_t depth, const float* a, int64
   int64_t vectors = columns / kLanes;
   while (vectors > 0) {
     const int64_t part = NextPart(vectors, kMicroVectors);
-#define BERT_TF_PRODUCT_COLUMNS(n)                                                             \
-  case n:                                                                                      \
-    ProductColumns<n, kAccumulate>(rows, depth, a, a_row, a_depth, b, b_depth, c, c_row);      \
+#define BERT_TF_PRODUCT_COLUMNS(n)                                                        \
+  case n:                                                                                 \
+    ProductColumns<n, kAccumulate>(rows, depth, a, a_row, a_depth, b, b_depth, c, c_row); \
     break
     switch (part) {
       BERT_TF_PRODUCT_COLUMNS(1);
@@ -141,8 +141,7 @@ inline bool AllFinite(const float* p, int64_t count) {
 // Interleaves the lanes of the lower (upper) halves of a and b: a0 b0 a1 b1 ...
 #if defined(__AVX512F__)
 BERT_TF_INLINE Vec InterleaveLow(Vec a, Vec b) {
-  const __m512i order =
-      _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   return (Vec)_mm512_permutex2var_ps((__m512)a, order, (__m512)b);
 }
 BERT_TF_INLINE Vec InterleaveHigh(Vec a, Vec b) {
@@ -350,8 +349,8 @@ struct Dropout {
   }
 };
 
-// What the queries are multiplied by. The gradient makes the forward's scores again, to the last bit:
-// no score is then above the logarithm of its row's sum, and no probability above 1.
+// What the queries are multiplied by. The gradient makes the forward's scores again, to the last
+// bit: no score is then above the logarithm of its row's sum, and no probability above 1.
 inline float ScoreScale(int64_t head_size) {
   return 1.0f / std::sqrt(static_cast<float>(head_size));
 }

@@ -44,19 +44,19 @@ struct AttentionBackwardTensors {
 
 // Floats of scratch, 64-byte aligned, that the functions below want. `sequence_length` is the
 // longest among the kSequence units that the scratch will serve.
-#define BERT_TF_DECLARE_ATTENTION_UNITS(isa)                                                      \
-  namespace isa {                                                                                 \
-  int64_t AttentionForwardScratch(const VarlenAttentionOptions& options);                         \
-  int64_t AttentionBackwardScratch(const VarlenAttentionOptions& options,                         \
-                                   int64_t sequence_length);                                      \
-  template <typename T>                                                                           \
-  void AttentionForwardUnits(const VarlenAttentionOptions& options,                               \
-                             const AttentionForwardTensors<T>& tensors,                           \
-                             const AttentionUnit* units, int64_t count, float* scratch);          \
-  template <typename T>                                                                           \
-  void AttentionBackwardUnits(const VarlenAttentionOptions& options,                              \
-                              const AttentionBackwardTensors<T>& tensors,                         \
-                              const AttentionUnit* units, int64_t count, float* scratch);         \
+#define BERT_TF_DECLARE_ATTENTION_UNITS(isa)                                              \
+  namespace isa {                                                                         \
+  int64_t AttentionForwardScratch(const VarlenAttentionOptions& options);                 \
+  int64_t AttentionBackwardScratch(const VarlenAttentionOptions& options,                 \
+                                   int64_t sequence_length);                              \
+  template <typename T>                                                                   \
+  void AttentionForwardUnits(const VarlenAttentionOptions& options,                       \
+                             const AttentionForwardTensors<T>& tensors,                   \
+                             const AttentionUnit* units, int64_t count, float* scratch);  \
+  template <typename T>                                                                   \
+  void AttentionBackwardUnits(const VarlenAttentionOptions& options,                      \
+                              const AttentionBackwardTensors<T>& tensors,                 \
+                              const AttentionUnit* units, int64_t count, float* scratch); \
   }
 BERT_TF_DECLARE_ATTENTION_UNITS(portable)
 BERT_TF_DECLARE_ATTENTION_UNITS(avx2)

@@ -1,11 +1,10 @@
 // BertTf>AdamWeightDecay; custom_ops/kernels/adam_weight_decay.h has the formula.
-#include "custom_ops/kernels/adam_weight_decay.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
 
+#include "custom_ops/kernels/adam_weight_decay.h"
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"
 #include "tensorflow/core/framework/op.h"
@@ -86,12 +85,12 @@ class AdamWeightDecayOp : public OpKernel {
     }
     const float learning_rate = Scalar(context, kLearningRate);
     const float correction = AdamBiasCorrection(beta_1_, beta_2_, Scalar(context, kSteps));
-    AdamWeightDecay(parallel, AdamWeightDecayArgs{
-                                  gradient.flat<float>().data(), gradient.NumElements(),
-                                  Scalar(context, kGradientScale), beta_1_, beta_2_, epsilon_,
-                                  learning_rate * correction,
-                                  learning_rate * Scalar(context, kWeightDecay), data[kVariable],
-                                  data[kMean], data[kSquare]});
+    AdamWeightDecay(parallel,
+                    AdamWeightDecayArgs{gradient.flat<float>().data(), gradient.NumElements(),
+                                        Scalar(context, kGradientScale), beta_1_, beta_2_, epsilon_,
+                                        learning_rate * correction,
+                                        learning_rate * Scalar(context, kWeightDecay),
+                                        data[kVariable], data[kMean], data[kSquare]});
   }
 
  private:

@@ -66,8 +66,8 @@ inline absl::Status CheckPacked(int64_t size, int64_t depth, int64_t units, bool
                          units, "] packed. Received: packed of shape ", received);
 }
 
-// Checks the shapes of the inputs from number `i` on (bias?, residual?, gamma?, beta?) and sets that
-// of the result, for x [M, K].
+// Checks the shapes of the inputs from number `i` on (bias?, residual?, gamma?, beta?) and sets
+// that of the result, for x [M, K].
 inline absl::Status DenseEpilogueShape(tensorflow::shape_inference::InferenceContext* c,
                                        const DenseAttributes& attributes, int i) {
   using tensorflow::shape_inference::DimensionHandle;

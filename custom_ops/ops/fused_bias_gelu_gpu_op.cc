@@ -12,9 +12,10 @@ using tensorflow::TensorShape;
 
 absl::Status CheckShapes(const TensorShape& x, const TensorShape& bias) {
   if (x.dims() < 1 || bias.dims() != 1 || x.dim_size(x.dims() - 1) != bias.dim_size(0)) {
-    return InvalidArgument("Expected x of shape [..., F] and bias of shape [F]. Received: x of "
-                           "shape ",
-                           x.DebugString(), ", bias of shape ", bias.DebugString());
+    return InvalidArgument(
+        "Expected x of shape [..., F] and bias of shape [F]. Received: x of "
+        "shape ",
+        x.DebugString(), ", bias of shape ", bias.DebugString());
   }
   return absl::OkStatus();
 }
@@ -37,11 +38,11 @@ class FusedBiasGeluGpuOp : public OpKernel {
     Tensor* y = nullptr;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, x.shape(), &y));
     const int64_t columns = bias.NumElements();
-    OP_REQUIRES_OK(
-        context, LaunchStatus("fused_bias_gelu",
-                              BertTfCudaBiasGelu(kCudaType<T>, Address(x), Address(bias),
-                                                 NumRows(x, columns), columns, approximate_,
-                                                 MutableAddress(y), GpuStream(context))));
+    OP_REQUIRES_OK(context,
+                   LaunchStatus("fused_bias_gelu",
+                                BertTfCudaBiasGelu(kCudaType<T>, Address(x), Address(bias),
+                                                   NumRows(x, columns), columns, approximate_,
+                                                   MutableAddress(y), GpuStream(context))));
   }
 
  private:
@@ -60,10 +61,10 @@ class FusedBiasGeluGradGpuOp : public OpKernel {
     const Tensor& x = context->input(1);
     const Tensor& bias = context->input(2);
     OP_REQUIRES_OK(context, CheckShapes(x.shape(), bias.shape()));
-    OP_REQUIRES(context, dy.shape() == x.shape(),
-                InvalidArgument("Expected dy to have the shape of x. Received: dy of shape ",
-                                dy.shape().DebugString(), ", x of shape ",
-                                x.shape().DebugString()));
+    OP_REQUIRES(
+        context, dy.shape() == x.shape(),
+        InvalidArgument("Expected dy to have the shape of x. Received: dy of shape ",
+                        dy.shape().DebugString(), ", x of shape ", x.shape().DebugString()));
     Tensor* dx = nullptr;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0, 1}, 0, x.shape(), &dx));
     Tensor* dbias = nullptr;
@@ -71,15 +72,14 @@ class FusedBiasGeluGradGpuOp : public OpKernel {
     const int64_t columns = bias.NumElements();
     const int64_t rows = NumRows(x, columns);
     Tensor scratch;
-    OP_REQUIRES_OK(context, AllocateScratch(context, BertTfCudaBiasGeluGradScratch(rows, columns),
-                                            &scratch));
     OP_REQUIRES_OK(
-        context,
-        LaunchStatus("the gradient of fused_bias_gelu",
-                     BertTfCudaBiasGeluGrad(kCudaType<T>, Address(dy), Address(x), Address(bias),
-                                            rows, columns, approximate_, MutableAddress(dx),
-                                            MutableAddress(dbias), MutableData<float>(&scratch),
-                                            GpuStream(context))));
+        context, AllocateScratch(context, BertTfCudaBiasGeluGradScratch(rows, columns), &scratch));
+    OP_REQUIRES_OK(
+        context, LaunchStatus("the gradient of fused_bias_gelu",
+                              BertTfCudaBiasGeluGrad(
+                                  kCudaType<T>, Address(dy), Address(x), Address(bias), rows,
+                                  columns, approximate_, MutableAddress(dx), MutableAddress(dbias),
+                                  MutableData<float>(&scratch), GpuStream(context))));
   }
 
  private:

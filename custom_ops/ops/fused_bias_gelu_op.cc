@@ -1,6 +1,5 @@
 // BertTf>FusedBiasGelu and its gradient; custom_ops/kernels/fused_bias_gelu.h has the formulas.
 #include "custom_ops/kernels/fused_bias_gelu.h"
-
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"
 #include "tensorflow/core/framework/op.h"
@@ -62,9 +61,10 @@ absl::Status GradShape(InferenceContext* c) {
 
 absl::Status CheckShapes(const TensorShape& x, const TensorShape& bias) {
   if (x.dims() < 1 || bias.dims() != 1 || x.dim_size(x.dims() - 1) != bias.dim_size(0)) {
-    return InvalidArgument("Expected x of shape [..., F] and bias of shape [F]. Received: x of "
-                           "shape ",
-                           x.DebugString(), ", bias of shape ", bias.DebugString());
+    return InvalidArgument(
+        "Expected x of shape [..., F] and bias of shape [F]. Received: x of "
+        "shape ",
+        x.DebugString(), ", bias of shape ", bias.DebugString());
   }
   return absl::OkStatus();
 }
@@ -109,10 +109,10 @@ class FusedBiasGeluGradOp : public OpKernel {
     const Tensor& x = context->input(1);
     const Tensor& bias = context->input(2);
     OP_REQUIRES_OK(context, CheckShapes(x.shape(), bias.shape()));
-    OP_REQUIRES(context, dy.shape() == x.shape(),
-                InvalidArgument("Expected dy to have the shape of x. Received: dy of shape ",
-                                dy.shape().DebugString(), ", x of shape ",
-                                x.shape().DebugString()));
+    OP_REQUIRES(
+        context, dy.shape() == x.shape(),
+        InvalidArgument("Expected dy to have the shape of x. Received: dy of shape ",
+                        dy.shape().DebugString(), ", x of shape ", x.shape().DebugString()));
     Tensor* dx = nullptr;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0, 1}, 0, x.shape(), &dx));
     Tensor* dbias = nullptr;
@@ -122,13 +122,11 @@ class FusedBiasGeluGradOp : public OpKernel {
     TensorShape scratch_shape;
     OP_REQUIRES_OK(context, MakeShape({BiasGeluGradScratchSize(rows, columns)}, &scratch_shape));
     Tensor scratch;
-    OP_REQUIRES_OK(context,
-                   context->allocate_temp(tensorflow::DT_FLOAT, scratch_shape, &scratch));
-    FusedBiasGeluGrad(
-        TensorFlowParallel(context),
-        BiasGeluGradArgs<KernelType<T>>{Data<T>(dy), Data<T>(x), Data<T>(bias), rows, columns,
-                                        approximate_, MutableData<T>(dx), MutableData<T>(dbias),
-                                        MutableData<float>(&scratch)});
+    OP_REQUIRES_OK(context, context->allocate_temp(tensorflow::DT_FLOAT, scratch_shape, &scratch));
+    FusedBiasGeluGrad(TensorFlowParallel(context),
+                      BiasGeluGradArgs<KernelType<T>>{
+                          Data<T>(dy), Data<T>(x), Data<T>(bias), rows, columns, approximate_,
+                          MutableData<T>(dx), MutableData<T>(dbias), MutableData<float>(&scratch)});
   }
 
  private:
@@ -153,15 +151,13 @@ REGISTER_OP("BertTf>FusedBiasGeluGrad")
     .Output("dbias: T")
     .SetShapeFn(GradShape);
 
-#define BERT_TF_REGISTER(T)                                                             \
-  REGISTER_KERNEL_BUILDER(Name("BertTf>FusedBiasGelu")                                  \
-                              .Device(tensorflow::DEVICE_CPU)                           \
-                              .TypeConstraint<T>("T"),                                  \
-                          FusedBiasGeluOp<T>);                                          \
-  REGISTER_KERNEL_BUILDER(Name("BertTf>FusedBiasGeluGrad")                              \
-                              .Device(tensorflow::DEVICE_CPU)                           \
-                              .TypeConstraint<T>("T"),                                  \
-                          FusedBiasGeluGradOp<T>);
+#define BERT_TF_REGISTER(T)                                                                   \
+  REGISTER_KERNEL_BUILDER(                                                                    \
+      Name("BertTf>FusedBiasGelu").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),     \
+      FusedBiasGeluOp<T>);                                                                    \
+  REGISTER_KERNEL_BUILDER(                                                                    \
+      Name("BertTf>FusedBiasGeluGrad").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
+      FusedBiasGeluGradOp<T>);
 BERT_TF_REGISTER(float)
 BERT_TF_REGISTER(Eigen::bfloat16)
 BERT_TF_REGISTER(Eigen::half)

@@ -1,10 +1,9 @@
 // BertTf>FusedDense and BertTf>PackDense; custom_ops/kernels/fused_dense.h has the formulas and the
 // layout of a packed kernel, dense_op_util.h what the optional inputs are.
-#include "custom_ops/kernels/fused_dense.h"
-
 #include <string>
 #include <vector>
 
+#include "custom_ops/kernels/fused_dense.h"
 #include "custom_ops/ops/dense_op_util.h"
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"
@@ -82,9 +81,9 @@ class FusedDenseOp : public OpKernel {
     const int64_t rows = x.dim_size(0);
     const int64_t depth = x.dim_size(1);
     const int64_t size = PackedDenseSize(depth, units);
-    OP_REQUIRES_OK(context, CheckPacked(size, depth, units,
-                                        packed.dims() == 1 && packed.dim_size(0) == size,
-                                        packed.shape().DebugString()));
+    OP_REQUIRES_OK(context,
+                   CheckPacked(size, depth, units, packed.dims() == 1 && packed.dim_size(0) == size,
+                               packed.shape().DebugString()));
     DenseEpilogueInputs epilogue;
     OP_REQUIRES_OK(context, epilogue.Read(context, rows, units));
     std::vector<int> in_place;
@@ -155,12 +154,12 @@ REGISTER_OP("BertTf>PackDense")
     .Output("packed: T")
     .SetShapeFn(PackShape);
 
-#define BERT_TF_REGISTER(T)                                                                   \
-  REGISTER_KERNEL_BUILDER(                                                                    \
-      Name("BertTf>FusedDense").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),        \
-      FusedDenseOp<T>);                                                                       \
-  REGISTER_KERNEL_BUILDER(                                                                    \
-      Name("BertTf>PackDense").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),         \
+#define BERT_TF_REGISTER(T)                                                            \
+  REGISTER_KERNEL_BUILDER(                                                             \
+      Name("BertTf>FusedDense").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
+      FusedDenseOp<T>);                                                                \
+  REGISTER_KERNEL_BUILDER(                                                             \
+      Name("BertTf>PackDense").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),  \
       PackDenseOp<T>);
 BERT_TF_REGISTER(float)
 BERT_TF_REGISTER(Eigen::bfloat16)

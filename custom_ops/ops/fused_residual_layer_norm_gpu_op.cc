@@ -80,8 +80,8 @@ class FusedResidualLayerNormGpuOp : public OpKernel {
     std::vector<int> in_place = {0};  // x, or else residual
     if (inputs.residual != nullptr) in_place.push_back(1);
     Tensor* y = nullptr;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output(in_place, 0,
-                                                                      inputs.x->shape(), &y));
+    OP_REQUIRES_OK(context,
+                   context->forward_input_or_allocate_output(in_place, 0, inputs.x->shape(), &y));
     Tensor* mean = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({inputs.rows}), &mean));
     Tensor* rstd = nullptr;
@@ -127,8 +127,8 @@ class FusedResidualLayerNormGradGpuOp : public OpKernel {
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, output++, shape, &dx));
     Tensor* dresidual = nullptr;
     if (num_dresidual_ == 1) {
-      OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({1, 2}, output++, shape,
-                                                                        &dresidual));
+      OP_REQUIRES_OK(
+          context, context->forward_input_or_allocate_output({1, 2}, output++, shape, &dresidual));
     }
     const TensorShape features({inputs.columns});
     Tensor* dbias = nullptr;
@@ -141,23 +141,21 @@ class FusedResidualLayerNormGradGpuOp : public OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(output++, features, &dbeta));
     Tensor scratch;
     OP_REQUIRES_OK(context,
-                   AllocateScratch(context,
-                                   BertTfCudaResidualLayerNormGradScratch(inputs.rows,
-                                                                          inputs.columns),
-                                   &scratch));
+                   AllocateScratch(
+                       context, BertTfCudaResidualLayerNormGradScratch(inputs.rows, inputs.columns),
+                       &scratch));
     OP_REQUIRES_OK(
         context,
-        LaunchStatus("the gradient of fused_residual_layer_norm",
-                     BertTfCudaResidualLayerNormGrad(
-                         kCudaType<T>, Address(*dy), Address(*inputs.x),
-                         AddressOrNull(inputs.residual), AddressOrNull(inputs.bias),
-                         Address(*inputs.gamma), Data<float>(*mean), Data<float>(*rstd),
-                         inputs.rows, inputs.columns, attributes_.dropout_rate,
-                         Data<int64_t>(*inputs.seed),
-                         MutableAddress(dx), dresidual ? MutableAddress(dresidual) : nullptr,
-                         dbias ? MutableAddress(dbias) : nullptr, MutableAddress(dgamma),
-                         MutableAddress(dbeta), MutableData<float>(&scratch),
-                         GpuStream(context))));
+        LaunchStatus(
+            "the gradient of fused_residual_layer_norm",
+            BertTfCudaResidualLayerNormGrad(
+                kCudaType<T>, Address(*dy), Address(*inputs.x), AddressOrNull(inputs.residual),
+                AddressOrNull(inputs.bias), Address(*inputs.gamma), Data<float>(*mean),
+                Data<float>(*rstd), inputs.rows, inputs.columns, attributes_.dropout_rate,
+                Data<int64_t>(*inputs.seed), MutableAddress(dx),
+                dresidual ? MutableAddress(dresidual) : nullptr,
+                dbias ? MutableAddress(dbias) : nullptr, MutableAddress(dgamma),
+                MutableAddress(dbeta), MutableData<float>(&scratch), GpuStream(context))));
   }
 
  private:

@@ -3,10 +3,9 @@
 //
 // residual and bias are lists of no or one tensor. The gradient op returns dresidual only where it
 // differs from dx: with residual and dropout (num_dresidual = 1).
-#include "custom_ops/kernels/fused_residual_layer_norm.h"
-
 #include <vector>
 
+#include "custom_ops/kernels/fused_residual_layer_norm.h"
 #include "custom_ops/ops/op_attributes.h"
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"
@@ -45,8 +44,7 @@ class ShapeMerger {
     ShapeHandle merged;
     if (!c_->Merge(x_, shape, &merged).ok()) {
       return InvalidArgument("Expected ", name, " to have the shape of x. Received: x of shape ",
-                             c_->DebugString(x_), ", ", name, " of shape ",
-                             c_->DebugString(shape));
+                             c_->DebugString(x_), ", ", name, " of shape ", c_->DebugString(shape));
     }
     x_ = merged;
     return absl::OkStatus();
@@ -59,8 +57,7 @@ class ShapeMerger {
         !c_->Merge(c_->Dim(x_, -1), c_->Dim(vector, 0), &features).ok()) {
       return InvalidArgument("Expected ", name,
                              " to have shape [H], H the last dimension of x. Received: x of shape ",
-                             c_->DebugString(x_), ", ", name, " of shape ",
-                             c_->DebugString(shape));
+                             c_->DebugString(x_), ", ", name, " of shape ", c_->DebugString(shape));
     }
     return c_->ReplaceDim(x_, -1, features, &x_);
   }
@@ -132,9 +129,11 @@ absl::Status GradShape(InferenceContext* c) {
     const ShapeHandle shape = c->input(i++);
     ShapeHandle merged;
     if (!c->Merge(shape, merger.rows(), &merged).ok()) {
-      return InvalidArgument("Expected ", name, " to have one element for each row of x. "
-                             "Received: x of shape ", c->DebugString(merger.x()), ", ", name,
-                             " of shape ", c->DebugString(shape));
+      return InvalidArgument("Expected ", name,
+                             " to have one element for each row of x. "
+                             "Received: x of shape ",
+                             c->DebugString(merger.x()), ", ", name, " of shape ",
+                             c->DebugString(shape));
     }
   }
   TF_RETURN_IF_ERROR(merger.CheckSeed(c->input(i++)));
@@ -313,11 +312,10 @@ class FusedResidualLayerNormGradOp : public ResidualLayerNormOpBase {
     Tensor* dbeta = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(output++, features, &dbeta));
     TensorShape scratch_shape;
-    OP_REQUIRES_OK(context, MakeShape({ResidualLayerNormGradScratchSize(rows, columns)},
-                                      &scratch_shape));
-    Tensor scratch;
     OP_REQUIRES_OK(context,
-                   context->allocate_temp(tensorflow::DT_FLOAT, scratch_shape, &scratch));
+                   MakeShape({ResidualLayerNormGradScratchSize(rows, columns)}, &scratch_shape));
+    Tensor scratch;
+    OP_REQUIRES_OK(context, context->allocate_temp(tensorflow::DT_FLOAT, scratch_shape, &scratch));
 
     ResidualLayerNormGradArgs<KernelType<T>> args;
     args.dy = Data<T>(*dy);
@@ -382,14 +380,13 @@ REGISTER_OP("BertTf>FusedResidualLayerNormGrad")
     .Output("dbeta: T")
     .SetShapeFn(GradShape);
 
-#define BERT_TF_REGISTER(T)                                        \
-  REGISTER_KERNEL_BUILDER(Name("BertTf>FusedResidualLayerNorm")     \
-                              .Device(tensorflow::DEVICE_CPU)       \
-                              .TypeConstraint<T>("T"),              \
-                          FusedResidualLayerNormOp<T>);             \
-  REGISTER_KERNEL_BUILDER(Name("BertTf>FusedResidualLayerNormGrad") \
-                              .Device(tensorflow::DEVICE_CPU)       \
-                              .TypeConstraint<T>("T"),              \
+#define BERT_TF_REGISTER(T)                                                                        \
+  REGISTER_KERNEL_BUILDER(                                                                         \
+      Name("BertTf>FusedResidualLayerNorm").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
+      FusedResidualLayerNormOp<T>);                                                                \
+  REGISTER_KERNEL_BUILDER(Name("BertTf>FusedResidualLayerNormGrad")                                \
+                              .Device(tensorflow::DEVICE_CPU)                                      \
+                              .TypeConstraint<T>("T"),                                             \
                           FusedResidualLayerNormGradOp<T>);
 BERT_TF_REGISTER(float)
 BERT_TF_REGISTER(Eigen::bfloat16)

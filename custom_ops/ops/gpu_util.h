@@ -1,5 +1,6 @@
 // What the GPU OpKernels share: the stream of a computation, the launchers' name of a type, errors.
-// A test's build, BERT_TF_EMULATED_GPU, has the same OpKernels on the CPU, over the emulated kernels.
+// A test's build, BERT_TF_EMULATED_GPU, has the same OpKernels on the CPU, over the emulated
+// kernels.
 #ifndef BERT_TF_CUSTOM_OPS_OPS_GPU_UTIL_H_
 #define BERT_TF_CUSTOM_OPS_OPS_GPU_UTIL_H_
 

@@ -1,10 +1,9 @@
 // BertTf>QuantizedDense; custom_ops/kernels/quantized_dense.h has the formulas and the layout of a
 // packed kernel, dense_op_util.h what the optional inputs are.
-#include "custom_ops/kernels/quantized_dense.h"
-
 #include <string>
 #include <vector>
 
+#include "custom_ops/kernels/quantized_dense.h"
 #include "custom_ops/ops/dense_op_util.h"
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"
@@ -52,10 +51,8 @@ absl::Status QuantizedDenseShape(InferenceContext* c) {
     const int64_t depth = c->Value(c->Dim(x, 1));
     if (depth > kQuantizedDenseDepth) return TooDeep(depth);
     const int64_t size = PackedQuantizedDenseSize(depth, attributes.units);
-    const bool fits =
-        !c->ValueKnown(c->Dim(packed, 0)) || c->Value(c->Dim(packed, 0)) == size;
-    TF_RETURN_IF_ERROR(
-        CheckPacked(size, depth, attributes.units, fits, c->DebugString(packed)));
+    const bool fits = !c->ValueKnown(c->Dim(packed, 0)) || c->Value(c->Dim(packed, 0)) == size;
+    TF_RETURN_IF_ERROR(CheckPacked(size, depth, attributes.units, fits, c->DebugString(packed)));
   }
   const char* const names[] = {"scale", "column_sums"};
   for (int i = 0; i < 2; ++i) {
@@ -93,16 +90,16 @@ class QuantizedDenseOp : public OpKernel {
     const int64_t depth = x.dim_size(1);
     OP_REQUIRES(context, depth <= kQuantizedDenseDepth, TooDeep(depth));
     const int64_t size = PackedQuantizedDenseSize(depth, units);
-    OP_REQUIRES_OK(context, CheckPacked(size, depth, units,
-                                        packed.dims() == 1 && packed.dim_size(0) == size,
-                                        packed.shape().DebugString()));
+    OP_REQUIRES_OK(context,
+                   CheckPacked(size, depth, units, packed.dims() == 1 && packed.dim_size(0) == size,
+                               packed.shape().DebugString()));
     TensorShape vector;
     OP_REQUIRES_OK(context, MakeShape({units}, &vector));
-    OP_REQUIRES(context, scale.shape() == vector && column_sums.shape() == vector,
-                InvalidArgument("Expected scale and column_sums to have shape ",
-                                vector.DebugString(), ". Received: scale of shape ",
-                                scale.shape().DebugString(), ", column_sums of shape ",
-                                column_sums.shape().DebugString()));
+    OP_REQUIRES(
+        context, scale.shape() == vector && column_sums.shape() == vector,
+        InvalidArgument("Expected scale and column_sums to have shape ", vector.DebugString(),
+                        ". Received: scale of shape ", scale.shape().DebugString(),
+                        ", column_sums of shape ", column_sums.shape().DebugString()));
     const Tensor& smoothing = context->input(4);
     OP_REQUIRES(context, smoothing.shape() == TensorShape({depth}),
                 WrongSmoothing(std::to_string(depth), smoothing.shape().DebugString()));

@@ -34,8 +34,8 @@ ThreadTeam* TeamOf(const tensorflow::thread::ThreadPool* pool) {
 
 int UsableThreads(const tensorflow::thread::ThreadPool& pool) {
   static const int processors = tensorflow::port::NumSchedulableCPUs();
-  return std::max(1, std::min({pool.NumThreads(), processors,
-                               tensorflow::GetPerThreadMaxParallelism()}));
+  return std::max(
+      1, std::min({pool.NumThreads(), processors, tensorflow::GetPerThreadMaxParallelism()}));
 }
 
 }  // namespace

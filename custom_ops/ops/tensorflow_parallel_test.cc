@@ -35,8 +35,8 @@ int LargestCrowd(const TensorFlowParallel& parallel, const std::function<void()>
     --crowd;
   });
   for (int64_t i = 0; i < kUnits; ++i) {
-    Check(done[i] == 1, "unit " + std::to_string(i) + " done " + std::to_string(done[i]) +
-                            " times");
+    Check(done[i] == 1,
+          "unit " + std::to_string(i) + " done " + std::to_string(done[i]) + " times");
   }
   return largest;
 }
@@ -65,9 +65,8 @@ void TestTheThreadsLimit() {
     const TensorFlowParallel parallel(&pool);
     Check(parallel.NumThreads() == 1, "the thread's limit is not honoured");
     const std::thread::id caller = std::this_thread::get_id();
-    LargestCrowd(parallel, [&] {
-      Check(std::this_thread::get_id() == caller, "another thread helped");
-    });
+    LargestCrowd(parallel,
+                 [&] { Check(std::this_thread::get_id() == caller, "another thread helped"); });
   }
   Check(TensorFlowParallel(&pool).NumThreads() == before, "the limit outlived its scope");
 }

@@ -23,17 +23,18 @@ class VarlenAttentionGpuBase : public OpKernel {
   }
 
  protected:
-  static absl::Status CheckInputs(const Tensor& qkv, const Tensor& row_splits,
-                                  const Tensor& seed) {
+  static absl::Status CheckInputs(const Tensor& qkv, const Tensor& row_splits, const Tensor& seed) {
     if (qkv.dims() != 4 || qkv.dim_size(1) != 3) {
-      return InvalidArgument("Expected qkv of shape [rows, 3, heads, head size]. Received: "
-                             "qkv.shape=",
-                             qkv.shape().DebugString());
+      return InvalidArgument(
+          "Expected qkv of shape [rows, 3, heads, head size]. Received: "
+          "qkv.shape=",
+          qkv.shape().DebugString());
     }
     if (row_splits.dims() != 1) {
-      return InvalidArgument("Expected row_splits of shape [sequences + 1]. Received: "
-                             "row_splits.shape=",
-                             row_splits.shape().DebugString());
+      return InvalidArgument(
+          "Expected row_splits of shape [sequences + 1]. Received: "
+          "row_splits.shape=",
+          row_splits.shape().DebugString());
     }
     TF_RETURN_IF_ERROR(CheckAttentionSizes(qkv.dim_size(0), qkv.dim_size(2), qkv.dim_size(3),
                                            row_splits.dim_size(0), qkv.shape().DebugString()));
@@ -74,13 +75,14 @@ class VarlenAttentionGpuOp : public VarlenAttentionGpuBase {
     OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({rows, heads}), &logsumexp));
     OP_REQUIRES_OK(
         context,
-        LaunchStatus("varlen_attention",
-                     BertTfCudaVarlenAttention(
-                         kCudaType<T>, Address(qkv), Address(row_splits),
-                         std::is_same<Splits, int64_t>::value, row_splits.dim_size(0) - 1, rows,
-                         heads, head_size, attributes_.causal, attributes_.window_size,
-                         attributes_.num_global_tokens, attributes_.dropout_rate, Data<int64_t>(seed), MutableAddress(output),
-                         MutableData<float>(logsumexp), GpuStream(context))));
+        LaunchStatus(
+            "varlen_attention",
+            BertTfCudaVarlenAttention(
+                kCudaType<T>, Address(qkv), Address(row_splits),
+                std::is_same<Splits, int64_t>::value, row_splits.dim_size(0) - 1, rows, heads,
+                head_size, attributes_.causal, attributes_.window_size,
+                attributes_.num_global_tokens, attributes_.dropout_rate, Data<int64_t>(seed),
+                MutableAddress(output), MutableData<float>(logsumexp), GpuStream(context))));
   }
 };
 
@@ -105,24 +107,24 @@ class VarlenAttentionGradGpuOp : public VarlenAttentionGpuBase {
                                 ", d_output.shape=", d_output.shape().DebugString()));
     OP_REQUIRES(context, logsumexp.shape() == TensorShape({rows, heads}),
                 InvalidArgument("Expected logsumexp of shape [", rows, ",", heads,
-                                "]. Received: logsumexp.shape=",
-                                logsumexp.shape().DebugString()));
+                                "]. Received: logsumexp.shape=", logsumexp.shape().DebugString()));
     Tensor* d_qkv = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, qkv.shape(), &d_qkv));
     Tensor scratch;
-    OP_REQUIRES_OK(context,
-                   AllocateScratch(context, BertTfCudaVarlenAttentionGradScratch(rows, heads),
-                                   &scratch));
     OP_REQUIRES_OK(
         context,
-        LaunchStatus("the gradient of varlen_attention",
-                     BertTfCudaVarlenAttentionGrad(
-                         kCudaType<T>, Address(d_output), Address(qkv), Address(output),
-                         Data<float>(logsumexp), Address(row_splits),
-                         std::is_same<Splits, int64_t>::value, row_splits.dim_size(0) - 1, rows,
-                         heads, head_size, attributes_.causal, attributes_.window_size,
-                         attributes_.num_global_tokens, attributes_.dropout_rate, Data<int64_t>(seed), MutableAddress(d_qkv),
-                         MutableData<float>(&scratch), GpuStream(context))));
+        AllocateScratch(context, BertTfCudaVarlenAttentionGradScratch(rows, heads), &scratch));
+    OP_REQUIRES_OK(
+        context,
+        LaunchStatus(
+            "the gradient of varlen_attention",
+            BertTfCudaVarlenAttentionGrad(
+                kCudaType<T>, Address(d_output), Address(qkv), Address(output),
+                Data<float>(logsumexp), Address(row_splits), std::is_same<Splits, int64_t>::value,
+                row_splits.dim_size(0) - 1, rows, heads, head_size, attributes_.causal,
+                attributes_.window_size, attributes_.num_global_tokens, attributes_.dropout_rate,
+                Data<int64_t>(seed), MutableAddress(d_qkv), MutableData<float>(&scratch),
+                GpuStream(context))));
   }
 };
 

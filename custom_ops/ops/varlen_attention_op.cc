@@ -127,14 +127,12 @@ class VarlenAttentionBase : public OpKernel {
                                 "row_splits.shape=",
                                 row_splits.shape().DebugString()));
     OP_REQUIRES_OK(context, CheckAttentionSizes(rows, qkv.dim_size(2), qkv.dim_size(3),
-                                                row_splits.dim_size(0),
-                                                qkv.shape().DebugString()));
+                                                row_splits.dim_size(0), qkv.shape().DebugString()));
     OP_REQUIRES(context, seed.dims() == 0,
                 InvalidArgument("Expected a scalar seed. Received: seed.shape=",
                                 seed.shape().DebugString()));
     const int64_t count = row_splits.dim_size(0);
-    const std::string error =
-        ReadRowSplits(row_splits.flat<Splits>().data(), count, rows, splits);
+    const std::string error = ReadRowSplits(row_splits.flat<Splits>().data(), count, rows, splits);
     OP_REQUIRES(context, error.empty(), InvalidArgument(error));
     options->num_sequences = count - 1;
     options->row_splits = splits->data();
@@ -169,8 +167,8 @@ class VarlenAttentionOp : public VarlenAttentionBase<Splits> {
     OP_REQUIRES_OK(context,
                    context->allocate_output(
                        0, TensorShape({rows, options.num_heads, options.head_size}), &output));
-    OP_REQUIRES_OK(context, context->allocate_output(
-                                1, TensorShape({rows, options.num_heads}), &logsumexp));
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(1, TensorShape({rows, options.num_heads}), &logsumexp));
     VarlenAttentionForward(TensorFlowParallel(context), options, Data<T>(qkv),
                            MutableData<T>(output), MutableData<float>(logsumexp));
   }
@@ -190,18 +188,16 @@ class VarlenAttentionGradOp : public VarlenAttentionBase<Splits> {
     VarlenAttentionOptions options;
     this->ReadInputs(context, qkv, context->input(4), context->input(5), &splits, &options);
     if (!context->status().ok()) return;
-    const TensorShape output_shape(
-        {qkv.dim_size(0), options.num_heads, options.head_size});
+    const TensorShape output_shape({qkv.dim_size(0), options.num_heads, options.head_size});
     const TensorShape logsumexp_shape({qkv.dim_size(0), options.num_heads});
-    OP_REQUIRES(context, output.shape() == output_shape && d_output.shape() == output_shape,
-                InvalidArgument("Expected output and d_output of shape ",
-                                output_shape.DebugString(), ". Received: output.shape=",
-                                output.shape().DebugString(), ", d_output.shape=",
-                                d_output.shape().DebugString()));
+    OP_REQUIRES(
+        context, output.shape() == output_shape && d_output.shape() == output_shape,
+        InvalidArgument("Expected output and d_output of shape ", output_shape.DebugString(),
+                        ". Received: output.shape=", output.shape().DebugString(),
+                        ", d_output.shape=", d_output.shape().DebugString()));
     OP_REQUIRES(context, logsumexp.shape() == logsumexp_shape,
                 InvalidArgument("Expected logsumexp of shape ", logsumexp_shape.DebugString(),
-                                ". Received: logsumexp.shape=",
-                                logsumexp.shape().DebugString()));
+                                ". Received: logsumexp.shape=", logsumexp.shape().DebugString()));
     Tensor* d_qkv = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, qkv.shape(), &d_qkv));
     VarlenAttentionBackward(TensorFlowParallel(context), options, Data<T>(d_output), Data<T>(qkv),
@@ -209,19 +205,19 @@ class VarlenAttentionGradOp : public VarlenAttentionBase<Splits> {
   }
 };
 
-#define BERT_TF_REGISTER(T, Splits)                                   \
-  REGISTER_KERNEL_BUILDER(Name("BertTf>VarlenAttention")              \
-                              .Device(tensorflow::DEVICE_CPU)         \
-                              .TypeConstraint<T>("T")                 \
-                              .TypeConstraint<Splits>("Tsplits"),     \
-                          VarlenAttentionOp<T, Splits>);              \
-  REGISTER_KERNEL_BUILDER(Name("BertTf>VarlenAttentionGrad")          \
-                              .Device(tensorflow::DEVICE_CPU)         \
-                              .TypeConstraint<T>("T")                 \
-                              .TypeConstraint<Splits>("Tsplits"),     \
+#define BERT_TF_REGISTER(T, Splits)                               \
+  REGISTER_KERNEL_BUILDER(Name("BertTf>VarlenAttention")          \
+                              .Device(tensorflow::DEVICE_CPU)     \
+                              .TypeConstraint<T>("T")             \
+                              .TypeConstraint<Splits>("Tsplits"), \
+                          VarlenAttentionOp<T, Splits>);          \
+  REGISTER_KERNEL_BUILDER(Name("BertTf>VarlenAttentionGrad")      \
+                              .Device(tensorflow::DEVICE_CPU)     \
+                              .TypeConstraint<T>("T")             \
+                              .TypeConstraint<Splits>("Tsplits"), \
                           VarlenAttentionGradOp<T, Splits>)
-#define BERT_TF_REGISTER_TYPE(T)    \
-  BERT_TF_REGISTER(T, int32_t);     \
+#define BERT_TF_REGISTER_TYPE(T) \
+  BERT_TF_REGISTER(T, int32_t);  \
   BERT_TF_REGISTER(T, int64_t)
 BERT_TF_REGISTER_TYPE(float);
 BERT_TF_REGISTER_TYPE(Eigen::bfloat16);

@@ -124,9 +124,9 @@ absl::Status CustomCallOp::InferResults(XlaOpKernelContext* context,
   for (int i = 0; i < context->num_outputs(); ++i) {
     const ShapeHandle shape = inference.output(i);
     if (!inference.FullyDefined(shape)) {
-      return absl::InternalError(absl::StrCat(
-          "Expected the shape function of ", type_string(), " to give output ", i,
-          " a static shape. Received: ", inference.DebugString(shape)));
+      return absl::InternalError(
+          absl::StrCat("Expected the shape function of ", type_string(), " to give output ", i,
+                       " a static shape. Received: ", inference.DebugString(shape)));
     }
     TensorShape sizes;
     for (int d = 0; d < inference.Rank(shape); ++d) {

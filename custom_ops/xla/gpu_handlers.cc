@@ -56,10 +56,10 @@ ffi::Error BiasGeluGrad(void* stream, ffi::RemainingArgs args, ffi::RemainingRet
   const void* const bias = in.NextData<void>();
   void* const dx = out.NextData<void>();
   void* const dbias = out.NextData<void>();
-  return Answer("the gradient of fused_bias_gelu",
-                BertTfCudaBiasGeluGrad(TypeOf(args), dy.untyped_data(), x, bias, matrix.rows,
-                                       matrix.columns, approximate, dx, dbias,
-                                       out.NextData<float>(), stream));
+  return Answer(
+      "the gradient of fused_bias_gelu",
+      BertTfCudaBiasGeluGrad(TypeOf(args), dy.untyped_data(), x, bias, matrix.rows, matrix.columns,
+                             approximate, dx, dbias, out.NextData<float>(), stream));
 }
 
 ffi::Error ResidualLayerNorm(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
@@ -76,11 +76,11 @@ ffi::Error ResidualLayerNorm(void* stream, ffi::RemainingArgs args, ffi::Remaini
   const int64_t* const seed = in.NextData<int64_t>();
   void* const y = out.NextData<void>();
   float* const mean = out.NextData<float>();
-  return Answer("fused_residual_layer_norm",
-                BertTfCudaResidualLayerNorm(TypeOf(args), x.untyped_data(), residual, bias, gamma,
-                                            beta, matrix.rows, matrix.columns, epsilon,
-                                            dropout_rate, seed, y, mean, out.NextData<float>(),
-                                            stream));
+  return Answer(
+      "fused_residual_layer_norm",
+      BertTfCudaResidualLayerNorm(TypeOf(args), x.untyped_data(), residual, bias, gamma, beta,
+                                  matrix.rows, matrix.columns, epsilon, dropout_rate, seed, y, mean,
+                                  out.NextData<float>(), stream));
 }
 
 ffi::Error ResidualLayerNormGrad(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
@@ -103,10 +103,10 @@ ffi::Error ResidualLayerNormGrad(void* stream, ffi::RemainingArgs args, ffi::Rem
   void* const dgamma = out.NextData<void>();
   void* const dbeta = out.NextData<void>();
   return Answer("the gradient of fused_residual_layer_norm",
-                BertTfCudaResidualLayerNormGrad(
-                    TypeOf(args), dy.untyped_data(), x, residual, bias, gamma, mean, rstd,
-                    matrix.rows, matrix.columns, dropout_rate, seed, dx, dresidual, dbias, dgamma,
-                    dbeta, out.NextData<float>(), stream));
+                BertTfCudaResidualLayerNormGrad(TypeOf(args), dy.untyped_data(), x, residual, bias,
+                                                gamma, mean, rstd, matrix.rows, matrix.columns,
+                                                dropout_rate, seed, dx, dresidual, dbias, dgamma,
+                                                dbeta, out.NextData<float>(), stream));
 }
 
 // What both attention handlers read of qkv [R, 3, N, D] and row_splits [B + 1].
@@ -125,10 +125,10 @@ struct AttentionSizes {
           std::to_string(sequences + 1) + " elements for " + std::to_string(rows) + " rows");
     }
     if (head_size < 1 || head_size > kBertTfLargestHead) {
-      return ffi::Error::InvalidArgument(
-          "Expected a head size from 1 to " + std::to_string(kBertTfLargestHead) +
-          " on a GPU. Received: " + std::to_string(head_size) +
-          ". BERT_TF_OPS=reference takes any.");
+      return ffi::Error::InvalidArgument("Expected a head size from 1 to " +
+                                         std::to_string(kBertTfLargestHead) +
+                                         " on a GPU. Received: " + std::to_string(head_size) +
+                                         ". BERT_TF_OPS=reference takes any.");
     }
     return ffi::Error::Success();
   }
@@ -148,12 +148,12 @@ ffi::Error Attention(void* stream, ffi::RemainingArgs args, ffi::RemainingRets r
   const AttentionSizes sizes(qkv, row_splits);
   if (ffi::Error error = sizes.Check(); error.failure()) return error;
   void* const output = out.NextData<void>();
-  return Answer("varlen_attention",
-                BertTfCudaVarlenAttention(
-                    TypeOf(args), qkv.untyped_data(), row_splits.untyped_data(),
-                    sizes.splits_are_int64, sizes.sequences, sizes.rows, sizes.heads,
-                    sizes.head_size, causal, window_size, num_global_tokens, dropout_rate, seed,
-                    output, out.NextData<float>(), stream));
+  return Answer(
+      "varlen_attention",
+      BertTfCudaVarlenAttention(TypeOf(args), qkv.untyped_data(), row_splits.untyped_data(),
+                                sizes.splits_are_int64, sizes.sequences, sizes.rows, sizes.heads,
+                                sizes.head_size, causal, window_size, num_global_tokens,
+                                dropout_rate, seed, output, out.NextData<float>(), stream));
 }
 
 ffi::Error AttentionGrad(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
@@ -180,13 +180,14 @@ ffi::Error AttentionGrad(void* stream, ffi::RemainingArgs args, ffi::RemainingRe
 
 auto Bind() { return ffi::Ffi::Bind().Ctx<StreamContext>().RemainingArgs().RemainingRets(); }
 
-#define BERT_TF_REGISTER(NAME, FUNCTION, BINDING)                                         \
-  XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "BertTf>" NAME, kGpuPlatform,                \
-                           +[](XLA_FFI_CallFrame* frame) {                                \
-                             static auto* const handler = BINDING.To(FUNCTION).release(); \
-                             return handler->Call(frame);                                 \
-                           },                                                             \
-                           XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE)
+#define BERT_TF_REGISTER(NAME, FUNCTION, BINDING)                    \
+  XLA_FFI_REGISTER_HANDLER(                                          \
+      XLA_FFI_GetApi(), "BertTf>" NAME, kGpuPlatform,                \
+      +[](XLA_FFI_CallFrame* frame) {                                \
+        static auto* const handler = BINDING.To(FUNCTION).release(); \
+        return handler->Call(frame);                                 \
+      },                                                             \
+      XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE)
 BERT_TF_REGISTER("FusedBiasGelu", BiasGelu, Bind().Attr<bool>("approximate"));
 BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGrad, Bind().Attr<bool>("approximate"));
 BERT_TF_REGISTER("FusedResidualLayerNorm", ResidualLayerNorm,

@@ -75,9 +75,9 @@ ffi::Error BiasGeluGrad(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Rema
   });
 }
 
-ffi::Error ResidualLayerNorm(ffi::ThreadPool pool, ffi::RemainingArgs args,
-                             ffi::RemainingRets rets, int64_t num_residual, int64_t num_bias,
-                             float epsilon, float dropout_rate) {
+ffi::Error ResidualLayerNorm(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                             int64_t num_residual, int64_t num_bias, float epsilon,
+                             float dropout_rate) {
   return ForType(args, [&](auto type) {
     using T = decltype(type);
     Operands in(args);
@@ -283,9 +283,8 @@ ffi::Error AttentionGrad(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Rem
     const VarlenAttentionOptions options =
         AttentionOptions(parallel, qkv, row_splits, in.NextScalar<uint64_t>(), dropout_rate, causal,
                          window_size, num_global_tokens);
-    VarlenAttentionBackward(parallel, options, d_output,
-                            static_cast<const T*>(qkv.untyped_data()), output, logsumexp,
-                            out.NextData<T>());
+    VarlenAttentionBackward(parallel, options, d_output, static_cast<const T*>(qkv.untyped_data()),
+                            output, logsumexp, out.NextData<T>());
     return ffi::Error::Success();
   });
 }
@@ -314,16 +313,14 @@ ffi::Error Adam(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
   return ffi::Error::Success();
 }
 
-auto Bind() {
-  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().RemainingArgs().RemainingRets();
-}
+auto Bind() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().RemainingArgs().RemainingRets(); }
 
-#define BERT_TF_REGISTER(NAME, FUNCTION, BINDING)                                           \
-  XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "BertTf>" NAME, "Host",                        \
-                           +[](XLA_FFI_CallFrame* frame) {                                  \
-                             static auto* const handler = BINDING.To(FUNCTION).release();   \
-                             return handler->Call(frame);                                   \
-                           })
+#define BERT_TF_REGISTER(NAME, FUNCTION, BINDING)                               \
+  XLA_FFI_REGISTER_HANDLER(                                                     \
+      XLA_FFI_GetApi(), "BertTf>" NAME, "Host", +[](XLA_FFI_CallFrame* frame) { \
+        static auto* const handler = BINDING.To(FUNCTION).release();            \
+        return handler->Call(frame);                                            \
+      })
 BERT_TF_REGISTER("FusedBiasGelu", BiasGelu, Bind().Attr<bool>("approximate"));
 BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGrad, Bind().Attr<bool>("approximate"));
 BERT_TF_REGISTER("FusedResidualLayerNorm", ResidualLayerNorm,

@@ -30,8 +30,8 @@ class AdamWeightDecayOp : public XlaOpKernel {
     std::vector<xla::XlaOp> operands(kGradient);
     for (int i = 0; i < kGradient; ++i) {
       TensorShape received;
-      OP_REQUIRES_OK(context, context->ReadVariableInput(i, tensorflow::DT_FLOAT, &received,
-                                                         &operands[i]));
+      OP_REQUIRES_OK(context,
+                     context->ReadVariableInput(i, tensorflow::DT_FLOAT, &received, &operands[i]));
       OP_REQUIRES(context, received == shape,
                   absl::InvalidArgumentError(absl::StrCat(
                       "Expected variables of the gradient's shape ", shape.DebugString(),
@@ -64,8 +64,7 @@ class AdamWeightDecayOp : public XlaOpKernel {
 
 // Not REGISTER_XLA_OP: what that registers after the process's first compilation is never seen.
 #define BERT_TF_REGISTER(NAME, ...) \
-  REGISTER_KERNEL_BUILDER(          \
-      Name("BertTf>" NAME).Device(tensorflow::DEVICE_CPU_XLA_JIT), __VA_ARGS__)
+  REGISTER_KERNEL_BUILDER(Name("BertTf>" NAME).Device(tensorflow::DEVICE_CPU_XLA_JIT), __VA_ARGS__)
 BERT_TF_REGISTER("AdamWeightDecay", AdamWeightDecayOp);
 BERT_TF_REGISTER("FusedBiasGelu", CustomCallOp);
 BERT_TF_REGISTER("FusedBiasGeluGrad",

@@ -1,5 +1,5 @@
-// Runs a SavedModel through TensorFlow's C API: no Python in the process, and nothing of bert_tf but
-// the shared objects that are named. So it shows what a program in another language gets.
+// Runs a SavedModel through TensorFlow's C API: no Python in the process, and nothing of bert_tf
+// but the shared objects that are named. So it shows what a program in another language gets.
 //
 //   saved_model_reader run MODEL SIGNATURE [LIBRARY...] < inputs
 //     Loads the libraries of operations, then the model, and prints the signature's outputs.
@@ -108,7 +108,8 @@ static void ReadField(Bytes entry, Field* fields, int* count) {
   }
 }
 
-// MetaGraphDef: `map<string, SignatureDef> signature_def = 5`; SignatureDef: inputs = 1, outputs = 2.
+// MetaGraphDef: `map<string, SignatureDef> signature_def = 5`; SignatureDef: inputs = 1, outputs
+// = 2.
 static void ReadSignature(const TF_Buffer* meta_graph, const char* name, Signature* signature) {
   Bytes in = {meta_graph->data, (const uint8_t*)meta_graph->data + meta_graph->length};
   Bytes entry, body, inner;
