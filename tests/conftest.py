@@ -19,7 +19,6 @@ MATERIALS = pathlib.Path(os.environ.get("BERT_TF_MATERIALS", REPOSITORY / ".cach
 # The beginning of every reason for which a test may be skipped, and why that is no loss.
 EXPECTED_SKIPS = {
     "needs a processor with": "the other instruction sets' paths are tested where they exist",
-    "full suite only": "`make test-full` runs it",
     "needs transformers and PyTorch": "optional: pip install transformers torch; formats are "
     "tested with files made without them too",
     "needs sentence-transformers": "optional: pip install sentence-transformers",
@@ -30,6 +29,12 @@ EXPECTED_SKIPS = {
     "needs pyarrow": "optional: in the `test` extra",
     "needs datasets": "optional: in the `test` extra",
     "needs selenium": "optional: pip install selenium; only the page's test in a browser needs it",
+    "needs openvino": "optional: in the `full` extra",
+    "needs onnxruntime": "optional: in the `full` extra",
+    "needs tf2onnx": "optional: in the `full` extra",
+    "needs tensorflow-serving-api": "optional: in the `full` extra",
+    "needs grpcio": "optional: tensorflow-serving-api brings it",
+    "needs root": "only root can mount a small disk",
     "needs a browser": "optional: Debian's chromium and chromium-driver, for the page's test",
     "needs apt-get": "the ordered text is a Debian package",
     "needs the native ops": "a run with BERT_TF_OPS=reference tests the reference alone",
@@ -40,9 +45,6 @@ EXPECTED_SKIPS = {
     "needs a machine without a GPU": "what is said there is tested there",
     "needs the GPU kernels": "they are built only where CUDA_HOME names a toolkit",
 }
-
-# For what `make test` has no time for.
-FULL_ONLY = pytest.mark.skipif(os.environ.get("BERT_TF_FULL") != "1", reason="full suite only")
 
 _unexpected_skips = []
 
@@ -63,6 +65,13 @@ def pytest_terminal_summary(terminalreporter):
 def pytest_sessionfinish(session):
     if _unexpected_skips and session.exitstatus == 0:
         session.exitstatus = 1
+
+
+def pytest_generate_tests(metafunc):
+    """A test that takes `is_full` runs with few cases, and in the full suite with many too."""
+    if "is_full" in metafunc.fixturenames:
+        many = pytest.param(True, marks=pytest.mark.full)
+        metafunc.parametrize("is_full", [False, many], ids=["few", "many"], scope="session")
 
 
 @pytest.fixture(autouse=True, scope="module")

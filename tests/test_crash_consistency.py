@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -10,12 +9,11 @@ import sys
 
 import pytest
 
-from tests.conftest import FULL_ONLY, REPOSITORY
+from tests.conftest import REPOSITORY
 from tests.system_calls import SUPPORTED, Watcher
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="needs Linux on x86-64")
 
-FULL = os.environ.get("BERT_TF_FULL") == "1"
 WRITERS = (
     "huggingface",
     "own format",
@@ -123,9 +121,9 @@ class Place:
         assert (self.path / "notes.txt").read_text() == "the user's own"
 
 
-def points(place, how):
+def points(place, how, is_full):
     """The numbers of the calls to try: without the full suite those that move something."""
-    if not FULL:
+    if not is_full:
         return [number for number, call in enumerate(place.calls) if call.name in MOVES]
     return range(0, len(place.calls), 5 if place.writer in SLOW and how != "once" else 1)
 
@@ -171,19 +169,19 @@ def worker(workers, root):
 def cases(writers):
     """The writers; those that are no other's example, in the full suite."""
     fast = ("own format", "checkpoint of a step")
-    return [pytest.param(name, marks=() if name in fast else FULL_ONLY) for name in writers]
+    return [pytest.param(name, marks=() if name in fast else pytest.mark.full) for name in writers]
 
 
 @pytest.mark.parametrize("exchange_works", [True, False])
 @pytest.mark.parametrize("writer", cases([*WRITERS, KERAS_WEIGHTS]))
-def test_a_kill_leaves_the_old_or_the_new(writer, exchange_works, worker, root, tmp_path):
+def test_a_kill_leaves_the_old_or_the_new(writer, exchange_works, worker, root, tmp_path, is_full):
     place = Place(worker, root, writer)
     if not exchange_works and not any(call.name == "exchange" for call in place.calls):
         return  # it replaces no directory
     states = []
 
     def state_before(call):
-        if FULL or call.name in MOVES:
+        if is_full or call.name in MOVES:
             states.append((call, tmp_path / str(len(states))))
             shutil.copytree(place.path, states[-1][1], symlinks=True)
         return 0 if exchange_works or call.name != "exchange" else errno.EINVAL
@@ -202,9 +200,9 @@ def test_a_kill_leaves_the_old_or_the_new(writer, exchange_works, worker, root, 
 
 @pytest.mark.parametrize("how", ["once", "for good", "its kind for good"])
 @pytest.mark.parametrize("writer", cases(WRITERS))
-def test_an_error_leaves_the_old(writer, how, worker, root):
+def test_an_error_leaves_the_old(writer, how, worker, root, is_full):
     place = Place(worker, root, writer)
-    for point in points(place, how):
+    for point in points(place, how, is_full):
         place.reset()
         failing = Failing(point, how)
         result = place.try_write(failing)

@@ -317,6 +317,7 @@ def test_newest_step_of_a_directory(tmp_path):
     assert open_pretrained(tmp_path).source.path.endswith("model.ckpt-1000")
 
 
+@pytest.mark.peers
 def test_hub_name(tmp_path, monkeypatch):
     """The cache's own layout, offline."""
     constants = pytest.importorskip("huggingface_hub.constants", reason="needs huggingface_hub")

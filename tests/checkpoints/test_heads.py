@@ -1,7 +1,5 @@
 """Every head of the BERT family: opened from each format, written back to the same bits."""
 
-import os
-
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -83,9 +81,7 @@ def test_a_missing_pooler_is_told_where_it_is_used(tmp_path, caplog):
     )
 
 
-@pytest.mark.skipif(
-    os.environ.get("BERT_TF_FULL") != "1", reason="full suite only: needs transformers and PyTorch"
-)
+@pytest.mark.peers
 @pytest.mark.parametrize("architecture", list(CLASSES))
 def test_transformers_reads_back_what_it_wrote(architecture, tmp_path):
     transformers = pytest.importorskip("transformers", reason="needs transformers and PyTorch")

@@ -1,6 +1,5 @@
 """A BERT-large loads within the memory of its model and 1.2 times its file."""
 
-import os
 import subprocess
 import sys
 
@@ -55,7 +54,7 @@ WRITERS = {
 }
 
 
-@pytest.mark.skipif(not os.environ.get("BERT_TF_FULL"), reason="full suite only")
+@pytest.mark.full
 @pytest.mark.parametrize("format", list(WRITERS))
 def test_peak_of_loading_bert_large(format, tmp_path):
     WRITERS[format](tmp_path / "large", foreign.random_tensors(LARGE))

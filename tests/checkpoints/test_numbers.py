@@ -1,7 +1,6 @@
 """The numbers of a network, from whatever file, within DESIGN's bound of the float64 reference."""
 
 import functools
-import os
 
 import numpy as np
 import pytest
@@ -11,8 +10,8 @@ from tests.checkpoints import foreign
 from tests.checkpoints.test_formats import FORMATS, assert_same_values, values_of, write
 from tests.numpy_bert import NumpyBert, error_bound
 
-FULL = os.environ.get("BERT_TF_FULL") == "1"
-LENGTHS = (1, 2, 128, 512) if FULL else (1, 2, 128)
+LENGTHS = (1, 2, 128)
+MANY_LENGTHS = (*LENGTHS, 512)
 # What a file says about the activation -> what the network computes.
 HUGGINGFACE = {
     "gelu": "gelu",
@@ -29,10 +28,12 @@ SAID = {
     "keras_hub": {None: "tanh"},
 }
 CASES = [(format, *case) for format, said in SAID.items() for case in said.items()]
-if not FULL:  # each format once, each activation once
-    CASES = [
-        case for case in CASES if case[0] == "safetensors" or case[1] == next(iter(SAID[case[0]]))
-    ]
+CASES = [  # each format once and each activation once, or all
+    case
+    if case[0] == "safetensors" or case[1] == next(iter(SAID[case[0]]))
+    else pytest.param(*case, marks=pytest.mark.full)
+    for case in CASES
+]
 
 
 class Reference(NumpyBert):
@@ -47,7 +48,7 @@ class Reference(NumpyBert):
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory):
+def expected(tmp_path_factory, is_full):
     """For an activation: batches without and with padding, their outputs, the errors allowed."""
     plain = tmp_path_factory.mktemp("plain")
     foreign.write_huggingface(plain, foreign.random_tensors())
@@ -57,7 +58,7 @@ def expected(tmp_path_factory):
         exact = Reference(plain, activation=activation)
         rough = Reference(plain, np.float32, activation)
         found = []
-        for longest in LENGTHS:
+        for longest in MANY_LENGTHS if is_full else LENGTHS:
             for lengths in ([longest], [longest, (longest + 1) // 2]):
                 inputs = foreign.token_inputs(lengths, longest)
                 outputs = exact(**inputs)[:2]
@@ -79,14 +80,14 @@ def test_numbers(format, said, computed, expected, tmp_path):
             assert np.abs(received[name] - values).max() <= bound, (values.shape, name)
 
 
-def test_minilm_numbers_through_other_formats(minilm, tmp_path):
+def test_minilm_numbers_through_other_formats(minilm, tmp_path, is_full):
     original = BertBackbone.from_pretrained(minilm)
     exact, rough = NumpyBert(minilm), NumpyBert(minilm, np.float32)
     original.save_pretrained(tmp_path / "tf1", format="tf1")
     opened = BertBackbone.from_pretrained(tmp_path / "tf1")
     assert opened.config.hidden_act == "gelu"
     assert_same_values(values_of(opened), values_of(original))
-    for longest in LENGTHS:
+    for longest in MANY_LENGTHS if is_full else LENGTHS:
         lengths = [longest, (longest + 1) // 2]
         inputs = foreign.token_inputs(lengths, longest, vocab_size=30000)
         outputs = opened(inputs)

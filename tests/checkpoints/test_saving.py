@@ -1,7 +1,6 @@
 """Writing: round trips to the bit, other people's readers, a directory that stays whole."""
 
 import json
-import os
 import resource
 
 import numpy as np
@@ -15,9 +14,7 @@ from bert_tf.errors import CheckpointError, UserError
 from tests.checkpoints import foreign
 from tests.checkpoints.test_formats import assert_same_values, values_of
 
-needs_torch = pytest.mark.skipif(
-    os.environ.get("BERT_TF_FULL") != "1", reason="full suite only: needs transformers and PyTorch"
-)
+needs_torch = pytest.mark.peers
 HEADS = ("masked_lm", "next_sentence")
 
 

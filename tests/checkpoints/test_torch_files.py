@@ -127,6 +127,7 @@ def test_damaged_numbers_are_noticed(tmp_path):
         read_all(path)
 
 
+@pytest.mark.peers
 def test_files_of_pytorch_itself(tmp_path):
     torch = pytest.importorskip("torch", reason="needs transformers and PyTorch")
     base = torch.arange(24, dtype=torch.float32).reshape(4, 6)

@@ -1,7 +1,6 @@
 """Masks: their statistics, and the same algorithms word by word in Python beside them."""
 
 import math
-import os
 
 import numpy as np
 import pytest
@@ -13,11 +12,11 @@ from bert_tf.errors import ConfigError
 from bert_tf.ops.philox import philox_uniform_bits_streams
 
 CLS, SEP, MASK, VOCAB = 2, 3, 4, 500
-ROWS = 20000 if os.environ.get("BERT_TF_FULL") else 2000
+FEW, MANY = 2000, 20000  # rows
 LENGTH, PREDICTIONS = 64, 9
 
 
-def rows_of_text(count=ROWS, seed=0):
+def rows_of_text(count, seed=0):
     """`[CLS] a [SEP] b [SEP]` and padding; a token starts a word with probability 0.6."""
     generator = np.random.default_rng(seed)
     lengths = generator.integers(5, LENGTH + 1, count)
@@ -62,8 +61,8 @@ def chosen_columns(result):
 
 
 @pytest.mark.parametrize("name", ["token", "whole_word", "span"])
-def test_statistics(name):
-    rows = rows_of_text()
+def test_statistics(name, is_full):
+    rows = rows_of_text(MANY if is_full else FEW)
     result = masked(rows, masking=name)
     before, maskable = rows["token_ids"].numpy(), rows["maskable"].numpy()
     budget = num_to_predict(rows["lengths"].numpy(), 0.15, PREDICTIONS)
@@ -96,8 +95,8 @@ def test_statistics(name):
     assert random_ids.min() < 5 * VOCAB / 100 and random_ids.max() > 0.98 * VOCAB
 
 
-def test_every_place_is_as_likely():
-    rows = rows_of_text()
+def test_every_place_is_as_likely(is_full):
+    rows = rows_of_text(MANY if is_full else FEW)
     full = rows["lengths"].numpy() > 50
     result = masked(rows)
     hits, trials = np.zeros(LENGTH), np.zeros(LENGTH)
@@ -153,7 +152,7 @@ def by_hand(rows, name, probabilities, seed=7):
     [("whole_word", SPANBERT_SPANS), ("span", SPANBERT_SPANS), ("span", ALBERT_NGRAMS)],
 )
 def test_words_and_spans_by_hand(name, probabilities):
-    rows = rows_of_text(ROWS // 10, seed=3)
+    rows = rows_of_text(FEW // 10, seed=3)
     result = masked(rows, masking=name, span_probabilities=probabilities)
     columns_of = dict(chosen_columns(result))
     for row, spans, bits in by_hand(rows, name, probabilities):
@@ -173,9 +172,9 @@ def test_words_and_spans_by_hand(name, probabilities):
                 assert token == expected
 
 
-def test_span_lengths_are_geometric():
+def test_span_lengths_are_geometric(is_full):
     """Where there is room, spans have the asked distribution."""
-    count, length = ROWS, 120
+    count, length = MANY if is_full else FEW, 120
     columns = np.arange(length)
     maskable = np.tile((columns > 0) & (columns < length - 1), (count, 1))
     result = masked(

@@ -1,7 +1,6 @@
 """Pre-training examples: their statistics, and the original's algorithm beside them."""
 
 import math
-import os
 import random
 
 import numpy as np
@@ -24,7 +23,6 @@ IDS = {piece: index for index, piece in enumerate(VOCABULARY)}
 MASKING = MaskingVocabulary(
     len(VOCABULARY), 2, 3, 4, bytes(piece.startswith("##") for piece in VOCABULARY)
 )
-REPEATS = 10 if os.environ.get("BERT_TF_FULL") else 1
 
 
 def random_documents(seed, number=60):
@@ -55,6 +53,11 @@ def ours(documents, dupe_factor=10, seed=0, **options):
     ]
 
 
+@pytest.fixture
+def repeats(is_full):
+    return 10 if is_full else 1
+
+
 def within(successes, trials, probability, sigmas=4.5):
     """Whether a binomial count is as it should be."""
     deviation = math.sqrt(trials * probability * (1 - probability))
@@ -64,8 +67,8 @@ def within(successes, trials, probability, sigmas=4.5):
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_masks(whole_words):
-    examples = ours(random_documents(1), dupe_factor=10 * REPEATS, do_whole_word_mask=whole_words)
+def test_masks(whole_words, repeats):
+    examples = ours(random_documents(1), dupe_factor=10 * repeats, do_whole_word_mask=whole_words)
     kinds = {"mask": 0, "same": 0, "random": 0}
     replaced = []
     tokens = wanted_sum = 0
@@ -121,11 +124,11 @@ def test_whole_words_are_whole():
     assert masked_words > 1000
 
 
-def test_every_place_is_as_likely():
+def test_every_place_is_as_likely(repeats):
     options = ExampleOptions(masked_lm_prob=0.25)
     rng = random.Random(3)
     counts = np.zeros(12)
-    trials = 4000 * REPEATS
+    trials = 4000 * repeats
     for _ in range(trials):
         _, positions, _ = mask_tokens([2, *range(10, 20), 3], MASKING, options, rng)
         counts[positions] += 1
@@ -134,12 +137,12 @@ def test_every_place_is_as_likely():
         within(count, trials, 3 / 10)
 
 
-def test_next_sentence_is_a_coin():
+def test_next_sentence_is_a_coin(repeats):
     # Sentence s of document d is five times the piece 1000 + 60 d + s; 25 sentences fill a pair.
     documents = [[[1000 + 60 * d + s] * 5 for s in range(60)] for d in range(20)]
     rng = random.Random(1)
     random_next = full = 0
-    for _ in range(60 * REPEATS):
+    for _ in range(60 * repeats):
         options = ExampleOptions(short_seq_prob=0)
         for example in create_examples(documents, MASKING, options, rng):
             tokens = restored(example)
@@ -196,9 +199,9 @@ def two_samples_differ(a, b):
 
 @pytest.mark.parametrize("whole_words", [False, True])
 @pytest.mark.parametrize("max_seq_length", [128, 32])
-def test_distributions_are_the_originals(whole_words, max_seq_length):
+def test_distributions_are_the_originals(whole_words, max_seq_length, repeats):
     documents = random_documents(5)
-    dupes = 8 * REPEATS
+    dupes = 8 * repeats
     mine = ours(
         documents, dupes, seed=1, max_seq_length=max_seq_length, do_whole_word_mask=whole_words
     )

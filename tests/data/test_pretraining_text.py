@@ -23,7 +23,6 @@ WORDS = [f"{a}{b}" for a in "bcdfghjklmnp" for b in "bcdfghjklmnp"]
 VOCABULARY = SPECIAL + WORDS + ["##ae", "##io", "##ou", "#NUM#", "1", "##2", "手", "机", "很", "好"]
 TOKENIZER = BertTokenizer(VOCABULARY)
 LENGTH, PREDICTIONS = 32, 5
-FULL = bool(os.environ.get("BERT_TF_FULL"))
 
 
 def random_text(seed=0, documents=60, sentences=12, words=14) -> list[list[str]]:
@@ -124,9 +123,9 @@ def statistics(lengths, firsts, masks, labels):
 
 
 @pytest.mark.parametrize("masking", ["token", "whole_word"])
-def test_distributions_are_the_originals(corpus, masking):
+def test_distributions_are_the_originals(corpus, masking, is_full):
     """Lengths, segments, labels and masked counts against the original's algorithm."""
-    epochs = 60 if FULL else 12
+    epochs = 60 if is_full else 12
     documents = []
     for path in corpus:
         with open(path, encoding="utf-8") as file:
@@ -174,8 +173,8 @@ def test_distributions_are_the_originals(corpus, masking):
         assert distance < 2 * 1.95 * math.sqrt(1 / len(a) + 1 / len(b)), (name, distance)
 
 
-def test_masks(corpus):
-    found = batches(text_dataset(corpus, 64), 60 if FULL else 20)
+def test_masks(corpus, is_full):
+    found = batches(text_dataset(corpus, 64), 60 if is_full else 20)
     kinds = collections.Counter()
     for batch in found:
         before = restored(batch)
@@ -311,16 +310,16 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_resume_and_shards(corpus, name):
+def test_resume_and_shards(corpus, name, is_full):
     """From step k on, and divided among shards, the batches are the same; over epochs too."""
     # Small chunks that are not kept: they are read and tokenized again.
     options = dict(seed=3, chunk_bytes=12000, cache_bytes=0, batch_size=32) | VARIANTS[name]
     steps = 60 if name == "budget" else 30
     whole = batches(text_dataset(corpus, **options), steps)
-    for step in (7, steps - 9) if FULL else (steps - 9,):
+    for step in (7, steps - 9) if is_full else (steps - 9,):
         tail = batches(text_dataset(corpus, start_step=step, **options), steps - step)
         assert all(map(same, whole[step:], tail))
-    if name == "plain" or FULL:  # tokens that are kept are the same
+    if name == "plain" or is_full:  # tokens that are kept are the same
         assert all(
             map(
                 same,
@@ -344,7 +343,7 @@ def test_resume_and_shards(corpus, name):
                 np.testing.assert_array_equal(
                     batch[field], np.concatenate([part[field] for part in parts])
                 )
-    if name == "plain" or FULL:
+    if name == "plain" or is_full:
         late = batches(
             text_dataset(corpus, num_shards=2, shard_index=1, start_step=9, **options), 3
         )

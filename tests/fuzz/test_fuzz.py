@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.conftest import FULL_ONLY, REPOSITORY
+from tests.conftest import REPOSITORY
 from tests.fuzz.formats import FORMATS
 
 FEW, MANY = 300, 20_000
@@ -50,7 +50,7 @@ def _run(names, count, directory):
     return {values["format"]: values for values in map(json.loads, lines)}
 
 
-@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=FULL_ONLY)])
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.full)])
 @pytest.mark.parametrize("format", list(FORMATS))
 def test_mutants(format, count, results):
     result = results(count)[format]

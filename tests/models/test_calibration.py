@@ -11,7 +11,6 @@ from bert_tf.data.film_reviews import read_film_reviews
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.models.calibration import calibrate
 from bert_tf.training import AdamWeightDecay
-from tests.conftest import FULL_ONLY
 
 TEXTS = ["good film", "the bad good film", "a . b . c", "film"]
 TOKENS = {"token_ids": tf.constant([[2, 8, 9, 3, 0], [2, 5, 3, 0, 0]])}
@@ -102,11 +101,11 @@ def test_padding_is_not_looked_at(classifier):
 @pytest.mark.parametrize(
     "calibration",
     [
-        pytest.param([TOKENS], marks=FULL_ONLY),
+        pytest.param([TOKENS], marks=pytest.mark.full),
         TEXTS,
-        pytest.param((TEXTS, TEXTS[::-1]), marks=FULL_ONLY),
-        pytest.param(np.array(TEXTS), marks=FULL_ONLY),
-        pytest.param(tf.constant(TEXTS), marks=FULL_ONLY),
+        pytest.param((TEXTS, TEXTS[::-1]), marks=pytest.mark.full),
+        pytest.param(np.array(TEXTS), marks=pytest.mark.full),
+        pytest.param(tf.constant(TEXTS), marks=pytest.mark.full),
     ],
     ids=["tokens", "list", "pairs", "array", "tensor"],
 )

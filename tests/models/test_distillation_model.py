@@ -19,7 +19,6 @@ from bert_tf.errors import UserError
 from bert_tf.models import DistillationModel, student_from_teacher
 from bert_tf.training import AdamWeightDecay, EpochScores, GradualUnfreezing, SparseCrossentropy
 from bert_tf.training.probabilities import sigmoid, softmax
-from tests.conftest import FULL_ONLY
 from tests.training.processes import start
 
 TEXTS = ["good film", "bad film", "the good.", "the bad."] * 4
@@ -125,7 +124,7 @@ PROBLEMS = {
 
 @pytest.mark.parametrize(
     "problem",
-    ["single", *(pytest.param(name, marks=FULL_ONLY) for name in ("multi", "regression"))],
+    ["single", *(pytest.param(name, marks=pytest.mark.full) for name in ("multi", "regression"))],
 )
 @pytest.mark.parametrize(
     "backbone",
@@ -183,7 +182,7 @@ def assert_same(a, b, tolerance=1e-5):
         np.testing.assert_allclose(first, second, atol=10 * tolerance)
 
 
-@pytest.mark.parametrize("parts", [pytest.param(2, marks=FULL_ONLY), 3])
+@pytest.mark.parametrize("parts", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_accumulation_is_the_large_batch(make, whole, parts):
     assert {"loss", "task_loss", "hidden_loss", "gradient_norm"} <= set(whole[1])
     assert_same(whole, trained(make, parts=parts))
@@ -222,7 +221,7 @@ def train_on(path, devices):
     np.savez(path, **history, **weights)
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_replicas_are_one_process(tmp_path):
     runs = {}
     for name, devices in (("one", ["CPU:0"]), ("mirrored", ["CPU:0", "CPU:1"])):
@@ -240,7 +239,7 @@ def test_padding_does_not_count(make, whole):
     assert_same(whole, trained(make, padding=9))
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_padding_free_is_padded(make):
     terms = {"logits_weight": 0.7, "hidden_weight": 0.3}
     runs = [trained(make, terms=terms)]
@@ -249,7 +248,7 @@ def test_padding_free_is_padded(make):
     assert_same(*runs)
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_xla_compiles_the_step(make):
     terms = {"logits_weight": 0.7, "hidden_weight": 0.3}
     assert_same(trained(make, terms=terms), trained(make, jit=True, terms=terms))
@@ -292,7 +291,7 @@ def distance(student, teacher):
     return np.abs(given - wanted).max()
 
 
-@pytest.mark.parametrize("origin", ["blocks", pytest.param("narrower", marks=FULL_ONLY)])
+@pytest.mark.parametrize("origin", ["blocks", pytest.param("narrower", marks=pytest.mark.full)])
 def test_a_student_learns_without_labels(make, taught, origin):
     if origin == "blocks":
         student = student_from_teacher(taught, num_hidden_layers=2)
@@ -312,7 +311,7 @@ def test_a_student_learns_without_labels(make, taught, origin):
     assert (student.predict(TEXTS, verbose=0).argmax(1) == LABELS).all()
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_labels_by_name_validation_and_callbacks(taught):
     student = student_from_teacher(taught, num_hidden_layers=2)
     model = DistillationModel(student, taught)
@@ -333,7 +332,7 @@ def test_labels_by_name_validation_and_callbacks(taught):
     assert "accuracy" in student.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)
 
 
-@FULL_ONLY
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_learns(make, taught, policy):
     student = make(layers=2, seed=3, dtype=policy)
@@ -345,7 +344,7 @@ def test_mixed_precision_learns(make, taught, policy):
     assert history["loss"][-1] < 0.5 * history["loss"][0]
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_a_quantized_teacher(make, taught, tmp_path):
     taught.save_pretrained(tmp_path)
     teacher = BertTextClassifier.from_pretrained(tmp_path, quantization="int8")
@@ -404,7 +403,7 @@ def test_sentence_encoders(make):
         DistillationModel(student, teacher)
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_pairs_of_texts(make):
     model = DistillationModel(make(layers=2, seed=2), make(), hidden_weight=0.5)
     model.compile(AdamWeightDecay(1e-3))
@@ -511,7 +510,7 @@ def test_lora_in_the_student(make):
         freeze_layers(model, 1)
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_a_tagger_without_labels_takes_validation_data_without(make):
     options = {"labels": ["O", "B"], "tokenizer": make().tokenizer}
     student = make(BertTokenClassifier, layers=1, **options)

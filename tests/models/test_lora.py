@@ -8,7 +8,6 @@ from safetensors.numpy import load_file, save_file
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.training import AdamWeightDecay
-from tests.conftest import FULL_ONLY
 
 TEXTS = ["good film", "bad film", "the good.", "the bad."] * 4
 LABELS = np.array([1, 0, 1, 0] * 4)
@@ -103,7 +102,7 @@ def test_files_that_hold_no_weights(value, dtype, make, tmp_path):
         np.testing.assert_array_equal(old, variable)
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_keras_file_goes_on_where_it_was(make, tmp_path):
     model = trained(make(), epochs=1)
     model.save(tmp_path / "model.keras")

@@ -1,7 +1,5 @@
 """BertMaskedLM: filling masks, scoring sentences, learning from raw text, files."""
 
-import os
-
 import keras
 import numpy as np
 import pytest
@@ -198,9 +196,7 @@ def test_without_a_mask_token_it_says_so(tiny_config, tiny_vocabulary):
         model.score("good")
 
 
-@pytest.mark.skipif(
-    os.environ.get("BERT_TF_FULL") != "1", reason="full suite only: needs transformers and PyTorch"
-)
+@pytest.mark.peers
 def test_transformers_gives_the_same_scores_both_ways(make_model, tmp_path):
     import torch
     import transformers

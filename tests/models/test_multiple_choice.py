@@ -1,7 +1,6 @@
 """BertMultipleChoice: a score for each choice, from text and tokens; learning; files."""
 
 import dataclasses
-import os
 
 import keras
 import numpy as np
@@ -117,9 +116,7 @@ def test_wrong_inputs_are_told(make_model, x, words):
         make_model().predict(x)
 
 
-@pytest.mark.skipif(
-    os.environ.get("BERT_TF_FULL") != "1", reason="full suite only: needs transformers and PyTorch"
-)
+@pytest.mark.peers
 def test_transformers_reads_and_writes_it(make_model, tmp_path):
     import torch
     import transformers

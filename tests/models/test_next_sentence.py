@@ -1,7 +1,5 @@
 """BertNextSentencePredictor: the pre-trained head as a model of its own."""
 
-import os
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -60,9 +58,7 @@ def test_wrong_pairs_are_told(model):
         model.next_sentence_probability(FIRSTS, SECONDS[:2])
 
 
-@pytest.mark.skipif(
-    os.environ.get("BERT_TF_FULL") != "1", reason="full suite only: needs transformers and PyTorch"
-)
+@pytest.mark.peers
 def test_transformers_reads_and_writes_it(model, tmp_path):
     import torch
     import transformers

@@ -18,7 +18,6 @@ from bert_tf.models import extend_positions
 from bert_tf.serving import FrozenModel, export
 from bert_tf.training import AdamWeightDecay, freeze_layers
 from tests.checkpoints import foreign
-from tests.conftest import FULL_ONLY
 
 TEXTS = ["good film", "", "the bad good film", "a . b . c"]
 LABELS = np.array([0, 1, 0, 1])
@@ -92,7 +91,7 @@ def test_equals_the_model_with_zeroed_heads(tiny_config, padding_free, kind, win
 
 
 @pytest.mark.parametrize(
-    "dtype", ["mixed_bfloat16", pytest.param("mixed_float16", marks=FULL_ONLY)]
+    "dtype", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.full)]
 )
 @pytest.mark.parametrize("padding_free", [True, False])
 def test_mixed_precision(tiny_config, dtype, padding_free):
@@ -186,7 +185,7 @@ def test_only_a_plain_model_is_pruned(tiny_config, tiny_vocabulary):
             model.prune_heads(HEADS)
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_training_goes_on(classifier, tmp_path):
     classifier.fit(TEXTS, LABELS, verbose=0)
     classifier.evaluate(TEXTS, LABELS, verbose=0)
@@ -219,7 +218,7 @@ def test_training_goes_on(classifier, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_trains_as_the_model_that_was_opened(tiny_config, tiny_vocabulary, tmp_path):
     config = dataclasses.replace(
         tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
@@ -239,7 +238,7 @@ def test_trains_as_the_model_that_was_opened(tiny_config, tiny_vocabulary, tmp_p
         assert np.abs(trained - values).max() > 0
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_recompute_and_dropout_draw_the_same(tiny_config, tiny_vocabulary):
     losses = []
     for recompute in (False, True):
@@ -255,7 +254,7 @@ def test_recompute_and_dropout_draw_the_same(tiny_config, tiny_vocabulary):
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_what_was_frozen_stays_frozen(classifier):
     freeze_layers(classifier, 1)
     names = [variable.path for variable in classifier.trainable_variables]
@@ -290,7 +289,7 @@ def test_lora_int8_and_packed_kernels(classifier, tmp_path):
     np.testing.assert_allclose(packed.predict(TEXTS, verbose=0), expected, atol=1e-5)
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_frozen_graph_xla_and_longer_table(classifier):
     classifier.prune_heads(HEADS)
     expected = classifier.predict(TEXTS, verbose=0)
@@ -301,7 +300,7 @@ def test_frozen_graph_xla_and_longer_table(classifier):
     np.testing.assert_allclose(classifier.predict(TEXTS, verbose=0), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("portable", [pytest.param(True, marks=FULL_ONLY), False])
+@pytest.mark.parametrize("portable", [pytest.param(True, marks=pytest.mark.full), False])
 def test_saved_model(classifier, tmp_path, portable):
     if not portable and ops.active_backend() != "native":
         pytest.skip("needs the native ops")
@@ -319,7 +318,7 @@ def test_saved_model(classifier, tmp_path, portable):
         "BertTextClassifier",
         "BertSentenceEncoder",
         *(
-            pytest.param(name, marks=FULL_ONLY)
+            pytest.param(name, marks=pytest.mark.full)
             for name in (
                 "BertTokenClassifier",
                 "BertQuestionAnswerer",
@@ -331,7 +330,7 @@ def test_saved_model(classifier, tmp_path, portable):
         ),
     ],
 )
-@pytest.mark.parametrize("format", ["huggingface", pytest.param("bert_tf", marks=FULL_ONLY)])
+@pytest.mark.parametrize("format", ["huggingface", pytest.param("bert_tf", marks=pytest.mark.full)])
 def test_every_task_is_saved_and_opened(name, format, backbone, tiny_vocabulary, tmp_path):
     task = getattr(bert_tf, name)
     options = {} if name == "BertPretrainer" else {"tokenizer": BertTokenizer(tiny_vocabulary)}

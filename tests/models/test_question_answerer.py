@@ -1,7 +1,6 @@
 """BertQuestionAnswerer: learning planted answers, raw text in, offsets out, files in and out."""
 
 import json
-import os
 import random
 import struct
 
@@ -171,7 +170,7 @@ def test_sample_weights_are_of_questions(make_model):
     np.testing.assert_array_equal(of_windows, np.repeat(weights, windows))
 
 
-@pytest.mark.skipif(not os.environ.get("BERT_TF_FULL"), reason="full suite only")
+@pytest.mark.full
 def test_accumulated_steps_are_whole_steps(make_model, tiny_config):
     questions, contexts, answers = planted(6, 8)
     kernels = []
@@ -187,7 +186,7 @@ def test_accumulated_steps_are_whole_steps(make_model, tiny_config):
     np.testing.assert_allclose(*kernels, atol=1e-5)
 
 
-@pytest.mark.skipif(not os.environ.get("BERT_TF_FULL"), reason="full suite only")
+@pytest.mark.full
 def test_compiled_by_xla(make_model):
     questions, contexts, answers = planted(7, 4)
     expected = make_model().answer(questions, contexts)
@@ -258,7 +257,7 @@ def test_wrong_options_are_told(make_model):
     assert make_model(max_query_length=None).max_query_length == 12
 
 
-@pytest.mark.skipif(not os.environ.get("BERT_TF_FULL"), reason="full suite only")
+@pytest.mark.full
 def test_learns_which_answer_the_question_asks_for(tiny_vocabulary):
     """The question is a letter; the answer is that letter's word in the context."""
     letters = "abcdefghij"
@@ -293,7 +292,7 @@ def test_learns_which_answer_the_question_asks_for(tiny_vocabulary):
     assert np.mean([answer[:2] == gold for answer, gold in zip(found, answers)]) > 0.95
 
 
-@pytest.mark.skipif(not os.environ.get("BERT_TF_FULL"), reason="full suite only")
+@pytest.mark.peers
 def test_hugging_face_gives_the_same_logits(trained, tmp_path):
     try:
         import torch

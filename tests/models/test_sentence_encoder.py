@@ -1,7 +1,6 @@
 """BertSentenceEncoder: real vectors of real sentences, any number of them, in their own order."""
 
 import json
-import os
 
 import keras
 import numpy as np
@@ -14,7 +13,6 @@ from bert_tf.checkpoints.sentence_transformers import encoder_options
 from bert_tf.data.film_reviews import read_film_reviews
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.models import text_batches
-from tests.conftest import FULL_ONLY
 from tests.numpy_bert import NumpyBert
 
 TEXTS = ["good film", "", "the bad good film", "a", "the good the bad the film . a b c d e f"]
@@ -180,7 +178,7 @@ def test_whitening_goes_with_the_model(make_encoder, tmp_path, format):
         BertSentenceEncoder.from_pretrained(directory)
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_whitening_in_a_keras_file(make_encoder, tmp_path):
     encoder = make_encoder()
     encoder.fit_whitening(SENTENCES)
@@ -192,7 +190,7 @@ def test_whitening_in_a_keras_file(make_encoder, tmp_path):
         encoder.fit_whitening(TEXTS, size=8)
 
 
-@pytest.mark.skipif(not os.environ.get("BERT_TF_FULL"), reason="full suite only")
+@pytest.mark.peers
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max", "mean_max"])
 def test_sentence_transformers_gives_the_same(minilm, materials, tmp_path, pooling):
     library = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")

@@ -9,7 +9,6 @@ from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.training import AdamWeightDecay, TrainingCheckpoint
 from bert_tf.training.sentence_losses import ClassificationLoss
-from tests.conftest import FULL_ONLY
 
 # The planted likeness: texts of one half of the alphabet belong together.
 _random = np.random.default_rng(3)
@@ -57,8 +56,8 @@ def spearman(encoder, pairs=(FIRSTS, SECONDS), gold=SAME):
     [
         "classification",
         "ranking",
-        pytest.param("cosine", marks=FULL_ONLY),
-        pytest.param("triplet", marks=FULL_ONLY),
+        pytest.param("cosine", marks=pytest.mark.full),
+        pytest.param("triplet", marks=pytest.mark.full),
     ],
 )
 def test_training_raises_spearman(make_encoder, objective):

@@ -10,7 +10,6 @@ import tensorflow as tf
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from bert_tf.errors import DataError, UserError
 from bert_tf.training import AdamWeightDecay, ThresholdSweep, all_scores
-from tests.conftest import FULL_ONLY
 
 TEXTS = ["good film", "bad film", "the good.", "the bad."] * 8
 LABELS = np.array([1, 0, 1, 0] * 8)
@@ -34,8 +33,8 @@ def make_classifier(tiny_config, tiny_vocabulary):
     [
         "cls",
         "mean",
-        pytest.param("max", marks=FULL_ONLY),
-        pytest.param("mean_max", marks=FULL_ONLY),
+        pytest.param("max", marks=pytest.mark.full),
+        pytest.param("mean_max", marks=pytest.mark.full),
     ],
 )
 def test_learns_from_raw_text(make_classifier, pooling):
@@ -105,7 +104,7 @@ def test_compiled_by_xla(make_classifier):
         compiled.fit(tokens, LABELS, verbose=0)
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_mirrored_strategy(tiny_config, tiny_vocabulary):
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         model = BertTextClassifier(
@@ -117,7 +116,7 @@ def test_mirrored_strategy(tiny_config, tiny_vocabulary):
 
 
 @pytest.mark.parametrize(
-    "policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=FULL_ONLY)]
+    "policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.full)]
 )
 def test_mixed_precision_trains(tiny_config, tiny_vocabulary, policy):
     keras.utils.set_random_seed(5)
@@ -199,7 +198,7 @@ PROBLEMS = {
     [
         "regression",
         "multi_label_classification",
-        pytest.param("single_label_classification", marks=FULL_ONLY),
+        pytest.param("single_label_classification", marks=pytest.mark.full),
     ],
 )
 def test_problem_types_learn_and_come_back(make_classifier, tmp_path, problem_type):

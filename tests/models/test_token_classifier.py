@@ -1,7 +1,6 @@
 """BertTokenClassifier: words in, tags and spans out, with and without a CRF."""
 
 import dataclasses
-import os
 import random
 
 import keras
@@ -174,7 +173,7 @@ def test_other_losses_are_means_over_words_too(make_tagger, tmp_path):
     assert opened.loss.get_config() == loss.get_config()
 
 
-@pytest.mark.skipif(not os.environ.get("BERT_TF_FULL"), reason="full suite only")
+@pytest.mark.full
 @pytest.mark.parametrize("use_crf", [False, True])
 def test_accumulation_and_xla_train_the_same(make_tagger, use_crf):
     sentences, tags = planted(8, seed=7)
@@ -250,7 +249,7 @@ def test_mistakes_are_told(make_tagger):
         tagging_scores([["O"]], [["O", "O"]])
 
 
-@pytest.mark.skipif(not os.environ.get("BERT_TF_FULL"), reason="full suite only")
+@pytest.mark.peers
 def test_equals_transformers(make_tagger, tmp_path):
     transformers = pytest.importorskip(
         "transformers", reason="needs transformers and PyTorch", exc_type=ImportError

@@ -15,9 +15,9 @@ import pytest
 
 import configure
 from bert_tf.ops import native
-from tests.conftest import FULL_ONLY, REPOSITORY
+from tests.conftest import REPOSITORY
 
-pytestmark = FULL_ONLY
+pytestmark = pytest.mark.full
 
 # What a GPU does otherwise (docs/performance.md, "Known limits"), and what it cannot show.
 LEFT_OUT = (

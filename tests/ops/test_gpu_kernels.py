@@ -20,6 +20,7 @@ from bert_tf import ops
 from bert_tf.ops import native
 
 TYPES = ("bfloat16", "float16", "float32")
+pytestmark = pytest.mark.gpu
 OPS = ("FusedBiasGelu", "FusedResidualLayerNorm", "VarlenAttention")
 LIBRARY = native._GPU_LIBRARY_PATH
 

@@ -7,7 +7,6 @@ each seed shuffles its own way. About 20 minutes on two cores.
 """
 
 import math
-import os
 import statistics
 
 import numpy as np
@@ -24,9 +23,7 @@ BATCH, LENGTH, LEARNING_RATE, EPSILON = 32, 128, 5e-5, 1e-6
 # (3 - 1) + (3 - 1) degrees of freedom.
 T_99 = 3.747
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("BERT_TF_FULL"), reason="full suite only: 20 minutes of fine-tuning"
-)
+pytestmark = [pytest.mark.full, pytest.mark.peers]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 messages. MiniLM on real sentences gives Keras's numbers in each."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -16,9 +15,7 @@ from bert_tf.serving import export
 from tests.conftest import REPOSITORY
 from tests.serving.test_c_program import SENTENCES
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("BERT_TF_FULL") != "1", reason="full suite only: needs other engines' packages"
-)
+pytestmark = pytest.mark.peers
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +66,7 @@ def test_saved_model_cli(portable, vectors, tmp_path):
 
 
 def test_openvino(portable, tokens, vectors):
-    openvino = pytest.importorskip("openvino", reason="full suite only: needs openvino")
+    openvino = pytest.importorskip("openvino", reason="needs openvino")
     loaded = tf.saved_model.load(portable)  # holds the variables that the signature reads
     model = openvino.convert_model(loaded.signatures["tokens"])
     names = {port.get_any_name() for port in model.inputs}
@@ -83,8 +80,8 @@ def test_openvino(portable, tokens, vectors):
 
 
 def test_export_onnx(portable, tokens, vectors, tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime", reason="full suite only: needs onnxruntime")
-    pytest.importorskip("tf2onnx", reason="full suite only: needs tf2onnx")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    pytest.importorskip("tf2onnx", reason="needs tf2onnx")
     path = tmp_path / "minilm.onnx"
     printed = subprocess.run(
         [
@@ -109,7 +106,7 @@ def test_export_onnx(portable, tokens, vectors, tmp_path):
 def test_warmup_requests_are_tf_servings_messages(portable, vectors):
     prediction_log_pb2 = pytest.importorskip(
         "tensorflow_serving.apis.prediction_log_pb2",
-        reason="full suite only: needs tensorflow-serving-api",
+        reason="needs tensorflow-serving-api",
     )
     serving = tf.saved_model.load(portable).signatures
     path = portable / "assets.extra" / "tf_serving_warmup_requests"
@@ -133,10 +130,10 @@ def test_warmup_requests_are_tf_servings_messages(portable, vectors):
 
 def test_a_grpc_server_of_tf_servings_protocol(portable, vectors):
     """tools/serving_client.py over gRPC, against a server of TF Serving's service definition."""
-    grpc = pytest.importorskip("grpc", reason="full suite only: needs grpcio")
+    grpc = pytest.importorskip("grpc", reason="needs grpcio")
     apis = "tensorflow_serving.apis"
     predict_pb2 = pytest.importorskip(
-        f"{apis}.predict_pb2", reason="full suite only: needs tensorflow-serving-api"
+        f"{apis}.predict_pb2", reason="needs tensorflow-serving-api"
     )
     service = pytest.importorskip(f"{apis}.prediction_service_pb2_grpc")
     from concurrent import futures

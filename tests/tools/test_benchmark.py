@@ -1,14 +1,13 @@
 """The benchmark's arithmetic and inputs, and a tiny run as a user starts it. Nothing is timed."""
 
 import json
-import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from tests.conftest import FULL_ONLY, REPOSITORY
+from tests.conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
@@ -156,7 +155,7 @@ def run(*arguments):
 
 @pytest.mark.parametrize(
     "job, workload_names",
-    [("inference", "2x16,ragged5"), pytest.param("training", "ragged5", marks=FULL_ONLY)],
+    [("inference", "2x16,ragged5"), pytest.param("training", "ragged5", marks=pytest.mark.full)],
 )
 def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
     result = run(
@@ -197,7 +196,7 @@ def test_a_tiny_run_in_int8_tells_the_error(tmp_path):
         assert 0.0001 < row["relative error"] < 0.1  # not float32, and near it
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_a_tiny_run_under_xla(tmp_path):
     result = run(
         "xla",
@@ -325,7 +324,7 @@ class TestGpu:
     def test_utilisation(self):
         assert gpu_training.utilisation(5e13, 0.5, gpu.Gpu("any", 2e14)) == 0.5
 
-    def test_the_rows_of_a_tiny_model(self, tmp_path):
+    def test_the_rows_of_a_tiny_model(self, tmp_path, is_full):
         """What runs on a GPU, here on the CPU, in bfloat16; in the full suite all arrangements."""
         import bert_tf
         from bert_tf.ops import native
@@ -337,7 +336,7 @@ class TestGpu:
         def start(name, environment):
             return workers.Worker(name, str(tmp_path), 1, str(tmp_path), environment=environment)
 
-        arrangements = gpu_training.ARRANGEMENTS[: 4 if os.environ.get("BERT_TF_FULL") else 1]
+        arrangements = gpu_training.ARRANGEMENTS[: 4 if is_full else 1]
         results = report.Report()
         gpu_training.run(
             start,

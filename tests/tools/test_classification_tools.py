@@ -5,7 +5,6 @@ import json
 import pytest
 
 from bert_tf import BertBackbone, BertTokenizer
-from tests.conftest import FULL_ONLY
 from tests.tools.running import run
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
@@ -47,7 +46,7 @@ def table(start):
     )
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_several_labels_with_the_craft(start):
     output = start / "out"
     result = run(

@@ -6,7 +6,6 @@ import pytest
 
 from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
 from bert_tf.training import AdamWeightDecay
-from tests.conftest import FULL_ONLY
 from tests.tools.test_run_classifier import run
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
@@ -14,7 +13,7 @@ ROWS = [("good film", "pos"), ("bad film", "neg"), ("the good.", "pos"), ("the b
 
 
 def full_only(*values):
-    return pytest.param(*values, marks=FULL_ONLY)
+    return pytest.param(*values, marks=pytest.mark.full)
 
 
 def config(**changes):
@@ -158,7 +157,7 @@ def test_wrong_flags_are_told_without_a_trace(start, tmp_path, flags, words):
     assert list((tmp_path / "out").iterdir() if (tmp_path / "out").exists() else []) == []
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_a_bad_line_is_found_before_training(start, tmp_path):
     (tmp_path / "more.txt").write_text("good film\nbad\tfilm\n")
     result = run(

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
-from tests.conftest import FULL_ONLY
 from tests.tools.running import run
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
@@ -99,7 +98,7 @@ def test_results(pruned, start):
     assert float(results["after_accuracy"]) == pytest.approx(accuracy)
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_pruned_further_and_trained_on(pruned, start):
     output = start / "further"
     result = run(
@@ -136,7 +135,7 @@ def test_pruned_further_and_trained_on(pruned, start):
 
 
 def full_only(*values):
-    return pytest.param(*values, marks=FULL_ONLY)
+    return pytest.param(*values, marks=pytest.mark.full)
 
 
 @pytest.mark.parametrize(

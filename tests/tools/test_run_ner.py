@@ -1,7 +1,6 @@
 """The tagging tools, run as a user runs them, on a tiny model."""
 
 import importlib.util
-import os
 
 import pytest
 
@@ -132,7 +131,7 @@ def test_prepares_chinese_news(tmp_path):
     )
 
 
-@pytest.mark.skipif(not os.environ.get("BERT_TF_FULL"), reason="full suite only")
+@pytest.mark.peers
 def test_baseline(start):
     if importlib.util.find_spec("pycrfsuite") is None:
         pytest.skip("needs python-crfsuite")

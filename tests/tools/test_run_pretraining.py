@@ -1,7 +1,6 @@
 """tools/run_pretraining.py, run as a user runs it, on a tiny model."""
 
 import json
-import os
 import random
 import runpy
 import signal
@@ -249,7 +248,7 @@ def run_tool_on_two_devices(flags):
     run_tool(flags)
 
 
-@pytest.mark.skipif(os.environ.get("BERT_TF_FULL") != "1", reason="full suite only: many runs")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "flags",
     [
@@ -278,13 +277,13 @@ def test_every_other_way_to_train(start_files, tiny_vocabulary, tmp_path, flags)
     assert (tmp_path / "out" / "model" / "config.json").exists()
 
 
-@pytest.mark.skipif(os.environ.get("BERT_TF_FULL") != "1", reason="full suite only: needs root")
+@pytest.mark.full
 def test_full_disk_keeps_the_checkpoint_before_and_goes_on_after(trained, start_files, tmp_path):
     small = tmp_path / "small"
     small.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=420k", "tmpfs", str(small)]
     if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("full suite only: needs root, to mount a small disk")
+        pytest.skip("needs root, to mount a small disk")
     try:
         flags = flags_for(
             start_files, small / "out", *evaluating(start_files), "--keep_checkpoint_max=5"

@@ -1,7 +1,6 @@
 """run_squad, run as a user runs it, on a tiny model: train, answer, evaluate, answer again."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -110,7 +109,7 @@ def test_writes_the_originals_files(trained, start):
     assert {"HasAns_f1", "NoAns_f1", "best_f1_thresh"} <= set(results)
 
 
-@pytest.mark.skipif(not os.environ.get("BERT_TF_FULL"), reason="full suite only")
+@pytest.mark.full
 def test_the_trained_model_answers_alone(trained, start):
     output, _ = trained
     before = json.loads((output / "predictions.json").read_text())

@@ -1,7 +1,6 @@
 """tools/run_swag.py, run as a user runs it, on a tiny model and planted data."""
 
 import dataclasses
-import os
 
 import keras
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from bert_tf import BertBackbone, BertTokenizer
 from tests.tools.test_run_classifier import run
 
-FULL = bool(os.environ.get("BERT_TF_FULL"))  # then it trains long enough to learn
 HEADER = "video-id,sent1,sent2,ending0,ending1,ending2,ending3,label"
 WORDS = "abcdefgh"
 
@@ -25,7 +23,7 @@ def rows(count, seed):
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory, tiny_config):
+def start(tmp_path_factory, tiny_config, is_full):
     root = tmp_path_factory.mktemp("swag")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", ".", *WORDS]
     keras.utils.set_random_seed(0)
@@ -38,14 +36,15 @@ def start(tmp_path_factory, tiny_config):
     BertBackbone(config).save_pretrained(root / "checkpoint")
     BertTokenizer(words).save_pretrained(root / "checkpoint")
     (root / "data").mkdir()
-    counts = {"train": 1600 if FULL else 64, "val": 100, "test": 20}
+    counts = {"train": 1600 if is_full else 64, "val": 100, "test": 20}
     for seed, (name, count) in enumerate(counts.items()):
         lines = [HEADER, *rows(count, seed)]
         (root / "data" / f"{name}.csv").write_text("\n".join(lines) + "\n")
     return root
 
 
-def test_trains_evaluates_and_predicts(start):
+def test_trains_evaluates_and_predicts(start, is_full):
+    """In the full suite it trains long enough to learn."""
     result = run(
         "run_swag",
         f"--data_dir={start}/data",
@@ -56,7 +55,7 @@ def test_trains_evaluates_and_predicts(start):
         "--do_eval",
         "--do_predict",
         "--learning_rate=3e-3",
-        f"--num_train_epochs={4.5 if FULL else 1.5}",
+        f"--num_train_epochs={4.5 if is_full else 1.5}",
         "--train_batch_size=32",
         "--label_smoothing=0.05",
         "--gradient_accumulation_steps=2",
@@ -65,12 +64,12 @@ def test_trains_evaluates_and_predicts(start):
     assert result.returncode == 0, result.stderr
     lines = (start / "out" / "eval_results.txt").read_text().splitlines()
     accuracy = float(dict(line.split(" = ") for line in lines)["eval_accuracy"])
-    assert accuracy > 0.95 or not FULL
+    assert accuracy > 0.95 or not is_full
     predictions = np.loadtxt(start / "out" / "test_results.tsv")
     assert predictions.shape == (20, 5)
     np.testing.assert_allclose(predictions[:, 1:].sum(axis=1), 1, atol=1e-6)
     gold = [int(line[-1]) for line in (start / "data" / "test.csv").read_text().splitlines()[1:]]
-    assert (predictions[:, 0] == gold).mean() > 0.9 or not FULL
+    assert (predictions[:, 0] == gold).mean() > 0.9 or not is_full
 
 
 def test_bad_files_are_found_before_the_model_is_opened(start, tmp_path):

@@ -1,7 +1,6 @@
 """Checkpoints of training: killed runs go on bit for bit, damaged checkpoints are passed over."""
 
 import json
-import os
 import random
 import resource
 import shutil
@@ -28,7 +27,6 @@ from bert_tf.training import (
 from bert_tf.training.checkpoint_files import checkpoint_steps, read_checkpoint, write_checkpoint
 from tests.training import processes, tiny_run
 
-KILLS = 20 if os.environ.get("BERT_TF_FULL") else 3
 STEPS = 160
 
 
@@ -73,7 +71,7 @@ def weights(directory):
         return {name: file[name] for name in file}
 
 
-def test_killed_at_random_moments_ends_with_the_same_weights(tmp_path):
+def test_killed_at_random_moments_ends_with_the_same_weights(tmp_path, is_full):
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
     unbroken.mkdir(), broken.mkdir()
     run = processes.start(
@@ -82,7 +80,7 @@ def test_killed_at_random_moments_ends_with_the_same_weights(tmp_path):
     assert run.wait() == 0, run.text()
 
     rng = random.Random(20)
-    for moment in sorted(rng.uniform(1, 0.75 * STEPS) for _ in range(KILLS)):
+    for moment in sorted(rng.uniform(1, 0.75 * STEPS) for _ in range(20 if is_full else 3)):
         run = processes.start(
             tiny_run.train, tmp_path / "broken.txt", directory=str(broken), num_steps=STEPS
         )

@@ -1,7 +1,5 @@
 """The craft of fine-tuning with every task model: frozen, opened from the top, LoRA, smoothed."""
 
-import os
-
 import keras
 import numpy as np
 import pytest
@@ -16,9 +14,7 @@ from bert_tf.training import (
     reinitialize_top_layers,
 )
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("BERT_TF_FULL"), reason="full suite only: nine models, two trainings each"
-)
+pytestmark = pytest.mark.full
 TEXTS, PAIRS = ["good film", "bad film", "the good.", "a b c"], ["the", "bad", "film", "good"]
 WORDS = [["good", "film"], ["bad"], ["the", "good", "."], ["a", "b", "c"]]
 TAGS = [["B-X", "I-X"], ["O"], ["O", "B-X", "O"], ["O", "O", "O"]]

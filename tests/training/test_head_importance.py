@@ -17,7 +17,6 @@ from bert_tf import (
 )
 from bert_tf.errors import ConfigError, UserError
 from bert_tf.training import AdamWeightDecay, head_importance, least_important_heads
-from tests.conftest import FULL_ONLY
 
 TEXTS = ["good film", "the bad good film .", "a . b . c", "bad", "the film"]
 PROBLEMS = {
@@ -95,7 +94,7 @@ def test_equals_brute_force(make, plain):
     np.testing.assert_allclose(plain, expected, rtol=0.02)
 
 
-@FULL_ONLY
+@pytest.mark.full
 @pytest.mark.parametrize("problem_type", ["multi_label_classification", "regression"])
 def test_equals_brute_force_for_other_problems(make, problem_type):
     model, targets = make(problem_type, padding_free=False), PROBLEMS[problem_type]
@@ -113,7 +112,7 @@ def test_normalized_by_block(make, plain):
         np.testing.assert_allclose(head_importance(make(), TEXTS, TARGETS), importance, rtol=1e-4)
 
 
-@pytest.mark.parametrize("padding_free", [True, pytest.param(False, marks=FULL_ONLY)])
+@pytest.mark.parametrize("padding_free", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_padding_does_not_count(make, plain, padding_free):
     model = make(padding_free=padding_free)
     tokens = model.tokenize(TEXTS)
@@ -145,21 +144,21 @@ def test_nothing_of_the_model_changes(make):
 
 
 @pytest.mark.parametrize(
-    "dtype", [pytest.param("mixed_bfloat16", marks=FULL_ONLY), "mixed_float16"]
+    "dtype", [pytest.param("mixed_bfloat16", marks=pytest.mark.full), "mixed_float16"]
 )
 def test_mixed_precision(make, plain, dtype):
     importance = head_importance(make(dtype=dtype), TEXTS, TARGETS, normalize=False)
     np.testing.assert_allclose(importance, plain, rtol=0.1)
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_sparse_attention_and_recompute(make):
     model = make(attention_window=1, recompute=True)
     importance = head_importance(model, TEXTS, TARGETS, normalize=False)
     np.testing.assert_allclose(importance, brute_force(model, TARGETS), rtol=0.02)
 
 
-@FULL_ONLY
+@pytest.mark.full
 def test_other_tasks(tiny_config):
     """Taggers and answerers on token dictionaries: an example's loss is what it adds to the sum."""
     config = dataclasses.replace(tiny_config, num_hidden_layers=1)

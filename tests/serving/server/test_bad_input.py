@@ -4,7 +4,6 @@ import concurrent.futures
 import contextlib
 import gzip
 import json
-import os
 import re
 import select
 import socket
@@ -258,9 +257,9 @@ def test_a_flood_is_answered_or_refused(server):
     assert all("are waiting already" in answer["error"] for answer in refused)
 
 
-def test_idle_connections_keep_nobody_out(server):
+def test_idle_connections_keep_nobody_out(server, is_full):
     """Neither of these takes a place from others, nor a descriptor for good."""
-    count = 4000 if os.environ.get("BERT_TF_FULL") == "1" else 300
+    count = 4000 if is_full else 300
     before = server.metric("process_open_fds")
     connections = [_connect(server) for _ in range(count)]
     try:

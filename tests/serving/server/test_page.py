@@ -1,6 +1,5 @@
 """The page at / in a real browser: text in, bars or highlighted spans out."""
 
-import os
 import shutil
 
 import pytest
@@ -8,9 +7,7 @@ import tensorflow as tf
 
 from tests.serving.server.process import PATIENCE, ServerProcess
 
-pytestmark = pytest.mark.skipif(
-    "BERT_TF_FULL" not in os.environ, reason="full suite only: a browser"
-)
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")

@@ -107,6 +107,6 @@ def test_nothing_is_lost(exported, tmp_path):
     _run(exported, tmp_path, 100, check_memory=False)
 
 
-@pytest.mark.skipif("BERT_TF_FULL" not in os.environ, reason="full suite only: 100,000 requests")
+@pytest.mark.full
 def test_memory_is_flat_over_100000_requests(exported, tmp_path):
     _run(exported, tmp_path, 100_000, check_memory=True)
