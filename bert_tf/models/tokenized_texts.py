@@ -8,6 +8,7 @@ Glossary: `n` rows of text, `K` rows of an example, `B` examples of a batch, `T`
 
 import numpy as np
 import tensorflow as tf
+from tqdm import tqdm
 
 from bert_tf.data.long_texts import token_windows
 from bert_tf.text import packing
@@ -118,8 +119,13 @@ class TokenizedTexts:
 
 
 def _chunks(columns):
-    """The columns in parts, as tensors; of no rows one part without rows."""
-    for start in range(0, max(1, len(columns[0])), TOKENIZED_TOGETHER):
+    """The columns in parts, as tensors; of no rows one part without rows.
+
+    What takes more than a few seconds shows its progress on a terminal.
+    """
+    starts = range(0, max(1, len(columns[0])), TOKENIZED_TOGETHER)
+    progress = {"desc": "Tokenizing", "unit_scale": TOKENIZED_TOGETHER, "unit": " texts"}
+    for start in tqdm(starts, **progress, delay=3, leave=False, disable=None):
         yield [
             tf.constant(column[start : start + TOKENIZED_TOGETHER], tf.string) for column in columns
         ]
