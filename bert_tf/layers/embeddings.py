@@ -140,9 +140,21 @@ class BertEmbeddings(keras.layers.Layer):
         return {**super().get_config(), "config": self.config.to_dict()}
 
 
-@tf.custom_gradient
 def _lookup(table, token_ids):
-    """Rows of the table `[R, H]`, and the table itself.
+    """Rows of the table `[R, H]`, and the table itself `[V, H]`."""
+    words, same_table = _traced_lookup(table, tf.cast(token_ids, tf.int32))
+    words.set_shape([token_ids.shape[0], table.shape[1]])
+    same_table.set_shape(table.shape)
+    return words, same_table
+
+
+# A function of its own, traced once for each dtype: TensorFlow keeps the graph in which
+# tf.custom_gradient was called for as long as the process lives, and with a model's whole graph
+# the model's weights.
+@tf.function(autograph=False, reduce_retracing=True)
+@tf.custom_gradient
+def _traced_lookup(table, token_ids):
+    """`_lookup` with a gradient that is added to the table's in place.
 
     The gradient of tf.gather is a tf.IndexedSlices, and TensorFlow adds such a one to the dense
     gradient of the tied head by a copy of the whole table's size and a sum on one thread. Here the

@@ -1,7 +1,9 @@
 """BertBackbone: real weights against float64, padding wherever it stands, saving and opening."""
 
 import functools
+import gc
 import json
+import weakref
 
 import keras
 import numpy as np
@@ -214,3 +216,26 @@ def test_saved_huggingface_directory_is_equal(minilm, backbone, tmp_path):
         np.testing.assert_array_equal(written[name], values)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["hidden_act"] == "gelu" and config["model_type"] == "bert"
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_model_that_is_gone_leaves_no_graph(tiny_config, training):
+    """What keeps a traced graph keeps the model's weights: a server reloads models for months."""
+
+    def traced():
+        backbone = BertBackbone(tiny_config)
+
+        @tf.function
+        def step(token_ids):
+            with tf.GradientTape() as tape:
+                outputs = backbone({"token_ids": token_ids}, training=training)
+                loss = tf.reduce_sum(outputs["sequence_output"])
+            return tape.gradient(loss, backbone.trainable_variables)
+
+        graph = step.get_concrete_function(tf.ones([2, 5], tf.int32)).graph
+        return weakref.ref(graph)
+
+    traced()  # what is traced once for all models
+    graph = traced()
+    gc.collect()
+    assert graph() is None
