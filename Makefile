@@ -1,17 +1,21 @@
 # What a person needs to build, test and try bert_tf. `make` prints this list:
 #
 ##  make demo        real weights, real reviews: fine-tune, evaluate, export, predict
-##  make test        environment, native ops, materials, all tests
-##  make test-full   all counts, every instruction set, sanitizers, and TensorFlow 2.19 too
+##  make check       lint, examples, the tests of what changed since SINCE; two minutes
+##  make test        environment, native ops, materials, the tests; ten minutes on two cores
+##  make test-full   all counts, every instruction set, sanitizers, and TensorFlow 2.19 too;
+##                   writes what it found into .cache/test-full.md
+##  make format      formats Python and C++ and mends what the linter can
 ##  make venv        the Python environment (and, as root on Debian or Ubuntu, Bazel and g++)
 ##  make configure   .bazelrc.user: what Bazel must know about this machine
 ##  make ops         the native ops, into bert_tf/ops/
 ##  make materials   weights, vocabularies and texts that tests and demo read, into .cache/materials
 ##  make clean       removes what was built; make distclean also environments and downloads
 ##
-##  Variables: TF_VERSION=2.19 (another TensorFlow, in an environment of its own),
-##  PYTHON=python3.11 (which Python makes the environment), PYTEST_ARGS="-k tokenizer",
-##  CUDA_HOME=/usr/local/cuda (`make ops` compiles the GPU kernels too, which takes minutes).
+##  Variables: SINCE=main (`make check`: a git revision), TF_VERSION=2.19 (another TensorFlow,
+##  in an environment of its own), PYTHON=python3.11 (which Python makes the environment),
+##  PYTEST_ARGS="-k tokenizer", CUDA_HOME=/usr/local/cuda (`make ops` compiles the GPU kernels
+##  too, which takes minutes).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -125,33 +129,39 @@ materials: venv
 	$(PY) tools/fetch_materials.py
 
 # BERT_TF_OPS=native: a run that fell back to the reference would have tested nothing. A file stays
-# in one process, so that its fixtures are made once; a group of folders gets fresh processes, because
-# what a process has traced stays in its memory (7 GB after all of them).
+# in one process, so that its fixtures are made once. The system's allocator gives memory back that
+# oneDNN's would keep for good.
 TEST_PROCESSES ?= 2
-APART := models tools serving training
-PYTEST = BERT_TF_OPS=native $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
+PYTEST = BERT_TF_OPS=native TF_ONEDNN_USE_SYSTEM_ALLOCATOR=1 $(PY) -m pytest \
+  -n $(TEST_PROCESSES) --dist loadfile
+CXX_FILES = git ls-files '*.cc' '*.h' '*.c' '*.cu'
+
+.PHONY: lint
+lint: venv
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(CXX_FILES) | xargs $(VENV)/bin/clang-format --dry-run -Werror
+
+.PHONY: format
+format: venv
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+	$(CXX_FILES) | xargs $(VENV)/bin/clang-format -i
+
+# What changed: since the branch left main, or on main itself since the last commit.
+SINCE ?= $(shell git merge-base HEAD main 2> /dev/null || echo HEAD)
+.PHONY: check
+check: lint ops materials
+	$(PYTEST) --no-loadscope-reorder --changed-since=$(SINCE) --time-limit=75 $(PYTEST_ARGS)
+
 .PHONY: test
-test: venv ops materials
+test: lint ops materials
 	$(BAZEL) test //custom_ops/...
-	@failed=""; \
-	for group in tests/models tests/tools "tests/serving tests/training" \
-	    "tests $(APART:%=--ignore=tests/%)"; do \
-	  echo "pytest $$group"; \
-	  $(PYTEST) $$group || [[ $$? == 5 ]] || failed="$$failed $$group;"; \
-	done; \
-	if [[ -n "$$failed" ]]; then echo "Failed:$$failed"; exit 1; fi
+	$(PYTEST) --fail-slow $(PYTEST_ARGS)
 
 .PHONY: test-full
 test-full: venv $(FULL_STAMP) ops materials
-	$(BAZEL) test --config=asan //custom_ops/kernels/...
-	$(BAZEL) test --config=tsan //custom_ops/kernels/...
-	$(BAZEL) test //custom_ops/kernels:cuda_kernels_test
-	for isa in portable avx2 avx512; do \
-	  $(BAZEL) test --test_env=BERT_TF_ISA=$$isa //custom_ops/kernels/...; \
-	  BERT_TF_ISA=$$isa BERT_TF_OPS=native $(PY) -m pytest tests/ops; \
-	done
-	$(MAKE) test TF_VERSION=2.19
-	BERT_TF_FULL=1 $(MAKE) test
+	$(PY) -m tests.full_suite --summary=.cache/test-full.md
 
 .PHONY: demo
 demo: venv materials

@@ -184,6 +184,7 @@ setup(
     extras_require={
         "test": [
             "aiohttp",
+            "clang-format~=23.1",
             "datasets",
             "matplotlib",
             "pandas",
@@ -192,6 +193,7 @@ setup(
             "pyarrow",
             "pytest",
             "pytest-xdist",
+            "ruff~=0.17.0",
             "scikit-learn",
             "seqeval",
         ],

@@ -10,8 +10,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pathlib
+import time
 
 import pytest
+
+from tests.changed import changed_files, tests_by_distance
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 MATERIALS = pathlib.Path(os.environ.get("BERT_TF_MATERIALS", REPOSITORY / ".cache" / "materials"))
@@ -44,12 +47,76 @@ EXPECTED_SKIPS = {
     "needs nvcc": "CUDA sources compile where there is a compiler",
     "needs a machine without a GPU": "what is said there is tested there",
     "needs the GPU kernels": "they are built only where CUDA_HOME names a toolkit",
+    "no time left": "`make check` ends after two minutes; `make test` runs it",
 }
 
+# A test, or the fixtures that it is the first to need, that takes longer fails `make test`.
+LONGEST_TEST = 10.0  # seconds
+# The beginning of a test's name, and why it may.
+MAY_TAKE_LONGER: dict[str, str] = {}
+ALWAYS_CHECKED = "tests/test_docstrings.py"  # by `make check`, whatever has changed
+
 _unexpected_skips = []
+_too_long = []
+_STARTED = pytest.StashKey[float]()
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("bert_tf")
+    group.addoption(
+        "--changed-since",
+        metavar="REVISION",
+        help="run the tests that the changes since a git revision call for, nearest first",
+    )
+    group.addoption(
+        "--time-limit",
+        type=float,
+        metavar="SECONDS",
+        help="after so many seconds the tests that are left are skipped",
+    )
+    group.addoption(
+        "--fail-slow",
+        action="store_true",
+        help=f"fail if a test takes over {LONGEST_TEST:g} s and MAY_TAKE_LONGER does not name it",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    revision = config.getoption("--changed-since")
+    if revision is None:
+        return
+    try:
+        changed = changed_files(REPOSITORY, revision)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    distances = {ALWAYS_CHECKED: -1, **tests_by_distance(REPOSITORY, changed)}
+
+    def file_of(item):
+        return item.path.relative_to(REPOSITORY).as_posix()
+
+    chosen = [item for item in items if file_of(item) in distances]
+    config.hook.pytest_deselected(items=[item for item in items if file_of(item) not in distances])
+    order = list(distances)
+    items[:] = sorted(chosen, key=lambda item: order.index(file_of(item)))
+
+
+def pytest_configure(config):
+    config.stash[_STARTED] = time.monotonic()
+
+
+def pytest_runtest_setup(item):
+    limit = item.config.getoption("--time-limit")
+    if limit is not None and time.monotonic() - item.config.stash[_STARTED] > limit:
+        pytest.skip("no time left")
 
 
 def pytest_runtest_logreport(report):
+    # On a machine that is busy with other things every test takes longer.
+    is_busy = os.getloadavg()[0] > 3 * os.cpu_count()
+    may_take_longer = report.nodeid.startswith(tuple(MAY_TAKE_LONGER))
+    if report.duration > LONGEST_TEST and not may_take_longer and not is_busy:
+        _too_long.append(f"{report.nodeid}: {report.when} took {report.duration:.1f} s")
     if report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         reason = reason.removeprefix("Skipped: ")
@@ -57,13 +124,16 @@ def pytest_runtest_logreport(report):
             _unexpected_skips.append(f"{report.nodeid}: {reason}")
 
 
-def pytest_terminal_summary(terminalreporter):
+def pytest_terminal_summary(terminalreporter, config):
     for line in _unexpected_skips:
         terminalreporter.write_line(f"UNEXPECTED SKIP {line}", red=True)
+    for line in _too_long if config.getoption("--fail-slow") else ():
+        terminalreporter.write_line(f"TOO LONG {line}", red=True)
 
 
 def pytest_sessionfinish(session):
-    if _unexpected_skips and session.exitstatus == 0:
+    failed = _unexpected_skips or (_too_long and session.config.getoption("--fail-slow"))
+    if failed and session.exitstatus == 0:
         session.exitstatus = 1
 
 

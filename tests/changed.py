@@ -1,0 +1,127 @@
+"""Which test files a change calls for, nearest first: `make check` runs them.
+
+A test file is near a changed file when it is that file, tests it by name (tests/data/test_squad.py
+for bert_tf/data/squad.py), or imports it; two imports away is farther than one.
+"""
+
+import ast
+import functools
+import pathlib
+import re
+import subprocess
+
+_TOOL_NAME = re.compile(r"[a-z]\w+")
+FAR = 3  # imports between a test and what changed: beyond it nothing is run
+_CODE = ("bert_tf", "tools", "tests")
+# A change of other files than Python's: the tests that read or run them.
+_OTHER = {
+    "custom_ops/": "tests/ops/",
+    "docs/": "tests/test_documents.py",
+    "README.md": "tests/test_documents.py",
+    "setup.py": "tests/test_packaging.py",
+    "configure.py": "tests/test_packaging.py",
+}
+
+
+def changed_files(root: pathlib.Path, revision: str) -> list[str]:
+    """The files that differ from `revision`, the ones that git does not know yet included.
+
+    Raises:
+        ValueError: If git knows no such revision.
+    """
+
+    def git(*arguments):
+        command = ["git", "-C", str(root), *arguments]
+        result = subprocess.run(command, capture_output=True, text=True)
+        if result.returncode:
+            raise ValueError(
+                f"`--changed-since` must be a revision of this repository. Received: {revision!r} "
+                f"({result.stderr.strip()})"
+            )
+        return result.stdout.split("\0")[:-1]
+
+    different = git("diff", "--name-only", "-z", revision, "--")
+    return sorted({*different, *git("ls-files", "--others", "--exclude-standard", "-z")})
+
+
+def tests_by_distance(root: pathlib.Path, changed: list[str]) -> dict[str, int]:
+    """The test files that a change calls for.
+
+    Args:
+        root: The repository.
+        changed: Paths in it.
+
+    Returns:
+        Path -> distance: 0 for a test that changed or has the changed file's name, else the number
+        of imports between them, at most `FAR`.
+    """
+    files = [path for folder in _CODE for path in sorted((root / folder).rglob("*.py"))]
+    imported_by: dict[str, set[str]] = {}
+    for path in files:
+        name = path.relative_to(root).as_posix()
+        for module in _imports(path):
+            for file in _files_of(root, module):
+                imported_by.setdefault(file, set()).add(name)
+    distances = {name: 0 for name in changed if name.endswith(".py")}
+    ring = list(distances)
+    for distance in range(1, FAR + 1):
+        ring = [
+            name
+            for name in sorted({user for file in ring for user in imported_by.get(file, ())})
+            if name not in distances and not name.endswith("__init__.py")
+        ]
+        distances.update(dict.fromkeys(ring, distance))
+    found = {name: distance for name, distance in distances.items() if _is_test(name)}
+    stems = {pathlib.PurePath(name).stem for name in changed if name.endswith(".py")}
+    for path in files:
+        name = path.relative_to(root).as_posix()
+        if _is_test(name) and path.stem.removeprefix("test_") in stems:
+            found[name] = 0
+    for prefix, tests in _OTHER.items():
+        if any(name.startswith(prefix) for name in changed):
+            names = [path.relative_to(root).as_posix() for path in files]
+            found.update({name: 0 for name in names if _is_test(name) and name.startswith(tests)})
+    folders = {pathlib.PurePath(name).parent.name for name in changed}
+
+    def nearness(name):
+        return found[name], pathlib.PurePath(name).parent.name not in folders, name
+
+    return {name: found[name] for name in sorted(found, key=nearness)}
+
+
+def _is_test(name):
+    return name.startswith("tests/") and pathlib.PurePath(name).name.startswith("test_")
+
+
+@functools.cache
+def _imports(path: pathlib.Path) -> tuple[str, ...]:
+    """The modules a file imports; the public names of `bert_tf` count as their modules."""
+    public = _public_names()
+    modules = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                if node.module == "bert_tf" and alias.name in public:
+                    modules.append(public[alias.name])
+                else:
+                    modules += [node.module, f"{node.module}.{alias.name}"]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if _TOOL_NAME.fullmatch(node.value):  # tests name the program that they run
+                modules.append(node.value)
+    return tuple(dict.fromkeys(modules))
+
+
+@functools.cache
+def _public_names():
+    import bert_tf
+
+    return bert_tf._PUBLIC
+
+
+def _files_of(root, module):
+    """A module's file; a tool's is found under its plain name, as its tests import it."""
+    path = module.replace(".", "/")
+    candidates = (f"{path}.py", f"{path}/__init__.py", f"tools/{path}.py")
+    return [name for name in candidates if (root / name).is_file()]

@@ -1,0 +1,47 @@
+"""Which tests `make check` runs."""
+
+import subprocess
+
+import pytest
+
+from tests.changed import changed_files, tests_by_distance
+from tests.conftest import REPOSITORY
+
+
+def test_a_change_calls_for_the_tests_that_import_it():
+    found = tests_by_distance(REPOSITORY, ["bert_tf/data/squad.py"])
+    names = list(found)
+    assert names[0] == "tests/data/test_squad.py" and found[names[0]] == 0
+    assert found["tests/training/test_squad_metrics.py"] == 1
+    assert "tests/test_config.py" not in found
+
+
+@pytest.mark.parametrize(
+    "changed,expected",
+    [
+        ("tools/run_squad.py", "tests/tools/test_run_squad.py"),
+        ("custom_ops/kernels/philox.h", "tests/ops/test_philox.py"),
+        ("bert_tf/models/text_classifier.py", "tests/models/test_text_classifier.py"),
+        ("tests/config.py", "tests/test_config.py"),
+        ("tests/test_config.py", "tests/test_config.py"),
+    ],
+)
+def test_nearest(changed, expected):
+    assert tests_by_distance(REPOSITORY, [changed])[expected] == 0
+
+
+def test_changed_files_of_a_repository(tmp_path):
+    def git(*arguments):
+        user = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", "-C", tmp_path, *user, *arguments], check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "kept.py").write_text("1")
+    (tmp_path / "edited.py").write_text("1")
+    git("add", ".")
+    git("commit", "-m", "first")
+    (tmp_path / "edited.py").write_text("2")
+    (tmp_path / "new ü.py").write_text("3")
+    assert changed_files(tmp_path, "HEAD") == ["edited.py", "new ü.py"]
+    with pytest.raises(ValueError, match="`--changed-since` must be .* 'nowhere'"):
+        changed_files(tmp_path, "nowhere")
