@@ -44,7 +44,7 @@ def changed_files(root: pathlib.Path, revision: str) -> list[str]:
     return sorted({*different, *git("ls-files", "--others", "--exclude-standard", "-z")})
 
 
-def tests_by_distance(root: pathlib.Path, changed: list[str]) -> dict[str, int]:
+def nearby_tests(root: pathlib.Path, changed: list[str]) -> dict[str, int]:
     """The test files that a change calls for.
 
     Args:

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from tests.changed import changed_files, tests_by_distance
+from tests.changed import changed_files, nearby_tests
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 MATERIALS = pathlib.Path(os.environ.get("BERT_TF_MATERIALS", REPOSITORY / ".cache" / "materials"))
@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(config, items):
         changed = changed_files(REPOSITORY, revision)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
-    distances = {ALWAYS_CHECKED: -1, **tests_by_distance(REPOSITORY, changed)}
+    distances = {ALWAYS_CHECKED: -1, **nearby_tests(REPOSITORY, changed)}
 
     def file_of(item):
         return item.path.relative_to(REPOSITORY).as_posix()

@@ -4,12 +4,12 @@ import subprocess
 
 import pytest
 
-from tests.changed import changed_files, tests_by_distance
+from tests.changed import changed_files, nearby_tests
 from tests.conftest import REPOSITORY
 
 
 def test_a_change_calls_for_the_tests_that_import_it():
-    found = tests_by_distance(REPOSITORY, ["bert_tf/data/squad.py"])
+    found = nearby_tests(REPOSITORY, ["bert_tf/data/squad.py"])
     names = list(found)
     assert names[0] == "tests/data/test_squad.py" and found[names[0]] == 0
     assert found["tests/training/test_squad_metrics.py"] == 1
@@ -27,7 +27,7 @@ def test_a_change_calls_for_the_tests_that_import_it():
     ],
 )
 def test_nearest(changed, expected):
-    assert tests_by_distance(REPOSITORY, [changed])[expected] == 0
+    assert nearby_tests(REPOSITORY, [changed])[expected] == 0
 
 
 def test_changed_files_of_a_repository(tmp_path):
