@@ -132,7 +132,7 @@ REGISTER_OP("BertTf>AdamWeightDecay")
     .Input("weight_decay: float")
     .Input("steps: float")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) { return absl::OkStatus(); });
+    .SetShapeFn([](InferenceContext*) { return absl::OkStatus(); });
 
 REGISTER_KERNEL_BUILDER(Name("BertTf>AdamWeightDecay").Device(tensorflow::DEVICE_CPU),
                         AdamWeightDecayOp);
