@@ -105,8 +105,7 @@ def test_export_onnx(portable, tokens, vectors, tmp_path):
 
 def test_warmup_requests_are_tf_servings_messages(portable, vectors):
     prediction_log_pb2 = pytest.importorskip(
-        "tensorflow_serving.apis.prediction_log_pb2",
-        reason="needs tensorflow-serving-api",
+        "tensorflow_serving.apis.prediction_log_pb2", reason="needs tensorflow-serving-api"
     )
     serving = tf.saved_model.load(portable).signatures
     path = portable / "assets.extra" / "tf_serving_warmup_requests"
@@ -132,9 +131,7 @@ def test_a_grpc_server_of_tf_servings_protocol(portable, vectors):
     """tools/serving_client.py over gRPC, against a server of TF Serving's service definition."""
     grpc = pytest.importorskip("grpc", reason="needs grpcio")
     apis = "tensorflow_serving.apis"
-    predict_pb2 = pytest.importorskip(
-        f"{apis}.predict_pb2", reason="needs tensorflow-serving-api"
-    )
+    predict_pb2 = pytest.importorskip(f"{apis}.predict_pb2", reason="needs tensorflow-serving-api")
     service = pytest.importorskip(f"{apis}.prediction_service_pb2_grpc")
     from concurrent import futures
 
