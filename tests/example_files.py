@@ -47,17 +47,19 @@ TF1_BASES = ("uncased_L-12_H-768_A-12", "cased_L-12_H-768_A-12", "uncased_L-4_H-
 CLASSIFIERS = ("reviews", "out/model")
 
 
-def write_example_files(directory: pathlib.Path, vocabulary: list[str]) -> None:
+def write_example_files(
+    directory: pathlib.Path, vocabulary: list[str], num_hidden_layers: int = 2
+) -> None:
     """Fills a folder with checkpoints and texts under the names that the examples use.
 
     Args:
         directory: An empty folder.
         vocabulary: 64 pieces.
+        num_hidden_layers: Of the checkpoints.
     """
     (directory / ".cache").mkdir()
     (directory / ".cache" / "materials").symlink_to(MATERIALS)
-    (directory / "minilm").symlink_to(MATERIALS / "minilm")
-    _write_checkpoints(directory, vocabulary)
+    _write_checkpoints(directory, vocabulary, num_hidden_layers)
     (directory / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocabulary))
     (directory / "corpus").mkdir()
     (directory / "corpus" / "films.txt").write_text(DOCUMENTS)
@@ -70,9 +72,16 @@ def write_example_files(directory: pathlib.Path, vocabulary: list[str]) -> None:
         (directory / "swag" / f"{split}.csv").write_text(SWAG)
 
 
+def write_docstring_files(directory: pathlib.Path, vocabulary: list[str]) -> None:
+    """`write_example_files`, and MiniLM itself: docstrings show what comes out of it."""
+    write_example_files(directory, vocabulary)
+    (directory / "minilm").symlink_to(MATERIALS / "minilm")
+
+
 def write_document_files(directory: pathlib.Path, vocabulary: list[str]) -> None:
     """`write_example_files`, and the data files that documents name."""
-    write_example_files(directory, vocabulary)
+    write_example_files(directory, vocabulary, num_hidden_layers=4)  # students take 3 and 4
+    (directory / "minilm").symlink_to(directory / BASES[0])
     (directory / "SST-2").mkdir()
     for split, lines in (("train", SST_2), ("dev", SST_2), ("test", SST_2_TEST)):
         (directory / "SST-2" / f"{split}.tsv").write_text(lines)
@@ -100,11 +109,11 @@ def _write_records(directory, vocabulary):
     )
 
 
-def _write_checkpoints(directory, vocabulary):
+def _write_checkpoints(directory, vocabulary, num_hidden_layers):
     config = bert_tf.BertConfig(
         vocab_size=64,
         hidden_size=32,
-        num_hidden_layers=4,
+        num_hidden_layers=num_hidden_layers,
         num_attention_heads=4,
         intermediate_size=32,
         max_position_embeddings=512,

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import bert_tf
 from tests.conftest import REPOSITORY
-from tests.example_files import LABELS, TEXTS, write_example_files
+from tests.example_files import LABELS, TEXTS, write_docstring_files
 
 SOURCES = {
     ".".join(path.relative_to(REPOSITORY).with_suffix("").parts): path.read_text(encoding="utf-8")
@@ -43,7 +43,7 @@ class ShownOutput(doctest.OutputChecker):
 @pytest.fixture(scope="module")
 def example_files(tmp_path_factory, tiny_vocabulary):
     directory = tmp_path_factory.mktemp("examples")
-    write_example_files(directory, tiny_vocabulary)
+    write_docstring_files(directory, tiny_vocabulary)
     return directory
 
 

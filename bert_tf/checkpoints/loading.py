@@ -54,7 +54,7 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
         >>> from bert_tf.checkpoints import load_task_model
         >>> classifier = load_task_model(bert_tf.BertTextClassifier, "reviews/")
         >>> classifier.labels
-        ('bad', 'good')
+        ['bad', 'good']
     """
     pretrained = open_pretrained(path, config_file)
     quantization = options.pop("quantization", None)

@@ -62,7 +62,7 @@ class DistillationModel(TrainingModel):
 
     Example:
         >>> teacher = bert_tf.BertTextClassifier.from_pretrained("reviews/")
-        >>> student = bert_tf.models.student_from_teacher(teacher, num_hidden_layers=2)
+        >>> student = bert_tf.models.student_from_teacher(teacher, num_hidden_layers=1)
         >>> model = bert_tf.models.DistillationModel(
         ...     student, teacher, logits_weight=0.9, hidden_weight=1.0
         ... )

@@ -85,7 +85,7 @@ class BertQuestionAnswerer(TaskModel):
         >>> model.compile(bert_tf.training.AdamWeightDecay(1e-2, bias_correction=True))
         >>> model.fit((["Where is it?"], ["It is in Paris."]), [("Paris", 9)], epochs=10)
         >>> model.answer("Where is it?", "It is in Paris.")
-        Answer(text='Paris', start=9, end=14, score=0.9...)
+        Answer(text='Paris', start=9, end=14, score=0...)
 
     Reference: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert run_squad.py.
     """

@@ -35,8 +35,8 @@ _tflite_compatible = contextvars.ContextVar("tflite_compatible", default=False)
 def tflite_compatible() -> Iterator[None]:
     """Traces the ops inside the block as operations that TFLite's converter knows.
 
-    It is `backend("reference")` with `tf.nn.gelu`, which the converter turns into TFLite's GELU. The
-    reference's `tf.math.erfc` it has neither built in nor among its select operations. GELU then
+    It is `backend("reference")` with `tf.nn.gelu`, which the converter turns into TFLite's GELU;
+    `tf.math.erfc` it has neither built in nor among its select operations. GELU then
     loses relative precision where its value is near 0: below -3 results are off by up to 2e-7.
 
     Example:

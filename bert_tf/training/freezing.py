@@ -21,9 +21,9 @@ def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) 
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
-        >>> bert_tf.training.freeze_layers(model, num_layers=3)
+        >>> bert_tf.training.freeze_layers(model, num_layers=1)
         >>> [block.trainable for block in model.backbone.encoder.blocks]
-        [False, False, False, True]
+        [False, True]
     """
     blocks = model.backbone.encoder.blocks
     if not 0 <= num_layers <= len(blocks):

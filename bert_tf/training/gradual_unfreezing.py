@@ -19,7 +19,7 @@ class GradualUnfreezing(keras.callbacks.Callback):
         >>> unfreezing = bert_tf.training.GradualUnfreezing()
         >>> model.fit(texts, labels, epochs=2, callbacks=[unfreezing])
         >>> [block.trainable for block in model.backbone.encoder.blocks]
-        [False, False, False, True]
+        [False, True]
 
     Reference: Howard and Ruder 2018 (arXiv 1801.06146), section 3.3.
     """
