@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import shutil
 
 import bert_tf
 from bert_tf.data.document_chunks import scan_documents
@@ -44,7 +43,7 @@ SQUAD = {
 }
 BASES = ("bert-base", "bert-base-uncased", "bert-base-chinese")
 TF1_BASES = ("uncased_L-12_H-768_A-12", "cased_L-12_H-768_A-12", "uncased_L-4_H-256_A-4")
-CLASSIFIERS = ("reviews", "out/model")
+CLASSIFIERS = {"reviews": ["bad", "good"], "out/model": ["0", "1"]}
 
 
 def write_example_files(
@@ -129,7 +128,6 @@ def _write_checkpoints(directory, vocabulary, num_hidden_layers):
         os.symlink(base, directory / name)
     for name in TF1_BASES[1:]:
         os.symlink(tf1, directory / name)
-    classifier = bert_tf.BertTextClassifier.from_pretrained(base, labels=["bad", "good"])
-    classifier.save_pretrained(directory / CLASSIFIERS[0])
-    for name in CLASSIFIERS[1:]:
-        shutil.copytree(directory / CLASSIFIERS[0], directory / name)
+    for name, labels in CLASSIFIERS.items():
+        classifier = bert_tf.BertTextClassifier.from_pretrained(base, labels=labels)
+        classifier.save_pretrained(directory / name)
