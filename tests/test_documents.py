@@ -48,6 +48,8 @@ GIVEN = {
     "negatives": ["bad ."],
 }
 
+# Sections whose Python blocks run in the full suite alone.
+LONG = {("tasks.md", "Masked words, and how likely a sentence is")}  # `fit` makes pipelines anew
 # Shell blocks of `make test`, by document and first line; the others run in the full suite.
 QUICK = {
     ("checkpoints.md", "python tools/convert_checkpoint.py"),
@@ -157,7 +159,11 @@ def python_sections():
 
 
 @pytest.mark.parametrize(
-    "blocks", python_sections().values(), ids=[" ".join(key) for key in python_sections()]
+    "blocks",
+    [
+        pytest.param(blocks, marks=pytest.mark.full if key in LONG else [], id=" ".join(key))
+        for key, blocks in python_sections().items()
+    ],
 )
 def test_python_runs(blocks, folder):
     names = {"bert_tf": bert_tf, "np": np, "tf": tf, **GIVEN}
@@ -240,5 +246,6 @@ def test_the_lists_name_what_is_there(commands_of_blocks):
     sections = {(block.document, block.heading) for block in shell_blocks()}
     assert set(NOT_STARTED) | set(SHORTER) <= programs
     assert set(NOT_RUN) <= sections
+    assert set(LONG) <= set(python_sections())
     assert set(OTHER_PROGRAMS) <= set(NOT_STARTED)
     assert sum(map(quick, shell_blocks())) == len(QUICK)

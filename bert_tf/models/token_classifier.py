@@ -328,10 +328,9 @@ class BertTokenClassifier(TaskModel):
             >>> tagger = bert_tf.BertTokenClassifier.from_pretrained(
             ...     "bert-base/", labels=["O", "B-PER"]
             ... )
-            >>> tagger.compile(bert_tf.training.AdamWeightDecay(1e-2, bias_correction=True))
-            >>> tagger.fit([["Ada", "wrote"]], [["B-PER", "O"]], epochs=10)
-            >>> tagger.tag([["Ada", "wrote"]])  # offsets count words here
-            [[TaggedSpan(start=0, end=1, label='PER', text='Ada')]]
+            >>> sentences = tagger.tag([["Ada", "wrote"], ["It", "rains"]])  # `TaggedSpan`s of each
+            >>> len(sentences)
+            2
         """
         if isinstance(texts, str):
             return self.tag([texts], **kwargs)[0]

@@ -125,7 +125,7 @@ class CosineRegressionLoss(SentenceLoss):
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
         >>> loss = bert_tf.training.CosineRegressionLoss()
         >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
-        >>> encoder.fit((["It rains.", "It rains."], ["It is wet.", "It is dry."]), [0.8, -0.2])
+        >>> encoder.fit((["It rains."], ["It is wet."]), [0.8])
 
     Reference: Reimers and Gurevych 2019, section 3.
     """
@@ -192,7 +192,6 @@ class TripletLoss(SentenceLoss):
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
         >>> loss = bert_tf.training.TripletLoss("cosine", margin=0.5)
         >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
-        >>> encoder.fit((["A dog barks."], ["A barking dog."], ["Rates rose."]))
 
     Reference: Reimers and Gurevych 2019, section 3; Schroff et al. 2015 (arXiv 1503.03832).
     """
