@@ -32,8 +32,11 @@ def top_k(
         UserError: For shapes that do not fit, or values that are not finite.
 
     Example:
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")
         >>> corpus = ["A dog barks.", "Rates rose.", "The cat sleeps."]
-        >>> scores, rows = top_k(encoder.encode(["a barking dog"]), encoder.encode(corpus), k=2)
+        >>> scores, rows = bert_tf.search.top_k(
+        ...     encoder.encode(["a barking dog"]), encoder.encode(corpus), k=2
+        ... )
         >>> [corpus[row] for row in rows[0]]
         ['A dog barks.', 'The cat sleeps.']
     """

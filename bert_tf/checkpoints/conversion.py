@@ -71,7 +71,7 @@ def convert(
         UserError: If the format cannot hold the model.
 
     Example:
-        >>> conversion = convert("minilm/", "minilm-tf1/", format="tf1")
+        >>> conversion = bert_tf.checkpoints.convert("minilm/", "minilm-tf1/", format="tf1")
         >>> conversion.rows[0]
         ('embeddings.word_embeddings.weight', (30522, 384), 'bert/embeddings/word_embeddings')
     """

@@ -29,7 +29,13 @@ _AMBIGUOUS_HEADS = ("classifier", "token_classifier")
 
 
 def load_backbone(path, backbone_class=None, config_file=None, **options):
-    """Builds a `BertBackbone` or a subclass. See `BertBackbone.from_pretrained`."""
+    """Builds a `BertBackbone` or a subclass. See `BertBackbone.from_pretrained`.
+
+    Example:
+        >>> backbone = bert_tf.checkpoints.load_backbone("reviews/")
+        >>> backbone.config.vocab_size
+        64
+    """
     from bert_tf.models.backbone import BertBackbone
 
     pretrained = open_pretrained(path, config_file)
@@ -42,7 +48,14 @@ def load_backbone(path, backbone_class=None, config_file=None, **options):
 
 
 def load_task_model(model_class, path, config_file=None, tokenizer=None, **options):
-    """Builds a task model from a checkpoint. See `TaskModel.from_pretrained`."""
+    """Builds a task model from a checkpoint. See `TaskModel.from_pretrained`.
+
+    Example:
+        >>> from bert_tf.checkpoints import load_task_model
+        >>> classifier = load_task_model(bert_tf.BertTextClassifier, "reviews/")
+        >>> classifier.labels
+        ['bad', 'good']
+    """
     pretrained = open_pretrained(path, config_file)
     quantization = options.pop("quantization", None)
     model = build_model(model_class, pretrained, tokenizer, **options)

@@ -42,6 +42,10 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
         UserError: If `format` is unknown, the directory holds a checkpoint of another format, or
             the format cannot hold the model.
         CheckpointError: If an interrupted save cannot be undone.
+
+    Example:
+        >>> backbone = bert_tf.BertBackbone.from_pretrained("reviews/")
+        >>> bert_tf.checkpoints.save_model(backbone, "backbone/", format="tf1")
     """
     if format not in FORMATS:
         raise UserError(f"`format` must be one of {FORMATS}. Received: format={format!r}")

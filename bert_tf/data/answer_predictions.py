@@ -20,6 +20,14 @@ def read_answers(path: str | os.PathLike, examples: Sequence[SquadExample]) -> d
     Raises:
         DataError: If the file is missing or not of that form, names an id twice, or one that no
             question has.
+
+    Example:
+        >>> import pathlib
+        >>> from bert_tf.data import GoldAnswer, SquadExample
+        >>> size = pathlib.Path("predictions.json").write_text('{"q1": "Paris"}')
+        >>> example = SquadExample("q1", "Where?", "It is in Paris.", (GoldAnswer("Paris", 9),))
+        >>> bert_tf.data.read_answers("predictions.json", [example])
+        {'q1': 'Paris'}
     """
     try:
         with open(path, encoding="utf-8") as file:

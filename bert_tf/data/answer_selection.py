@@ -96,6 +96,15 @@ def select_answers(
 
     Returns:
         The `AnswerSelection`.
+
+    Example:
+        >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
+        >>> context = "It is in Paris."  # [CLS] where ? [SEP] it is in paris . [SEP]
+        >>> windows = bert_tf.data.question_windows(tokenizer, ["Where?"], [context])
+        >>> logits = np.zeros([2, 10])
+        >>> logits[:, 7] = 5.0
+        >>> bert_tf.data.select_answers(context, windows, [logits]).best.text
+        'Paris'
     """
     logits = [
         np.asarray(values, np.float64)[:, : window.num_tokens]

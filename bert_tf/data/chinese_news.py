@@ -54,6 +54,7 @@ def tagged_units(
         UserError: If the task or the unit is unknown.
 
     Example:
+        >>> from bert_tf.data import TaggedSentence
         >>> tagged_units(TaggedSentence(["江", "泽民", "说"], ["nr", "nr", "v"]))
         TaggedSentence(words=['江', '泽', '民', '说'], tags=['B-nr', 'I-nr', 'I-nr', 'O'])
     """

@@ -23,6 +23,10 @@ class TextExample:
         label: The label's name, a tuple of names for several labels, a float for regression, or
             None where the file has none.
         id: The example's name, or None where the file has none.
+
+    Example:
+        >>> TextExample("a good film", label="good")
+        TextExample(text_a='a good film', text_b=None, label='good', id=None)
     """
 
     text_a: str
@@ -74,6 +78,13 @@ class ClassificationTask:
         train_file: Name of the file to train on.
         dev_file: Name of the file to evaluate on.
         test_file: Name of the file to predict.
+
+    Example:
+        >>> reviews = ClassificationTask(
+        ...     train=Columns(text_a=0, label=1), dev=None, test=Columns(text_a=0)
+        ... )
+        >>> reviews.path("films", "train")
+        'films/train.tsv'
     """
 
     train: Columns | None

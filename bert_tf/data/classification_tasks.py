@@ -25,6 +25,10 @@ def xnli_task(language: str = "zh") -> ClassificationTask:
 
     Args:
         language: The code in the name of the training file and in the first column of the others.
+
+    Example:
+        >>> bert_tf.data.xnli_task("de").train_file
+        'multinli/multinli.train.de.tsv'
     """
     evaluated = _pairs(6, 7, label=1, only=(0, language))
     return ClassificationTask(
@@ -58,10 +62,16 @@ def table_task(
         **options: Of `ClassificationTask`: `labels`, `problem_type`, …
 
     Example:
-        >>> task = table_task(
+        >>> import pathlib
+        >>> pathlib.Path("tickets").mkdir()
+        >>> for split in ("train", "dev", "test"):
+        ...     lines = '{"text": "no light", "topics": ["power"]}\\n'
+        ...     size = pathlib.Path(f"tickets/{split}.jsonl").write_text(lines)
+        >>> task = bert_tf.data.table_task(
         ...     "tickets", label_column="topics", problem_type="multi_label_classification"
         ... )
-        >>> examples = task.read("tickets", "train")
+        >>> task.read("tickets", "train")
+        [TextExample(text_a='no light', text_b=None, label=('power',), id=None)]
     """
     columns = Columns(text_column, pair_column, label_column, id_column)
     files = {

@@ -142,7 +142,8 @@ def question_windows(
         UserError: If there are not as many contexts as questions, or the lengths leave no room.
 
     Example:
-        >>> windows = question_windows(tokenizer, ["Where?"], ["In Paris. " * 300])
+        >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
+        >>> windows = bert_tf.data.question_windows(tokenizer, ["Where?"], ["In Paris. " * 300])
         >>> [(window.start, window.length) for window in windows][:2]
         [(0, 379), (128, 379)]
     """
@@ -187,6 +188,14 @@ def training_windows(
 
     Raises:
         DataError: If no question is left.
+
+    Example:
+        >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
+        >>> windows, targets, left_out = bert_tf.data.training_windows(
+        ...     tokenizer, ["Where?"], ["It is in Paris."], [("Paris", 9)]
+        ... )
+        >>> targets
+        array([[7, 7]], dtype=int32)
     """
     if len(answers) != len(questions):
         raise UserError(

@@ -85,7 +85,10 @@ def key_sentences(
         UserError: For another method, or a `max_length` below 3.
 
     Example:
-        >>> key_sentences([report], model.tokenizer, max_length=128)
+        >>> tokenizer = bert_tf.BertTokenizer("vocab.txt")
+        >>> text = "A film. It rains. The film is bad. A bad film."
+        >>> bert_tf.data.key_sentences([text], tokenizer, max_length=16)
+        ['A film. The film is bad. A bad film.']
 
     Reference: Mihalcea and Tarau 2004, "TextRank: Bringing Order into Texts".
     """

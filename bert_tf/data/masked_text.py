@@ -43,9 +43,10 @@ def mask_texts(
         ConfigError: the tokenizer has no mask token, or an argument has no such value.
 
     Example:
-
-        >>> texts = tf.data.Dataset.from_tensor_slices(["hello world"] * 64).shuffle(64).batch(32)
-        >>> features, labels = next(iter(mask_texts(texts, tokenizer, max_length=128)))
+        >>> tokenizer = bert_tf.BertTokenizer("vocab.txt")
+        >>> batches = tf.data.Dataset.from_tensor_slices(["the bad film"] * 64).batch(32)
+        >>> masked = bert_tf.data.mask_texts(batches, tokenizer, max_length=128)
+        >>> features, labels = next(iter(masked))
         >>> labels["masked_ids"].shape
         TensorShape([32, 19])
     """

@@ -120,7 +120,6 @@ def mask_tokens(
         ConfigError: an argument has no such value.
 
     Example:
-
         >>> masked = mask_tokens(
         ...     tf.constant([[2, 7, 8, 9, 3, 0]]),
         ...     maskable=tf.constant([[False, True, True, True, False, False]]),

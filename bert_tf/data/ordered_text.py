@@ -42,7 +42,6 @@ def read_ordered_text(directory: str | os.PathLike) -> Iterator[list[str]]:
         DataError: a file is missing or damaged.
 
     Example:
-
         >>> chapters = list(read_ordered_text(".cache/materials/ordered_text"))
         >>> chapters[1][0]
         'In the beginning, God created the heavens and the earth.'
@@ -61,7 +60,6 @@ def split_sentences(text: str) -> list[str]:
     """Splits running English text at full stops, question and exclamation marks.
 
     Example:
-
         >>> split_sentences("He said, “Go!” They went. Why?")
         ['He said, “Go!”', 'They went.', 'Why?']
     """

@@ -41,7 +41,8 @@ def plain_rows(values: Any, name: str = "x") -> np.ndarray | list:
         UserError: If `values` is no container, or one without an order.
 
     Example:
-        >>> plain_rows(deque(["a", "b"]))
+        >>> import collections
+        >>> plain_rows(collections.deque(["a", "b"]))
         ['a', 'b']
     """
     if isinstance(values, (list, np.ndarray)):

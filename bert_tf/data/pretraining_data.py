@@ -70,6 +70,19 @@ def create_pretraining_data(
         DataError: no example can be made of the text.
         ConfigError: an option has no such value.
         UserError: the disk is full, or a worker process was ended from outside.
+
+    Example:
+        >>> from bert_tf.data.document_chunks import scan_documents
+        >>> from bert_tf.data.pretraining_examples import ExampleOptions
+        >>> summary = bert_tf.data.create_pretraining_data(
+        ...     scan_documents(["corpus/films.txt"], progress=False),
+        ...     ["films.tfrecord"],
+        ...     bert_tf.BertTokenizer("vocab.txt"),
+        ...     ExampleOptions(max_seq_length=16, max_predictions_per_seq=3),
+        ...     progress=False,
+        ... )
+        >>> summary.examples > 0
+        True
     """
     if dupe_factor < 1 or num_processes < 1 or not output_files:
         raise ConfigError(

@@ -135,7 +135,7 @@ def create_examples(
         rng: the source of all chance; the same state gives the same examples.
 
     Example:
-
+        >>> import random
         >>> documents = [[[7, 8], [9, 10, 11]], [[12, 13], [14]]]
         >>> vocabulary = MaskingVocabulary(20, 2, 3, 4, bytes(20))
         >>> examples = create_examples(documents, vocabulary, ExampleOptions(), random.Random(1))
@@ -223,7 +223,7 @@ def truncate_pair(
     without beginning and sentences without end.
 
     Example:
-
+        >>> import random
         >>> truncate_pair([1, 2, 3, 4], [5, 6], 4, random.Random(0))
         ([1, 2], [5, 6])
     """
@@ -252,7 +252,7 @@ def mask_tokens(
         The masked sequence, the chosen positions in ascending order, and what stood there.
 
     Example:
-
+        >>> import random
         >>> vocabulary = MaskingVocabulary(20, 2, 3, 4, bytes(20))
         >>> mask_tokens([2, 7, 8, 9, 3], vocabulary, ExampleOptions(), random.Random(1))
         ([2, 4, 8, 9, 3], [1], [7])

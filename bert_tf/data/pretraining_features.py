@@ -57,7 +57,6 @@ def serialize_features(features: Mapping[str, Sequence[int] | Sequence[float]]) 
         What `tf.io.parse_single_example` reads.
 
     Example:
-
         >>> serialize_features({"x": [1]}).hex()
         '0a0c0a0a0a017812051a030a0101'
     """

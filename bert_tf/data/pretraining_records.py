@@ -99,11 +99,10 @@ def pretraining_records(
         ConfigError: an argument is out of range.
 
     Example:
-
-        >>> dataset = pretraining_records(["train.tfrecord"], 32, 128, 20)
+        >>> dataset = pretraining_records(["out-0.tfrecord"], 8, 128, 20)
         >>> features, labels = next(iter(dataset))
         >>> features["token_ids"].shape, labels["masked_ids"].shape
-        (TensorShape([32, 128]), TensorShape([32, 20]))
+        (TensorShape([8, 128]), TensorShape([8, 20]))
     """
     if batch_size < 1 or num_shards < 1 or not 0 <= shard_index < num_shards or start_step < 0:
         raise ConfigError(

@@ -107,17 +107,16 @@ def pretraining_text(
         ConfigError: an argument has no such value, or two contradict each other.
 
     Example:
-
         >>> dataset = pretraining_text(
         ...     "corpus/*.txt",
-        ...     tokenizer,
-        ...     batch_size=32,
+        ...     bert_tf.BertTokenizer("vocab.txt"),
+        ...     batch_size=8,
         ...     max_seq_length=128,
         ...     max_predictions_per_seq=20,
         ... )
         >>> features, labels = next(iter(dataset))
         >>> features["token_ids"].shape, labels["masked_ids"].shape
-        (TensorShape([32, 128]), TensorShape([32, 20]))
+        (TensorShape([8, 128]), TensorShape([8, 20]))
     """
     check_masking(masking, masked_lm_prob, max_predictions_per_seq, span_probabilities)
     _check_text_options(next_sentence, max_seq_length, short_seq_prob, masking, segmenter)

@@ -57,7 +57,6 @@ def first_fit(
         DataError: a sequence does not fit into an empty row.
 
     Example:
-
         >>> first_fit(np.array([5, 6, 3]), row_length=8, max_sequences=4).rows
         array([0, 1, 0], dtype=int32)
     """
@@ -203,14 +202,16 @@ def pack_rows(
         ConfigError: a size is not positive.
 
     Example:
-
-        >>> rows = pack_rows(
-        ...     pretraining_records("*.tfrecord", 64, 128, 20),
-        ...     batch_size=32,
+        >>> from bert_tf.data.pretraining_records import pretraining_records
+        >>> rows = bert_tf.data.pack_rows(
+        ...     pretraining_records("out-0.tfrecord", 8, 128, 20),
+        ...     batch_size=2,
         ...     row_length=128,
         ...     max_sequences=8,
         ...     max_predictions=20,
         ... )
+        >>> next(iter(rows))[0]["token_ids"].shape
+        TensorShape([2, 128])
     """
     sizes = {
         "batch_size": batch_size,
@@ -257,9 +258,10 @@ def padding_share(dataset: tf.data.Dataset, num_batches: int) -> float:
         The share, from 0 to 1.
 
     Example:
-
-        >>> padding_share(pretraining_text("corpus.txt", tokenizer, 32, 128, 20), 100)
-        0.4...
+        >>> from bert_tf.data.pretraining_records import pretraining_records
+        >>> share = bert_tf.data.padding_share(pretraining_records("out-0.tfrecord", 8, 128, 20), 2)
+        >>> 0 < share < 1
+        True
     """
     real = positions = 0
     for features, _ in dataset.take(num_batches):

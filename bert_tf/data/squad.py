@@ -28,6 +28,11 @@ class GoldAnswer(NamedTuple):
     Attributes:
         text: A piece of the context.
         start: Where it starts in the context, in characters (code points).
+
+    Example:
+        >>> answer, context = GoldAnswer("Paris", 9), "It is in Paris."
+        >>> context[answer.start :].startswith(answer.text)
+        True
     """
 
     text: str
@@ -45,6 +50,11 @@ class SquadExample:
         answers: Its answers; empty where there is none, or where the file does not tell.
         is_impossible: Whether the file says that the context has no answer (SQuAD 2.0).
         has_answers: Whether the file tells the answers at all.
+
+    Example:
+        >>> example = SquadExample("q1", "Where?", "It is in Paris.", (GoldAnswer("Paris", 9),))
+        >>> example.is_impossible
+        False
     """
 
     id: str
@@ -73,8 +83,10 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
             no question, or an id twice.
 
     Example:
-        >>> examples = read_squad("dev-v1.1.json")
+        >>> examples = bert_tf.data.read_squad("dev-v1.1.json")
         >>> examples[0].question, examples[0].answers[0].text
+        ('To whom did the Virgin Mary allegedly appear in 1858 in Lourdes France?',
+         'Saint Bernadette Soubirous')
     """
     try:
         with open(path, encoding="utf-8") as file:

@@ -48,7 +48,7 @@ def read_swag(path: str | os.PathLike, labels: bool = True) -> list[ChoiceExampl
     Example:
         >>> examples = read_swag("swag/val.csv")
         >>> examples[0].choices[examples[0].label]
-        'A drum line walks down the street.'
+        'It walks down the street.'
     """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:

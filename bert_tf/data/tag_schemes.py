@@ -26,7 +26,12 @@ _PREFIXES = frozenset("BIES") | frozenset(_SPELLINGS)
 
 
 class Span(NamedTuple):
-    """The words `[start, end)` of a sentence, and what they are."""
+    """The words `[start, end)` of a sentence, and what they are.
+
+    Example:
+        >>> Span(0, 2, "PER")
+        Span(start=0, end=2, label='PER')
+    """
 
     start: int
     end: int
@@ -93,6 +98,10 @@ def tags_of_spans(spans: Iterable[Span], length: int, scheme: str = "IOB2") -> l
 
     Raises:
         UserError: If spans overlap or leave the sentence, or the scheme is unknown.
+
+    Example:
+        >>> tags_of_spans([Span(0, 2, "PER")], length=3)
+        ['B-PER', 'I-PER', 'O']
     """
     if scheme not in SCHEMES:
         raise UserError(f"`scheme` must be one of {SCHEMES}. Received: scheme={scheme!r}")

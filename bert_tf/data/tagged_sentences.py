@@ -51,9 +51,10 @@ class WordWindows:
         lengths: int64 `[S]`, the tokens of each window.
 
     Example:
+        >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
         >>> windows = WordWindows(tokenizer, [["Ada", "sleeps"]], max_length=128)
         >>> windows.lengths
-        array([5])
+        array([4])
 
     Raises:
         UserError: If a sentence is not a list of strings.

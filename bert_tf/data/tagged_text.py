@@ -21,6 +21,10 @@ class TaggedSentence(NamedTuple):
     Attributes:
         words: Its words.
         tags: A tag a word, or None where the file has none.
+
+    Example:
+        >>> TaggedSentence(["Ada", "wrote"], ["B-PER", "O"]).tags
+        ['B-PER', 'O']
     """
 
     words: list[str]
@@ -50,8 +54,9 @@ def read_conll(
             the line before it; with file and line.
 
     Example:
-        >>> read_conll("eng.train")[0]
-        TaggedSentence(words=['U.N.', 'official'], tags=['I-ORG', 'O'])
+        >>> sentence = bert_tf.data.read_conll("eng.train")[0]
+        >>> sentence.words[:3], sentence.tags[:3]
+        (['U.N.', 'official', 'Ekeus'], ['I-ORG', 'O', 'I-PER'])
 
     Reference: Tjong Kim Sang and De Meulder 2003, CoNLL-2003.
     """
@@ -96,8 +101,10 @@ def read_word_tag(path: str | os.PathLike) -> list[TaggedSentence]:
             and line.
 
     Example:
-        >>> read_word_tag("199801.txt")[1].words
-        ['中共中央', '总书记', '、', '国家', '主席', '江', '泽民']
+        >>> import pathlib
+        >>> size = pathlib.Path("tagged.txt").write_text("江/nr  泽民/nr  主席/n\\n", "utf-8")
+        >>> bert_tf.data.read_word_tag("tagged.txt")
+        [TaggedSentence(words=['江', '泽民', '主席'], tags=['nr', 'nr', 'n'])]
     """
     sentences = []
     for number, line in read_lines(path):
@@ -140,6 +147,12 @@ def read_tag_predictions(
     Raises:
         DataError: If a file cannot be read, lacks a column, or the words of the two files differ;
             with the first sentence that does.
+
+    Example:
+        >>> import pathlib
+        >>> size = pathlib.Path("predictions.txt").write_text("Ada B-PER O\\nwrote O O\\n")
+        >>> bert_tf.data.read_tag_predictions("predictions.txt")
+        ([['Ada', 'wrote']], [['B-PER', 'O']], [['O', 'O']])
     """
     predicted = _tagged(path, read_conll(path))
     if gold_path is None:

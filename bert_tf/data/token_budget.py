@@ -53,7 +53,6 @@ def token_batches(
         ConfigError: a limit is below 1.
 
     Example:
-
         >>> batches = token_batches(np.array([3, 9, 4, 2]), token_budget=10)
         >>> [batches.order[a:b].tolist() for a, b in zip(batches.splits, batches.splits[1:])]
         [[1], [2, 0, 3]]
@@ -116,7 +115,6 @@ def batch_by_tokens(
         ConfigError: a limit is below 1.
 
     Example:
-
         >>> dataset = tf.data.Dataset.from_generator(
         ...     lambda: ({"token_ids": [7] * size} for size in (2, 3, 9)),
         ...     output_signature={"token_ids": tf.TensorSpec([None], tf.int32)},

@@ -23,8 +23,12 @@ class WindowBatches:
         length: What batches are padded to; None for their longest window.
 
     Example:
-        >>> batches = WindowBatches(windows, tokenizer, targets)
-        >>> model.fit(batches.shuffled(batch_size=32, seed=1), epochs=2)
+        >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
+        >>> windows = bert_tf.data.question_windows(tokenizer, ["Where?"], ["In Paris. " * 300])
+        >>> batches = WindowBatches(windows, tokenizer, targets=[[1, 1]] * len(windows))
+        >>> tokens, targets = next(iter(batches.shuffled(batch_size=2, seed=1)))
+        >>> targets.shape
+        TensorShape([2, 2])
     """
 
     def __init__(

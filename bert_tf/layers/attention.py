@@ -36,6 +36,17 @@ class BertSelfAttention(keras.layers.Layer):
     Returns:
         `[R, n * D]`, or with `return_probabilities` a pair with `[B, n, T, T]`.
 
+    Example:
+        >>> from bert_tf.layers.token_layout import TokenLayout
+        >>> config = bert_tf.BertConfig(hidden_size=32, num_attention_heads=4)
+        >>> layout = TokenLayout.padded(tf.constant([[True, True, False]]))
+        >>> attention = bert_tf.layers.BertSelfAttention(config)
+        >>> rows, probabilities = attention(
+        ...     tf.ones([3, 32]), layout=layout, return_probabilities=True
+        ... )
+        >>> rows.shape, probabilities.shape
+        (TensorShape([3, 32]), TensorShape([1, 4, 3, 3]))
+
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.2; google-research/bert
     modeling.py, `attention_layer`.
     """

@@ -29,6 +29,13 @@ class BertEmbeddings(keras.layers.Layer):
         not from the variable, their two gradients meet without another `[V, H]` tensor. Once
         quantized, None instead: `dequantized_words` makes them, for who needs them.
 
+    Example:
+        >>> config = bert_tf.BertConfig(vocab_size=64, hidden_size=32, num_attention_heads=4)
+        >>> layer = bert_tf.layers.BertEmbeddings(config)
+        >>> rows, words = layer(tf.constant([5, 6]), tf.constant([0, 0]), tf.constant([0, 1]))
+        >>> rows.shape, words.shape
+        (TensorShape([2, 32]), TensorShape([64, 32]))
+
     Reference: Devlin et al. 2019, figure 2; google-research/bert modeling.py,
     `embedding_postprocessor`.
     """

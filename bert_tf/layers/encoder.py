@@ -28,6 +28,14 @@ class BertEncoder(keras.layers.Layer):
         The rows after every block, a list of L times `[R, H]`, and the list of attention
         probabilities, L times `[B, n, T, T]` for the n heads of the block (empty unless asked for).
 
+    Example:
+        >>> from bert_tf.layers.token_layout import TokenLayout
+        >>> config = bert_tf.BertConfig(hidden_size=32, num_attention_heads=4, num_hidden_layers=2)
+        >>> layout = TokenLayout.packed(tf.constant([[True, True, False]]))
+        >>> states, _ = bert_tf.layers.BertEncoder(config)(tf.ones([2, 32]), layout=layout)
+        >>> [state.shape for state in states]
+        [TensorShape([2, 32]), TensorShape([2, 32])]
+
     Reference: google-research/bert modeling.py, `transformer_model`.
     """
 

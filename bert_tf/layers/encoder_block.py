@@ -32,6 +32,13 @@ class BertEncoderBlock(keras.layers.Layer):
     Returns:
         `[R, H]`, or with `return_probabilities` a pair with `[B, n, T, T]`.
 
+    Example:
+        >>> from bert_tf.layers.token_layout import TokenLayout
+        >>> config = bert_tf.BertConfig(hidden_size=32, num_attention_heads=4)
+        >>> layout = TokenLayout.packed(tf.constant([[True, True, False]]))
+        >>> bert_tf.layers.BertEncoderBlock(config)(tf.ones([2, 32]), layout=layout).shape
+        TensorShape([2, 32])
+
     Reference: Devlin et al. 2019, section 3; google-research/bert modeling.py,
     `transformer_model`.
     """

@@ -10,6 +10,11 @@ from bert_tf.layers.dense import Dense
 class BertPooler(keras.layers.Layer):
     """Dense + tanh on the first token's vector: `[B, H]` -> `[B, H]`.
 
+    Example:
+        >>> first_vectors = tf.ones([2, 8])
+        >>> bert_tf.layers.BertPooler(hidden_size=8)(first_vectors).shape
+        TensorShape([2, 8])
+
     Reference: google-research/bert modeling.py, "pooler".
     """
 
@@ -48,6 +53,12 @@ class SequencePooling(keras.layers.Layer):
 
     Returns:
         `[B, H]`, for "mean_max" `[B, 2H]` (mean first). A sequence without a token gives zeros.
+
+    Example:
+        >>> vectors = tf.constant([[[1.0], [3.0], [9.0]]])
+        >>> mean = bert_tf.layers.SequencePooling("mean")
+        >>> mean(vectors, tf.constant([[True, True, False]])).numpy()
+        array([[2.]], dtype=float32)
     """
 
     def __init__(self, mode: str, **kwargs):

@@ -21,9 +21,11 @@ class ScalarMix(keras.layers.Layer):
         `[..., H]`.
 
     Example:
+        >>> backbone = bert_tf.BertBackbone.from_pretrained("minilm/")
+        >>> tokens = {"token_ids": tf.constant([[101, 7592, 2088, 102]])}
         >>> states = backbone(tokens, output_hidden_states=True)["hidden_states"]
-        >>> ScalarMix()(states).shape  # K times [B, T, H]
-        TensorShape([2, 7, 384])
+        >>> len(states), ScalarMix()(states).shape  # K times [B, T, H]
+        (7, TensorShape([1, 4, 384]))
 
     Reference: Peters et al. 2018 (ELMo, arXiv 1802.05365), equation 1.
     """

@@ -23,6 +23,16 @@ class Whitening(keras.layers.Layer):
     Returns:
         float32 `[B, units]`.
 
+    Example:
+        >>> vectors = np.random.default_rng(0).normal(5.0, 2.0, size=[100, 8]).astype("float32")
+        >>> whitening = bert_tf.layers.Whitening(units=3)
+        >>> whitening.build([None, 8])
+        >>> whitening.fit(vectors)
+        >>> np.cov(whitening(vectors), rowvar=False, bias=True).round(3) + 0.0
+        array([[1., 0., 0.],
+               [0., 1., 0.],
+               [0., 0., 1.]])
+
     Reference: Su et al. 2021 (arXiv 2103.15316).
     """
 

@@ -318,9 +318,11 @@ class BertBackbone(KerasFiles, RetracingModel):
                 frozen already.
 
         Example:
-            >>> backbone = bert_tf.BertBackbone.from_pretrained("minilm/")
+            >>> backbone = bert_tf.BertBackbone.from_pretrained("bert-base/")
             >>> backbone.quantize("int8")
-            >>> backbone.save_pretrained("minilm_int8/", format="bert_tf")  # a quarter of the size
+            >>> backbone.save_pretrained(
+            ...     "bert-base-int8/", format="bert_tf"
+            ... )  # a quarter of the size
 
         Reference: `keras.Model.quantize`.
         """

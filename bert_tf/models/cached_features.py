@@ -42,12 +42,13 @@ class ClassifierHead(TrainingModel):
         Logits float32 `[B, num_classes]`.
 
     Example:
-        >>> model = BertTextClassifier.from_pretrained("minilm/", pooling="mean")
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("bert-base/", labels=["bad", "good"])
         >>> features = cached_features(model, texts)
         >>> head = ClassifierHead(model)
         >>> head.compile(bert_tf.training.AdamWeightDecay(1e-2), metrics=["accuracy"])
-        >>> head.fit(features, labels, epochs=20)
-        >>> model.predict(["a waste of time"])
+        >>> head.fit(features, model.targets(labels), epochs=2)
+        >>> model.predict(["a waste of time"]).shape
+        (1, 2)
     """
 
     def __init__(self, classifier: BertTextClassifier, **kwargs):

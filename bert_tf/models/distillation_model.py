@@ -61,11 +61,13 @@ class DistillationModel(TrainingModel):
         UserError: If an argument is out of its range, or the two do not fit (`check_pair`).
 
     Example:
-        >>> teacher = BertTextClassifier.from_pretrained("reviews/")
-        >>> student = student_from_teacher(teacher, num_hidden_layers=3)
-        >>> model = DistillationModel(student, teacher, logits_weight=0.9, hidden_weight=1.0)
+        >>> teacher = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> student = bert_tf.models.student_from_teacher(teacher, num_hidden_layers=1)
+        >>> model = bert_tf.models.DistillationModel(
+        ...     student, teacher, logits_weight=0.9, hidden_weight=1.0
+        ... )
         >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5), metrics=["accuracy"])
-        >>> model.fit(texts, labels, epochs=3)
+        >>> model.fit(texts, labels)
         >>> student.save_pretrained("small_reviews/")
 
     Reference: Hinton et al. 2015 (arXiv 1503.02531) for the logits; Jiao et al. 2020 (TinyBERT,

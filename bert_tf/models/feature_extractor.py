@@ -36,9 +36,9 @@ class BertFeatureExtractor(TaskModel):
         `[B, T, H]`; zeros at padded positions.
 
     Example:
-        >>> extractor = BertFeatureExtractor.from_pretrained("minilm/", combine="concat")
+        >>> extractor = bert_tf.BertFeatureExtractor.from_pretrained("minilm/", combine="concat")
         >>> [features.shape for features in extractor.extract(["A dog barks.", "Rain"])]
-        [(6, 1536), (3, 1536)]
+        [(7, 1536), (3, 1536)]
 
     Reference: Devlin et al. 2019, section 5.3; google-research/bert extract_features.py.
     """

@@ -56,8 +56,10 @@ def student_from_teacher(
             is quantized, frozen for inference or has LoRA.
 
     Example:
-        >>> teacher = BertTextClassifier.from_pretrained("reviews/")
-        >>> student = student_from_teacher(teacher, num_hidden_layers=3)
+        >>> teacher = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> student = bert_tf.models.student_from_teacher(teacher, num_hidden_layers=1)
+        >>> student.backbone.config.num_hidden_layers
+        1
 
     Reference: Sanh et al. 2019 (arXiv 1910.01108), section 3, which takes every other block.
     """

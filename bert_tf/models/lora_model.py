@@ -21,7 +21,7 @@ class LoraModel:
     Query, key and value are one kernel here, so they share the A of an addition.
 
     Example:
-        >>> model = BertTextClassifier.from_pretrained("minilm/", labels=["bad", "good"])
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
         >>> model.enable_lora(rank=8)
         >>> model.compile(bert_tf.training.AdamWeightDecay(1e-3))
         >>> model.fit(texts, labels)

@@ -24,7 +24,12 @@ REDUCTIONS = ("sum", "mean", "none")
 
 
 class Candidate(NamedTuple):
-    """A piece that may stand behind a `[MASK]`, and its probability."""
+    """A piece that may stand behind a `[MASK]`, and its probability.
+
+    Example:
+        >>> Candidate("paris", 0.5).piece
+        'paris'
+    """
 
     piece: str
     probability: float
@@ -56,11 +61,12 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         unused places. A row's `sample_weight` is a factor of the weights of its words.
 
     Example:
-        >>> model = BertMaskedLM.from_pretrained("bert-base-uncased/")
-        >>> model.fill_mask("The capital of France is [MASK].", top_k=2)
-        [[Candidate(piece='paris', probability=0.42), Candidate(piece='lille', probability=0.07)]]
-        >>> model.score(["He caught a cold.", "He caught a gold."])
-        array([-12.3, -21.7])
+        >>> model = bert_tf.BertMaskedLM.from_pretrained("bert-base-uncased/")
+        >>> candidates = model.fill_mask("The capital of France is [MASK].", top_k=2)
+        >>> [candidate.piece for candidate in candidates[0]]  # of the first [MASK], likeliest first
+        [..., ...]
+        >>> model.score(["He caught a cold.", "He caught a gold."]).shape  # log-likelihoods
+        (2,)
 
     Reference: Devlin et al. 2019, section 3.1; Salazar et al. 2020 (arXiv 1910.14659) for `score`;
     Gururangan et al. 2020 (arXiv 2004.10964) for training on a domain.

@@ -45,7 +45,7 @@ class BertMultipleChoice(TaskModel):
         Logits float32 `[B, C]`; for tokens `[B, T]`, a pair a row, `[B]`.
 
     Example:
-        >>> model = BertMultipleChoice.from_pretrained("minilm/")
+        >>> model = bert_tf.BertMultipleChoice.from_pretrained("bert-base/")
         >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
         >>> prompts, choices = ["She fills the kettle."], [["She boils it.", "It flies off."]]
         >>> model.fit((prompts, choices), [0])

@@ -29,7 +29,10 @@ def extend_positions(model, new_length: int, alpha: float = 0.4):
         UserError: If an argument is out of its range.
 
     Example:
-        >>> classifier = extend_positions(BertTextClassifier.from_pretrained("bert-base/"), 2048)
+        >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> classifier = bert_tf.models.extend_positions(classifier, 2048)
+        >>> classifier.backbone.config.max_position_embeddings
+        2048
 
     Reference: Su Jianlin 2020, "Hierarchical decomposition of position encodings: BERT for very
     long texts" (kexue.fm/archives/7947).

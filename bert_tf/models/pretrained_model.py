@@ -36,6 +36,13 @@ class PretrainedModel(LoraModel, KerasFiles):
 
         Raises:
             CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
+
+        Example:
+            >>> model = bert_tf.BertTextClassifier.from_pretrained(
+            ...     "bert-base/", labels=["bad", "good"]
+            ... )
+            >>> model.untrained_heads
+            ('classifier',)
         """
         from bert_tf.checkpoints import load_task_model
 
@@ -92,9 +99,10 @@ class PretrainedModel(LoraModel, KerasFiles):
                 frozen already.
 
         Example:
-            >>> model = BertTextClassifier.from_pretrained("reviews/")
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
             >>> model.quantize("int8")
-            >>> model.predict(["A quiet film."])
+            >>> model.predict(["A quiet film."]).shape
+            (1, 2)
         """
         self.require_merged("quantized")
         calibration = collected(calibration, is_text)
@@ -121,9 +129,10 @@ class PretrainedModel(LoraModel, KerasFiles):
                 model is frozen, quantized or has LoRA.
 
         Example:
-            >>> importance = bert_tf.training.head_importance(model, texts, labels)
-            >>> heads = bert_tf.training.least_important_heads(importance, share=0.3)
-            >>> model.prune_heads(heads)
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> model.compile()  # for its loss
+            >>> importance = bert_tf.training.head_importance(model, texts, model.targets(labels))
+            >>> model.prune_heads(bert_tf.training.least_important_heads(importance, share=0.3))
             >>> model.compile(bert_tf.training.AdamWeightDecay(2e-5))
             >>> model.fit(texts, labels)
         """
@@ -140,6 +149,10 @@ class PretrainedModel(LoraModel, KerasFiles):
             format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
                 `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf",
                 which alone holds a quantized model.
+
+        Example:
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> model.save_pretrained("reviews_tf1/", format="tf1")
         """
         from bert_tf.checkpoints import save_model
 
@@ -172,8 +185,11 @@ class PretrainedModel(LoraModel, KerasFiles):
             UserError: For another format, an `input_signature`, or a model that is not exported.
 
         Example:
+            >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
             >>> path = classifier.export("serving/reviews")
-            >>> tf.saved_model.load(path).signatures["serving_default"]
+            >>> served = tf.saved_model.load(path)
+            >>> sorted(served.signatures["serving_default"](text=tf.constant(["a film"])))
+            ['label', 'logits', 'probabilities']
         """
         from bert_tf.serving import export
 

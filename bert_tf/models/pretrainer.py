@@ -44,6 +44,17 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
         Σwℓ / (Σw + 1e-5), plus the mean of the other. A row's `sample_weight` is a factor of w in
         both.
 
+    Example:
+        >>> model = bert_tf.BertPretrainer(bert_tf.BertBackbone.from_pretrained("bert-base/"))
+        >>> outputs = model(
+        ...     {
+        ...         "token_ids": tf.constant([[2, 5, 6, 3]]),
+        ...         "masked_positions": tf.constant([[1, 2]]),
+        ...     }
+        ... )
+        >>> outputs["masked_logits"].shape, outputs["next_sentence_logits"].shape
+        (TensorShape([1, 2, 64]), TensorShape([1, 2]))
+
     Reference: Devlin et al. 2019, sections 3.1 and 5.1; google-research/bert run_pretraining.py;
     Lan et al. 2020 (ALBERT, arXiv 1909.11942), section 3.1.
     """

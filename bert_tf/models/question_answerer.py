@@ -35,6 +35,11 @@ class Answer(NamedTuple):
         start: Its first character in the context, in code points.
         end: The one behind its last.
         score: Its probability among the n best.
+
+    Example:
+        >>> answer = Answer("Paris", 9, 14, 0.5)
+        >>> "It is in Paris."[answer.start : answer.end]
+        'Paris'
     """
 
     text: str
@@ -76,11 +81,11 @@ class BertQuestionAnswerer(TaskModel):
         answer. The loss is the mean of both cross-entropies.
 
     Example:
-        >>> model = BertQuestionAnswerer.from_pretrained("uncased_L-12_H-768_A-12/")
-        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
-        >>> model.fit((["Where is it?"], ["It is in Paris."]), [("Paris", 9)])
+        >>> model = bert_tf.BertQuestionAnswerer.from_pretrained("bert-base/")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(1e-2, bias_correction=True))
+        >>> model.fit((["Where is it?"], ["It is in Paris."]), [("Paris", 9)], epochs=10)
         >>> model.answer("Where is it?", "It is in Paris.")
-        Answer(text='Paris', start=9, end=14, score=0.98)
+        Answer(text='Paris', start=9, end=14, score=0...)
 
     Reference: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert run_squad.py.
     """

@@ -46,12 +46,14 @@ class BertSentenceEncoder(TaskModel):
         "mean_max" 2H, whitened `whitening_size`.
 
     Example:
-        >>> encoder = BertSentenceEncoder.from_pretrained("minilm/")
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")
         >>> vectors = encoder.encode(["A dog barks.", "There is a dog barking.", "Interest rates"])
         >>> vectors.shape
         (3, 384)
-        >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective="ranking")
-        >>> encoder.fit((questions, answers), batch_size=32)
+        >>> (vectors @ vectors.T).round(1) + 0.0
+        array([[1. , 0.9, 0. ],
+               [0.9, 1. , 0. ],
+               [0. , 0. , 1. ]], dtype=float32)
 
     Reference: Reimers and Gurevych 2019 (arXiv 1908.10084), section 3.
     """
@@ -264,7 +266,10 @@ class BertSentenceEncoder(TaskModel):
             UserError: If the texts are too few for the size.
 
         Example:
-            >>> encoder.fit_whitening(sentences, size=256)
+            >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
+            >>> encoder.fit_whitening(texts, size=2)  # better of some thousand sentences
+            >>> encoder.encode(texts).shape
+            (4, 2)
             >>> encoder.save_pretrained("whitened/")
 
         Reference: Su et al. 2021 (arXiv 2103.15316).

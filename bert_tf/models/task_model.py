@@ -48,6 +48,13 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
         tokenizer: The `BertTokenizer`; without one the model takes token dictionaries only.
         max_length: Longest sequence in tokens, `[CLS]` and `[SEP]` counted; longer text is cut.
             None means the length of the position table.
+
+    Example:
+        >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> isinstance(classifier, TaskModel)
+        True
+        >>> classifier(tf.constant(["a good film", "bad ."])).shape
+        TensorShape([2, 2])
     """
 
     # Whether training needs labels although no loss is compiled: it is the model's own.

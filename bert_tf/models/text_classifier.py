@@ -48,9 +48,13 @@ class BertTextClassifier(TaskModel):
         Logits float32 `[B, num_classes]`.
 
     Example:
-        >>> classifier = BertTextClassifier.from_pretrained("minilm/", labels=["bad", "good"])
+        >>> classifier = bert_tf.BertTextClassifier.from_pretrained(
+        ...     "bert-base/", labels=["bad", "good"]
+        ... )
         >>> classifier.compile(optimizer=bert_tf.training.AdamWeightDecay(5e-5))
         >>> classifier.fit(["a waste of time", "wonderful"], ["bad", "good"])
+        >>> classifier.predict(["I laughed all the way through."]).shape  # logits
+        (1, 2)
 
     Reference: Devlin et al. 2019, section 4.1; google-research/bert run_classifier.py,
     `create_model`.
@@ -214,6 +218,7 @@ class BertTextClassifier(TaskModel):
             DataError: If a label is none of the model's.
 
         Example:
+            >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")  # bad, good
             >>> classifier.targets(["good", "bad"])
             array([1, 0], dtype=int32)
         """

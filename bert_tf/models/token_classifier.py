@@ -40,6 +40,10 @@ class TaggedSpan(NamedTuple):
         end: Behind its last one.
         label: What it is.
         text: The text itself; words are joined by blanks.
+
+    Example:
+        >>> TaggedSpan(0, 3, "PER", "Ada").label
+        'PER'
     """
 
     start: int
@@ -75,9 +79,11 @@ class BertTokenClassifier(TaskModel):
         takes labels int32 `[B, T]`, -100 at what is not labelled.
 
     Example:
-        >>> tagger = BertTokenClassifier.from_pretrained("minilm/", labels=["O", "B-PER", "I-PER"])
-        >>> tagger.compile(bert_tf.training.AdamWeightDecay(5e-5))
-        >>> tagger.fit([["Ada", "Lovelace", "wrote"]], [["B-PER", "I-PER", "O"]], epochs=30)
+        >>> tagger = bert_tf.BertTokenClassifier.from_pretrained(
+        ...     "bert-base/", labels=["O", "B-PER", "I-PER"]
+        ... )
+        >>> tagger.compile(bert_tf.training.AdamWeightDecay(1e-2, bias_correction=True))
+        >>> tagger.fit([["Ada", "Lovelace", "wrote"]], [["B-PER", "I-PER", "O"]], epochs=10)
         >>> tagger.tag("Ada Lovelace wrote")
         [TaggedSpan(start=0, end=12, label='PER', text='Ada Lovelace')]
 
@@ -319,8 +325,12 @@ class BertTokenClassifier(TaskModel):
             for spans, each word is one.
 
         Example:
-            >>> tagger.tag([["江", "泽民", "主席"]])
-            [[TaggedSpan(start=0, end=2, label='nr', text='江 泽民')]]
+            >>> tagger = bert_tf.BertTokenClassifier.from_pretrained(
+            ...     "bert-base/", labels=["O", "B-PER"]
+            ... )
+            >>> sentences = tagger.tag([["Ada", "wrote"], ["It", "rains"]])  # `TaggedSpan`s of each
+            >>> len(sentences)
+            2
         """
         if isinstance(texts, str):
             return self.tag([texts], **kwargs)[0]

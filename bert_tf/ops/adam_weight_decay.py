@@ -56,7 +56,9 @@ def adam_weight_decay(
 
     Example:
         >>> variable, m, v = (tf.Variable(tf.zeros([2])) for _ in range(3))
-        >>> adam_weight_decay(variable, m, v, tf.ones([2]), learning_rate=0.1)
+        >>> bert_tf.ops.adam_weight_decay(variable, m, v, tf.ones([2]), learning_rate=0.1)
+        >>> variable.numpy().round(3)
+        array([-0.316, -0.316], dtype=float32)
     """
     if variable.dtype not in (tf.float32, tf.float64):
         raise UserError(
@@ -95,7 +97,15 @@ def adam_weight_decay_reference(
     epsilon: float = 1e-6,
     steps: tf.Tensor | None = None,
 ) -> None:
-    """`adam_weight_decay` in stock TensorFlow ops: on any device, under XLA."""
+    """`adam_weight_decay` in stock TensorFlow ops: on any device, under XLA.
+
+    Example:
+        >>> variable, m, v = (tf.Variable(tf.zeros([2])) for _ in range(3))
+        >>> gradient, rate = tf.ones([2]), tf.constant(0.1)
+        >>> bert_tf.ops.adam_weight_decay_reference(variable, m, v, gradient, rate)
+        >>> variable.numpy().round(3)
+        array([-0.316, -0.316], dtype=float32)
+    """
     dtype = variable.dtype
     learning_rate = tf.cast(learning_rate, dtype)
     if gradient_scale is not None:

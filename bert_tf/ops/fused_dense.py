@@ -42,8 +42,8 @@ def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
 
     Example:
         >>> packed = bert_tf.ops.pack_dense(tf.eye(4))
-        >>> bert_tf.ops.fused_dense(tf.ones([2, 4]), packed, units=4)
-        <tf.Tensor: shape=(2, 4), dtype=float32, numpy=...
+        >>> bert_tf.ops.fused_dense(tf.ones([1, 4]), packed, units=4).numpy()
+        array([[1., 1., 1., 1.]], dtype=float32)
     """
     kernel = _checked_kernel(kernel)
     if native.use_native(runs_on_gpu=False):
@@ -52,7 +52,14 @@ def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
 
 
 def pack_dense_reference(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
-    """`pack_dense` in stock TensorFlow ops; the same bits. K and units must be known."""
+    """`pack_dense` in stock TensorFlow ops; the same bits. K and units must be known.
+
+    Example:
+        >>> kernel = tf.random.normal([4, 4])
+        >>> packed = bert_tf.ops.pack_dense_reference(kernel)
+        >>> np.array_equal(bert_tf.ops.unpack_dense(packed, 4, 4), kernel)
+        True
+    """
     kernel = _checked_kernel(kernel)
     if transposed:
         kernel = tf.transpose(kernel)
@@ -113,11 +120,12 @@ def fused_dense(
             one with a residual or LayerNorm, gamma without beta, a negative epsilon.
 
     Example:
-        >>> kernel = tf.random.normal([768, 3072])
-        >>> packed = bert_tf.ops.pack_dense(kernel)
+        >>> packed = bert_tf.ops.pack_dense(tf.random.normal([768, 3072]))
         >>> y = bert_tf.ops.fused_dense(
         ...     tf.random.normal([5, 768]), packed, 3072, bias=tf.zeros([3072]), activation="gelu"
         ... )
+        >>> y.shape
+        TensorShape([5, 3072])
     """
     x, packed, epilogue = _checked(
         x, packed, units, bias, activation, residual, gamma, beta, epsilon
@@ -141,7 +149,14 @@ def fused_dense_reference(
     epsilon: float = LAYER_NORM_EPSILON,
 ) -> tf.Tensor:
     """`fused_dense` in stock TensorFlow ops: on any device, under XLA, twice differentiable. It
-    unpacks the kernel first; K must be known."""
+    unpacks the kernel first; K must be known.
+
+    Example:
+        >>> packed = bert_tf.ops.pack_dense(2.0 * tf.eye(2))
+        >>> x, bias = tf.ones([1, 2]), tf.constant([0.0, 1.0])
+        >>> bert_tf.ops.fused_dense_reference(x, packed, units=2, bias=bias).numpy()
+        array([[2., 3.]], dtype=float32)
+    """
     return _reference(*_checked(x, packed, units, bias, activation, residual, gamma, beta, epsilon))
 
 
@@ -187,9 +202,10 @@ def unpack_dense(packed: tf.Tensor, depth: int, units: int) -> tf.Tensor:
         [K, units] of the same dtype.
 
     Example:
-        >>> packed = bert_tf.ops.pack_dense(tf.eye(3))
-        >>> bert_tf.ops.unpack_dense(packed, 3, 3)
-        <tf.Tensor: shape=(3, 3), dtype=float32, numpy=...
+        >>> packed = bert_tf.ops.pack_dense(tf.eye(2))
+        >>> bert_tf.ops.unpack_dense(packed, 2, 2).numpy()
+        array([[1., 0.],
+               [0., 1.]], dtype=float32)
     """
     panels = -(-units // _PANEL)
     blocks = [

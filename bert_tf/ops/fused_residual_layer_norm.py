@@ -74,6 +74,8 @@ def fused_residual_layer_norm(
         ...     dropout_rate=0.1,
         ...     seed=7,
         ... )
+        >>> y.shape
+        TensorShape([2, 8])
     """
     x, residual, bias, gamma, beta, epsilon, dropout_rate = _checked(
         x, residual, bias, gamma, beta, epsilon, dropout_rate, seed
@@ -104,7 +106,13 @@ def fused_residual_layer_norm_reference(
     seed: int | tf.Tensor | None = None,
 ) -> tf.Tensor:
     """`fused_residual_layer_norm` in stock TensorFlow ops: on any device, under XLA, twice
-    differentiable. It draws the same dropout mask."""
+    differentiable. It draws the same dropout mask.
+
+    Example:
+        >>> x, ones, zeros = tf.constant([[1.0, 3.0]]), tf.ones([2]), tf.zeros([2])
+        >>> bert_tf.ops.fused_residual_layer_norm_reference(x, None, None, ones, zeros).numpy()
+        array([[-1.,  1.]], dtype=float32)
+    """
     arguments = _checked(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed)
     return _reference(*arguments, seed)
 

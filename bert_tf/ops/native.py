@@ -145,7 +145,7 @@ def backend(name: str) -> Iterator[None]:
 
     Example:
         >>> with bert_tf.ops.backend("reference"):
-        ...     y = bert_tf.ops.fused_bias_gelu(x, bias)
+        ...     y = bert_tf.ops.fused_bias_gelu(tf.ones([2, 4]), tf.zeros([4]))
     """
     if name not in BACKENDS:
         raise ValueError(f"Expected a backend among {', '.join(BACKENDS)}. Received: name={name!r}")

@@ -50,6 +50,12 @@ class QuantizedKernel(NamedTuple):
         scale: float32 [units], what an integer of a column is worth.
         column_sums: int32 [units], the sums of the integers of a column.
         smoothing: float32 [K], what x's columns are multiplied by; ones for none.
+
+    Example:
+        >>> values, scale = bert_tf.ops.quantize_kernel(tf.eye(2))
+        >>> kernel = bert_tf.ops.pack_quantized_dense(values, scale)
+        >>> kernel.column_sums.numpy()
+        array([127, 127], dtype=int32)
     """
 
     packed: tf.Tensor
@@ -74,6 +80,14 @@ def quantize_kernel(
     Raises:
         ValueError: kernel is no matrix.
         tf.errors.InvalidArgumentError: a number in it is not finite.
+
+    Example:
+        >>> values, scale = bert_tf.ops.quantize_kernel(tf.constant([[1.0, -4.0], [0.5, 2.0]]))
+        >>> values.numpy()
+        array([[ 127, -127],
+               [  64,   64]], dtype=int8)
+        >>> scale.numpy().round(4)
+        array([0.0079, 0.0315], dtype=float32)
     """
     kernel = tf.cast(tf.convert_to_tensor(kernel), tf.float32)
     if kernel.shape.rank != 2:
@@ -105,6 +119,12 @@ def pack_quantized_dense(
     Raises:
         TypeError: another dtype.
         ValueError: values is no matrix of known shape, or scale or smoothing does not fit it.
+
+    Example:
+        >>> values, scale = bert_tf.ops.quantize_kernel(tf.eye(2))
+        >>> kernel = bert_tf.ops.pack_quantized_dense(values, scale)
+        >>> bert_tf.ops.quantized_dense(tf.constant([[1.0, 2.0]]), kernel, units=2).numpy().round(2)
+        array([[1., 2.]], dtype=float32)
     """
     values, scale = tf.convert_to_tensor(values), tf.convert_to_tensor(scale)
     known = values.shape.rank == 2 and values.shape.is_fully_defined()
@@ -133,7 +153,14 @@ def pack_quantized_dense(
 
 
 def unpack_quantized_dense(packed: tf.Tensor, depth: int, units: int) -> tf.Tensor:
-    """The int8 integers, [K, units], that `pack_quantized_dense` packed."""
+    """The int8 integers, [K, units], that `pack_quantized_dense` packed.
+
+    Example:
+        >>> kernel = bert_tf.ops.pack_quantized_dense(*bert_tf.ops.quantize_kernel(tf.eye(2)))
+        >>> bert_tf.ops.unpack_quantized_dense(kernel.packed, 2, 2).numpy()
+        array([[127,   0],
+               [  0, 127]], dtype=int8)
+    """
     quads, panels = _packed_shape(depth, units)
     # [panels, K / 4, 32, 4] -> [K / 4, 4, panels, 32] -> [K, units]
     blocks = tf.transpose(tf.reshape(packed, [panels, quads, _PANEL, _QUAD]), [1, 3, 0, 2])
@@ -183,6 +210,8 @@ def quantized_dense(
         >>> y = bert_tf.ops.quantized_dense(
         ...     tf.random.normal([5, 768]), kernel, 3072, bias=tf.zeros([3072]), activation="gelu"
         ... )
+        >>> y.shape
+        TensorShape([5, 3072])
     """
     x, kernel, epilogue = _checked(
         x, kernel, units, bias, activation, residual, gamma, beta, epsilon
@@ -207,7 +236,14 @@ def quantized_dense_reference(
 ) -> tf.Tensor:
     """`quantized_dense` in stock TensorFlow ops: on any device and under XLA, at float32's speed or
     below. The integers are multiplied as float32, which is exact in blocks of 512; K must be
-    known."""
+    known.
+
+    Example:
+        >>> kernel = bert_tf.ops.pack_quantized_dense(*bert_tf.ops.quantize_kernel(tf.eye(2)))
+        >>> x = tf.constant([[1.0, 2.0]])
+        >>> bert_tf.ops.quantized_dense_reference(x, kernel, units=2).numpy().round(2)
+        array([[1., 2.]], dtype=float32)
+    """
     return _reference(*_checked(x, kernel, units, bias, activation, residual, gamma, beta, epsilon))
 
 

@@ -110,6 +110,11 @@ def varlen_attention_reference(
     It pads to the longest sequence and holds [B, N, T, T] tensors. It draws the same dropout mask.
     A value that is not finite also reaches the rows of its sequence that a mask hides it from,
     because zero times it is NaN.
+
+    Example:
+        >>> qkv = tf.random.normal([5, 3, 2, 8])  # a sequence of three tokens and one of two
+        >>> bert_tf.ops.varlen_attention_reference(qkv, row_splits=[0, 3, 5]).shape
+        TensorShape([5, 2, 8])
     """
     qkv, row_splits, dropout_rate, window_size, num_global_tokens = _checked(
         qkv, row_splits, dropout_rate, seed, window_size, num_global_tokens

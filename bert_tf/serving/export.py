@@ -75,6 +75,11 @@ def export(
     Raises:
         UserError: If the model is of another kind, is not trained or has no tokenizer, if a frozen
             one shall be portable, or for `portable=False` without the built operations.
+
+    Example:
+        >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> bert_tf.serving.export(classifier, "serving/reviews")
+        'serving/reviews/1'
     """
     module = serving_module(model, pairs)
     model.require_trained_heads("exported")

@@ -30,11 +30,11 @@ class FrozenModel:
         UserError: If the model has no tokenizer.
 
     Example:
-        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
         >>> encoder.freeze_for_inference()
         >>> encode = bert_tf.serving.FrozenModel(encoder)
-        >>> encode("A dog barks.").shape
-        (1, 384)
+        >>> len(encode("A dog barks."))  # one text, one vector
+        1
     """
 
     def __init__(self, model: TaskModel):

@@ -54,9 +54,8 @@ class BertTokenizer:
         ConfigError: an option has no such value.
 
     Example:
-
         >>> vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "##s"]
-        >>> tokenizer = BertTokenizer(vocabulary)
+        >>> tokenizer = bert_tf.BertTokenizer(vocabulary)
         >>> tokenizer(["Hello worlds", "hello"])["token_ids"]
         <tf.Tensor: shape=(2, 5), dtype=int32, numpy=
         array([[2, 5, 6, 7, 3],
@@ -159,8 +158,9 @@ class BertTokenizer:
                 whether text is lowered.
 
         Example:
-
-            >>> tokenizer = BertTokenizer.from_pretrained("path/of/minilm", max_length=128)
+            >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/", max_length=128)
+            >>> tokenizer.vocab_size
+            30522
         """
         vocabulary = options.pop("vocabulary", None)
         is_given = "lowercase" in options
@@ -279,9 +279,9 @@ class BertTokenizer:
             string.
 
         Example:
-
-            >>> tokenizer.tokenize(["Hello worlds"])
-            <tf.RaggedTensor [[5, 6, 7]]>
+            >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
+            >>> tokenizer.tokenize(["Hello tokenizers"])
+            <tf.RaggedTensor [[7592, 19204, 17629, 2015]]>
         """
         with tf.device("CPU:0"):
 
@@ -295,9 +295,9 @@ class BertTokenizer:
         """Like `tokenize`, but the pieces themselves, as strings.
 
         Example:
-
-            >>> tokenizer.pieces(["Hello worlds"])
-            <tf.RaggedTensor [[b'hello', b'world', b'##s']]>
+            >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
+            >>> tokenizer.pieces(["Hello tokenizers"])
+            <tf.RaggedTensor [[b'hello', b'token', b'##izer', b'##s']]>
         """
         with tf.device("CPU:0"):
             ids = self.tokenize(texts)
@@ -318,10 +318,10 @@ class BertTokenizer:
             `byte_ends`, `char_starts`, `char_ends`; ends are exclusive, characters code points.
 
         Example:
-
-            >>> pieces = tokenizer.tokenize_with_offsets(["Héllo worlds"])
+            >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
+            >>> pieces = tokenizer.tokenize_with_offsets(["Héllo tokenizers"])
             >>> pieces.char_starts, pieces.char_ends
-            (<tf.RaggedTensor [[0, 6, 11]]>, <tf.RaggedTensor [[5, 11, 12]]>)
+            (<tf.RaggedTensor [[0, 6, 11, 15]]>, <tf.RaggedTensor [[5, 11, 15, 16]]>)
         """
         with tf.device("CPU:0"):
             texts = _as_strings(texts, "texts")
@@ -348,9 +348,9 @@ class BertTokenizer:
             Strings `[B]`, or one string.
 
         Example:
-
-            >>> tokenizer.detokenize([[2, 5, 6, 7, 3]])
-            <tf.Tensor: shape=(1,), dtype=string, numpy=array([b'hello worlds'], dtype=object)>
+            >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
+            >>> tokenizer.detokenize([[101, 7592, 19204, 17629, 2015, 102]]).numpy()
+            array([b'hello tokenizers'], dtype=object)
         """
         with tf.device("CPU:0"):
             if not tf.is_tensor(ids):

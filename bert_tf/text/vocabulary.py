@@ -21,7 +21,6 @@ def is_cased(vocabulary: Sequence[str]) -> bool:
     Marks in brackets, as [UNK], do not count.
 
     Example:
-
         >>> is_cased(["[UNK]", "Paris", "##s"]), is_cased(["[UNK]", "paris", "##s"])
         (True, False)
     """
@@ -55,9 +54,8 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
         DataError: the file is no vocabulary; the message names file and line.
 
     Example:
-
-        >>> pathlib.Path("vocab.txt").write_text("[UNK]\\nhello\\n##s\\n")
-        >>> read_vocabulary("vocab.txt")
+        >>> bert_tf.text.write_vocabulary(["[UNK]", "hello", "##s"], "small.txt")
+        >>> bert_tf.text.read_vocabulary("small.txt")
         ['[UNK]', 'hello', '##s']
     """
     try:
@@ -95,6 +93,9 @@ def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None
 
     Raises:
         DataError: a piece is empty, occurs twice or holds a line end.
+
+    Example:
+        >>> bert_tf.text.write_vocabulary(["[UNK]", "hello", "##s"], "small.txt")
     """
     check_vocabulary(vocabulary, path)
     for index, piece in enumerate(vocabulary):

@@ -70,9 +70,11 @@ def learn_vocabulary(
         DataError: there is no word in the texts, or the characters alone exceed the size.
 
     Example:
-
-        >>> learn_vocabulary(["low lower lowest"] * 9, vocabulary_size=30)[:7]
-        ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'e', 'l']
+        >>> vocabulary = bert_tf.text.learn_vocabulary(["low lower lowest"] * 9, vocabulary_size=30)
+        >>> vocabulary[:5]
+        ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]']
+        >>> "low" in vocabulary
+        True
     """
     counts = count_words(texts, lowercase, strip_accents, split_on_cjk, progress)
     return learn_from_counts(
@@ -107,8 +109,7 @@ def count_words(
         Word to count.
 
     Example:
-
-        >>> count_words(["a b.", "A"])
+        >>> dict(count_words(["a b.", "A"]))
         {'a': 2, 'b': 1, '.': 1}
     """
     splitter = WordSplitter(

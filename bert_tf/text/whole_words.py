@@ -41,12 +41,12 @@ def whole_word_units(
         DataError: the words of the segmenter are not the text.
 
     Example:
-
-        >>> ids, units = whole_word_units(
+        >>> tokenizer = bert_tf.BertTokenizer(".cache/materials/chinese_vocab/vocab.txt")
+        >>> ids, units = bert_tf.text.whole_word_units(
         ...     tokenizer, ["我用iPhone手机"], lambda text: ["我", "用", "iPhone", "手机"]
         ... )
-        >>> units  # 我 用 ip ##hone 手 机
-        <tf.RaggedTensor [[0, 1, 2, 2, 3, 3]]>
+        >>> units  # 我 用 iphone 手 机
+        <tf.RaggedTensor [[0, 1, 2, 3, 3]]>
     """
     texts = tf.convert_to_tensor(texts)
     pieces = tokenizer.tokenize_with_offsets(texts)
@@ -79,8 +79,8 @@ def jieba_segmenter() -> Segmenter:
         ImportError: jieba is not installed.
 
     Example:
-
-        >>> ids, units = whole_word_units(tokenizer, ["手机很好"], jieba_segmenter())
+        >>> segmenter = bert_tf.text.jieba_segmenter()  # doctest: +SKIP
+        >>> list(segmenter("手机很好"))  # doctest: +SKIP
     """
     try:
         import jieba

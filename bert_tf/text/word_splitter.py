@@ -80,7 +80,6 @@ class WordSplitter:
             part as U+FFFD, which tokenization then removes.
 
     Example:
-
         >>> WordSplitter(lowercase=True, strip_accents=True).ragged_words(tf.constant(["Él, no"]))
         <tf.RaggedTensor [[b'el', b',', b'no']]>
 

@@ -29,8 +29,9 @@ class AdamWeightDecay(ClippedOptimizer):
         **kwargs: `learning_rate_multipliers`; see `ClippedOptimizer`.
 
     Example:
-        >>> schedule = WarmupLinearDecay(5e-5, num_train_steps=1000, num_warmup_steps=100)
-        >>> model.compile(optimizer=AdamWeightDecay(schedule))
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> schedule = bert_tf.training.WarmupLinearDecay(5e-5, 1000, num_warmup_steps=100)
+        >>> model.compile(optimizer=bert_tf.training.AdamWeightDecay(schedule))
 
     Reference: google-research/bert optimization.py, `AdamWeightDecayOptimizer`.
     """

@@ -32,6 +32,15 @@ def bootstrap_intervals(
 
     Returns:
         Name to (low, high), of the scores that at least one draw defines.
+
+    Example:
+        >>> gold = np.array([0, 1] * 50)
+        >>> predicted = np.eye(2)[np.where(np.arange(100) % 5 == 0, 1 - gold, gold)]  # 80 are right
+        >>> low, high = bert_tf.training.bootstrap_intervals(gold, predicted, samples=20)[
+        ...     "accuracy"
+        ... ]
+        >>> low < 0.8 < high
+        True
     """
     gold, predicted = checked(gold, predicted, problem_type)
     num_classes = predicted.shape[1] if predicted.ndim == 2 else 1

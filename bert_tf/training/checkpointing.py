@@ -51,10 +51,15 @@ class TrainingCheckpoint(StepCallback):
         best_step: The step of the best checkpoint; None as long as there is none.
 
     Example:
-        >>> model.compile(AdamWeightDecay(1e-4))
-        >>> checkpoint = TrainingCheckpoint("out/checkpoints", save_every=100)
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(1e-4))
+        >>> batch = (model.tokenizer(texts), model.targets(labels))
+        >>> batches = tf.data.Dataset.from_tensors(batch).repeat()
+        >>> checkpoint = bert_tf.training.TrainingCheckpoint("checkpoints", save_every=1)
         >>> step = checkpoint.restore(model)  # 0 where there is none yet
-        >>> model.fit(batches_from(step), steps_per_epoch=1000 - step, callbacks=[checkpoint])
+        >>> model.fit(batches.skip(step), steps_per_epoch=2 - step, callbacks=[checkpoint])
+        >>> checkpoint.newest()
+        'checkpoints/ckpt-2'
     """
 
     def __init__(

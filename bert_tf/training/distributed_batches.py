@@ -22,8 +22,12 @@ class DistributedBatches:
         num_batches: Steps after which the batches end; None for as many as `read` gives.
 
     Example:
-        >>> batches = DistributedBatches(read, 32, tf.distribute.get_strategy())
-        >>> model.fit(batches.from_step(100), steps_per_epoch=50)
+        >>> def read(batch_size, start_step, num_shards, shard_index):
+        ...     rows = tf.data.Dataset.range(start_step * batch_size, 1000)
+        ...     return rows.batch(batch_size, drop_remainder=True)
+        >>> batches = bert_tf.training.DistributedBatches(read, 4, tf.distribute.get_strategy())
+        >>> next(iter(batches.from_step(100))).numpy()
+        array([400, 401, 402, 403])
     """
 
     def __init__(

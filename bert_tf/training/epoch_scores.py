@@ -16,6 +16,14 @@ class EpochScores(keras.callbacks.Callback):
         x: Held-out inputs, whatever the model's `predict` takes.
         y: Their labels, as the model's `targets` gives them.
         batch_size: For `predict`.
+
+    Example:
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> scores = bert_tf.training.EpochScores(texts, model.targets(labels))
+        >>> history = model.fit(texts, labels, callbacks=[scores])
+        >>> "val_accuracy" in history.history
+        True
     """
 
     def __init__(self, x, y, batch_size: int = 32):

@@ -33,7 +33,13 @@ def fit_steps(
         UserError: If the run is done already.
 
     Example:
-        >>> fit_steps(model, lambda step: batches.skip(step), num_train_steps=500)
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> batch = (model.tokenizer(texts), model.targets(labels))
+        >>> batches = tf.data.Dataset.from_tensors(batch).repeat()
+        >>> bert_tf.training.fit_steps(model, lambda step: batches.skip(step), num_train_steps=2)
+        >>> int(model.optimizer.iterations)
+        2
     """
     if initial_step >= num_train_steps:
         raise UserError(

@@ -20,7 +20,10 @@ def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) 
         UserError: If the model has fewer blocks, or LoRA, which freezes in its own way.
 
     Example:
-        >>> freeze_layers(classifier, num_layers=3)
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> bert_tf.training.freeze_layers(model, num_layers=1)
+        >>> [block.trainable for block in model.backbone.encoder.blocks]
+        [False, True]
     """
     blocks = model.backbone.encoder.blocks
     if not 0 <= num_layers <= len(blocks):

@@ -14,7 +14,12 @@ class GradualUnfreezing(keras.callbacks.Callback):
         epochs_per_block: Epochs until the next block joins.
 
     Example:
-        >>> classifier.fit(texts, labels, epochs=6, callbacks=[GradualUnfreezing()])
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> unfreezing = bert_tf.training.GradualUnfreezing()
+        >>> model.fit(texts, labels, epochs=2, callbacks=[unfreezing])
+        >>> [block.trainable for block in model.backbone.encoder.blocks]
+        [False, True]
 
     Reference: Howard and Ruder 2018 (arXiv 1801.06146), section 3.3.
     """

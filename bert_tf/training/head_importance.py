@@ -43,10 +43,13 @@ def head_importance(
             and targets that do not fit it or each other.
 
     Example:
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("minilm/", labels=["bad", "good"])
         >>> model.compile()
-        >>> importance = head_importance(model, ["a waste of time", "wonderful"], [0, 1])
+        >>> importance = bert_tf.training.head_importance(
+        ...     model, ["a waste of time", "wonderful"], [0, 1]
+        ... )
         >>> importance.shape
-        (12, 12)
+        (6, 12)
 
     Reference: Michel et al. 2019 (arXiv 1905.10650), section 4.1.
     """

@@ -31,7 +31,8 @@ def least_important_heads(
             already or would empty a block, or the importance is no finite `[L, N]`.
 
     Example:
-        >>> least_important_heads(np.array([[0.9, 0.1, 0.2], [0.3, 0.8, 0.7]]), count=3)
+        >>> importance = np.array([[0.9, 0.1, 0.2], [0.3, 0.8, 0.7]])
+        >>> bert_tf.training.least_important_heads(importance, count=3)
         {0: [1, 2], 1: [0]}
 
     Reference: Michel et al. 2019 (arXiv 1905.10650), section 4.

@@ -17,6 +17,12 @@ class JsonLines:
     Args:
         path: The file.
         initial_step: The step that the run goes on from.
+
+    Example:
+        >>> log = bert_tf.training.JsonLines("log.jsonl")
+        >>> log.write(100, {"loss": 0.5})
+        >>> bert_tf.training.read_json_lines("log.jsonl")
+        [{'step': 100, 'time': ..., 'loss': 0.5}]
     """
 
     def __init__(self, path: str | os.PathLike, initial_step: int = 0):
@@ -39,6 +45,12 @@ class JsonLines:
 
 
 def read_json_lines(path: str | os.PathLike) -> list[dict]:
-    """The objects of the file, without a last line that is cut short."""
+    """The objects of the file, without a last line that is cut short.
+
+    Example:
+        >>> bert_tf.training.JsonLines("log.jsonl").write(100, {"loss": 0.5})
+        >>> [line["loss"] for line in bert_tf.training.read_json_lines("log.jsonl")]
+        [0.5]
+    """
     with open(path, encoding="utf-8") as file:
         return [json.loads(line) for line in file if line.endswith("\n")]

@@ -31,8 +31,9 @@ class LAMB(ClippedOptimizer):
         dynamic_loss_scale: Whether to scale the loss for float16; see `ClippedOptimizer`.
 
     Example:
-        >>> schedule = WarmupLinearDecay(1.76e-3, num_train_steps=15625, num_warmup_steps=3125)
-        >>> model.compile(optimizer=LAMB(schedule))
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> schedule = bert_tf.training.WarmupLinearDecay(1.76e-3, 15625, num_warmup_steps=3125)
+        >>> model.compile(optimizer=bert_tf.training.LAMB(schedule))
 
     Reference: You et al. 2020 (arXiv 1904.00962), algorithm 2.
     """

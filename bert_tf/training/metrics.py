@@ -9,6 +9,12 @@ class BinaryF1(keras.metrics.Metric):
     """F1 of class 1: labels `[B]`, logits `[B, 2]`; class 1 is predicted where its logit is larger.
 
     Zero where there is neither a true nor a predicted positive, as in scikit-learn.
+
+    Example:
+        >>> metric = bert_tf.training.BinaryF1()
+        >>> metric.update_state([0, 1, 1], [[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+        >>> round(float(metric.result()), 2)
+        0.67
     """
 
     def __init__(self, name: str = "f1", **kwargs):
@@ -43,6 +49,12 @@ class BinaryAUC(keras.metrics.AUC):
     """Area under the ROC curve: labels `[B]`, logits `[B, 2]`.
 
     Keras's estimate over 200 thresholds on the probability of class 1, good to about 0.001.
+
+    Example:
+        >>> metric = bert_tf.training.BinaryAUC()
+        >>> metric.update_state([0, 1, 1], [[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
+        >>> round(float(metric.result()), 2)
+        1.0
     """
 
     def __init__(self, name: str = "auc", **kwargs):

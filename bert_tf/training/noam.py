@@ -20,9 +20,9 @@ class Noam(keras.optimizers.schedules.LearningRateSchedule):
         factor: On the whole.
 
     Example:
-        >>> schedule = Noam(hidden_size=256, num_warmup_steps=100)
-        >>> [round(float(schedule(step)) * 1e6) for step in (0, 49, 99, 399)]
-        [62, 3125, 6250, 3125]
+        >>> schedule = bert_tf.training.Noam(hidden_size=256, num_warmup_steps=100)
+        >>> [round(float(schedule(step)) * 1e6) for step in (1, 49, 99, 399)]
+        [125, 3125, 6250, 3125]
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 5.3.
     """

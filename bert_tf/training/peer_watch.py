@@ -27,6 +27,10 @@ class PeerWatch(keras.callbacks.Callback):
         newest_checkpoint: Gives the path that the message names, or None.
         interval: Seconds between two knocks.
         patience: Seconds without any answer.
+
+    Example:
+        >>> checkpoint = bert_tf.training.TrainingCheckpoint("checkpoints")
+        >>> watch = bert_tf.training.PeerWatch(checkpoint.newest)
     """
 
     def __init__(

@@ -20,6 +20,10 @@ def reinitialize_top_layers(
     Raises:
         UserError: If the model has fewer blocks.
 
+    Example:
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> bert_tf.training.reinitialize_top_layers(model, num_layers=2, seed=1)
+
     Reference: Zhang et al. 2021 (arXiv 2006.05987), section 4.
     """
     backbone = model.backbone

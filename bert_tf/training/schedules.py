@@ -19,7 +19,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         num_warmup_steps: Steps of the warm-up; 0 for none.
 
     Example:
-        >>> schedule = WarmupLinearDecay(1e-4, num_train_steps=100, num_warmup_steps=10)
+        >>> schedule = bert_tf.training.WarmupLinearDecay(1e-4, 100, num_warmup_steps=10)
         >>> [round(float(schedule(step)) * 1e6) for step in (0, 5, 10, 55, 100)]
         [0, 50, 90, 45, 0]
 

@@ -57,7 +57,8 @@ def all_scores(gold: np.ndarray, predicted: np.ndarray, problem_type: str = SING
         (mean squared error).
 
     Example:
-        >>> all_scores(np.array([0, 1]), np.array([[0.9, 0.1], [0.2, 0.8]]))["accuracy"]
+        >>> gold, probabilities = np.array([0, 1]), np.array([[0.9, 0.1], [0.2, 0.8]])
+        >>> bert_tf.training.all_scores(gold, probabilities)["accuracy"]
         1.0
     """
     gold, predicted = checked(gold, predicted, problem_type)

@@ -72,6 +72,12 @@ class ClassificationLoss(SentenceLoss):
         num_classes: Number of classes; 3 for entailment, neutral, contradiction.
         loss: Cross-entropy with label smoothing, focus or class weights; None is without.
 
+    Example:
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
+        >>> loss = bert_tf.training.ClassificationLoss(num_classes=3)
+        >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
+        >>> encoder.fit((["It rains.", "It rains."], ["It is wet.", "It is dry."]), [0, 2])
+
     Reference: Reimers and Gurevych 2019 (arXiv 1908.10084), section 3.
     """
 
@@ -115,6 +121,12 @@ class ClassificationLoss(SentenceLoss):
 class CosineRegressionLoss(SentenceLoss):
     """(cos(u, v) - label)²: pairs with a likeness in [-1, 1], as of STS (divide its 0-5 by 5).
 
+    Example:
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
+        >>> loss = bert_tf.training.CosineRegressionLoss()
+        >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
+        >>> encoder.fit((["It rains."], ["It is wet."]), [0.8])
+
     Reference: Reimers and Gurevych 2019, section 3.
     """
 
@@ -138,6 +150,12 @@ class MultipleNegativesRankingLoss(SentenceLoss):
 
     Args:
         scale: What cosines are multiplied by.
+
+    Example:
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
+        >>> loss = bert_tf.training.MultipleNegativesRankingLoss(scale=20.0)
+        >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
+        >>> encoder.fit((["capital of France?", "2 + 2?"], ["Paris", "4"]))
 
     Reference: Henderson et al. 2017 (arXiv 1705.00652), section 4.4.
     """
@@ -169,6 +187,11 @@ class TripletLoss(SentenceLoss):
     Args:
         distance: "euclidean", or "cosine": 1 - cos.
         margin: How much farther the negative must be.
+
+    Example:
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
+        >>> loss = bert_tf.training.TripletLoss("cosine", margin=0.5)
+        >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
 
     Reference: Reimers and Gurevych 2019, section 3; Schroff et al. 2015 (arXiv 1503.03832).
     """

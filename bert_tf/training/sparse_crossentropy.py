@@ -32,8 +32,12 @@ class SparseCrossentropy(keras.losses.Loss):
             makes them.
 
     Example:
-        >>> loss = SparseCrossentropy(label_smoothing=0.1, class_weights=[1.0, 4.0])
-        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5), loss=loss)
+        >>> loss = bert_tf.training.SparseCrossentropy(
+        ...     label_smoothing=0.1, class_weights=[1.0, 4.0]
+        ... )
+        >>> logits = tf.constant([[2.0, 0.0], [0.0, 2.0]])
+        >>> round(float(loss(tf.constant([0, 1]), logits)), 4)
+        0.5673
     """
 
     def __init__(
@@ -136,6 +140,11 @@ def balanced_class_weights(class_ids: np.ndarray, num_classes: int) -> list[floa
 
     Raises:
         DataError: If there are no ids, or one is too large.
+
+    Example:
+        >>> weights = bert_tf.training.balanced_class_weights(np.array([0, 0, 0, 1]), num_classes=2)
+        >>> [round(weight, 2) for weight in weights]
+        [0.67, 2.0]
     """
     ids = np.asarray(class_ids).reshape(-1)
     ids = ids[ids >= 0]

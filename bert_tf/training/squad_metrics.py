@@ -70,8 +70,13 @@ def squad_scores(
         UserError: If the examples have no answers to compare with.
 
     Example:
-        >>> squad_scores(examples, {"q1": "Paris", "q2": "the Seine"})
-        {'exact_match': 50.0, 'f1': 75.0, 'total': 2}
+        >>> from bert_tf.data import GoldAnswer, SquadExample
+        >>> examples = [
+        ...     SquadExample("q1", "Where?", "In Paris.", (GoldAnswer("Paris", 3),)),
+        ...     SquadExample("q2", "What river?", "The Seine.", (GoldAnswer("Seine", 4),)),
+        ... ]
+        >>> bert_tf.training.squad_scores(examples, {"q1": "Paris", "q2": "the river Seine"})
+        {'exact_match': 50.0, 'f1': 83.33..., 'total': 2}
     """
     exact, f1 = question_scores(examples, predictions, version_2)
     return _means(exact, f1, _answerable(examples), version_2)
@@ -102,6 +107,12 @@ def squad_intervals(
 
     Raises:
         UserError: If the examples have no answers to compare with.
+
+    Example:
+        >>> from bert_tf.data import GoldAnswer, SquadExample
+        >>> example = SquadExample("q1", "Where?", "In Paris.", (GoldAnswer("Paris", 3),))
+        >>> bert_tf.training.squad_intervals([example], {"q1": "Paris"})
+        {'exact_match': (100.0, 100.0), 'f1': (100.0, 100.0)}
     """
     exact, f1 = question_scores(examples, predictions, version_2)
     answerable = _answerable(examples)
@@ -129,6 +140,17 @@ def best_null_thresholds(
         `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`; of equally good thresholds
         the smallest. As in evaluate-v2.0.py, but that the threshold found really gives the score
         where differences are equal, or where no answer to all is best.
+
+    Example:
+        >>> from bert_tf.data import GoldAnswer, SquadExample
+        >>> examples = [
+        ...     SquadExample("q1", "Where?", "In Paris.", (GoldAnswer("Paris", 3),)),
+        ...     SquadExample("q2", "Why?", "In Paris.", ()),
+        ... ]
+        >>> texts, differences = {"q1": "Paris", "q2": "in"}, {"q1": -2.0, "q2": 1.5}
+        >>> best = bert_tf.training.best_null_thresholds(examples, texts, differences)
+        >>> best["best_f1"], best["best_f1_thresh"]
+        (100.0, -2.0)
     """
     results = {}
     answerable = _answerable(examples)
@@ -145,7 +167,7 @@ def best_null_thresholds(
         totals = np.where(possible, with_text + without, -1.0)
         kept = int(np.argmax(totals))
         threshold = values[kept - 1] if kept else values[0] - 1.0
-        results[f"best_{name}"] = 100.0 * totals[kept] / len(examples)
+        results[f"best_{name}"] = float(100.0 * totals[kept] / len(examples))
         results[f"best_{name}_thresh"] = float(threshold)
     return results
 

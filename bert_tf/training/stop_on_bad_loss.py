@@ -24,6 +24,14 @@ class StopOnBadLoss(StepCallback):
             structure of tensors. It is written as `bad-batch-<step>.npz`, names joined by "/".
         directory: Where the batch is written.
         initial_step: The step that the run goes on from.
+
+    Example:
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> batch = (model.tokenizer(texts), model.targets(labels))
+        >>> checkpoint = bert_tf.training.TrainingCheckpoint("checkpoints")
+        >>> stop = bert_tf.training.StopOnBadLoss(checkpoint, lambda step: batch, "bad_batches")
+        >>> model.fit(tf.data.Dataset.from_tensors(batch), callbacks=[stop, checkpoint])
     """
 
     def __init__(

@@ -28,7 +28,11 @@ class StopOnSignal(StepCallback):
         initial_step: The step that the run goes on from.
 
     Example:
-        >>> model.fit(dataset, callbacks=[checkpoint, StopOnSignal(checkpoint)])
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> checkpoint = bert_tf.training.TrainingCheckpoint("checkpoints")
+        >>> stop = bert_tf.training.StopOnSignal(checkpoint)
+        >>> model.fit(texts, labels, callbacks=[checkpoint, stop])
     """
 
     def __init__(

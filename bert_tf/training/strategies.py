@@ -21,6 +21,11 @@ def make_strategy(name: str, tpu: str | None = None) -> tf.distribute.Strategy:
 
     Raises:
         UserError: If the strategy cannot be had here, and why.
+
+    Example:
+        >>> strategy = bert_tf.training.make_strategy("one_device")
+        >>> strategy.num_replicas_in_sync
+        1
     """
     if name == "one_device":
         return tf.distribute.get_strategy()
@@ -45,7 +50,12 @@ def make_strategy(name: str, tpu: str | None = None) -> tf.distribute.Strategy:
 
 
 def is_chief(strategy: tf.distribute.Strategy | None = None) -> bool:
-    """Whether this process is the one that writes files: the first worker, or the only one."""
+    """Whether this process is the one that writes files: the first worker, or the only one.
+
+    Example:
+        >>> bert_tf.training.is_chief()
+        True
+    """
     resolver = (strategy or tf.distribute.get_strategy()).cluster_resolver
     if resolver is None or resolver.task_type is None:
         return True

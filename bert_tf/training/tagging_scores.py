@@ -25,7 +25,8 @@ def tagging_scores(
         UserError: If the sentences are not as many or as long, or seqeval is missing.
 
     Example:
-        >>> tagging_scores([["B-PER", "I-PER", "O"]], [["B-PER", "O", "O"]])["f1"]
+        >>> gold, predicted = [["B-PER", "I-PER", "O"]], [["B-PER", "O", "O"]]
+        >>> bert_tf.training.tagging_scores(gold, predicted)["f1"]
         0.0
 
     Reference: seqeval, equal to conlleval.pl of CoNLL 2000.
@@ -71,6 +72,16 @@ class TaggingScores(keras.callbacks.Callback):
     Attributes:
         best_score: The best F1 (accuracy) of all epochs so far.
         best_epoch: Its epoch, counted from 0.
+
+    Example:
+        >>> tagger = bert_tf.BertTokenClassifier.from_pretrained(
+        ...     "bert-base/", labels=["O", "B-PER"]
+        ... )
+        >>> tagger.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> scores = bert_tf.training.TaggingScores([["Ada", "wrote"]], [["B-PER", "O"]])
+        >>> history = tagger.fit([["Ada", "wrote"]], [["B-PER", "O"]], callbacks=[scores])
+        >>> "val_f1" in history.history
+        True
     """
 
     def __init__(self, sentences, tags, restore_best_weights: bool = False):

@@ -17,6 +17,10 @@ class TensorBoardScalars:
 
     Args:
         directory: Of the event files; a restarted run adds one.
+
+    Example:
+        >>> scalars = bert_tf.training.TensorBoardScalars("tensorboard")
+        >>> scalars.write(100, {"loss": 0.5})
     """
 
     def __init__(self, directory: str | os.PathLike):

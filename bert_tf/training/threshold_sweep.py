@@ -18,6 +18,10 @@ def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> tuple[float
 
     Returns:
         The threshold and its F1; of equally good thresholds the one nearest to 0.5.
+
+    Example:
+        >>> bert_tf.training.best_threshold(np.array([0, 1, 1]), np.array([0.2, 0.4, 0.9]))
+        (0.4, 1.0)
     """
     labels = np.asarray(labels).astype(bool)
     predicted = np.asarray(probabilities)[np.newaxis, :] >= THRESHOLDS[:, np.newaxis]  # [99, n]
@@ -47,6 +51,14 @@ class ThresholdSweep(keras.callbacks.Callback):
         best_f1: The best F1 of all epochs so far.
         best_threshold: Its threshold.
         best_epoch: Its epoch, counted from 0.
+
+    Example:
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> sweep = bert_tf.training.ThresholdSweep(texts, model.targets(labels))
+        >>> history = model.fit(texts, labels, callbacks=[sweep])
+        >>> "val_best_threshold" in history.history
+        True
     """
 
     def __init__(self, x, y, batch_size: int = 32, restore_best_weights: bool = False):

@@ -25,7 +25,13 @@ class TrainingLog(StepCallback):
         initial_step: The step that the run goes on from.
 
     Example:
-        >>> model.fit(dataset, callbacks=[TrainingLog(100, [JsonLines("out/log.jsonl")], 32)])
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> writers = [bert_tf.training.JsonLines("log.jsonl")]
+        >>> log = bert_tf.training.TrainingLog(1, writers, batch_size=4)
+        >>> model.fit(texts, labels, callbacks=[log])
+        >>> "loss" in bert_tf.training.read_json_lines("log.jsonl")[0]
+        True
     """
 
     def __init__(

@@ -19,7 +19,7 @@ class WarmupCosineDecay(keras.optimizers.schedules.LearningRateSchedule):
         final_rate: Where the run ends.
 
     Example:
-        >>> schedule = WarmupCosineDecay(1e-4, num_train_steps=110, num_warmup_steps=10)
+        >>> schedule = bert_tf.training.WarmupCosineDecay(1e-4, 110, num_warmup_steps=10)
         >>> [round(float(schedule(step)) * 1e6) for step in (0, 5, 10, 60, 110)]
         [0, 50, 100, 50, 0]
 

@@ -1,0 +1,74 @@
+"""The code blocks of the documents, and the commands of their shell blocks."""
+
+import dataclasses
+import pathlib
+import subprocess
+
+from tests.conftest import REPOSITORY
+
+# verification.md holds what the full suite printed.
+DOCUMENTS = [
+    REPOSITORY / "README.md",
+    *(path for path in sorted((REPOSITORY / "docs").glob("*.md")) if path.stem != "verification"),
+]
+# What the shell blocks call besides our own programs.
+OTHER_PROGRAMS = ("bazel", "cp", "curl", "docker", "make", "pip", "pytest")
+RECORDER = """#!/bin/bash
+printf '%s\\0' "${0##*/}" "$@" >> "$RECORD"
+echo >> "$RECORD"
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A fenced block: its document, the heading above it, its language, first line and text."""
+
+    document: str
+    heading: str
+    language: str
+    line: int
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.document}:{self.line}"
+
+
+def read_blocks(path: pathlib.Path) -> list[Block]:
+    """The fenced blocks of a document, in their order."""
+    blocks, heading, block = [], "", None
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if block is None and line.startswith("## "):
+            heading = line.removeprefix("## ")
+        if not line.startswith("```"):
+            if block is not None:
+                block.append(line)
+        elif block is None:
+            block, language, first = [], line.removeprefix("```"), number + 1
+        else:
+            blocks.append(Block(path.name, heading, language, first, "\n".join(block)))
+            block = None
+    return blocks
+
+
+def commands(text: str, directory: pathlib.Path) -> list[list[str]]:
+    """The commands of a shell block, as Bash would start them: none of them runs.
+
+    Args:
+        text: The block.
+        directory: An empty folder.
+    """
+    for program in ("python", *OTHER_PROGRAMS):
+        path = directory / "bin" / program
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(RECORDER)
+        path.chmod(0o755)
+    record = directory / "record"
+    record.touch()
+    subprocess.run(
+        ["/bin/bash", "-eu", "-c", text],
+        cwd=directory,
+        env={"PATH": str(directory / "bin"), "RECORD": str(record)},
+        check=True,
+    )
+    return [line.split("\0")[:-1] for line in record.read_text(encoding="utf-8").splitlines()]

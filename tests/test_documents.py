@@ -1,0 +1,251 @@
+"""The blocks of README.md and docs/*.md do what they say.
+
+The Python blocks of a section run one after the other in one namespace; a block of `>>> ` lines
+shows what comes out. Shell blocks run with tiny files under the names that they use. What does not
+run is listed here with its reason, and its flags are checked all the same.
+"""
+
+import doctest
+import io
+import pathlib
+import re
+import runpy
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+import bert_tf.tool
+from tests.conftest import REPOSITORY
+from tests.document_blocks import DOCUMENTS, OTHER_PROGRAMS, commands, read_blocks
+from tests.example_files import LABELS, TEXTS, write_document_files
+from tests.test_docstrings import FLAGS, ShownOutput, values_alone  # noqa: F401
+from tests.tools.running import fork
+from tests.training import processes
+
+BLOCKS = [block for path in DOCUMENTS for block in read_blocks(path)]
+
+# What sections leave open, as their readers have it.
+GIVEN = {
+    "texts": TEXTS,
+    "labels": LABELS,
+    "new_texts": TEXTS[:2],
+    "held_out": TEXTS[2:],
+    "questions": ["Where is the tower?"],
+    "contexts": ["The tower is in Paris, by the Seine."],
+    "answers": [("Paris", 16)],
+    "sentences": [["Ada", "wrote"]],
+    "tags": [["B-PER", "O"]],
+    "dev_sentences": [["Ada", "wrote"]],
+    "dev_tags": [["B-PER", "O"]],
+    "prompts": ["a film"],
+    "choices": [["good .", "bad ."]],
+    "right_choices": [0],
+    "anchors": ["a film"],
+    "positives": ["the film"],
+    "negatives": ["bad ."],
+}
+
+# Sections whose Python blocks run in the full suite alone.
+LONG = {("tasks.md", "Masked words, and how likely a sentence is")}  # `fit` makes pipelines anew
+# Shell blocks of `make test`, by document and first line; the others run in the full suite.
+QUICK = {
+    ("checkpoints.md", "python tools/convert_checkpoint.py"),
+    ("tokenization.md", "python tools/build_vocab.py"),
+}
+# Programs that are not started here, and why.
+NOT_STARTED = {
+    "bazel": "builds the ops; `make test` does",
+    "cp": "copies what Docker gets",
+    "curl": "needs a server; tests/serving/server sends the same requests",
+    "docker": "needs Docker and TF Serving",
+    "make": "the makefile calls the tests",
+    "pip": "installs packages",
+    "pytest": "tests",
+    "benchmark": "measures, for minutes to hours, on a machine that is reserved for it",
+    "benchmark_serving": "needs a server",
+    "check_cuda_kernels": "needs a GPU",
+    "export_onnx": "needs tf2onnx; tests/serving/test_other_readers.py calls it",
+    "fetch_materials": "needs the network",
+    "serve": "runs until it is stopped; tests/serving/server starts it",
+    "serving_client": "needs a server; tests/tools/test_serving_client.py has one",
+}
+# Sections whose shell blocks do not run, and why.
+NOT_RUN = {
+    ("pretraining.md", "It learns"): "an hour of training on the whole text",
+    ("results.md", "Chinese text: a small BERT pre-trained here"): "hours of training on all data",
+    ("results.md", "English text: MiniLM"): "hours of training on all data",
+    ("results.md", "8-bit integers"): "needs the models of the section before it",
+    ("results.md", "Smaller models"): "needs the models of the sections before it",
+}
+# As the last flags, so that a run over tiny files ends soon.
+SHORTER = {
+    "run_pretraining": ["--num_train_steps=2", "--num_warmup_steps=1", "--max_eval_steps=1"],
+    "run_squad": ["--num_train_epochs=1"],
+}
+
+
+@pytest.fixture(scope="module")
+def document_files(tmp_path_factory, tiny_vocabulary):
+    directory = tmp_path_factory.mktemp("documents")
+    write_document_files(directory, tiny_vocabulary)
+    return directory
+
+
+@pytest.fixture
+def folder(document_files, tmp_path, monkeypatch):
+    """A working folder of its own with those files, in which a block may write."""
+    for path in document_files.rglob("*"):
+        place = tmp_path / path.relative_to(document_files)
+        if path.is_dir() and not path.is_symlink():
+            place.mkdir()
+        else:
+            place.symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+
+
+def shell_blocks():
+    for block in BLOCKS:
+        if block.language == "sh":
+            yield block
+
+
+def program_of(command: list[str]) -> str:
+    """The name of the program; of one of ours without `python tools/` and `.py`."""
+    if command[0] != "python":
+        return command[0]
+    return pathlib.PurePath(command[1]).stem
+
+
+@pytest.fixture(scope="module")
+def commands_of_blocks(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("commands")
+    found = {}
+    for number, block in enumerate(shell_blocks()):
+        (directory / str(number)).mkdir()
+        found[block] = commands(block.text, directory / str(number))
+    return found
+
+
+def test_every_block_says_its_language():
+    unknown = [block.place for block in BLOCKS if block.language not in ("python", "sh", "text")]
+    assert not unknown
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_code_is_fenced(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    fenced = {
+        number
+        for block in read_blocks(path)
+        for number in range(block.line, block.line + len(block.text.splitlines()))
+    }
+    indented = [
+        number
+        for number, line in enumerate(lines, start=1)
+        if number not in fenced and line.startswith("    ") and not lines[number - 2].strip()
+    ]
+    assert not indented
+
+
+def python_sections():
+    sections = {}
+    for block in BLOCKS:
+        if block.language == "python":
+            sections.setdefault((block.document, block.heading), []).append(block)
+    return sections
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        pytest.param(blocks, marks=pytest.mark.full if key in LONG else [], id=" ".join(key))
+        for key, blocks in python_sections().items()
+    ],
+)
+def test_python_runs(blocks, folder):
+    names = {"bert_tf": bert_tf, "np": np, "tf": tf, **GIVEN}
+    for block in blocks:
+        if not block.text.startswith(">>> "):
+            exec(compile("\n" * (block.line - 1) + block.text, block.document, "exec"), names)
+            continue
+        test = doctest.DocTestParser().get_doctest(block.text, names, block.place, None, 0)
+        runner = doctest.DocTestRunner(ShownOutput(), verbose=False, optionflags=FLAGS)
+        printed = io.StringIO()
+        runner.run(test, out=printed.write, clear_globs=False)
+        assert runner.failures == 0, f"{block.place}\n{printed.getvalue()}"
+        names = test.globs
+
+
+def parse_flags(tool: str, lines: list[list[str]]) -> None:
+    """In a process of its own: the program reads each line's flags and does nothing else."""
+    from absl import flags
+    from absl.testing import flagsaver
+
+    def only_parse(main):
+        for line in lines:
+            with flagsaver.flagsaver():
+                rest = flags.FLAGS([f"{tool}.py", *line])
+                assert len(rest) == 1, f"not a flag: {rest[1:]}"
+
+    bert_tf.tool.run = only_parse
+    sys.path.insert(0, str(REPOSITORY / "tools"))
+    sys.argv = [f"{tool}.py"]
+    runpy.run_path(str(REPOSITORY / "tools" / f"{tool}.py"), run_name="__main__")
+
+
+def test_flags_are_those_of_the_programs(commands_of_blocks, tmp_path):
+    lines = {}
+    for block_commands in commands_of_blocks.values():
+        for command in block_commands:
+            if command[0] != "python":
+                continue
+            assert (REPOSITORY / command[1]).is_file(), command
+            program, given = program_of(command), command[2:]
+            if program == "benchmark":
+                given = given[1:]  # which of its benchmarks
+            if given:
+                lines.setdefault(program, []).append(given)
+    assert len(lines) > 20
+    running = {
+        tool: processes.start(parse_flags, tmp_path / tool, tool=tool, lines=flags)
+        for tool, flags in lines.items()
+    }
+    wrong = {tool: process.text() for tool, process in running.items() if process.wait()}
+    assert not wrong, "\n".join(wrong.values())
+
+
+def quick(block) -> bool:
+    return any(
+        block.document == document and block.text.startswith(start) for document, start in QUICK
+    )
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, marks=[] if quick(block) else pytest.mark.full, id=block.place)
+        for block in shell_blocks()
+        if (block.document, block.heading) not in NOT_RUN
+        if set(re.findall(r"^ *python tools/(\w+)", block.text, re.MULTILINE)) - set(NOT_STARTED)
+    ],
+)
+def test_shell_runs(block, commands_of_blocks, folder):
+    for command in commands_of_blocks[block]:
+        program = program_of(command)
+        if program in NOT_STARTED:
+            continue
+        result = fork(program, *command[2:], *SHORTER.get(program, []))
+        assert result.returncode == 0, f"{' '.join(command)}\n{result.text}"
+
+
+def test_the_lists_name_what_is_there(commands_of_blocks):
+    programs = {program_of(command) for lines in commands_of_blocks.values() for command in lines}
+    sections = {(block.document, block.heading) for block in shell_blocks()}
+    assert set(NOT_STARTED) | set(SHORTER) <= programs
+    assert set(NOT_RUN) <= sections
+    assert set(LONG) <= set(python_sections())
+    assert set(OTHER_PROGRAMS) <= set(NOT_STARTED)
+    assert sum(map(quick, shell_blocks())) == len(QUICK)
