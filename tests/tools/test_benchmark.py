@@ -1,13 +1,13 @@
 """The benchmark's arithmetic and inputs, and a tiny run as a user starts it. Nothing is timed."""
 
 import json
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.tools.running import run
 
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
@@ -144,21 +144,13 @@ def test_jobs_and_peers():
         assert (REPOSITORY / "tools" / "benchmarks" / "peers" / f"{entry.module}.py").is_file()
 
 
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "tools/benchmark.py", *arguments],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
-
-
 @pytest.mark.parametrize(
     "job, workload_names",
     [("inference", "2x16,ragged5"), pytest.param("training", "ragged5", marks=pytest.mark.full)],
 )
 def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
     result = run(
+        "benchmark",
         job,
         "--peers=keras_hub",
         "--config=tiny",
@@ -180,6 +172,7 @@ def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
 
 def test_a_tiny_run_in_int8_tells_the_error(tmp_path):
     result = run(
+        "benchmark",
         "inference",
         "--dtype=int8",
         "--peers=",
@@ -199,6 +192,7 @@ def test_a_tiny_run_in_int8_tells_the_error(tmp_path):
 @pytest.mark.full
 def test_a_tiny_run_under_xla(tmp_path):
     result = run(
+        "benchmark",
         "xla",
         "--config=tiny",
         "--workloads=2x16",
@@ -242,7 +236,7 @@ def test_a_tiny_run_under_xla(tmp_path):
     ],
 )
 def test_mistakes_are_told_before_any_work(arguments, message):
-    result = run(*arguments)
+    result = run("benchmark", *arguments)
     assert result.returncode == 1
     assert message in result.stderr
     assert "Traceback" not in result.stderr
@@ -270,7 +264,7 @@ class TestGpu:
 
         if tf.config.list_physical_devices("GPU"):
             pytest.skip("needs a machine without a GPU")
-        result = run("training", "--device=gpu", "--peak_tflops=312")
+        result = run("benchmark", "training", "--device=gpu", "--peak_tflops=312")
         assert result.returncode == 1 and result.stdout == ""
         assert "expected a GPU that TensorFlow sees. Received: none" in result.stderr
         assert "Traceback" not in result.stderr

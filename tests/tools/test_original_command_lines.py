@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
-from tests.tools.running import fork
+from tests.tools.running import run
 
 TPU_FLAGS = (
     "--use_tpu=True",
@@ -53,9 +53,10 @@ def files_of(base):
 
 
 def checked(tool, *flags):
-    result = fork(tool, *flags)
-    assert result.returncode == 0, result.text
-    return result.text
+    result = run(tool, *flags)
+    text = result.stdout + result.stderr
+    assert result.returncode == 0, text
+    return text
 
 
 def weights(output):
