@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.tools.forked_workers import fork_workers
 from tests.tools.running import run
 
 sys.path.insert(0, str(REPOSITORY / "tools"))
@@ -159,6 +160,7 @@ def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
         "--search_calls=1",
         "--turn_seconds=0",
         f"--json={tmp_path}/out.json",
+        prepare=fork_workers,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     content = json.loads((tmp_path / "out.json").read_text())
@@ -182,6 +184,7 @@ def test_a_tiny_run_in_int8_tells_the_error(tmp_path):
         "--search_calls=1",
         "--turn_seconds=0",
         f"--json={tmp_path}/out.json",
+        prepare=fork_workers,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     for table in json.loads((tmp_path / "out.json").read_text())["tables"]:
@@ -200,6 +203,7 @@ def test_a_tiny_run_under_xla(tmp_path):
         "--search_calls=1",
         "--turn_seconds=0",
         f"--json={tmp_path}/out.json",
+        prepare=fork_workers,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     content = json.loads((tmp_path / "out.json").read_text())
@@ -319,7 +323,10 @@ class TestGpu:
         assert gpu_training.utilisation(5e13, 0.5, gpu.Gpu("any", 2e14)) == 0.5
 
     def test_the_rows_of_a_tiny_model(self, tmp_path, is_full):
-        """What runs on a GPU, here on the CPU, in bfloat16; in the full suite all arrangements."""
+        """What runs on a GPU, here on the CPU, in bfloat16; in the full suite all arrangements.
+
+        The workers are real starts.
+        """
         import bert_tf
         from bert_tf.ops import native
 
