@@ -147,7 +147,11 @@ def test_jobs_and_peers():
 
 @pytest.mark.parametrize(
     "job, workload_names",
-    [("inference", "2x16,ragged5"), pytest.param("training", "ragged5", marks=pytest.mark.full)],
+    [
+        ("inference", "ragged5"),
+        pytest.param("inference", "2x16,ragged5", marks=pytest.mark.full),
+        pytest.param("training", "ragged5", marks=pytest.mark.full),
+    ],
 )
 def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
     result = run(
@@ -157,6 +161,7 @@ def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
         "--config=tiny",
         f"--workloads={workload_names}",
         "--rounds=2",
+        "--buckets=2,all",
         "--search_calls=1",
         "--turn_seconds=0",
         f"--json={tmp_path}/out.json",
@@ -181,6 +186,7 @@ def test_a_tiny_run_in_int8_tells_the_error(tmp_path):
         "--config=tiny",
         "--workloads=2x16,ragged5",
         "--rounds=1",
+        "--buckets=2,all",
         "--search_calls=1",
         "--turn_seconds=0",
         f"--json={tmp_path}/out.json",
