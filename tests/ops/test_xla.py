@@ -13,6 +13,7 @@ from bert_tf.layers.token_layout import TokenLayout, static_shapes
 from bert_tf.ops import native
 from bert_tf.training import AdamWeightDecay
 from tests.ops.backends import BACKENDS
+from tests.ops.late_lowerings import compile_another_program_first
 from tests.training import processes
 
 FLOAT_TYPES = [tf.float32, tf.bfloat16, tf.float16]
@@ -224,13 +225,6 @@ def test_adam_weight_decay(steps):
         results.append([variable.numpy() for variable in variables])
     for wanted, got in zip(*results, strict=True):
         np.testing.assert_array_equal(got, wanted)
-
-
-def compile_another_program_first():
-    assert native._loaded is None
-    tf.function(lambda x: x + 1, jit_compile=True)(1.0)
-    with ops.backend("native"):
-        tf.function(ops.fused_bias_gelu, jit_compile=True)(tf.ones([2, 3]), tf.ones([3]))
 
 
 def test_it_compiles_after_other_programs_were(tmp_path):
