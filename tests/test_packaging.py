@@ -1,9 +1,9 @@
 """What pip makes of this tree, with and without Bazel, and what configure.py writes.
 
 A script stands in for Bazel: the real build is `make ops`, which every other test of the ops needs.
+pip builds two wheels; what needs none runs setup.py alone, and in the full suite pip again.
 """
 
-import configparser
 import json
 import os
 import shutil
@@ -16,9 +16,15 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pytest needs it
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 import configure  # noqa: E402
+from tests.tools.running import run_program  # noqa: E402
 
 FAKE_BAZEL = """#!/bin/sh
 here="$(dirname "$0")"
@@ -49,10 +55,9 @@ GPU_XLA = {"bert_tf/ops/_bert_tf_gpu_xla.so", "bert_tf/ops/_gpu_xla_build_info.j
 BUILT = OPS | XLA | GPU | GPU_XLA
 
 
-@pytest.fixture
-def tree(tmp_path):
+def copy_tree(folder):
     """A copy of what setup.py reads, with an object of an earlier `make ops` in it."""
-    tree = tmp_path / "tree"
+    tree = folder / "tree"
     no_caches = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "bert_tf", tree / "bert_tf", ignore=no_caches)
     for name in ("setup.py", "pyproject.toml", "configure.py", "MANIFEST.in", "LICENSE"):
@@ -63,10 +68,9 @@ def tree(tmp_path):
     return tree
 
 
-@pytest.fixture
-def fake_bazel(tmp_path):
+def make_fake_bazel(folder):
     """The folder of a script that behaves as Bazel where it succeeds, and writes its calls down."""
-    folder = tmp_path / "fake_bazel"
+    folder = folder / "fake_bazel"
     folder.mkdir()
     script = folder / "bazel"
     script.write_text(FAKE_BAZEL, encoding="utf-8")
@@ -74,21 +78,35 @@ def fake_bazel(tmp_path):
     return folder
 
 
+def make_plain_tools(folder):
+    """A folder for PATH that has a shell's tools and no Bazel."""
+    folder = folder / "plain_tools"
+    folder.mkdir()
+    for name in ("sh", "mkdir", "dirname", "uname"):
+        (folder / name).symlink_to(shutil.which(name))
+    return folder
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return copy_tree(tmp_path)
+
+
+@pytest.fixture
+def fake_bazel(tmp_path):
+    return make_fake_bazel(tmp_path)
+
+
+@pytest.fixture
+def plain_tools(tmp_path):
+    return make_plain_tools(tmp_path)
+
+
 def environment(*path, **more):
     """This environment with PATH made of what every shell script needs, and of `path` first."""
     left_out = ("BERT_TF_BUILD_OPS", "CUDA_HOME")
     inherited = {key: value for key, value in os.environ.items() if key not in left_out}
     return {**inherited, "PATH": os.pathsep.join(map(str, path)), **more}
-
-
-@pytest.fixture
-def plain_tools(tmp_path):
-    """A folder for PATH that has a shell's tools and no Bazel."""
-    folder = tmp_path / "plain_tools"
-    folder.mkdir()
-    for name in ("sh", "mkdir", "dirname", "uname"):
-        (folder / name).symlink_to(shutil.which(name))
-    return folder
 
 
 @pytest.fixture
@@ -101,15 +119,20 @@ def cuda_home(tmp_path):
     return home
 
 
-def run_pip(tree, env, command="wheel", *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "pip", command, "--no-build-isolation", "--no-deps", *arguments],
-        cwd=tree,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def run(env, *arguments, cwd=ROOT):
+    """Python with these arguments, both outputs together."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return run_program(*arguments, cwd=cwd, env=env, capture_output=False, **options)
+
+
+def run_pip(tree, env, command, *arguments):
+    options = ("--no-build-isolation", "--no-deps")
+    return run(env, "-m", "pip", command, *options, *arguments, cwd=tree)
+
+
+def run_setup(tree, env, command, *arguments):
+    """What pip would have setup.py do, without pip."""
+    return run(env, "setup.py", command, *arguments, cwd=tree)
 
 
 def build_wheel(tree, env):
@@ -118,12 +141,26 @@ def build_wheel(tree, env):
     (wheel,) = (tree / "dist").iterdir()
     with zipfile.ZipFile(wheel) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
+    shutil.rmtree(tree / "dist")
     return wheel.name, files
 
 
-def test_a_wheel_without_bazel_is_pure_and_has_no_object(tree, plain_tools):
-    name, files = build_wheel(tree, environment(plain_tools))
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    """Of one tree: the name and files of a wheel with Bazel, then without it; Bazel's calls."""
+    folder = tmp_path_factory.mktemp("wheels")
+    tree, fake_bazel, plain_tools = (
+        make(folder) for make in (copy_tree, make_fake_bazel, make_plain_tools)
+    )
+    with_bazel = build_wheel(tree, environment(fake_bazel, plain_tools))
+    calls = (fake_bazel / "calls").read_text(encoding="utf-8")
+    return with_bazel, build_wheel(tree, environment(plain_tools)), calls
+
+
+def test_a_wheel_without_bazel_is_pure_and_has_no_object(wheels):
+    _, (name, files), _ = wheels
     assert name == "bert_tf-0.1.0-py3-none-any.whl"
+    # Neither that of `make ops` nor that of the wheel before, of the same tree.
     assert not BUILT & set(files)
     assert "bert_tf/ops/native.py" in files and "bert_tf/text/unicode_data.txt" in files
     assert "bert_tf/serving/server/page.html" in files
@@ -131,29 +168,31 @@ def test_a_wheel_without_bazel_is_pure_and_has_no_object(tree, plain_tools):
     assert "bert_tf-0.1.0.dist-info" in {file.split("/")[0] for file in files}
 
 
-def test_a_wheel_with_bazel_has_the_object_and_the_platform(tree, plain_tools, fake_bazel):
-    name, files = build_wheel(tree, environment(fake_bazel, plain_tools))
+def test_a_wheel_with_bazel_has_the_object_and_the_platform(wheels):
+    (name, files), _, calls = wheels
     assert name.startswith("bert_tf-0.1.0-py3-none-linux_")
     assert files["bert_tf/ops/_bert_tf_ops.so"] == b"object\n"
     assert json.loads(files["bert_tf/ops/_build_info.json"]) == {"tensorflow_version": "2.21.0"}
     built = OPS | XLA if configure.has_xla_headers() else OPS
     assert BUILT & set(files) == built
-    calls = (fake_bazel / "calls").read_text(encoding="utf-8")
     assert "//custom_ops/ops:_bert_tf_ops.so" in calls
     assert ("//custom_ops/xla:_bert_tf_xla.so" in calls) == (built >= XLA)
     assert "--config=cuda" not in calls
     assert f"--repo_env=BERT_TF_PYTHON={sys.executable} " in calls
     assert f"--repo_env=BERT_TF_TENSORFLOW_VERSION={tf.__version__} " in calls
-    # The next wheel of the same tree, without Bazel, must not pick the object up again.
-    shutil.rmtree(tree / "dist")
-    name, files = build_wheel(tree, environment(plain_tools))
-    assert name.endswith("py3-none-any.whl") and not BUILT & set(files)
 
 
-def test_a_wheel_with_cuda_home_has_the_gpu_kernels(tree, plain_tools, fake_bazel, cuda_home):
+def test_cuda_home_builds_the_gpu_kernels(tree, plain_tools, fake_bazel, cuda_home, is_full):
+    """In the full suite as a wheel."""
     env = environment(fake_bazel, plain_tools, CUDA_HOME=str(cuda_home))
-    name, files = build_wheel(tree, env)
-    assert name.startswith("bert_tf-0.1.0-py3-none-linux_")
+    if is_full:
+        name, files = build_wheel(tree, env)
+        assert name.startswith("bert_tf-0.1.0-py3-none-linux_")
+    else:
+        result = run_setup(tree, env, "build_py", "--build-lib", "lib")
+        assert result.returncode == 0, result.stdout
+        paths = (tree / "lib").rglob("*.*")
+        files = {str(path.relative_to(tree / "lib")): path.read_bytes() for path in paths}
     assert files["bert_tf/ops/_bert_tf_ops.so"] == b"object\n"
     assert files["bert_tf/ops/_bert_tf_gpu_ops.so"] == b"kernels\n"
     assert json.loads(files["bert_tf/ops/_gpu_build_info.json"]) == {"nvcc": "13.0"}
@@ -166,50 +205,54 @@ def test_a_wheel_with_cuda_home_has_the_gpu_kernels(tree, plain_tools, fake_baze
     assert "//custom_ops/ops:_bert_tf_ops.so" not in cuda_call
 
 
-def test_a_cuda_home_without_nvcc_is_told(tree, plain_tools, fake_bazel, cuda_home):
+@pytest.fixture
+def failed_build(tree, is_full):
+    """Fails to build the tree and returns what was said: by setup.py, in the full suite by pip."""
+
+    def build(env):
+        arguments = ("wheel", ".") if is_full else ("build_py", "--build-lib", "lib")
+        result = (run_pip if is_full else run_setup)(tree, env, *arguments)
+        assert result.returncode != 0
+        return result.stdout
+
+    return build
+
+
+def test_a_cuda_home_without_nvcc_is_told(failed_build, plain_tools, fake_bazel, cuda_home):
     (cuda_home / "bin/nvcc").unlink()
     env = environment(fake_bazel, plain_tools, CUDA_HOME=str(cuda_home))
-    result = run_pip(tree, env, "wheel", ".")
-    assert result.returncode != 0
-    assert f"Received: CUDA_HOME={str(cuda_home)!r}. Unset it" in result.stdout
-    result = subprocess.run(
-        [sys.executable, str(ROOT / "configure.py")], env=env, capture_output=True, text=True
-    )
-    assert result.returncode == 1 and "Unset it" in result.stderr
+    assert f"Received: CUDA_HOME={str(cuda_home)!r}. Unset it" in failed_build(env)
+    result = run(env, "configure.py")
+    assert result.returncode == 1 and "Unset it" in result.stdout
 
 
-def test_an_editable_install_builds_in_place(tree, plain_tools, fake_bazel, tmp_path):
-    result = run_pip(
-        tree,
-        environment(fake_bazel, plain_tools),
-        "install",
-        "--target",
-        str(tmp_path / "site"),
-        "--editable",
-        ".",
-    )
+def test_an_editable_install_builds_in_place(tree, plain_tools, fake_bazel, tmp_path, is_full):
+    """In the full suite by pip."""
+    env = environment(fake_bazel, plain_tools)
+    site = str(tmp_path / "site")
+    if is_full:
+        result = run_pip(tree, env, "install", "--target", site, "--editable", ".")
+    else:
+        result = run_setup(tree, env, "editable_wheel", "--dist-dir", site)
     assert result.returncode == 0, result.stdout
     assert (tree / "bert_tf/ops/_bert_tf_ops.so").read_text(encoding="utf-8") == "object\n"
 
 
-def test_a_failed_build_says_how_to_go_on(tree, plain_tools, fake_bazel):
-    env = environment(fake_bazel, plain_tools, FAKE_BAZEL_FAILS="1")
-    result = run_pip(tree, env, "wheel", ".")
-    assert result.returncode != 0
-    assert "a compiler's message" in result.stdout
-    assert "BERT_TF_BUILD_OPS=0 installs without them" in result.stdout
+def test_a_failed_build_says_how_to_go_on(failed_build, plain_tools, fake_bazel):
+    said = failed_build(environment(fake_bazel, plain_tools, FAKE_BAZEL_FAILS="1"))
+    assert "a compiler's message" in said
+    assert "BERT_TF_BUILD_OPS=0 installs without them" in said
 
 
 @pytest.mark.parametrize(
     "choice, said", [("1", "Expected Bazel on PATH"), ("yes", "Received: BERT_TF_BUILD_OPS='yes'")]
 )
-def test_a_choice_that_cannot_be_honoured(tree, plain_tools, choice, said):
-    result = run_pip(tree, environment(plain_tools, BERT_TF_BUILD_OPS=choice), "wheel", ".")
-    assert result.returncode != 0 and said in result.stdout
+def test_a_choice_that_cannot_be_honoured(failed_build, plain_tools, choice, said):
+    assert said in failed_build(environment(plain_tools, BERT_TF_BUILD_OPS=choice))
 
 
-def test_the_metadata(tree, plain_tools):
-    _, files = build_wheel(tree, environment(plain_tools))
+def test_the_metadata(wheels):
+    _, (_, files), _ = wheels
     metadata = Parser().parsestr(files["bert_tf-0.1.0.dist-info/METADATA"].decode("utf-8"))
     assert metadata["Name"] == "bert-tf" and metadata["Requires-Python"] == ">=3.10"
     required = metadata.get_all("Requires-Dist")
@@ -218,8 +261,7 @@ def test_the_metadata(tree, plain_tools):
     extras = {"test", "full", "evaluate", "tagging", "benchmark", "tpu", "onnx", "serve", "serving"}
     assert set(metadata.get_all("Provides-Extra")) == extras
     # Every op must run on the TensorFlow that an isolated build takes its headers from.
-    pyproject = configparser.ConfigParser()
-    pyproject.read(ROOT / "pyproject.toml", encoding="utf-8")
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert "tensorflow>=2.19,<2.22" in pyproject["build-system"]["requires"]
 
 

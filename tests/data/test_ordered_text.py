@@ -1,17 +1,14 @@
 """Ordered text out of a SWORD module: one made by hand, and the real one."""
 
-import os
 import shutil
 import struct
-import subprocess
-import sys
 import zlib
 
 import pytest
 
 from bert_tf.data.ordered_text import read_ordered_text, split_sentences
 from bert_tf.errors import DataError
-from tests.conftest import REPOSITORY
+from tests.tools.running import run
 
 VERSES = [
     [
@@ -84,18 +81,12 @@ def test_real_module(materials, tmp_path):
     assert "In the beginning, God created the heavens and the earth." in sentences
     assert not any(mark in sentence for sentence in sentences for mark in "<>&\n")
 
-    result = subprocess.run(
-        [
-            sys.executable,
-            "tools/prepare_ordered_text.py",
-            f"--input_dir={materials / 'ordered_text'}",
-            f"--output_file={tmp_path / 'train.txt'}",
-            f"--heldout_file={tmp_path / 'heldout.txt'}",
-            "--heldout_every=10",
-        ],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
+    result = run(
+        "prepare_ordered_text",
+        f"--input_dir={materials}/ordered_text",
+        f"--output_file={tmp_path}/train.txt",
+        f"--heldout_file={tmp_path}/heldout.txt",
+        "--heldout_every=10",
     )
     assert result.returncode == 0, result.stderr
     train, heldout = (
@@ -107,17 +98,11 @@ def test_real_module(materials, tmp_path):
 
 
 def test_without_apt_get_it_is_said(tmp_path):
-    result = subprocess.run(
-        [
-            sys.executable,
-            "tools/fetch_materials.py",
-            "--materials=ordered_text",
-            f"--directory={tmp_path}",
-        ],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": str(tmp_path)},
+    result = run(
+        "fetch_materials",
+        "--materials=ordered_text",
+        f"--directory={tmp_path}",
+        environment={"PATH": str(tmp_path)},
     )
     assert result.returncode == 0, result.stderr
     assert "ordered_text is left out" in result.stderr and "apt-get download" in result.stderr

@@ -235,13 +235,3 @@ def test_two_copies_in_a_process_share_no_variable_of_ours(path):
     ).stdout.splitlines()  # fmt: skip
     symbols = [line.split(maxsplit=2)[1:] for line in lines]
     assert not [name for kind, name in symbols if kind == "u" and "bert_tf::" in name]
-
-
-def test_the_ops_load_only_when_an_op_is_used():
-    code = (
-        "import logging; logging.basicConfig(level=logging.INFO)\n"
-        "from bert_tf.ops import native\n"
-        "assert native._loaded is None\n"
-    )
-    root = Path(native.__file__).resolve().parents[2]
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)

@@ -1,8 +1,6 @@
 """The native ops compiled by XLA: the same kernels, so the same bits; and models that take them."""
 
 import dataclasses
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -15,6 +13,8 @@ from bert_tf.layers.token_layout import TokenLayout, static_shapes
 from bert_tf.ops import native
 from bert_tf.training import AdamWeightDecay
 from tests.ops.backends import BACKENDS
+from tests.ops.late_lowerings import compile_another_program_first
+from tests.training import processes
 
 FLOAT_TYPES = [tf.float32, tf.bfloat16, tf.float16]
 
@@ -227,17 +227,11 @@ def test_adam_weight_decay(steps):
         np.testing.assert_array_equal(got, wanted)
 
 
-def test_it_compiles_after_other_programs_were():
+def test_it_compiles_after_other_programs_were(tmp_path):
     # TensorFlow looks for what REGISTER_XLA_OP registers once, at the first compilation. In a
     # process of its own, because this one has loaded the lowerings.
-    program = (
-        "import tensorflow as tf\n"
-        "tf.function(lambda x: x + 1, jit_compile=True)(1.0)\n"
-        "from bert_tf import ops\n"
-        "with ops.backend('native'):\n"
-        "    tf.function(ops.fused_bias_gelu, jit_compile=True)(tf.ones([2, 3]), tf.ones([3]))\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    process = processes.start(compile_another_program_first, tmp_path / "text")
+    assert process.wait() == 0, process.text()
 
 
 @pytest.mark.parametrize(

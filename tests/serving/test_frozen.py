@@ -2,35 +2,27 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import BertBackbone, BertSentenceEncoder, BertTextClassifier, BertTokenizer
+from bert_tf import BertBackbone, BertSentenceEncoder, BertTextClassifier, BertTokenizer, ops
 from bert_tf.errors import UserError
 from bert_tf.serving import FrozenModel, export
-from tests.conftest import REPOSITORY
+from tests.training import processes
 
 TEXTS = ["the good film.", "bad", "", "good café", "good " * 100]
 
-_SERVER = """
-import json, sys
-import numpy as np
-import tensorflow as tf
-import tensorflow_text
-import bert_tf
-assert bert_tf.ops.active_backend() == "native"  # loads the ops
-loaded = tf.saved_model.load(sys.argv[1])
-texts = tf.constant(json.loads(sys.argv[2]))
-logits = loaded.signatures["serving_default"](text=texts)["logits"]
-variables = loaded.signatures["serving_default"].variables
-print(json.dumps({
-    "logits": logits.numpy().tolist(), "shapes": [list(v.shape) for v in variables],
-}))
-"""
+
+def serve(path):
+    """In a process of its own: what the exported model says, and the shapes of what it holds."""
+    assert ops.active_backend() == "native"  # loads the ops
+    loaded = tf.saved_model.load(path)
+    signature = loaded.signatures["serving_default"]
+    logits = signature(text=tf.constant(TEXTS))["logits"].numpy().tolist()
+    shapes = [list(variable.shape) for variable in signature.variables]
+    print(json.dumps({"logits": logits, "shapes": shapes}))
 
 
 def test_a_server_holds_the_packed_kernels_alone(tiny_config, tiny_vocabulary, tmp_path):
@@ -57,14 +49,9 @@ def test_a_server_holds_the_packed_kernels_alone(tiny_config, tiny_vocabulary, t
     ]
     assert all(written.count(shape) >= packed.count(shape) for shape in packed)
     assert [tiny_config.hidden_size, tiny_config.intermediate_size] not in written
-    result = subprocess.run(
-        [sys.executable, "-c", _SERVER, path, json.dumps(TEXTS)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    served = json.loads(result.stdout.splitlines()[-1])
+    process = processes.start(serve, tmp_path / "text", path=str(path))
+    assert process.wait() == 0, process.text()
+    served = json.loads(process.text().splitlines()[-1])
     np.testing.assert_allclose(served["logits"], expected, atol=1e-5)
     # As many numbers as before packing, so nothing is there twice.
     padding = sum(int(np.prod(p)) for p in packed) - sum(int(np.prod(k)) for k in kernels)

@@ -1,6 +1,5 @@
 """The tool that names the code points on which Unicode versions differ."""
 
-import subprocess
 import sys
 
 import tensorflow as tf
@@ -8,15 +7,7 @@ import tensorflow as tf
 from bert_tf.text import make_unicode_data, unicode_tables
 from tests.conftest import REPOSITORY
 from tests.text import oracle
-
-
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, REPOSITORY / "tools" / "unicode_differences.py", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-    )
+from tests.tools.running import run
 
 
 def code_points(cell):
@@ -34,7 +25,7 @@ def rows(shown):
 
 
 def test_this_python_is_compared_as_the_oracle_compares_it():
-    shown = run(f"--python={sys.executable}", "--notensorflow")
+    shown = run("unicode_differences", f"--python={sys.executable}", "--notensorflow")
     assert shown.returncode == 0, shown.stderr
     named = set().union(*(code_points(cells[3]) for cells in rows(shown.stdout)))
     assert {ord(char) for char in oracle.changed_code_points()} <= named
@@ -43,7 +34,7 @@ def test_this_python_is_compared_as_the_oracle_compares_it():
 
 
 def test_the_documentation_has_what_tensorflow_says():
-    shown = run()
+    shown = run("unicode_differences")
     assert shown.returncode == 0, shown.stderr
     found = rows(shown.stdout)
     assert {name for cells in found for name in cells[2].split(", ")} == {"ICU", "RE2"}
@@ -55,6 +46,6 @@ def test_the_documentation_has_what_tensorflow_says():
 
 
 def test_a_missing_python_is_named():
-    shown = run("--python=no-such-python", "--notensorflow")
+    shown = run("unicode_differences", "--python=no-such-python", "--notensorflow")
     assert shown.returncode == 1
     assert "--python=no-such-python" in shown.stderr and "Traceback" not in shown.stderr

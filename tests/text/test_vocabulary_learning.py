@@ -2,8 +2,6 @@
 
 import bz2
 import collections
-import subprocess
-import sys
 
 import pytest
 
@@ -15,8 +13,8 @@ from bert_tf.text.vocabulary_learning import (
     learn_from_counts,
     read_lines,
 )
-from tests.conftest import REPOSITORY
 from tests.text import oracle
+from tests.tools.running import run
 
 
 @pytest.fixture(scope="module")
@@ -122,22 +120,16 @@ def test_read_lines(tmp_path):
 def test_tools(tmp_path):
     (tmp_path / "text.txt").write_text("low lower lowest newest\n" * 5)
     vocabulary = tmp_path / "vocab.txt"
-    run_tool(
-        "build_vocab.py",
+    made = run(
+        "build_vocab",
         f"--input_file={tmp_path}/*.txt",
         f"--output_file={vocabulary}",
         "--vocab_size=40",
         "--algorithm=bpe",
     )
+    assert made.returncode == 0, made.stderr
     assert {"low", "##est"} <= set(read_vocabulary(vocabulary))
-    shown = run_tool("tokenize_text.py", f"--vocab_file={vocabulary}", "--text=Lowest", "--json")
-    assert '"pieces": ["lowest"], ' in shown and '"char_offsets": [[0, 6]]' in shown
-
-
-def run_tool(name, *arguments):
-    return subprocess.run(
-        [sys.executable, REPOSITORY / "tools" / name, *arguments],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    shown = run("tokenize_text", f"--vocab_file={vocabulary}", "--text=Lowest", "--json")
+    assert shown.returncode == 0, shown.stderr
+    assert '"pieces": ["lowest"], ' in shown.stdout
+    assert '"char_offsets": [[0, 6]]' in shown.stdout

@@ -1,37 +1,87 @@
-"""A tool as a user runs it: in a process of its own."""
+"""A tool as a user runs it, in a process of its own that need not import TensorFlow again.
 
+`run` and `start` fork from `tests/training/processes.py`; `run_program` is the real start, of which
+every tool has one (`test_every_tool.py`).
+"""
+
+import os
 import pathlib
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
-import types
+
+from absl import app
 
 from tests.conftest import REPOSITORY
 from tests.training import processes
 
 
-def run(tool, *flags) -> subprocess.CompletedProcess:
-    """`python tools/TOOL.py FLAGS` in the repository, with what it printed."""
-    return subprocess.run(
-        [sys.executable, f"tools/{tool}.py", *map(str, flags)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
+def run(tool, *flags, environment=None, prepare=None, timeout=120.0) -> subprocess.CompletedProcess:
+    """`python tools/TOOL.py FLAGS` in the repository, with what it printed.
+
+    Args:
+        tool: The name of a file of tools/, without `.py`.
+        *flags: Its arguments.
+        environment: Variables that it has beyond this process's.
+        prepare: An importable function that is called in the process before the program.
+        timeout: Seconds after which it is killed and the test fails.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        output, errors = pathlib.Path(directory, "stdout"), pathlib.Path(directory, "stderr")
+        process = start(
+            tool, *flags, output=output, errors=errors, environment=environment, prepare=prepare
+        )
+        returncode = process.wait(timeout)
+        return subprocess.CompletedProcess(
+            [tool, *flags], returncode, *(path.read_text("utf-8") for path in (output, errors))
+        )
+
+
+def start(tool, *flags, output, errors=None, environment=None, prepare=None) -> processes.Process:
+    """As `run`, without waiting. The process leads a process group, as a shell's foreground job.
+
+    Args:
+        tool: The name of a file of tools/, without `.py`.
+        *flags: Its arguments.
+        output: The file that its output is appended to.
+        errors: The file of what it writes to stderr; None: `output` too.
+        environment: Variables that it has beyond this process's.
+        prepare: An importable function that is called in the process before the program.
+    """
+    flags = [*map(str, flags)]
+    return processes.start(
+        run_main, output, environment, errors, tool=tool, flags=flags, prepare=prepare
     )
 
 
-def fork(tool, *flags) -> types.SimpleNamespace:
-    """As `run`, without importing TensorFlow again: `returncode`, and in `text` all it printed."""
-    with tempfile.TemporaryDirectory() as directory:
-        process = processes.start(
-            run_main, pathlib.Path(directory) / "text", tool=tool, flags=[*map(str, flags)]
-        )
-        return types.SimpleNamespace(returncode=process.wait(timeout=600), text=process.text())
+def run_program(program, *arguments, **options) -> subprocess.CompletedProcess:
+    """A real start: `python PROGRAM ARGUMENTS` in the repository, with what it printed.
+
+    Args:
+        program: A file, or `-c` and then code.
+        *arguments: Of the program.
+        **options: Of `subprocess.run`.
+    """
+    options = {"cwd": REPOSITORY, "capture_output": True, "text": True, "timeout": 120, **options}
+    return subprocess.run([sys.executable, program, *map(str, arguments)], **options)
 
 
-def run_main(tool, flags):
-    """In a process of its own: the program with these flags."""
-    sys.argv = [f"{tool}.py", *flags]
+def run_main(tool, flags, prepare):
+    """In a process of its own: the program with these flags, as the interpreter runs it."""
+    os.setpgid(0, 0)
+    app._init_callbacks.clear()  # TensorFlow's, which the tool has not imported yet
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it
+    os.chdir(REPOSITORY)
+    sys.argv = [f"tools/{tool}.py", *flags]
     sys.path.insert(0, str(REPOSITORY / "tools"))  # as `python tools/TOOL.py` does
-    runpy.run_path(str(REPOSITORY / "tools" / f"{tool}.py"), run_name="__main__")
+    try:
+        if prepare is not None:
+            prepare()
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit:
+        raise
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # as the interpreter does; a tool installs its own
+        sys.exit(1)

@@ -1,13 +1,14 @@
 """The benchmark's arithmetic and inputs, and a tiny run as a user starts it. Nothing is timed."""
 
 import json
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.tools.forked_workers import fork_workers
+from tests.tools.running import run
 
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
@@ -144,29 +145,27 @@ def test_jobs_and_peers():
         assert (REPOSITORY / "tools" / "benchmarks" / "peers" / f"{entry.module}.py").is_file()
 
 
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "tools/benchmark.py", *arguments],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
-
-
 @pytest.mark.parametrize(
     "job, workload_names",
-    [("inference", "2x16,ragged5"), pytest.param("training", "ragged5", marks=pytest.mark.full)],
+    [
+        ("inference", "ragged5"),
+        pytest.param("inference", "2x16,ragged5", marks=pytest.mark.full),
+        pytest.param("training", "ragged5", marks=pytest.mark.full),
+    ],
 )
 def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
     result = run(
+        "benchmark",
         job,
         "--peers=keras_hub",
         "--config=tiny",
         f"--workloads={workload_names}",
         "--rounds=2",
+        "--buckets=2,all",
         "--search_calls=1",
         "--turn_seconds=0",
         f"--json={tmp_path}/out.json",
+        prepare=fork_workers,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     content = json.loads((tmp_path / "out.json").read_text())
@@ -178,20 +177,26 @@ def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
         assert all(row["largest difference"] < 1e-3 for row in table["rows"])
 
 
-def test_a_tiny_run_in_int8_tells_the_error(tmp_path):
+def test_a_tiny_run_in_int8_tells_the_error(tmp_path, is_full):
+    workload_names = "2x16,ragged5" if is_full else "2x16"
     result = run(
+        "benchmark",
         "inference",
         "--dtype=int8",
         "--peers=",
         "--config=tiny",
-        "--workloads=2x16,ragged5",
+        f"--workloads={workload_names}",
         "--rounds=1",
+        "--buckets=2,all",
         "--search_calls=1",
         "--turn_seconds=0",
         f"--json={tmp_path}/out.json",
+        prepare=fork_workers,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    for table in json.loads((tmp_path / "out.json").read_text())["tables"]:
+    tables = json.loads((tmp_path / "out.json").read_text())["tables"]
+    assert len(tables) == len(workload_names.split(","))
+    for table in tables:
         (row,) = table["rows"]
         assert 0.0001 < row["relative error"] < 0.1  # not float32, and near it
 
@@ -199,6 +204,7 @@ def test_a_tiny_run_in_int8_tells_the_error(tmp_path):
 @pytest.mark.full
 def test_a_tiny_run_under_xla(tmp_path):
     result = run(
+        "benchmark",
         "xla",
         "--config=tiny",
         "--workloads=2x16",
@@ -206,6 +212,7 @@ def test_a_tiny_run_under_xla(tmp_path):
         "--search_calls=1",
         "--turn_seconds=0",
         f"--json={tmp_path}/out.json",
+        prepare=fork_workers,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     content = json.loads((tmp_path / "out.json").read_text())
@@ -242,7 +249,7 @@ def test_a_tiny_run_under_xla(tmp_path):
     ],
 )
 def test_mistakes_are_told_before_any_work(arguments, message):
-    result = run(*arguments)
+    result = run("benchmark", *arguments)
     assert result.returncode == 1
     assert message in result.stderr
     assert "Traceback" not in result.stderr
@@ -270,7 +277,7 @@ class TestGpu:
 
         if tf.config.list_physical_devices("GPU"):
             pytest.skip("needs a machine without a GPU")
-        result = run("training", "--device=gpu", "--peak_tflops=312")
+        result = run("benchmark", "training", "--device=gpu", "--peak_tflops=312")
         assert result.returncode == 1 and result.stdout == ""
         assert "expected a GPU that TensorFlow sees. Received: none" in result.stderr
         assert "Traceback" not in result.stderr
@@ -325,7 +332,10 @@ class TestGpu:
         assert gpu_training.utilisation(5e13, 0.5, gpu.Gpu("any", 2e14)) == 0.5
 
     def test_the_rows_of_a_tiny_model(self, tmp_path, is_full):
-        """What runs on a GPU, here on the CPU, in bfloat16; in the full suite all arrangements."""
+        """What runs on a GPU, here on the CPU, in bfloat16; in the full suite all arrangements.
+
+        The workers are real starts.
+        """
         import bert_tf
         from bert_tf.ops import native
 

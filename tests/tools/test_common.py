@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from bert_tf import BertBackbone, BertTokenizer
-from tests.tools.running import fork
+from tests.tools.running import run
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +84,9 @@ def test_a_head_at_random_answers_nothing(start, tmp_path, tool, flags):
         flags.append(f"--export_dir={tmp_path}/out")
     elif tool not in ("predict", "compare_models"):
         flags.append(f"--output_dir={tmp_path}/out")
-    result = fork(tool, *flags)
-    assert result.returncode == 1, result.text
-    assert "must be trained before" in result.text and "Traceback" not in result.text
+    result = run(tool, *flags)
+    assert result.returncode == 1, result.stderr
+    assert "must be trained before" in result.stderr and "Traceback" not in result.stderr
     assert not list((tmp_path / "out").glob("*"))
 
 
@@ -140,9 +140,9 @@ def test_a_cased_vocabulary_is_not_lowered_without_a_word(start, tmp_path, tool,
     places = {"START": start, "CASED": cased, "OUT": tmp_path / "out", "ENCODER": cased}
     for name, path in places.items():
         flags = [flag.replace(name, str(path)) for flag in flags]
-    result = fork(tool, *flags)
-    assert result.returncode == 1 and "Traceback" not in result.text, result.text
-    assert "--do_lower_case=false" in result.text
+    result = run(tool, *flags)
+    assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
+    assert "--do_lower_case=false" in result.stderr
     assert not list((tmp_path / "out").iterdir())
 
 
@@ -153,6 +153,7 @@ def test_the_best_epoch_is_that_of_the_dev_file(start, tmp_path, tool):
         tool, ["--do_train", "--init_checkpoint=x"]
     )
     flags += ["--task_name=simple"] if tool == "run_classifier" else []
-    result = fork(tool, *flags)
-    assert result.returncode == 1 and "Traceback" not in result.text, result.text
-    assert "--keep_best must be a score of the dev file, whose names begin with val_" in result.text
+    result = run(tool, *flags)
+    assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
+    message = "--keep_best must be a score of the dev file, whose names begin with val_"
+    assert message in result.stderr

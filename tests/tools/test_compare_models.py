@@ -9,21 +9,22 @@ from bert_tf.models import student_from_teacher
 from tests.tools.running import run
 
 
-@pytest.fixture
-def start(tiny_config, tiny_vocabulary, tmp_path):
+@pytest.fixture(scope="module")
+def start(tiny_config, tiny_vocabulary, tmp_path_factory):
+    root = tmp_path_factory.mktemp("compare")
     model = BertTextClassifier(
         BertBackbone(tiny_config), labels=["bad", "good"], tokenizer=BertTokenizer(tiny_vocabulary)
     )
-    model.save_pretrained(tmp_path / "whole")
-    student_from_teacher(model, num_hidden_layers=1).save_pretrained(tmp_path / "half")
+    model.save_pretrained(root / "whole")
+    student_from_teacher(model, num_hidden_layers=1).save_pretrained(root / "half")
     model.quantize("int8")
-    model.save_pretrained(tmp_path / "int8", format="bert_tf")
+    model.save_pretrained(root / "int8", format="bert_tf")
     for labels, name in ((["bad", "fine"], "other"), (["good", "bad"], "turned")):
         BertTextClassifier(
             BertBackbone(tiny_config), labels=labels, tokenizer=BertTokenizer(tiny_vocabulary)
-        ).save_pretrained(tmp_path / name)
-    (tmp_path / "dev.tsv").write_text("good film\tgood\nbad film\tbad\nthe good\tgood\n")
-    return tmp_path
+        ).save_pretrained(root / name)
+    (root / "dev.tsv").write_text("good film\tgood\nbad film\tbad\nthe good\tgood\n")
+    return root
 
 
 def test_a_line_a_model(start):

@@ -1,24 +1,13 @@
 """tools/convert_checkpoint.py, run as a user runs it."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
 from bert_tf import BertPretrainer
 from bert_tf.checkpoints import load_task_model
 from tests.checkpoints import foreign
-from tests.conftest import REPOSITORY
-
-
-def run(*flags):
-    return subprocess.run(
-        [sys.executable, "tools/convert_checkpoint.py", *flags],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
+from tests.tools.running import run
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +21,13 @@ def checkpoint(tmp_path_factory):
 
 def test_converts_and_verifies(checkpoint):
     output = checkpoint.parent / "tf1"
-    result = run(f"--input={checkpoint}", f"--output={output}", "--format=tf1", "--verify")
+    result = run(
+        "convert_checkpoint",
+        f"--input={checkpoint}",
+        f"--output={output}",
+        "--format=tf1",
+        "--verify",
+    )
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert any(
@@ -55,6 +50,6 @@ def test_converts_and_verifies(checkpoint):
 
 
 def test_says_what_is_wrong(tmp_path):
-    result = run(f"--input={tmp_path / 'absent'}", f"--output={tmp_path / 'out'}")
+    result = run("convert_checkpoint", f"--input={tmp_path}/absent", f"--output={tmp_path}/out")
     assert result.returncode == 1
     assert "error: Expected a checkpoint" in result.stderr and "Traceback" not in result.stderr

@@ -6,8 +6,6 @@ import os
 import random
 import resource
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -21,7 +19,7 @@ from bert_tf.data.pretraining_data import create_pretraining_data
 from bert_tf.data.pretraining_examples import ExampleOptions
 from bert_tf.data.pretraining_record_files import feature_spec
 from bert_tf.errors import ConfigError, DataError, UserError
-from tests.conftest import REPOSITORY
+from tests.tools.running import run, start
 
 WORDS = [f"word{n}" for n in range(50)]
 VOCABULARY = [
@@ -87,21 +85,12 @@ def documents_of(example):
     return first, second
 
 
-def run(*flags, **options):
-    return subprocess.run(
-        [sys.executable, "tools/create_pretraining_data.py", *map(str, flags)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        **options,
-    )
-
-
 class TestTheTool:
     def test_from_text_to_files(self, tmp_path, corpus, vocab_file):
         (tmp_path / "in2.txt").write_text("word1 word2\nword3\n")
         outputs = [tmp_path / "out" / f"{n}.tfrecord" for n in range(3)]
         result = run(
+            "create_pretraining_data",
             f"--input_file={tmp_path}/in*.txt",
             f"--output_file={','.join(map(str, outputs))}",
             f"--vocab_file={vocab_file}",
@@ -159,7 +148,8 @@ class TestTheTool:
             "vocab_file": vocab_file,
             **flags,
         }
-        result = run(*(f"--{k}={str(v).replace('IN', str(tmp_path))}" for k, v in flags.items()))
+        flags = [f"--{k}={str(v).replace('IN', str(tmp_path))}" for k, v in flags.items()]
+        result = run("create_pretraining_data", *flags)
         assert result.returncode == 1
         assert words in result.stderr and "Traceback" not in result.stderr
         assert "making examples" not in result.stderr
@@ -169,6 +159,7 @@ class TestTheTool:
         (tmp_path / "one.txt").write_text("word1 word2 word3 word4\n")
         output = tmp_path / "out.tfrecord"
         result = run(
+            "create_pretraining_data",
             f"--input_file={tmp_path}/one.txt",
             f"--output_file={output}",
             f"--vocab_file={vocab_file}",
@@ -194,32 +185,27 @@ class TestTheTool:
     ):
         (tmp_path / "in.txt").write_text(corpus_text(300))
         output = tmp_path / "out" / "a.tfrecord"
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "tools/create_pretraining_data.py",
-                f"--output_file={output}",
-                f"--input_file={tmp_path}/in.txt",
-                f"--vocab_file={vocab_file}",
-                "--dupe_factor=100000",
-                "--num_processes=2",
-            ],
-            cwd=REPOSITORY,
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
+        process = start(
+            "create_pretraining_data",
+            f"--output_file={output}",
+            f"--input_file={tmp_path}/in.txt",
+            f"--vocab_file={vocab_file}",
+            "--dupe_factor=100000",
+            "--num_processes=2",
+            output=tmp_path / "stdout",
+            errors=tmp_path / "stderr",
         )
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and not list(tmp_path.glob("out/.bert_tf-*/new/*.run")):
-            time.sleep(0.1)  # until the workers are at work
+            time.sleep(0.02)  # until the workers are at work
         assert list(tmp_path.glob("out/.bert_tf-*/new/*.run"))
         if number == signal.SIGINT:
             os.killpg(process.pid, number)
         else:
-            process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == status and "Traceback" not in errors
+            os.kill(process.pid, number)
+        returncode = process.wait()
+        errors = (tmp_path / "stderr").read_text()
+        assert returncode == status and "Traceback" not in errors
         assert errors.splitlines()[-1] == last_line
         assert list((tmp_path / "out").iterdir()) == []
 
@@ -404,7 +390,7 @@ def test_runs_are_merged_by_key(tmp_path):
 
 
 def test_help_reads_like_a_manual():
-    result = run("--helpfull")
+    result = run("create_pretraining_data", "--helpfull")
     for flag in ("--max_predictions_per_seq", "--encoding_errors", "(default: '0.15')"):
         assert flag in result.stdout
     assert "all its\npairs are then true neighbours" in result.stdout

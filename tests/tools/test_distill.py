@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
 from bert_tf.training import AdamWeightDecay
-from tests.tools.test_run_classifier import run
+from tests.tools.running import run
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
 ROWS = [("good film", "pos"), ("bad film", "neg"), ("the good.", "pos"), ("the bad.", "neg")] * 4

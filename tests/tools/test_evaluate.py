@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_tf.data.tagged_text import conll_lines
-from tests.tools.test_classification_tools import run
+from tests.tools.running import run
 
 SENTENCES = [
     (["Ada", "Lovelace", "wrote"], ["B-PER", "I-PER", "O"], ["B-PER", "O", "O"]),

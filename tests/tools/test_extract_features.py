@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertTokenizer
-from tests.tools.test_run_classifier import run
+from tests.tools.running import run
 
 LINES = ["good film", "", "the bad ||| good film.", "a b c d e f g h i j k l m n o p q r s t"]
 

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
-from tests.tools.running import fork
+from tests.tools.running import run
 
 TPU_FLAGS = (
     "--use_tpu=True",
@@ -53,56 +53,82 @@ def files_of(base):
 
 
 def checked(tool, *flags):
-    result = fork(tool, *flags)
-    assert result.returncode == 0, result.text
-    return result.text
+    result = run(tool, *flags)
+    text = result.stdout + result.stderr
+    assert result.returncode == 0, text
+    return text
 
 
 def weights(output):
     return load_file(output / "model" / "model.safetensors")
 
 
-def test_run_classifier(base, tmp_path):
-    output = tmp_path / "out"
-    flags = (
+def classifier_flags(base, output):
+    return (
         "--task_name=MRPC",
         f"--data_dir={base}",
         *files_of(base),
         "--max_seq_length=24",
         f"--output_dir={output}",
     )
-    training = (
-        *flags,
+
+
+def classifier_training(base, output):
+    return (
+        *classifier_flags(base, output),
         "--do_train=true",
-        "--do_eval=true",
         f"--init_checkpoint={base}/bert_model.ckpt",
         "--train_batch_size=4",
         "--learning_rate=2e-3",
         "--num_train_epochs=2.0",
         "--save_checkpoints_steps=4",
     )
-    text = checked("run_classifier", *training, *TPU_FLAGS)
+
+
+@pytest.fixture(scope="module")
+def classifier(base, tmp_path_factory):
+    """The output directory of a training run, and what it printed."""
+    output = tmp_path_factory.mktemp("classifier") / "out"
+    training = classifier_training(base, output)
+    return output, checked("run_classifier", *training, "--do_eval=true", *TPU_FLAGS)
+
+
+def test_run_classifier(classifier):
+    output, text = classifier
     assert text.count(": ignored. google-research") == 1 and "--use_tpu, --num_tpu_cores" in text
     results = dict(
         line.split(" = ") for line in (output / "eval_results.txt").read_text().splitlines()
     )
     assert results["global_step"] == "6" and results["loss"] == results["eval_loss"]
-    first = weights(output)
 
-    # Killed after step 4 and started again, it ends as the unbroken run.
+
+def test_run_classifier_killed_and_started_again(base, classifier, tmp_path):
+    """Killed after step 4, it ends as the unbroken run."""
+    output = tmp_path / "out"
+    shutil.copytree(classifier[0], output)
     shutil.rmtree(output / "checkpoints" / "ckpt-6")
     shutil.rmtree(output / "model")
-    assert "ckpt-4" in checked("run_classifier", *training)
+    assert "ckpt-4" in checked("run_classifier", *classifier_training(base, output))
+    first, again = weights(classifier[0]), weights(output)
+    assert first.keys() == again.keys()
+    for name, values in again.items():
+        np.testing.assert_array_equal(values, first[name], err_msg=name)
+
+
+def test_run_classifier_predicts(base, classifier):
+    output, _ = classifier
+    first = weights(output)
     # A finished run is not done again.
+    training = classifier_training(base, output)
     text = checked("run_classifier", *training, "--do_predict=true")
     assert "Nothing is left to train" in text and "Epoch" not in text
-    assert first.keys() == weights(output).keys()
     for name, values in weights(output).items():
         np.testing.assert_array_equal(values, first[name], err_msg=name)
 
     expected = np.loadtxt(output / "test_results.tsv")
     assert expected.shape == (10, 2)
     # The trained model, by its output directory; with the one before, the directory's model works.
+    flags = classifier_flags(base, output)
     for trained in (output, base / "bert_model.ckpt"):
         checked("run_classifier", *flags, "--do_predict=true", f"--init_checkpoint={trained}")
         np.testing.assert_array_equal(np.loadtxt(output / "test_results.tsv"), expected)

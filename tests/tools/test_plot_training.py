@@ -1,14 +1,10 @@
 """tools/plot_training.py, run as a user runs it."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from tests.conftest import REPOSITORY
-
-TOOL = str(REPOSITORY / "tools" / "plot_training.py")
+from tests.tools.running import run
 
 
 @pytest.fixture
@@ -21,13 +17,10 @@ def run_directory(tmp_path):
     return directory
 
 
-def run(*flags):
-    return subprocess.run([sys.executable, TOOL, *flags], capture_output=True, text=True)
-
-
 def test_a_picture_of_the_curve(run_directory, tmp_path):
     picture = tmp_path / "curve.png"
-    done = run(f"--runs={run_directory}", f"--output_file={picture}", "--line=loss:5:unigram")
+    flags = [f"--runs={run_directory}", f"--output_file={picture}", "--line=loss:5:unigram"]
+    done = run("plot_training", *flags)
     assert done.returncode == 0, done.stderr
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert picture.stat().st_size > 5000
@@ -43,7 +36,8 @@ def test_a_picture_of_the_curve(run_directory, tmp_path):
     ],
 )
 def test_a_wrong_flag_is_told_and_nothing_is_written(run_directory, tmp_path, flags, message):
-    done = run(f"--runs={run_directory}", f"--output_file={tmp_path / 'curve.png'}", *flags)
+    flags = [f"--runs={run_directory}", f"--output_file={tmp_path}/curve.png", *flags]
+    done = run("plot_training", *flags)
     assert done.returncode != 0
     assert message in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "curve.png").exists()

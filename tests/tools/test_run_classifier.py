@@ -1,25 +1,12 @@
 """The classifier tools, run as a user runs them, on a tiny model: train, predict, export."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertTokenizer
-from tests.conftest import REPOSITORY
+from tests.tools.running import run, run_program
 
 ROWS = [("good film", "pos"), ("bad film", "neg"), ("the good.", "pos"), ("the bad.", "neg")] * 4
-
-
-def run(tool, *flags, **options):
-    return subprocess.run(
-        [sys.executable, f"tools/{tool}.py", *flags],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        **options,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -110,12 +97,7 @@ def test_predict_and_saved_model_agree(trained, start):
         "for label, p in zip(outputs['label'], outputs['probabilities']):\n"
         "    print(label.numpy().decode(), max(p.numpy()), sep='\\t')\n"
     )
-    served = subprocess.run(
-        [sys.executable, "-c", program, f"{start}/export/1", *texts],
-        capture_output=True,
-        text=True,
-        cwd=start,
-    )
+    served = run_program("-c", program, f"{start}/export/1", *texts, cwd=start)
     assert served.returncode == 0, served.stderr
     rows = [line.split("\t") for line in served.stdout.splitlines()]
     assert [row[0] for row in rows] == [row[0] for row in printed]

@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf import BertBackbone, BertTokenClassifier, BertTokenizer
 from bert_tf.data.tagged_text import conll_lines, read_conll
-from tests.tools.test_run_classifier import run
+from tests.tools.running import run
 
 # IOB1 in the file; the model learns IOB2.
 SENTENCES = [

@@ -2,11 +2,9 @@
 
 import json
 import random
-import runpy
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 import numpy as np
@@ -18,27 +16,10 @@ from bert_tf import BertBackbone, BertConfig
 from bert_tf.data.pretraining_features import serialize_features
 from bert_tf.training import read_json_lines
 from bert_tf.training.checkpoint_files import checkpoint_steps
-from tests.conftest import REPOSITORY
-from tests.training import processes
+from tests.tools.running import run, start
 
 LENGTH, PLACES, RECORDS = 16, 3, 64
 STEPS = 12
-
-
-def run_tool(flags):
-    """In a process of its own: the program with these flags."""
-    sys.argv = ["run_pretraining.py", *flags]
-    sys.path.insert(0, str(REPOSITORY / "tools"))  # as `python tools/run_pretraining.py` does
-    runpy.run_path(str(REPOSITORY / "tools" / "run_pretraining.py"), run_name="__main__")
-
-
-def start(output, *flags, environment=None):
-    return processes.start(run_tool, output, environment, flags=list(flags))
-
-
-def run(output, *flags):
-    process = start(output, *flags)
-    return process.wait(), process.text()
 
 
 def write_records(path, seed, length=LENGTH):
@@ -113,11 +94,9 @@ def evaluating(root):
 def trained(start_files):
     """The output directory of one unbroken run, and what it printed."""
     output = start_files / "out"
-    status, text = run(
-        start_files / "out.txt", *flags_for(start_files, output, *evaluating(start_files))
-    )
-    assert status == 0, text
-    return output, text
+    result = run("run_pretraining", *flags_for(start_files, output, *evaluating(start_files)))
+    assert result.returncode == 0, result.stderr
+    return output, result.stdout + result.stderr
 
 
 def scalars(directory):
@@ -170,15 +149,15 @@ def test_killed_and_started_again_is_the_unbroken_run(trained, start_files, tmp_
     output = tmp_path / "out"
     flags = flags_for(start_files, output, *evaluating(start_files))
     log = output / "log.jsonl"
-    process = start(tmp_path / "text", *flags)
+    process = start("run_pretraining", *flags, output=tmp_path / "text")
     moment = random.Random(3).randrange(1, STEPS - 1)
     while not log.exists() or len(read_json_lines(log)) < moment:
         assert process.is_alive(), process.text()
         time.sleep(0.005)
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    status, text = run(tmp_path / "text", *flags)
-    assert status == 0, text
+    result = run("run_pretraining", *flags)
+    assert result.returncode == 0, result.stderr
     expected, received = (
         load_file(path / "model" / "model.safetensors") for path in (trained[0], output)
     )
@@ -188,8 +167,9 @@ def test_killed_and_started_again_is_the_unbroken_run(trained, start_files, tmp_
     results = [(path / "eval_results.txt").read_text() for path in (trained[0], output)]
     assert results[0] == results[1]
     # And once more: there is nothing left, and it says so.
-    status, text = run(tmp_path / "again", *flags)
-    assert status == 0
+    result = run("run_pretraining", *flags)
+    text = result.stdout + result.stderr
+    assert result.returncode == 0
     assert f"--num_train_steps={STEPS} is already reached" in text and "step/s" not in text
 
 
@@ -215,9 +195,9 @@ def test_killed_and_started_again_is_the_unbroken_run(trained, start_files, tmp_
 )
 def test_wrong_flags_are_told_before_any_work(start_files, tmp_path, flags, words):
     flags = [flag.replace("ROOT", str(start_files)) for flag in flags]
-    status, text = run(tmp_path / "text", *flags_for(start_files, tmp_path / "out", *flags))
-    assert status == 1
-    assert words in text and "Traceback" not in text
+    result = run("run_pretraining", *flags_for(start_files, tmp_path / "out", *flags))
+    assert result.returncode == 1
+    assert words in result.stderr and "Traceback" not in result.stderr
     assert not (tmp_path / "out" / "checkpoints").exists()
 
 
@@ -235,17 +215,16 @@ def test_raw_text(start_files, tiny_vocabulary, tmp_path):
         "--mixed_precision=bfloat16",
         "--gradient_accumulation_steps=2",
     )
-    status, text = run(tmp_path / "text", *flags)
-    assert status == 0, text
+    result = run("run_pretraining", *flags)
+    assert result.returncode == 0, result.stderr
     lines = read_json_lines(tmp_path / "out" / "log.jsonl")
     assert len(lines) == STEPS and set(lines[-1]) >= LOGGED
     assert (tmp_path / "out" / "model" / "vocab.txt").exists()
 
 
-def run_tool_on_two_devices(flags):
+def make_two_devices():
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    run_tool(flags)
 
 
 @pytest.mark.full
@@ -266,10 +245,12 @@ def test_every_other_way_to_train(start_files, tiny_vocabulary, tmp_path, flags)
     if "--pack_rows" in flags:
         texts, vocabulary = f"{start_files}/text.txt", f"{tmp_path}/vocab.txt"
         flags = [*flags, f"--input_file={texts}", f"--vocab_file={vocabulary}"]
-    job = run_tool_on_two_devices if "--distribution_strategy=mirrored" in flags else run_tool
-    all_flags = flags_for(start_files, tmp_path / "out", "--do_train", *flags)
-    process = processes.start(job, tmp_path / "text", flags=list(all_flags))
-    assert process.wait() == 0, process.text()
+    result = run(
+        "run_pretraining",
+        *flags_for(start_files, tmp_path / "out", "--do_train", *flags),
+        prepare=make_two_devices if "--distribution_strategy=mirrored" in flags else None,
+    )
+    assert result.returncode == 0, result.stderr
     lines = read_json_lines(tmp_path / "out" / "log.jsonl")
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
     first, last = lines[0]["masked_lm_loss"], lines[-1]["masked_lm_loss"]
@@ -288,15 +269,15 @@ def test_full_disk_keeps_the_checkpoint_before_and_goes_on_after(trained, start_
         flags = flags_for(
             start_files, small / "out", *evaluating(start_files), "--keep_checkpoint_max=5"
         )
-        status, text = run(tmp_path / "full", *flags)
-        assert status == 1 and "Traceback" not in text, text
-        assert "No space left" in text, text
+        result = run("run_pretraining", *flags)
+        assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
+        assert "No space left" in result.stderr, result.stderr
         steps = checkpoint_steps(small / "out" / "checkpoints")
         assert steps and steps[-1] < STEPS
         roomier = ["mount", "-o", "remount,size=64m", str(small)]
         subprocess.run(roomier, check=True)
-        status, text = run(tmp_path / "again", *flags)
-        assert status == 0, text
+        result = run("run_pretraining", *flags)
+        assert result.returncode == 0, result.stderr
         np.testing.assert_equal(
             load_file(small / "out" / "model" / "model.safetensors"),
             load_file(trained[0] / "model" / "model.safetensors"),
@@ -324,9 +305,9 @@ def start_workers(root, output, texts, *more):
     workers = []
     for index in range(2):
         task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        workers.append(
-            start(texts / f"worker{index}.txt", *flags, environment={"TF_CONFIG": json.dumps(task)})
-        )
+        environment = {"TF_CONFIG": json.dumps(task)}
+        output = texts / f"worker{index}.txt"
+        workers.append(start("run_pretraining", *flags, output=output, environment=environment))
     return workers
 
 
@@ -337,8 +318,8 @@ def test_two_workers_are_one_process_and_leave_when_one_dies(start_files, tmp_pa
     (tmp_path / "config.json").write_text(json.dumps(config))
     flags = (f"--bert_config_file={tmp_path}/config.json", "--num_train_steps=20")
     one, two = tmp_path / "one", tmp_path / "two"
-    status, text = run(tmp_path / "one.txt", *flags_for(start_files, one, "--do_train", *flags))
-    assert status == 0, text
+    result = run("run_pretraining", *flags_for(start_files, one, "--do_train", *flags))
+    assert result.returncode == 0, result.stderr
 
     log = two / "log.jsonl"
     workers = start_workers(start_files, two, tmp_path, *flags)

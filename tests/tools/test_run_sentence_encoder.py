@@ -1,25 +1,14 @@
 """tools/run_sentence_encoder.py, run as a user runs it, on a tiny model."""
 
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
-from tests.conftest import REPOSITORY
 from tests.models.test_sentence_training import FIRSTS, HALVES, SAME, SECONDS, spearman
-
-
-def run(*flags):
-    return subprocess.run(
-        [sys.executable, "tools/run_sentence_encoder.py", *flags],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
+from tests.tools.running import run
 
 
 def test_trains_evaluates_and_encodes(tiny_config, tiny_vocabulary, tmp_path):
@@ -34,6 +23,7 @@ def test_trains_evaluates_and_encodes(tiny_config, tiny_vocabulary, tmp_path):
     (tmp_path / "pairs.jsonl").write_text("\n".join(rows))
     (tmp_path / "texts.txt").write_text("\n".join(FIRSTS))
     result = run(
+        "run_sentence_encoder",
         f"--init_checkpoint={checkpoint}",
         f"--output_dir={output}",
         "--objective=cosine",
@@ -81,5 +71,5 @@ def test_flags_are_checked_before_any_work(tmp_path):
             "needs examples to score",
         ),
     ):
-        result = run(f"--output_dir={tmp_path}", *flags)
+        result = run("run_sentence_encoder", f"--output_dir={tmp_path}", *flags)
         assert result.returncode == 1 and message in result.stderr

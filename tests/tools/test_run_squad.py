@@ -1,23 +1,12 @@
 """run_squad, run as a user runs it, on a tiny model: train, answer, evaluate, answer again."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from bert_tf import BertBackbone, BertConfig, BertTokenizer
-from tests.conftest import REPOSITORY
 from tests.models.test_question_answerer import planted
-
-
-def run(*flags):
-    return subprocess.run(
-        [sys.executable, "tools/run_squad.py", *flags],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
+from tests.tools.running import run
 
 
 def write_squad(path, seed, count, with_answers=True):
@@ -58,6 +47,7 @@ def trained(start):
     content["data"][0]["paragraphs"][1]["qas"][0]["answers"][0]["answer_start"] += 1
     (start / "train_with_hole.json").write_text(json.dumps(content))
     result = run(
+        "run_squad",
         f"--train_file={start}/train_with_hole.json",
         f"--predict_file={start}/dev.json",
         f"--output_dir={output}",
@@ -116,6 +106,7 @@ def test_the_trained_model_answers_alone(trained, start):
     write_squad(start / "test.json", 2, 60, with_answers=False)
     (output / "eval_results.txt").unlink()
     result = run(
+        "run_squad",
         f"--predict_file={start}/test.json",
         f"--output_dir={output}",
         "--do_predict",
@@ -142,6 +133,6 @@ def test_the_trained_model_answers_alone(trained, start):
 )
 def test_wrong_flags_are_told_without_a_trace(start, tmp_path, flags, words):
     flags = [flag.replace("START", str(start)) for flag in flags]
-    result = run(f"--output_dir={tmp_path}/out", *flags)
+    result = run("run_squad", f"--output_dir={tmp_path}/out", *flags)
     assert result.returncode == 1
     assert words in result.stderr and "Traceback" not in result.stderr

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertTokenizer
-from tests.tools.test_run_classifier import run
+from tests.tools.running import run
 
 HEADER = "video-id,sent1,sent2,ending0,ending1,ending2,ending3,label"
 WORDS = "abcdefgh"

@@ -3,14 +3,12 @@
 import contextlib
 import http.server
 import json
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.tools.running import run
 
 
 @pytest.fixture
@@ -46,18 +44,8 @@ def server():
 
 
 def ask(server, *flags):
-    return subprocess.run(
-        [
-            sys.executable,
-            "tools/serving_client.py",
-            "--model=reviews",
-            f"--server=http://127.0.0.1:{server.server_port}",
-            *flags,
-        ],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
+    address = f"http://127.0.0.1:{server.server_port}"
+    return run("serving_client", "--model=reviews", f"--server={address}", *flags)
 
 
 def test_rows_in_and_predictions_out(server):

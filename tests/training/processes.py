@@ -1,35 +1,39 @@
-"""Real processes for the tests that kill: TensorFlow is imported once and forked.
+"""Real processes without a cold start: TensorFlow is imported once and forked.
 
 `start` runs a function in a process of its own, with its output in a file. The processes come from
-a fork server, which has imported TensorFlow but not started it.
+a fork server, which has imported all that they need (`tests/training/preloaded.py`) but not started
+TensorFlow: it has one thread. Every process of pytest-xdist has a server of its own.
 """
 
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import pathlib
 import sys
 import traceback
 
-PRELOADED = ["tensorflow", "keras", "bert_tf", "bert_tf.training", "tests.training.tiny_run"]
-
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(PRELOADED)
+_context.set_forkserver_preload(["tests.training.preloaded"])
 
 
 class Process:
     """A running function. Attributes: `pid`, `output` (the path of its output)."""
 
-    def __init__(self, function, output, arguments, environment):
+    def __init__(self, function, output, errors, arguments, environment):
         self.output = pathlib.Path(output)
         self._process = _context.Process(
-            target=_run, args=(function, str(output), arguments, environment)
+            target=_run, args=(function, str(output), str(errors), arguments, environment)
         )
         self._process.start()
         self.pid = self._process.pid
 
     def wait(self, timeout: float = 120.0) -> int:
         """The exit status; -9 for a killed one."""
-        self._process.join(timeout)
+        try:
+            self._process.join(timeout)
+        except BaseException:  # Ctrl-C in pytest, say: the process does not outlive it
+            self._process.kill()
+            raise
         if self._process.exitcode is None:
             self._process.kill()
             raise AssertionError(f"still running after {timeout} s:\n{self.text()}")
@@ -48,17 +52,33 @@ class Process:
         return self.output.read_text() if self.output.exists() else ""
 
 
-def start(function, output, environment=None, **arguments) -> Process:
-    """Runs `function(**arguments)`; `function` must be importable."""
-    return Process(function, output, arguments, environment or {})
+def start(function, output, environment=None, errors=None, **arguments) -> Process:
+    """Runs `function(**arguments)`.
+
+    Args:
+        function: Must be importable.
+        output: The file that its output is appended to.
+        environment: Variables that the process has beyond this one's.
+        errors: The file of what it writes to stderr; None: `output` too.
+        **arguments: Of the function.
+    """
+    environment = {**os.environ, **(environment or {})}
+    return Process(function, output, errors or output, arguments, environment)
 
 
-def _run(function, output, arguments, environment):
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
+def start_server() -> None:
+    """Begins to import what processes need, so that the first of them waits less."""
+    multiprocessing.forkserver.ensure_running()
+
+
+def _run(function, output, errors, arguments, environment):
+    for number, path in ((1, output), (2, errors)):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False, errors="backslashreplace")
+    os.environ.clear()  # the server has the variables of the moment when it started
     os.environ.update(environment)
     try:
         function(**arguments)

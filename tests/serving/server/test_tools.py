@@ -1,29 +1,10 @@
 """tools/serve.py and tools/benchmark_serving.py from the command line."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.conftest import REPOSITORY
-
-
-def _run(*arguments):
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(
-            [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-        ),
-    }
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=REPOSITORY,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+from tests.tools.running import run
 
 
 @pytest.mark.parametrize(
@@ -37,15 +18,15 @@ def _run(*arguments):
     ],
 )
 def test_flags_are_checked_before_any_work(arguments, message):
-    result = _run("tools/serve.py", *arguments)
+    result = run("serve", *arguments)
     assert result.returncode == 1 and "Traceback" not in result.stderr
     assert message in result.stderr + result.stdout
 
 
 def test_load(server, tmp_path):
     (tmp_path / "texts.txt").write_text("good film\n\nbad\n", encoding="utf-8")
-    result = _run(
-        "tools/benchmark_serving.py",
+    result = run(
+        "benchmark_serving",
         f"--text_file={tmp_path}/texts.txt",
         "--concurrency=1,3",
         f"--url=http://127.0.0.1:{server.port}/v1/models/tiny:predict",
@@ -59,8 +40,8 @@ def test_load(server, tmp_path):
     counts = [(row["clients"], row["requests"], row["failed"]) for row in rows]
     assert counts == [(1, 9, 0), (3, 9, 0)]
     assert all(len(row["latencies"]) == 9 for row in rows)
-    refused = _run(
-        "tools/benchmark_serving.py",
+    refused = run(
+        "benchmark_serving",
         f"--text_file={tmp_path}/texts.txt",
         "--concurrency=1",
         f"--url=http://127.0.0.1:{server.port}/v1/models/other:predict",

@@ -1,0 +1,47 @@
+"""The benchmark's workers without a cold start each: they fork from the forked benchmark."""
+
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import types
+
+
+class ForkedWorker:
+    """What `benchmarks.workers` uses of `subprocess.Popen`, for `python -m MODULE ARGUMENTS`."""
+
+    def __init__(self, command, stdin, stdout, stderr, env, encoding):
+        del stdin, stdout  # pipes, both
+        requests, answers = os.pipe(), os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            for new, old in enumerate((requests[0], answers[1], stderr.fileno())):
+                os.dup2(old, new)
+            os.closerange(3, 256)  # the pipes of other workers: they would never see their end
+            sys.stdin = os.fdopen(0, encoding=encoding, closefd=False)
+            os.environ.clear()
+            os.environ.update(env)
+            sys.argv = command[2:]
+            runpy.run_module(command[2], run_name="__main__", alter_sys=True)
+            os._exit(0)
+        os.close(requests[0])
+        os.close(answers[1])
+        self.stdin = os.fdopen(requests[1], "w", encoding=encoding)
+        self.stdout = os.fdopen(answers[0], encoding=encoding)
+
+    def wait(self, timeout=None):
+        del timeout  # the benchmark's own is longer
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def fork_workers():
+    """Called in the process of tools/benchmark.py before it begins."""
+    from benchmarks import workers
+
+    workers.subprocess = types.SimpleNamespace(
+        Popen=ForkedWorker, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired
+    )
