@@ -1,0 +1,57 @@
+"""Every task: files that hold it, and bring it back."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.conformance.tasks import TASKS, WEIGHTS, assert_same, make, tasks
+
+
+def assert_same_model(opened, model, task):
+    """The same class, options, tokenizer and weights, so the same outputs."""
+    assert type(opened) is type(model)
+    assert {**opened.get_config(), "name": model.name} == model.get_config()
+    assert_same(opened(task.features), model(task.features), 0.0)
+
+
+@tasks()
+def test_keras_file(name, tmp_path):
+    """The model, and where it trains the optimizer too: it goes on as if it had not stopped."""
+    task, model = TASKS[name], make(TASKS[name])
+    trains = "training" not in task.lacks
+    compiled = {key: value for key, value in task.compiled.items() if key != "objective"}
+    if trains and "objective" not in task.compiled:
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), run_eagerly=True, **compiled)
+        model.train_on_batch(task.features, task.targets, WEIGHTS)
+    model.save(tmp_path / "model.keras")
+    opened = keras.models.load_model(tmp_path / "model.keras")
+    assert_same_model(opened, model, task)
+    if trains and "objective" not in task.compiled:
+        assert int(opened.optimizer.iterations) == 1
+        for one in (model, opened):
+            one.train_on_batch(task.features, task.targets, WEIGHTS)
+        for mine, theirs in zip(opened.get_weights(), model.get_weights(), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+@tasks()
+def test_weights_file(name, tmp_path):
+    task, model = TASKS[name], make(TASKS[name])
+    model.save_weights(tmp_path / "model.weights.h5")
+    other = make(task, seed=2)
+    other.load_weights(tmp_path / "model.weights.h5")
+    assert_same_model(other, model, task)
+
+
+@pytest.mark.parametrize("format", ["huggingface", "tf1", "bert_tf"])
+@tasks()
+def test_save_pretrained(name, format, tmp_path):
+    task, model = TASKS[name], make(TASKS[name])
+    model.save_pretrained(tmp_path, format=format)
+    opened = task.kind.from_pretrained(tmp_path)
+    assert opened.untrained_heads == ()
+    assert_same_model(opened, model, task)
+    if "text" not in task.lacks and format == "huggingface":
+        opened.run_eagerly = True
+        expected = task.by_hand(model(task.question_features))
+        assert_same(task.answers(opened, task.question), expected)
