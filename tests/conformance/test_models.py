@@ -47,13 +47,15 @@ def test_answers_are_those_of_the_outputs(name):
 
 @tasks()
 def test_configuration_comes_back(name):
-    task, model = TASKS[name], make(TASKS[name])
+    task = TASKS[name]
+    options = {**task.options, **task.saved}
+    model = make(task, **task.saved)
     config = model.get_config()
     json.dumps(config)
     for argument in inspect.signature(task.kind).parameters:
         if argument != "kwargs":
             assert hasattr(model, argument) and argument in config, argument
-    for argument, value in task.options.items():
+    for argument, value in options.items():
         assert config[argument] == value == getattr(model, argument), argument
     again = task.kind.from_config(config)
     assert again.get_config() == config
