@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from bert_tf.training import AdamWeightDecay
 from tests.conformance.tasks import TASKS, WEIGHTS, assert_same, make, tasks
 
 
@@ -36,7 +37,7 @@ def test_keras_file(name, tmp_path):
     trains = "training" not in task.lacks
     compiled = {key: value for key, value in task.compiled.items() if key != "objective"}
     if trains and "objective" not in task.compiled:
-        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), run_eagerly=True, **compiled)
+        model.compile(AdamWeightDecay(1e-2), run_eagerly=True, **compiled)
         model.train_on_batch(task.features, task.targets, WEIGHTS)
     model.save(tmp_path / "model.keras")
     opened = keras.models.load_model(tmp_path / "model.keras")
