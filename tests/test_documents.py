@@ -22,7 +22,7 @@ from tests.conftest import REPOSITORY
 from tests.document_blocks import DOCUMENTS, OTHER_PROGRAMS, commands, read_blocks
 from tests.example_files import LABELS, TEXTS, write_document_files
 from tests.test_docstrings import FLAGS, ShownOutput, values_alone  # noqa: F401
-from tests.tools.running import fork
+from tests.tools.running import run
 from tests.training import processes
 
 BLOCKS = [block for path in DOCUMENTS for block in read_blocks(path)]
@@ -237,8 +237,8 @@ def test_shell_runs(block, commands_of_blocks, folder):
         program = program_of(command)
         if program in NOT_STARTED:
             continue
-        result = fork(program, *command[2:], *SHORTER.get(program, []))
-        assert result.returncode == 0, f"{' '.join(command)}\n{result.text}"
+        result = run(program, *command[2:], *SHORTER.get(program, []), timeout=600)
+        assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}{result.stderr}"
 
 
 def test_the_lists_name_what_is_there(commands_of_blocks):

@@ -238,10 +238,10 @@ def fit(model, x, y, batch_size, num_steps, initial_step=0, callbacks=()):
 
     columns = (x,) if y is None else (x, np.asarray(y))
     num_rows = len(x[0]) if isinstance(x, tuple) else len(x)
-    tokens_of = getattr(model, "student", model).tokens_of
+    task_model = getattr(model, "student", model)
     fit_steps(
         model,
-        lambda step: _batches(columns, num_rows, batch_size, step, num_steps, tokens_of),
+        lambda step: _batches(task_model, columns, num_rows, batch_size, step, num_steps),
         num_steps,
         initial_step,
         steps_per_epoch=-(-num_rows // batch_size),
@@ -250,13 +250,15 @@ def fit(model, x, y, batch_size, num_steps, initial_step=0, callbacks=()):
     )
 
 
-def _batches(columns, num_rows, batch_size, step, num_steps, tokens_of):
+def _batches(model, columns, num_rows, batch_size, step, num_steps):
     """The batches from a step on, as token dictionaries: augmented where the flags ask for it."""
     import tensorflow as tf
 
     from bert_tf.data.augmentation import TextAugmentation, augment
+    from bert_tf.models.text_inputs import TextColumns
 
-    columns = tf.nest.map_structure(tf.constant, tuple(_as_arrays(column) for column in columns))
+    texts, labels = columns[0], columns[1:]
+    texts = tuple(map(np.asarray, texts if isinstance(texts, tuple) else (texts,)))
     steps_per_epoch = -(-num_rows // batch_size)
     first, done = divmod(step, steps_per_epoch)
     dataset = None
@@ -264,22 +266,30 @@ def _batches(columns, num_rows, batch_size, step, num_steps, tokens_of):
         order = np.random.default_rng([FLAGS.seed, epoch]).permutation(num_rows)
         rows = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
         dataset = rows if dataset is None else dataset.concatenate(rows)
-    dataset = dataset.skip(done).map(
-        lambda rows: tf.nest.map_structure(lambda column: tf.gather(column, rows), columns)
-    )
+    dataset = dataset.skip(done)
+
+    def gathered(columns, rows):
+        return tuple(tf.gather(column, rows) for column in columns)
+
     rates = (FLAGS.augment_insertion, FLAGS.augment_swap, FLAGS.augment_deletion)
-    if any(rates):
+    if any(rates):  # other words in every epoch
+        texts = tuple(map(tf.constant, texts))
+        dataset = dataset.map(lambda rows: (gathered(texts, rows), *gathered(labels, rows)))
         augmentation = TextAugmentation(*rates, unit=FLAGS.augment_unit, seed=FLAGS.seed + step)
         dataset = augment(dataset, augmentation)
-    return dataset.map(
-        lambda texts, *rest: (tokens_of(texts), *rest),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    ).prefetch(tf.data.AUTOTUNE)
 
+        def batch(texts, *labels):
+            return model.tokens_of(texts), *labels
 
-def _as_arrays(column):
-    return tuple(map(np.asarray, column)) if isinstance(column, tuple) else np.asarray(column)
+    else:
+        tokens = model.tokenized_texts(TextColumns(texts))
+
+        def batch(rows):
+            return tokens.batch(rows), *gathered(labels, rows)
+
+    return dataset.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(
+        tf.data.AUTOTUNE
+    )
 
 
 def craft_callbacks():

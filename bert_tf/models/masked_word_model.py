@@ -118,6 +118,9 @@ def weighted(weights, sample_weight):
     """Weights of words or sentences `[B, …]` times those of their rows, `[B]` or None."""
     if sample_weight is None:
         return weights
+    if tf.nest.is_nested(sample_weight):
+        # `fit` and `evaluate` of Keras repeat an array for every entry of a dictionary of labels.
+        sample_weight = tf.nest.flatten(sample_weight)[0]
     rows = tf.reshape(tf.cast(sample_weight, tf.float32), [-1] + [1] * (weights.shape.rank - 1))
     return weights * rows
 

@@ -187,10 +187,15 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "backbone": keras.saving.serialize_keras_object(self.backbone),
             "objective": self.objective,
+            **({"lora": self.lora} if self.lora else {}),
         }
 
     @classmethod
     def from_config(cls, config):
         config = dict(config)
+        lora = config.pop("lora", None)
         config["backbone"] = deserialized(config.get("backbone"), BertBackbone, "backbone")
-        return cls(**config)
+        model = cls(**config)
+        if lora is not None:
+            model.enable_lora(**lora)
+        return model

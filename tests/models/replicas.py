@@ -1,5 +1,7 @@
 """What test_distribution.py runs in processes of their own: two replicas need two CPU devices."""
 
+import os
+
 import keras
 import numpy as np
 import pytest
@@ -172,26 +174,32 @@ def weights_of(model):
     return {f"weight_{index}": v.numpy() for index, v in enumerate(model.trainable_variables)}
 
 
-def train(path: str, devices: list[str], gradient_accumulation_steps: int = 1) -> None:
-    """Trains on these devices, all in this process, and writes logs and weights to `path`."""
+def train(directory: str, arrangements: dict[str, tuple[list[str], int]]) -> None:
+    """Trains on devices, all in this process, in parts; writes logs and weights to `NAME.npz`.
+
+    Args:
+        directory: Where the files go.
+        arrangements: Name -> the devices and `gradient_accumulation_steps`.
+    """
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
-    strategy = tf.distribute.get_strategy()
-    if len(devices) > 1:
-        strategy = tf.distribute.MirroredStrategy(devices)
-    with strategy.scope():
-        model = model_and_optimizer(gradient_accumulation_steps)
-    logs = fitted(model)
-    data = tf.data.Dataset.from_tensor_slices(examples(3, seed=8)).batch(ROWS)
-    evaluated = model.evaluate(data, verbose=0, return_dict=True)
-    logs.update({f"val_{name}": value for name, value in evaluated.items()})
-    np.savez(path, **logs, **weights_of(model))
-    if len(devices) > 1:
-        with pytest.raises(
-            UserError, match="MirroredStrategy with 2 replicas. Leave `jit_compile`"
-        ):
-            model.compile("sgd", jit_compile=True)
+    for name, (devices, parts) in arrangements.items():
+        strategy = tf.distribute.get_strategy()
+        if len(devices) > 1:
+            strategy = tf.distribute.MirroredStrategy(devices)
+        with strategy.scope():
+            model = model_and_optimizer(parts)
+        logs = fitted(model)
+        data = tf.data.Dataset.from_tensor_slices(examples(3, seed=8)).batch(ROWS)
+        evaluated = model.evaluate(data, verbose=0, return_dict=True)
+        logs.update({f"val_{log}": value for log, value in evaluated.items()})
+        np.savez(os.path.join(directory, f"{name}.npz"), **logs, **weights_of(model))
+        if len(devices) > 1:
+            with pytest.raises(
+                UserError, match="MirroredStrategy with 2 replicas. Leave `jit_compile`"
+            ):
+                model.compile("sgd", jit_compile=True)
 
 
 def train_worker(path: str) -> None:

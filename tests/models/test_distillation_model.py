@@ -156,7 +156,12 @@ def trained(make, parts=1, padding=0, jit=False, terms=ALL_TERMS):
         make(),
         **terms,
     )
-    model.compile(AdamWeightDecay(1e-3), gradient_accumulation_steps=parts, jit_compile=jit)
+    model.compile(
+        AdamWeightDecay(1e-3),
+        gradient_accumulation_steps=parts,
+        jit_compile=jit,
+        run_eagerly=parts == 1 and not jit,  # values are all that matters
+    )
     tokens = {
         name: np.pad(values, [(0, 0), (0, padding)]) for name, values in token_batch().items()
     }

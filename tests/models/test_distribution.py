@@ -11,40 +11,39 @@ from tests.training.processes import start
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """The logs and weights of each arrangement."""
+def run(tmp_path_factory):
+    """A function from an arrangement's name to its logs and weights; all are started at once."""
     directory = tmp_path_factory.mktemp("runs")
     arrangements = {
         "one": (["CPU:0"], 1),
         "mirrored": (["CPU:0", "CPU:1"], 1),
         "mirrored, accumulated": (["CPU:0", "CPU:1"], 2),
     }
-    processes = []
-    for name, (devices, parts) in arrangements.items():
-        processes.append(
-            start(
-                replicas.train,
-                directory / f"{name}.log",
-                path=str(directory / f"{name}.npz"),
-                devices=devices,
-                gradient_accumulation_steps=parts,
-            )
-        )
+    log = directory / "replicas.log"
+    processes = {
+        "replicas": [
+            start(replicas.train, log, directory=str(directory), arrangements=arrangements)
+        ],
+        "workers": [],
+    }
     ports = free_ports(2)
     cluster = {"worker": [f"localhost:{port}" for port in ports]}
     for index in range(2):
         task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
-        processes.append(
-            start(
-                replicas.train_worker,
-                directory / f"worker {index}.log",
-                {"TF_CONFIG": json.dumps(task)},
-                path=str(directory / "workers.npz"),
-            )
+        worker = start(
+            replicas.train_worker,
+            directory / f"worker {index}.log",
+            {"TF_CONFIG": json.dumps(task)},
+            path=str(directory / "workers.npz"),
         )
-    for process in processes:
-        assert process.wait() == 0, process.text()
-    return {name: dict(np.load(directory / f"{name}.npz")) for name in (*arrangements, "workers")}
+        processes["workers"].append(worker)
+
+    def result(name):
+        for process in processes["replicas" if name in arrangements else name]:
+            assert process.wait() == 0, process.text()
+        return dict(np.load(directory / f"{name}.npz"))
+
+    return result
 
 
 def free_ports(count):
@@ -58,8 +57,8 @@ def free_ports(count):
 
 
 @pytest.mark.parametrize("name", ["mirrored", "mirrored, accumulated", "workers"])
-def test_the_same_global_batch_gives_the_same_steps(runs, name):
-    expected, received = runs["one"], runs[name]
+def test_the_same_global_batch_gives_the_same_steps(run, name):
+    expected, received = run("one"), run(name)
     assert {"loss", "masked_lm_loss", "gradient_norm", "perplexity"} <= set(received)
     for log in (
         "loss",
@@ -79,10 +78,11 @@ def test_the_same_global_batch_gives_the_same_steps(runs, name):
     print(f"{name}: largest difference in loss over {replicas.STEPS} steps {difference:.1e}")
 
 
-def test_evaluation_is_that_of_all_replicas(runs):
-    for key, value in runs["one"].items():
+def test_evaluation_is_that_of_all_replicas(run):
+    mirrored = run("mirrored")
+    for key, value in run("one").items():
         if key.startswith("val_"):
-            received = runs["mirrored"][key]
+            received = mirrored[key]
             np.testing.assert_allclose(received, value, rtol=1e-5, atol=1e-5, err_msg=key)
 
 

@@ -52,15 +52,6 @@ def test_real_states_against_float64(minilm):
         np.testing.assert_allclose(found, sum(states[-4:])[0], atol=2e-5)
 
 
-def test_own_directory(make_extractor, tmp_path):
-    extractor = make_extractor(layer_indices=(1, 2), combine="mean", max_length=7)
-    extractor.save_pretrained(tmp_path)
-    again = BertFeatureExtractor.from_pretrained(tmp_path)
-    assert (again.layer_indices, again.combine, again.max_length) == ([1, 2], "mean", 7)
-    tokens = extractor.tokenize(TEXTS)
-    np.testing.assert_allclose(again(tokens), extractor(tokens), atol=1e-6)
-
-
 @pytest.mark.parametrize(
     "options,words",
     [

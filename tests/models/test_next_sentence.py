@@ -34,15 +34,6 @@ def test_is_the_pretrainers_head(model, tiny_config, tmp_path):
     )
 
 
-@pytest.mark.parametrize("format", ["huggingface", "tf1", "bert_tf"])
-def test_round_trip(model, format, tmp_path):
-    model.save_pretrained(tmp_path, format=format)
-    again = BertNextSentencePredictor.from_pretrained(tmp_path)
-    assert again.tokenizer.vocabulary == model.tokenizer.vocabulary
-    tokens = model.tokenize(FIRSTS, SECONDS)
-    np.testing.assert_allclose(again(tokens), model(tokens), atol=1e-6)
-
-
 def test_learns_which_text_follows(model):
     model.compile(AdamWeightDecay(3e-3), metrics=["accuracy"])
     firsts, seconds = ["good film"] * 320, ["good", "bad"] * 160

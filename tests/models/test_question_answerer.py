@@ -220,14 +220,6 @@ def test_saved_directory_needs_nothing_else(trained, tmp_path, format):
         assert config["architectures"] == ["BertForQuestionAnswering"]
 
 
-def test_keras_file_holds_everything(trained, tmp_path):
-    trained.save(tmp_path / "answerer.keras")
-    opened = keras.models.load_model(tmp_path / "answerer.keras")
-    questions, contexts, _ = planted(9, 8)
-    assert opened.answer(questions, contexts) == trained.answer(questions, contexts)
-    assert int(opened.optimizer.iterations) == int(trained.optimizer.iterations) > 0
-
-
 @pytest.mark.parametrize(
     "call,words",
     [

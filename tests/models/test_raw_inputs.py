@@ -412,16 +412,19 @@ def test_columns_of_choices_and_answers(models, column):
 
 def test_masked_lm_validates_on_text(models):
     model = models("masked_lm")
-    for options in (
-        {"validation_data": A},
-        {"validation_data": (A,)},
-        {"validation_data": (A, None)},
-        {"validation_data": (A, B)},
-        {"validation_data": ((A, B),)},
-        {"validation_split": 0.5},
+    for options, rows, is_pairs in (
+        ({"validation_data": A}, 3, False),
+        ({"validation_data": (A,)}, 3, False),
+        ({"validation_data": (A, None)}, 3, False),
+        ({"validation_data": (A, B)}, 3, True),
+        ({"validation_data": ((A, B),)}, 3, True),
+        ({"validation_split": 0.5}, 2, False),
     ):
-        history = model.fit(A, verbose=0, **options).history
-        assert np.isfinite(history["val_loss"]).all()
+        features, labels = next(iter(model.fit_arguments(A, **options)["validation_data"]))
+        assert len(features["token_ids"]) == rows and labels["masked_weights"].numpy().any()
+        assert features["segment_ids"].numpy().any() == is_pairs
+    history = model.fit(A, validation_data=(A, B), verbose=0).history
+    assert np.isfinite(history["val_loss"]).all()
     with pytest.raises(UserError, match="Text alone"):
         model.fit(A, [1, 0, 1], verbose=0)
 

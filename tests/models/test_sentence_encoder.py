@@ -93,21 +93,6 @@ def test_predict_refuses_a_budget_without_texts(make_encoder):
             encoder.predict(**arguments, token_budget=16)
 
 
-def test_keras_file(make_encoder, tmp_path):
-    encoder = make_encoder(pooling="cls", normalize=True)
-    encoder.save(tmp_path / "encoder.keras")
-    again = keras.saving.load_model(tmp_path / "encoder.keras")
-    np.testing.assert_allclose(again.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
-
-
-def test_saved_directory(make_encoder, tmp_path):
-    encoder = make_encoder(pooling="max", normalize=True, max_length=7)
-    encoder.save_pretrained(tmp_path / "model")
-    again = BertSentenceEncoder.from_pretrained(tmp_path / "model")
-    assert (again.pooling, again.normalize, again.max_length) == ("max", True, 7)
-    np.testing.assert_allclose(again.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
-
-
 def test_options_of_a_sentence_transformers_directory(minilm, tmp_path):
     assert encoder_options(minilm) == {"pooling": "mean", "normalize": True}
     assert encoder_options(tmp_path) == {}

@@ -63,27 +63,6 @@ def test_gradient_norm_is_logged(whole):
     assert "gradient_norm" not in model.evaluate(features, labels, verbose=0, return_dict=True)
 
 
-def test_accumulation_of_a_keras_loss(tiny_config):
-    config = dataclasses.replace(
-        tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-    )
-    rng = np.random.default_rng(0)
-    x = {"token_ids": rng.integers(5, 64, (10, 6)).astype(np.int32)}
-    y, weights = rng.integers(0, 2, 10), rng.uniform(size=10).astype(np.float32)
-    results = []
-    for parts in (1, 3):
-        keras.utils.set_random_seed(0)
-        model = BertTextClassifier(BertBackbone(config), num_classes=2, dropout=0.0)
-        model.compile(AdamWeightDecay(1e-3), gradient_accumulation_steps=parts)
-        history = model.fit(
-            x, y, sample_weight=weights, batch_size=5, epochs=3, shuffle=False, verbose=0
-        ).history
-        results.append((history["loss"], weights_of(model)))
-    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
-    for first, second in zip(results[0][1], results[1][1]):
-        np.testing.assert_allclose(first, second, atol=1e-5)
-
-
 REDUCTIONS = ("sum", "mean", "sum_over_batch_size", "mean_with_sample_weight")
 
 
@@ -301,10 +280,9 @@ def test_text_of_all_lengths_is_traced_once(tiny_config, tiny_vocabulary, caplog
     model.compile(AdamWeightDecay(1e-3), steps_per_execution=4)
     texts = ["a " * length for length in range(1, 21)]
     labels = np.arange(20) % 2
-    for _ in range(2):
-        model.fit(
-            texts, labels, batch_size=2, epochs=2, verbose=0, validation_data=(texts[::-1], labels)
-        )
+    for epochs in (2, 1):
+        held_out = texts[::-1], labels
+        model.fit(texts, labels, batch_size=2, epochs=epochs, verbose=0, validation_data=held_out)
     # The first call of a function that makes variables (of the optimizer) traces twice.
     assert traces.count("train") <= 2 and traces.count("test") <= 2
     assert "retracing" not in caplog.text

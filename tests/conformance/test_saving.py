@@ -1,0 +1,73 @@
+"""Every task: files that hold it, and bring it back."""
+
+import keras
+import numpy as np
+import pytest
+
+from bert_tf.training import AdamWeightDecay
+from tests.conformance.tasks import TASKS, WEIGHTS, assert_same, make, tasks
+
+
+def configuration(model, own_format):
+    """A model's configuration without the names that Keras gives."""
+    config = model.get_config()
+    backbone = config.pop("backbone")["config"]
+    del config["name"], backbone["name"]
+    if own_format:  # the others give the backbone's configuration more keys
+        config["backbone"] = backbone
+    return config
+
+
+def assert_same_model(opened, model, task, own_format=True):
+    """The same class, options, tokenizer and weights, so the same outputs."""
+    assert type(opened) is type(model)
+    assert configuration(opened, own_format) == configuration(model, own_format)
+    for mine, theirs in zip(opened.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(mine.numpy(), theirs.numpy(), err_msg=theirs.path)
+    assert_same(opened(task.features), model(task.features), 0.0)
+
+
+@tasks()
+def test_keras_file(name, tmp_path):
+    """The model, and where it trains the optimizer too: it goes on as if it had not stopped."""
+    task = TASKS[name]
+    # Keras's files do not hold the state of dropout.
+    options = {key: value for key, value in task.saved.items() if key != "dropout"}
+    model = make(task, **options)
+    trains = "training" not in task.lacks
+    compiled = {key: value for key, value in task.compiled.items() if key != "objective"}
+    if trains and "objective" not in task.compiled:
+        model.compile(AdamWeightDecay(1e-2), run_eagerly=True, **compiled)
+        model.train_on_batch(task.features, task.targets, WEIGHTS)
+    model.save(tmp_path / "model.keras")
+    opened = keras.models.load_model(tmp_path / "model.keras")
+    assert_same_model(opened, model, task)
+    if trains and "objective" not in task.compiled:
+        assert int(opened.optimizer.iterations) == 1
+        for one in (model, opened):
+            one.train_on_batch(task.features, task.targets, WEIGHTS)
+        for mine, theirs in zip(opened.get_weights(), model.get_weights(), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+@tasks()
+def test_weights_file(name, tmp_path):
+    task, model = TASKS[name], make(TASKS[name], **TASKS[name].saved)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other = make(task, seed=2, **task.saved)
+    other.load_weights(tmp_path / "model.weights.h5")
+    assert_same_model(other, model, task)
+
+
+@pytest.mark.parametrize("format", ["huggingface", "tf1", "bert_tf"])
+@tasks()
+def test_save_pretrained(name, format, tmp_path):
+    task, model = TASKS[name], make(TASKS[name], **TASKS[name].saved)
+    model.save_pretrained(tmp_path, format=format)
+    opened = task.kind.from_pretrained(tmp_path)
+    assert opened.untrained_heads == ()
+    assert_same_model(opened, model, task, own_format=format == "bert_tf")
+    if "text" not in task.lacks and format == "huggingface":
+        opened.run_eagerly = model.run_eagerly = True
+        expected = task.answers(model, task.question)
+        assert_same(task.answers(opened, task.question), expected)

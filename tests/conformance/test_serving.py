@@ -1,0 +1,56 @@
+"""Every task: its SavedModel answers as the model does; what is not served is refused."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from tests.conformance.tasks import ROWS, TASKS, assert_same, make, tasks
+
+
+def example(columns, row) -> bytes:
+    """A row of columns of strings as a serialised `tf.train.Example`."""
+    features = {
+        name: tf.train.Feature(
+            bytes_list=tf.train.BytesList(value=np.ravel(values[row].numpy()).tolist())
+        )
+        for name, values in columns.items()
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+@pytest.mark.parametrize("portable", [True, pytest.param(False, marks=pytest.mark.full)])
+@tasks("serving")
+def test_served_answers(name, portable, tmp_path):
+    """Of raw text, of serialised examples and of token dictionaries."""
+    task, model = TASKS[name], make(TASKS[name])
+    path = model.export(tmp_path, portable=portable, **task.exported)
+    signatures = tf.saved_model.load(path).signatures
+    columns = task.signature_inputs()
+    expected = task.by_hand(model(task.question_features))
+    assert_same(task.served(signatures["serving_default"](**columns)), expected, 1e-4)
+    examples = tf.constant([example(columns, row) for row in range(ROWS)])
+    assert_same(task.served(signatures["examples"](examples=examples)), expected, 1e-4)
+    names = ("token_ids", "segment_ids", "padding_mask")
+    tokens = {name: tf.constant(task.question_features[name]) for name in names}
+    outputs = signatures["tokens"](**tokens)
+    expected = model({name: task.question_features[name] for name in names}).numpy()
+    if "start_logits" in outputs:
+        received = np.stack([outputs["start_logits"], outputs["end_logits"]], axis=1)
+    else:
+        received = outputs["vector" if "vector" in outputs else "logits"]
+    np.testing.assert_allclose(received, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, task in TASKS.items()
+        if "serving" in task.lacks and task.lacks["serving"].error
+    ],
+)
+def test_not_served(name, tmp_path):
+    with pytest.raises(UserError, match=TASKS[name].lacks["serving"].error):
+        make(TASKS[name]).export(tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,269 @@
+"""Every task: the same training from strings, datasets and dictionaries, in parts, frozen, by LoRA.
+
+One model of each task is traced for this module; its weights are set back for every test. What
+`TrainingModel` promises is tested in depth in tests/models/test_training_model.py.
+"""
+
+import random
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.training import (
+    AdamWeightDecay,
+    GradualUnfreezing,
+    SparseCrossentropy,
+    freeze_layers,
+    reinitialize_top_layers,
+)
+from tests.conformance.state import State
+from tests.conformance.tasks import ROWS, TASKS, WEIGHTS, assert_same, make, tasks
+
+OPTIONS = {"verbose": 0, "batch_size": ROWS}
+
+
+def compiled(task, optimizer=None, **options):
+    """A new model of a task that trains by plain gradients, so that gradients can be compared."""
+    model = make(task)
+    optimizer = keras.optimizers.SGD(0.5) if optimizer is None else optimizer
+    model.compile(optimizer, **{"run_eagerly": True, **task.compiled, **options})
+    return model
+
+
+def weights_of(model):
+    return [variable.numpy() for variable in model.trained_variables()]
+
+
+def first_loss(logs):
+    return float(np.ravel(logs)[0])
+
+
+@pytest.fixture(scope="module")
+def state(name):
+    """The task's model for all tests of the task, as it was made."""
+    model = compiled(TASKS[name], run_eagerly=False)
+    model.optimizer.build(model.trained_variables())
+    return State(model)
+
+
+@pytest.fixture
+def traced(state):
+    """The same model as it was made, with what earlier tests have traced of it."""
+    state.restore()
+    return state.model
+
+
+@tasks("training")
+def test_one_loss_however_the_rows_come(name, traced):
+    """`evaluate`: text, datasets of text, dictionaries and datasets of them."""
+    task = TASKS[name]
+    features, targets = task.rows_of_text()
+    expected = traced.evaluate(features, targets, **OPTIONS)
+    ways = {}
+    if "text" not in task.lacks:
+        ways["text"] = traced.evaluate(task.text, task.labels, **OPTIONS)
+    if not {"text", "datasets of text"} & set(task.lacks):
+        ways["dataset of text"] = traced.evaluate(task.dataset_of_text(), verbose=0)
+    for way, received in ways.items():
+        np.testing.assert_allclose(received, expected, rtol=1e-5, err_msg=way)
+    weighted = first_loss(
+        traced.evaluate(task.features, task.targets, sample_weight=WEIGHTS, **OPTIONS)
+    )
+    received = first_loss(traced.evaluate(task.dataset_of_tokens(), verbose=0))
+    np.testing.assert_allclose(received, weighted, rtol=1e-5)
+    if "text" not in task.lacks and task.labels is not None:
+        received = traced.evaluate(task.text, task.labels, sample_weight=WEIGHTS, **OPTIONS)
+        np.testing.assert_allclose(first_loss(received), weighted, rtol=1e-5)
+    assert abs(weighted - first_loss(expected)) > 1e-4  # the weights count
+
+
+@tasks("training")
+def test_one_step_however_the_rows_come(name, traced):
+    """`fit`: the loss of the step and the weights after it."""
+    task = TASKS[name]
+    before = State(traced)
+    features, targets = task.rows_of_text()
+    ways = {"dictionary": lambda: traced.fit(features, targets, shuffle=False, **OPTIONS)}
+    if "text" not in task.lacks:
+        ways["text"] = lambda: traced.fit(task.text, task.labels, shuffle=False, **OPTIONS)
+    if not {"text", "datasets of text"} & set(task.lacks):
+        ways["dataset of text"] = lambda: traced.fit(task.dataset_of_text(), verbose=0)
+    steps = {}
+    for way, fit in ways.items():
+        before.restore()
+        random.seed(3)  # of the masks
+        steps[way] = fit().history["loss"], weights_of(traced)
+    if "own masks" in task.lacks:
+        del steps["dictionary"]
+    (loss, weights), *others = steps.values()
+    before.restore()
+    assert max(np.abs(a - b).max() for a, b in zip(weights, weights_of(traced))) > 1e-3
+    for other_loss, other_weights in others:
+        np.testing.assert_allclose(other_loss, loss, rtol=1e-5)
+        for one, other in zip(other_weights, weights, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@tasks("text", "training")
+def test_one_answer_however_the_rows_come(name, traced):
+    """`predict`: text, one by one, and dictionaries."""
+    task = TASKS[name]
+    expected = task.by_hand(traced.predict(task.question_features, batch_size=4, verbose=0))
+    assert_same(task.answers(traced, task.question), expected)
+
+
+@pytest.mark.full
+@tasks("text", "training", "datasets of text", "datasets to predict")
+def test_one_answer_to_datasets_of_text(name, traced):
+    task = TASKS[name]
+    dataset = tf.data.Dataset.from_tensor_slices(task.question).batch(4)
+    if isinstance(task.question, tuple):
+        dataset = dataset.map(lambda *columns: (columns,))
+    expected = task.by_hand(traced.predict(task.question_features, batch_size=4, verbose=0))
+    assert_same(traced.predict(dataset, verbose=0), expected)
+
+
+@tasks("training")
+def test_parts_of_a_batch_are_the_batch(name):
+    """Gradient accumulation: the same loss, metrics and weights, with weights on the rows."""
+    task, steps = TASKS[name], []
+    for parts in (1, 4):  # of 1 and of 2 rows
+        model = compiled(task, gradient_accumulation_steps=parts)
+        logs = model.train_on_batch(task.features, task.targets, WEIGHTS, return_dict=True)
+        steps.append((logs, weights_of(model)))
+    assert_same(*steps, 1e-5)
+
+
+@pytest.mark.full
+@tasks("training")
+def test_xla_takes_the_same_step(name):
+    task, steps = TASKS[name], []
+    for jit_compile in (False, True):
+        model = compiled(task, run_eagerly=False, jit_compile=jit_compile)
+        loss = model.fit(task.features, task.targets, sample_weight=WEIGHTS, **OPTIONS).history
+        steps.append((loss["loss"], weights_of(model)))
+        if "text" not in task.lacks:
+            expected = task.by_hand(model(task.question_features))
+            assert_same(task.answers(model, task.question), expected, 1e-4)
+    assert_same(*steps, 1e-4)
+
+
+def parts_of(model):
+    """Embeddings, blocks and all else that trains, as one array each."""
+    backbone = model.backbone
+    parts = {
+        "embeddings": backbone.embeddings.variables,
+        **{f"block {n}": block.variables for n, block in enumerate(backbone.encoder.blocks)},
+    }
+    known = {id(variable) for variables in parts.values() for variable in variables}
+    parts["head"] = [v for v in model.trained_variables() if id(v) not in known]
+    return {
+        name: np.concatenate([np.ravel(v.numpy()) for v in variables if "float" in v.dtype])
+        for name, variables in parts.items()
+        if variables
+    }
+
+
+def changed(before, after):
+    return {name for name in before if not np.array_equal(before[name], after[name])}
+
+
+@tasks("training")
+def test_frozen_and_opened_from_the_top(name):
+    task = TASKS[name]
+    model = make(task)
+    before = parts_of(model)
+    reinitialize_top_layers(model, 1, seed=3)
+    assert changed(before, parts_of(model)) - {"head"} == {"block 1"}  # the pooler is drawn too
+    freeze_layers(model, 2)
+    model.compile(keras.optimizers.SGD(0.5), run_eagerly=True, **task.compiled)
+    before = parts_of(model)
+    model.fit(task.features, task.targets, **OPTIONS)
+    assert changed(before, parts_of(model)) == {"head"}
+    freeze_layers(model, 0, embeddings=False)
+    model.compile(
+        AdamWeightDecay(1e-3, layer_decay=0.9),
+        gradient_accumulation_steps=2,
+        run_eagerly=True,
+        **task.compiled,
+    )
+    before = parts_of(model)
+    callbacks = [GradualUnfreezing()]
+    model.fit(task.features, task.targets, epochs=2, callbacks=callbacks, **OPTIONS)
+    assert changed(before, parts_of(model)) == {"block 1", "head"}
+
+
+@tasks("training")
+def test_lora(name, tmp_path):
+    """Only the additions and the head train; saved alone; merged, the outputs are the same."""
+    task = TASKS[name]
+    model = make(task)
+    plain = model(task.features)
+    model.enable_lora(2, alpha=4.0, layers=("query_key_value", "output_dense"))
+    assert_same(model(task.features), plain)
+    model.compile(keras.optimizers.SGD(0.5), run_eagerly=True, **task.compiled)
+    base = {id(v): v.numpy() for v in model.backbone.variables if not v.name.startswith("lora")}
+    added = [v for v in model.backbone.variables if v.name.startswith("lora")]
+    assert len(added) == 2 * 2 * 2  # blocks, layers, A and B
+    before, head = [v.numpy() for v in added], parts_of(model)["head"]
+    model.fit(task.features, task.targets, epochs=2, **OPTIONS)
+    assert all(np.any(v.numpy() != old) for v, old in zip(added, before))
+    assert np.any(parts_of(model)["head"] != head)
+    for variable in model.backbone.variables:
+        if id(variable) in base:
+            np.testing.assert_array_equal(variable.numpy(), base[id(variable)])
+    trained = model(task.features)
+    model.save_lora_weights(tmp_path / "lora.safetensors")
+    other = make(task)
+    other.load_lora_weights(tmp_path / "lora.safetensors")
+    assert_same(other(task.features), trained)
+    with pytest.raises(UserError, match="merge_lora"):
+        model.save_pretrained(tmp_path / "model")
+    model.save(tmp_path / "model.keras")
+    assert_same(keras.models.load_model(tmp_path / "model.keras")(task.features), trained)
+    model.merge_lora()
+    assert not any(v.name.startswith("lora") for v in model.variables)
+    assert_same(model(task.features), trained)
+    model.save_pretrained(tmp_path / "model")
+    assert_same(task.kind.from_pretrained(tmp_path / "model")(task.features), trained)
+
+
+@tasks("training", "other losses")
+def test_losses_on_classes(name):
+    """`SparseCrossentropy` is the default loss; with smoothing it is another one."""
+    task = TASKS[name]
+    model, losses = make(task), []
+    for loss in ("auto", SparseCrossentropy(), SparseCrossentropy(0.2)):
+        model.compile("sgd", **{**task.compiled, "loss": loss}, run_eagerly=True)
+        losses.append(first_loss(model.test_on_batch(task.features, task.targets, WEIGHTS)))
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    assert np.isfinite(losses[2]) and abs(losses[2] - losses[0]) > 1e-3
+
+
+OPERATIONS = {
+    "text": lambda model, task: model.predict(["good film"], verbose=0),
+    "training": lambda model, task: model.fit(task.features, verbose=0),
+    "datasets to predict": lambda model, task: model.predict(task.dataset_of_text(), verbose=0),
+    "other losses": lambda model, task: model.compile(
+        **{**task.compiled, "loss": SparseCrossentropy()}
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name, lack",
+    [
+        (name, lack)
+        for name, task in TASKS.items()
+        for lack in OPERATIONS
+        if lack in task.lacks and task.lacks[lack].error
+    ],
+)
+def test_what_a_task_lacks_is_an_error(name, lack):
+    task, model = TASKS[name], make(TASKS[name])
+    model.compile("sgd", **task.compiled)
+    with pytest.raises((UserError, ValueError), match=task.lacks[lack].error):
+        OPERATIONS[lack](model, task)
