@@ -124,10 +124,10 @@ def pytest_runtest_logreport(report):
             _unexpected_skips.append(f"{report.nodeid}: {reason}")
 
 
-def pytest_terminal_summary(terminalreporter, config):
+def pytest_terminal_summary(terminalreporter):
     for line in _unexpected_skips:
         terminalreporter.write_line(f"UNEXPECTED SKIP {line}", red=True)
-    for line in _too_long if config.getoption("--fail-slow") else ():
+    for line in _too_long:
         terminalreporter.write_line(f"TOO LONG {line}", red=True)
 
 

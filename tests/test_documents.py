@@ -104,6 +104,7 @@ def folder(document_files, tmp_path, monkeypatch):
         else:
             place.symlink_to(path)
     monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def shell_blocks():
@@ -237,7 +238,9 @@ def test_shell_runs(block, commands_of_blocks, folder):
         program = program_of(command)
         if program in NOT_STARTED:
             continue
-        result = run(program, *command[2:], *SHORTER.get(program, []), timeout=600)
+        result = run(
+            program, *command[2:], *SHORTER.get(program, []), directory=folder, timeout=600
+        )
         assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}{result.stderr}"
 
 

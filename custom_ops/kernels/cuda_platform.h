@@ -35,7 +35,9 @@ int Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_
       return status;
     }
   }
-  kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream)> > >(arguments...);
+  // clang-format off: it writes > > >
+  kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(arguments...);
+  // clang-format on
   return cudaGetLastError();
 }
 

@@ -18,28 +18,32 @@ from tests.conftest import REPOSITORY
 from tests.training import processes
 
 
-def run(tool, *flags, environment=None, prepare=None, timeout=120.0) -> subprocess.CompletedProcess:
-    """`python tools/TOOL.py FLAGS` in the repository, with what it printed.
+def run(
+    tool, *flags, environment=None, prepare=None, directory=REPOSITORY, timeout=120.0
+) -> subprocess.CompletedProcess:
+    """`python tools/TOOL.py FLAGS`, with what it printed.
 
     Args:
         tool: The name of a file of tools/, without `.py`.
         *flags: Its arguments.
         environment: Variables that it has beyond this process's.
         prepare: An importable function that is called in the process before the program.
+        directory: Where it runs.
         timeout: Seconds after which it is killed and the test fails.
     """
-    with tempfile.TemporaryDirectory() as directory:
-        output, errors = pathlib.Path(directory, "stdout"), pathlib.Path(directory, "stderr")
-        process = start(
-            tool, *flags, output=output, errors=errors, environment=environment, prepare=prepare
-        )
+    with tempfile.TemporaryDirectory() as printed:
+        output, errors = pathlib.Path(printed, "stdout"), pathlib.Path(printed, "stderr")
+        options = {"environment": environment, "prepare": prepare, "directory": directory}
+        process = start(tool, *flags, output=output, errors=errors, **options)
         returncode = process.wait(timeout)
         return subprocess.CompletedProcess(
             [tool, *flags], returncode, *(path.read_text("utf-8") for path in (output, errors))
         )
 
 
-def start(tool, *flags, output, errors=None, environment=None, prepare=None) -> processes.Process:
+def start(
+    tool, *flags, output, errors=None, environment=None, prepare=None, directory=REPOSITORY
+) -> processes.Process:
     """As `run`, without waiting. The process leads a process group, as a shell's foreground job.
 
     Args:
@@ -49,11 +53,10 @@ def start(tool, *flags, output, errors=None, environment=None, prepare=None) -> 
         errors: The file of what it writes to stderr; None: `output` too.
         environment: Variables that it has beyond this process's.
         prepare: An importable function that is called in the process before the program.
+        directory: Where it runs.
     """
-    flags = [*map(str, flags)]
-    return processes.start(
-        run_main, output, environment, errors, tool=tool, flags=flags, prepare=prepare
-    )
+    options = {"flags": [*map(str, flags)], "prepare": prepare, "directory": str(directory)}
+    return processes.start(run_main, output, environment, errors, tool=tool, **options)
 
 
 def run_program(program, *arguments, **options) -> subprocess.CompletedProcess:
@@ -68,18 +71,19 @@ def run_program(program, *arguments, **options) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, program, *map(str, arguments)], **options)
 
 
-def run_main(tool, flags, prepare):
+def run_main(tool, flags, prepare, directory):
     """In a process of its own: the program with these flags, as the interpreter runs it."""
     os.setpgid(0, 0)
     app._init_callbacks.clear()  # TensorFlow's, which the tool has not imported yet
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it
-    os.chdir(REPOSITORY)
-    sys.argv = [f"tools/{tool}.py", *flags]
+    os.chdir(directory)
+    program = REPOSITORY / "tools" / f"{tool}.py"
+    sys.argv = [os.path.relpath(program), *flags]
     sys.path.insert(0, str(REPOSITORY / "tools"))  # as `python tools/TOOL.py` does
     try:
         if prepare is not None:
             prepare()
-        runpy.run_path(sys.argv[0], run_name="__main__")
+        runpy.run_path(str(program), run_name="__main__")
     except SystemExit:
         raise
     except BaseException:
