@@ -134,7 +134,7 @@ materials: venv
 TEST_PROCESSES ?= 2
 PYTEST = BERT_TF_OPS=native TF_ONEDNN_USE_SYSTEM_ALLOCATOR=1 $(PY) -m pytest \
   -n $(TEST_PROCESSES) --dist loadfile
-CXX_FILES = git ls-files '*.cc' '*.h' '*.c' '*.cu'
+CXX_FILES = find custom_ops tests tools -name '*.cc' -o -name '*.h' -o -name '*.c' -o -name '*.cu'
 
 .PHONY: lint
 lint: venv
@@ -149,7 +149,8 @@ format: venv
 	$(CXX_FILES) | xargs $(VENV)/bin/clang-format -i
 
 # What changed: since the branch left main, or on main itself since the last commit.
-SINCE ?= $(shell git merge-base HEAD main 2> /dev/null || echo HEAD)
+SINCE ?= $(shell git merge-base HEAD main 2> /dev/null || \
+  git merge-base HEAD origin/main 2> /dev/null || echo HEAD)
 .PHONY: check
 check: lint ops materials
 	$(PYTEST) --no-loadscope-reorder --changed-since=$(SINCE) --time-limit=75 $(PYTEST_ARGS)

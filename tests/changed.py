@@ -32,7 +32,10 @@ def changed_files(root: pathlib.Path, revision: str) -> list[str]:
 
     def git(*arguments):
         command = ["git", "-C", str(root), *arguments]
-        result = subprocess.run(command, capture_output=True, text=True)
+        try:
+            result = subprocess.run(command, capture_output=True, text=True)
+        except FileNotFoundError:
+            raise ValueError("`--changed-since` needs git. Received: no git on PATH") from None
         if result.returncode:
             raise ValueError(
                 f"`--changed-since` must be a revision of this repository. Received: {revision!r} "
@@ -96,28 +99,44 @@ def _is_test(name):
 @functools.cache
 def _imports(path: pathlib.Path) -> tuple[str, ...]:
     """The modules a file imports; the public names of `bert_tf` count as their modules."""
-    public = _public_names()
     modules = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
-                if node.module == "bert_tf" and alias.name in public:
-                    modules.append(public[alias.name])
-                else:
-                    modules += [node.module, f"{node.module}.{alias.name}"]
+                public = _public_names(path, node.module)
+                modules += [node.module, public.get(alias.name, f"{node.module}.{alias.name}")]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             if _TOOL_NAME.fullmatch(node.value):  # tests name the program that they run
                 modules.append(node.value)
     return tuple(dict.fromkeys(modules))
 
 
-@functools.cache
-def _public_names():
-    import bert_tf
+def _public_names(path, package):
+    """Name -> module, of the names that a package of ours takes from its modules."""
+    root = next(folder for folder in path.parents if (folder / "bert_tf").is_dir())
+    file = root / package.replace(".", "/") / "__init__.py"
+    return _names_in(file) if file.is_file() else {}
 
-    return bert_tf._PUBLIC
+
+@functools.cache
+def _names_in(file):
+    found = {}
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.update({alias.name: node.module for alias in node.names})
+        elif isinstance(node, ast.Dict):  # what is imported when it is first used
+            pairs = zip(node.keys, node.values)
+            found.update(
+                {
+                    key.value: value.value
+                    for key, value in pairs
+                    if isinstance(key, ast.Constant) and isinstance(value, ast.Constant)
+                    if "bert_tf." in str(value.value)
+                }
+            )
+    return found
 
 
 def _files_of(root, module):

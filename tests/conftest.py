@@ -7,7 +7,7 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # NumPy's threads wait by spinning, which takes the cores from TensorFlow's and the other process's.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import pathlib
 import time
@@ -15,6 +15,7 @@ import time
 import pytest
 
 from tests.changed import changed_files, nearby_tests
+from tests.training import processes
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 MATERIALS = pathlib.Path(os.environ.get("BERT_TF_MATERIALS", REPOSITORY / ".cache" / "materials"))
@@ -50,7 +51,8 @@ EXPECTED_SKIPS = {
     "no time left": "`make check` ends after two minutes; `make test` runs it",
 }
 
-# A test, or the fixtures that it is the first to need, that takes longer fails `make test`.
+# A test, or the fixtures that it is the first to need, that takes longer is named at the end of a
+# run, and with --fail-slow fails it.
 LONGEST_TEST = 10.0  # seconds
 # The beginning of a test's name, and why it may.
 MAY_TAKE_LONGER: dict[str, str] = {}
@@ -93,7 +95,7 @@ def pytest_collection_modifyitems(config, items):
     distances = {ALWAYS_CHECKED: -1, **nearby_tests(REPOSITORY, changed)}
 
     def file_of(item):
-        return item.path.relative_to(REPOSITORY).as_posix()
+        return item.path.resolve().relative_to(REPOSITORY).as_posix()
 
     chosen = [item for item in items if file_of(item) in distances]
     config.hook.pytest_deselected(items=[item for item in items if file_of(item) not in distances])
@@ -132,6 +134,7 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def pytest_sessionfinish(session):
+    processes.kill_all()
     failed = _unexpected_skips or (_too_long and session.config.getoption("--fail-slow"))
     if failed and session.exitstatus == 0:
         session.exitstatus = 1

@@ -1,8 +1,9 @@
 """Runs everything, part after part, and writes one summary: `make test-full`.
 
-    python -m tests.full_suite --summary .cache/test-full.md [--parts sanitizers tests …]
+    python -m tests.full_suite --summary .cache/test-full.md [--parts tests fuzzing …]
 
-A part that fails does not keep the others from running; the exit status says whether any did.
+A part that fails does not keep the others from running; the exit status says whether any did. The
+summary is written again after every part.
 """
 
 import argparse
@@ -75,11 +76,13 @@ def parts() -> list[Part]:
         ]
     return [
         *found,
+        Part("kernels: CUDA, emulated", [bazel, "test", "//custom_ops/kernels:cuda_kernels_test"]),
         Part("all other C++ tests", [bazel, "test", "//custom_ops/..."]),
         Part("tests", [*PYTEST, *IN_PARALLEL, *everything], NATIVE),
         Part("fuzzing", [*PYTEST, "tests/fuzz", "-m", ""], NATIVE),
         Part("quality", [*PYTEST, "tests/quality", "-m", ""], NATIVE),
         Part(f"TensorFlow {OTHER_TENSORFLOW}", ["make", "test", f"TF_VERSION={OTHER_TENSORFLOW}"]),
+        Part("the ops of the default TensorFlow again", ["make", "ops"]),
     ]
 
 
@@ -112,14 +115,15 @@ def _count(result, results):
             result.counts["passed"] += 1
 
 
-def summary(results: list[Result], minutes: float) -> str:
-    """What the run printed, as Markdown."""
+def summary(machine: list[str], results: list[Result]) -> str:
+    """What the run printed, as Markdown; `machine` says where."""
+    minutes = sum(result.minutes for result in results)
     lines = [
         "# What `make test-full` printed",
         "",
-        f"{datetime.date.today()}, {_commit()}, {minutes:.0f} minutes.",
+        *machine,
         "",
-        *_versions(),
+        f"All of it took {minutes:.0f} minutes.",
         "",
         "| part | result | tests | minutes |",
         "|---|---|---|---|",
@@ -134,12 +138,13 @@ def summary(results: list[Result], minutes: float) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _commit():
+def _machine():
+    """The day, the commit, processors and versions."""
     command = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True).stdout.strip()
-
-
-def _versions():
+    commit = "no git"
+    if shutil.which("git"):
+        described = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+        commit = described.stdout.strip()
     versions = {"Python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -148,9 +153,9 @@ def _versions():
             versions[name] = "not installed"
     with open("/proc/cpuinfo") as file:
         model = next((line.split(":")[1].strip() for line in file if "model name" in line), "")
-    system = platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
     return [
-        f"{os.cpu_count()} processors ({model}), {system}.",
+        f"{datetime.date.today()}, commit {commit}.",
+        f"{os.cpu_count()} processors ({model}), {platform.platform()}.",
         ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
     ]
 
@@ -161,11 +166,13 @@ def main() -> None:
     parser.add_argument("--summary", type=pathlib.Path, required=True, help="the file to write")
     parser.add_argument("--parts", nargs="+", choices=names, metavar="PART", default=names)
     arguments = parser.parse_args()
-    start = time.monotonic()
-    results = [run(part) for part in parts() if part.name in arguments.parts]
-    text = summary(results, (time.monotonic() - start) / 60)
+    machine, results = _machine(), []
     arguments.summary.parent.mkdir(parents=True, exist_ok=True)
-    arguments.summary.write_text(text, encoding="utf-8")
+    for part in parts():
+        if part.name in arguments.parts:
+            results.append(run(part))
+            text = summary(machine, results)
+            arguments.summary.write_text(text, encoding="utf-8")
     print(f"\n{text}\n(in {arguments.summary})")
     sys.exit(any(result.status for result in results))
 

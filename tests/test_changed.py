@@ -1,5 +1,6 @@
 """Which tests `make check` runs."""
 
+import os
 import subprocess
 
 import pytest
@@ -30,9 +31,12 @@ def test_nearest(changed, expected):
     assert nearby_tests(REPOSITORY, [changed])[expected] == 0
 
 
-def test_changed_files_of_a_repository(tmp_path):
+def test_changed_files_of_a_repository(tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)  # a hook's repository is another one
+
     def git(*arguments):
-        user = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        user = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", "-C", tmp_path, *user, *arguments], check=True, capture_output=True)
 
     git("init")

@@ -182,19 +182,23 @@ def test_python_runs(blocks, folder):
 
 def parse_flags(tool: str, lines: list[list[str]]) -> None:
     """In a process of its own: the program reads each line's flags and does nothing else."""
-    from absl import flags
+    from absl import app, flags
     from absl.testing import flagsaver
 
-    def only_parse(main):
+    read = []
+
+    def only_parse(main, *_, **__):
+        read.append(main)
         for line in lines:
             with flagsaver.flagsaver():
                 rest = flags.FLAGS([f"{tool}.py", *line])
                 assert len(rest) == 1, f"not a flag: {rest[1:]}"
 
-    bert_tf.tool.run = only_parse
+    bert_tf.tool.run = app.run = only_parse
     sys.path.insert(0, str(REPOSITORY / "tools"))
     sys.argv = [f"{tool}.py"]
     runpy.run_path(str(REPOSITORY / "tools" / f"{tool}.py"), run_name="__main__")
+    assert read, f"{tool} reads its flags in another way"
 
 
 def test_flags_are_those_of_the_programs(commands_of_blocks, tmp_path):

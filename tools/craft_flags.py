@@ -257,7 +257,7 @@ def _batches(model, columns, num_rows, batch_size, step, num_steps):
     from bert_tf.data.augmentation import TextAugmentation, augment
     from bert_tf.models.text_inputs import TextColumns
 
-    texts, labels = columns[0], columns[1:]
+    texts, labels = columns[0], tuple(map(tf.constant, columns[1:]))
     texts = tuple(map(np.asarray, texts if isinstance(texts, tuple) else (texts,)))
     steps_per_epoch = -(-num_rows // batch_size)
     first, done = divmod(step, steps_per_epoch)

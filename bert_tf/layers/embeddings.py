@@ -155,9 +155,9 @@ def _lookup(table, token_ids):
     return words, same_table
 
 
-# A function of its own, traced once for each dtype: TensorFlow keeps the graph in which
-# tf.custom_gradient was called for as long as the process lives, and with a model's whole graph
-# the model's weights.
+# A function of its own, traced a few times in all and not for each model: TensorFlow keeps the
+# graph in which tf.custom_gradient was called for as long as the process lives, and with a model's
+# whole graph the model's weights.
 @tf.function(autograph=False, reduce_retracing=True)
 @tf.custom_gradient
 def _traced_lookup(table, token_ids):

@@ -157,16 +157,15 @@ class Task:
         columns = self.question if isinstance(self.question, tuple) else (self.question,)
         return {name: tf.constant(column) for name, column in zip(self.signature, columns)}
 
-    def dataset_of_text(self, batch_size: int = ROWS, labelled: bool = True) -> tf.data.Dataset:
-        """Batches of strings, with labels if the task has them."""
-        has_labels = labelled and self.labels is not None
-        parts = (self.text, self.labels) if has_labels else self.text
-        return tf.data.Dataset.from_tensor_slices(parts).batch(batch_size)
+    def dataset_of_text(self) -> tf.data.Dataset:
+        """One batch of strings, with labels if the task has them."""
+        parts = self.text if self.labels is None else (self.text, self.labels)
+        return tf.data.Dataset.from_tensor_slices(parts).batch(ROWS)
 
-    def dataset_of_tokens(self, batch_size: int = ROWS) -> tf.data.Dataset:
-        """Batches of token dictionaries with labels."""
+    def dataset_of_tokens(self) -> tf.data.Dataset:
+        """One batch of token dictionaries with labels and weights."""
         data = (self.features, self.targets, WEIGHTS)
-        return tf.data.Dataset.from_tensor_slices(data).batch(batch_size)
+        return tf.data.Dataset.from_tensor_slices(data).batch(ROWS)
 
 
 def make(task: Task, seed: int = 1, dtype: str | None = None, config=CONFIG, **options):
@@ -446,10 +445,10 @@ TASKS["tagging with a CRF"] = dataclasses.replace(
 )
 
 
-def tasks(*needed: str, full: tuple[str, ...] = VARIANTS):
+def tasks(*needed: str):
     """Parametrises a test with the names of the tasks that have all of `needed`."""
     names = [name for name, task in TASKS.items() if not set(needed) & set(task.lacks)]
-    marks = dict.fromkeys(full, pytest.mark.full)
+    marks = dict.fromkeys(VARIANTS, pytest.mark.full)
     return pytest.mark.parametrize(
         "name",
         [pytest.param(name, marks=marks.get(name, ())) for name in names],

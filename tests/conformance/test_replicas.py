@@ -26,6 +26,8 @@ def step_of_two(tmp_path_factory, request):
 
     def step(name):
         while name not in found:
+            if not receiver.poll(120):
+                raise AssertionError(f"no step in two minutes:\n{process.text()}")
             try:
                 received, *found[received] = receiver.recv()
             except EOFError:

@@ -35,9 +35,8 @@ def test_keras_file(name, tmp_path):
     options = {key: value for key, value in task.saved.items() if key != "dropout"}
     model = make(task, **options)
     trains = "training" not in task.lacks
-    compiled = {key: value for key, value in task.compiled.items() if key != "objective"}
     if trains and "objective" not in task.compiled:
-        model.compile(AdamWeightDecay(1e-2), run_eagerly=True, **compiled)
+        model.compile(AdamWeightDecay(1e-2), run_eagerly=True, **task.compiled)
         model.train_on_batch(task.features, task.targets, WEIGHTS)
     model.save(tmp_path / "model.keras")
     opened = keras.models.load_model(tmp_path / "model.keras")

@@ -131,7 +131,8 @@ def test_parts_of_a_batch_are_the_batch(name):
     """Gradient accumulation: the same loss, metrics and weights, with weights on the rows."""
     task, steps = TASKS[name], []
     for parts in (1, 4):  # of 1 and of 2 rows
-        model = compiled(task, gradient_accumulation_steps=parts)
+        is_eager = parts == 1 or name != "text classification"  # once as a graph
+        model = compiled(task, gradient_accumulation_steps=parts, run_eagerly=is_eager)
         logs = model.train_on_batch(task.features, task.targets, WEIGHTS, return_dict=True)
         steps.append((logs, weights_of(model)))
     assert_same(*steps, 1e-5)

@@ -11,9 +11,11 @@ import os
 import pathlib
 import sys
 import traceback
+import weakref
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.training.preloaded"])
+_started = weakref.WeakSet()
 
 
 class Process:
@@ -26,6 +28,7 @@ class Process:
         )
         self._process.start()
         self.pid = self._process.pid
+        _started.add(self._process)
 
     def wait(self, timeout: float = 120.0) -> int:
         """The exit status; -9 for a killed one."""
@@ -69,6 +72,13 @@ def start(function, output, environment=None, errors=None, **arguments) -> Proce
 def start_server() -> None:
     """Begins to import what processes need, so that the first of them waits less."""
     multiprocessing.forkserver.ensure_running()
+
+
+def kill_all() -> None:
+    """Kills what still runs: a test that failed may not have waited."""
+    for process in _started:
+        if process.is_alive():
+            process.kill()
 
 
 def _run(function, output, errors, arguments, environment):
