@@ -24,7 +24,7 @@ REDUCTIONS = ("sum", "mean", "none")
 
 
 class Candidate(NamedTuple):
-    """A piece that may stand behind a `[MASK]`, and its probability.
+    """A piece that may be the word at a `[MASK]`, and its probability.
 
     Example:
         >>> Candidate("paris", 0.5).piece

@@ -282,7 +282,7 @@ void TestAll() {
   TestLayerNorm<T>(40, 64, 0.5f, true, false, true);
   TestLayerNorm<T>(5, 512, 0.0f, true, true, true);
   TestLayerNorm<T>(5, 1024, 0.3f, false, true, true);
-  TestLayerNorm<T>(3, 1088, 0.1f, true, true, true);  // a block a row
+  TestLayerNorm<T>(3, 1088, 0.1f, true, true, true);  // one block per row
   TestLayerNorm<T>(20, 77, 0.1f, true, true, true);   // no vectors
   TestLayerNorm<T>(20, 77, 0.0f, false, false, true);
   TestLayerNorm<T>(9, 128, 0.1f, true, true, false);

@@ -1,6 +1,6 @@
 // quantized_dense against its formula in int64 and float64: every number of rows up to 40, odd
 // sizes, all epilogues and storage types, the largest sums, special values, and equal bits for
-// every number of threads and whatever rows stand beside, with every instruction set of this
+// every number of threads and whatever other rows are there, with every instruction set of this
 // processor.
 #include "custom_ops/kernels/quantized_dense.h"
 

@@ -274,7 +274,7 @@ def _masks_served(outputs):
 
 
 def _masked_targets():
-    """`film` behind the first mask of every row, `e` behind the others; some count half."""
+    """`film` is the word at the first mask of every row, `e` at the others; some count half."""
     places = _masked_features()["masked_positions"]
     weights = np.where(places > 0, [1.0, 0.5], 0.0)  # [B, P]
     ids = np.where(places > 0, [VOCABULARY.index("film"), VOCABULARY.index("e")], 0)
