@@ -15,7 +15,7 @@ FAR = 3  # imports between a test and what changed: beyond it nothing is run
 _CODE = ("bert_tf", "tools", "tests")
 # A change of other files than Python's: the tests that read or run them.
 _OTHER = {
-    "custom_ops/": "tests/ops/",
+    "custom_ops/": ("tests/ops/", "tests/conformance/test_ops.py"),
     "docs/": "tests/test_documents.py",
     "README.md": "tests/test_documents.py",
     "setup.py": "tests/test_packaging.py",

@@ -27,6 +27,7 @@ PYTEST = [sys.executable, "-m", "pytest", "-q"]
 IN_PARALLEL = ["-n2", "--dist=loadfile"]
 NATIVE = {"BERT_TF_OPS": "native", "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
 KERNELS = "//custom_ops/kernels/..."
+OPS = ["tests/ops", "tests/conformance/test_ops.py"]
 OTHER_TENSORFLOW = "2.19"
 # Of the folders of tests that run as parts of their own, with all processes to themselves.
 APART = ("tests/fuzz", "tests/quality")
@@ -72,7 +73,7 @@ def parts() -> list[Part]:
         test = [bazel, "test", f"--test_env=BERT_TF_ISA={isa}", KERNELS]
         found += [
             Part(f"kernels: {isa}", test),
-            Part(f"ops: {isa}", [*PYTEST, "tests/ops"], {**NATIVE, "BERT_TF_ISA": isa}),
+            Part(f"ops: {isa}", [*PYTEST, *OPS], {**NATIVE, "BERT_TF_ISA": isa}),
         ]
     return [
         *found,

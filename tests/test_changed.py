@@ -22,6 +22,7 @@ def test_a_change_calls_for_the_tests_that_import_it():
     [
         ("tools/run_squad.py", "tests/tools/test_run_squad.py"),
         ("custom_ops/kernels/philox.h", "tests/ops/test_philox.py"),
+        ("custom_ops/kernels/philox.h", "tests/conformance/test_ops.py"),
         ("bert_tf/models/text_classifier.py", "tests/models/test_text_classifier.py"),
         ("tests/config.py", "tests/test_config.py"),
         ("tests/test_config.py", "tests/test_config.py"),

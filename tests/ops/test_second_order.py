@@ -87,13 +87,3 @@ def test_the_native_ops_say_what_to_do(name, traced):
         call = tf.function(derivative, autograph=False) if traced else derivative
         with ops.backend("native"), pytest.raises(LookupError, match=f"`{public}`.*{WAY_OUT}"):
             call(function, x, direction)
-
-
-@pytest.mark.skipif(BACKENDS == ("reference",), reason="needs the native ops")
-def test_a_packed_kernel_has_no_gradient():
-    kernel = tf.ones([4, 4])
-    with ops.backend("native"), tf.GradientTape() as tape:
-        tape.watch(kernel)
-        packed = ops.pack_dense(kernel)
-    with pytest.raises(LookupError, match=f"`pack_dense`.*{WAY_OUT}"):
-        tape.gradient(packed, kernel)

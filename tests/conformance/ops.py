@@ -1,0 +1,296 @@
+"""The table of the ops: what test_ops.py needs to know of each.
+
+A new op, and each variant of it, is one entry of `OPS`. What is expected of them is computed by the
+float64 formulas of tests/ops, which have no code in common with the ops. The table is without
+`adam_weight_decay`, which updates variables: tests/ops/test_adam_weight_decay.py.
+
+Glossary: `B` sequences, `R` tokens of all sequences, `N` heads, `D` head size, `M` rows, `K` input
+features, `H` hidden size, `F` feed-forward size.
+"""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import ops
+from tests.conformance.op import Bounds, Op, dy_in_numpy, float64
+from tests.conformance.tasks import Lack
+from tests.ops.dense_float64 import epilogue, quantized_product
+from tests.ops.gelu_float64 import gelu, gelu_slope
+from tests.ops.layer_norm_float64 import residual_layer_norm, residual_layer_norm_gradients
+from tests.ops.numpy_varlen_attention import varlen_attention
+from tests.ops.philox_numpy import keep_mask
+
+SEED = -0x0123456789ABCDEF
+
+
+def _sum_rows(values):
+    return values.sum(tuple(range(values.ndim - 1)))
+
+
+def _gelu_arguments(normal, shape):
+    return {"x": normal(*shape, scale=2.0), "bias": normal(shape[-1])}
+
+
+def _gelu_formula(x, bias, approximate=False):
+    s = (x.astype(np.float32) + bias.astype(np.float32)).astype(np.float64)  # the op's sum
+    dx = dy_in_numpy(*x.shape) * gelu_slope(s, approximate)
+    return gelu(s, approximate), {"x": dx, "bias": _sum_rows(dx)}
+
+
+def _layer_norm_arguments(normal, shape, parts):
+    made = {"x": normal(*shape, mean=0.5, scale=1.5)}
+    made["gamma"] = normal(shape[-1], mean=1.0, scale=0.3)
+    made["beta"] = normal(shape[-1], scale=0.3)
+    if "residual" in parts:
+        made["residual"] = normal(*shape)
+    if "bias" in parts:
+        made["bias"] = normal(shape[-1])
+    if "dropout" in parts:
+        made["seed"] = tf.constant(SEED + shape[0], tf.int64)
+    return made
+
+
+def _layer_norm_formula(
+    x, gamma, beta, residual=None, bias=None, seed=0, dropout_rate=0.0, epsilon=1e-12
+):
+    keep = keep_mask(int(seed), x.shape, dropout_rate)
+    y, saved = residual_layer_norm(x, residual, bias, gamma, beta, epsilon, keep)
+    gradients = residual_layer_norm_gradients(dy_in_numpy(*x.shape), gamma, saved, keep)
+    return y, dict(zip(("x", "residual", "bias", "gamma", "beta"), gradients))
+
+
+def _attention_arguments(normal, shape, has_seed):
+    """`shape` is the lengths of the sequences, N and D."""
+    lengths, heads, head_size = shape
+    made = {"qkv": normal(sum(lengths), 3, heads, head_size)}
+    splits_dtype = tf.int64 if has_seed else tf.int32
+    made["row_splits"] = tf.constant(np.cumsum([0, *lengths]), splits_dtype)
+    if has_seed:
+        made["seed"] = tf.constant(SEED + sum(lengths), tf.int64)
+    return made
+
+
+def _attention_formula(qkv, row_splits, seed=0, **options):
+    dy = dy_in_numpy(len(qkv), *qkv.shape[2:])
+    y, d_qkv = varlen_attention(qkv, row_splits, seed=int(seed), d_output=dy, **options)
+    return y, {"qkv": d_qkv}
+
+
+def _dense_arguments(normal, shape, is_quantized, parts):
+    """`shape` is M, K and the units."""
+    rows, depth, units = shape
+    made = {"units": units, "x": normal(rows, depth, mean=0.4)}
+    kernel = normal(depth, units, scale=max(depth, 1) ** -0.5)
+    if is_quantized:
+        made["kernel"] = ops.pack_quantized_dense(*ops.quantize_kernel(kernel))
+    else:
+        made["packed"] = ops.pack_dense(kernel)
+    if "bias" in parts:
+        made["bias"] = normal(units)
+    if "residual" in parts:
+        made["residual"] = normal(rows, units)
+    if "layer_norm" in parts:
+        made["gamma"] = normal(units, mean=1.0, scale=0.3)
+        made["beta"] = normal(units, scale=0.3)
+    return made
+
+
+def _fused_dense_formula(x, packed, units, **parts):
+    kernel = ops.unpack_dense(packed, x.shape[1], units).numpy()
+    return epilogue(x @ kernel, **parts), {}
+
+
+def _quantized_dense_formula(x, kernel, units, **parts):
+    values = ops.unpack_quantized_dense(kernel.packed, x.shape[1], units)
+    z = quantized_product(x, values, kernel.scale, kernel.smoothing)
+    return epilogue(z.astype(np.float64), **parts), {}
+
+
+def _pack_formula(kernel, transposed=False):
+    kernel = kernel.T if transposed else kernel
+    return float64(ops.pack_dense_reference(kernel.astype(np.float32))), {}
+
+
+_BY_ROW = {"rows alone": Lack("dropout draws by the number of a row")}
+_INFERENCE = {"gradient": Lack("it is for inference", r"backend\('reference'\)")}
+_INTEGERS = {"gradient": Lack("rounding has none", "train in floating point")}
+
+
+def _gelu(approximate):
+    return Op(
+        ops.fused_bias_gelu,
+        _gelu_arguments,
+        _gelu_formula,
+        shapes=((1, 1), (3,), (2, 17), (5, 63), (4, 2, 65), (33, 768), (7, 1000), (2, 9000)),
+        empty=((0, 5), (5, 0), (0, 0), (2, 0, 3), (0,)),
+        small=(6, 20),
+        fewer=(2, 20),
+        large=(515, 96),
+        options={"approximate": approximate},
+        bounds=Bounds(1e-5, 6e-11),
+        gradient_bounds=Bounds(2e-6, 2e-6),
+        sum_bounds=Bounds(1e-5, 1e-5),
+        mixes_columns=False,
+    )
+
+
+def _layer_norm(*parts):
+    options = {name: None for name in ("residual", "bias") if name not in parts}
+    return Op(
+        ops.fused_residual_layer_norm,
+        functools.partial(_layer_norm_arguments, parts=parts),
+        _layer_norm_formula,
+        shapes=((1, 3), (17,), (5, 63), (4, 2, 65), (33, 768), (7, 1000), (2, 9000)),
+        empty=((0, 5), (5, 0), (2, 0, 3)),
+        small=(6, 20),
+        fewer=(2, 20),
+        large=(515, 96),
+        options={**options, "dropout_rate": 0.1} if "dropout" in parts else options,
+        rows=("x", "residual") if "residual" in parts else ("x",),
+        bounds=Bounds(0.0, 1e-5),
+        gradient_bounds=Bounds(0.0, 1e-5),
+        sum_bounds=Bounds(1e-5, 5e-5),
+        lacks=_BY_ROW if "dropout" in parts else {},
+    )
+
+
+def _attention(*parts, **mask):
+    has_dropout = "dropout" in parts
+    head_sizes = (1, 5, 32, 40, 64, 128) if has_dropout and not mask else ()
+    bounds = Bounds(0.0, 9e-6, roundings=3)
+    return Op(
+        ops.varlen_attention,
+        functools.partial(_attention_arguments, has_seed=has_dropout),
+        _attention_formula,
+        shapes=tuple(((2, 37, 66), 2, size) for size in head_sizes),
+        more_shapes=tuple(
+            (lengths, 3, 8) for lengths in ((3, 0, 1, 17, 70), (1,), (64, 128), (0, 0), ())
+        ),
+        empty=(((0, 0, 0), 1, 5),),
+        small=((3, 0, 4), 3, 8),
+        fewer=((2, 1, 1), 3, 8),
+        large=((30, 70, 100), 2, 8),
+        options={**mask, "dropout_rate": 0.3} if has_dropout else mask,
+        rows=("qkv",),
+        bounds=bounds,
+        gradient_bounds=bounds,
+        mixes_columns=False,
+        lacks={
+            **(_BY_ROW if has_dropout else {}),
+            "reference under XLA": Lack("XLA must know how long the longest sequence is"),
+        },
+    )
+
+
+def _dense(kind, activation, *parts):
+    is_quantized = kind == "quantized_dense"
+    return Op(
+        getattr(ops, kind),
+        functools.partial(_dense_arguments, is_quantized=is_quantized, parts=parts),
+        _quantized_dense_formula if is_quantized else _fused_dense_formula,
+        shapes=((1, 3, 5), (7, 64, 96), (40, 515, 33), (3, 768, 130), (300, 41, 64)),
+        empty=((0, 5, 7), (4, 0, 7), (4, 5, 0)),
+        small=(6, 70, 40),
+        fewer=(2, 70, 40),
+        large=(130, 300, 70),
+        options={"activation": activation},
+        rows=("x", "residual") if "residual" in parts else ("x",),
+        bounds=Bounds(1e-6, 1e-5),
+        lacks={
+            **(_INTEGERS if is_quantized else _INFERENCE),
+            "unknown columns": Lack("the reference unpacks the kernel", "known last dimension"),
+        },
+    )
+
+
+def _pack(transposed):
+    return Op(
+        ops.pack_dense,
+        lambda normal, shape: {"kernel": normal(*(shape[::-1] if transposed else shape))},
+        _pack_formula,
+        shapes=((1, 1), (3, 32), (256, 5), (257, 33), (1000, 70)),
+        empty=((0, 3), (3, 0)),
+        small=(70, 40),
+        fewer=(70, 40),
+        large=(600, 100),
+        options={"transposed": transposed},
+        rows=(),
+        lacks={
+            **_INFERENCE,
+            "rows": Lack("its result is a vector"),
+            "unknown columns": Lack("the reference cuts the kernel into blocks", "known shape"),
+        },
+    )
+
+
+_SUBSETS = itertools.product(*([(), (part,)] for part in ("residual", "bias", "dropout")))
+_MASKS = {
+    "": {},
+    "causal": {"causal": True},
+    "window": {"window_size": 3},
+    "globals": {"window_size": 9, "num_global_tokens": 2},
+    "causal globals": {"causal": True, "window_size": 5, "num_global_tokens": 1},
+}
+_EPILOGUES = (
+    (None,),
+    ("gelu",),
+    ("gelu_new",),
+    (None, "residual"),
+    (None, "layer_norm"),
+    (None, "residual", "layer_norm"),
+)
+
+
+def _name(*parts):
+    return " ".join(filter(None, parts))
+
+
+OPS = {
+    "fused_bias_gelu": _gelu(False),
+    "fused_bias_gelu tanh": _gelu(True),
+    **{
+        _name("fused_residual_layer_norm", *parts): _layer_norm(*parts)
+        for parts in (sum(subset, ()) for subset in _SUBSETS)
+    },
+    **{
+        _name("varlen_attention", name, *dropout): _attention(*dropout, **mask)
+        for name, mask in _MASKS.items()
+        for dropout in ((), ("dropout",))
+    },
+    "pack_dense": _pack(False),
+    "pack_dense transposed": _pack(True),
+    **{
+        _name(kind, *bias, activation, *parts): _dense(kind, activation, *bias, *parts)
+        for kind, *bias in (("fused_dense",), ("fused_dense", "bias"), ("quantized_dense", "bias"))
+        for activation, *parts in _EPILOGUES
+    },
+}
+
+# Those with a way of their own through the code; of the others only the numbers are tested.
+FOR_EVERY_TEST = (
+    "fused_bias_gelu",
+    "fused_bias_gelu tanh",
+    "fused_residual_layer_norm dropout",
+    "fused_residual_layer_norm residual bias",
+    "fused_residual_layer_norm residual bias dropout",
+    "varlen_attention dropout",
+    "varlen_attention causal globals",
+    "pack_dense",
+    "pack_dense transposed",
+    "fused_dense bias gelu",
+    "fused_dense bias residual",
+    "fused_dense bias residual layer_norm",
+    "quantized_dense bias gelu",
+    "quantized_dense bias residual",
+    "quantized_dense bias residual layer_norm",
+)
+
+
+def every_op(*needed: str):
+    """Parametrises a test with the names of the ops that have all of `needed`."""
+    names = [name for name in FOR_EVERY_TEST if not set(needed) & set(OPS[name].lacks)]
+    return pytest.mark.parametrize("name", names)

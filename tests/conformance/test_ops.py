@@ -1,0 +1,320 @@
+"""Every op: its values and gradients, in graphs, files, threads and under XLA, and what it refuses.
+
+Where nothing is said the native op and the reference are tested alike.
+"""
+
+import concurrent.futures
+import functools
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import configure
+from bert_tf import ops
+from bert_tf.ops import native
+from tests.conformance.op import ROUNDING, assert_near, assert_same_bits, float64, is_float
+from tests.conformance.ops import FOR_EVERY_TEST, OPS, every_op
+from tests.ops.backends import BACKENDS
+
+on_every_backend = pytest.mark.parametrize("backend", BACKENDS)
+in_every_dtype = pytest.mark.parametrize("dtype", ROUNDING, ids=lambda dtype: dtype.name)
+THREADS = 4
+
+
+@pytest.fixture
+def native_ops():
+    if BACKENDS == ("reference",):
+        pytest.skip("needs the native ops")
+    with ops.backend("native"):
+        yield
+
+
+def cases():
+    for name, op in OPS.items():
+        empty = op.empty if name in FOR_EVERY_TEST else ()
+        for dtype in ROUNDING:
+            for shape in op.shapes + (op.more_shapes + empty) * (dtype == tf.float32):
+                sizes = "x".join(map(str, tf.nest.flatten(shape)))
+                yield pytest.param(name, shape, dtype, id=f"{name}-{sizes}-{dtype.name}")
+
+
+@functools.lru_cache(maxsize=1)
+def case(name, shape, dtype):
+    """An op, its tensors and what is expected, for one backend after the other."""
+    op, tensors = OPS[name].at(shape, dtype)
+    return op, tensors, op.expected(tensors)
+
+
+@on_every_backend  # outermost, so that a case is made once
+@pytest.mark.parametrize("name, shape, dtype", cases())
+def test_values_and_gradients(name, shape, dtype, backend):
+    op, tensors, expected = case(name, shape, dtype)
+    with ops.backend(backend):
+        y, gradients = op.with_gradients(tensors)
+    op.assert_right(tensors, y, gradients, expected)
+
+
+def signature(op, tensors, unknown):
+    """TensorSpecs that know nothing of the number of rows, of any size, or even of the ranks."""
+
+    def spec(name, tensor):
+        shape = tensor.shape.as_list()
+        if name in (*op.rows, "row_splits"):
+            shape[0] = None
+        shape = {"rows": shape, "sizes": [None] * len(shape), "ranks": None}[unknown]
+        return tf.TensorSpec(shape, tensor.dtype)
+
+    return {n: tf.nest.map_structure(functools.partial(spec, n), t) for n, t in tensors.items()}
+
+
+@on_every_backend
+@pytest.mark.parametrize(
+    "unknown, dtype",
+    [
+        *(("ranks", dtype) for dtype in ROUNDING),
+        *((unknown, tf.float32) for unknown in ("rows", "sizes")),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+@every_op()
+def test_in_a_function_of_unknown_shapes(name, unknown, dtype, backend):
+    """The result is right, and its shape known as far as it can be."""
+    with ops.backend(backend):
+        (op, tensors), (_, others) = (OPS[name].at(shape, dtype) for shape in ("small", "fewer"))
+
+        def traced(unknown):
+            specs = signature(op, tensors, unknown)
+            return tf.function(op.with_gradients, input_signature=[specs], autograph=False)
+
+        if unknown != "rows" and backend == "reference" and "unknown columns" in op.lacks:
+            with pytest.raises(ValueError, match=op.lacks["unknown columns"].error):
+                traced(unknown)(tensors)
+            unknown = "rows"
+        function = traced(unknown)
+        for given in (tensors, others):
+            y, gradients = function(given)
+            op.assert_right(given, y, gradients)
+        if unknown == "rows":
+            inferred = function.get_concrete_function().structured_outputs[0].shape
+            assert inferred.as_list() == ([None, *y.shape[1:]] if op.rows else y.shape)
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def saved(request, tmp_path_factory):
+    """One SavedModel of all ops: their vectors and kernels are its variables, rows are fed."""
+    path = str(tmp_path_factory.mktemp("ops"))
+    module, arguments = tf.Module(), {}
+    module.functions, module.kept = {}, {}
+
+    def add(name):
+        op, tensors = OPS[name].at("small")
+        fed = {n: tensors.pop(n) for n in (*op.rows, "row_splits", "kernel") if n in tensors}
+        module.kept[name] = [tf.Variable(tensor) for tensor in tensors.values()]
+        specs = signature(op, fed, "rows")
+
+        @tf.function(input_signature=[specs], autograph=False)
+        def function(fed):
+            return op({**fed, **dict(zip(tensors, module.kept[name]))})
+
+        module.functions[name] = function
+        return op, fed, list(tensors)
+
+    with ops.backend(request.param):
+        arguments = {name: add(name) for name in FOR_EVERY_TEST}
+        tf.saved_model.save(module, path)
+    return tf.saved_model.load(path), arguments
+
+
+@every_op()
+def test_saved_model_is_differentiable_after_loading(name, saved):
+    loaded, arguments = saved
+    op, fed, kept = arguments[name]
+    tensors = {**fed, **dict(zip(kept, loaded.kept[name]))}
+    y, gradients = op.with_gradients(tensors, lambda **_: loaded.functions[name](fed))
+    op.assert_right(tensors, y, gradients)
+
+
+def assert_alike(backend, received, expected, bounds):
+    """The native op's bits are the same; the reference's, of stock reductions, nearly."""
+    if backend == "native":
+        assert_same_bits(received, expected)
+    else:
+        assert_near(received, float64(expected), expected.dtype, bounds)
+
+
+@on_every_backend
+@every_op("rows", "rows alone")
+def test_a_row_does_not_depend_on_the_others(name, backend):
+    """A row (of attention: a sequence) alone is what it is in the batch."""
+    with ops.backend(backend):
+        op, tensors = OPS[name].at("large")
+        y = op(tensors)
+        for part in op.parts(tensors)[:: len(op.parts(tensors)) // 2]:
+            alone = {n: t[part] if n in op.rows else t for n, t in tensors.items()}
+            if "row_splits" in tensors:
+                alone["row_splits"] = tf.constant([0, len(y[part])], tensors["row_splits"].dtype)
+            assert_alike(backend, op(alone), y[part], op.bounds)
+
+
+@on_every_backend
+@every_op("rows")
+def test_what_is_not_finite_stays_in_its_row(name, backend):
+    """Forwards and backwards; of attention, in its sequence."""
+    with ops.backend(backend):
+        op, tensors = OPS[name].at("large")
+        clean, clean_gradients = op.with_gradients(tensors)
+        part = op.parts(tensors)[1]
+        others = np.delete(np.arange(len(clean)), part)
+        for source, value in [(op.rows[0], np.nan), (op.rows[-1], np.nan), (op.rows[0], np.inf)]:
+            numbers = tensors[source].numpy()
+            numbers[part][0].flat[-1] = value
+            y, gradients = op.with_gradients({**tensors, source: tf.constant(numbers)})
+            assert not np.isfinite(y[part]).all()
+            if op.mixes_columns and source == op.rows[0] and np.isnan(value):
+                assert np.isnan(y[part]).all()
+            pairs = [(y, clean, op.bounds)]
+            pairs += [
+                (gradients[n], clean_gradients[n], op.gradient_bounds)
+                for n in op.rows
+                if n in gradients
+            ]
+            for received, expected, bounds in pairs:
+                assert_alike(
+                    backend, tf.gather(received, others), tf.gather(expected, others), bounds
+                )
+
+
+@every_op()
+def test_runs_are_equal_bit_for_bit(name, native_ops):
+    """One after the other, and several at once, in threads and in sessions."""
+    op, tensors = OPS[name].at("large")
+    arrays = [tensor.numpy() for tensor in tf.nest.flatten(tensors)]
+
+    def run_eagerly():
+        with ops.backend("native"):
+            return tf.nest.map_structure(lambda tensor: tensor.numpy(), op.with_gradients(tensors))
+
+    def run_in_session():
+        with ops.backend("native"), tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            fed = tf.nest.map_structure(
+                lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape), tensors
+            )
+            results = op.with_gradients(fed)
+            return session.run(results, dict(zip(tf.nest.flatten(fed), arrays)))
+
+    expected = run_eagerly()
+    with concurrent.futures.ThreadPoolExecutor(THREADS) as threads:
+        runs = [threads.submit(run) for run in [run_eagerly, run_in_session] * 2]
+        for run in runs:
+            assert_same_bits(run.result(), expected)
+
+
+@on_every_backend
+@every_op()
+def test_buffers_are_reused_without_harm(name, backend):
+    """Tensors that end with the op may hold its result; those that live on may not."""
+    with ops.backend(backend):
+        op, tensors = OPS[name].at("large")
+
+        def scaled(factor):
+            return {**tensors, **{n: tensors[n] * factor for n in op.rows or tensors}}
+
+        @tf.function(autograph=False)
+        def run():
+            living = scaled(4.0)
+            return op(scaled(0.5)), op.with_gradients(scaled(2.0)), op(living), living
+
+        in_place, (y, gradients), of_living, living = run()
+        assert_same_bits(living, scaled(4.0))
+        op.assert_right(scaled(2.0), y, gradients)
+        assert_alike(backend, in_place, op(scaled(0.5)), op.bounds)
+        assert_alike(backend, of_living, op(scaled(4.0)), op.bounds)
+
+
+def off_the_boundary(tensor) -> np.ndarray:
+    """Its numbers in memory that is aligned for nothing but one of them."""
+    array = tensor.numpy()
+    space = np.empty(array.size + 65, array.dtype)
+    start = -space.ctypes.data % 64 // array.itemsize + 1
+    place = space[start : start + array.size].reshape(array.shape)
+    place[...] = array
+    return place
+
+
+def slice_of_a_variable(tensor) -> tf.Tensor:
+    values = tf.reshape(tensor, [-1, *tensor.shape[1:]])
+    return tf.reshape(tf.Variable(tf.concat([values[:1], values], 0))[1:], tensor.shape)
+
+
+@on_every_backend
+@every_op()
+def test_takes_arrays_variables_slices_and_lists(name, backend):
+    with ops.backend(backend):
+        op, tensors = OPS[name].at("small")
+        y = op(tensors)
+        for convert in (off_the_boundary, tf.Variable, slice_of_a_variable):
+            assert_same_bits(op(tf.nest.map_structure(convert, tensors)), y)
+        lists = {n: t if n == "kernel" else t.numpy().tolist() for n, t in tensors.items()}
+        assert_same_bits(op(lists), y)
+
+
+@on_every_backend
+@every_op()
+def test_errors_say_what_was_expected_and_received(name, backend):
+    op, tensors = OPS[name].at("small")
+    numbers = [n for n, tensor in tensors.items() if is_float(tensor)]
+    first = numbers[0]
+
+    def refused(error, expected, name, tensor, received):
+        message = rf"Expected {expected}.*Received: .*{received}"
+        with ops.backend(backend), pytest.raises(error, match=message):
+            op({**tensors, name: tensor})
+
+    types = "float32, bfloat16 or float16"
+    refused(TypeError, f"{first} of dtype {types}", first, tf.cast(tensors[first], tf.float64),
+            f"{first} of dtype float64")  # fmt: skip
+    refused(ValueError, f"{first} .*", first, tf.constant(0.0), r"\(\)|a scalar")
+    for other in numbers[1:]:
+        tensor = tensors[other]
+        refused(TypeError, f"{other} to have the dtype of {first}, float32", other,
+                tf.cast(tensor, tf.bfloat16), f"{other} of dtype bfloat16")  # fmt: skip
+        longer = tf.zeros([*tensor.shape[:-1], tensor.shape[-1] + 1])
+        for wrong in (longer, tensor[tf.newaxis], tf.constant(0.0)):
+            shape = re.escape(str(wrong.shape))
+            expected = f"{other} .*{tensor.shape[-1]}"
+            refused(ValueError, expected, other, wrong, f"{other} of shape {shape}")
+
+
+@pytest.mark.parametrize("name", [n for n in FOR_EVERY_TEST if "gradient" in OPS[n].lacks])
+def test_what_has_no_gradient_says_so(name, native_ops):
+    op, tensors = OPS[name].at("small")
+    x = next(iter(tensors.values()))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = op(tensors)
+    message = f"`{op.function.__name__}` must be for inference only.*{op.lacks['gradient'].error}"
+    with pytest.raises(LookupError, match=message):
+        tape.gradient(y, x)
+
+
+@every_op("reference under XLA")
+def test_the_reference_under_xla(name):
+    op, tensors = OPS[name].at("small")
+    compiled = tf.function(
+        lambda tensors: op.with_gradients(tensors, op.reference), jit_compile=True
+    )
+    op.assert_right(tensors, *compiled(tensors))
+
+
+@in_every_dtype
+@every_op()
+def test_the_native_op_under_xla_gives_the_same_bits(name, dtype, native_ops):
+    if not configure.has_xla_headers():
+        pytest.skip("needs a TensorFlow with the headers of XLA")
+    assert native.compiles_under_xla(), native._load().reason
+    op, tensors = OPS[name].at("large", dtype)
+    assert_same_bits(
+        tf.function(op.with_gradients, jit_compile=True)(tensors), op.with_gradients(tensors)
+    )
