@@ -212,26 +212,24 @@ def test_runs_are_equal_bit_for_bit(name, native_ops):
             assert_same_bits(run.result(), expected)
 
 
-@on_every_backend
 @every_op()
-def test_buffers_are_reused_without_harm(name, backend):
+def test_buffers_are_reused_without_harm(name, native_ops):
     """Tensors that end with the op may hold its result; those that live on may not."""
-    with ops.backend(backend):
-        op, tensors = OPS[name].at("large")
+    op, tensors = OPS[name].at("large")
 
-        def scaled(factor):
-            return {**tensors, **{n: tensors[n] * factor for n in op.rows or tensors}}
+    def scaled(factor):
+        return {**tensors, **{n: tensors[n] * factor for n in op.rows or tensors}}
 
-        @tf.function(autograph=False)
-        def run():
-            living = scaled(4.0)
-            return op(scaled(0.5)), op.with_gradients(scaled(2.0)), op(living), living
+    @tf.function(autograph=False)
+    def run():
+        living = scaled(4.0)
+        return op(scaled(0.5)), op.with_gradients(scaled(2.0)), op(living), living
 
-        in_place, (y, gradients), of_living, living = run()
-        assert_same_bits(living, scaled(4.0))
-        op.assert_right(scaled(2.0), y, gradients)
-        assert_alike(backend, in_place, op(scaled(0.5)), op.bounds)
-        assert_alike(backend, of_living, op(scaled(4.0)), op.bounds)
+    in_place, with_gradients, of_living, living = run()
+    assert_same_bits(living, scaled(4.0))
+    assert_same_bits(in_place, op(scaled(0.5)))
+    assert_same_bits(with_gradients, op.with_gradients(scaled(2.0)))
+    assert_same_bits(of_living, op(scaled(4.0)))
 
 
 def off_the_boundary(tensor) -> np.ndarray:
