@@ -336,13 +336,13 @@ def _keras_hub_value(path, tensors):
     return value.T if leaf == "kernel" else value
 
 
-def write_keras_hub(directory, task=None, tensors=None):
+def write_keras_hub(directory, task=None, tensors=None, num_layers=2):
     """A keras-hub preset, its weights `tensors` or random; returns keras-hub's model."""
     import keras_hub
 
     backbone = keras_hub.models.BertBackbone(
         vocabulary_size=50,
-        num_layers=2,
+        num_layers=num_layers,
         num_heads=3,
         hidden_dim=24,
         intermediate_dim=40,

@@ -11,11 +11,7 @@ from collections.abc import Callable, Iterator
 
 from tests.checkpoints import foreign
 from tests.fuzz import bundle_mutants, byte_mutants, container_mutants
-
-try:
-    from tests.fuzz.json_mutants import mutants as json_mutants
-except ImportError:
-    json_mutants = byte_mutants.mutants
+from tests.fuzz.json_mutants import mutants as json_mutants
 
 CONFIG = {
     **foreign.HF_CONFIG,
@@ -155,7 +151,7 @@ def _write_tf_models(directory):
 
 
 def _write_keras_hub(directory):
-    foreign.write_keras_hub(directory, "classifier")
+    foreign.write_keras_hub(directory, "classifier", num_layers=1)
 
 
 def _write_keras(directory):
