@@ -74,11 +74,9 @@ def weights(directory):
 def test_killed_at_random_moments_ends_with_the_same_weights(tmp_path, is_full):
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
     unbroken.mkdir(), broken.mkdir()
-    run = processes.start(
+    whole_run = processes.start(
         tiny_run.train, tmp_path / "unbroken.txt", directory=str(unbroken), num_steps=STEPS
     )
-    assert run.wait() == 0, run.text()
-
     rng = random.Random(20)
     for moment in sorted(rng.uniform(1, 0.75 * STEPS) for _ in range(20 if is_full else 3)):
         run = processes.start(
@@ -104,7 +102,8 @@ def test_killed_at_random_moments_ends_with_the_same_weights(tmp_path, is_full):
     run = processes.start(
         tiny_run.train, tmp_path / "broken.txt", directory=str(broken), num_steps=STEPS
     )
-    assert run.wait() == 0, run.text()
+    for process in (run, whole_run):
+        assert process.wait() == 0, process.text()
 
     expected, received = weights(unbroken), weights(broken)
     assert expected.keys() == received.keys()
@@ -133,7 +132,7 @@ def test_state_is_everything(saved):
             np.testing.assert_array_equal(mine.numpy(), restored.numpy(), err_msg=mine.path)
     tensors, state = read_checkpoint(directory / "ckpt-6")
     assert state["step"] == 6
-    assert sum("seed_generator" in name for name in tensors) == 7  # embeddings, 2 blocks * 3
+    assert sum("seed_generator" in name for name in tensors) == 4  # embeddings, 3 in the block
 
 
 def test_loss_scale_goes_on(tmp_path):
@@ -192,11 +191,11 @@ def test_only_damaged_checkpoints_are_an_error(tmp_path):
 
 
 def test_checkpoint_of_another_network_lists_what_differs(copied):
-    other = tiny_run.compiled(hidden_size=16, num_hidden_layers=1)
+    other = tiny_run.compiled(hidden_size=16, num_hidden_layers=2)
     with pytest.raises(CheckpointError) as error:
         TrainingCheckpoint(copied).restore(other)
     assert "hidden_size: 16 was expected, received 32" in str(error.value)
-    assert "num_hidden_layers: 1 was expected, received 2" in str(error.value)
+    assert "num_hidden_layers: 2 was expected, received 1" in str(error.value)
     other = tiny_run.compiled()
     other.compile(keras.optimizers.SGD(1e-2))
     with pytest.raises(CheckpointError, match="optimizer: 'SGD' was expected"):

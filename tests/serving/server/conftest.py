@@ -1,4 +1,6 @@
-"""One tiny model, exported twice, and one server process for all tests of the server."""
+"""One tiny model, exported once, and one server process for all tests of the server."""
+
+import dataclasses
 
 import pytest
 
@@ -24,7 +26,7 @@ def tiny_classifier(tiny_config, tiny_vocabulary):
 
     tf.keras.utils.set_random_seed(5)
     return BertTextClassifier(
-        BertBackbone(tiny_config),
+        BertBackbone(dataclasses.replace(tiny_config, num_hidden_layers=1)),
         labels=["bad", "good"],
         tokenizer=BertTokenizer(tiny_vocabulary),
         max_length=20,
@@ -33,13 +35,13 @@ def tiny_classifier(tiny_config, tiny_vocabulary):
 
 @pytest.fixture(scope="session")
 def exported(tiny_classifier, tmp_path_factory):
-    """A folder with version 1, exported as the server does it for itself."""
-    from bert_tf.serving.server.model_directory import export_apart
+    """A folder with version 1, exported as the server does it for itself in another process."""
+    from bert_tf.serving.server.export_for_server import export_for_server
 
     saved = tmp_path_factory.mktemp("saved") / "model"
     tiny_classifier.save_pretrained(saved)
     folder = tmp_path_factory.mktemp("exported")
-    export_apart(saved, folder)
+    export_for_server(saved, folder)
     return folder
 
 
