@@ -156,9 +156,7 @@ def one_block(tiny_config):
 
 @pytest.fixture(scope="module")
 def without_dropout(one_block):
-    return dataclasses.replace(
-        one_block, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-    )
+    return dataclasses.replace(one_block, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 def masked_words(rows=6, length=7, places=3):

@@ -12,9 +12,9 @@ LIMITS = {
     "max_text_length": 2000,
     "max_rows": 64,
     "max_waiting": 16,
-    "read_timeout_seconds": 3,
+    "read_timeout_seconds": 2,
     "write_timeout_seconds": 1,
-    "idle_timeout_seconds": 5,
+    "idle_timeout_seconds": 3,
 }
 
 
