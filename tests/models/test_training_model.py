@@ -28,7 +28,7 @@ def weights_of(model):
     return [variable.numpy() for variable in model.trainable_variables]
 
 
-# 8 rows and at last 1: the whole batch, unequal parts, more parts than rows.
+# Of 8 rows, and at last of 1: the whole batch, unequal parts, more parts than rows.
 @pytest.mark.parametrize("parts", [1, 3, 16])
 def test_a_step_is_that_of_the_whole_batch(parts):
     """Loss, metrics, weights; the norm before the clip; a schedule that goes on once per step."""
@@ -177,11 +177,11 @@ def masked_words(rows=6, length=7, places=3):
 
 
 def pretrained(backbone, parts=1, **options):
-    """The logs of a step of a pre-trainer and the weights after it."""
+    """The logs of two steps of a pre-trainer and the weights after them."""
     keras.utils.set_random_seed(1)  # of weights and dropout
     model = BertPretrainer(BertBackbone(**backbone), dtype=backbone.get("dtype"))
-    model.compile(AdamWeightDecay(1e-2), gradient_accumulation_steps=parts, **options)
-    data = tf.data.Dataset.from_tensors(masked_words())
+    model.compile(AdamWeightDecay(1e-3), gradient_accumulation_steps=parts, **options)
+    data = tf.data.Dataset.from_tensors(masked_words()).repeat(2)
     logs = model.fit(data, verbose=0, shuffle=False).history
     return logs | {str(index): values for index, values in enumerate(weights_of(model))}
 
@@ -218,9 +218,10 @@ def test_mixed_precision_of_a_bert(without_dropout, policy, tolerance):
     received = pretrained({**options, "dtype": policy}, run_eagerly=True)
     for name in ("loss", "masked_lm_loss", "gradient_norm"):
         np.testing.assert_allclose(received[name], whole[name], rtol=tolerance, err_msg=name)
-    backbone = BertBackbone(without_dropout, dtype=policy)
-    outputs = backbone(masked_words()[0])
-    assert outputs["sequence_output"].dtype == policy.removeprefix("mixed_")
+    model = BertPretrainer(BertBackbone(without_dropout, dtype=policy), dtype=policy)
+    features = masked_words()[0]
+    assert model(features)["masked_logits"].dtype == tf.float32
+    assert model.backbone(features)["sequence_output"].dtype == policy.removeprefix("mixed_")
 
 
 @pytest.mark.parametrize("optimizer", [AdamWeightDecay, LAMB])
