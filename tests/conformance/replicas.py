@@ -5,7 +5,7 @@ import dataclasses
 import keras
 
 from bert_tf import BertTokenizer
-from tests.conformance.tasks import CONFIG, TASKS, VOCABULARY, make
+from tests.conformance.tasks import CONFIG, ROWS, TASKS, VOCABULARY, make
 from tests.models.replicas import two_replicas
 
 TEXT = "text of "  # before the name of a task that is trained on raw text alone
@@ -13,22 +13,33 @@ CASED = BertTokenizer(VOCABULARY, lowercase=False)  # fewer operations: TensorFl
 ONE_BLOCK = dataclasses.replace(CONFIG, num_hidden_layers=1)
 
 
-def train(names: list[str], results) -> None:
-    """Takes a step of each task on two replicas and sends its logs and weights.
+def fitted(name: str, run_eagerly: bool = True):
+    """The logs of two steps, and the weights after them.
 
     Args:
-        names: The tasks, some after `TEXT`.
+        name: The task, perhaps after `TEXT`.
+        run_eagerly: As in `compile`.
+    """
+    task = TASKS[name.removeprefix(TEXT)]
+    is_text = name.startswith(TEXT)
+    model = make(task, config=ONE_BLOCK, **({"tokenizer": CASED} if is_text else {}))
+    model.compile(keras.optimizers.SGD(0.5), run_eagerly=run_eagerly, **task.compiled)
+    dataset = task.dataset_of_text() if is_text else task.dataset_of_tokens()
+    # The last batch is one row, which leaves the second of two replicas without any.
+    history = model.fit(dataset.unbatch().batch(ROWS - 1), verbose=0).history
+    logs = {log: values[0] for log, values in history.items()}
+    return logs, [variable.numpy() for variable in model.trained_variables()]
+
+
+def train(names: list[str], results) -> None:
+    """Trains on two replicas and sends what `fitted` gives.
+
+    Args:
+        names: Of the tasks, as `fitted` takes them.
         results: The end of a `multiprocessing.Pipe` that takes a tuple for each.
     """
     strategy = two_replicas()
     for name in names:
-        is_text, task = name.startswith(TEXT), TASKS[name.removeprefix(TEXT)]
         with strategy.scope():
-            model = make(task, config=ONE_BLOCK, **({"tokenizer": CASED} if is_text else {}))
-            # Text is trained on as a graph. Those of one layer are in tests/models.
-            model.compile(keras.optimizers.SGD(0.5), run_eagerly=not is_text, **task.compiled)
-        dataset = task.dataset_of_text() if is_text else task.dataset_of_tokens()
-        history = model.fit(dataset, verbose=0).history
-        logs = {log: values[0] for log, values in history.items()}
-        weights = [variable.numpy() for variable in model.trained_variables()]
-        results.send((name, (logs, weights)))
+            # Text is trained on as a graph; a model of one layer is in tests/models.
+            results.send((name, fitted(name, run_eagerly=not name.startswith(TEXT))))
