@@ -3,9 +3,10 @@
 import dataclasses
 
 import keras
+import tensorflow as tf
 
 from bert_tf import BertTokenizer
-from tests.conformance.tasks import CONFIG, ROWS, TASKS, VOCABULARY, make
+from tests.conformance.tasks import CONFIG, ROWS, TASKS, VOCABULARY, WEIGHTS, make
 from tests.models.replicas import two_replicas
 
 TEXT = "text of "  # before the name of a task that is trained on raw text alone
@@ -14,7 +15,7 @@ ONE_BLOCK = dataclasses.replace(CONFIG, num_hidden_layers=1)
 
 
 def fitted(name: str, run_eagerly: bool = True):
-    """The logs of two steps, and the weights after them.
+    """The logs of two steps, of text of one, and the weights after them.
 
     Args:
         name: The task, perhaps after `TEXT`.
@@ -24,9 +25,12 @@ def fitted(name: str, run_eagerly: bool = True):
     is_text = name.startswith(TEXT)
     model = make(task, config=ONE_BLOCK, **({"tokenizer": CASED} if is_text else {}))
     model.compile(keras.optimizers.SGD(0.5), run_eagerly=run_eagerly, **task.compiled)
-    dataset = task.dataset_of_text() if is_text else task.dataset_of_tokens()
-    # The last batch is one row, which leaves the second of two replicas without any.
-    history = model.fit(dataset.unbatch().batch(ROWS - 1), verbose=0).history
+    if is_text:
+        dataset = task.dataset_of_text()
+    else:
+        rows = tf.data.Dataset.from_tensor_slices((task.features, task.targets, WEIGHTS))
+        dataset = rows.batch(ROWS - 1)  # the last one leaves the second of two replicas without any
+    history = model.fit(dataset, verbose=0).history
     logs = {log: values[0] for log, values in history.items()}
     return logs, [variable.numpy() for variable in model.trained_variables()]
 
