@@ -85,7 +85,7 @@ def model_with_lora(value):
 
 @functools.cache
 def trained_model(value):
-    trained = tiny_run.compiled(num_hidden_layers=1)
+    trained = tiny_run.compiled()
     trained.weights[0].assign(np.full(trained.weights[0].shape, value))
     return trained
 

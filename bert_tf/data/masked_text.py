@@ -76,6 +76,7 @@ def mask_texts(
         end = count + tf.size(tf.nest.flatten(strings)[0], tf.int64)
         return (epoch, end), (strings, epoch + tf.range(count, end))
 
+    @tf.autograph.experimental.do_not_convert  # it takes longer than tracing
     def mask(strings, streams):
         firsts, seconds = strings if isinstance(strings, tuple) else (strings, None)
         tokens = tokenizer(firsts, seconds, max_length=max_length)

@@ -167,6 +167,8 @@ class TrainingModel(RetracingModel):
         replicas = _num_replicas()
         with self._share_of_batch.of({name: share * replicas for name, share in shares.items()}):
             loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
+        if loss.shape == [0]:  # Keras does not reduce the losses of no rows
+            loss = tf.reduce_sum(loss)
         if not self._adds_up:
             loss *= tf.cast(shares["rows"], loss.dtype)
         else:

@@ -172,7 +172,7 @@ def make(task: Task, seed: int = 1, dtype: str | None = None, config=CONFIG, **o
     """A model of a task. No weight is zero or one, so that one that gets lost is noticed."""
     keras.utils.set_random_seed(seed)
     if "text" not in task.lacks:
-        options["tokenizer"] = BertTokenizer(VOCABULARY)
+        options.setdefault("tokenizer", BertTokenizer(VOCABULARY))
     options = {**task.options, **options}
     model = task.kind(BertBackbone(config, dtype=dtype), dtype=dtype, **options)
     source = np.random.default_rng(seed)

@@ -1,49 +1,32 @@
-"""Every task: two replicas take the step of one process with the same batch."""
-
-import multiprocessing
+"""Every task: two replicas take the steps of one process with the same batches."""
 
 import keras
 import pytest
 
 from tests.conformance import replicas
-from tests.conformance.tasks import TASKS, WEIGHTS, assert_same, make, tasks
-from tests.training.processes import start
+from tests.conformance.tasks import TASKS, assert_same, make, tasks
+from tests.training.processes import Results, parameters
 
 
 @pytest.fixture(scope="module")
-def step_of_two(tmp_path_factory, request):
-    """A function from a task's name to its logs and weights after a step of two replicas."""
+def of_two(tmp_path_factory, request):
+    """The logs and weights of two replicas, by task."""
     log = tmp_path_factory.mktemp("replicas") / "log"
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    names = [
-        item.callspec.params["name"]
-        for item in request.session.items
-        if item.parent is request.node
-    ]
-    process = start(replicas.train, log, names=names, results=sender)
-    sender.close()  # so that reading ends where the process does
-    found = {}
-
-    def step(name):
-        while name not in found:
-            if not receiver.poll(120):
-                raise AssertionError(f"no step in two minutes:\n{process.text()}")
-            try:
-                received, *found[received] = receiver.recv()
-            except EOFError:
-                process.wait()
-                raise AssertionError(process.text()) from None
-        return found[name]
-
-    yield step
-    process.kill()
+    with Results(replicas.train, log, parameters(request, "name")) as results:
+        yield results
 
 
 @tasks("training")
-def test_two_replicas_are_one(name, step_of_two):
-    """Of 6 weighted rows: the same loss, metrics and weights."""
-    task = TASKS[name]
-    model = make(task)
+def test_two_replicas_are_one(name, of_two):
+    """Of 5 weighted rows and then of 1: the same loss, metrics and weights."""
+    assert_same(of_two[name], replicas.fitted(name))
+
+
+@pytest.mark.parametrize("name", [replicas.TEXT + "text classification"])
+def test_two_replicas_train_on_raw_text(name, of_two):
+    """On nothing else: the model has never seen a token dictionary."""
+    task = TASKS[name.removeprefix(replicas.TEXT)]
+    model = make(task, config=replicas.ONE_BLOCK)
     model.compile(keras.optimizers.SGD(0.5), run_eagerly=True, **task.compiled)
-    logs = model.train_on_batch(task.features, task.targets, WEIGHTS, return_dict=True)
-    assert_same(step_of_two(name), [logs, [v.numpy() for v in model.trained_variables()]])
+    logs = model.train_on_batch(task.features, task.targets, return_dict=True)
+    assert_same(of_two[name], (logs, [variable.numpy() for variable in model.trained_variables()]))

@@ -13,7 +13,7 @@ TEXTS = ["the good film xyz", "bad", "the bad film. " * 5, "a b c d e f g h i j 
 
 @pytest.fixture(scope="module")
 def tokenizer(tiny_vocabulary):
-    return BertTokenizer(tiny_vocabulary, split_special_tokens=False)
+    return BertTokenizer(tiny_vocabulary, lowercase=False, split_special_tokens=False)
 
 
 def batches_of(texts, tokenizer, **options):

@@ -1,5 +1,7 @@
 """BertMaskedLM: filling masks, scoring sentences, learning from raw text, files."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -15,12 +17,13 @@ TEXTS = ["good film", "the bad film.", "a b c good", "bad"]
 
 @pytest.fixture(scope="module")
 def make_model(tiny_config, tiny_vocabulary):
-    tokenizer = BertTokenizer(tiny_vocabulary, split_special_tokens=False)
+    one_block = dataclasses.replace(tiny_config, num_hidden_layers=1)
+    tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False, split_special_tokens=False)
 
     def make(**options):
         keras.utils.set_random_seed(3)
         options = {"tokenizer": tokenizer, **options}
-        model = BertMaskedLM(BertBackbone(tiny_config), **options)
+        model = BertMaskedLM(BertBackbone(one_block), **options)
         bias = np.random.default_rng(0).normal(size=64)
         model.masked_lm_head.output_bias.assign(bias.astype(np.float32))
         return model
@@ -107,11 +110,10 @@ def test_learns_a_domain_from_raw_text(make_model):
     texts = ["the good film", "the bad film"] * 600
     held_out = texts[:300]
     model.compile(AdamWeightDecay(3e-3))
-    before = model.evaluate(held_out, verbose=0, return_dict=True)
     history = model.fit(texts, batch_size=16, validation_data=held_out, verbose=0).history
     after = model.evaluate(held_out, batch_size=100, verbose=0, return_dict=True)
-    # Two of the three words are certain, of the third two choices remain.
-    assert after["masked_lm_loss"] < 0.6 < 3 < before["masked_lm_loss"]
+    # Two of the three words are certain, of the third two choices remain. Guessing is log(64) = 4.
+    assert after["masked_lm_loss"] < 0.6
     assert history["val_loss"][-1] == pytest.approx(after["loss"], rel=1e-4)
     assert after["perplexity"] == pytest.approx(np.exp(after["masked_lm_loss"]), rel=1e-4)
     assert model.fill_mask("the good [MASK]")[0][0].piece == "film"

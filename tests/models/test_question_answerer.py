@@ -170,33 +170,6 @@ def test_sample_weights_are_of_questions(make_model):
     np.testing.assert_array_equal(of_windows, np.repeat(weights, windows))
 
 
-@pytest.mark.full
-def test_accumulated_steps_are_whole_steps(make_model, tiny_config):
-    questions, contexts, answers = planted(6, 8)
-    kernels = []
-    for parts in (1, 2):
-        model = make_model()
-        for layer in model.backbone._flatten_layers():
-            for rate in ("rate", "dropout_rate"):
-                if hasattr(layer, rate):
-                    setattr(layer, rate, 0.0)
-        model.compile(AdamWeightDecay(1e-3), gradient_accumulation_steps=parts)
-        model.fit((questions, contexts), answers, batch_size=4, shuffle=False, verbose=0)
-        kernels.append(model.span_classifier.kernel.numpy())
-    np.testing.assert_allclose(*kernels, atol=1e-5)
-
-
-@pytest.mark.full
-def test_compiled_by_xla(make_model):
-    questions, contexts, answers = planted(7, 4)
-    expected = make_model().answer(questions, contexts)
-    model = make_model()
-    model.compile(AdamWeightDecay(1e-3), jit_compile=True)
-    for mine, other in zip(model.answer(questions, contexts, batch_size=4), expected):
-        assert mine[:3] == other[:3]
-    model.fit((questions, contexts), answers, batch_size=4, steps_per_epoch=1, verbose=0)
-
-
 @pytest.mark.parametrize("format", ["huggingface", "tf1", "bert_tf"])
 def test_saved_directory_needs_nothing_else(trained, tmp_path, format):
     trained.save_pretrained(tmp_path, format=format)

@@ -153,16 +153,24 @@ def test_detokenize(tokenizer):
     assert tokenizer.detokenize([2, 9, 3], skip_special_tokens=False) == b"[CLS] a [SEP]"
 
 
-def test_special_tokens_in_the_text(tokenizer, whole):
-    text = ["a [MASK]b[SEP]", "[mask]", "", "é[MASK]"]
-    assert tokenizer.pieces(text).to_list()[0][1:4] == [b"[", b"mask", b"]"]
-    assert whole.pieces(text).to_list() == [
+WITH_SPECIAL = ["a [MASK]b[SEP]", "[mask]", "", "é[MASK]"]
+
+
+def test_special_tokens_in_the_text_are_split(tokenizer):
+    assert tokenizer.pieces(WITH_SPECIAL).to_list()[0][1:4] == [b"[", b"mask", b"]"]
+
+
+def test_special_tokens_in_the_text_are_kept_whole(whole):
+    assert whole.pieces(WITH_SPECIAL).to_list() == [
         [b"a", b"[MASK]", b"b", b"[SEP]"],
         [b"[", b"mask", b"]"],
         [],
         [b"e", b"[MASK]"],
     ]
-    pieces = whole.tokenize_with_offsets(text)
+
+
+def test_where_special_tokens_in_the_text_are(whole):
+    pieces = whole.tokenize_with_offsets(WITH_SPECIAL)
     assert pieces.char_starts.to_list() == [[0, 2, 8, 9], [0, 1, 5], [], [0, 1]]
     assert pieces.byte_ends.to_list() == [[1, 8, 9, 14], [1, 5, 6], [], [2, 8]]
 

@@ -42,7 +42,14 @@ def run(
 
 
 def start(
-    tool, *flags, output, errors=None, environment=None, prepare=None, directory=REPOSITORY
+    tool,
+    *flags,
+    output,
+    errors=None,
+    environment=None,
+    prepare=None,
+    directory=REPOSITORY,
+    is_real_start=False,
 ) -> processes.Process:
     """As `run`, without waiting. The process leads a process group, as a shell's foreground job.
 
@@ -54,8 +61,12 @@ def start(
         environment: Variables that it has beyond this process's.
         prepare: An importable function that is called in the process before the program.
         directory: Where it runs.
+        is_real_start: Whether an interpreter of its own imports what the program needs; it does not
+            call `prepare`.
     """
     options = {"flags": [*map(str, flags)], "prepare": prepare, "directory": str(directory)}
+    if is_real_start:
+        options["prepare"] = _become_an_interpreter
     return processes.start(run_main, output, environment, errors, tool=tool, **options)
 
 
@@ -69,6 +80,13 @@ def run_program(program, *arguments, **options) -> subprocess.CompletedProcess:
     """
     options = {"cwd": REPOSITORY, "capture_output": True, "text": True, "timeout": 120, **options}
     return subprocess.run([sys.executable, program, *map(str, arguments)], **options)
+
+
+def _become_an_interpreter():
+    """Replaces the process by a new interpreter with the same command line."""
+    path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path}
+    os.execve(sys.executable, [sys.executable, *sys.argv], environment)
 
 
 def run_main(tool, flags, prepare, directory):

@@ -69,6 +69,57 @@ def start(function, output, environment=None, errors=None, **arguments) -> Proce
     return Process(function, output, errors or output, arguments, environment)
 
 
+class Results:
+    """What a function in a process of its own finds out, by name, each as soon as it is there.
+
+    Use it in `with`.
+
+    Args:
+        function: Must be importable. It takes `names` and `results`, the end of a pipe, to which it
+            sends a tuple for every name: the name and what was found.
+        output: As in `start`.
+        names: Which there are to be.
+    """
+
+    def __init__(self, function, output, names: list[str]):
+        self._receiver, sender = multiprocessing.Pipe(duplex=False)
+        self._process = start(function, output, names=names, results=sender)
+        sender.close()  # so that reading ends where the process does
+        self._found = {}
+
+    def __getitem__(self, name: str):
+        while name not in self._found:
+            if not self._receiver.poll(120):
+                raise AssertionError(f"nothing in two minutes:\n{self._process.text()}")
+            try:
+                found, result = self._receiver.recv()
+            except EOFError:
+                self._process.wait()
+                raise AssertionError(self._process.text()) from None
+            self._found[found] = result
+        return self._found[name]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.kill()
+
+
+def parameters(request, name: str) -> list:
+    """The values of a parameter in the tests of a fixture's module that are to run.
+
+    Args:
+        request: That of the fixture.
+        name: Of the parameter.
+    """
+    return [
+        item.callspec.params[name]
+        for item in request.session.items
+        if item.parent is request.node and name in item.fixturenames
+    ]
+
+
 def start_server() -> None:
     """Begins to import what processes need, so that the first of them waits less."""
     multiprocessing.forkserver.ensure_running()

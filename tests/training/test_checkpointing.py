@@ -27,8 +27,6 @@ from bert_tf.training import (
 from bert_tf.training.checkpoint_files import checkpoint_steps, read_checkpoint, write_checkpoint
 from tests.training import processes, tiny_run
 
-STEPS = 160
-
 
 def fitted(directory, num_steps, step=None, model=None, callbacks=(), **options):
     """A model trained in this process with checkpoints in `directory`."""
@@ -72,17 +70,16 @@ def weights(directory):
 
 
 def test_killed_at_random_moments_ends_with_the_same_weights(tmp_path, is_full):
+    steps, last = (160, 120) if is_full else (100, 50)  # the last kill comes early enough
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
     unbroken.mkdir(), broken.mkdir()
-    run = processes.start(
-        tiny_run.train, tmp_path / "unbroken.txt", directory=str(unbroken), num_steps=STEPS
+    whole_run = processes.start(
+        tiny_run.train, tmp_path / "unbroken.txt", directory=str(unbroken), num_steps=steps
     )
-    assert run.wait() == 0, run.text()
-
     rng = random.Random(20)
-    for moment in sorted(rng.uniform(1, 0.75 * STEPS) for _ in range(20 if is_full else 3)):
+    for moment in sorted(rng.uniform(1, last) for _ in range(20 if is_full else 3)):
         run = processes.start(
-            tiny_run.train, tmp_path / "broken.txt", directory=str(broken), num_steps=STEPS
+            tiny_run.train, tmp_path / "broken.txt", directory=str(broken), num_steps=steps
         )
         # The step is reached, then a random part of a few steps passes; some of the kills hit a
         # checkpoint that is being written.
@@ -94,7 +91,7 @@ def test_killed_at_random_moments_ends_with_the_same_weights(tmp_path, is_full):
     # One more end, by SIGTERM, which saves at the step where it comes.
     killed_at = logged_step(broken)
     run = processes.start(
-        tiny_run.train, tmp_path / "broken.txt", directory=str(broken), num_steps=STEPS
+        tiny_run.train, tmp_path / "broken.txt", directory=str(broken), num_steps=steps
     )
     wait_for(lambda: logged_step(broken) > killed_at, run)
     run.terminate()
@@ -102,9 +99,10 @@ def test_killed_at_random_moments_ends_with_the_same_weights(tmp_path, is_full):
     assert "SIGTERM: saved" in run.text()
     assert checkpoint_steps(broken / "checkpoints")[-1] == logged_step(broken)
     run = processes.start(
-        tiny_run.train, tmp_path / "broken.txt", directory=str(broken), num_steps=STEPS
+        tiny_run.train, tmp_path / "broken.txt", directory=str(broken), num_steps=steps
     )
-    assert run.wait() == 0, run.text()
+    for process in (run, whole_run):
+        assert process.wait() == 0, process.text()
 
     expected, received = weights(unbroken), weights(broken)
     assert expected.keys() == received.keys()
@@ -112,9 +110,9 @@ def test_killed_at_random_moments_ends_with_the_same_weights(tmp_path, is_full):
         np.testing.assert_array_equal(received[name], expected[name])
     # The log, too, is the unbroken one's: no step is missing, none stands twice.
     logs = [read_json_lines(path / "log.jsonl") for path in (unbroken, broken)]
-    assert [line["step"] for line in logs[1]] == list(range(1, STEPS + 1))
+    assert [line["step"] for line in logs[1]] == list(range(1, steps + 1))
     assert [line["loss"] for line in logs[1]] == [line["loss"] for line in logs[0]]
-    assert checkpoint_steps(broken / "checkpoints") == [STEPS - 10, STEPS - 5, STEPS]
+    assert checkpoint_steps(broken / "checkpoints") == [steps - 10, steps - 5, steps]
     assert [p.name for p in (broken / "checkpoints").iterdir() if p.name[0] == "."] == []
 
 
@@ -133,7 +131,7 @@ def test_state_is_everything(saved):
             np.testing.assert_array_equal(mine.numpy(), restored.numpy(), err_msg=mine.path)
     tensors, state = read_checkpoint(directory / "ckpt-6")
     assert state["step"] == 6
-    assert sum("seed_generator" in name for name in tensors) == 7  # embeddings, 2 blocks * 3
+    assert sum("seed_generator" in name for name in tensors) == 4  # embeddings, 3 in the block
 
 
 def test_loss_scale_goes_on(tmp_path):
@@ -192,11 +190,11 @@ def test_only_damaged_checkpoints_are_an_error(tmp_path):
 
 
 def test_checkpoint_of_another_network_lists_what_differs(copied):
-    other = tiny_run.compiled(hidden_size=16, num_hidden_layers=1)
+    other = tiny_run.compiled(hidden_size=16, num_hidden_layers=2)
     with pytest.raises(CheckpointError) as error:
         TrainingCheckpoint(copied).restore(other)
     assert "hidden_size: 16 was expected, received 32" in str(error.value)
-    assert "num_hidden_layers: 1 was expected, received 2" in str(error.value)
+    assert "num_hidden_layers: 2 was expected, received 1" in str(error.value)
     other = tiny_run.compiled()
     other.compile(keras.optimizers.SGD(1e-2))
     with pytest.raises(CheckpointError, match="optimizer: 'SGD' was expected"):

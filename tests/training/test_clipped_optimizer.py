@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertPretrainer
 from bert_tf.errors import UserError
-from bert_tf.training import LAMB, AdamWeightDecay
+from bert_tf.training import LAMB, AdamWeightDecay, clipped_optimizer
 from bert_tf.training.clipped_optimizer import layer_multipliers
 
 
@@ -78,6 +78,17 @@ def test_loss_scale_is_for_new_optimizers():
     optimizer.build([keras.Variable(np.zeros(2, np.float32), name="kernel")])
     with pytest.raises(UserError, match="before the first step"):
         optimizer.use_loss_scale()
+
+
+def test_the_loss_scale_doubles_after_some_good_steps(monkeypatch):
+    monkeypatch.setattr(clipped_optimizer, "LOSS_SCALE_GROWTH_STEPS", 2)
+    weight = keras.Variable(np.zeros(2, np.float32), name="kernel")
+    optimizer, scales = AdamWeightDecay(0.1, dynamic_loss_scale=True), []
+    for gradient in (1.0, np.inf, 1.0, 1.0, 1.0):  # of the scaled loss
+        optimizer.apply([tf.fill([2], tf.constant(gradient, tf.float32))], [weight])
+        scales.append(float(optimizer.loss_scale) / clipped_optimizer.INITIAL_LOSS_SCALE)
+    assert scales == [1.0, 0.5, 0.5, 1.0, 1.0]
+    assert int(optimizer.iterations) == 4
 
 
 @pytest.mark.parametrize("optimizer", [AdamWeightDecay, LAMB])

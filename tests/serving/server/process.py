@@ -1,15 +1,17 @@
 """tools/serve.py as a process of its own, and a client of the standard library to ask it."""
 
+import faulthandler
 import http.client
 import json
 import os
+import pathlib
 import re
 import signal
-import subprocess
-import sys
+import tempfile
 import threading
+import time
 
-from tests.conftest import REPOSITORY
+from tests.tools.running import start
 
 PATIENCE = 60  # seconds before a test gives up on something that always comes
 
@@ -20,53 +22,39 @@ class ServerProcess:
     Args:
         model: The directory to serve.
         *flags: Flags of tools/serve.py.
+        is_real_start: Whether an interpreter of its own imports all that the server needs. Others
+            are forked from where it is imported, in a tenth of the time.
 
     Attributes:
+        process: The `Process`.
         port: Where it listens.
-        lines: What it printed.
     """
 
-    def __init__(self, model, *flags):
-        environment = {
-            **os.environ,
-            "PYTHONFAULTHANDLER": "1",
-            "PYTHONPATH": os.pathsep.join(
-                [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-            ),
-        }
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "tools/serve.py",
-                f"--model={model}",
-                "--model_name=tiny",
-                "--port=0",
-                "--threads=1",
-                *flags,
-            ],
-            cwd=REPOSITORY,
-            env=environment,
-            text=True,
-            errors="replace",
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+    def __init__(self, model, *flags, is_real_start: bool = False):
+        self._folder = tempfile.TemporaryDirectory()
+        self.process = start(
+            "serve",
+            f"--model={model}",
+            "--model_name=tiny",
+            "--port=0",
+            "--threads=1",
+            *flags,
+            output=pathlib.Path(self._folder.name, "output"),
+            environment={"PYTHONFAULTHANDLER": "1"},
+            prepare=faulthandler.enable,
+            is_real_start=is_real_start,
         )
-        self.lines = []
-        self._ready = threading.Event()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        if not self._ready.wait(PATIENCE) or not hasattr(self, "port"):
-            self.process.kill()
-            raise AssertionError("The server did not start:\n" + "".join(self.lines))
+        end = time.monotonic() + PATIENCE
+        while (port := self._listens_at()) is None:
+            if not self.process.is_alive() or time.monotonic() > end:
+                self.process.kill()
+                raise AssertionError("The server did not start:\n" + self.process.text())
+            time.sleep(0.01)
+        self.port = port
 
-    def _read(self):
-        for line in self.process.stdout:
-            self.lines.append(line)
-            match = re.match(r"Serving \S+: http://.*:(\d+)/", line)
-            if match:
-                self.port = int(match.group(1))
-                self._ready.set()
-        self._ready.set()
+    def _listens_at(self):
+        found = re.search(r"^Serving \S+: http://.*:(\d+)/", self.process.text(), re.MULTILINE)
+        return int(found.group(1)) if found else None
 
     def ask(self, method, path, body=None, headers=None):
         """Status, headers and body of one answer, on a connection of its own."""
@@ -101,20 +89,19 @@ class ServerProcess:
 
         A server that hangs is made to print where its threads are.
         """
-        self.process.send_signal(signal.SIGTERM)
+        self.process.terminate()
+        hangs = threading.Timer(PATIENCE, os.kill, (self.process.pid, signal.SIGABRT))
+        hangs.start()
         try:
-            status = self.process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGABRT)
-            status = self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
-        return status, "".join(self.lines)
+            return self.process.wait(2 * PATIENCE), self.process.text()
+        finally:
+            hangs.cancel()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        if self.process.poll() is None:
+        if self.process.is_alive():
             self.process.kill()
             self.process.wait()
-        self.process.stdout.close()
+        self._folder.cleanup()

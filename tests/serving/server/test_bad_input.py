@@ -117,7 +117,7 @@ def others_are_served(server):
     assert expected[0] == 200
     yield
     assert server.predict(GOOD) == expected
-    assert server.process.poll() is None
+    assert server.process.is_alive()
 
 
 @pytest.mark.parametrize("name", BODIES)

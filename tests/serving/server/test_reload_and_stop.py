@@ -75,8 +75,8 @@ def _publish(folder, version):
 def _run(exported, folder, requests, check_memory):
     """Loads, reloads and stops a server under load; its count of answers beside the clients'."""
     shutil.copytree(exported / "1", folder / "1")
-    others = 0
-    with ServerProcess(folder, "--poll_seconds=0.1", "--stop_seconds=20") as server:
+    others, flags = 0, ("--poll_seconds=0.1", "--stop_seconds=20")
+    with ServerProcess(folder, *flags, is_real_start=True) as server:
         load = Load(server.port)
         load.wait_for(requests // 4)
         _publish(folder, 2)
