@@ -30,7 +30,7 @@ from bert_tf.training.checkpoint_files import read_checkpoint, write_checkpoint
 from tests.checkpoints import foreign
 from tests.fuzz.json_mutants import mutants
 
-FEW, MANY = 200, 5_000  # mutants
+MUTANTS = 200  # of each file; tests/fuzz opens thousands of whole checkpoints
 TINY = {
     "vocab_size": 20,
     "hidden_size": 8,
@@ -391,33 +391,23 @@ READERS = {
 
 
 @pytest.mark.parametrize("name,file", READERS)
-def test_mutants_end_in_our_error_or_are_read(files, name, file, is_full):
+def test_mutants_end_in_our_error_or_are_read(files, name, file):
     path = files(name) / file
     reads, refused = READERS[name, file], 0
-    count = MANY if is_full else FEW
-    if name == "keras_hub":
-        count //= 5  # HDF5 takes its time
+    count = MUTANTS // 5 if name == "keras_hub" else MUTANTS  # HDF5 takes its time
     for mutant in itertools.islice(mutants(path.read_bytes(), 0), count):
         path.write_bytes(mutant)
         try:
             reads(path)
         except UserError as error:
             refused += 1
-            assert len(str(error)) < 10_000
+            assert len(str(error)) < 5_000
     assert refused > count // 5
 
 
-def test_mutants_of_the_archive_end_in_our_error_or_a_model(files, is_full):
-    path = files("keras") / "model.keras"
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    count, refused = (MANY if is_full else FEW) // 8, 0
-    for mutant in itertools.islice(mutants(members["config.json"], 0), count):
-        with zipfile.ZipFile(path, "w") as archive:
-            for member, content in {**members, "config.json": mutant}.items():
-                archive.writestr(member, content)
-        try:
-            open_pretrained(path)
-        except UserError:
-            refused += 1
-    assert refused > count // 5
+def test_a_long_value_is_not_repeated_whole(files):
+    directory = files("huggingface")
+    change(directory / "config.json", "position_embedding_type", to="x" * 100_000)
+    with pytest.raises(ConfigError, match=r"(?s)config.json: `pos.* characters …") as error:
+        open_pretrained(directory)
+    assert len(str(error.value)) < 5_000

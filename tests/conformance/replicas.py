@@ -5,12 +5,10 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from bert_tf import BertTokenizer
-from tests.conformance.tasks import CONFIG, ROWS, TASKS, VOCABULARY, WEIGHTS, make
+from tests.conformance.tasks import CONFIG, ROWS, TASKS, WEIGHTS, make
 from tests.models.replicas import two_replicas
 
 TEXT = "text of "  # before the name of a task that is trained on raw text alone
-CASED = BertTokenizer(VOCABULARY, lowercase=False)  # fewer operations: TensorFlow starts sooner
 ONE_BLOCK = dataclasses.replace(CONFIG, num_hidden_layers=1)
 
 
@@ -23,7 +21,7 @@ def fitted(name: str, run_eagerly: bool = True):
     """
     task = TASKS[name.removeprefix(TEXT)]
     is_text = name.startswith(TEXT)
-    model = make(task, config=ONE_BLOCK, **({"tokenizer": CASED} if is_text else {}))
+    model = make(task, config=ONE_BLOCK)
     model.compile(keras.optimizers.SGD(0.5), run_eagerly=run_eagerly, **task.compiled)
     if is_text:
         dataset = task.dataset_of_text()

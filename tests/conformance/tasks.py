@@ -168,11 +168,17 @@ class Task:
         return tf.data.Dataset.from_tensor_slices(data).batch(ROWS)
 
 
+@functools.cache
+def tokenizer() -> BertTokenizer:
+    """With case it is a third of the graph, which every pipeline and every export holds."""
+    return BertTokenizer(VOCABULARY, lowercase=False)
+
+
 def make(task: Task, seed: int = 1, dtype: str | None = None, config=CONFIG, **options):
     """A model of a task. No weight is zero or one, so that one that gets lost is noticed."""
     keras.utils.set_random_seed(seed)
     if "text" not in task.lacks:
-        options.setdefault("tokenizer", BertTokenizer(VOCABULARY))
+        options.setdefault("tokenizer", tokenizer())
     options = {**task.options, **options}
     model = task.kind(BertBackbone(config, dtype=dtype), dtype=dtype, **options)
     source = np.random.default_rng(seed)
@@ -285,7 +291,7 @@ def _masked_targets():
 def _masked_texts():
     """`TEXTS` as `evaluate` masks them, and what is hidden."""
     texts = tf.data.Dataset.from_tensors(tf.constant(TEXTS))
-    masked = mask_texts(texts, BertTokenizer(VOCABULARY), LENGTH, seed=0, fresh=False)
+    masked = mask_texts(texts, tokenizer(), LENGTH, seed=0, fresh=False)
     return tf.nest.map_structure(lambda values: values.numpy(), next(iter(masked)))
 
 

@@ -20,7 +20,7 @@ def make_classifier(tiny_config, tiny_vocabulary):
         tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
 
-    tokenizer = BertTokenizer(tiny_vocabulary)
+    tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False)
 
     def make(pooling):
         keras.utils.set_random_seed(5)

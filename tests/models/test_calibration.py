@@ -31,7 +31,7 @@ def outlying_backbone(config):
 
 @pytest.fixture
 def classifier(tiny_config, tiny_vocabulary):
-    tokenizer = BertTokenizer(tiny_vocabulary)
+    tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False)
     model = BertTextClassifier(outlying_backbone(tiny_config), tokenizer=tokenizer)
     model.compile(AdamWeightDecay(1e-3))
     return model

@@ -48,7 +48,11 @@ def make(config, tiny_vocabulary):
             options["labels"] = ["bad", "good"]
         return kind(
             BertBackbone(changed, dtype=dtype),
-            **{"tokenizer": BertTokenizer(tiny_vocabulary), "max_length": 20, **options},
+            **{
+                "tokenizer": BertTokenizer(tiny_vocabulary, lowercase=False),
+                "max_length": 20,
+                **options,
+            },
         )
 
     return make
@@ -436,8 +440,8 @@ def test_other_vocabularies(make, tiny_vocabulary):
     teacher = make()
     changed = [*tiny_vocabulary[:6], "worse", *tiny_vocabulary[7:]]
     for tokenizer, words in (
-        (BertTokenizer(changed), "first other one at id 6"),
-        (BertTokenizer(tiny_vocabulary, lowercase=False), "lowercase=True"),
+        (BertTokenizer(changed, lowercase=False), "first other one at id 6"),
+        (BertTokenizer(tiny_vocabulary), "lowercase=False"),
     ):
         with pytest.raises(UserError, match=words):
             DistillationModel(make(tokenizer=tokenizer), teacher)

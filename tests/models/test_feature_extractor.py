@@ -12,7 +12,7 @@ TEXTS = ["good film", "", "the bad good film", "a b c d e f g"]
 
 @pytest.fixture(scope="module")
 def make_extractor(tiny_config, tiny_vocabulary):
-    backbone, tokenizer = BertBackbone(tiny_config), BertTokenizer(tiny_vocabulary)
+    backbone, tokenizer = BertBackbone(tiny_config), BertTokenizer(tiny_vocabulary, lowercase=False)
     return lambda **options: BertFeatureExtractor(backbone, tokenizer=tokenizer, **options)
 
 

@@ -18,7 +18,9 @@ TEXTS = ["good film", "", "the bad good film", "a . b . c"]
 @pytest.fixture
 def classifier(tiny_config, tiny_vocabulary):
     keras.utils.set_random_seed(3)
-    model = BertTextClassifier(BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary))
+    model = BertTextClassifier(
+        BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False)
+    )
     model.compile(AdamWeightDecay(1e-3))
     return model
 
@@ -69,7 +71,7 @@ def test_no_training_after_freezing_whatever_is_packed(tiny_config, tiny_vocabul
     model = BertTextClassifier(
         BertBackbone(tiny_config, dtype="mixed_bfloat16"),
         dtype="mixed_bfloat16",
-        tokenizer=BertTokenizer(tiny_vocabulary),
+        tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
     )
     model.compile(AdamWeightDecay(1e-3))
     model.fit(TEXTS, [0, 1, 0, 1], verbose=0)
@@ -126,7 +128,9 @@ def test_no_step_that_was_traced_before_is_taken_after(classifier, freeze):
 def test_weights_are_saved_and_loaded_as_those_of_a_plain_model(
     classifier, tiny_config, tiny_vocabulary, tmp_path
 ):
-    plain = BertTextClassifier(BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary))
+    plain = BertTextClassifier(
+        BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False)
+    )
     plain.save_weights(tmp_path / "plain.weights.h5")
     expected = vectors(plain)
     classifier.freeze_for_inference()
@@ -173,7 +177,9 @@ def vectors(model):
 
 
 def test_assignment_reaches_the_packed_kernels(classifier, tiny_config, tiny_vocabulary):
-    other = BertTextClassifier(BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary))
+    other = BertTextClassifier(
+        BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False)
+    )
     unpacked = other.get_weights()
     first_kernel = classifier.backbone.encoder.blocks[0].intermediate.kernel
     for model in (classifier, other):

@@ -21,7 +21,7 @@ def teacher(tiny_config, tiny_vocabulary):
         BertBackbone(dataclasses.replace(tiny_config, num_hidden_layers=6)),
         labels=["bad", "good"],
         pooling="mean",
-        tokenizer=BertTokenizer(tiny_vocabulary),
+        tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
         max_length=20,
     )
 

@@ -26,7 +26,9 @@ def make(tiny_config, tiny_vocabulary):
     def make(model_class, **options):
         keras.utils.set_random_seed(5)
         backbone = BertBackbone(options.pop("config", tiny_config))
-        return model_class(backbone, tokenizer=BertTokenizer(tiny_vocabulary), **options)
+        return model_class(
+            backbone, tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False), **options
+        )
 
     return make
 

@@ -21,7 +21,7 @@ def make(tiny_config, tiny_vocabulary):
         return BertTextClassifier(
             BertBackbone(tiny_config, num_encoder_layers=1, **options),
             labels=["bad", "good"],
-            tokenizer=BertTokenizer(tiny_vocabulary),
+            tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
         )
 
     return make

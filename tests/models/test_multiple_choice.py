@@ -17,7 +17,7 @@ CHOICES = [["good", "bad film"], ("the good bad film.", "a"), ["c", "x y z"]]
 
 @pytest.fixture(scope="module")
 def make_model(tiny_config, tiny_vocabulary):
-    tokenizer = BertTokenizer(tiny_vocabulary)
+    tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False)
     config = dataclasses.replace(
         tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )

@@ -14,7 +14,7 @@ SECONDS = ["the good.", "film", "good"]
 
 @pytest.fixture(scope="module")
 def tokenizer(tiny_vocabulary):
-    return BertTokenizer(tiny_vocabulary)
+    return BertTokenizer(tiny_vocabulary, lowercase=False)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def backbone(tiny_config):
 
 @pytest.fixture
 def classifier(backbone, tiny_vocabulary):
-    model = BertTextClassifier(backbone, tokenizer=BertTokenizer(tiny_vocabulary))
+    model = BertTextClassifier(backbone, tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False))
     model.compile(AdamWeightDecay(1e-3))
     return model
 
@@ -165,7 +165,7 @@ def test_bad_head_mask(backbone):
 
 def test_only_a_plain_model_is_pruned(tiny_config, tiny_vocabulary):
     def make():
-        tokenizer = BertTokenizer(tiny_vocabulary)
+        tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False)
         return BertTextClassifier(make_backbone(tiny_config), tokenizer=tokenizer)
 
     model = make()
@@ -223,7 +223,9 @@ def test_trains_as_the_model_that_was_opened(tiny_config, tiny_vocabulary, tmp_p
     config = dataclasses.replace(
         tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
-    model = BertTextClassifier(make_backbone(config), tokenizer=BertTokenizer(tiny_vocabulary))
+    model = BertTextClassifier(
+        make_backbone(config), tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False)
+    )
     model.prune_heads(HEADS)
     model.save_pretrained(tmp_path)
     opened = BertTextClassifier.from_pretrained(tmp_path)
@@ -244,7 +246,7 @@ def test_recompute_and_dropout_draw_the_same(tiny_config, tiny_vocabulary):
     for recompute in (False, True):
         model = BertTextClassifier(
             make_backbone(tiny_config, recompute=recompute),
-            tokenizer=BertTokenizer(tiny_vocabulary),
+            tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
         )
         model.prune_heads(HEADS)
         keras.utils.set_random_seed(8)
@@ -333,7 +335,11 @@ def test_saved_model(classifier, tmp_path, portable):
 @pytest.mark.parametrize("format", ["huggingface", pytest.param("bert_tf", marks=pytest.mark.full)])
 def test_every_task_is_saved_and_opened(name, format, backbone, tiny_vocabulary, tmp_path):
     task = getattr(bert_tf, name)
-    options = {} if name == "BertPretrainer" else {"tokenizer": BertTokenizer(tiny_vocabulary)}
+    options = (
+        {}
+        if name == "BertPretrainer"
+        else {"tokenizer": BertTokenizer(tiny_vocabulary, lowercase=False)}
+    )
     if name == "BertTokenClassifier":
         options["labels"] = ["O", "B-X", "I-X"]
     model = task(backbone, **options)

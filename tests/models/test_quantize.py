@@ -32,7 +32,7 @@ def backbone(tiny_config):
 
 @pytest.fixture
 def classifier(backbone, tiny_vocabulary):
-    model = BertTextClassifier(backbone, tokenizer=BertTokenizer(tiny_vocabulary))
+    model = BertTextClassifier(backbone, tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False))
     model.compile(AdamWeightDecay(1e-3))
     return model
 
@@ -128,7 +128,11 @@ def test_only_integers_are_left(classifier):
 )
 def test_every_task_is_saved_and_opened(name, backbone, tiny_vocabulary, tmp_path):
     task = getattr(bert_tf, name)
-    options = {} if name == "BertPretrainer" else {"tokenizer": BertTokenizer(tiny_vocabulary)}
+    options = (
+        {}
+        if name == "BertPretrainer"
+        else {"tokenizer": BertTokenizer(tiny_vocabulary, lowercase=False)}
+    )
     if name == "BertTokenClassifier":
         options["labels"] = ["O", "B-X", "I-X"]
     model = task(backbone, **options)

@@ -23,7 +23,9 @@ def make_encoder(tiny_config, tiny_vocabulary):
     def make(**options):
         keras.utils.set_random_seed(5)
         return BertSentenceEncoder(
-            BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary), **options
+            BertBackbone(tiny_config),
+            tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
+            **options,
         )
 
     return make
@@ -68,7 +70,7 @@ def test_each_text_gets_its_own_vector(make_encoder, pooling, normalize, monkeyp
 
 def test_batches_keep_to_the_budget(tiny_vocabulary, monkeypatch):
     monkeypatch.setattr(text_batches, "CHUNK_OF_TEXTS", 11)
-    tokenizer = BertTokenizer(tiny_vocabulary)
+    tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False)
     texts = np.array([b"film " * (7 * number % 13) for number in range(40)], object)
     batches = list(text_batches.text_batches(tokenizer, (texts,), 9, token_budget=30))
     for batch in batches:

@@ -36,7 +36,7 @@ def make_encoder(tiny_config, tiny_vocabulary):
         keras.utils.set_random_seed(5)
         return BertSentenceEncoder(
             BertBackbone(tiny_config, num_encoder_layers=1),
-            tokenizer=BertTokenizer(tiny_vocabulary),
+            tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
             **options,
         )
 

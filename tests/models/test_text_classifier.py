@@ -20,7 +20,9 @@ def make_classifier(tiny_config, tiny_vocabulary):
     def make(run_eagerly=False, **options):
         keras.utils.set_random_seed(5)
         model = BertTextClassifier(
-            BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary), **options
+            BertBackbone(tiny_config),
+            tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
+            **options,
         )
         model.compile(AdamWeightDecay(3e-3), metrics=["accuracy"], run_eagerly=run_eagerly)
         return model

@@ -299,7 +299,9 @@ def test_text_of_all_lengths_is_traced_once(one_block, tiny_vocabulary, caplog):
             traces.append("test")
             return super().test_step(data)
 
-    model = Counted(BertBackbone(one_block), tokenizer=BertTokenizer(tiny_vocabulary))
+    model = Counted(
+        BertBackbone(one_block), tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False)
+    )
     model.compile(AdamWeightDecay(1e-3), steps_per_execution=4)
     texts = ["a " * length for length in range(1, 21)]
     labels = np.arange(20) % 2

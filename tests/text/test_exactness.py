@@ -123,6 +123,7 @@ def test_real_texts(tokenizer, materials):
     assert_same(texts, tokenizer.tokenize(texts).to_list(), expected_ids(tokenizer, texts))
 
 
+@pytest.mark.parametrize("tokenizer", ["minilm"], indirect=True)
 @pytest.mark.parametrize("limit", [1, 5, 100])
 def test_longest_word(tokenizer, limit):
     shorter = BertTokenizer(tokenizer.vocabulary, max_input_chars_per_word=limit)

@@ -29,7 +29,7 @@ def make(tiny_config, tiny_vocabulary):
         keras.utils.set_random_seed(3)
         if name == "BertPretrainer":
             return bert_tf.BertPretrainer(BertBackbone(config))
-        tokenizer = BertTokenizer(tiny_vocabulary)
+        tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False)
         return getattr(bert_tf, name)(BertBackbone(config), tokenizer=tokenizer, **options)
 
     return make

@@ -23,7 +23,8 @@ def make(tiny_config, tiny_vocabulary):
     def make(**options):
         keras.utils.set_random_seed(5)
         model = BertTextClassifier(
-            BertBackbone(tiny_config, **options), tokenizer=BertTokenizer(tiny_vocabulary)
+            BertBackbone(tiny_config, **options),
+            tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
         )
         model.compile(AdamWeightDecay(1e-3))
         return model

@@ -37,7 +37,7 @@ def make(tiny_config, tiny_vocabulary):
             BertBackbone(tiny_config, **options),
             num_classes=1 if problem_type == "regression" else 3,
             problem_type=problem_type,
-            tokenizer=BertTokenizer(tiny_vocabulary),
+            tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
             dtype=options.get("dtype"),
         )
         for variable in model.trainable_variables:  # biases too, and as large as trained ones
