@@ -57,7 +57,13 @@ EXPECTED_SKIPS = {
 # run, and with --fail-slow fails it.
 LONGEST_TEST = 10.0  # seconds
 # The beginning of a test's name, and why it may.
-MAY_TAKE_LONGER: dict[str, str] = {}
+MAY_TAKE_LONGER = {
+    "tests/fuzz/test_fuzz.py": "the first one opens the mutants of all formats, two at a time",
+    "tests/ops/test_cuda_compiles.py": "nvcc takes so long for a file",
+    "tests/tools/test_run_pretraining.py::test_two_workers": "two programs that wait",
+    "tests/tools/test_benchmark.py::test_a_tiny_run": "times other libraries and real models too",
+    "tests/tools/test_original_command_lines.py": "whole examples of the original's",
+}
 ALWAYS_CHECKED = "tests/test_docstrings.py"  # by `make check`, whatever has changed
 
 _unexpected_skips = []

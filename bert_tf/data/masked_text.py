@@ -76,7 +76,8 @@ def mask_texts(
         end = count + tf.size(tf.nest.flatten(strings)[0], tf.int64)
         return (epoch, end), (strings, epoch + tf.range(count, end))
 
-    @tf.autograph.experimental.do_not_convert  # it takes longer than tracing
+    # No branch depends on a tensor, and AutoGraph takes longer to find that out than tracing takes.
+    @tf.autograph.experimental.do_not_convert
     def mask(strings, streams):
         firsts, seconds = strings if isinstance(strings, tuple) else (strings, None)
         tokens = tokenizer(firsts, seconds, max_length=max_length)

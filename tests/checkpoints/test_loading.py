@@ -202,6 +202,17 @@ def test_unknown_option(saved, tiny_vocabulary):
         BertTextClassifier.from_pretrained(directory, num_clases=3)
 
 
+def test_labels_come_in_the_order_of_their_numbers(tiny_config, tmp_path):
+    labels = [f"label {number}" for number in range(12)]  # "10" comes before "2" as text
+    BertTextClassifier(BertBackbone(tiny_config), labels=labels).save_pretrained(tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    values = json.loads(config.read_text())
+    values["id2label"] = dict(reversed(values["id2label"].items()))
+    del values["label2id"], values["bert_tf"]  # as other libraries write it
+    config.write_text(json.dumps(values))
+    assert BertTextClassifier.from_pretrained(tmp_path / "model").labels == labels
+
+
 @pytest.mark.parametrize("format", ["huggingface", "tf1", "bert_tf", "keras"])
 def test_a_configuration_elsewhere_gives_the_network_only(
     format, tiny_config, tiny_vocabulary, tmp_path

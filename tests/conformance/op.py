@@ -15,17 +15,21 @@ ROUNDING = {tf.float32: 2.0**-24, tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}
 
 
 class Bounds(NamedTuple):
-    """How far a result may be from float64, in addition to the rounding of each number.
+    """How far each number of a result may be from float64.
+
+    The bounds are added up, and so is one rounding of the number to the dtype.
 
     Attributes:
-        relative: Times each number.
-        absolute: For every number.
-        roundings: For every number, times the rounding of the type and the largest number (with
-            it, `absolute` is times the largest number too): where rounded numbers are summed.
+        relative: A factor of the number itself.
+        absolute: The same for every number.
+        of_largest: A factor of the largest number of the tensor, or of 1 if that is larger.
+        roundings: Multiplies the rounding error of the dtype, and is then a factor as `of_largest`
+            is: for sums of numbers that have been rounded to the dtype.
     """
 
-    relative: float
-    absolute: float
+    relative: float = 0.0
+    absolute: float = 0.0
+    of_largest: float = 0.0
     roundings: int = 0
 
 
@@ -35,23 +39,28 @@ class Op:
 
     Attributes:
         function: The public function.
-        arguments: Makes its tensors by name, of `normal(*shape, mean, scale)` and a shape; and the
-            number of units, which goes with a shape.
-        formula: The result and the gradients by name in float64, of the tensors in float64 and
-            the options.
+        arguments: Called with `normal(*shape, mean=0.0, scale=1.0)`, which makes a random tensor,
+            and with a shape. Returns the tensors by name and, where the shape contains it, the
+            option `units`.
+        formula: Called with the tensors as NumPy arrays, numbers in float64, and with the options.
+            Returns the result and the gradients by name, in float64.
         shapes: Shapes to compare with the formula in every dtype.
-        more_shapes: More of them in float32.
-        empty: Likewise, for results of nothing.
-        small: A shape for the tests of everything else.
-        fewer: The same but for the number of rows.
-        large: The same with many rows.
-        bounds: Of the result; None: it is the formula's to the bit.
-        options: Arguments that are no tensors.
-        rows: The tensors that have the rows of the result.
-        gradient_bounds: Of the gradients.
-        sum_bounds: Of those that are sums over rows.
-        mixes_columns: What is not finite spreads over its row.
-        lacks: What the op does not have.
+        empty: Shapes with a size of 0, to compare with the formula in float32.
+        small: The shape for most of the other tests.
+        fewer: `small` with fewer rows; `small` itself if the op has no rows.
+        large: A shape with many rows, for tests of single rows, threads and buffers.
+        bounds: How far the result may be from the formula; None: both must be equal.
+        options: Arguments that are not tensors.
+        rows: The names of the tensors that have one row for each row of the result.
+        gradient_bounds: How far the gradients may be from the formula.
+        sum_bounds: The same for gradients that are sums over rows.
+        spreads_nan: Whether one NaN in a row of the first tensor of `rows` makes the whole row of
+            the result NaN.
+        spreads_infinity: Whether one infinity there makes the whole row of the result NaN.
+        more_shapes: Further shapes to compare with the formula, in float32 only.
+        lacks: What the op does not have, by the names that `every_op` takes.
+        only_values: Whether the entry is tested by `test_values_and_gradients` alone, and without
+            `empty`: for variants whose code the other tests reach through another entry.
     """
 
     function: Callable
@@ -67,9 +76,11 @@ class Op:
     rows: tuple[str, ...] = ("x",)
     gradient_bounds: Bounds | None = None
     sum_bounds: Bounds | None = None
-    mixes_columns: bool = True
+    spreads_nan: bool = True
+    spreads_infinity: bool = True
     more_shapes: tuple = ()
     lacks: Mapping[str, Lack] = dataclasses.field(default_factory=dict)
+    only_values: bool = False
 
     @property
     def reference(self) -> Callable:
@@ -77,7 +88,7 @@ class Op:
         return getattr(ops, f"{self.function.__name__}_reference")
 
     def at(self, shape, dtype=tf.float32) -> tuple["Op", dict]:
-        """The op for a shape, or for that of a name, and its tensors, their numbers random."""
+        """The op for a shape ("small", "fewer", "large" or any other) and its random tensors."""
         shape = getattr(self, shape) if isinstance(shape, str) else shape
         random = np.random.default_rng(0)
 
@@ -94,15 +105,20 @@ class Op:
         return self.function(**tensors, **self.options)
 
     def parts(self, tensors: Mapping) -> list[slice]:
-        """The rows of the result that do not see the others: one each, or those of a sequence."""
+        """The rows of each sequence or, for an op without sequences, each single row.
+
+        The result for one part does not depend on the other parts.
+        """
         if "row_splits" in tensors:
             splits = tensors["row_splits"].numpy().tolist()
         else:
             splits = range(len(tensors[self.rows[0]]) + 1)
         return list(map(slice, splits[:-1], splits[1:]))
 
-    def with_gradients(self, tensors: Mapping, function: Callable | None = None) -> list:
-        """The result, and the gradients by name of the sum of the result times `dy_of` it."""
+    def with_gradients(
+        self, tensors: Mapping, function: Callable | None = None
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """The result y, and the gradients by name; the gradient that arrives at y is `dy_of(y)`."""
         function = function or self.function
         if "gradient" in self.lacks:
             return function(**tensors, **self.options), {}
@@ -115,12 +131,12 @@ class Op:
         return y, {name: tf.convert_to_tensor(value) for name, value in gradients.items()}
 
     def expected(self, tensors: Mapping) -> tuple[np.ndarray, dict]:
-        """The same in float64."""
+        """The result and the gradients by name that the formula gives, in float64."""
         numbers = tf.nest.map_structure(float64, dict(tensors))
         return self.formula(**numbers, **self.options)
 
     def assert_right(self, tensors: Mapping, y, gradients: Mapping, expected=None) -> None:
-        """A result and its gradients are those of the formula."""
+        """Asserts that a result and its gradients are as near to the formula's as they must be."""
         wanted, wanted_gradients = expected or self.expected(tensors)
         dtype = next(value.dtype for value in tensors.values() if is_float(value))
         assert_near(y, wanted, dtype, self.bounds)
@@ -131,41 +147,41 @@ class Op:
 
 
 def is_float(value) -> bool:
-    """Whether it is a tensor (or variable) that the op is differentiated by, if by any."""
+    """Whether it is a tensor or variable of a float dtype that the ops take."""
     return hasattr(value, "dtype") and value.dtype in ROUNDING
 
 
 def float64(tensor) -> np.ndarray:
-    """A tensor in NumPy, numbers in float64 and integers as they are."""
+    """A tensor as a NumPy array: floats in float64, integers in their own dtype."""
     return tf.cast(tensor, tf.float64).numpy() if is_float(tensor) else tensor.numpy()
 
 
 def dy_of(y: tf.Tensor) -> tf.Tensor:
-    """What comes into the gradient of a result: numbers that every dtype holds exactly."""
+    """The gradient that arrives at a result y: numbers that every dtype holds exactly."""
     numbers = tf.cast(tf.range(tf.size(y)) * 7 % 31 - 15, y.dtype) / 8
     return tf.reshape(numbers, tf.shape(y))
 
 
 def dy_in_numpy(*shape: int) -> np.ndarray:
-    """The same for a shape, in float64."""
+    """`dy_of` a result of this shape, in float64."""
     return ((np.arange(np.prod(shape)) * 7 % 31 - 15) / 8).reshape(shape)
 
 
 def assert_near(received, expected, dtype, bounds: Bounds | None) -> None:
-    """A tensor is what float64 says, in the dtype it must have."""
+    """Asserts that a tensor has this dtype, and the shape and nearly the numbers of `expected`."""
     assert received.dtype == dtype
     assert received.shape == expected.shape
     if bounds is None:
         np.testing.assert_array_equal(float64(received), expected)
         return
     rounding = ROUNDING[dtype]
-    largest = np.abs(expected).max(initial=1.0) if bounds.roundings else 1.0
+    of_largest = bounds.of_largest + bounds.roundings * rounding
+    absolute = bounds.absolute + of_largest * np.abs(expected).max(initial=1.0)
     np.testing.assert_allclose(
         float64(received),
         expected,
         rtol=rounding + bounds.relative,
-        # A number too small for the dtype is zero.
-        atol=largest * (bounds.absolute + bounds.roundings * rounding) + _smallest(dtype),
+        atol=absolute + _smallest(dtype),  # a number too small for the dtype becomes zero
     )
 
 
@@ -174,7 +190,7 @@ def _smallest(dtype) -> float:
 
 
 def assert_same_bits(received, expected) -> None:
-    """Two nests of tensors or arrays are equal, NaN where NaN is."""
+    """Asserts that two nests of tensors or arrays are equal, with NaN in the same places."""
     tf.nest.assert_same_structure(received, expected)
     for one, other in zip(tf.nest.flatten(received), tf.nest.flatten(expected)):
         assert one.dtype == other.dtype

@@ -1,6 +1,7 @@
 """Every op: its values and gradients, in graphs, files, threads and under XLA, and what it refuses.
 
-Where nothing is said the native op and the reference are tested alike.
+A test with the fixture `native_ops` tests the native op; the others test the native op and the
+reference implementation, unless their name says otherwise.
 """
 
 import concurrent.futures
@@ -15,7 +16,7 @@ import configure
 from bert_tf import ops
 from bert_tf.ops import native
 from tests.conformance.op import ROUNDING, assert_near, assert_same_bits, float64, is_float
-from tests.conformance.ops import FOR_EVERY_TEST, OPS, every_op
+from tests.conformance.ops import OPS, every_op
 from tests.ops.backends import BACKENDS
 
 on_every_backend = pytest.mark.parametrize("backend", BACKENDS)
@@ -33,7 +34,7 @@ def native_ops():
 
 def cases():
     for name, op in OPS.items():
-        empty = op.empty if name in FOR_EVERY_TEST else ()
+        empty = () if op.only_values else op.empty
         for dtype in ROUNDING:
             for shape in op.shapes + (op.more_shapes + empty) * (dtype == tf.float32):
                 sizes = "x".join(map(str, tf.nest.flatten(shape)))
@@ -42,13 +43,13 @@ def cases():
 
 @functools.lru_cache(maxsize=1)
 def case(name, shape, dtype):
-    """An op, its tensors and what is expected, for one backend after the other."""
+    """An op, its tensors and the expected result: computed once for both backends."""
     op, tensors = OPS[name].at(shape, dtype)
     return op, tensors, op.expected(tensors)
 
 
-@on_every_backend  # outermost, so that a case is made once
-@pytest.mark.parametrize("name, shape, dtype", cases())
+@on_every_backend  # the outermost mark, so that both backends run one after the other
+@pytest.mark.parametrize("name, shape, dtype", list(cases()))
 def test_values_and_gradients(name, shape, dtype, backend):
     op, tensors, expected = case(name, shape, dtype)
     with ops.backend(backend):
@@ -57,7 +58,7 @@ def test_values_and_gradients(name, shape, dtype, backend):
 
 
 def signature(op, tensors, unknown):
-    """TensorSpecs that know nothing of the number of rows, of any size, or even of the ranks."""
+    """TensorSpecs of tensors with unknown "rows" (their number), "sizes" (all) or "ranks"."""
 
     def spec(name, tensor):
         shape = tensor.shape.as_list()
@@ -80,7 +81,7 @@ def signature(op, tensors, unknown):
 )
 @every_op()
 def test_in_a_function_of_unknown_shapes(name, unknown, dtype, backend):
-    """The result is right, and its shape known as far as it can be."""
+    """The result is right, and its static shape is as complete as it can be."""
     with ops.backend(backend):
         (op, tensors), (_, others) = (OPS[name].at(shape, dtype) for shape in ("small", "fewer"))
 
@@ -103,9 +104,9 @@ def test_in_a_function_of_unknown_shapes(name, unknown, dtype, backend):
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def saved(request, tmp_path_factory):
-    """One SavedModel of all ops: their vectors and kernels are its variables, rows are fed."""
+    """One SavedModel of all ops. Its variables are their vectors; rows and kernels are inputs."""
     path = str(tmp_path_factory.mktemp("ops"))
-    module, arguments = tf.Module(), {}
+    module = tf.Module()
     module.functions, module.kept = {}, {}
 
     def add(name):
@@ -122,7 +123,7 @@ def saved(request, tmp_path_factory):
         return op, fed, list(tensors)
 
     with ops.backend(request.param):
-        arguments = {name: add(name) for name in FOR_EVERY_TEST}
+        arguments = {name: add(name) for name, op in OPS.items() if not op.only_values}
         tf.saved_model.save(module, path)
     return tf.saved_model.load(path), arguments
 
@@ -137,7 +138,10 @@ def test_saved_model_is_differentiable_after_loading(name, saved):
 
 
 def assert_alike(backend, received, expected, bounds):
-    """The native op's bits are the same; the reference's, of stock reductions, nearly."""
+    """Asserts equal bits for the native op, nearly equal numbers for the reference.
+
+    The stock reductions of the reference may depend on the number of rows.
+    """
     if backend == "native":
         assert_same_bits(received, expected)
     else:
@@ -147,11 +151,12 @@ def assert_alike(backend, received, expected, bounds):
 @on_every_backend
 @every_op("rows", "rows alone")
 def test_a_row_does_not_depend_on_the_others(name, backend):
-    """A row (of attention: a sequence) alone is what it is in the batch."""
+    """A row alone (for attention, a sequence) gives what it gives in the batch."""
     with ops.backend(backend):
         op, tensors = OPS[name].at("large")
         y = op(tensors)
-        for part in op.parts(tensors)[:: len(op.parts(tensors)) // 2]:
+        parts = op.parts(tensors)
+        for part in (parts[0], parts[len(parts) // 2], parts[-1]):
             alone = {n: t[part] if n in op.rows else t for n, t in tensors.items()}
             if "row_splits" in tensors:
                 alone["row_splits"] = tf.constant([0, len(y[part])], tensors["row_splits"].dtype)
@@ -161,20 +166,23 @@ def test_a_row_does_not_depend_on_the_others(name, backend):
 @on_every_backend
 @every_op("rows")
 def test_what_is_not_finite_or_huge_stays_in_its_row(name, backend):
-    """Forwards and backwards; of attention, in its sequence."""
+    """In the result and in the gradients; for attention, it stays in its sequence."""
     with ops.backend(backend):
         op, tensors = OPS[name].at("large")
         clean, clean_gradients = op.with_gradients(tensors)
         part = op.parts(tensors)[1]
         others = np.delete(np.arange(len(clean)), part)
         x = op.rows[0]
-        for source, value in [(op.rows[-1], np.nan), (x, np.nan), (x, np.inf), (x, 1e30)]:
+        values = [(x, value) for value in (np.nan, np.inf, -np.inf, 1e30)]
+        for source, value in [*values, (op.rows[-1], np.nan)]:
             numbers = tensors[source].numpy()
             numbers[part][0].flat[-1] = value
             y, gradients = op.with_gradients({**tensors, source: tf.constant(numbers)})
-            assert np.isfinite(value) or not np.isfinite(y[part]).all()
-            if op.mixes_columns and source == x and np.isnan(value):
+            spreads = op.spreads_nan if np.isnan(value) else op.spreads_infinity
+            if source == x and spreads and not np.isfinite(value):
                 assert np.isnan(y[part]).all()
+            elif np.isnan(value) or value == np.inf:  # GELU of minus infinity is zero
+                assert not np.isfinite(y[part]).all()
             pairs = [(y, clean, op.bounds)]
             pairs += [
                 (gradients[n], clean_gradients[n], op.gradient_bounds)
@@ -189,7 +197,7 @@ def test_what_is_not_finite_or_huge_stays_in_its_row(name, backend):
 
 @every_op()
 def test_runs_are_equal_bit_for_bit(name, native_ops):
-    """One after the other, and several at once, in threads and in sessions."""
+    """Several runs at the same time in threads, eager and in sessions, equal a run alone."""
     op, tensors = OPS[name].at("large")
     arrays = [tensor.numpy() for tensor in tf.nest.flatten(tensors)]
 
@@ -214,7 +222,7 @@ def test_runs_are_equal_bit_for_bit(name, native_ops):
 
 @every_op()
 def test_buffers_are_reused_without_harm(name, native_ops):
-    """Tensors that end with the op may hold its result; those that live on may not."""
+    """The op may overwrite an input that nothing else reads, and no other."""
     op, tensors = OPS[name].at("large")
 
     def scaled(factor):
@@ -233,7 +241,7 @@ def test_buffers_are_reused_without_harm(name, native_ops):
 
 
 def off_the_boundary(tensor) -> np.ndarray:
-    """Its numbers in memory that is aligned for nothing but one of them."""
+    """The tensor as an array whose memory is aligned to a single number only."""
     array = tensor.numpy()
     space = np.empty(array.size + 65, array.dtype)
     start = -space.ctypes.data % 64 // array.itemsize + 1
@@ -274,7 +282,7 @@ def test_errors_say_what_was_expected_and_received(name, backend):
     types = "float32, bfloat16 or float16"
     refused(TypeError, f"{first} of dtype {types}", first, tf.cast(tensors[first], tf.float64),
             f"{first} of dtype float64")  # fmt: skip
-    refused(ValueError, f"{first} .*", first, tf.constant(0.0), r"\(\)|a scalar")
+    refused(ValueError, f"{first} .*", first, tf.constant(0.0), r"(?:\(\)|a scalar)")
     for other in numbers[1:]:
         tensor = tensors[other]
         refused(TypeError, f"{other} to have the dtype of {first}, float32", other,
@@ -284,9 +292,33 @@ def test_errors_say_what_was_expected_and_received(name, backend):
             shape = re.escape(str(wrong.shape))
             expected = f"{other} .*{tensor.shape[-1]}"
             refused(ValueError, expected, other, wrong, f"{other} of shape {shape}")
+    for changed, other, tensor in different_rows(op, tensors):
+        received = re.escape(str({**tensors, changed: tensor}[other].shape))
+        refused(ValueError, f"{other} .*", changed, tensor, f"{other} of shape {received}")
 
 
-@pytest.mark.parametrize("name", [n for n in FOR_EVERY_TEST if "gradient" in OPS[n].lacks])
+def different_rows(op, tensors):
+    """Changes after which one tensor has fewer rows than another, or a single one.
+
+    Yields:
+        The tensor that is changed, the one that the error is about, and the new value.
+    """
+    for other in op.rows[1:]:
+        for changed in (op.rows[0], other):
+            for rows in (slice(-1), slice(1)):
+                yield changed, other, tensors[changed][rows]
+
+
+@every_op(where=lambda op: len(op.rows) > 1)
+def test_different_numbers_of_rows_are_refused_when_a_graph_runs(name, native_ops):
+    op, tensors = OPS[name].at("small")
+    function = tf.function(op, input_signature=[signature(op, tensors, "ranks")], autograph=False)
+    for changed, other, tensor in different_rows(op, tensors):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"Expected {other} .*Received: "):
+            function({**tensors, changed: tensor})
+
+
+@every_op(where=lambda op: "gradient" in op.lacks)
 def test_what_has_no_gradient_says_so(name, native_ops):
     op, tensors = OPS[name].at("small")
     x = next(iter(tensors.values()))

@@ -22,10 +22,24 @@ def test_two_replicas_are_one(name, of_two):
     assert_same(of_two[name], replicas.fitted(name))
 
 
+TRACED = [
+    pytest.param(prefix + name, marks=() if name == one_checked else pytest.mark.full)
+    for prefix, one_checked in ((replicas.TRACED, None), (replicas.IN_PARTS, "pre-training"))
+    for name, task in TASKS.items()
+    if "training" not in task.lacks
+]
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_a_traced_step_of_two_replicas_is_that_of_one(name, of_two):
+    """As users train; also in parts, where the masked words of replicas and parts differ."""
+    assert_same(of_two[name], replicas.fitted(name))
+
+
 @pytest.mark.parametrize("name", [replicas.TEXT + "text classification"])
 def test_two_replicas_train_on_raw_text(name, of_two):
     """On nothing else: the model has never seen a token dictionary."""
-    task = TASKS[name.removeprefix(replicas.TEXT)]
+    task = replicas.task_of(name)
     model = make(task, config=replicas.ONE_BLOCK)
     model.compile(keras.optimizers.SGD(0.5), run_eagerly=True, **task.compiled)
     logs = model.train_on_batch(task.features, task.targets, return_dict=True)

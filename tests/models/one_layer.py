@@ -1,4 +1,4 @@
-"""Models of one layer, traced in a moment, and what a step of `TrainingModel` must do to them.
+"""Models of one layer, which are quick to trace, and what `TrainingModel` must do in a step.
 
 `OneLayer` is compared with its formula in NumPy: softmax cross-entropy on the mean of a row's
 embeddings, the gradient by hand, the original's Adam with its clip by the global norm. `Linear`
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.training import AdamWeightDecay, WarmupLinearDecay
-from tests.training.test_adam_weight_decay import OriginalAdam
+from tests.training.original_adam import OriginalAdam
 
 ROWS, LENGTH, IDS, SIZE, CLASSES = 8, 5, 12, 6, 4
 STEPS = 6

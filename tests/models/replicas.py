@@ -1,7 +1,5 @@
 """What test_distribution.py runs in processes of its own: two replicas need two CPU devices."""
 
-import traceback
-
 import keras
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ from bert_tf.errors import UserError
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.training import AdamWeightDecay
 from tests.models import one_layer
+from tests.training.processes import send_results
 
 
 def two_replicas() -> tf.distribute.MirroredStrategy:
@@ -89,20 +88,14 @@ CHECKS = {
 
 
 def check(names: list[str], results) -> None:
-    """Makes some of `CHECKS` and sends what each raised, or None.
+    """Makes some of `CHECKS`; `Results` raises what each raised.
 
     Args:
         names: Which.
-        results: The end of a pipe that takes a tuple (name, traceback) for each.
+        results: As `send_results` takes it.
     """
     strategy = two_replicas()
-    for name in names:
-        try:
-            CHECKS[name](strategy)
-            error = None
-        except Exception:
-            error = traceback.format_exc()
-        results.send((name, error))
+    send_results(results, names, lambda name: CHECKS[name](strategy))
 
 
 def check_worker() -> None:

@@ -1,6 +1,7 @@
-"""fused_dense and quantized_dense in NumPy: exact integers, and what follows the matmul in float64.
+"""fused_dense and quantized_dense in NumPy, without code of the ops: the layouts of their packed
+kernels, exact integers, and what follows the matmul in float64.
 
-Glossary: M rows, K input features, `units` output features.
+Glossary: `M` rows, `K` input features, `units` output features.
 """
 
 import numpy as np
@@ -9,6 +10,42 @@ from tests.ops.gelu_float64 import gelu
 from tests.ops.layer_norm_float64 import residual_layer_norm
 
 SMALLEST_SPAN = 2.0**-100
+
+# custom_ops/kernels/fused_dense.h and quantized_dense.h
+PANEL = 32  # columns of a kernel that are stored together
+BLOCK_DEPTH = 256  # the largest number of rows of a block of a float kernel
+QUAD = 4  # rows of an integer kernel whose numbers are stored next to each other
+
+
+def packed_size(depth, units):
+    """The length of a packed float kernel [K, units]."""
+    return depth * (-(-units // PANEL) * PANEL)
+
+
+def packed_places(depth, units):
+    """The index in the packed float kernel of each element of the kernel: int64 [K, units].
+
+    The order in the packed kernel is: block of rows, panel of columns, row of the block, column of
+    the panel.
+    """
+    k, j = np.indices((depth, units))
+    blocks = max(1, -(-depth // BLOCK_DEPTH))
+    edges = np.arange(blocks + 1) * depth // blocks  # block i has the rows edges[i] to edges[i + 1]
+    block = np.searchsorted(edges, k, side="right") - 1
+    begin, end = edges[block], edges[np.minimum(block + 1, blocks)]
+    start_of_block = packed_size(begin, units)
+    return start_of_block + (j // PANEL * (end - begin) + k - begin) * PANEL + j % PANEL
+
+
+def quantized_packed_places(depth, units):
+    """The index in the packed int8 kernel of each element of the kernel: int64 [K, units].
+
+    The order in the packed kernel is: panel of columns, quad of rows, column of the panel, row of
+    the quad.
+    """
+    k, j = np.indices((depth, units))
+    quads = -(-depth // QUAD)
+    return ((j // PANEL * quads + k // QUAD) * PANEL + j % PANEL) * QUAD + k % QUAD
 
 
 def epilogue(z, bias=None, residual=None, gamma=None, beta=None, activation=None, epsilon=1e-12):

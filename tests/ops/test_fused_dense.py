@@ -12,13 +12,15 @@ import tensorflow as tf
 from bert_tf import ops
 from tests.ops.backends import BACKENDS
 
-pytestmark = pytest.mark.parametrize("backend", BACKENDS)
+on_every_backend = pytest.mark.parametrize("backend", BACKENDS)
+needs_native = pytest.mark.skipif("native" not in BACKENDS, reason="needs the native ops")
 
 
 def _normal(*shape):
     return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
 
 
+@on_every_backend
 @pytest.mark.parametrize("shape", [(1, 1), (3, 32), (256, 5), (257, 33), (1000, 70)], ids=str)
 def test_unpacking_undoes_packing(backend, shape):
     kernel = _normal(*shape)
@@ -28,6 +30,7 @@ def test_unpacking_undoes_packing(backend, shape):
     np.testing.assert_array_equal(ops.unpack_dense(packed, *shape), kernel)
 
 
+@on_every_backend
 def test_gradient_matmul_by_the_transpose(backend):
     dy, kernel = _normal(9, 48), _normal(20, 48)  # dy [M, units], W [K, units]
     with ops.backend(backend):
@@ -35,8 +38,7 @@ def test_gradient_matmul_by_the_transpose(backend):
     np.testing.assert_allclose(dx, np.float64(dy) @ np.float64(kernel).T, atol=1e-5)
 
 
-def test_gradient_of_the_reference(backend):
-    del backend
+def test_gradient_of_the_reference():
     x, kernel = tf.constant(_normal(5, 40)), _normal(40, 33)
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -45,6 +47,7 @@ def test_gradient_of_the_reference(backend):
     np.testing.assert_allclose(tape.gradient(y, x), expected, atol=1e-5)
 
 
+@on_every_backend
 def test_errors_say_what_was_expected_and_received(backend):
     x, v = tf.zeros([4, 3]), tf.zeros([5])
     with ops.backend(backend):
@@ -65,6 +68,7 @@ def test_errors_say_what_was_expected_and_received(backend):
             ops.pack_dense(tf.zeros([3, 5, 1]))
 
 
+@needs_native
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -76,9 +80,7 @@ def test_errors_say_what_was_expected_and_received(backend):
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_the_op_itself_refuses_what_does_not_fit(backend, arguments, message):
-    if backend == "reference":
-        return  # the op has no part in it
+def test_the_op_itself_refuses_what_does_not_fit(arguments, message):
     library = ops.native.library()
     shapes = {"x": [4, 3], "packed": [96], "bias": [5], "residual": [4, 5], "gamma": [5]}
     shapes.update(arguments)
@@ -95,9 +97,8 @@ def test_the_op_itself_refuses_what_does_not_fit(backend, arguments, message):
         run(lambda shape: tf.compat.v1.placeholder(tf.float32, shape))
 
 
-def test_shape_functions(backend):
-    if backend == "reference":
-        return  # the op has no part in it
+@needs_native
+def test_shape_functions():
     library = ops.native.library()
     with tf.Graph().as_default():
 

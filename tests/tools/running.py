@@ -61,9 +61,13 @@ def start(
         environment: Variables that it has beyond this process's.
         prepare: An importable function that is called in the process before the program.
         directory: Where it runs.
-        is_real_start: Whether an interpreter of its own imports what the program needs; it does not
-            call `prepare`.
+        is_real_start: Whether an interpreter of its own imports what the program needs; `prepare`
+            must be None then, as nothing could call it there.
     """
+    if is_real_start and prepare is not None:
+        raise ValueError(
+            f"`prepare` must be None with `is_real_start=True`. Received: prepare={prepare!r}"
+        )
     options = {"flags": [*map(str, flags)], "prepare": prepare, "directory": str(directory)}
     if is_real_start:
         options["prepare"] = _become_an_interpreter

@@ -6,16 +6,20 @@ TensorFlow: it has one thread. Every process of pytest-xdist has a server of its
 """
 
 import multiprocessing
+import multiprocessing.connection
 import multiprocessing.forkserver
 import os
 import pathlib
 import sys
+import time
 import traceback
 import weakref
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.training.preloaded"])
 _started = weakref.WeakSet()
+
+PATIENCE = 120.0  # seconds before a test gives up on something that always comes
 
 
 class Process:
@@ -30,7 +34,7 @@ class Process:
         self.pid = self._process.pid
         _started.add(self._process)
 
-    def wait(self, timeout: float = 120.0) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         """The exit status; -9 for a killed one."""
         try:
             self._process.join(timeout)
@@ -52,7 +56,10 @@ class Process:
         return self._process.is_alive()
 
     def text(self) -> str:
-        return self.output.read_text() if self.output.exists() else ""
+        """What it has written so far; the last character may be half written."""
+        if not self.output.exists():
+            return ""
+        return self.output.read_text(encoding="utf-8", errors="replace")
 
 
 def start(function, output, environment=None, errors=None, **arguments) -> Process:
@@ -69,14 +76,43 @@ def start(function, output, environment=None, errors=None, **arguments) -> Proce
     return Process(function, output, errors or output, arguments, environment)
 
 
+def wait_for_success(*started: Process, timeout: float = PATIENCE) -> None:
+    """Waits until all have ended well. As soon as one fails, all are killed and all outputs shown.
+
+    Args:
+        *started: Processes that may wait for each other.
+        timeout: Seconds after which they are killed and the test fails.
+
+    Raises:
+        AssertionError: If one fails, or still runs after `timeout`.
+    """
+    end, statuses = time.monotonic() + timeout, []
+    running = {each._process.sentinel: each for each in started}
+    try:
+        while running:
+            ended = multiprocessing.connection.wait(running, max(0.0, end - time.monotonic()))
+            statuses = [running.pop(sentinel).wait() for sentinel in ended]
+            if not ended or any(statuses):
+                break
+    finally:
+        for each in running.values():
+            each.kill()
+            each.wait()
+    reports = []
+    for number, each in enumerate(started):
+        how = "was killed here" if each in running.values() else f"ended with status {each.wait()}"
+        reports.append(f"Process {number} {how}:\n{each.text()}")
+    assert not running and not any(statuses), "\n".join(reports)
+
+
 class Results:
     """What a function in a process of its own finds out, by name, each as soon as it is there.
 
-    Use it in `with`.
+    Use it in `with`. A name whose work failed raises an `AssertionError` with the traceback.
 
     Args:
-        function: Must be importable. It takes `names` and `results`, the end of a pipe, to which it
-            sends a tuple for every name: the name and what was found.
+        function: Must be importable. It takes `names` and `results`, the end of a pipe, and calls
+            `send_results`.
         output: As in `start`.
         names: Which there are to be.
     """
@@ -89,21 +125,46 @@ class Results:
 
     def __getitem__(self, name: str):
         while name not in self._found:
-            if not self._receiver.poll(120):
-                raise AssertionError(f"nothing in two minutes:\n{self._process.text()}")
+            if not self._receiver.poll(PATIENCE):
+                self._process.kill()  # the names after this one fail at once
+                raise AssertionError(f"nothing in {PATIENCE:g} s:\n{self._process.text()}")
             try:
-                found, result = self._receiver.recv()
-            except EOFError:
-                self._process.wait()
-                raise AssertionError(self._process.text()) from None
+                found, *result = self._receiver.recv()
+            except (EOFError, OSError):  # at the end, or within a message
+                status = self._process.wait()
+                message = f"ended with status {status} before {name!r}:\n{self._process.text()}"
+                raise AssertionError(message) from None
             self._found[found] = result
-        return self._found[name]
+        value, error = self._found[name]
+        assert error is None, error
+        return value
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self._process.kill()
+        self._process.wait()
+        self._receiver.close()
+
+
+def send_results(results, names: list[str], find) -> None:
+    """Sends what `find` gives for each name, or its traceback: the other names go on.
+
+    Args:
+        results: The end of a pipe that `Results` made.
+        names: Which.
+        find: Takes a name.
+    """
+    for name in names:
+        value = error = None
+        try:
+            value = find(name)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # that of `pytest.fail` is no Exception
+            error = traceback.format_exc()
+        results.send((name, value, error))
 
 
 def parameters(request, name: str) -> list:

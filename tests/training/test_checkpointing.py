@@ -51,6 +51,24 @@ def copied(saved, tmp_path):
     return tmp_path / "checkpoints"
 
 
+@pytest.fixture
+def start_run(tmp_path):
+    """Starts `tiny_run.train` in a folder of `tmp_path`; no run outlives the test."""
+    started = []
+
+    def start(name, num_steps):
+        directory = tmp_path / name
+        directory.mkdir(exist_ok=True)
+        options = {"directory": str(directory), "num_steps": num_steps}
+        started.append(processes.start(tiny_run.train, tmp_path / f"{name}.txt", **options))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
 def wait_for(condition, process, timeout=120.0):
     end = time.monotonic() + timeout
     while not condition():
@@ -69,18 +87,13 @@ def weights(directory):
         return {name: file[name] for name in file}
 
 
-def test_killed_at_random_moments_ends_with_the_same_weights(tmp_path, is_full):
+def test_killed_at_random_moments_ends_with_the_same_weights(tmp_path, start_run, is_full):
     steps, last = (160, 120) if is_full else (100, 50)  # the last kill comes early enough
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
-    unbroken.mkdir(), broken.mkdir()
-    whole_run = processes.start(
-        tiny_run.train, tmp_path / "unbroken.txt", directory=str(unbroken), num_steps=steps
-    )
+    whole_run = start_run("unbroken", steps)
     rng = random.Random(20)
     for moment in sorted(rng.uniform(1, last) for _ in range(20 if is_full else 3)):
-        run = processes.start(
-            tiny_run.train, tmp_path / "broken.txt", directory=str(broken), num_steps=steps
-        )
+        run = start_run("broken", steps)
         # The step is reached, then a random part of a few steps passes; some of the kills hit a
         # checkpoint that is being written.
         wait_for(lambda: logged_step(broken) >= moment, run)
@@ -90,19 +103,13 @@ def test_killed_at_random_moments_ends_with_the_same_weights(tmp_path, is_full):
         print(f"killed at step {logged_step(broken)}: {checkpoint_steps(broken / 'checkpoints')}")
     # One more end, by SIGTERM, which saves at the step where it comes.
     killed_at = logged_step(broken)
-    run = processes.start(
-        tiny_run.train, tmp_path / "broken.txt", directory=str(broken), num_steps=steps
-    )
+    run = start_run("broken", steps)
     wait_for(lambda: logged_step(broken) > killed_at, run)
     run.terminate()
     assert run.wait() == 128 + signal.SIGTERM, run.text()
     assert "SIGTERM: saved" in run.text()
     assert checkpoint_steps(broken / "checkpoints")[-1] == logged_step(broken)
-    run = processes.start(
-        tiny_run.train, tmp_path / "broken.txt", directory=str(broken), num_steps=steps
-    )
-    for process in (run, whole_run):
-        assert process.wait() == 0, process.text()
+    processes.wait_for_success(start_run("broken", steps), whole_run)
 
     expected, received = weights(unbroken), weights(broken)
     assert expected.keys() == received.keys()

@@ -80,6 +80,19 @@ def test_loss_scale_is_for_new_optimizers():
         optimizer.use_loss_scale()
 
 
+@pytest.mark.parametrize("kind", [AdamWeightDecay, LAMB])
+def test_the_clip_is_of_the_gradient_without_the_loss_scale(kind):
+    gradient, steps = tf.constant([30.0, -40.0]), []  # of norm 50
+    for scaled in (False, True):
+        weight = keras.Variable(np.ones(2, np.float32), name="kernel")
+        # An epsilon this large makes the step depend on the length of the gradient.
+        optimizer = kind(0.1, clip_norm=1.0, epsilon=1.0, dynamic_loss_scale=scaled)
+        optimizer.apply([gradient * (clipped_optimizer.INITIAL_LOSS_SCALE**scaled)], [weight])
+        steps.append(weight.numpy())
+    np.testing.assert_allclose(steps[1], steps[0], rtol=1e-6)
+    assert not np.allclose(steps[0], 1.0, atol=1e-3)
+
+
 def test_the_loss_scale_doubles_after_some_good_steps(monkeypatch):
     monkeypatch.setattr(clipped_optimizer, "LOSS_SCALE_GROWTH_STEPS", 2)
     weight = keras.Variable(np.zeros(2, np.float32), name="kernel")

@@ -25,6 +25,16 @@ def test_f1_and_auc(scores):
     assert abs(float(auc.result()) - roc_auc_score(labels, logits[:, 1])) < 2e-3
 
 
+def test_f1_counts_the_weights_of_the_rows(scores):
+    labels, logits = scores
+    weights = np.where(logits[:, 1] > 0, 3.0, 0.5)
+    f1 = BinaryF1()
+    f1.update_state(labels, logits, weights)
+    expected = f1_score(labels, logits[:, 1] > 0, sample_weight=weights)
+    assert float(f1.result()) == pytest.approx(expected, abs=1e-6)
+    assert abs(expected - f1_score(labels, logits[:, 1] > 0)) > 0.01
+
+
 def test_f1_without_positives_is_zero():
     f1 = BinaryF1()
     f1.update_state([0, 0], [[1.0, 0.0], [1.0, 0.0]])

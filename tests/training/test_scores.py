@@ -10,6 +10,7 @@ import sklearn.metrics as sk
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import DataError
 from bert_tf.training import all_scores, bootstrap_intervals
+from bert_tf.training.bootstrap import drawn_intervals
 from bert_tf.training.confusion_matrix import confusion_matrix, confusion_text, save_confusion_png
 from bert_tf.training.probabilities import sigmoid, softmax
 
@@ -94,6 +95,15 @@ def test_bootstrap_interval_is_that_of_the_binomial(generator):
     intervals = bootstrap_intervals(gold, p, **few)
     assert intervals == bootstrap_intervals(gold, p, **few)
     assert "auc" not in intervals  # never defined: one class
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9])
+def test_the_share_of_draws_inside_an_interval(confidence):
+    draws = list(range(1001))
+    (interval,) = drawn_intervals(
+        lambda rows: {"score": float(draws.pop())}, 3, len(draws), confidence
+    ).values()
+    assert interval == pytest.approx((500 * (1 - confidence), 500 * (1 + confidence)))
 
 
 def test_confusion(tmp_path):

@@ -28,7 +28,7 @@ def tiny_classifier(tiny_config, tiny_vocabulary):
     return BertTextClassifier(
         BertBackbone(dataclasses.replace(tiny_config, num_hidden_layers=1)),
         labels=["bad", "good"],
-        # With case it is a third of the graph, which every server must load.
+        # Which keeps case: a graph of a third as many operations for every server to load.
         tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
         max_length=20,
     )

@@ -40,8 +40,8 @@ class ServerProcess:
             "--threads=1",
             *flags,
             output=pathlib.Path(self._folder.name, "output"),
-            environment={"PYTHONFAULTHANDLER": "1"},
-            prepare=faulthandler.enable,
+            environment={"PYTHONFAULTHANDLER": "1"},  # of an interpreter, which a fork is not
+            prepare=None if is_real_start else faulthandler.enable,
             is_real_start=is_real_start,
         )
         end = time.monotonic() + PATIENCE
