@@ -129,11 +129,12 @@ materials: venv
 	$(PY) tools/fetch_materials.py
 
 # BERT_TF_OPS=native: a run that fell back to the reference would have tested nothing. A file stays
-# in one process, so that its fixtures are made once. The system's allocator gives memory back that
+# in one process, so that its fixtures are made once; the files come in the order of
+# tests/conftest.py. The system's allocator gives memory back that
 # oneDNN's would keep for good.
 TEST_PROCESSES ?= 2
 PYTEST = BERT_TF_OPS=native TF_ONEDNN_USE_SYSTEM_ALLOCATOR=1 $(PY) -m pytest \
-  -n $(TEST_PROCESSES) --dist loadfile
+  -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 CXX_FILES = find custom_ops tests tools -name '*.cc' -o -name '*.h' -o -name '*.c' -o -name '*.cu'
 
 .PHONY: lint
@@ -153,12 +154,12 @@ SINCE ?= $(shell git merge-base HEAD main 2> /dev/null || \
   git merge-base HEAD origin/main 2> /dev/null || echo HEAD)
 .PHONY: check
 check: lint ops materials
-	$(PYTEST) --no-loadscope-reorder --changed-since=$(SINCE) --time-limit=75 $(PYTEST_ARGS)
+	$(PYTEST) --changed-since=$(SINCE) --time-limit=75 $(PYTEST_ARGS)
 
 .PHONY: test
 test: lint ops materials
 	$(BAZEL) test //custom_ops/...
-	$(PYTEST) --fail-slow $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 .PHONY: test-full
 test-full: venv $(FULL_STAMP) ops materials

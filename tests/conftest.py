@@ -64,6 +64,25 @@ MAY_TAKE_LONGER = {
     "tests/tools/test_benchmark.py::test_a_tiny_run": "times other libraries and real models too",
     "tests/tools/test_original_command_lines.py": "whole examples of the original's",
 }
+# Files that take long for their number of tests. They run first: at the end of a run one of them
+# would leave the other processor idle.
+LONG_FILES = (
+    "tests/fuzz/test_fuzz.py",
+    "tests/test_crash_consistency.py",
+    "tests/tools/test_run_pretraining.py",
+    "tests/tools/test_original_command_lines.py",
+    "tests/conformance/test_training.py",
+    "tests/conformance/test_serving.py",
+    "tests/conformance/test_replicas.py",
+    "tests/text/test_exactness.py",
+    "tests/data/test_pretraining_text.py",
+    "tests/models/test_raw_inputs.py",
+    "tests/test_docstrings.py",
+    "tests/ops/test_cuda_compiles.py",
+    "tests/serving/test_c_program.py",
+    "tests/serving/test_tasks.py",
+    "tests/tools/test_benchmark.py",
+)
 ALWAYS_CHECKED = "tests/test_docstrings.py"  # by `make check`, whatever has changed
 
 _unexpected_skips = []
@@ -93,18 +112,19 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
+    def file_of(item):
+        return item.path.resolve().relative_to(REPOSITORY).as_posix()
+
     revision = config.getoption("--changed-since")
     if revision is None:
+        order = {file: place for place, file in enumerate(LONG_FILES)}
+        items.sort(key=lambda item: order.get(file_of(item), len(order)))
         return
     try:
         changed = changed_files(REPOSITORY, revision)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
     distances = {ALWAYS_CHECKED: -1, **nearby_tests(REPOSITORY, changed)}
-
-    def file_of(item):
-        return item.path.resolve().relative_to(REPOSITORY).as_posix()
-
     chosen = [item for item in items if file_of(item) in distances]
     config.hook.pytest_deselected(items=[item for item in items if file_of(item) not in distances])
     order = list(distances)

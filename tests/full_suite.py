@@ -24,7 +24,7 @@ import xml.etree.ElementTree
 from tests.conftest import REPOSITORY
 
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
-IN_PARALLEL = ["-n2", "--dist=loadfile"]
+IN_PARALLEL = ["-n2", "--dist=loadfile", "--no-loadscope-reorder"]
 NATIVE = {"BERT_TF_OPS": "native", "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
 KERNELS = "//custom_ops/kernels/..."
 OPS = ["tests/ops", "tests/conformance/test_ops.py"]
