@@ -28,7 +28,7 @@ from tests.ops.dense_float64 import (
 )
 from tests.ops.gelu_float64 import gelu, gelu_slope
 from tests.ops.layer_norm_float64 import residual_layer_norm, residual_layer_norm_gradients
-from tests.ops.numpy_varlen_attention import varlen_attention
+from tests.ops.numpy_varlen_attention import MASKS, varlen_attention
 from tests.ops.philox_numpy import keep_mask
 
 SEED = -0x0123456789ABCDEF
@@ -241,13 +241,6 @@ def _pack(transposed):
 
 
 _SUBSETS = itertools.product(*([(), (part,)] for part in ("residual", "bias", "dropout")))
-_MASKS = {
-    "": {},
-    "causal": {"causal": True},
-    "window": {"window_size": 3},
-    "globals": {"window_size": 9, "num_global_tokens": 2},
-    "causal globals": {"causal": True, "window_size": 5, "num_global_tokens": 1},
-}
 _EPILOGUES = (
     (None,),
     ("gelu",),
@@ -271,7 +264,7 @@ _COMBINATIONS = {
     },
     **{
         _name("varlen_attention", name, *dropout): _attention(*dropout, **mask)
-        for name, mask in _MASKS.items()
+        for name, mask in MASKS.items()
         for dropout in ((), ("dropout",))
     },
     **{

@@ -7,6 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
+# What a token may see, by name: the options of the op.
+MASKS = {
+    "": {},
+    "causal": {"causal": True},
+    "window": {"window_size": 3},
+    "globals": {"window_size": 9, "num_global_tokens": 2},
+    "causal globals": {"causal": True, "window_size": 5, "num_global_tokens": 1},
+}
+
 
 def philox_words(seed: int, streams: np.ndarray, num_elements: int) -> np.ndarray:
     """Philox4x32-10 (Salmon et al., SC 2011) in philox.h's numbering: uint32 [S, num_elements]."""

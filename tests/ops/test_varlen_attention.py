@@ -8,16 +8,10 @@ import tensorflow as tf
 from bert_tf.ops import native
 from bert_tf.ops.varlen_attention import varlen_attention, varlen_attention_reference
 from tests.ops import numpy_varlen_attention
+from tests.ops.numpy_varlen_attention import MASKS
 
 SEED = -0x0123456789ABCDEF
 BACKENDS = ["native", "reference"]
-MASKS = {
-    "full": {},
-    "causal": {"causal": True},
-    "window": {"window_size": 3},
-    "window_and_globals": {"window_size": 9, "num_global_tokens": 2},
-    "causal_window_and_globals": {"causal": True, "window_size": 5, "num_global_tokens": 1},
-}
 
 
 def _case(lengths, num_heads=3, head_size=8):
@@ -55,7 +49,7 @@ def test_the_numpy_gradient_by_finite_differences():
         assert abs((losses[0] - losses[1]) / (2 * step) - d_qkv[index]) < 1e-8
 
 
-@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+@pytest.mark.parametrize("mask", MASKS.values(), ids=str)
 def test_the_twin_draws_the_same_dropout_mask(mask):
     # Values of one: an output is the share of the probabilities that was kept, and one bit of
     # difference in the mask would show.
