@@ -159,7 +159,7 @@ check: lint ops materials
 .PHONY: test
 test: lint ops materials
 	$(BAZEL) test //custom_ops/...
-	$(PYTEST) $(PYTEST_ARGS)
+	$(PYTEST) --fail-slow $(PYTEST_ARGS)
 
 .PHONY: test-full
 test-full: venv $(FULL_STAMP) ops materials

@@ -60,6 +60,7 @@ LONGEST_TEST = 10.0  # seconds
 MAY_TAKE_LONGER = {
     "tests/fuzz/test_fuzz.py": "the first one opens the mutants of all formats, two at a time",
     "tests/ops/test_cuda_compiles.py": "nvcc takes so long for a file",
+    "tests/serving/test_c_program.py": "MiniLM is exported twice and a C program compiled",
     "tests/tools/test_run_pretraining.py::test_two_workers": "two programs that wait",
     "tests/tools/test_benchmark.py::test_a_tiny_run": "times other libraries and real models too",
     "tests/tools/test_original_command_lines.py": "whole examples of the original's",

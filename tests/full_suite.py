@@ -73,7 +73,7 @@ def parts() -> list[Part]:
         test = [bazel, "test", f"--test_env=BERT_TF_ISA={isa}", KERNELS]
         found += [
             Part(f"kernels: {isa}", test),
-            Part(f"ops: {isa}", [*PYTEST, *OPS], {**NATIVE, "BERT_TF_ISA": isa}),
+            Part(f"ops: {isa}", [*PYTEST, *IN_PARALLEL, *OPS], {**NATIVE, "BERT_TF_ISA": isa}),
         ]
     return [
         *found,

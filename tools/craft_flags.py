@@ -160,6 +160,15 @@ def finish_model(model):
         model.merge_lora()
 
 
+def schedule(num_steps):
+    """The rate of a run: it rises for --warmup_proportion of the steps, then falls to 0."""
+    from bert_tf.training import WarmupLinearDecay
+
+    return WarmupLinearDecay(
+        FLAGS.learning_rate, num_steps, int(num_steps * FLAGS.warmup_proportion)
+    )
+
+
 def optimizer(learning_rate, **options):
     """Adam with the decays that the flags name."""
     from bert_tf.training import AdamWeightDecay

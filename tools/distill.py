@@ -178,14 +178,10 @@ def prepare(model, inputs, targets):
     Returns:
         Steps of the whole run.
     """
-    from bert_tf.training import WarmupLinearDecay
-
     num_texts = len(inputs[0]) if isinstance(inputs, tuple) else len(inputs)
     steps_per_epoch = -(-num_texts // FLAGS.train_batch_size)
     num_steps = max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
-    schedule = WarmupLinearDecay(
-        FLAGS.learning_rate, num_steps, int(num_steps * FLAGS.warmup_proportion)
-    )
+    schedule = craft_flags.schedule(num_steps)
     loss = "auto"
     if craft_flags.changes_loss():
         if model.student.problem_type == MULTI_LABEL:

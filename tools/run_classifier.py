@@ -142,14 +142,12 @@ def training_examples(task, labels):
 
 
 def train(model, task, train_examples, dev_examples):
-    from bert_tf.training import EpochScores, StopOnSignal, ThresholdSweep, WarmupLinearDecay
+    from bert_tf.training import EpochScores, StopOnSignal, ThresholdSweep
 
     batch_size = FLAGS.train_batch_size
     steps_per_epoch = -(-len(train_examples) // batch_size)
     num_steps = max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
-    schedule = WarmupLinearDecay(
-        FLAGS.learning_rate, num_steps, int(num_steps * FLAGS.warmup_proportion)
-    )
+    schedule = craft_flags.schedule(num_steps)
     targets = model.targets([example.label for example in train_examples])
     loss = "auto"
     if task.problem_type == SINGLE_LABEL:

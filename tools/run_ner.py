@@ -141,15 +141,13 @@ def load_model(labels):
 
 def train(model, data, dev):
     from bert_tf.data.tagged_sentences import WordWindows
-    from bert_tf.training import TaggingScores, WarmupLinearDecay
+    from bert_tf.training import TaggingScores
 
     words, tags = data
     num_rows = len(WordWindows(model.tokenizer, words, FLAGS.max_seq_length))
     steps_per_epoch = -(-num_rows // FLAGS.train_batch_size)
     num_steps = max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
-    schedule = WarmupLinearDecay(
-        FLAGS.learning_rate, num_steps, int(num_steps * FLAGS.warmup_proportion)
-    )
+    schedule = craft_flags.schedule(num_steps)
     multipliers = {}
     if FLAGS.use_crf:
         ratio = 100.0

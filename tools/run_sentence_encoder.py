@@ -131,10 +131,8 @@ def load_encoder():
 def train(encoder, texts, labels, loss, dev_data):
     import keras
 
-    from bert_tf.training import WarmupLinearDecay
-
     steps = -(-len(texts[0]) // FLAGS.train_batch_size) * FLAGS.num_train_epochs
-    schedule = WarmupLinearDecay(FLAGS.learning_rate, steps, int(steps * FLAGS.warmup_proportion))
+    schedule = craft_flags.schedule(steps)
     craft_flags.prepare_model(encoder)
     encoder.compile(
         craft_flags.optimizer(schedule),

@@ -140,9 +140,7 @@ def train(model, examples):
     batch_size = FLAGS.train_batch_size
     num_steps = max(1, int(len(batches) / batch_size * FLAGS.num_train_epochs))
     print(f"{len(examples)} questions, {len(batches)} windows, {num_steps} steps")
-    schedule = training.WarmupLinearDecay(
-        FLAGS.learning_rate, num_steps, int(num_steps * FLAGS.warmup_proportion)
-    )
+    schedule = craft_flags.schedule(num_steps)
     craft_flags.prepare_model(model)
     model.compile(
         craft_flags.optimizer(schedule, bias_correction=FLAGS.bias_correction),

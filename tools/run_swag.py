@@ -73,13 +73,9 @@ def labels_of(examples):
 
 
 def train(model, train_examples, dev_examples):
-    from bert_tf.training import WarmupLinearDecay
-
     steps_per_epoch = -(-len(train_examples) // FLAGS.train_batch_size)
     num_steps = max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
-    schedule = WarmupLinearDecay(
-        FLAGS.learning_rate, num_steps, int(num_steps * FLAGS.warmup_proportion)
-    )
+    schedule = craft_flags.schedule(num_steps)
     craft_flags.prepare_model(model)
     model.compile(
         craft_flags.optimizer(schedule, bias_correction=FLAGS.bias_correction),

@@ -97,6 +97,9 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
             f"Received: {sorted(unknown)}"
         )
     options = {**_saved_options(model_class, pretrained, options), **options}
+    if "tokenizer" in inspect.signature(model_class.__init__).parameters:
+        # Before the backbone: a damaged vocabulary is refused before memory is taken for weights.
+        options["tokenizer"] = tokenizer or _tokenizer(pretrained)
     backbone_options = {
         name: options.pop(name)
         for name in _argument_names(BertBackbone) - {"name"}
@@ -106,8 +109,6 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
         options["dtype"] = backbone_options["dtype"]
     backbone_options["quantization"] = pretrained.quantization
     backbone = BertBackbone(pretrained.config, **backbone_options)
-    if "tokenizer" in inspect.signature(model_class.__init__).parameters:
-        options["tokenizer"] = tokenizer or _tokenizer(pretrained)
     return model_class(backbone, **options)
 
 

@@ -29,6 +29,7 @@ MAX_SECONDS = 5  # of the processor, so that a busy machine does not matter
 MAX_RESIDENT = 200 * MEGABYTE  # above what the valid sample took
 # Beyond this an allocation fails; TensorFlow's threads reserve addresses that they do not use.
 _MAX_ADDRESSES = 1024 * MEGABYTE
+# A child opens at most so many, which one seed makes; the next child goes on with another seed.
 _PER_CHILD = 1000
 _MAX_FAILURES = 20  # of a format; then the rest is not tried
 
@@ -42,6 +43,18 @@ def memory(key: str) -> int:
 def reset_peak() -> None:
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
+
+
+def numbered_mutants(format, directory: pathlib.Path, seed: int, first: int):
+    """The mutants from number `first` to the end of its thousand: (number, files, is_damage)."""
+    from tests.fuzz.formats import mutants
+
+    part = first // _PER_CHILD
+    stream = mutants(format, directory, seed * _PER_CHILD + part)
+    numbers = range(part * _PER_CHILD, (part + 1) * _PER_CHILD)
+    for index, (files, is_damage) in zip(numbers, stream, strict=False):
+        if index >= first:
+            yield index, files, is_damage
 
 
 class Notes:
@@ -112,7 +125,7 @@ class Job:
     def _run(self):
         """In the child: opens mutants until one kills it, or enough are done."""
         from bert_tf.errors import UserError
-        from tests.fuzz.formats import FORMATS, mutants
+        from tests.fuzz.formats import FORMATS
 
         logging.getLogger("bert_tf").setLevel(logging.CRITICAL)
         format = FORMATS[self.name]
@@ -122,11 +135,10 @@ class Job:
             resource.RLIMIT_AS, (memory("VmSize") + _MAX_ADDRESSES, resource.RLIM_INFINITY)
         )
         failures = []
-        for index, (files, is_damage) in enumerate(mutants(format, self.directory, self.seed)):
-            if index == min(self.count, first + _PER_CHILD) or len(failures) >= _MAX_FAILURES:
+        mutants = numbered_mutants(format, self.directory, self.seed, first)
+        for index, files, is_damage in mutants:
+            if index == self.count or len(failures) >= _MAX_FAILURES:
                 break
-            if index < first:
-                continue
             reset_peak()
             before = memory("VmRSS")
             self.notes.write(index, opened, refused, 1)
@@ -200,12 +212,10 @@ def run(root: pathlib.Path, names: list[str], seed: int, count: int, processes: 
 
 def open_one(root: pathlib.Path, name: str, seed: int, index: int) -> None:
     """Opens one mutant in this process, for looking at it; leaves it in the directory."""
-    from tests.fuzz.formats import FORMATS, mutants
+    from tests.fuzz.formats import FORMATS
 
     write_samples(root, [name])
-    stream = mutants(FORMATS[name], root / name, seed)
-    for _ in range(index + 1):
-        files, _ = next(stream)
+    _, files, _ = next(numbered_mutants(FORMATS[name], root / name, seed, index))
     for file, content in files.items():
         (root / name / file).write_bytes(content)
     FORMATS[name].open(root / name)

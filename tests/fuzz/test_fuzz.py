@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -18,7 +19,7 @@ FEW, MANY = 300, 20_000
 
 
 @pytest.fixture(scope="module")
-def results(request, tmp_path_factory):
+def results(request):
     """For a number of mutants, what became of them in the formats that were asked for, by name."""
     found = {}
 
@@ -29,14 +30,17 @@ def results(request, tmp_path_factory):
                 for item in request.session.items
                 if item.module is request.module
             )
-            found[count] = _run(names, count, tmp_path_factory.mktemp("samples"))
+            # In memory: each mutant is written and put right again.
+            memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+            with tempfile.TemporaryDirectory(dir=memory) as directory:
+                found[count] = _run(names, count, directory)
         return found[count]
 
     return run
 
 
 def _run(names, count, directory):
-    command = [sys.executable, "-m", "tests.fuzz.runner", str(directory), f"--count={count}"]
+    command = [sys.executable, "-m", "tests.fuzz.runner", directory, f"--count={count}"]
     result = subprocess.run(
         [*command, "--formats", *names],
         cwd=REPOSITORY,

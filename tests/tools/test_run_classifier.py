@@ -80,6 +80,29 @@ def test_writes_the_originals_files(trained):
     ]
 
 
+def test_warmup_proportion(start, tmp_path):
+    """Half of two steps: the first has no rate, the second half the peak's, and no weight moves by
+    more than that with Adam's bias correction. Without the warm-up one moves by 0.65e-4.
+    """
+
+    def bias_of(path):
+        block = BertBackbone.from_pretrained(path).encoder.blocks[0]
+        return block.intermediate.bias.numpy()
+
+    result = run(
+        "run_classifier",
+        *flags_for(start, tmp_path, f"--init_checkpoint={start}/checkpoint", "--do_train"),
+        "--num_train_epochs=1",
+        "--train_batch_size=8",
+        "--warmup_proportion=0.5",
+        "--learning_rate=1e-4",
+        "--bias_correction",
+    )
+    assert result.returncode == 0, result.stderr
+    change = np.abs(bias_of(tmp_path / "model") - bias_of(start / "checkpoint")).max()
+    assert 0.0 < change < 0.51e-4
+
+
 def test_predict_and_saved_model_agree(trained, start):
     texts = ["the good film.", "bad", ""]
     result = run("predict", f"--model_dir={trained}/model", *(f"--text={text}" for text in texts))
