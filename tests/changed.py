@@ -1,7 +1,7 @@
 """Which test files a change calls for, nearest first: `make check` runs them.
 
-A test file is near a changed file when it is that file, tests it by name (tests/data/test_squad.py
-for bert_tf/data/squad.py), or imports it; two imports away is farther than one.
+A test file is near a changed file when it is that file, tests it by name (tests/layers/test_crf.py
+for bert_tf/layers/crf.py), or imports it; two imports away is farther than one.
 """
 
 import ast
@@ -9,6 +9,8 @@ import functools
 import pathlib
 import re
 import subprocess
+
+from bert_tf import tasks
 
 _TOOL_NAME = re.compile(r"[a-z]\w+")
 FAR = 3  # imports between a test and what changed: beyond it nothing is run
@@ -75,10 +77,10 @@ def nearby_tests(root: pathlib.Path, changed: list[str]) -> dict[str, int]:
         ]
         distances.update(dict.fromkeys(ring, distance))
     found = {name: distance for name, distance in distances.items() if _is_test(name)}
-    stems = {pathlib.PurePath(name).stem for name in changed if name.endswith(".py")}
+    named = {_test_of(name) for name in changed if name.endswith(".py")}
     for path in files:
         name = path.relative_to(root).as_posix()
-        if _is_test(name) and path.stem.removeprefix("test_") in stems:
+        if name in named:
             found[name] = 0
     for prefix, tests in _OTHER.items():
         if any(name.startswith(prefix) for name in changed):
@@ -90,6 +92,13 @@ def nearby_tests(root: pathlib.Path, changed: list[str]) -> dict[str, int]:
         return found[name], pathlib.PurePath(name).parent.name not in folders, name
 
     return {name: found[name] for name in sorted(found, key=nearness)}
+
+
+def _test_of(name):
+    """The path that the test of a file has by its name."""
+    path = pathlib.PurePath(name)
+    folder = pathlib.PurePath("tests", *path.parent.parts[path.parts[0] != "tools" :])
+    return (folder / f"test_{path.name}").as_posix()
 
 
 def _is_test(name):
@@ -115,27 +124,31 @@ def _imports(path: pathlib.Path) -> tuple[str, ...]:
 
 def _public_names(path, package):
     """Name -> module, of the names that a package of ours takes from its modules."""
+    if package == "bert_tf":
+        models = {spec.model: spec.model_module for spec in tasks.specs()}
+    else:
+        models = {}
     root = next(folder for folder in path.parents if (folder / "bert_tf").is_dir())
     file = root / package.replace(".", "/") / "__init__.py"
-    return _names_in(file) if file.is_file() else {}
+    return {**models, **_names_in(file, package)} if file.is_file() else {}
 
 
 @functools.cache
-def _names_in(file):
+def _names_in(file, package):
     found = {}
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             found.update({alias.name: node.module for alias in node.names})
         elif isinstance(node, ast.Dict):  # what is imported when it is first used
             pairs = zip(node.keys, node.values)
-            found.update(
-                {
-                    key.value: value.value
-                    for key, value in pairs
-                    if isinstance(key, ast.Constant) and isinstance(value, ast.Constant)
-                    if "bert_tf." in str(value.value)
-                }
-            )
+            names = {
+                key.value: str(value.value)
+                for key, value in pairs
+                if isinstance(key, ast.Constant) and isinstance(value, ast.Constant)
+            }
+            for name, module in names.items():
+                if module.startswith((".", "bert_tf.")):
+                    found[name] = package + module if module.startswith(".") else module
     return found
 
 

@@ -76,7 +76,7 @@ LONG_FILES = (
     "tests/conformance/test_serving.py",
     "tests/conformance/test_replicas.py",
     "tests/text/test_exactness.py",
-    "tests/data/test_pretraining_text.py",
+    "tests/tasks/pretraining/test_text.py",
     "tests/models/test_raw_inputs.py",
     "tests/test_docstrings.py",
     "tests/ops/test_cuda_compiles.py",

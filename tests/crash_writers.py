@@ -26,17 +26,17 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertConfig, BertSentenceEncoder, BertTextClassifier, BertTokenizer
 from bert_tf.checkpoints.opening import open_pretrained
-from bert_tf.checkpoints.safetensors_source import SafetensorsSource
-from bert_tf.data.document_chunks import scan_documents
-from bert_tf.data.pretraining_data import create_pretraining_data
-from bert_tf.data.pretraining_examples import ExampleOptions
-from bert_tf.data.pretraining_records import pretraining_records
+from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path, recover
 from bert_tf.serving import export
 from bert_tf.serving.server.model_directory import find_versions
+from bert_tf.tasks.pretraining.create_data import create_pretraining_data
+from bert_tf.tasks.pretraining.document_chunks import scan_documents
+from bert_tf.tasks.pretraining.examples import ExampleOptions
+from bert_tf.tasks.pretraining.records import pretraining_records
 from bert_tf.training import TrainingCheckpoint
-from bert_tf.training.checkpoint_files import (
+from bert_tf.training.checkpointing.checkpoint_files import (
     checkpoint_path,
     checkpoint_steps,
     read_checkpoint,

@@ -5,9 +5,9 @@ import os
 import pathlib
 
 import bert_tf
-from bert_tf.data.document_chunks import scan_documents
-from bert_tf.data.pretraining_data import create_pretraining_data
-from bert_tf.data.pretraining_examples import ExampleOptions
+from bert_tf.tasks.pretraining.create_data import create_pretraining_data
+from bert_tf.tasks.pretraining.document_chunks import scan_documents
+from bert_tf.tasks.pretraining.examples import ExampleOptions
 from tests.conftest import MATERIALS
 
 TEXTS = ["a good film", "a bad film", "the good .", "the bad ."]

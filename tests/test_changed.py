@@ -10,10 +10,10 @@ from tests.conftest import REPOSITORY
 
 
 def test_a_change_calls_for_the_tests_that_import_it():
-    found = nearby_tests(REPOSITORY, ["bert_tf/data/squad.py"])
+    found = nearby_tests(REPOSITORY, ["bert_tf/tasks/question_answering/files.py"])
     names = list(found)
-    assert names[0] == "tests/data/test_squad.py" and found[names[0]] == 0
-    assert found["tests/training/test_squad_metrics.py"] == 1
+    assert names[0] == "tests/tasks/question_answering/test_files.py" and found[names[0]] == 0
+    assert found["tests/tasks/question_answering/test_metrics.py"] == 1
     assert "tests/test_config.py" not in found
 
 
@@ -23,7 +23,10 @@ def test_a_change_calls_for_the_tests_that_import_it():
         ("tools/run_squad.py", "tests/tools/test_run_squad.py"),
         ("custom_ops/kernels/philox.h", "tests/ops/test_philox.py"),
         ("custom_ops/kernels/philox.h", "tests/conformance/test_ops.py"),
-        ("bert_tf/models/text_classifier.py", "tests/models/test_text_classifier.py"),
+        (
+            "bert_tf/tasks/text_classification/model.py",
+            "tests/tasks/text_classification/test_model.py",
+        ),
         ("tests/config.py", "tests/test_config.py"),
         ("tests/test_config.py", "tests/test_config.py"),
     ],

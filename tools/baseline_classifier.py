@@ -11,9 +11,9 @@ joined. Reads the task's files as tools/run_classifier.py does and writes the sa
 import os
 
 import numpy as np
-import tf_idf
 from absl import flags
-from task_flags import require_labels, targets_of, task_from_flags
+from common import tf_idf
+from common.task_flags import require_labels, targets_of, task_from_flags
 
 from bert_tf import tool
 from bert_tf.config import MULTI_LABEL, REGRESSION
@@ -44,7 +44,7 @@ def predictions(train_texts, train_targets, texts, num_classes, problem_type):
 
 
 def main():
-    from bert_tf.training.scores import all_scores, require_scikit_learn
+    from bert_tf.training.evaluation.scores import all_scores, require_scikit_learn
 
     require_scikit_learn()
     tool.require_writable(FLAGS.output_dir, "output_dir")

@@ -9,8 +9,8 @@ every score. Tasks and files are run_classifier.py's.
 """
 
 from absl import flags
-from model_comparison import milliseconds_per_text, print_table, scores_of
-from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
+from common.model_comparison import milliseconds_per_text, print_table, scores_of
+from common.task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -31,7 +31,7 @@ flags.DEFINE_integer(
 
 
 def load_models(task):
-    from bert_tf.models.text_classifier import BertTextClassifier
+    from bert_tf.tasks.text_classification.model import BertTextClassifier
 
     options = {} if FLAGS.max_seq_length is None else {"max_length": FLAGS.max_seq_length}
     models = [
@@ -57,7 +57,7 @@ def load_models(task):
 
 
 def main():
-    from bert_tf.training.scores import require_scikit_learn
+    from bert_tf.training.evaluation.scores import require_scikit_learn
 
     if not FLAGS.model_dirs or len(set(FLAGS.model_dirs)) != len(FLAGS.model_dirs):
         raise UserError(

@@ -24,7 +24,7 @@ import signal
 import sys
 
 from absl import flags
-from checkpoint_flags import new_tokenizer
+from common.checkpoint_flags import new_tokenizer
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -114,9 +114,9 @@ def main():
     inputs = find_inputs()
     check_outputs(inputs)
 
-    from bert_tf.data.document_chunks import scan_documents
-    from bert_tf.data.pretraining_data import create_pretraining_data
-    from bert_tf.data.pretraining_examples import ExampleOptions
+    from bert_tf.tasks.pretraining.create_data import create_pretraining_data
+    from bert_tf.tasks.pretraining.document_chunks import scan_documents
+    from bert_tf.tasks.pretraining.examples import ExampleOptions
 
     options = ExampleOptions(
         FLAGS.max_seq_length,

@@ -15,9 +15,9 @@ import time
 
 import numpy as np
 from absl import flags
+from corpora.film_reviews import LABELS
 
 from bert_tf import tool
-from bert_tf.data.film_reviews import LABELS
 from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import UserError
 
@@ -87,10 +87,10 @@ def auc_difference_interval(labels, ours, theirs, seed=0):
 
 def report(reviews, output_dir):
     """Compares the fine-tuned model with both baselines on the films it never saw."""
+    from common.tf_idf import classifier
     from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
-    from tf_idf import classifier
 
-    from bert_tf.training.threshold_sweep import best_threshold
+    from bert_tf.training.callbacks.threshold_sweep import best_threshold
 
     train_texts, train_labels = read_split(reviews, "train")
     dev_texts, dev_labels = read_split(reviews, "dev")

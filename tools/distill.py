@@ -16,10 +16,10 @@ printed as a table, with parameters, size of the weights and the time of a text,
 
 import os
 
-import craft_flags
 from absl import flags
-from model_comparison import milliseconds_per_text, print_table, scores_of
-from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
+from common import fine_tuning
+from common.model_comparison import milliseconds_per_text, print_table, scores_of
+from common.task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 from bert_tf import tool
 from bert_tf.config import MULTI_LABEL, REGRESSION
@@ -82,13 +82,13 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
 flags.DEFINE_integer("seed", 12345, "Seed of a new head, the shuffling and the dropout.")
-craft_flags.define_class_weights()
-craft_flags.define_epoch_flags("val_accuracy, val_auc or val_loss")
-craft_flags.define_augmentation()
+fine_tuning.define_class_weights()
+fine_tuning.define_epoch_flags("val_accuracy, val_auc or val_loss")
+fine_tuning.define_augmentation()
 
 
 def check_flags():
-    craft_flags.check_flags()
+    fine_tuning.check_flags()
     names = ("student", "num_hidden_layers", "student_layers")
     starts = {f"--{name}": FLAGS[name].value for name in names}
     if sum(bool(value) for value in starts.values()) != 1:
@@ -112,7 +112,7 @@ def check_flags():
             "--unlabeled_file needs --logits_weight=1: labels do not count then. "
             f"Received: --logits_weight={FLAGS.logits_weight}"
         )
-    if FLAGS.logits_weight == 1 and craft_flags.changes_loss():
+    if FLAGS.logits_weight == 1 and fine_tuning.changes_loss():
         raise UserError(
             "--label_smoothing, --focal_gamma and --class_weights are for the loss on "
             "labels. Received: --logits_weight=1, where labels do not count"
@@ -120,7 +120,7 @@ def check_flags():
 
 
 def load_teacher(task):
-    from bert_tf.models.text_classifier import BertTextClassifier
+    from bert_tf.tasks.text_classification.model import BertTextClassifier
 
     teacher = BertTextClassifier.from_pretrained(FLAGS.teacher, max_length=FLAGS.max_seq_length)
     teacher.require_trained_heads("a teacher")
@@ -130,8 +130,8 @@ def load_teacher(task):
 
 def load_student(teacher):
     """The student at its start and which of the teacher's blocks its own are compared with."""
-    from bert_tf.models.layer_dropping import student_from_teacher
-    from bert_tf.models.text_classifier import BertTextClassifier
+    from bert_tf.compression.layer_dropping import student_from_teacher
+    from bert_tf.tasks.text_classification.model import BertTextClassifier
 
     if FLAGS.num_hidden_layers is not None:
         return student_from_teacher(teacher, FLAGS.num_hidden_layers), None
@@ -181,16 +181,16 @@ def prepare(model, inputs, targets):
     num_texts = len(inputs[0]) if isinstance(inputs, tuple) else len(inputs)
     steps_per_epoch = -(-num_texts // FLAGS.train_batch_size)
     num_steps = max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
-    schedule = craft_flags.schedule(num_steps)
+    schedule = fine_tuning.schedule(num_steps)
     loss = "auto"
-    if craft_flags.changes_loss():
+    if fine_tuning.changes_loss():
         if model.student.problem_type == MULTI_LABEL:
-            loss = craft_flags.multi_label_loss()
+            loss = fine_tuning.multi_label_loss()
         else:
-            loss = craft_flags.class_loss(targets, model.student.num_classes)
-    craft_flags.prepare_model(model.student)
+            loss = fine_tuning.class_loss(targets, model.student.num_classes)
+    fine_tuning.prepare_model(model.student)
     model.compile(
-        craft_flags.optimizer(schedule, bias_correction=FLAGS.bias_correction),
+        fine_tuning.optimizer(schedule, bias_correction=FLAGS.bias_correction),
         loss,
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
@@ -200,9 +200,9 @@ def prepare(model, inputs, targets):
 def train(model, inputs, targets, dev, num_steps):
     from bert_tf.training import EpochScores
 
-    callbacks = [EpochScores(*dev), *craft_flags.craft_callbacks()]
-    craft_flags.fit(model, inputs, targets, FLAGS.train_batch_size, num_steps, callbacks=callbacks)
-    craft_flags.finish_model(model.student)
+    callbacks = [EpochScores(*dev), *fine_tuning.callbacks()]
+    fine_tuning.fit(model, inputs, targets, FLAGS.train_batch_size, num_steps, callbacks=callbacks)
+    fine_tuning.finish_model(model.student)
 
 
 def write_results(results):
@@ -221,13 +221,13 @@ def main():
     tool.require_writable(FLAGS.output_dir, "output_dir")
     import keras
 
-    from bert_tf.models.distillation_model import DistillationModel
-    from bert_tf.training.scores import require_scikit_learn
+    from bert_tf.compression.distillation_model import DistillationModel
+    from bert_tf.training.evaluation.scores import require_scikit_learn
 
     require_scikit_learn()
     keras.utils.set_random_seed(FLAGS.seed)
     task = task_from_flags()
-    if task.problem_type == REGRESSION and craft_flags.changes_loss():
+    if task.problem_type == REGRESSION and fine_tuning.changes_loss():
         raise UserError(
             "--label_smoothing, --focal_gamma and --class_weights are for classes. "
             f"Received: --task_name={FLAGS.task_name}, whose labels are numbers"

@@ -30,15 +30,15 @@ farthest off), `confusion.png`.
 import json
 import os
 
-import evaluations
 from absl import flags
-from task_flags import require_labels, targets_of, task_from_flags
+from common import evaluations
+from common.task_flags import require_labels, targets_of, task_from_flags
 
 from bert_tf import tool
 from bert_tf.config import REGRESSION
-from bert_tf.data.tagged_text import FORMATS
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from bert_tf.tasks.token_classification.files import FORMATS
 
 FLAGS = flags.FLAGS
 
@@ -93,10 +93,10 @@ def labels_of(task, examples):
 
 def evaluated():
     """The `Evaluation` of the files that the flags name."""
-    from bert_tf.data.answer_predictions import read_answers
-    from bert_tf.data.predictions import read_predictions
-    from bert_tf.data.squad import read_squad
-    from bert_tf.data.tagged_text import read_tag_predictions
+    from bert_tf.tasks.question_answering.files import read_squad
+    from bert_tf.tasks.question_answering.prediction_files import read_answers
+    from bert_tf.tasks.text_classification.prediction_files import read_predictions
+    from bert_tf.tasks.token_classification.files import read_tag_predictions
 
     options = {
         "num_errors": FLAGS.worst_errors,
@@ -132,7 +132,7 @@ def evaluated():
 
 def report_lines(evaluation):
     """The lines of report.txt."""
-    from bert_tf.training.confusion_matrix import confusion_text
+    from bert_tf.training.evaluation.confusion_matrix import confusion_text
 
     width = max(12, *map(len, evaluation.results))
     lines = [
@@ -177,7 +177,7 @@ def main():
     write_scores(evaluation, os.path.join(FLAGS.output_dir, "scores.json"))
     print(*lines, sep="\n")
     if FLAGS.plot and evaluation.matrix is not None:
-        from bert_tf.training.confusion_matrix import save_confusion_png
+        from bert_tf.training.evaluation.confusion_matrix import save_confusion_png
 
         with atomic_path(os.path.join(FLAGS.output_dir, "confusion.png")) as path:
             save_confusion_png(evaluation.matrix, evaluation.labels, path)

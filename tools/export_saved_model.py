@@ -16,7 +16,7 @@ than float32.
 """
 
 from absl import flags
-from model_flags import FLAGS, calibration_texts, kind_of_model
+from common.model_flags import FLAGS, calibration_texts, kind_of_model
 
 from bert_tf import tool
 from bert_tf.errors import UserError

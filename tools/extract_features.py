@@ -16,9 +16,9 @@ import json
 import os
 import re
 
-import original_flags
 from absl import flags
-from checkpoint_flags import directory_of, load_tokenizer
+from common import original_flags
+from common.checkpoint_flags import directory_of, load_tokenizer
 from tqdm import tqdm
 
 from bert_tf import tool
@@ -84,7 +84,7 @@ def parse_layers(text):
 
 def load_extractor(layers):
     from bert_tf.models.backbone import BertBackbone
-    from bert_tf.models.feature_extractor import BertFeatureExtractor
+    from bert_tf.tasks.feature_extraction.model import BertFeatureExtractor
     from bert_tf.text.tokenizer import BertTokenizer
 
     path = FLAGS.init_checkpoint

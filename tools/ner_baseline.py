@@ -14,10 +14,10 @@ import time
 from absl import flags
 
 from bert_tf import tool
-from bert_tf.data.tag_schemes import are_span_tags, convert_tags
-from bert_tf.data.tagged_text import conll_lines, read_conll
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import atomic_path
+from bert_tf.tasks.token_classification.files import conll_lines, read_conll
+from bert_tf.tasks.token_classification.tag_schemes import are_span_tags, convert_tags
 
 FLAGS = flags.FLAGS
 
@@ -76,7 +76,7 @@ def main():
         raise UserError(
             "The baseline is CRFsuite's, which is not installed. pip install python-crfsuite"
         ) from None
-    from bert_tf.training import tagging_scores
+    from bert_tf.tasks.token_classification import metrics as tagging_scores
 
     tool.require_writable(FLAGS.output_dir, "output_dir")
     train, (words, gold) = read("train"), read("test")

@@ -89,7 +89,7 @@ def answer(model, row):
 
 
 def main():
-    from bert_tf.models.text_classifier import BertTextClassifier
+    from bert_tf.tasks.text_classification.model import BertTextClassifier
 
     texts = read_input()
     model = BertTextClassifier.from_pretrained(FLAGS.model_dir)

@@ -15,11 +15,11 @@ tag a word; `segmentation`, words in IOB2.
 import os
 
 from absl import flags
+from corpora.chinese_news import TASKS, documents_of, split_in_order, tagged_units
 
 from bert_tf import tool
-from bert_tf.data.chinese_news import TASKS, documents_of, split_in_order, tagged_units
-from bert_tf.data.tagged_text import conll_lines, read_word_tag
 from bert_tf.files import atomic_path
+from bert_tf.tasks.token_classification.files import conll_lines, read_word_tag
 
 FLAGS = flags.FLAGS
 

@@ -12,9 +12,9 @@ tools/fetch_materials.py fetches them.
 import os
 
 from absl import flags
+from corpora import film_reviews, labelled_corpora
 
 from bert_tf import tool
-from bert_tf.data import film_reviews, labelled_corpora
 from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS

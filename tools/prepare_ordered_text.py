@@ -11,9 +11,9 @@ chapter goes to --heldout_file, if one is given.
 import os
 
 from absl import flags
+from corpora.ordered_text import read_ordered_text
 
 from bert_tf import tool
-from bert_tf.data.ordered_text import read_ordered_text
 from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS

@@ -23,8 +23,8 @@ import random
 
 import numpy as np
 from absl import flags
-from model_comparison import scores_of
-from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
+from common.model_comparison import scores_of
+from common.task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -86,7 +86,7 @@ def labelled_examples(task, split, labels):
 
 def load_model(task, labels):
     """The classifier, with all that concerns the flags checked."""
-    from bert_tf.models.text_classifier import BertTextClassifier
+    from bert_tf.tasks.text_classification.model import BertTextClassifier
 
     options = {} if FLAGS.max_seq_length is None else {"max_length": FLAGS.max_seq_length}
     model = BertTextClassifier.from_pretrained(FLAGS.model_dir, **options)
@@ -117,7 +117,7 @@ def prune(model, examples):
         The importance `[L, N]` of every head when it was last measured, and for each head the round
         in which it went, `BEFORE` or `KEPT`.
     """
-    from bert_tf.training import head_importance, least_important_heads
+    from bert_tf.compression import head_importance, least_important_heads
 
     model.compile()  # for the task's loss
     inputs, targets = inputs_of(examples), model.targets([example.label for example in examples])
@@ -175,7 +175,7 @@ def main():
             f"Received: --output_dir={FLAGS.output_dir}"
         )
     tool.require_writable(FLAGS.output_dir, "output_dir")
-    from bert_tf.training.scores import require_scikit_learn
+    from bert_tf.training.evaluation.scores import require_scikit_learn
 
     if FLAGS.do_eval:
         require_scikit_learn()

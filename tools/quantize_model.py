@@ -12,8 +12,8 @@ its like on both directories.
 import os
 
 from absl import flags
-from model_comparison import weight_bytes
-from model_flags import FLAGS, calibration_texts, kind_of_model
+from common.model_comparison import weight_bytes
+from common.model_flags import FLAGS, calibration_texts, kind_of_model
 
 from bert_tf import tool
 from bert_tf.errors import UserError

@@ -19,12 +19,10 @@ with --lora_rank also `lora.safetensors`. tools/evaluate.py reads the results.
 
 import os
 
-import checkpoint_flags
-import craft_flags
 import numpy as np
-import original_flags
 from absl import flags
-from task_flags import inputs_of, require_labels, require_model_of, task_from_flags
+from common import checkpoint_flags, fine_tuning, original_flags
+from common.task_flags import inputs_of, require_labels, require_model_of, task_from_flags
 
 from bert_tf import tool
 from bert_tf.config import MULTI_LABEL, POOLING_MODES, REGRESSION, SINGLE_LABEL
@@ -80,9 +78,9 @@ flags.DEFINE_integer("num_encoder_layers", None, "Use only the first k encoder b
 flags.DEFINE_float(
     "classifier_dropout", None, "Dropout before the classifier. Default: as the config says."
 )
-craft_flags.define_class_weights()
-craft_flags.define_epoch_flags("val_accuracy, val_auc, val_best_f1 or val_loss")
-craft_flags.define_augmentation()
+fine_tuning.define_class_weights()
+fine_tuning.define_epoch_flags("val_accuracy, val_auc, val_best_f1 or val_loss")
+fine_tuning.define_augmentation()
 flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
 original_flags.define_ignored(*original_flags.ESTIMATOR_FLAGS)
 flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
@@ -95,7 +93,7 @@ _ORIGINAL_LABELS = {"cola": ("0", "1"), "mrpc": ("0", "1"), "mnli": _NLI, "xnli"
 
 def load_model(task, labels):
     """The model to start from, with everything about it checked."""
-    from bert_tf.models.text_classifier import BertTextClassifier
+    from bert_tf.tasks.text_classification.model import BertTextClassifier
 
     options = {"labels": list(labels)} if labels else {}
     if FLAGS.do_train:
@@ -121,8 +119,8 @@ def training_examples(task, labels):
     """The training file, shortened and with negative pairs as the flags say."""
     import random
 
-    from bert_tf.data.classification_task import TextExample
     from bert_tf.data.negative_pairs import negative_pairs
+    from bert_tf.tasks.text_classification.files import TextExample
 
     examples = task.read(FLAGS.data_dir, "train", labels)
     require_labels(examples, task.path(FLAGS.data_dir, "train"))
@@ -147,16 +145,16 @@ def train(model, task, train_examples, dev_examples):
     batch_size = FLAGS.train_batch_size
     steps_per_epoch = -(-len(train_examples) // batch_size)
     num_steps = max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
-    schedule = craft_flags.schedule(num_steps)
+    schedule = fine_tuning.schedule(num_steps)
     targets = model.targets([example.label for example in train_examples])
     loss = "auto"
     if task.problem_type == SINGLE_LABEL:
-        loss = craft_flags.class_loss(targets, model.num_classes)
+        loss = fine_tuning.class_loss(targets, model.num_classes)
     elif task.problem_type == MULTI_LABEL:
-        loss = craft_flags.multi_label_loss()
-    craft_flags.prepare_model(model)
+        loss = fine_tuning.multi_label_loss()
+    fine_tuning.prepare_model(model)
     model.compile(
-        craft_flags.optimizer(schedule, bias_correction=FLAGS.bias_correction),
+        fine_tuning.optimizer(schedule, bias_correction=FLAGS.bias_correction),
         loss,
         metrics=["accuracy"] if task.problem_type == SINGLE_LABEL else None,
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
@@ -169,20 +167,20 @@ def train(model, task, train_examples, dev_examples):
         callbacks.append(EpochScores(*dev))
         if task.problem_type == SINGLE_LABEL and model.num_classes == 2:
             callbacks.append(ThresholdSweep(*dev))
-    callbacks += craft_flags.craft_callbacks()
+    callbacks += fine_tuning.callbacks()
     if not FLAGS.keep_best:
         callbacks += [checkpoint, StopOnSignal(checkpoint, initial_step=step)]
     if step >= num_steps:
         print(f"Nothing is left to train: the newest checkpoint is of step {step}.")
     else:
-        craft_flags.fit(
+        fine_tuning.fit(
             model, inputs_of(train_examples), targets, batch_size, num_steps, step, callbacks
         )
         if FLAGS.keep_best:  # what the best epoch was is known to this process alone
             checkpoint.set_model(model)
             checkpoint.step = num_steps
             checkpoint.save()
-    craft_flags.finish_model(model)
+    fine_tuning.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 
@@ -204,13 +202,13 @@ def training_checkpoint():
         os.path.join(FLAGS.output_dir, "checkpoints"),
         save_every=FLAGS.save_checkpoints_steps,
         keep=2,
-        settings={**{name: FLAGS[name].value for name in names}, **craft_flags.settings()},
+        settings={**{name: FLAGS[name].value for name in names}, **fine_tuning.settings()},
     )
 
 
 def global_step():
     """The step of the newest checkpoint in --output_dir."""
-    from bert_tf.training.checkpoint_files import checkpoint_steps
+    from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
 
     return max(checkpoint_steps(os.path.join(FLAGS.output_dir, "checkpoints")), default=0)
 
@@ -247,17 +245,17 @@ def main():
         raise UserError("At least one of --do_train, --do_eval or --do_predict was expected.")
     if FLAGS.do_train and not FLAGS.init_checkpoint:
         raise UserError("--do_train needs --init_checkpoint, the model to start from.")
-    craft_flags.check_flags()
+    fine_tuning.check_flags()
     original_flags.tell_ignored(*original_flags.ESTIMATOR_FLAGS)
     tool.require_writable(FLAGS.output_dir, "output_dir")
     import keras
 
-    from bert_tf.training.scores import require_scikit_learn
+    from bert_tf.training.evaluation.scores import require_scikit_learn
 
     keras.utils.set_random_seed(FLAGS.seed)
 
     task = task_from_flags()
-    if task.problem_type == REGRESSION and craft_flags.changes_loss():
+    if task.problem_type == REGRESSION and fine_tuning.changes_loss():
         raise UserError(
             "--label_smoothing, --focal_gamma and --class_weights are for classes. "
             f"Received: --task_name={FLAGS.task_name}, whose labels are numbers"

@@ -12,12 +12,14 @@ and tools/evaluate.py --kind=tags read), with --lora_rank also `lora.safetensors
 
 import os
 
-import checkpoint_flags
-import craft_flags
 from absl import flags
+from common import checkpoint_flags, fine_tuning
 
 from bert_tf import tool
-from bert_tf.data.tag_schemes import (
+from bert_tf.errors import DataError, UserError
+from bert_tf.files import atomic_path
+from bert_tf.tasks.token_classification.files import FORMATS, conll_lines, read_tagged_text
+from bert_tf.tasks.token_classification.tag_schemes import (
     OUTSIDE,
     SCHEMES,
     are_span_tags,
@@ -25,9 +27,6 @@ from bert_tf.data.tag_schemes import (
     scheme_labels,
     spans_of_tags,
 )
-from bert_tf.data.tagged_text import FORMATS, conll_lines, read_tagged_text
-from bert_tf.errors import DataError, UserError
-from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
@@ -83,8 +82,8 @@ flags.DEFINE_float(
     lower_bound=0.0,
     upper_bound=1.0,
 )
-craft_flags.define_class_weights()
-craft_flags.define_epoch_flags("val_f1 or, for --scheme=none, val_word_accuracy")
+fine_tuning.define_class_weights()
+fine_tuning.define_epoch_flags("val_f1 or, for --scheme=none, val_word_accuracy")
 flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 
@@ -126,7 +125,7 @@ def label_list(tags):
 
 def load_model(labels):
     """The model to start from, with everything about it checked."""
-    from bert_tf.models.token_classifier import BertTokenClassifier
+    from bert_tf.tasks.token_classification.model import BertTokenClassifier
 
     options = {"labels": list(labels)} if labels else {}
     if FLAGS.do_train:
@@ -140,14 +139,14 @@ def load_model(labels):
 
 
 def train(model, data, dev):
-    from bert_tf.data.tagged_sentences import WordWindows
-    from bert_tf.training import TaggingScores
+    from bert_tf.tasks.token_classification import TaggingScores
+    from bert_tf.tasks.token_classification.word_windows import WordWindows
 
     words, tags = data
     num_rows = len(WordWindows(model.tokenizer, words, FLAGS.max_seq_length))
     steps_per_epoch = -(-num_rows // FLAGS.train_batch_size)
     num_steps = max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
-    schedule = craft_flags.schedule(num_steps)
+    schedule = fine_tuning.schedule(num_steps)
     multipliers = {}
     if FLAGS.use_crf:
         ratio = 100.0
@@ -155,22 +154,19 @@ def train(model, data, dev):
             ratio = FLAGS.crf_learning_rate / FLAGS.learning_rate
         multipliers["crf"] = ratio
     loss = "auto"
-    if craft_flags.changes_loss():
+    if fine_tuning.changes_loss():
         ids = {label: index for index, label in enumerate(model.labels)}
-        loss = craft_flags.class_loss([ids[tag] for row in tags for tag in row], len(ids))
-    craft_flags.prepare_model(model)
+        loss = fine_tuning.class_loss([ids[tag] for row in tags for tag in row], len(ids))
+    fine_tuning.prepare_model(model)
     model.compile(
-        craft_flags.optimizer(
+        fine_tuning.optimizer(
             schedule, bias_correction=FLAGS.bias_correction, learning_rate_multipliers=multipliers
         ),
         loss,
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
     scores = [] if dev is None else [TaggingScores(*dev)]
-    options = {
-        "batch_size": FLAGS.train_batch_size,
-        "callbacks": scores + craft_flags.craft_callbacks(),
-    }
+    options = {"batch_size": FLAGS.train_batch_size, "callbacks": scores + fine_tuning.callbacks()}
     epochs, rest = divmod(num_steps, steps_per_epoch)
     if epochs:
         model.fit(words, tags, epochs=epochs, **options)
@@ -178,13 +174,13 @@ def train(model, data, dev):
         model.fit(
             words, tags, initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options
         )
-    craft_flags.finish_model(model)
+    fine_tuning.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 
 def report(name, gold, predicted, labels):
     """Writes and prints the scores of one file."""
-    from bert_tf.training import tagging_scores
+    from bert_tf.tasks.token_classification import metrics as tagging_scores
 
     unknown = sorted({tag for row in gold for tag in row} - set(labels))
     if unknown:
@@ -210,8 +206,8 @@ def main():
         raise UserError("At least one of --do_train, --do_eval or --do_predict was expected.")
     if FLAGS.do_train and not FLAGS.init_checkpoint:
         raise UserError("--do_train needs --init_checkpoint, the model to start from.")
-    craft_flags.check_flags(has_dev=FLAGS.do_eval)
-    if FLAGS.use_crf and craft_flags.changes_loss():
+    fine_tuning.check_flags(has_dev=FLAGS.do_eval)
+    if FLAGS.use_crf and fine_tuning.changes_loss():
         raise UserError(
             "--label_smoothing, --focal_gamma and --class_weights change the loss of "
             "each word; --use_crf has one over whole sentences. Choose one of both."

@@ -17,10 +17,17 @@ TF_CONFIG in the environment; --output_dir must be one that all see.
 
 import os
 
-import pretraining_flags
 from absl import flags
-from checkpoint_flags import new_tokenizer
-from pretraining_flags import DTYPES, NEXT_SENTENCE, check_flags, input_files, reads_text, settings
+from common import pretraining_flags
+from common.checkpoint_flags import new_tokenizer
+from common.pretraining_flags import (
+    DTYPES,
+    NEXT_SENTENCE,
+    check_flags,
+    input_files,
+    reads_text,
+    settings,
+)
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -43,7 +50,7 @@ def segmenter():
 
 def batches_of(files, batch_size, strategy, tokenizer, training):
     """The `DistributedBatches` of some files: endless for training, in their order otherwise."""
-    from bert_tf.training.distributed_batches import DistributedBatches
+    from bert_tf.training.distribution.distributed_batches import DistributedBatches
 
     several = strategy.num_replicas_in_sync > 1
     common = {
@@ -54,7 +61,7 @@ def batches_of(files, batch_size, strategy, tokenizer, training):
     }
 
     def read_records(batch_size, start_step, num_shards, shard_index):
-        from bert_tf.data.pretraining_records import pretraining_records
+        from bert_tf.tasks.pretraining.records import pretraining_records
 
         return pretraining_records(
             files,
@@ -68,7 +75,7 @@ def batches_of(files, batch_size, strategy, tokenizer, training):
         )
 
     def read_text(batch_size, start_step, num_shards, shard_index):
-        from bert_tf.data.pretraining_text import pretraining_text
+        from bert_tf.tasks.pretraining.text import pretraining_text
 
         return pretraining_text(
             files,
@@ -98,11 +105,11 @@ def batches_of(files, batch_size, strategy, tokenizer, training):
 
 
 def make_optimizer(config):
-    from bert_tf.training.adam_weight_decay import AdamWeightDecay
-    from bert_tf.training.lamb import LAMB
-    from bert_tf.training.noam import Noam
-    from bert_tf.training.schedules import WarmupLinearDecay
-    from bert_tf.training.warmup_cosine_decay import WarmupCosineDecay
+    from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
+    from bert_tf.training.optimizers.lamb import LAMB
+    from bert_tf.training.schedules.noam import Noam
+    from bert_tf.training.schedules.warmup_cosine_decay import WarmupCosineDecay
+    from bert_tf.training.schedules.warmup_linear_decay import WarmupLinearDecay
 
     if FLAGS.lr_schedule == "noam":
         # Its own peak is at the end of the warm-up; --learning_rate is made that peak.
@@ -145,7 +152,7 @@ def make_model(config):
 def train(model, checkpoint, step, strategy, training, held_out):
     """Trains from `step` on, by `model.fit`."""
     from bert_tf import training as bert_training
-    from bert_tf.training.strategies import is_chief
+    from bert_tf.training.distribution.strategies import is_chief
 
     log = os.path.join(FLAGS.output_dir, "log.jsonl")
     writers = []
@@ -184,7 +191,7 @@ def train(model, checkpoint, step, strategy, training, held_out):
 def evaluate(model, step, held_out):
     """The model's metrics on the held-out batches, with the original's names and what to read them
     against."""
-    from bert_tf.training.evaluation_statistics import label_statistics
+    from bert_tf.tasks.pretraining.metrics import label_statistics
 
     results = model.evaluate(
         held_out.from_step(0),
@@ -226,8 +233,8 @@ def run():
     import tensorflow as tf
 
     from bert_tf import training
-    from bert_tf.training.stop_on_signal import largest_of_workers
-    from bert_tf.training.strategies import is_chief, worker_addresses
+    from bert_tf.training.callbacks.stop_on_signal import largest_of_workers
+    from bert_tf.training.distribution.strategies import is_chief, worker_addresses
 
     strategy = training.make_strategy(FLAGS.distribution_strategy, FLAGS.tpu_name)
     keras.utils.set_random_seed(FLAGS.seed)
@@ -315,8 +322,11 @@ def main():
         several = FLAGS.distribution_strategy == "multi_worker_mirrored"
         if not several or type(error).__name__ not in peer_errors:
             raise
-        from bert_tf.training.checkpoint_files import checkpoint_path, checkpoint_steps
-        from bert_tf.training.peer_watch import leave
+        from bert_tf.training.checkpointing.checkpoint_files import (
+            checkpoint_path,
+            checkpoint_steps,
+        )
+        from bert_tf.training.distribution.peer_watch import leave
 
         directory = os.path.join(FLAGS.output_dir, "checkpoints")
         steps = checkpoint_steps(directory)

@@ -15,17 +15,21 @@ In --output_dir: `model/` (a directory that sentence-transformers opens too), `e
 
 import os
 
-import craft_flags
 import numpy as np
 from absl import flags
+from common import fine_tuning
 
 from bert_tf import tool
 from bert_tf.array_files import save_array
 from bert_tf.config import POOLING_MODES
-from bert_tf.data.sentence_examples import read_labelled_pairs, read_scored_pairs, read_triplets
 from bert_tf.data.tsv import read_lines
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import atomic_path
+from bert_tf.tasks.sentence_embedding.files import (
+    read_labelled_pairs,
+    read_scored_pairs,
+    read_triplets,
+)
 
 FLAGS = flags.FLAGS
 OBJECTIVES = ("classification", "cosine", "ranking", "triplet")
@@ -76,8 +80,8 @@ flags.DEFINE_float(
     lower_bound=0.0,
     upper_bound=1.0,
 )
-craft_flags.define_class_weights()
-craft_flags.define_epoch_flags("val_spearman or val_pearson")
+fine_tuning.define_class_weights()
+fine_tuning.define_epoch_flags("val_spearman or val_pearson")
 flags.DEFINE_integer("seed", 12345, "Seed of the shuffling and the dropout.")
 
 
@@ -91,7 +95,7 @@ def read_texts(path):
 
 def read_train_data():
     """Texts, labels (None without) and the loss."""
-    from bert_tf.training import sentence_losses
+    from bert_tf.tasks.sentence_embedding import losses as sentence_losses
 
     if FLAGS.objective == "classification":
         texts, names = read_labelled_pairs(FLAGS.train_file)
@@ -100,7 +104,7 @@ def read_train_data():
             raise DataError(f"{FLAGS.train_file}: two labels were expected. Received: {classes}")
         ids = {name: index for index, name in enumerate(classes)}
         labels = np.array([ids[str(name)] for name in names], np.int32)
-        loss = craft_flags.class_loss(labels, len(classes))
+        loss = fine_tuning.class_loss(labels, len(classes))
         loss = None if loss == "auto" else loss
         return texts, labels, sentence_losses.ClassificationLoss(len(classes), loss)
     if FLAGS.objective == "cosine":
@@ -116,7 +120,7 @@ def read_train_data():
 
 def load_encoder():
     """The encoder to start from, or the trained one."""
-    from bert_tf.models.sentence_encoder import BertSentenceEncoder
+    from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 
     path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
     options = {
@@ -132,10 +136,10 @@ def train(encoder, texts, labels, loss, dev_data):
     import keras
 
     steps = -(-len(texts[0]) // FLAGS.train_batch_size) * FLAGS.num_train_epochs
-    schedule = craft_flags.schedule(steps)
-    craft_flags.prepare_model(encoder)
+    schedule = fine_tuning.schedule(steps)
+    fine_tuning.prepare_model(encoder)
     encoder.compile(
-        craft_flags.optimizer(schedule),
+        fine_tuning.optimizer(schedule),
         objective=loss,
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
@@ -153,15 +157,15 @@ def train(encoder, texts, labels, loss, dev_data):
         labels,
         batch_size=FLAGS.train_batch_size,
         epochs=FLAGS.num_train_epochs,
-        callbacks=callbacks + craft_flags.craft_callbacks(),
+        callbacks=callbacks + fine_tuning.callbacks(),
     )
-    craft_flags.finish_model(encoder)
+    fine_tuning.finish_model(encoder)
 
 
 def correlations(encoder, texts, scores):
     """Pearson's and Spearman's correlation of the cosines of pairs with their scores."""
     from bert_tf.config import REGRESSION
-    from bert_tf.training.scores import all_scores
+    from bert_tf.training.evaluation.scores import all_scores
 
     count = len(scores)
     vectors = encoder.encode(texts[0] + texts[1])
@@ -206,15 +210,15 @@ def main():
                 raise UserError(f"--{flag} needs --{other}.")
     if FLAGS.whitening_file and not FLAGS.do_train:
         raise UserError("--whitening_file needs --do_train, which writes the model.")
-    craft_flags.check_flags(has_dev=bool(FLAGS.dev_file))
-    if FLAGS.objective != "classification" and craft_flags.changes_loss():
+    fine_tuning.check_flags(has_dev=bool(FLAGS.dev_file))
+    if FLAGS.objective != "classification" and fine_tuning.changes_loss():
         raise UserError(
             "--label_smoothing, --focal_gamma and --class_weights are for "
             f"--objective=classification. Received: --objective={FLAGS.objective}"
         )
     tool.require_writable(FLAGS.output_dir, "output_dir")
     if FLAGS.dev_file:
-        from bert_tf.training.scores import require_scikit_learn
+        from bert_tf.training.evaluation.scores import require_scikit_learn
 
         require_scikit_learn()  # before any work
     import keras

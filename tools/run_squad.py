@@ -21,15 +21,13 @@ import json
 import logging
 import os
 
-import checkpoint_flags
-import craft_flags
-import original_flags
 from absl import flags
+from common import checkpoint_flags, fine_tuning, original_flags
 
 from bert_tf import tool
-from bert_tf.data.squad import read_squad
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import atomic_path, staged_files
+from bert_tf.tasks.question_answering.files import read_squad
 
 FLAGS = flags.FLAGS
 
@@ -97,7 +95,7 @@ _MODEL_FLAGS = {
 
 def load_model():
     """The model to start from, with everything about it checked."""
-    from bert_tf.models.question_answerer import BertQuestionAnswerer
+    from bert_tf.tasks.question_answering.model import BertQuestionAnswerer
 
     options = {
         argument: FLAGS[flag].value
@@ -140,11 +138,11 @@ def train(model, examples):
     batch_size = FLAGS.train_batch_size
     num_steps = max(1, int(len(batches) / batch_size * FLAGS.num_train_epochs))
     print(f"{len(examples)} questions, {len(batches)} windows, {num_steps} steps")
-    schedule = craft_flags.schedule(num_steps)
-    craft_flags.prepare_model(model)
+    schedule = fine_tuning.schedule(num_steps)
+    fine_tuning.prepare_model(model)
     model.compile(
-        craft_flags.optimizer(schedule, bias_correction=FLAGS.bias_correction),
-        craft_flags.class_loss(),
+        fine_tuning.optimizer(schedule, bias_correction=FLAGS.bias_correction),
+        fine_tuning.class_loss(),
         metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
@@ -154,7 +152,7 @@ def train(model, examples):
         save_every=FLAGS.save_checkpoints_steps,
         settings={
             **{name: FLAGS[name].value for name in (*names, *_MODEL_FLAGS)},
-            **craft_flags.settings(),
+            **fine_tuning.settings(),
         },
     )
     step = checkpoint.restore(model)
@@ -173,7 +171,7 @@ def train(model, examples):
                 training.StopOnSignal(checkpoint, initial_step=step),
             ],
         )
-    craft_flags.finish_model(model)
+    fine_tuning.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 
@@ -213,7 +211,7 @@ def predict(model, examples):
 
 def evaluate(examples, predictions, texts, differences, version_2):
     """Writes eval_results.txt, with the official names."""
-    from bert_tf.training.squad_metrics import best_null_thresholds, squad_scores
+    from bert_tf.tasks.question_answering.metrics import best_null_thresholds, squad_scores
 
     results = squad_scores(examples, predictions, version_2)
     if version_2:
@@ -235,7 +233,7 @@ def main():
     ):
         if FLAGS[work].value and not FLAGS[needed].value:
             raise UserError(f"--{work} needs --{needed}.")
-    craft_flags.check_flags()
+    fine_tuning.check_flags()
     original_flags.tell_ignored(*original_flags.ESTIMATOR_FLAGS)
     tool.require_writable(FLAGS.output_dir, "output_dir")
     if FLAGS.verbose_logging:

@@ -11,15 +11,14 @@ from 0, and the four probabilities, separated by tabs), with --lora_rank `lora.s
 
 import os
 
-import checkpoint_flags
-import craft_flags
 import numpy as np
 from absl import flags
+from common import checkpoint_flags, fine_tuning
 
 from bert_tf import tool
-from bert_tf.data.swag import read_swag
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from bert_tf.tasks.multiple_choice.files import read_swag
 
 FLAGS = flags.FLAGS
 
@@ -51,14 +50,14 @@ flags.DEFINE_float(
     lower_bound=0.0,
     upper_bound=1.0,
 )
-craft_flags.define_epoch_flags("val_accuracy or val_loss")
+fine_tuning.define_epoch_flags("val_accuracy or val_loss")
 flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 
 
 def load_model():
     """The model to start from, with everything about it checked."""
-    from bert_tf.models.multiple_choice import BertMultipleChoice
+    from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 
     return checkpoint_flags.load_model(BertMultipleChoice, max_length=FLAGS.max_seq_length)
 
@@ -75,15 +74,15 @@ def labels_of(examples):
 def train(model, train_examples, dev_examples):
     steps_per_epoch = -(-len(train_examples) // FLAGS.train_batch_size)
     num_steps = max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
-    schedule = craft_flags.schedule(num_steps)
-    craft_flags.prepare_model(model)
+    schedule = fine_tuning.schedule(num_steps)
+    fine_tuning.prepare_model(model)
     model.compile(
-        craft_flags.optimizer(schedule, bias_correction=FLAGS.bias_correction),
-        craft_flags.class_loss(),
+        fine_tuning.optimizer(schedule, bias_correction=FLAGS.bias_correction),
+        fine_tuning.class_loss(),
         metrics=["accuracy"],
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
-    options = {"batch_size": FLAGS.train_batch_size, "callbacks": craft_flags.craft_callbacks()}
+    options = {"batch_size": FLAGS.train_batch_size, "callbacks": fine_tuning.callbacks()}
     if dev_examples:
         options["validation_data"] = inputs_of(dev_examples), labels_of(dev_examples)
     x, y = inputs_of(train_examples), labels_of(train_examples)
@@ -92,7 +91,7 @@ def train(model, train_examples, dev_examples):
         model.fit(x, y, epochs=epochs, **options)
     if rest:  # --num_train_epochs with a fraction
         model.fit(x, y, initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options)
-    craft_flags.finish_model(model)
+    fine_tuning.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 
@@ -109,7 +108,7 @@ def evaluate(model, examples):
 
 
 def predict(model, examples):
-    from bert_tf.training.threshold_sweep import softmax
+    from bert_tf.training.callbacks.threshold_sweep import softmax
 
     probabilities = softmax(model.predict(inputs_of(examples)))
     path = os.path.join(FLAGS.output_dir, "test_results.tsv")
@@ -126,7 +125,7 @@ def main():
     if FLAGS.do_train and not FLAGS.init_checkpoint:
         raise UserError("--do_train needs --init_checkpoint, the model to start from.")
     has_val = FLAGS.do_train and os.path.exists(os.path.join(FLAGS.data_dir, "val.csv"))
-    craft_flags.check_flags(has_dev=FLAGS.do_eval or has_val)
+    fine_tuning.check_flags(has_dev=FLAGS.do_eval or has_val)
     tool.require_writable(FLAGS.output_dir, "output_dir")
 
     def read(name, labels=True):

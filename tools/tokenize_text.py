@@ -11,7 +11,7 @@ import json
 import sys
 
 from absl import flags
-from checkpoint_flags import new_tokenizer
+from common.checkpoint_flags import new_tokenizer
 
 from bert_tf import tool
 from bert_tf.errors import UserError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.checkpoints.tensor_source import TensorSource
+from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.checkpoints.weight_names import Part, Weight
 from bert_tf.errors import CheckpointError
 

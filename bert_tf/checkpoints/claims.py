@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.checkpoints.tensor_source import TensorSource
+from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
 

@@ -16,11 +16,18 @@ from bert_tf.checkpoints.assignment import (
     plan_assignment,
 )
 from bert_tf.checkpoints.loading import build_model, weights_of
+from bert_tf.checkpoints.model_weights import (
+    SPECS,
+    backbone_of,
+    head_parts,
+    model_class,
+    task_heads,
+)
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.saving import save_model
-from bert_tf.checkpoints.tasks import TASKS, backbone_of, head_parts, model_class, task_heads
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.errors import UserError
+from bert_tf.models.backbone import BertBackbone
 
 _logger = logging.getLogger("bert_tf")
 
@@ -99,24 +106,18 @@ def convert(
 
 def build_recognised(pretrained: Pretrained):
     """The model that the checkpoint holds, found out from the class it names or from its heads."""
-    from bert_tf.models.backbone import BertBackbone
-
     names = [pretrained.class_name] if pretrained.class_name else []
     names += [
         name
-        for name, task in TASKS.items()
-        if task.heads and set(task.architectures) & set(pretrained.architectures)
+        for name, spec in SPECS.items()
+        if spec.heads and set(spec.architectures) & set(pretrained.architectures)
     ]
     if not names:
-        names = [name for name, task in TASKS.items() if task.heads]
+        names = [name for name, spec in SPECS.items() if spec.heads]
     for name in names:
-        found = model_class(name)
-        if name not in TASKS or not _has_head(name, pretrained):
+        if name not in SPECS or not _has_head(name, pretrained):
             continue
-        if found is None:
-            _logger.warning("This version has no %s; its head is left out.", name)
-            continue
-        model = build_model(found, pretrained)
+        model = build_model(model_class(name), pretrained)
         if all(has_weights(pretrained.source, head) for head in task_heads(model).values()):
             return model
     return BertBackbone(pretrained.config)
@@ -126,10 +127,10 @@ def _has_head(name, pretrained):
     """Whether it is worth building the model: the first bias of every head is in the file."""
     if pretrained.class_name == name:
         return True
-    if pretrained.source.format == OWN or not TASKS[name].heads:
+    if pretrained.source.format == OWN or not SPECS[name].heads:
         return False
     tensors = TensorNames(pretrained.source)
-    for head in TASKS[name].heads.values():
+    for head in SPECS[name].heads.values():
         parts = head_parts(head, "bias", pretrained.source.format)[:1]
         if not parts or tensors.find(parts[0]) is None:
             return False

@@ -2,17 +2,16 @@
 
 import os
 
-from bert_tf.checkpoints.safetensors_source import SafetensorsSource
-from bert_tf.checkpoints.tensor_source import JoinedSource, TensorSource
-from bert_tf.checkpoints.torch_source import TorchSource
+from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
+from bert_tf.checkpoints.readers.tensor_source import JoinedSource, TensorSource
+from bert_tf.checkpoints.readers.tf_h5_source import TfH5Source
+from bert_tf.checkpoints.readers.torch_source import TorchSource
 from bert_tf.errors import CheckpointError
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import Kind, is_file_name, mapping_of, object_of
 
 
 def _tf_h5(path):
-    from bert_tf.checkpoints.tf_h5_source import TfH5Source
-
     return TfH5Source(path)
 
 

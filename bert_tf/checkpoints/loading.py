@@ -7,20 +7,23 @@ import os
 import numpy as np
 
 from bert_tf.checkpoints.assignment import TensorNames, assign_weights, has_any_weight
-from bert_tf.checkpoints.opening import Pretrained, open_pretrained
-from bert_tf.checkpoints.quantized import restore_quantized
-from bert_tf.checkpoints.tasks import (
+from bert_tf.checkpoints.model_weights import (
     HEAD_ARCHITECTURES,
-    TASKS,
+    SPECS,
+    architectures_of,
     backbone_of,
     head_parts,
+    heads_of,
     task_heads,
-    task_of,
     uses_pooler,
 )
+from bert_tf.checkpoints.opening import Pretrained, open_pretrained
+from bert_tf.checkpoints.quantized import restore_quantized
 from bert_tf.checkpoints.weight_names import OWN, Part, backbone_weights, pooler_weights
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.layers.quantization import require_int8
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.text.tokenizer import BertTokenizer
 
 _logger = logging.getLogger("bert_tf")
 
@@ -36,8 +39,6 @@ def load_backbone(path, backbone_class=None, config_file=None, **options):
         >>> backbone.config.vocab_size
         64
     """
-    from bert_tf.models.backbone import BertBackbone
-
     pretrained = open_pretrained(path, config_file)
     quantization = options.pop("quantization", None)
     if pretrained.quantization is not None:
@@ -86,8 +87,6 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
         UserError: If an option is unknown or out of range.
         CheckpointError: If the file names a class that nobody knows.
     """
-    from bert_tf.models.backbone import BertBackbone
-
     _check_class(model_class, pretrained)
     accepted = _argument_names(model_class) | _argument_names(BertBackbone)
     unknown = set(options) - accepted
@@ -114,10 +113,10 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
 
 def _check_class(model_class, pretrained):
     """Without its class the file's options and head would be left out without a word."""
-    known = {*TASKS, "BertBackbone", *(base.__name__ for base in model_class.__mro__)}
+    known = {*SPECS, "BertBackbone", *(base.__name__ for base in model_class.__mro__)}
     if pretrained.class_name is not None and pretrained.class_name not in known:
         raise CheckpointError(
-            f"`class` in {pretrained.source.path} must be one of {sorted(TASKS)}, or the class "
+            f"`class` in {pretrained.source.path} must be one of {sorted(SPECS)}, or the class "
             f"that opens it. Received: class={pretrained.class_name!r}. If it is a class of your "
             "own, open it with that class, or its encoder with BertBackbone.from_pretrained."
         )
@@ -164,7 +163,7 @@ def _takes_head(name, model_class, pretrained):
     if pretrained.source.format == OWN:
         return pretrained.class_name in {base.__name__ for base in model_class.__mro__}
     named = HEAD_ARCHITECTURES.intersection(pretrained.architectures)
-    if not named or named.intersection(task_of(model_class).architectures):
+    if not named or named.intersection(architectures_of(model_class)):
         return True
     _logger.warning(
         "%s holds the classifier of %s, which is not that of %s.",
@@ -191,8 +190,6 @@ def _check_tied(pretrained):
 
 
 def _tokenizer(pretrained):
-    from bert_tf.text.tokenizer import BertTokenizer
-
     if pretrained.tokenizer is not None:
         return pretrained.tokenizer
     files = ("vocab.txt", "tokenizer.json", os.path.join("assets", "tokenizer", "vocabulary.txt"))
@@ -233,8 +230,8 @@ def _saved_options(model_class, pretrained, given):
 
 
 def _has_own_head(model_class, pretrained):
-    heads = task_of(model_class).heads.values()
-    return all(_takes_head(name, model_class, pretrained) for name in heads)
+    heads = heads_of(model_class).values()
+    return all(_takes_head(head.name, model_class, pretrained) for head in heads)
 
 
 def _file_labels(config):
@@ -252,8 +249,8 @@ def _file_labels(config):
 def _num_classes(model_class, pretrained):
     """The number of classes, from the bias of the file's head; None if it has none."""
     source = pretrained.source
-    for name in task_of(model_class).heads.values():
-        for part in head_parts(name, "bias", source.format):
+    for head in heads_of(model_class).values():
+        for part in head_parts(head, "bias", source.format):
             found = TensorNames(source).find(part)
             if found is not None and len(source.shapes[found]) == 1:
                 return source.shapes[found][0]

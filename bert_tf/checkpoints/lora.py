@@ -11,8 +11,8 @@ import os
 import numpy as np
 
 from bert_tf.checkpoints.assignment import read_floats
-from bert_tf.checkpoints.safetensors_source import SafetensorsSource, write_safetensors
-from bert_tf.checkpoints.tasks import task_heads
+from bert_tf.checkpoints.model_weights import task_heads
+from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource, write_safetensors
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.files import atomic_path

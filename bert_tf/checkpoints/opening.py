@@ -8,9 +8,13 @@ from typing import Any
 from bert_tf.checkpoints import hub, own_format
 from bert_tf.checkpoints.claims import check_claims, distinct_shapes
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
-from bert_tf.checkpoints.safetensors_source import SafetensorsSource
-from bert_tf.checkpoints.stored_zip import StoredZip
-from bert_tf.checkpoints.tensor_source import JoinedSource, TensorSource
+from bert_tf.checkpoints.readers import keras_archive, keras_hub
+from bert_tf.checkpoints.readers.h5_file import H5File
+from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
+from bert_tf.checkpoints.readers.stored_zip import StoredZip
+from bert_tf.checkpoints.readers.tensor_source import JoinedSource, TensorSource
+from bert_tf.checkpoints.readers.tf1_source import OBJECT_GRAPH_KEY, Tf1Source, checkpoint_prefix
+from bert_tf.checkpoints.readers.tf_models_source import TfModelsSource
 from bert_tf.checkpoints.training_checkpoint import (
     DIRECTORY,
     find_training_checkpoint,
@@ -111,8 +115,6 @@ def resolve(path: str | os.PathLike) -> str:
 
 def format_of(directory: str) -> str | None:
     """The format of the checkpoint that `open_pretrained(directory)` would read, or None."""
-    from bert_tf.checkpoints.tf1_source import checkpoint_prefix
-
     if not os.path.isdir(directory):
         return None
     if os.path.exists(os.path.join(directory, own_format.CONFIG_FILE)):
@@ -125,8 +127,6 @@ def format_of(directory: str) -> str | None:
 
 
 def _open_directory(path, config_file):
-    from bert_tf.checkpoints.tf1_source import checkpoint_prefix
-
     format = format_of(path)
     if format == OWN:
         name, config, options, quantization = own_format.read_own(path)
@@ -148,8 +148,6 @@ def _open_directory(path, config_file):
 
 
 def _open_file(path, config_file):
-    from bert_tf.checkpoints.tf1_source import checkpoint_prefix
-
     if os.path.isfile(path):
         if os.path.basename(path) in (own_format.CONFIG_FILE, own_format.WEIGHTS_FILE):
             return _open_directory(os.path.dirname(path) or ".", config_file)
@@ -178,10 +176,6 @@ def _open_huggingface(path, config_file):
 
 
 def _open_tensorflow(prefix, config_file):
-    from bert_tf.checkpoints.keras_hub import config_from_shapes
-    from bert_tf.checkpoints.tf1_source import OBJECT_GRAPH_KEY, Tf1Source
-    from bert_tf.checkpoints.tf_models_source import TfModelsSource
-
     directory = os.path.dirname(prefix) or "."
     source = Tf1Source(prefix)
     if OBJECT_GRAPH_KEY not in source.shapes:
@@ -189,35 +183,32 @@ def _open_tensorflow(prefix, config_file):
         return Pretrained(directory, config, source, *_class_and_options(config))
     source = TfModelsSource(prefix)
     if config_file is None and _beside(directory) is None:
-        return Pretrained(directory, config_from_shapes(source), source)
+        return Pretrained(directory, keras_hub.config_from_shapes(source), source)
     return Pretrained(directory, _config(directory, config_file, *reversed(_CONFIG_FILES)), source)
 
 
 def _open_preset(directory, network_file):
-    from bert_tf.checkpoints.keras_hub import KerasHubSource, is_keras_hub, read_config
-
     config_file = os.path.join(directory, "config.json")
-    if not os.path.exists(config_file) or not is_keras_hub(read_json(config_file, OBJECT)):
+    if not os.path.exists(config_file) or not keras_hub.is_keras_hub(
+        read_json(config_file, OBJECT)
+    ):
         return _open_keras_weights(os.path.join(directory, "model.weights.h5"), network_file)
-    config, name = read_config(read_json(config_file, OBJECT), config_file)
+    config, name = keras_hub.read_config(read_json(config_file, OBJECT), config_file)
     config = _with_network(config, network_file)
-    sources = [KerasHubSource(os.path.join(directory, "model.weights.h5"), "backbone")]
+    sources = [keras_hub.KerasHubSource(os.path.join(directory, "model.weights.h5"), "backbone")]
     task_file, task_weights = (
         os.path.join(directory, name) for name in ("task.json", "task.weights.h5")
     )
     options = {}
     if os.path.exists(task_file) and os.path.exists(task_weights):
         task = read_json(task_file, OBJECT)
-        _, name = read_config(task, task_file)
-        sources.append(KerasHubSource(task_weights, "task"))
+        _, name = keras_hub.read_config(task, task_file)
+        sources.append(keras_hub.KerasHubSource(task_weights, "task"))
     source = JoinedSource(directory, sources) if len(sources) > 1 else sources[0]
     return Pretrained(directory, config, source, name, options)
 
 
 def _open_archive(path, config_file):
-    from bert_tf.checkpoints import keras_archive, keras_hub
-    from bert_tf.checkpoints.h5_file import H5File
-
     archive = StoredZip(path)
     values = keras_archive.read_archive_config(archive)
     weights = archive.view(keras_archive.WEIGHTS)  # compared with its checksum
@@ -237,9 +228,6 @@ def _open_archive(path, config_file):
 
 
 def _open_keras_weights(path, config_file):
-    from bert_tf.checkpoints import keras_archive, keras_hub
-    from bert_tf.checkpoints.h5_file import H5File
-
     directory = os.path.dirname(path) or "."
     shapes = H5File(path).shapes
     if any("transformer_encoder" in name or "transformer_layer" in name for name in shapes):

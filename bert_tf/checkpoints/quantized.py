@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 
-from bert_tf.checkpoints.tensor_source import TensorSource
+from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.errors import CheckpointError
 
 _SCALE = "_scale"

@@ -12,8 +12,10 @@ import numpy as np
 
 from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
-from bert_tf.checkpoints.safetensors_source import write_safetensors
-from bert_tf.checkpoints.tensor_source import TensorSource
+from bert_tf.checkpoints.loading import load_task_model
+from bert_tf.checkpoints.opening import resolve
+from bert_tf.checkpoints.readers.safetensors_source import write_safetensors
+from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.errors import CheckpointError
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import (
@@ -63,6 +65,18 @@ _DENSE = object_of(
     }
 )
 _LENGTHS = object_of({"max_seq_length": optional(integer())})
+
+
+def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **options):
+    """Builds the encoder of a checkpoint directory. See `BertSentenceEncoder.from_pretrained`."""
+    path = resolve(path)
+    options = {**encoder_options(path), **options}
+    if options.get("whitening_size") is not None:
+        whitening_source(path, options["whitening_size"])  # before memory is taken for it
+    encoder = load_task_model(encoder_class, path, **options)
+    if encoder.whitening is not None:
+        load_whitening(encoder.whitening, path)
+    return encoder
 
 
 def encoder_options(directory: str | os.PathLike) -> dict:

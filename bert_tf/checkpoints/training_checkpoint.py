@@ -9,22 +9,24 @@ import os
 import re
 
 from bert_tf.checkpoints.claims import check_claims
-from bert_tf.checkpoints.keras_archive import ModelSource
-from bert_tf.checkpoints.tasks import TASKS, class_name_of, model_class
+from bert_tf.checkpoints.model_weights import SPECS, class_name_of, model_class
+from bert_tf.checkpoints.readers.keras_archive import ModelSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
 from bert_tf.json_schema import check, object_of, one_of
 from bert_tf.model_options import OPTIONS
-from bert_tf.training.checkpoint_files import (
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.training.checkpointing.checkpoint_files import (
     MANIFEST,
     STATE,
     checkpoint_path,
     checkpoint_steps,
     read_checkpoint,
 )
+from bert_tf.training.checkpointing.training_checkpoint import model_variables
 
 DIRECTORY = "checkpoints"  # of the tools, in --output_dir
-_MODEL = object_of({"class": one_of(*TASKS), "options": OPTIONS})
+_MODEL = object_of({"class": one_of(*SPECS), "options": OPTIONS})
 
 
 def find_training_checkpoint(path: str) -> str | None:
@@ -41,7 +43,7 @@ def find_training_checkpoint(path: str) -> str | None:
 def describe_model(model) -> dict:
     """What a checkpoint says of the model besides its network; nothing of a user's own class."""
     name = class_name_of(model)
-    if name not in TASKS or not type(model).__module__.startswith("bert_tf."):
+    if name not in SPECS or not type(model).__module__.startswith("bert_tf."):
         return {}
     kept_elsewhere = ("name", "dtype", "backbone", "tokenizer")
     options = {k: v for k, v in model.get_config().items() if k not in kept_elsewhere}
@@ -60,9 +62,6 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     Raises:
         CheckpointError: If it is damaged, or of a model that is none of this package's.
     """
-    from bert_tf.models.backbone import BertBackbone
-    from bert_tf.training.checkpointing import model_variables
-
     tensors, state = read_checkpoint(path)
     tensors = {name: v for name, v in tensors.items() if name.startswith("model/")}
     saved = state.get("model") or {}
@@ -99,7 +98,7 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
 
 def _class_of(tensors, path):
     roots = {name.split("/")[1] for name in tensors}
-    for name in TASKS:
+    for name in SPECS:
         if re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() in roots:
             return name
     raise CheckpointError(

@@ -1,9 +1,6 @@
 """The one table of weight names: our variables and what every format calls them.
 
-A row is a layer. The columns are our own attribute path, Hugging Face's module, the variable scope
-of google-research/bert, the place in keras-hub's HDF5 files and the place in the object graph of
-tensorflow/models' checkpoints. `|` separates the spellings of one format; the first is written.
-A new head is one row in `HEADS` and one entry in `tasks.py`.
+The heads are in the specs of the tasks (`bert_tf.tasks`).
 
 Sources: google-research/bert modeling.py and run_*.py (scopes); `transformers` modeling_bert.py;
 keras-hub's BertBackbone, saved by Keras 3; tensorflow/models official/nlp/modeling.
@@ -13,35 +10,25 @@ Glossary: `V` vocabulary, `H` hidden size, `F` feed-forward size, `N` heads, `D`
 
 import dataclasses
 import operator
-from typing import NamedTuple
 
 import keras
 
-# What a layer holds.
-TABLE = "table"  # one embedding table [*, H]
-DENSE = "dense"  # kernel [in, out], bias [out]
-# Kernel [H, 3H], bias [3H]; three layers in every other format. 3nD with n < N heads left.
-QUERY_KEY_VALUE = "query_key_value"
-ATTENTION_OUTPUT = "attention_output"  # kernel [H, H] or [nD, H], in Keras formats [N, D, H]
-LAYER_NORM = "layer_norm"  # gamma [H], beta [H]
-OUTPUT = "output"  # a dense layer that the original made by hand: output_weights [out, in]
-VECTOR = "vector"  # one vector, or a table that has no layer of its own
+from bert_tf.models.task_spec import Head
+from bert_tf.models.weight_rows import (
+    ATTENTION_OUTPUT,
+    DENSE,
+    LAYER_NORM,
+    OUTPUT,
+    QUERY_KEY_VALUE,
+    TABLE,
+    VECTOR,
+    Row,
+)
 
 OWN = "bert_tf"
 FORMATS = ("huggingface", "tf1", "keras_hub", "tf_models", OWN)
 _ROLES = ("query", "key", "value")
 _FIRST_BLOCK = 4  # tensorflow/models: the layers 0 to 3 are the embeddings and their LayerNorm
-
-
-class Row(NamedTuple):
-    """A layer of the network and its name in each format; None where a format has no such layer."""
-
-    kind: str
-    ours: str
-    huggingface: str | None
-    tf1: str | None
-    keras_hub: str | None
-    tf_models: str | None
 
 
 EMBEDDINGS = (
@@ -148,54 +135,6 @@ POOLER = (
     ),
 )
 
-# The heads, by the name that `tasks.py` calls them; `ours` is relative to the head's own layer.
-HEADS = {
-    "masked_lm": (
-        Row(
-            DENSE,
-            "transform",
-            "cls.predictions.transform.dense",
-            "cls/predictions/transform/dense",
-            "task/masked_lm_head/_intermediate_dense",
-            "masked_lm/dense",
-        ),
-        Row(
-            LAYER_NORM,
-            "layer_norm",
-            "cls.predictions.transform.LayerNorm",
-            "cls/predictions/transform/LayerNorm",
-            "task/masked_lm_head/_intermediate_layer_norm",
-            "masked_lm/layer_norm",
-        ),
-        Row(
-            VECTOR,
-            "output_bias",
-            "cls.predictions.bias|cls.predictions.decoder.bias",
-            "cls/predictions/output_bias",
-            "task/masked_lm_head/vars/0",
-            "masked_lm/bias|masked_lm/output_bias/bias",
-        ),
-    ),
-    "next_sentence": (
-        Row(
-            OUTPUT,
-            "",
-            "cls.seq_relationship",
-            "cls/seq_relationship",
-            None,
-            "next_sentence/out_proj",
-        ),
-    ),
-    "classifier": (Row(OUTPUT, "", "classifier", "", "task/dense", "classifier/out_proj"),),
-    "token_classifier": (Row(OUTPUT, "", "classifier", "", None, None),),
-    # Named as in pytorch-crf; [from, to] there too.
-    "crf": tuple(
-        Row(VECTOR, name, f"crf.{name}", f"crf/{name}", None, None)
-        for name in ("transitions", "start_transitions", "end_transitions")
-    ),
-    "question_answering": (Row(OUTPUT, "", "qa_outputs", "cls/squad", None, None),),
-}
-
 # Layer kind and variable -> the end of the name, per format.
 _KERNEL_BIAS = ("kernel", "bias")
 _VARIABLES = {
@@ -265,16 +204,16 @@ def pooler_weights(backbone) -> list[Weight]:
     return _weights(POOLER, backbone, backbone.config, pooler=place)
 
 
-def head_weights(name: str, layer, path: str, config) -> list[Weight]:
+def head_weights(head: Head, layer, path: str, config) -> list[Weight]:
     """The variables of one head.
 
     Args:
-        name: A key of `HEADS`.
+        head: The head.
         layer: The head's layer in the model.
         path: The attribute of the model that holds it, for our own names.
         config: The `BertConfig`.
     """
-    return _weights(HEADS[name], layer, config, prefix=path)
+    return _weights(head.rows, layer, config, prefix=path)
 
 
 def _weights(rows, root, config, prefix="", **fields):

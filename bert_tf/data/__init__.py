@@ -1,53 +1,44 @@
-"""Readers of data files, and the tf.data pipelines over them.
+"""What the data of several tasks share: batches by tokens, windows, masks, tables, augmentation.
 
 Names are loaded when they are first used: the processes that make pre-training examples import this
-package without TensorFlow. No module may have the name of one, for it would take its place.
+package without TensorFlow.
 """
 
-import importlib
+from bert_tf.lazy_names import lazy_names
 
-_PUBLIC = {
-    "Span": "tag_schemes",
-    "TaggedSentence": "tagged_text",
-    "convert_tags": "tag_schemes",
-    "read_conll": "tagged_text",
-    "read_word_tag": "tagged_text",
-    "spans_of_tags": "tag_schemes",
-    "tags_of_spans": "tag_schemes",
-    "GoldAnswer": "squad",
-    "SquadExample": "squad",
-    "TASKS": "classification_tasks",
-    "ClassificationTask": "classification_task",
-    "TextExample": "classification_task",
-    "table_task": "classification_tasks",
-    "xnli_task": "classification_tasks",
-    "create_examples": "pretraining_examples",
-    "create_pretraining_data": "pretraining_data",
-    "mask_tokens": "masking",
-    "question_windows": "context_windows",
-    "read_answers": "answer_predictions",
-    "read_squad": "squad",
-    "read_tag_predictions": "tagged_text",
-    "select_answers": "answer_selection",
-    "training_windows": "context_windows",
-    "mask_texts": "masked_text",
-    "key_sentences": "long_texts",
-    "pack_rows": "row_packing",
-    "padding_share": "row_packing",
-    "token_batches": "token_budget",
-    "batch_by_tokens": "token_budget",
-}
-
-__all__ = list(_PUBLIC)
-
-
-def __getattr__(name):
-    if name in _PUBLIC:
-        return getattr(importlib.import_module(f"bert_tf.data.{_PUBLIC[name]}"), name)
-    raise AttributeError(
-        f"module 'bert_tf.data' has no attribute {name!r}. Public names: {__all__}"
-    )
-
-
-def __dir__():
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "batch_by_tokens": ".token_budget",
+        "key_sentences": ".long_texts",
+        "mask_tokens": ".masking",
+        "pack_rows": ".row_packing",
+        "padding_share": ".row_packing",
+        "token_batches": ".token_budget",
+    },
+    moved={
+        "ClassificationTask": "bert_tf.tasks.text_classification",
+        "GoldAnswer": "bert_tf.tasks.question_answering",
+        "Span": "bert_tf.tasks.token_classification",
+        "SquadExample": "bert_tf.tasks.question_answering",
+        "TASKS": "bert_tf.tasks.text_classification",
+        "TaggedSentence": "bert_tf.tasks.token_classification",
+        "TextExample": "bert_tf.tasks.text_classification",
+        "convert_tags": "bert_tf.tasks.token_classification",
+        "create_examples": "bert_tf.tasks.pretraining",
+        "create_pretraining_data": "bert_tf.tasks.pretraining",
+        "mask_texts": "bert_tf.tasks.masked_lm",
+        "question_windows": "bert_tf.tasks.question_answering",
+        "read_answers": "bert_tf.tasks.question_answering",
+        "read_conll": "bert_tf.tasks.token_classification",
+        "read_squad": "bert_tf.tasks.question_answering",
+        "read_tag_predictions": "bert_tf.tasks.token_classification",
+        "read_word_tag": "bert_tf.tasks.token_classification",
+        "select_answers": "bert_tf.tasks.question_answering",
+        "spans_of_tags": "bert_tf.tasks.token_classification",
+        "table_task": "bert_tf.tasks.text_classification",
+        "tags_of_spans": "bert_tf.tasks.token_classification",
+        "training_windows": "bert_tf.tasks.question_answering",
+        "xnli_task": "bert_tf.tasks.text_classification",
+    },
+)

@@ -202,7 +202,7 @@ def pack_rows(
         ConfigError: a size is not positive.
 
     Example:
-        >>> from bert_tf.data.pretraining_records import pretraining_records
+        >>> from bert_tf.tasks.pretraining.records import pretraining_records
         >>> rows = bert_tf.data.pack_rows(
         ...     pretraining_records("out-0.tfrecord", 8, 128, 20),
         ...     batch_size=2,
@@ -258,7 +258,7 @@ def padding_share(dataset: tf.data.Dataset, num_batches: int) -> float:
         The share, from 0 to 1.
 
     Example:
-        >>> from bert_tf.data.pretraining_records import pretraining_records
+        >>> from bert_tf.tasks.pretraining.records import pretraining_records
         >>> share = bert_tf.data.padding_share(pretraining_records("out-0.tfrecord", 8, 128, 20), 2)
         >>> 0 < share < 1
         True

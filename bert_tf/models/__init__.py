@@ -1,39 +1,27 @@
-"""The Keras models, one task a file.
+"""What the models of all tasks share: the backbone and the base classes."""
 
-Names are loaded when they are first used: the tools look at their flags without TensorFlow.
-"""
+from bert_tf.lazy_names import lazy_names
 
-import importlib
-
-_PUBLIC = {
-    "Answer": "question_answerer",
-    "BertBackbone": "backbone",
-    "BertFeatureExtractor": "feature_extractor",
-    "BertMaskedLM": "masked_lm",
-    "BertMultipleChoice": "multiple_choice",
-    "BertNextSentencePredictor": "next_sentence",
-    "BertQuestionAnswerer": "question_answerer",
-    "BertSentenceEncoder": "sentence_encoder",
-    "BertTextClassifier": "text_classifier",
-    "BertTokenClassifier": "token_classifier",
-    "Candidate": "masked_lm",
-    "DistillationModel": "distillation_model",
-    "TaggedSpan": "token_classifier",
-    "TaskModel": "task_model",
-    "extend_positions": "position_extension",
-    "student_from_teacher": "layer_dropping",
-}
-
-__all__ = list(_PUBLIC)
-
-
-def __getattr__(name):
-    if name in _PUBLIC:
-        return getattr(importlib.import_module(f"bert_tf.models.{_PUBLIC[name]}"), name)
-    raise AttributeError(
-        f"module 'bert_tf.models' has no attribute {name!r}. Public names: {__all__}"
-    )
-
-
-def __dir__():
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "BertBackbone": ".backbone",
+        "TaskModel": ".task_model",
+        "extend_positions": ".position_extension",
+    },
+    moved={
+        "Answer": "bert_tf.tasks.question_answering",
+        "BertFeatureExtractor": "bert_tf",
+        "BertMaskedLM": "bert_tf",
+        "BertMultipleChoice": "bert_tf",
+        "BertNextSentencePredictor": "bert_tf",
+        "BertQuestionAnswerer": "bert_tf",
+        "BertSentenceEncoder": "bert_tf",
+        "BertTextClassifier": "bert_tf",
+        "BertTokenClassifier": "bert_tf",
+        "Candidate": "bert_tf.tasks.masked_lm",
+        "DistillationModel": "bert_tf.compression",
+        "TaggedSpan": "bert_tf.tasks.token_classification",
+        "student_from_teacher": "bert_tf.compression",
+    },
+)

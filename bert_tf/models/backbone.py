@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import keras
 import tensorflow as tf
 
-from bert_tf import ops
+from bert_tf import hooks, ops
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers.embeddings import BertEmbeddings
@@ -15,7 +15,6 @@ from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.pooling import BertPooler
 from bert_tf.layers.quantization import require_int8
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
-from bert_tf.models.calibration import calibrate
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.token_inputs import checked_token_inputs
 from bert_tf.models.traced_weights import RetracingModel
@@ -164,9 +163,7 @@ class BertBackbone(KerasFiles, RetracingModel):
         Raises:
             CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
         """
-        from bert_tf.checkpoints import load_backbone
-
-        return load_backbone(path, backbone_class=cls, **options)
+        return hooks.load_backbone(path, backbone_class=cls, **options)
 
     def save_pretrained(self, directory: str | os.PathLike, format: str = "huggingface") -> None:
         """Writes weights and configuration.
@@ -176,10 +173,8 @@ class BertBackbone(KerasFiles, RetracingModel):
             format: "huggingface" (for its `BertModel`), "tf1" (google-research/bert) or "bert_tf",
                 which alone holds a quantized model.
         """
-        from bert_tf.checkpoints import save_model
-
         self.require_unfrozen("saved as a checkpoint")
-        save_model(self, directory, format)
+        hooks.save_model(self, directory, format)
 
     def call(
         self,
@@ -310,7 +305,7 @@ class BertBackbone(KerasFiles, RetracingModel):
             config: Keras's; taken from the mode.
             calibration: Token dictionaries of text like that to come: where it brings a layer's
                 results nearer to the float ones, its kernel takes over from its input what is large
-                in single columns. See `bert_tf.models.calibration`.
+                in single columns. See `bert_tf.compression.calibration`.
             **kwargs: Of Keras's, `type_check` has no effect.
 
         Raises:
@@ -333,7 +328,7 @@ class BertBackbone(KerasFiles, RetracingModel):
             )
         self.require_kernels("quantized")
         self._require_merged("quantized")
-        smoothing = {} if calibration is None else calibrate(self, calibration)
+        smoothing = {} if calibration is None else hooks.calibrate(self, calibration)
         self.embeddings.quantize(mode)
         for block in self.encoder.blocks:
             for dense in block.dense_layers().values():
@@ -349,8 +344,8 @@ class BertBackbone(KerasFiles, RetracingModel):
 
         Args:
             heads: Block numbers to the heads to remove, both from 0 and numbered as before any
-                pruning; what was pruned before stays so. `bert_tf.training.least_important_heads`
-                chooses some.
+                pruning; what was pruned before stays so.
+                `bert_tf.compression.least_important_heads` chooses some.
 
         Raises:
             UserError: If a number is out of range, a block would be left without a head, or the

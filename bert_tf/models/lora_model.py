@@ -4,6 +4,7 @@ import operator
 import os
 from collections.abc import Sequence
 
+from bert_tf import hooks
 from bert_tf.errors import UserError
 
 # The dense layers of an encoder block and where they stand in it.
@@ -90,9 +91,7 @@ class LoraModel:
         Raises:
             UserError: If LoRA is not enabled.
         """
-        from bert_tf.checkpoints.lora import save_lora
-
-        save_lora(self, path)
+        hooks.save_lora(self, path)
 
     def load_lora_weights(self, path: str | os.PathLike) -> None:
         """Reads what `save_lora_weights` wrote, enabling LoRA as it was there if it is not.
@@ -100,9 +99,7 @@ class LoraModel:
         Raises:
             CheckpointError: If the file is damaged or its tensors do not fit the model.
         """
-        from bert_tf.checkpoints.lora import load_lora
-
-        load_lora(self, path)
+        hooks.load_lora(self, path)
 
     def require_merged(self, purpose: str) -> None:
         """Raises `UserError` if there are low-rank additions: `purpose` needs plain kernels."""

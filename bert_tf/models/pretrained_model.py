@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf import hooks
 from bert_tf.data.plain_rows import is_text
 from bert_tf.errors import UserError
 from bert_tf.models.keras_files import KerasFiles
@@ -44,9 +45,7 @@ class PretrainedModel(LoraModel, KerasFiles):
             >>> model.untrained_heads
             ('classifier',)
         """
-        from bert_tf.checkpoints import load_task_model
-
-        return load_task_model(cls, path, **options)
+        return hooks.load_task_model(cls, path, **options)
 
     def fit(self, *args, **kwargs):
         """As in Keras."""
@@ -131,8 +130,10 @@ class PretrainedModel(LoraModel, KerasFiles):
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
             >>> model.compile()  # for its loss
-            >>> importance = bert_tf.training.head_importance(model, texts, model.targets(labels))
-            >>> model.prune_heads(bert_tf.training.least_important_heads(importance, share=0.3))
+            >>> importance = bert_tf.compression.head_importance(
+            ...     model, texts, model.targets(labels)
+            ... )
+            >>> model.prune_heads(bert_tf.compression.least_important_heads(importance, share=0.3))
             >>> model.compile(bert_tf.training.AdamWeightDecay(2e-5))
             >>> model.fit(texts, labels)
         """
@@ -154,11 +155,9 @@ class PretrainedModel(LoraModel, KerasFiles):
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
             >>> model.save_pretrained("reviews_tf1/", format="tf1")
         """
-        from bert_tf.checkpoints import save_model
-
         self.backbone.require_unfrozen("saved as a checkpoint")
         self.require_merged("saved as a checkpoint")
-        save_model(self, directory, format)
+        hooks.save_model(self, directory, format)
 
     def export(
         self,
@@ -191,8 +190,6 @@ class PretrainedModel(LoraModel, KerasFiles):
             >>> sorted(served.signatures["serving_default"](text=tf.constant(["a film"])))
             ['label', 'logits', 'probabilities']
         """
-        from bert_tf.serving import export
-
         if format != "tf_saved_model":
             raise UserError(
                 "`format` must be 'tf_saved_model'; tools/export_onnx.py and TensorFlow Lite's "
@@ -209,7 +206,7 @@ class PretrainedModel(LoraModel, KerasFiles):
                 "The arguments of `bert_tf.serving.export` were expected: version, portable, "
                 f"pairs. Received: {', '.join(sorted(unknown))}"
             )
-        return export(self, filepath, **options)
+        return hooks.export(self, filepath, **options)
 
     def _token_batches(self, texts):
         """Texts, single or in pairs, as the token dictionaries of the backbone."""

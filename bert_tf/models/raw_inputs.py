@@ -12,7 +12,7 @@ from bert_tf.errors import UserError
 from bert_tf.models.label_inputs import number_rows
 from bert_tf.models.text_inputs import PAIRS_ARE, TextColumns, as_columns, holds_text
 from bert_tf.models.text_streams import batches_of_text, collected
-from bert_tf.training.sparse_crossentropy import SparseCrossentropy
+from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 
 
 class RawInputs:

@@ -3,7 +3,7 @@
 A loss is a sum of means, each a weighted sum over examples (or tokens) divided by the sum of the
 weights. Cut over replicas and over micro-batches, the weighted sums add up, and what divides them
 must be the sum of the weights of the whole batch: so that is computed first, from the labels. Of
-Keras's losses the reduction says what divides them (`training/partial_loss.py`).
+Keras's losses the reduction says what divides them (`training/losses/partial_loss.py`).
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from bert_tf.errors import UserError
 from bert_tf.layers.token_layout import needs_static_shapes, static_shapes
 from bert_tf.models.traced_weights import RetracingModel
 from bert_tf.ops import native
-from bert_tf.training.partial_loss import ShareOfBatch, partial_losses
+from bert_tf.training.losses.partial_loss import ShareOfBatch, partial_losses
 
 
 class TrainingModel(RetracingModel):

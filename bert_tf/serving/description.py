@@ -13,7 +13,7 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
-from bert_tf.serving.serving_module import ServingModule
+from bert_tf.models.serving_module import ServingModule
 
 # Beside the model, in the folder that TF Serving leaves alone.
 DESCRIPTION_FILE = "bert_tf.json"

@@ -5,38 +5,14 @@ import os
 
 import tensorflow as tf
 
-from bert_tf import ops
+from bert_tf import ops, tasks
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path, scratch_directory
-from bert_tf.models.masked_lm import BertMaskedLM
-from bert_tf.models.multiple_choice import BertMultipleChoice
-from bert_tf.models.next_sentence import BertNextSentencePredictor
-from bert_tf.models.question_answerer import BertQuestionAnswerer
-from bert_tf.models.sentence_encoder import BertSentenceEncoder
+from bert_tf.models.serving_module import SERVING_DEFAULT, ServingModule
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_classifier import BertTextClassifier
-from bert_tf.models.token_classifier import BertTokenClassifier
-from bert_tf.serving.answerer_module import AnswererModule
-from bert_tf.serving.chooser_module import ChooserModule
-from bert_tf.serving.classifier_module import ClassifierModule
 from bert_tf.serving.description import DESCRIPTION_FILE, describe
-from bert_tf.serving.encoder_module import EncoderModule
-from bert_tf.serving.masked_lm_module import MaskedLMModule
-from bert_tf.serving.next_sentence_module import NextSentenceModule
 from bert_tf.serving.server.model_directory import find_versions
-from bert_tf.serving.serving_module import SERVING_DEFAULT, ServingModule
-from bert_tf.serving.tagger_module import TaggerModule
 from bert_tf.serving.warmup import WARMUP_FILE, write_warmup_requests
-
-_MODULES = {
-    BertTextClassifier: ClassifierModule,
-    BertQuestionAnswerer: AnswererModule,
-    BertTokenClassifier: TaggerModule,
-    BertSentenceEncoder: EncoderModule,
-    BertMaskedLM: MaskedLMModule,
-    BertMultipleChoice: ChooserModule,
-    BertNextSentencePredictor: NextSentenceModule,
-}
 
 
 def export(
@@ -122,19 +98,21 @@ def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
     Raises:
         UserError: As in `export`.
     """
-    kind = next((kind for kind in _MODULES if isinstance(model, kind)), None)
-    if kind is None:
+    spec = tasks.spec_of(type(model))
+    module = None if spec is None else spec.serving_class()
+    if module is None:
         raise UserError(
-            f"One of {[kind.__name__ for kind in _MODULES]} was expected. "
+            f"One of {[spec.model for spec in tasks.specs() if spec.serving]} was expected. "
             f"Received: {type(model).__name__}"
         )
     if model.tokenizer is None:
         raise UserError("A model with a tokenizer was expected. Received: tokenizer=None")
-    if pairs and kind is not BertTextClassifier:
+    if pairs and not module.takes_pairs:
+        takers = [s.model for s in tasks.specs() if s.serving and s.serving_class().takes_pairs]
         raise UserError(
-            f"`pairs` is for a BertTextClassifier. Received: pairs=True, {kind.__name__}"
+            f"`pairs` is for {' or '.join(takers)}. Received: pairs=True, {type(model).__name__}"
         )
-    return ClassifierModule(model, pairs) if pairs else _MODULES[kind](model)
+    return module(model, pairs) if pairs else module(model)
 
 
 def _used_variables(functions) -> list[tf.Variable]:

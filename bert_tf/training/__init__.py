@@ -1,86 +1,58 @@
-"""Optimizer, schedule, metrics and callbacks of the original's training recipe."""
+"""Training: the original's recipe and what people add to it.
 
-from bert_tf.training.adam_weight_decay import AdamWeightDecay
-from bert_tf.training.bootstrap import bootstrap_intervals
-from bert_tf.training.checkpoint_files import DamagedCheckpoint
-from bert_tf.training.checkpointing import TrainingCheckpoint
-from bert_tf.training.distributed_batches import DistributedBatches
-from bert_tf.training.epoch_scores import EpochScores
-from bert_tf.training.fit_steps import fit_steps
-from bert_tf.training.freezing import freeze_layers
-from bert_tf.training.gradual_unfreezing import GradualUnfreezing
-from bert_tf.training.head_importance import head_importance
-from bert_tf.training.head_selection import least_important_heads
-from bert_tf.training.json_lines import JsonLines, read_json_lines
-from bert_tf.training.lamb import LAMB
-from bert_tf.training.metrics import BinaryAUC, BinaryF1
-from bert_tf.training.noam import Noam
-from bert_tf.training.peer_watch import PeerWatch
-from bert_tf.training.progress_line import ProgressLine
-from bert_tf.training.reinitialization import reinitialize_top_layers
-from bert_tf.training.schedules import WarmupLinearDecay
-from bert_tf.training.scores import all_scores
-from bert_tf.training.sentence_losses import (
-    ClassificationLoss,
-    CosineRegressionLoss,
-    MultipleNegativesRankingLoss,
-    TripletLoss,
+Everything is in the sub-packages; what most programs use can be imported from here.
+"""
+
+from bert_tf.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "AdamWeightDecay": ".optimizers.adam_weight_decay",
+        "BinaryAUC": ".evaluation.metrics",
+        "BinaryF1": ".evaluation.metrics",
+        "ClassificationLoss": ".losses.sentence_losses",
+        "CosineRegressionLoss": ".losses.sentence_losses",
+        "DamagedCheckpoint": ".checkpointing.checkpoint_files",
+        "DistributedBatches": ".distribution.distributed_batches",
+        "EpochScores": ".callbacks.epoch_scores",
+        "GradualUnfreezing": ".callbacks.gradual_unfreezing",
+        "JsonLines": ".callbacks.json_lines",
+        "LAMB": ".optimizers.lamb",
+        "MultipleNegativesRankingLoss": ".losses.sentence_losses",
+        "Noam": ".schedules.noam",
+        "PeerWatch": ".distribution.peer_watch",
+        "ProgressLine": ".callbacks.progress_line",
+        "STRATEGIES": ".distribution.strategies",
+        "SparseCrossentropy": ".losses.sparse_crossentropy",
+        "StopOnBadLoss": ".callbacks.stop_on_bad_loss",
+        "StopOnSignal": ".callbacks.stop_on_signal",
+        "TensorBoardScalars": ".callbacks.tensorboard_scalars",
+        "ThresholdSweep": ".callbacks.threshold_sweep",
+        "TrainingCheckpoint": ".checkpointing.training_checkpoint",
+        "TrainingLog": ".callbacks.training_log",
+        "TripletLoss": ".losses.sentence_losses",
+        "WarmupCosineDecay": ".schedules.warmup_cosine_decay",
+        "WarmupLinearDecay": ".schedules.warmup_linear_decay",
+        "all_scores": ".evaluation.scores",
+        "balanced_class_weights": ".losses.sparse_crossentropy",
+        "best_threshold": ".callbacks.threshold_sweep",
+        "bootstrap_intervals": ".evaluation.bootstrap",
+        "fit_steps": ".steps",
+        "freeze_layers": ".freezing",
+        "is_chief": ".distribution.strategies",
+        "make_strategy": ".distribution.strategies",
+        "read_json_lines": ".callbacks.json_lines",
+        "reinitialize_top_layers": ".reinitialization",
+    },
+    moved={
+        "TaggingScores": "bert_tf.tasks.token_classification",
+        "best_null_thresholds": "bert_tf.tasks.question_answering",
+        "head_importance": "bert_tf.compression",
+        "least_important_heads": "bert_tf.compression",
+        "squad_intervals": "bert_tf.tasks.question_answering",
+        "squad_scores": "bert_tf.tasks.question_answering",
+        "tagging_intervals": "bert_tf.tasks.token_classification",
+        "tagging_scores": "bert_tf.tasks.token_classification",
+    },
 )
-from bert_tf.training.sparse_crossentropy import SparseCrossentropy, balanced_class_weights
-from bert_tf.training.squad_metrics import best_null_thresholds, squad_intervals, squad_scores
-from bert_tf.training.stop_on_bad_loss import StopOnBadLoss
-from bert_tf.training.stop_on_signal import StopOnSignal
-from bert_tf.training.strategies import STRATEGIES, is_chief, make_strategy
-from bert_tf.training.tagging_report import tagging_intervals
-from bert_tf.training.tagging_scores import TaggingScores, tagging_scores
-from bert_tf.training.tensorboard_scalars import TensorBoardScalars
-from bert_tf.training.threshold_sweep import ThresholdSweep, best_threshold
-from bert_tf.training.training_log import TrainingLog
-from bert_tf.training.warmup_cosine_decay import WarmupCosineDecay
-
-__all__ = [
-    "LAMB",
-    "STRATEGIES",
-    "AdamWeightDecay",
-    "BinaryAUC",
-    "BinaryF1",
-    "ClassificationLoss",
-    "CosineRegressionLoss",
-    "DamagedCheckpoint",
-    "DistributedBatches",
-    "EpochScores",
-    "GradualUnfreezing",
-    "JsonLines",
-    "MultipleNegativesRankingLoss",
-    "Noam",
-    "PeerWatch",
-    "ProgressLine",
-    "SparseCrossentropy",
-    "StopOnBadLoss",
-    "StopOnSignal",
-    "TaggingScores",
-    "TensorBoardScalars",
-    "ThresholdSweep",
-    "TrainingCheckpoint",
-    "TrainingLog",
-    "TripletLoss",
-    "WarmupCosineDecay",
-    "WarmupLinearDecay",
-    "all_scores",
-    "balanced_class_weights",
-    "best_null_thresholds",
-    "best_threshold",
-    "bootstrap_intervals",
-    "fit_steps",
-    "freeze_layers",
-    "head_importance",
-    "is_chief",
-    "least_important_heads",
-    "make_strategy",
-    "read_json_lines",
-    "reinitialize_top_layers",
-    "squad_intervals",
-    "squad_scores",
-    "tagging_intervals",
-    "tagging_scores",
-]

@@ -10,8 +10,8 @@ import tensorflow as tf
 from bert_tf import BertBackbone, BertConfig, BertPretrainer, BertTextClassifier
 from bert_tf.checkpoints import load_task_model, save_model
 from bert_tf.checkpoints.conversion import build_recognised
+from bert_tf.checkpoints.model_weights import all_weights
 from bert_tf.checkpoints.opening import format_of, open_pretrained
-from bert_tf.checkpoints.tasks import all_weights
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from tests.checkpoints import foreign
 from tests.numpy_bert import NumpyBert

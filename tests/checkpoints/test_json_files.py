@@ -26,7 +26,7 @@ from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.json_files import MOST_BYTES, parse_json, read_json
 from bert_tf.serving.description import read_description
 from bert_tf.text import tokenizer_files
-from bert_tf.training.checkpoint_files import read_checkpoint, write_checkpoint
+from bert_tf.training.checkpointing.checkpoint_files import read_checkpoint, write_checkpoint
 from tests.checkpoints import foreign
 from tests.fuzz.json_mutants import mutants
 

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.training import AdamWeightDecay, TrainingCheckpoint
-from bert_tf.training.checkpoint_files import read_checkpoint, write_checkpoint
+from bert_tf.training.checkpointing.checkpoint_files import read_checkpoint, write_checkpoint
 
 
 @pytest.fixture

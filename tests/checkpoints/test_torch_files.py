@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_tf import BertBackbone
-from bert_tf.checkpoints.torch_source import TorchSource
+from bert_tf.checkpoints.readers.torch_source import TorchSource
 from bert_tf.errors import CheckpointError
 from tests.checkpoints import foreign
 

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import BertBackbone, BertConfig, BertTokenizer
-from bert_tf.data import mask_texts
+from bert_tf.tasks.masked_lm import mask_texts
 
 ROWS = 6
 LENGTH = 24

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import tensor_bundle_pb2, trackable_object_graph_pb2
 
-from bert_tf.checkpoints.crc32c import crc32c, masked
-from bert_tf.checkpoints.sstable import read_table
+from bert_tf.checkpoints.readers.crc32c import crc32c, masked
+from bert_tf.checkpoints.readers.sstable import read_table
 from tests.fuzz import byte_mutants
 
 GRAPH_KEY = b"_CHECKPOINTABLE_OBJECT_GRAPH"

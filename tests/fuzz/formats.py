@@ -68,7 +68,7 @@ def mutants(format: Format, directory: pathlib.Path, seed: int) -> Iterator[tupl
 
 
 def values_of(model) -> dict:
-    from bert_tf.checkpoints.tasks import all_weights
+    from bert_tf.checkpoints.model_weights import all_weights
 
     return {weight.name: weight.variable.numpy() for weight in all_weights(model)}
 
@@ -249,7 +249,7 @@ def _training_model():
 
 
 def _write_training(directory):
-    from bert_tf.training.checkpointing import TrainingCheckpoint
+    from bert_tf.training.checkpointing.training_checkpoint import TrainingCheckpoint
 
     checkpoint = TrainingCheckpoint(directory, monitor="loss")
     model = _training_model()
@@ -261,7 +261,7 @@ def _write_training(directory):
 
 
 def _open_training(path):
-    from bert_tf.training.checkpointing import TrainingCheckpoint
+    from bert_tf.training.checkpointing.training_checkpoint import TrainingCheckpoint
 
     TrainingCheckpoint(path, monitor="loss").restore(_training_model())
     return {}

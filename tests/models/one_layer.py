@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.training import AdamWeightDecay, WarmupLinearDecay
-from tests.training.original_adam import OriginalAdam
+from tests.training.optimizers.original_adam import OriginalAdam
 
 ROWS, LENGTH, IDS, SIZE, CLASSES = 8, 5, 12, 6, 4
 STEPS = 6

@@ -13,9 +13,9 @@ from bert_tf import (
     BertTextClassifier,
     BertTokenizer,
 )
-from bert_tf.data import question_windows
 from bert_tf.errors import ConfigError, UserError
 from bert_tf.models import extend_positions, text_batches
+from bert_tf.tasks.question_answering import question_windows
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TEXTS = [" ".join(LETTERS[start:] + LETTERS) for start in (0, 20, 26)] + ["a", "good film", ""]

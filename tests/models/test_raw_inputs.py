@@ -22,8 +22,9 @@ from bert_tf import (
     BertTokenClassifier,
     BertTokenizer,
 )
+from bert_tf.compression import DistillationModel
 from bert_tf.errors import UserError
-from bert_tf.models import DistillationModel, masked_lm
+from bert_tf.tasks.masked_lm import model as masked_lm
 
 A, B = ["good film", "bad", "the good."], ["bad film", "good good", "the"]
 MASKED = ["the [MASK].", "good [MASK]"]

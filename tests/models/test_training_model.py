@@ -12,7 +12,7 @@ from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, BertTokeni
 from bert_tf.errors import UserError
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.training import LAMB, AdamWeightDecay
-from bert_tf.training.clipped_optimizer import INITIAL_LOSS_SCALE
+from bert_tf.training.optimizers.clipped_optimizer import INITIAL_LOSS_SCALE
 from tests.models import one_layer
 from tests.models.one_layer import (
     OneLayer,

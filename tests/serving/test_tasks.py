@@ -21,12 +21,12 @@ from bert_tf import (
     BertTokenClassifier,
     BertTokenizer,
 )
-from bert_tf.data.tag_schemes import scheme_labels, spans_of_tags
 from bert_tf.errors import UserError
 from bert_tf.serving import export
 from bert_tf.serving.description import as_text
 from bert_tf.serving.export import serving_module
-from bert_tf.serving.graph_words import graph_spans
+from bert_tf.tasks.token_classification.graph_words import graph_spans
+from bert_tf.tasks.token_classification.tag_schemes import scheme_labels, spans_of_tags
 
 WORDS = [
     "good",

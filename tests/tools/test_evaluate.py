@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bert_tf.data.tagged_text import conll_lines
+from bert_tf.tasks.token_classification.files import conll_lines
 from tests.tools.running import run
 
 SENTENCES = [

@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from bert_tf import BertBackbone, BertTokenClassifier, BertTokenizer
-from bert_tf.data.tagged_text import conll_lines, read_conll
+from bert_tf.tasks.token_classification.files import conll_lines, read_conll
 from tests.tools.running import run
 
 # IOB1 in the file; the model learns IOB2.

@@ -13,9 +13,9 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from bert_tf import BertBackbone, BertConfig
-from bert_tf.data.pretraining_features import serialize_features
+from bert_tf.tasks.pretraining.features import serialize_features
 from bert_tf.training import read_json_lines
-from bert_tf.training.checkpoint_files import checkpoint_steps
+from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
 from tests.tools.running import run, start
 
 LENGTH, PLACES, RECORDS = 16, 3, 64

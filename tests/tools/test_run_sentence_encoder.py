@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
-from tests.models.test_sentence_training import FIRSTS, HALVES, SAME, SECONDS, spearman
+from tests.tasks.sentence_embedding.test_training import FIRSTS, HALVES, SAME, SECONDS, spearman
 from tests.tools.running import run
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_tf import BertBackbone, BertConfig, BertTokenizer
-from tests.models.test_question_answerer import planted
+from tests.tasks.question_answering.test_model import planted
 from tests.tools.running import run
 
 

@@ -18,7 +18,7 @@ from bert_tf.training import (
     fit_steps,
     make_strategy,
 )
-from bert_tf.training.peer_watch import PeerWatch
+from bert_tf.training.distribution.peer_watch import PeerWatch
 
 BATCH, LENGTH, PLACES = 8, 16, 3
 SAVE_EVERY = 5

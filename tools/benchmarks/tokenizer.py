@@ -4,8 +4,8 @@ import os
 import statistics
 
 import numpy as np
+from corpora.film_reviews import read_film_reviews
 
-from bert_tf.data.film_reviews import read_film_reviews
 from bert_tf.errors import UserError
 
 from . import limits

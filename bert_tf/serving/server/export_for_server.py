@@ -12,8 +12,8 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from bert_tf import ops
+from bert_tf.checkpoints.model_weights import HEAD_ARCHITECTURES, SPECS, model_class
 from bert_tf.checkpoints.opening import open_pretrained
-from bert_tf.checkpoints.tasks import HEAD_ARCHITECTURES, TASKS, model_class
 from bert_tf.errors import UserError
 from bert_tf.serving.export import export
 
@@ -41,11 +41,11 @@ def export_for_server(path: str, directory: str, pairs: str = "") -> str:
 
 def _class_of(path):
     pretrained = open_pretrained(path)
-    if pretrained.class_name in TASKS:
+    if pretrained.class_name in SPECS:
         return model_class(pretrained.class_name)
     for architecture in pretrained.architectures:
-        for name, task in TASKS.items():
-            if architecture in HEAD_ARCHITECTURES and architecture in task.architectures:
+        for name, spec in SPECS.items():
+            if architecture in HEAD_ARCHITECTURES and architecture in spec.architectures:
                 return model_class(name)
     raise UserError(
         "A model of a task was expected, such as a classifier that save_pretrained wrote. "

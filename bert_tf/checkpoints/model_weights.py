@@ -1,0 +1,105 @@
+"""A model's weights and class as checkpoints see them."""
+
+from bert_tf import tasks
+from bert_tf.checkpoints.weight_names import (
+    Part,
+    Weight,
+    backbone_weights,
+    head_weights,
+    part_names,
+    pooler_weights,
+)
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.task_spec import Head
+
+BACKBONE = "BertBackbone"
+# By the name of the model's class.
+SPECS = {spec.model: spec for spec in tasks.specs()}
+# Every architecture with a head of its own: a file that names one has that head and no other.
+HEAD_ARCHITECTURES = {name for spec in SPECS.values() if spec.heads for name in spec.architectures}
+
+
+def heads_of(model_class: type) -> dict[str, Head]:
+    """The heads that Hugging Face's class has too, by attribute; a user's class has none known."""
+    spec = tasks.spec_of(model_class)
+    return {} if spec is None else spec.heads
+
+
+def architectures_of(model_class: type) -> tuple[str, ...]:
+    """Hugging Face's classes that correspond to a model's."""
+    spec = tasks.spec_of(model_class)
+    return ("BertModel",) if spec is None else spec.architectures
+
+
+def class_name_of(model) -> str:
+    """The public class of a model, also of one of the user's subclasses."""
+    for base in type(model).__mro__:
+        if base.__name__ in (*SPECS, BACKBONE):
+            return base.__name__
+    return type(model).__name__
+
+
+def task_heads(model) -> dict[str, list[Weight]]:
+    """The weights of each of a model's heads, by the head's name."""
+    config = backbone_of(model).config
+    spec = tasks.spec_of(type(model))
+    heads = {}
+    for path, head in ({**spec.heads, **spec.optional_heads} if spec else {}).items():
+        layer = getattr(model, path)
+        if layer is not None:  # a pre-training model may have no next sentences, a tagger no CRF
+            heads[head.name] = head_weights(head, layer, path, config)
+    return heads
+
+
+def architecture_of(model) -> str:
+    """Hugging Face's class with the heads that the model has: a pre-training model may lack one."""
+    spec = tasks.spec_of(type(model))
+    if spec is None:
+        return "BertModel"
+    present = set(task_heads(model)) - {head.name for head in spec.optional_heads.values()}
+    if present != {head.name for head in spec.heads.values()}:
+        others = (
+            other
+            for other in SPECS.values()
+            if {head.name for head in other.heads.values()} == present
+        )
+        spec = next(others, None)
+    return "BertModel" if spec is None else spec.architectures[0]
+
+
+def head_parts(head: Head, variable: str, format: str) -> tuple[Part, ...]:
+    """The names in a format of one variable of a head whose shapes are not known yet."""
+    return tuple(
+        Part(part_names(row, format, variable), (), ())
+        for row in head.rows
+        if getattr(row, format, None) is not None
+    )
+
+
+def backbone_of(model):
+    """The `BertBackbone` of a model, which may be the model itself."""
+    return getattr(model, "backbone", model)
+
+
+def uses_pooler(model) -> bool:
+    """Whether what a model computes depends on its pooler."""
+    if getattr(model, "next_sentence", True) is None:  # a pre-training model without that loss
+        return False
+    spec = tasks.spec_of(type(model))
+    return (spec is None or spec.uses_pooler) and getattr(model, "pooling", "cls") == "cls"
+
+
+def all_weights(model) -> list[Weight]:
+    """Every weight of a model that a checkpoint holds."""
+    backbone = backbone_of(model)
+    weights = backbone_weights(backbone) + pooler_weights(backbone)
+    for head in task_heads(model).values():
+        weights += head
+    return weights
+
+
+def model_class(name: str) -> type | None:
+    """The public model class of that name, or None if this version has none."""
+    if name == BACKBONE:
+        return BertBackbone
+    return SPECS[name].model_class() if name in SPECS else None

@@ -1,0 +1,136 @@
+"""Keras's own files: `.keras` archives and `.weights.h5` of this package's models.
+
+Nothing that the file names is imported: its `config.json` may only name this package's models, and
+their arguments are read here, value by value.
+
+Reference: Keras 3 `saving_lib` (a stored zip of `config.json` and `model.weights.h5`).
+"""
+
+from bert_tf.checkpoints.model_weights import all_weights, backbone_of, model_class
+from bert_tf.checkpoints.quantized import quantized_tensors
+from bert_tf.checkpoints.readers.stored_zip import StoredZip
+from bert_tf.checkpoints.weight_names import OWN
+from bert_tf.config import ARGUMENTS, BertConfig
+from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.json_files import parse_json
+from bert_tf.json_schema import OBJECT, check, may_lack, object_of, one_of, optional
+from bert_tf.layers.quantization import INT8
+from bert_tf.model_options import OPTION_KEYS
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.text import tokenizer_files
+from bert_tf.text.tokenizer import BertTokenizer
+
+WEIGHTS = "model.weights.h5"
+_PACKAGE = "bert_tf>"
+_BACKBONE = object_of(
+    {
+        "registered_name": one_of(f"{_PACKAGE}BertBackbone"),
+        "config": object_of({"config": ARGUMENTS, "quantization": may_lack(one_of(None, INT8))}),
+    }
+)
+_TOKENIZER = object_of(
+    {"registered_name": one_of(f"{_PACKAGE}BertTokenizer"), "config": tokenizer_files.ARGUMENTS}
+)
+_TASK_MODEL = object_of(
+    {"config": object_of({**OPTION_KEYS, "backbone": _BACKBONE, "tokenizer": optional(_TOKENIZER)})}
+)
+
+
+class ModelSource:
+    """The variables of a model that Keras has loaded. A `TensorSource`."""
+
+    format = OWN
+
+    def __init__(self, path: str, model):
+        self.path = path
+        self._variables = {weight.name: weight.variable for weight in all_weights(model)}
+        self._integers = quantized_tensors(backbone_of(model))
+        self.shapes = {
+            name: tuple(values.shape)
+            for name, values in (*self._variables.items(), *self._integers.items())
+        }
+
+    def read(self, name: str):
+        if name in self._integers:
+            return self._integers[name]
+        return self._variables[name].numpy()
+
+
+def read_archive_config(archive: StoredZip) -> dict:
+    """The `config.json` of a `.keras` archive: a serialized Keras object.
+
+    Raises:
+        CheckpointError: If it is missing, damaged or no JSON object.
+    """
+    return parse_json(archive.view("config.json"), f"{archive.path}, config.json", OBJECT)
+
+
+def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | None]:
+    """What a serialized object of this package says.
+
+    Args:
+        values: The JSON object.
+        path: The file, for messages.
+
+    Returns:
+        The class's name, the configuration, the other arguments of a task model, `tokenizer` among
+        them as a `BertTokenizer` or None, and None or "int8" if the weights are quantized.
+
+    Raises:
+        ConfigError: If it is no model of this package, or a value is out of range.
+    """
+    registered = values.get("registered_name")
+    name = str(registered).removeprefix(_PACKAGE)
+    if not str(registered).startswith(_PACKAGE) or model_class(name) is None:
+        raise ConfigError(
+            f"`registered_name` in {path} must be that of a model of bert_tf or of keras-hub. "
+            f"Received: {registered!r:.200}"
+        )
+    is_backbone = name == "BertBackbone"
+    check(values, _BACKBONE if is_backbone else _TASK_MODEL, path, ConfigError)
+    options = {} if is_backbone else dict(values["config"])
+    backbone = values if is_backbone else options.pop("backbone")
+    arguments = backbone["config"]
+    if options.get("lora") is not None:
+        raise ConfigError(
+            f"{path}: a model without LoRA was expected, or one that `merge_lora()` has merged. "
+            "Received: a model with LoRA. `keras.saving.load_model` opens it."
+        )
+    try:
+        if options.get("tokenizer") is not None:
+            options["tokenizer"] = BertTokenizer(**options["tokenizer"]["config"])
+        config = BertConfig(**arguments["config"])
+    except (TypeError, UserError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    unused = ("name", "dtype", "lora")
+    options = {key: value for key, value in options.items() if key not in unused}
+    return name, config, options, arguments.get("quantization")
+
+
+def load_archive(
+    path: str, name: str, config: BertConfig, options: dict, quantization: str | None = None
+) -> ModelSource:
+    """Builds the model that the file was saved from and lets Keras load it.
+
+    Args:
+        path: The `.keras` or `.weights.h5` file.
+        name: The model's class.
+        config: Its configuration.
+        options: Its other arguments.
+        quantization: "int8" if the weights are quantized.
+
+    Raises:
+        CheckpointError: If the weights are damaged or do not fit.
+    """
+    if model_class(name) is None:
+        raise CheckpointError(f"{path}: a model class of bert_tf was expected. Received: {name!r}")
+    backbone = BertBackbone(config, quantization=quantization)
+    try:
+        model = backbone if name == "BertBackbone" else model_class(name)(backbone, **options)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: its options do not fit {name}: {error}") from None
+    try:
+        model.load_weights(path)
+    except (ValueError, OSError, KeyError, RuntimeError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} does not fit the {name} it names: {error}") from None
+    return ModelSource(path, model)

@@ -1,0 +1,210 @@
+"""keras-hub's BERT: presets (`config.json`, `model.weights.h5`, …) and bare `.weights.h5`.
+
+keras-hub computes every BERT with the tanh GELU, whatever the weights were trained with, so that is
+what its checkpoints get here. (Its masked-LM head alone uses erf and a LayerNorm epsilon of 1e-5,
+which no BERT was trained with; here the head follows the network.)
+
+Reference: keras-hub `keras_hub/src/models/bert/`, written by Keras 3 (`saving_lib`).
+"""
+
+import re
+
+import numpy as np
+
+from bert_tf.checkpoints.readers.h5_file import H5File
+from bert_tf.config import BertConfig
+from bert_tf.errors import CheckpointError, ConfigError
+from bert_tf.json_schema import Kind, check, integer, may_lack, number, object_of
+
+ACTIVATION = "gelu_new"  # keras-hub BertBackbone: `gelu_approximate`
+_CLASSES = {
+    "BertBackbone": None,
+    "BertMaskedLM": "BertMaskedLM",
+    "BertTextClassifier": "BertTextClassifier",
+    "BertClassifier": "BertTextClassifier",  # the name before 2024
+}
+_CONFIG_KEYS = {
+    "vocabulary_size": "vocab_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "hidden_dim": "hidden_size",
+    "intermediate_dim": "intermediate_size",
+    "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+}
+_BACKBONE = object_of(
+    {
+        **{key: integer(least=1) for key in _CONFIG_KEYS},
+        "dropout": may_lack(number("in [0, 1)", lambda value: 0 <= value < 1)),
+    }
+)
+_BACKBONE_NAME = Kind(
+    "keras-hub's BertBackbone",
+    lambda value: isinstance(value, str) and value.rpartition(">")[2] == "BertBackbone",
+)
+_TASK = object_of(
+    {
+        "config": object_of(
+            {"backbone": object_of({"registered_name": _BACKBONE_NAME, "config": _BACKBONE})}
+        )
+    }
+)
+# Keras has named what it saves by layer name and by class; the table has the second.
+_LAYER_NAMES = {
+    "token_embedding": "reversible_embedding",
+    "segment_embedding": "embedding",
+    "embeddings_layer_norm": "layer_normalization",
+    "pooled_dense": "dense",
+    "mlm_head": "masked_lm_head",
+    "logits": "dense",
+}
+
+
+class KerasHubSource:
+    """Reads one `.weights.h5` of keras-hub. A `TensorSource`.
+
+    Args:
+        path: The file, or what to call it in messages.
+        part: "backbone" or "task" for the two files of a preset; None for a file that says itself.
+        content: The file's bytes, if it stands in an archive.
+
+    Raises:
+        CheckpointError: If the file is damaged.
+    """
+
+    format = "keras_hub"
+
+    def __init__(self, path: str, part: str | None = None, content: memoryview | None = None):
+        self.path = path
+        self._file = H5File(path, content)
+        names = {name: _table_name(name, part) for name in self._file.datasets}
+        if part is None and not any(name.startswith("task/backbone/") for name in names.values()):
+            names = {key: f"backbone/{name.split('/', 1)[1]}" for key, name in names.items()}
+        self._datasets = {
+            name.removeprefix("task/") if name.startswith("task/backbone/") else name: key
+            for key, name in names.items()
+            if "/optimizer/" not in name
+        }
+        self.shapes = {
+            name: tuple(self._file.datasets[key].shape or ())
+            for name, key in self._datasets.items()
+        }
+
+    def read(self, name: str) -> np.ndarray:
+        return self._file.read(self._datasets[name])
+
+
+def _table_name(name, part):
+    """`layers/bert_backbone/layers/dense/vars/0` -> `task/backbone/dense/vars/0`, and so on."""
+    steps = name.replace("_layer_checkpoint_dependencies", "layers").split("/")
+    steps = [step for step in steps if step != "layers"]
+    steps = ["backbone" if re.fullmatch(r"(bert_)?backbone", step) else step for step in steps]
+    steps = [_LAYER_NAMES.get(step, step) for step in steps]
+    steps = [re.sub(r"^transformer_layer_0$", "transformer_encoder", step) for step in steps]
+    steps = [re.sub(r"^transformer_layer_", "transformer_encoder_", step) for step in steps]
+    steps = [re.sub(r"layernorm$", "layer_norm", step) for step in steps]
+    steps = [re.sub(r"^_(query|key|value|output)_dense$", r"\1_dense", step) for step in steps]
+    return "/".join([part or "task", *steps])
+
+
+def is_keras_hub(values: dict) -> bool:
+    """Whether a `config.json` is a serialized object of keras-hub (or of keras-nlp before it)."""
+    return str(values.get("registered_name", "")).startswith(("keras_hub>", "keras_nlp>"))
+
+
+def read_config(values: dict, path: str) -> tuple[BertConfig, str | None]:
+    """The configuration of a serialized keras-hub object, and our name for its class.
+
+    Args:
+        values: The JSON object.
+        path: The file, for messages.
+
+    Returns:
+        The `BertConfig`, and the name of the task model or None for a backbone.
+
+    Raises:
+        ConfigError: If it is another network than BERT.
+    """
+    name = str(values.get("registered_name", "")).rpartition(">")[2]
+    if name not in _CLASSES:
+        raise ConfigError(
+            f"{path}: expected keras-hub's {' or '.join(_CLASSES)}: bert_tf implements BERT "
+            f"encoders only. Received: {values.get('registered_name')!r:.200}"
+        )
+    ours = _CLASSES[name]
+    check(values, object_of({"config": _BACKBONE}) if ours is None else _TASK, path, ConfigError)
+    backbone = values["config"] if ours is None else values["config"]["backbone"]["config"]
+    dropout = backbone.get("dropout", 0.1)
+    try:
+        config = BertConfig(
+            **{argument: backbone[key] for key, argument in _CONFIG_KEYS.items()},
+            hidden_act=ACTIVATION,
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return config, ours
+
+
+def config_from_shapes(source) -> BertConfig:
+    """The configuration of a file without one, from the shapes of its tensors.
+
+    Works where query kernels are [H, N, D]: in the formats of keras-hub and tensorflow/models.
+
+    Args:
+        source: A `TensorSource` of one of them.
+
+    Raises:
+        CheckpointError: If the tensors are not those of a BERT.
+    """
+    first, embedding = {
+        "keras_hub": (
+            "backbone/transformer_encoder{}/",
+            (
+                "backbone/reversible_embedding/vars/0",
+                "backbone/position_embedding/vars/0",
+                "backbone/embedding/vars/0",
+            ),
+        ),
+        "tf_models": (
+            "encoder/layer_with_weights-{}/",
+            tuple(f"encoder/layer_with_weights-{index}/embeddings" for index in range(3)),
+        ),
+    }[source.format]
+    query = "_self_attention_layer/query_dense/vars/0"
+    wide = "_feedforward_intermediate_dense/vars/0"
+    blocks = ["", *(f"_{index}" for index in range(1, 1000))]
+    if source.format == "tf_models":
+        query, wide = "_attention_layer/_query_dense/kernel", "_intermediate_dense/kernel"
+        blocks = [str(index) for index in range(4, 1000)]
+    count, kernels = 0, set()
+    aliases = getattr(source, "aliases", {})
+    while count < len(blocks) and f"{first.format(blocks[count])}{query}" in source.shapes:
+        name = f"{first.format(blocks[count])}{query}"
+        kernels.add(aliases.get(name, name))
+        count += 1
+    if len(kernels) < count:
+        raise CheckpointError(
+            f"{source.path}: a query kernel for each block was expected. Received: {len(kernels)} "
+            f"for {count} blocks"
+        )
+    shapes = [source.shapes.get(name, ()) for name in embedding]
+    queries = source.shapes.get(f"{first.format(blocks[0])}{query}", ())
+    widths = source.shapes.get(f"{first.format(blocks[0])}{wide}", ())
+    if any(len(shape) != 2 for shape in (*shapes, widths)) or len(queries) != 3:
+        raise CheckpointError(
+            f"{source.path}: there is no configuration beside it, and its tensors are not those of "
+            f"a BERT that says its own sizes. Received: {sorted(source.shapes)[:5]}, … Pass "
+            "`config_file=`."
+        )
+    return BertConfig(
+        vocab_size=shapes[0][0],
+        hidden_size=shapes[0][1],
+        num_hidden_layers=count,
+        num_attention_heads=queries[1],
+        intermediate_size=widths[1],
+        max_position_embeddings=shapes[1][0],
+        type_vocab_size=shapes[2][0],
+        hidden_act=ACTIVATION,  # tensorflow/models computes the tanh form too
+    )

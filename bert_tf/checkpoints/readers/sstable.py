@@ -1,0 +1,156 @@
+"""Sorted string tables, the format of a TensorFlow checkpoint's `.index`, read defensively.
+
+    file         = block*  metaindex block  index block  footer
+    block        = entry*  restart offset (uint32)*  number of restart offsets (uint32)
+                   then, outside the block's size: type (1 byte)  masked CRC-32C of both (uint32)
+    entry        = shared  unshared  value size (varints)  unshared bytes of the key  value
+    footer       = handle of the metaindex  handle of the index  zeros to 40 bytes  magic (8 bytes)
+    block handle = offset  size (varints)
+
+A key repeats the first `shared` bytes of the key before it. The index block has an entry for each
+data block, whose value is the block's handle. The restart offsets only serve a binary search, and
+the metaindex is empty in a checkpoint; neither is used here.
+
+What a table may hold is limited before anything is built of it: blocks follow each other in the
+file and keys rise, so the work is bounded by the file's size, and the keys' bytes are counted,
+because prefixes let a small file announce long ones.
+
+Reference: LevelDB doc/table_format.md; tensorflow/core/lib/io/{format,block,table_builder}.cc.
+"""
+
+from collections.abc import Iterator
+
+from bert_tf.checkpoints.readers.crc32c import crc32c, masked
+from bert_tf.errors import CheckpointError
+
+# A BERT-large with its optimizer has 1,200 entries in 0.3 MB.
+MAX_TABLE_BYTES = 16 * 2**20
+_MAX_ENTRIES = 100_000
+_MAX_VALUE_BYTES = 64 * 2**10
+
+_FOOTER_SIZE = 48
+_MAGIC = bytes.fromhex("57fb808b247547db")
+_TRAILER_SIZE = 5  # type and checksum of a block
+_UNCOMPRESSED = 0
+_MAX_VARINT_BYTES = 10
+
+
+def read_table(path: str) -> dict[bytes, bytes]:
+    """All entries of a table.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The values by key, in the order of the keys.
+
+    Raises:
+        CheckpointError: If the table is damaged, compressed, or larger than a checkpoint's index.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_TABLE_BYTES + 1)
+        return _Table(content).entries
+    except (OSError, _Damage) as error:
+        raise CheckpointError(
+            f"{path} is not a whole TensorFlow checkpoint: {error}. Fetch it again."
+        ) from None
+
+
+class _Damage(Exception):
+    """What is wrong with a table."""
+
+
+class _Table:
+    """Reads the blocks of a table, and counts what they hold."""
+
+    def __init__(self, content: bytes):
+        if len(content) > MAX_TABLE_BYTES:
+            raise _Damage(f"it is larger than {MAX_TABLE_BYTES} bytes")
+        if len(content) < _FOOTER_SIZE or content[-len(_MAGIC) :] != _MAGIC:
+            raise _Damage("it does not end with the format's signature")
+        self.entries = {}
+        self._content = content
+        self._blocks_end = 0
+        self._num_entries = 0
+        self._key_bytes = 0
+        footer = _Cursor(content[-_FOOTER_SIZE:])
+        footer.handle()  # the metaindex
+        last_key = None
+        for _, handle in self._entries_of(self._block(*footer.handle())):
+            offset, size = _Cursor(handle).handle()
+            if offset < self._blocks_end:
+                raise _Damage("its blocks overlap or are out of order")
+            self._blocks_end = offset + size
+            for key, value in self._entries_of(self._block(offset, size)):
+                if last_key is not None and key <= last_key:
+                    raise _Damage(f"its keys do not rise at {key!r:.100}")
+                self.entries[key] = value
+                last_key = key
+
+    def _block(self, offset, size):
+        """The content of a block, compared with its checksum."""
+        end = offset + size + _TRAILER_SIZE
+        if end > len(self._content):
+            raise _Damage("one of its blocks reaches beyond the file")
+        block, stored = self._content[offset : end - 4], self._content[end - 4 : end]
+        if masked(crc32c(block)) != int.from_bytes(stored, "little"):
+            raise _Damage("one of its blocks is damaged: its checksum differs")
+        if block[-1] != _UNCOMPRESSED:
+            # TensorFlow's writer of checkpoints does not compress (`TableBuilderOptions` in
+            # tensor_bundle.cc).
+            raise _Damage("one of its blocks is compressed, as TensorFlow writes none")
+        return block[:-1]
+
+    def _entries_of(self, block) -> Iterator[tuple[bytes, bytes]]:
+        num_restarts = int.from_bytes(block[-4:], "little")
+        size = len(block) - 4 * (num_restarts + 1)
+        if size < 0:
+            raise _Damage("one of its blocks is too short")
+        cursor = _Cursor(block[:size])
+        key = b""
+        while not cursor.is_at_end:
+            shared, unshared, value_size = cursor.varint(), cursor.varint(), cursor.varint()
+            if shared > len(key):
+                raise _Damage("a key continues more of the one before than there is")
+            key = key[:shared] + cursor.take(unshared)
+            self._num_entries += 1
+            self._key_bytes += len(key)
+            if self._num_entries > _MAX_ENTRIES or self._key_bytes > MAX_TABLE_BYTES:
+                raise _Damage("it has more entries than a checkpoint's index")
+            if value_size > _MAX_VALUE_BYTES:
+                raise _Damage(f"the entry {key!r:.100} is too long: {value_size} bytes")
+            yield key, cursor.take(value_size)
+
+
+class _Cursor:
+    """Takes numbers and bytes from the front of a buffer."""
+
+    def __init__(self, content: bytes):
+        self._content = content
+        self._position = 0
+
+    def varint(self) -> int:
+        value = 0
+        for index, byte in enumerate(
+            self._content[self._position : self._position + _MAX_VARINT_BYTES]
+        ):
+            value |= (byte & 0x7F) << 7 * index
+            if byte < 0x80:
+                self._position += index + 1
+                return value
+        raise _Damage("a number in it does not end")
+
+    def handle(self) -> tuple[int, int]:
+        """A block's offset and size."""
+        return self.varint(), self.varint()
+
+    def take(self, size: int) -> bytes:
+        start, self._position = self._position, self._position + size
+        if self._position > len(self._content):
+            raise _Damage("an entry reaches beyond its block")
+        return self._content[start : self._position]
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._position == len(self._content)

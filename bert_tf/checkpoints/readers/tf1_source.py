@@ -1,0 +1,58 @@
+"""TensorFlow checkpoints by name: google-research/bert's `bert_model.ckpt.{index,data-*}`."""
+
+import glob
+import os
+import re
+
+import numpy as np
+
+from bert_tf.checkpoints.readers.tensor_bundle import TensorBundle
+
+# Written by the original's optimizer and loop; not part of the network.
+_TRAINING_STATE = ("adam_m", "adam_v", "global_step")
+# Present in every checkpoint of `tf.train.Checkpoint`, and in no other.
+OBJECT_GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+
+class Tf1Source:
+    """Reads one TF1 checkpoint; optimizer slots and the step are left out. A `TensorSource`.
+
+    Args:
+        prefix: The path without `.index`.
+
+    Raises:
+        CheckpointError: If the files are missing or damaged.
+    """
+
+    format = "tf1"
+
+    def __init__(self, prefix: str):
+        self.path = prefix
+        self._bundle = TensorBundle(prefix)
+        self.shapes = {
+            name: shape
+            for name, shape in self._bundle.shapes.items()
+            if not name.endswith(_TRAINING_STATE)
+        }
+
+    def read(self, name: str) -> np.ndarray:
+        return self._bundle.read(name)
+
+
+def checkpoint_prefix(path: str) -> str | None:
+    """The checkpoint's prefix for a prefix, an `.index` file or a directory; None if there is none.
+
+    Of several checkpoints in a directory it is the one with the highest step in its name. The file
+    `checkpoint`, which may name paths elsewhere, is not asked.
+    """
+    if os.path.exists(f"{path}.index"):
+        return path
+    if path.endswith(".index") and os.path.exists(path):
+        return path.removesuffix(".index")
+    found = glob.glob(os.path.join(glob.escape(path), "*ckpt*.index"))
+    return max(found, key=_step).removesuffix(".index") if found else None
+
+
+def _step(path):
+    number = re.search(r"-(\d+)\.index$", path)
+    return (int(number.group(1)) if number else -1, path)

@@ -1,0 +1,160 @@
+"""PyTorch's `pytorch_model.bin`, read without PyTorch and without executing anything.
+
+Two containers are in the wild: the zip archive that `torch.save` writes since PyTorch 1.6, and the
+older plain sequence of pickles followed by the raw numbers, which most checkpoints of 2019 are.
+
+Reference: torch/serialization.py, `_save` and `_legacy_save`.
+"""
+
+import io
+import math
+import mmap
+import os
+import sys
+
+import numpy as np
+
+from bert_tf.checkpoints.readers.stored_zip import StoredZip, release_pages
+from bert_tf.checkpoints.readers.torch_pickle import StoredTensor, read_pickle
+from bert_tf.errors import CheckpointError
+
+_ZIP_SIGNATURE = b"PK\x03\x04"
+_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # torch/serialization.py, MAGIC_NUMBER
+_LEGACY_PROTOCOL = 1001
+_COUNT_SIZE = 8  # each storage of the legacy container starts with its number of elements
+
+
+class TorchSource:
+    """Reads one `.bin` or `.pt` file with a state dict. A `TensorSource`.
+
+    Raises:
+        CheckpointError: If the file is damaged, is no state dict, or its pickle would run code.
+    """
+
+    format = "huggingface"
+
+    def __init__(self, path: str):
+        self.path = path
+        if sys.byteorder != "little":
+            raise CheckpointError(f"{path}: PyTorch files are read on little-endian machines only")
+        try:
+            with open(path, "rb") as file:
+                is_zip = file.read(len(_ZIP_SIGNATURE)) == _ZIP_SIGNATURE
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+        state = self._open_zip() if is_zip else self._open_legacy()
+        if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
+            state = state["state_dict"]
+        if not isinstance(state, dict):
+            raise CheckpointError(
+                f"{path}: expected a state dict. Received: {type(state).__name__}"
+            )
+        self._tensors = {
+            name: value
+            for name, value in state.items()
+            if isinstance(name, str) and isinstance(value, StoredTensor)
+        }
+        if not self._tensors:
+            raise CheckpointError(f"{path}: expected a state dict. Received: no tensor in it")
+        self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
+        for name, tensor in self._tensors.items():
+            if math.prod(tensor.shape) > tensor.numel:
+                raise CheckpointError(f"{path}: {name} is larger than its storage")
+        # A storage is compared with the file when it is read; a model is built before that.
+        if sum(math.prod(shape) for shape in self.shapes.values()) > os.path.getsize(path):
+            raise CheckpointError(f"{path}: it is cut short: its tensors are larger than the file")
+
+    def _open_zip(self):
+        self._archive = StoredZip(self.path)
+        pickles = [name for name in self._archive.names if name.endswith("data.pkl")]
+        if len(pickles) != 1:
+            raise CheckpointError(
+                f"{self.path}: expected one data.pkl in the archive, as torch.save writes it. "
+                f"Received: {len(pickles)} of them"
+            )
+        folder = pickles[0].removesuffix("data.pkl")
+        if f"{folder}byteorder" in self._archive.names:
+            if bytes(self._archive.view(f"{folder}byteorder")) != b"little":
+                raise CheckpointError(f"{self.path}: expected numbers in little-endian order")
+        self._release = self._archive.release
+        self._storage = lambda tensor: self._archive.view(f"{folder}data/{tensor.key}")
+        return read_pickle(io.BytesIO(self._archive.view(pickles[0])), self.path)
+
+    def _open_legacy(self):
+        with open(self.path, "rb") as file:
+            try:
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError:
+                raise CheckpointError(f"{self.path} is empty. Fetch it again.") from None
+        if read_pickle(content, self.path) != _LEGACY_MAGIC:
+            raise CheckpointError(f"{self.path} is not a file that torch.save wrote")
+        if read_pickle(content, self.path) != _LEGACY_PROTOCOL:
+            raise CheckpointError(f"{self.path}: expected version {_LEGACY_PROTOCOL} of torch.save")
+        system = read_pickle(content, self.path)
+        if not isinstance(system, dict) or system.get("little_endian") is not True:
+            raise CheckpointError(f"{self.path}: expected numbers in little-endian order")
+        state = read_pickle(content, self.path)
+        keys = read_pickle(content, self.path)
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+            raise CheckpointError(f"{self.path} is not a whole PyTorch file: no list of storages")
+        self._release = lambda: release_pages(content)
+        self._storage = _LegacyStorages(memoryview(content), content.tell(), keys, state, self.path)
+        return state
+
+    def read(self, name: str) -> np.ndarray:
+        self._release()
+        tensor = self._tensors[name]
+        dtype = _numpy_type(tensor.dtype)
+        values = np.frombuffer(self._storage(tensor), np.uint8)
+        if values.nbytes < tensor.numel * dtype.itemsize:
+            raise CheckpointError(f"{self.path}: the numbers of {name} are cut short")
+        values = values[: tensor.numel * dtype.itemsize].view(dtype)
+        last = tensor.offset + sum(
+            (size - 1) * step for size, step in zip(tensor.shape, tensor.strides)
+        )
+        if 0 in tensor.shape or last >= tensor.numel:
+            raise CheckpointError(f"{self.path}: {name} reaches beyond its storage")
+        return np.lib.stride_tricks.as_strided(
+            values[tensor.offset :],
+            tensor.shape,
+            [step * dtype.itemsize for step in tensor.strides],
+            writeable=False,
+        )
+
+
+def _numpy_type(name):
+    if name == "bfloat16":
+        import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
+    return np.dtype(name)
+
+
+class _LegacyStorages:
+    """Finds the storages, which stand one behind the other in the order of `keys`."""
+
+    def __init__(self, content, start, keys, state, path):
+        tensors = state.values() if isinstance(state, dict) else ()
+        if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
+            tensors = state["state_dict"].values()
+        sizes = {
+            tensor.key: (tensor.numel, _numpy_type(tensor.dtype).itemsize)
+            for tensor in tensors
+            if isinstance(tensor, StoredTensor)
+        }
+        self._views = {}
+        for key in keys:
+            if key not in sizes:
+                raise CheckpointError(f"{path}: a storage belongs to no tensor: {key!r}")
+            numel, item_size = sizes[key]
+            found = int.from_bytes(content[start : start + _COUNT_SIZE], "little")
+            start += _COUNT_SIZE
+            view = content[start : start + numel * item_size]
+            if found != numel or len(view) != numel * item_size:
+                raise CheckpointError(f"{path} is cut short or damaged. Fetch it again.")
+            self._views[key] = view
+            start += numel * item_size
+        self._path = path
+
+    def __call__(self, tensor):
+        if tensor.key not in self._views:
+            raise CheckpointError(f"{self._path}: a tensor has no storage: {tensor.key!r}")
+        return self._views[tensor.key]

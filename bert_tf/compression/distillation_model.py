@@ -1,0 +1,419 @@
+"""Knowledge distillation: a student learns from a teacher, and from labels if there are some.
+
+Glossary: `B` texts, `T` sequence length, `N` heads, `H` hidden size.
+"""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.compression.distillation_losses import attention_losses, squared_differences
+from bert_tf.compression.distillation_pair import check_pair, soft_losses
+from bert_tf.compression.layer_dropping import spread_layers
+from bert_tf.errors import UserError
+from bert_tf.layers.dense import Dense
+from bert_tf.models.task_model import TaskModel
+from bert_tf.models.text_inputs import TextColumns
+from bert_tf.models.text_streams import as_data_errors
+from bert_tf.models.training_model import TrainingModel
+from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
+from bert_tf.tasks.token_classification.model import BertTokenClassifier, word_weights
+
+TEMPERATURE = 2.0  # DistilBERT's training code
+
+
+class DistillationModel(TrainingModel):
+    """Trains a student on what its teacher says.
+
+    With w for `logits_weight` the loss is the sum of these means:
+
+    - `task_loss`, times 1 - w: the student's own loss on the labels;
+    - `logits_loss`, times w: T² · KL(teacher || student) of the classes' probabilities at
+      temperature T; for several labels T² · the binary cross-entropy against the teacher's
+      probabilities at T; for numbers and sentence vectors the mean squared difference;
+    - `hidden_loss`, times `hidden_weight`: the mean squared difference of the outputs of mapped
+      blocks at real tokens; a student of another width goes through one trained projection, which
+      is no part of the student;
+    - `attention_loss`, times `attention_weight`: KL(teacher || student) of what real tokens attend
+      to in mapped blocks, head by head, or in the mean over heads where their numbers differ.
+
+    The mean is over texts, for taggers over words, for the last two over real tokens and over the
+    pairs of blocks; each is in the logs. A text's sample weight counts in all of them.
+
+    The teacher computes without dropout. It is not trained, not among this model's variables and
+    not saved. Nothing is padded unless `attention_weight` asks for probabilities. What is to be
+    kept is the student: `student.save_pretrained(directory)`.
+
+    Args:
+        student: The `BertTextClassifier`, `BertTokenClassifier` or `BertSentenceEncoder` that
+            learns. `student_from_teacher` makes one; any other with the same vocabulary and labels
+            will do.
+        teacher: A trained model of the same class.
+        temperature: T, above 0.
+        logits_weight: w in [0, 1]; at 1 labels are not needed.
+        hidden_weight: At least 0.
+        attention_weight: At least 0; above it, student and teacher compute padded, on the plain
+            path.
+        layer_map: Which of the teacher's blocks each of the student's is compared with, from 0;
+            blocks that it lacks are not compared. None: all, with the teacher's at even distances
+            (`spread_layers`).
+
+    Raises:
+        UserError: If an argument is out of its range, or the two do not fit (`check_pair`).
+
+    Example:
+        >>> teacher = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> student = bert_tf.compression.student_from_teacher(teacher, num_hidden_layers=1)
+        >>> model = bert_tf.compression.DistillationModel(
+        ...     student, teacher, logits_weight=0.9, hidden_weight=1.0
+        ... )
+        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5), metrics=["accuracy"])
+        >>> model.fit(texts, labels)
+        >>> student.save_pretrained("small_reviews/")
+
+    Reference: Hinton et al. 2015 (arXiv 1503.02531) for the logits; Jiao et al. 2020 (TinyBERT,
+    arXiv 1909.10351), section 3, for hidden states and the map; Wang et al. 2020 (MiniLM, arXiv
+    2002.10957), section 3.1, for the attention; Reimers and Gurevych 2020 (arXiv 2004.09813) for
+    sentence vectors.
+    """
+
+    def __init__(
+        self,
+        student: TaskModel,
+        teacher: TaskModel,
+        temperature: float = TEMPERATURE,
+        logits_weight: float = 0.5,
+        hidden_weight: float = 0.0,
+        attention_weight: float = 0.0,
+        layer_map: dict[int, int] | None = None,
+        **kwargs,
+    ):
+        super().__init__(**{"dtype": student.dtype_policy, **kwargs})
+        _check_arguments(temperature, logits_weight, hidden_weight, attention_weight)
+        check_pair(student, teacher)
+        if logits_weight:
+            teacher.require_trained_heads("a teacher")
+        if logits_weight < 1 and isinstance(student, BertSentenceEncoder):
+            raise UserError(
+                "A sentence encoder learns its teacher's vectors, without labels: logits_weight=1 "
+                f"was expected. Received: logits_weight={logits_weight}"
+            )
+        self.student = student
+        self._teacher = _OutOfSight(teacher)
+        self.temperature = temperature
+        self.logits_weight = logits_weight
+        self.hidden_weight = hidden_weight
+        self.attention_weight = attention_weight
+        self.layer_map = {}
+        if hidden_weight or attention_weight:
+            self.layer_map = _checked_map(layer_map, student, teacher)
+        widths = [model.backbone.config.hidden_size for model in (student, teacher)]
+        self.hidden_projection = None
+        if hidden_weight and widths[0] != widths[1]:
+            self.hidden_projection = Dense(
+                widths[1],
+                student.backbone.config.initializer_range,
+                dtype="float32",
+                name="hidden_projection",
+            )
+            self.hidden_projection.build([None, widths[0]])
+        self._soft_losses = soft_losses(student)
+        self._output_unit = "words" if isinstance(student, BertTokenClassifier) else "rows"
+        factors = {
+            "task": 1.0 - logits_weight,
+            "logits": logits_weight,
+            "hidden": hidden_weight,
+            "attention": attention_weight,
+        }
+        self._factors = {name: factor for name, factor in factors.items() if factor}
+        self._means = {name: keras.metrics.Mean(name=f"{name}_loss") for name in self._factors}
+        if "task" in self._factors and isinstance(student, BertTokenClassifier):
+            self.accuracy = student.accuracy  # counted with its loss
+        self.built = True
+
+    @property
+    def teacher(self) -> TaskModel:
+        """The model that is learnt from."""
+        return self._teacher.content
+
+    @property
+    def backbone(self):
+        """The student's: what `freeze_layers` and `GradualUnfreezing` work on."""
+        return self.student.backbone
+
+    @property
+    def lora(self):
+        """The student's: `freeze_layers` refuses it."""
+        return self.student.lora
+
+    def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
+        """`keras.Model.compile`; it compiles the student too, for its loss and its `evaluate`.
+
+        Args:
+            optimizer: As in Keras.
+            loss: The student's loss on the labels: what its own `compile` takes.
+            metrics: Of the student's outputs and the labels.
+            **kwargs: As in `TrainingModel.compile`.
+
+        Raises:
+            UserError: For a loss where labels do not count (`logits_weight=1`).
+        """
+        options = {}
+        if loss != "auto":
+            if "task" not in self._factors:
+                raise UserError(
+                    "A `loss` is for labels, which have no weight here. Received: "
+                    f"loss={loss!r}, logits_weight={self.logits_weight}"
+                )
+            options["loss"] = loss
+        for name in ("jit_compile", "gradient_accumulation_steps"):  # its loss is cut up too
+            if name in kwargs:
+                options[name] = kwargs[name]
+        if kwargs.get("weighted_metrics") is not None:
+            options["weighted_metrics"] = kwargs["weighted_metrics"]
+        self.student.compile(metrics=metrics, **options)
+        super().compile(optimizer, metrics=metrics, **kwargs)
+        self._compiled_weights = _OutOfSight(self.student.variables)
+
+    def make_train_function(self, force=False):
+        known = {id(variable) for variable in self._compiled_weights.content}
+        if self.optimizer.built and known != {id(v) for v in self.student.variables}:
+            raise UserError(
+                "The weights that the optimizer has begun to train were expected in the student. "
+                "Received: others (heads pruned, LoRA enabled or merged, or quantized since). "
+                "Compile the distillation again."
+            )
+        return super().make_train_function(force)
+
+    def call(self, inputs, training=False):
+        return self.student(inputs, training=training)
+
+    def forward(self, x, y, training):
+        """Student and teacher on the same tokens; each a dictionary of what is compared."""
+        tokens = self._tokens(x)
+        if tokens["token_ids"].shape.rank != 2:
+            raise UserError(
+                "Single texts, token ids [B, T], were expected. Received: shape="
+                f"{tokens['token_ids'].shape}"
+            )
+        student = self._compared(self.student, tokens, training, self.layer_map.keys())
+        teacher = self._compared(self.teacher, tokens, False, self.layer_map.values())
+        return {"student": student, "teacher": tf.nest.map_structure(tf.stop_gradient, teacher)}
+
+    def _compared(self, model, tokens, training, blocks):
+        outputs = model.backbone(
+            tokens,
+            training=training,
+            output_hidden_states=bool(self.hidden_weight),
+            output_attentions=bool(self.attention_weight),
+        )
+        compared = {"logits": model.head(outputs, tokens, training=training)}
+        if self.hidden_weight:  # behind the embeddings
+            compared["hidden_states"] = [outputs["hidden_states"][1 + block] for block in blocks]
+        if self.attention_weight:
+            compared["attentions"] = [outputs["attentions"][block] for block in blocks]
+        return compared
+
+    def _tokens(self, x):
+        tokens = self.student.tokens_of(x)
+        # One mask for both, whatever each takes for padding.
+        return {**tokens, "padding_mask": self.backbone.padding_mask_of(tokens)}
+
+    def loss_weights(self, x, y, sample_weight):
+        needs_labels = "task" in self._factors or self._output_unit == "words"
+        if y is None and needs_labels:
+            raise UserError(
+                "Labels were expected: without them only what the teacher says can be learnt, with "
+                f"logits_weight=1. Received: y=None, logits_weight={self.logits_weight}"
+            )
+        weights = self.student.loss_weights(x, y, sample_weight)
+        if self.layer_map:
+            real = self._tokens(x)["padding_mask"]
+            weights["tokens"] = tf.reduce_sum(tf.cast(real, tf.float32))
+        return weights
+
+    def loss_share(self, x, y, y_pred, sample_weight, training, totals):
+        student, teacher = y_pred["student"], y_pred["teacher"]
+        parts = self.loss_weights(x, y, sample_weight)
+        loss = 0.0
+        for name, factor in self._factors.items():
+            unit = "tokens" if name in ("hidden", "attention") else self._output_unit
+            if name == "task":
+                share = self.student.loss_share(
+                    x, y, student["logits"], sample_weight, training, totals
+                )
+            else:
+                weights = self._counts(unit, x, y, sample_weight)
+                losses = self._distances(name, student, teacher) * weights
+                share = tf.math.divide_no_nan(tf.reduce_sum(losses), totals[unit])
+            # These examples' own mean, so that the log is that of all.
+            mean = tf.math.divide_no_nan(share * totals[unit], parts[unit])
+            self._means[name].update_state(mean, sample_weight=parts[unit])
+            loss += factor * share
+        return loss
+
+    def _distances(self, name, student, teacher):
+        """float32 `[B]`, or `[B, T]` where words or tokens are compared."""
+        if name == "logits":
+            return self._soft_losses(student["logits"], teacher["logits"], self.temperature)
+        if name == "hidden":
+            ours, theirs = student["hidden_states"], teacher["hidden_states"]
+            ours, compare = [self._projected(states) for states in ours], squared_differences
+        else:
+            ours, theirs, compare = student["attentions"], teacher["attentions"], attention_losses
+        return tf.add_n([compare(*pair) for pair in zip(ours, theirs)]) / len(self.layer_map)
+
+    def _counts(self, unit, x, y, sample_weight):
+        """What each loss counts: `[B]`, of words and tokens `[B, T]`."""
+        if unit == "words":
+            return word_weights(y, sample_weight)
+        real = tf.cast(self._tokens(x)["padding_mask"], tf.float32)  # [B, T]
+        rows = tf.ones_like(real[:, 0])  # [B]
+        if sample_weight is not None:
+            rows = tf.reshape(tf.cast(sample_weight, tf.float32), [-1])
+        return rows if unit == "rows" else real * rows[:, tf.newaxis]
+
+    def _projected(self, states):
+        """Hidden states of the student as wide as the teacher's: `[B, T, H]` -> `[B, T, H']`."""
+        if self.hidden_projection is None:
+            return states
+        rows = tf.reshape(tf.cast(states, tf.float32), [-1, states.shape[-1]])  # [B * T, H]
+        rows = self.hidden_projection(rows)
+        return tf.reshape(rows, tf.concat([tf.shape(states)[:2], [rows.shape[-1]]], axis=0))
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        if self._compile_metrics is None:
+            return
+        if y is None:
+            raise UserError("`metrics` need labels. Received: y=None")
+        logits = y_pred["student"]["logits"] if isinstance(y_pred, dict) else y_pred
+        super().compute_metrics(x, y, logits, sample_weight=sample_weight)
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        shuffle=True,
+        class_weight=None,
+        sample_weight=None,
+        initial_epoch=0,
+        steps_per_epoch=None,
+        validation_steps=None,
+        validation_batch_size=None,
+        validation_freq=1,
+    ):
+        """`keras.Model.fit` that takes what the student's own `fit` takes.
+
+        With `logits_weight=1` labels may be left out, also those of words.
+        """
+        x = self.student.raw(x)
+        if isinstance(validation_data, tuple) and len(validation_data) == 1:
+            validation_data = (*validation_data, None)
+        if isinstance(validation_data, tuple):
+            inputs, labels, *weights = validation_data
+            inputs = self.student.raw(inputs)
+            validation_data = (inputs, self._labels_or_any(inputs, labels), *weights)
+        arguments = self.student.fit_arguments(
+            x,
+            self._labels_or_any(x, y),
+            batch_size=batch_size,
+            shuffle=shuffle,
+            validation_split=validation_split,
+            validation_data=validation_data,
+            validation_batch_size=validation_batch_size,
+            sample_weight=sample_weight,
+        )
+        with as_data_errors():
+            history = super().fit(
+                **arguments,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                class_weight=class_weight,
+                initial_epoch=initial_epoch,
+                steps_per_epoch=steps_per_epoch,
+                validation_steps=validation_steps,
+                validation_freq=validation_freq,
+            )
+        self.student.untrained_heads = ()
+        return history
+
+    def evaluate(
+        self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
+    ):
+        """`keras.Model.evaluate`: the losses of the distillation on what `fit` takes."""
+        if kwargs.get("_use_cached_eval_dataset"):  # Keras's `fit`: its validation data are ready
+            return super().evaluate(
+                x, y, batch_size, verbose=verbose, sample_weight=sample_weight, **kwargs
+            )
+        x = self.student.raw(x)
+        arguments = self.student.fit_arguments(
+            x,
+            self._labels_or_any(x, y),
+            batch_size=batch_size,
+            sample_weight=sample_weight,
+            shuffle=False,
+        )
+        data = {name: arguments[name] for name in ("x", "y", "batch_size", "sample_weight")}
+        with as_data_errors():
+            return super().evaluate(**data, verbose=verbose, **kwargs)
+
+    def class_weights(self, class_weight):
+        return self.student.class_weights(class_weight)
+
+    def _labels_or_any(self, x, y):
+        """`y`; for words without labels, where none is needed, any: they say which tokens count."""
+        is_needed = "task" in self._factors or self._output_unit != "words"
+        if y is None and not is_needed and isinstance(x, TextColumns):
+            return [[self.student.labels[0]] * len(words) for words in x[0]]
+        return y
+
+    def predict(self, x, *args, **kwargs):
+        """The student's `predict`."""
+        return self.student.predict(x, *args, **kwargs)
+
+    def get_config(self):
+        raise UserError(
+            "A distillation is not saved. Save what it made: `student.save_pretrained(directory)`."
+        )
+
+    def export(self, *args, **kwargs):
+        raise UserError(
+            "A distillation is not exported. Export what it made: `student.export(directory)`."
+        )
+
+
+class _OutOfSight:
+    """Holds what Keras, which looks for layers and variables among attributes, is not to find."""
+
+    def __init__(self, content):
+        self.content = content
+
+
+def _check_arguments(temperature, logits_weight, hidden_weight, attention_weight):
+    weights = (logits_weight, hidden_weight, attention_weight)
+    if not temperature > 0 or not 0 <= logits_weight <= 1 or not min(weights) >= 0:
+        raise UserError(
+            "`temperature` must be above 0, `logits_weight` in [0, 1], `hidden_weight` and "
+            f"`attention_weight` at least 0. Received: temperature={temperature}, "
+            f"logits_weight={logits_weight}, hidden_weight={hidden_weight}, "
+            f"attention_weight={attention_weight}"
+        )
+
+
+def _checked_map(layer_map, student, teacher) -> dict[int, int]:
+    ours, theirs = (len(model.backbone.encoder.blocks) for model in (student, teacher))
+    if layer_map is None:
+        return dict(enumerate(spread_layers(ours, theirs)))
+    fits = all(0 <= a < ours and 0 <= b < theirs for a, b in layer_map.items())
+    if not layer_map or not fits:
+        raise UserError(
+            f"`layer_map` must lead from some of the student's blocks, 0 to {ours - 1}, to the "
+            f"teacher's, 0 to {theirs - 1}. Received: layer_map={layer_map}"
+        )
+    return dict(layer_map)

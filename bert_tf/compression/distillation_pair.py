@@ -1,0 +1,108 @@
+"""Whether one model can learn from another: the same task, words and labels."""
+
+from bert_tf import tasks
+from bert_tf.compression.distillation_losses import (
+    soft_class_losses,
+    soft_label_losses,
+    squared_differences,
+)
+from bert_tf.config import MULTI_LABEL, REGRESSION
+from bert_tf.errors import UserError
+from bert_tf.models.task_spec import VECTORS
+
+# What decides which ids a text becomes.
+_TOKENIZER_SETTINGS = ("lowercase", "split_on_cjk", "number_token")
+
+
+def check_pair(student, teacher) -> None:
+    """Says why a student cannot learn from a teacher, if it cannot.
+
+    Args:
+        student: A task model.
+        teacher: A task model.
+
+    Raises:
+        UserError: If they are not of one task that can be distilled, share a backbone, or differ in
+            problem type, labels, vector size, vocabulary or in what a token is; if the teacher
+            takes shorter texts than the student; if a tagger has a CRF; if the student cannot be
+            trained.
+    """
+    spec = tasks.spec_of(type(student))
+    if spec is None or spec.distilled_as is None or tasks.spec_of(type(teacher)) is not spec:
+        kinds = [spec.model for spec in tasks.specs() if spec.distilled_as]
+        raise UserError(
+            f"A student and a teacher of one class among {kinds} were expected. "
+            f"Received: student={type(student).__name__}, teacher={type(teacher).__name__}"
+        )
+    if student.backbone is teacher.backbone:
+        raise UserError(
+            "A student with a backbone of its own was expected. Received: the teacher's. "
+            "`student_from_teacher` makes one."
+        )
+    student.backbone.require_kernels("trained")
+    if getattr(student, "use_crf", False) or getattr(teacher, "use_crf", False):
+        raise UserError(
+            "Taggers without a CRF were expected: what a CRF says of a word is no distribution "
+            f"over its tags. Received: student.use_crf={student.use_crf}, "
+            f"teacher.use_crf={teacher.use_crf}"
+        )
+    for name in ("problem_type", "labels", "num_classes", "vector_size"):
+        ours, theirs = getattr(student, name, None), getattr(teacher, name, None)
+        unnamed = name == "labels" and None in (ours, theirs)
+        if ours != theirs and not unnamed:
+            raise UserError(
+                f"The student's `{name}` must be the teacher's, in the same order: {theirs}. "
+                f"Received: {ours}"
+            )
+    _check_tokens(student, teacher)
+    longest = student.max_length or student.backbone.config.max_position_embeddings
+    if longest > teacher.backbone.config.max_position_embeddings:
+        raise UserError(
+            f"The teacher takes {teacher.backbone.config.max_position_embeddings} tokens, so the "
+            f"student's `max_length` must be at most that. Received: {longest}"
+        )
+
+
+def _check_tokens(student, teacher):
+    ours, theirs = student.tokenizer, teacher.tokenizer
+    if ours is None or theirs is None:
+        ours, theirs = student.backbone.config.vocab_size, teacher.backbone.config.vocab_size
+        if ours != theirs:
+            raise UserError(
+                f"The student's vocabulary must be the teacher's, of {theirs} entries. "
+                f"Received: {ours} entries"
+            )
+        return
+    if ours.vocabulary != theirs.vocabulary:
+        differing = [
+            id
+            for id, pair in enumerate(zip(ours.vocabulary, theirs.vocabulary))
+            if pair[0] != pair[1]
+        ]
+        where = f", the first other one at id {differing[0]}" if differing else ""
+        raise UserError(
+            f"The student's vocabulary must be the teacher's, of {theirs.vocab_size} entries. "
+            f"Received: {ours.vocab_size} entries{where}"
+        )
+    for name in _TOKENIZER_SETTINGS:
+        if getattr(ours, name) != getattr(theirs, name):
+            raise UserError(
+                f"The student's tokenizer must have the teacher's {name}="
+                f"{getattr(theirs, name)!r}. Received: {getattr(ours, name)!r}"
+            )
+
+
+def soft_losses(student):
+    """What compares a student's outputs with its teacher's.
+
+    Args:
+        student: A model of a task that can be distilled.
+
+    Returns:
+        A function of student's and teacher's outputs `[..., C]` and the temperature, which gives
+        float32 `[...]`.
+    """
+    problem_type = getattr(student, "problem_type", None)
+    if tasks.spec_of(type(student)).distilled_as == VECTORS or problem_type == REGRESSION:
+        return lambda ours, theirs, temperature: squared_differences(ours, theirs)
+    return soft_label_losses if problem_type == MULTI_LABEL else soft_class_losses

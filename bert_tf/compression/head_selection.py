@@ -1,0 +1,79 @@
+"""Which attention heads to prune."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from bert_tf.errors import UserError
+from bert_tf.pruned_heads import checked_pruned_heads
+
+
+def least_important_heads(
+    importance: np.ndarray,
+    count: int | None = None,
+    share: float | None = None,
+    pruned_heads: Mapping | None = None,
+) -> dict[int, list[int]]:
+    """The least important heads of all blocks together; every block keeps its best.
+
+    Args:
+        importance: `[L, N]`, as `head_importance` gives it.
+        count: How many heads the network shall lack afterwards, those that it lacks already among
+            them.
+        share: The same as a share of all L·N, rounded.
+        pruned_heads: Those that it lacks already: the configuration's `pruned_heads`.
+
+    Returns:
+        Block numbers to the heads to prune now: what `prune_heads` takes.
+
+    Raises:
+        UserError: If not one of `count` and `share` is given, it is less than what is pruned
+            already or would empty a block, or the importance is no finite `[L, N]`.
+
+    Example:
+        >>> importance = np.array([[0.9, 0.1, 0.2], [0.3, 0.8, 0.7]])
+        >>> bert_tf.compression.least_important_heads(importance, count=3)
+        {0: [1, 2], 1: [0]}
+
+    Reference: Michel et al. 2019 (arXiv 1905.10650), section 4.
+    """
+    importance = np.asarray(importance, np.float64)
+    if importance.ndim != 2 or not importance.size or not np.isfinite(importance).all():
+        raise UserError(
+            "An importance for every head of every block, [L, N], was expected, all finite. "
+            f"Received: shape {list(importance.shape)}"
+        )
+    num_layers, num_heads = importance.shape
+    pruned = checked_pruned_heads(pruned_heads, num_layers, num_heads)
+    missing = _count(count, share, importance.shape) - sum(map(len, pruned.values()))
+    if missing < 0:
+        raise UserError(
+            f"At least the heads that are pruned already were expected: {dict(pruned)}. "
+            f"Received: count={count}, share={share}"
+        )
+    left = [num_heads - len(pruned.get(block, ())) for block in range(num_layers)]
+    chosen = {}
+    for place in np.argsort(importance, axis=None, kind="stable"):
+        block, head = divmod(int(place), num_heads)
+        if missing and left[block] > 1 and head not in pruned.get(block, ()):
+            chosen.setdefault(block, []).append(head)
+            left[block] -= 1
+            missing -= 1
+    return {block: sorted(chosen[block]) for block in sorted(chosen)}
+
+
+def _count(count, share, shape) -> int:
+    """The number of heads that shall be gone, of those that there were."""
+    if (count is None) == (share is None):
+        raise UserError(
+            f"One of `count` and `share` was expected. Received: count={count}, share={share}"
+        )
+    num_layers, num_heads = shape
+    result = count if share is None else round(share * num_layers * num_heads)
+    most = num_layers * (num_heads - 1)
+    if not 0 <= result <= most:
+        raise UserError(
+            f"At most {most} of {num_layers * num_heads} heads can be pruned, so that every block "
+            f"keeps one. Received: count={count}, share={share}"
+        )
+    return result

@@ -1,0 +1,143 @@
+"""How much the loss depends on each attention head."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+
+# The gradients of float16 would vanish without it; a power of two changes no digit of another.
+_LOSS_SCALE = 2.0**10
+
+
+def head_importance(
+    model: Any,
+    inputs: Any,
+    targets: Any,
+    batch_size: int = 32,
+    normalize: bool = True,
+    verbose: int = 0,
+) -> np.ndarray:
+    """The expected sensitivity of the loss to a factor on the output of each attention head.
+
+    That is E |A_h(x)ᵀ dL(x)/dA_h(x)|, A_h(x) being what head h gives for all tokens of an example:
+    what removing the head changes, to first order. It is measured without dropout, on the loss that
+    the model was compiled with. Padding has no part in it.
+
+    Args:
+        model: A compiled model whose batches have a text or a pair a row, such as a
+            `BertTextClassifier`.
+        inputs: Texts, pairs of texts as a tuple of two lists, or token dictionaries.
+        targets: A label an example in numbers, as the model's `targets` gives them.
+        batch_size: Examples computed at a time.
+        normalize: Whether each block's numbers are divided by their l2 norm, as the paper does to
+            compare heads of different blocks.
+        verbose: 1 shows a progress bar.
+
+    Returns:
+        float64 `[L, N]`; 0 for heads that are pruned.
+
+    Raises:
+        UserError: If the model is not compiled, or its kernels are packed or integers; for inputs
+            and targets that do not fit it or each other.
+
+    Example:
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("minilm/", labels=["bad", "good"])
+        >>> model.compile()
+        >>> importance = bert_tf.compression.head_importance(
+        ...     model, ["a waste of time", "wonderful"], [0, 1]
+        ... )
+        >>> importance.shape
+        (6, 12)
+
+    Reference: Michel et al. 2019 (arXiv 1905.10650), section 4.1.
+    """
+    from tqdm import tqdm
+
+    if not model.compiled:
+        raise UserError(
+            f"A compiled model was expected: the importance of heads is that for its loss. "
+            f"Received: {type(model).__name__} before `compile`"
+        )
+    model.backbone.require_kernels("asked for the importance of its heads")
+    columns = inputs if isinstance(inputs, dict) else model.text_columns(inputs)
+    targets = _checked_targets(targets, columns)
+    compute, total = None, 0.0
+    starts = range(0, len(targets), batch_size)
+    for start in tqdm(starts, desc="head importance", unit="batch", disable=not verbose):
+        rows = slice(start, start + batch_size)
+        batch = _tokens(model, columns, rows), tf.convert_to_tensor(targets[rows])
+        if compute is None:
+            compute = _traced(model, *batch)
+        total += compute(*batch).numpy().astype(np.float64)
+    importance = total / len(targets)
+    if normalize:
+        norms = np.linalg.norm(importance, axis=1, keepdims=True)
+        importance /= np.where(norms > 0, norms, 1.0)
+    return importance
+
+
+def _traced(model, tokens, targets):
+    """`_sensitivities` of the model, traced once for batches of all sizes like these."""
+    signature = [
+        {name: tf.TensorSpec([None] * len(v.shape), v.dtype) for name, v in tokens.items()},
+        tf.TensorSpec([None, *targets.shape[1:]], targets.dtype),
+    ]
+    return tf.function(
+        lambda tokens, targets: _sensitivities(model, tokens, targets),
+        input_signature=signature,
+        autograph=False,
+    )
+
+
+def _sensitivities(model, tokens, targets):
+    """Sums over the examples of a batch, `[L, N]`."""
+    config = model.backbone.config
+    heads = [config.num_hidden_layers, config.num_attention_heads]
+    mask = tf.ones([tf.shape(tokens["token_ids"])[0], *heads])  # [B, L, N]
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(mask)
+        x = {**tokens, "head_mask": mask}
+        outputs = model.forward(x, targets, training=False)
+        # Divided by 1 the loss is a sum over the examples: each has a gradient of its own.
+        totals = {
+            name: tf.ones_like(total)
+            for name, total in model.loss_weights(x, targets, None).items()
+        }
+        loss = model.loss_share(x, targets, outputs, None, False, totals)
+        loss *= tf.cast(_LOSS_SCALE, loss.dtype)
+    gradient = tape.gradient(loss, mask) / _LOSS_SCALE
+    return tf.reduce_sum(tf.abs(gradient), axis=0)  # [B, L, N] -> [L, N]
+
+
+def _tokens(model, columns, rows):
+    """The token dictionary of some rows."""
+    if isinstance(columns, dict):
+        return {name: tf.convert_to_tensor(values[rows]) for name, values in columns.items()}
+    parts = tuple(tf.convert_to_tensor(column[rows]) for column in columns)
+    return model.tokens_of(parts if len(parts) > 1 else parts[0])
+
+
+def _checked_targets(targets, columns):
+    values = list(columns.values()) if isinstance(columns, dict) else columns
+    if isinstance(columns, dict) and len(np.shape(columns.get("token_ids"))) != 2:
+        raise UserError(
+            "Token dictionaries with a text or a pair a row, [n, T], were expected. Received: "
+            f"token_ids of shape {list(np.shape(columns.get('token_ids')))}"
+        )
+    try:
+        targets = np.asarray(targets)
+    except ValueError:  # lists of several lengths
+        targets = np.asarray(targets, object)
+    if targets.dtype.kind not in "iufb":
+        raise UserError(
+            "Labels in numbers were expected, as the model's `targets(labels)` gives them. "
+            f"Received: {targets.dtype}"
+        )
+    if not len(values[0]) or targets.ndim == 0 or len(targets) != len(values[0]):
+        raise UserError(
+            "At least one example and a label for each were expected. Received: "
+            f"{len(values[0])} examples, labels of shape {list(targets.shape)}"
+        )
+    return targets

@@ -1,0 +1,111 @@
+"""A smaller model that starts as some of the blocks of a larger one."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from bert_tf.errors import UserError
+from bert_tf.models.rebuilt import rebuilt
+
+
+def spread_layers(count: int, num_layers: int) -> list[int]:
+    """`count` of `num_layers` blocks at even distances, the last among them.
+
+    Args:
+        count: In [1, num_layers].
+        num_layers: How many there are.
+
+    Returns:
+        Their indices, from 0.
+
+    Raises:
+        UserError: If `count` is out of its range.
+
+    Example:
+        >>> spread_layers(4, 12)
+        [2, 5, 8, 11]
+
+    Reference: the map g of Jiao et al. 2020 (TinyBERT, arXiv 1909.10351): g(m) = 3m for 4 of 12
+    blocks, counted from 1.
+    """
+    if not 1 <= count <= num_layers:
+        raise UserError(
+            f"A number of blocks in [1, {num_layers}], those of the teacher, was expected. "
+            f"Received: {count}"
+        )
+    return [(index + 1) * num_layers // count - 1 for index in range(count)]
+
+
+def student_from_teacher(
+    teacher, num_hidden_layers: int | None = None, layers: Sequence[int] | None = None
+):
+    """A copy of a model that has some of its blocks.
+
+    Embeddings, pooler and head are copied too; tokenizer, labels and settings are the same.
+    `DistillationModel` teaches it what it has lost.
+
+    Args:
+        teacher: A `BertBackbone` or a model around one; it stays as it is.
+        num_hidden_layers: How many blocks, taken at even distances (`spread_layers`).
+        layers: Or which ones, from 0, in rising order.
+
+    Returns:
+        The student, a model of the same class, not compiled; it shares nothing with the teacher.
+
+    Raises:
+        UserError: If not exactly one of the two is given or it is out of range, or if the teacher
+            is quantized, frozen for inference or has LoRA.
+
+    Example:
+        >>> teacher = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> student = bert_tf.compression.student_from_teacher(teacher, num_hidden_layers=1)
+        >>> student.backbone.config.num_hidden_layers
+        1
+
+    Reference: Sanh et al. 2019 (arXiv 1910.01108), section 3, which takes every other block.
+    """
+    backbone = getattr(teacher, "backbone", teacher)
+    num_layers = len(backbone.encoder.blocks)
+    if (num_hidden_layers is None) == (layers is None):
+        raise UserError(
+            "One of `num_hidden_layers` and `layers` was expected. Received: "
+            f"num_hidden_layers={num_hidden_layers}, layers={layers}"
+        )
+    if layers is None:
+        layers = spread_layers(num_hidden_layers, num_layers)
+    layers = list(layers)
+    if not layers or layers != sorted(set(layers) & set(range(num_layers))):
+        raise UserError(
+            f"`layers` must be some of 0 to {num_layers - 1}, the teacher's blocks, in rising "
+            f"order. Received: layers={layers}"
+        )
+    backbone.require_kernels("copied block by block")
+    if teacher is not backbone:
+        teacher.require_merged("copied block by block")
+    pruned = backbone.config.pruned_heads
+    config = dataclasses.replace(
+        backbone.config,
+        num_hidden_layers=len(layers),
+        pruned_heads={new: pruned[old] for new, old in enumerate(layers) if old in pruned},
+    )
+    student = rebuilt(teacher, config)
+    _copy_weights(teacher, student, layers)
+    return student
+
+
+def _copy_weights(teacher, student, layers):
+    old, new = getattr(teacher, "backbone", teacher), getattr(student, "backbone", student)
+    blocks = [old.encoder.blocks[index] for index in layers]
+    pairs = [
+        *zip(new.embeddings.weights, old.embeddings.weights, strict=True),
+        *zip(new.pooler.weights, old.pooler.weights, strict=True),
+        *zip(_head_weights(student, new), _head_weights(teacher, old), strict=True),
+    ]
+    for copy, block in zip(new.encoder.blocks, blocks, strict=True):
+        pairs += zip(copy.weights, block.weights, strict=True)
+    for copy, weight in pairs:
+        copy.assign(weight)
+
+
+def _head_weights(model, backbone):
+    below = {id(weight) for weight in backbone.weights}
+    return [weight for weight in model.weights if id(weight) not in below]

@@ -1,0 +1,51 @@
+"""Public names of a package that are imported when they are first used.
+
+The tools look at their flags, and processes prepare data, without TensorFlow.
+"""
+
+import importlib
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazy_names(
+    package: str, names: Mapping[str, str], moved: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package.
+
+    No module of the package may have the name of a public name, because importing it would replace
+    that name.
+
+    Args:
+        package: The package's `__name__`.
+        names: The public names, and the module that defines each. A module that begins with a dot
+            is relative to the package.
+        moved: Names that other packages have now, and the module or package of each. They work with
+            a `DeprecationWarning`.
+
+    Example:
+        >>> __getattr__, __dir__, __all__ = lazy_names(
+        ...     "bert_tf.text", {"BertTokenizer": ".tokenizer"}
+        ... )
+        >>> __getattr__("BertTokenizer")
+        <class 'bert_tf.text.tokenizer.BertTokenizer'>
+    """
+    moved = moved or {}
+
+    def get_attribute(name):
+        if name in names:
+            return getattr(importlib.import_module(names[name], package), name)
+        if name in moved:
+            warnings.warn(
+                f"{package}.{name} is now {moved[name]}.{name}. The old name will be removed in "
+                "the next release.",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return getattr(importlib.import_module(moved[name]), name)
+        raise AttributeError(
+            f"module {package!r} has no attribute {name!r}. Public names: {sorted(names)}"
+        )
+
+    return get_attribute, lambda: sorted(names), list(names)

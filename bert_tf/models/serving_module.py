@@ -1,0 +1,142 @@
+"""What the signatures of all tasks share: strings, token ids or serialised examples in."""
+
+from typing import ClassVar
+
+import tensorflow as tf
+
+from bert_tf.models.task_model import TaskModel
+
+SERVING_DEFAULT = "serving_default"  # the signature that a request takes which names none
+TOKENS = "tokens"
+EXAMPLES = "examples"
+
+
+class ServingModule:
+    """A task model with everything around it in one graph: tokenizer, model, answers.
+
+    A subclass says what comes in as text and what goes out. Every output has the batch as its first
+    dimension, because TF Serving merges requests along it and cuts the answers apart again. Outputs
+    of as many values as there happen to be are padded, `[B, most of the batch]`, and an output
+    whose name ends in `_count` says how many there are.
+
+    Args:
+        model: The task model, with its tokenizer.
+
+    Attributes:
+        texts: The text inputs, string `[B]`: name and meaning.
+        lists: Of these, the names of those that are lists of strings, `[B, C]`.
+        tokens_shape: Of a token dictionary.
+        outputs: The outputs for text: name and meaning. They may hold names that only some models
+            of the class give.
+        token_outputs: The outputs for token ids; None: the same as for text.
+        takes_pairs: Whether it can be made for pairs of texts, as its second argument.
+        max_length: The most tokens of a sequence.
+    """
+
+    texts: ClassVar[dict[str, str]] = {"text": "The text, UTF-8."}
+    lists: ClassVar[tuple[str, ...]] = ()
+    tokens_shape: ClassVar[tuple[None, ...]] = (None, None)
+    outputs: ClassVar[dict[str, str]] = {}
+    token_outputs: ClassVar[dict[str, str] | None] = None
+    takes_pairs: ClassVar[bool] = False
+
+    def __init__(self, model: TaskModel):
+        self.model = model
+        self.max_length = model.max_length or model.backbone.config.max_position_embeddings
+
+    def of_text(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The outputs for text. Unless a subclass has a way of its own: those of its tokens."""
+        # By name: TensorFlow hands them over in alphabetical order.
+        return self.of_tokens(self.model.tokenize(*(texts[name] for name in self.texts)))
+
+    def of_tokens(self, tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The outputs for a token dictionary of `tokens_shape`."""
+        raise NotImplementedError
+
+    def signatures(self) -> dict:
+        """The concrete functions by the names of their signatures."""
+        ids = tf.TensorSpec(self.tokens_shape, tf.int32)
+        one, several = (tf.TensorSpec(shape, tf.string) for shape in ([None], [None, None]))
+        strings = {name: several if name in self.lists else one for name in self.texts}
+        text = _traced(lambda **texts: self.of_text(**texts), strings)  # noqa: PLW0108
+        tokens = _traced(
+            lambda **tokens: self.of_tokens(tokens),
+            {
+                "token_ids": ids,
+                "segment_ids": ids,
+                "padding_mask": tf.TensorSpec(self.tokens_shape, tf.bool),
+            },
+        )
+        features = {
+            name: tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
+            if name in self.lists
+            else tf.io.FixedLenFeature([], tf.string)
+            for name in self.texts
+        }
+        examples = _traced(
+            lambda **given: text(**tf.io.parse_example(given["examples"], features)),
+            {"examples": tf.TensorSpec([None], tf.string)},
+        )
+        return {SERVING_DEFAULT: text, TOKENS: tokens, EXAMPLES: examples}
+
+    def meanings(self, signature: str) -> tuple[dict[str, str], dict[str, str]]:
+        """What the inputs and the outputs of a signature mean, by their names."""
+        if signature == TOKENS:
+            own = self.outputs if self.token_outputs is None else self.token_outputs
+            return dict(_TOKEN_INPUTS), dict(own)
+        if signature == EXAMPLES:
+            names = ", ".join(self.texts)
+            meaning = f"A serialised tf.train.Example with bytes values: {names}."
+            return {"examples": meaning}, dict(self.outputs)
+        return dict(self.texts), dict(self.outputs)
+
+    def limits(self, signature: str) -> dict[str, dict]:
+        """What the inputs of a signature may hold, by their names, for servers to check.
+
+        Returns:
+            Where they apply: `minimum` and `maximum` of the values, `max_length` of the last
+            dimension, and `needs_text` of lists of which each must hold a string that is not empty.
+        """
+        if signature != TOKENS:
+            return {name: {"needs_text": True} for name in self.lists if name in self.texts}
+        config = self.model.backbone.config
+        length = {"max_length": config.max_position_embeddings}
+        return {
+            "token_ids": {"minimum": 0, "maximum": config.vocab_size - 1, **length},
+            "segment_ids": {"minimum": 0, "maximum": config.type_vocab_size - 1, **length},
+            "padding_mask": length,
+        }
+
+    def details(self) -> dict:
+        """What a client must know of the model beyond its inputs and outputs, as JSON holds it."""
+        return {}
+
+    def sample_texts(self) -> list[dict[str, list[str]]]:
+        """Requests to warm up with: text inputs by name, of one row and of several."""
+        rows = list(zip(*(_SAMPLES[name] for name in self.texts)))
+        requests = [rows[:1], rows, [tuple(" ".join([text] * 40) for text in rows[0])]]
+        return [dict(zip(self.texts, map(list, zip(*request)))) for request in requests]
+
+
+_TOKEN_INPUTS = {
+    "token_ids": "Ids of the vocabulary's pieces, [CLS] and [SEP] among them.",
+    "segment_ids": "0 for the first text, 1 for the second.",
+    "padding_mask": "Whether there is a token; false at padding.",
+}
+
+# Text to warm up with, of the lengths of sentences; a long one is made of the first.
+_SAMPLES = {
+    "text": ["It is a good film with a good end.", "No.", "Für Élise, 1810: naïve, déjà vu…"],
+    "pair": ["It ends well.", "Yes?", "Beethoven wrote it."],
+    "question": ["How does it end?", "Who?", "What did he write?"],
+    "context": [
+        "It is a long film, and at its end everyone is happy.",
+        "Ada Lovelace wrote the first program.",
+        "In 1810 Beethoven wrote “Für Elise”, which was found 40 years later.",
+    ],
+}
+
+
+def _traced(function, inputs):
+    named = {name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in inputs.items()}
+    return tf.function(function, autograph=False).get_concrete_function(**named)

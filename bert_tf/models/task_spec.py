@@ -1,0 +1,66 @@
+"""What the rest of the package must know of a task."""
+
+import dataclasses
+import importlib
+
+from bert_tf.models.weight_rows import Row
+
+# What a model of a task gives, for distillation.
+CLASSES = "classes"
+VECTORS = "vectors"
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """A head of a model and what checkpoints call its layers.
+
+    Attributes:
+        name: Its name; tasks whose heads have the same name read each other's checkpoints.
+        rows: Its layers; `ours` is relative to the head's own layer.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskSpec:
+    """A task: a folder of `bert_tf.tasks` with a model and all that belongs to it.
+
+    The specs are read without TensorFlow, so they hold names and not classes.
+
+    Attributes:
+        name: The folder.
+        model: The class in its `model.py`, a public name of `bert_tf`.
+        architectures: Hugging Face's classes with the same heads; the first is the one written.
+        heads: Attribute of the model -> its head.
+        optional_heads: Heads that a model may have and Hugging Face's class has not, as `heads`.
+        uses_pooler: Whether it computes with BERT's pooler, the dense layer on the first token.
+        serving: The class in its `serving.py`; None if it is not exported.
+        distilled_as: What a model can learn from another one of the task: `CLASSES` or `VECTORS`;
+            None if it cannot.
+    """
+
+    name: str
+    model: str
+    architectures: tuple[str, ...]
+    heads: dict[str, Head] = dataclasses.field(default_factory=dict)
+    optional_heads: dict[str, Head] = dataclasses.field(default_factory=dict)
+    uses_pooler: bool = True
+    serving: str | None = None
+    distilled_as: str | None = None
+
+    @property
+    def model_module(self) -> str:
+        """The module of the model's class."""
+        return f"bert_tf.tasks.{self.name}.model"
+
+    def model_class(self) -> type:
+        """The class of its models."""
+        return getattr(importlib.import_module(self.model_module), self.model)
+
+    def serving_class(self) -> type | None:
+        """What `export` writes: a subclass of `ServingModule`."""
+        if self.serving is None:
+            return None
+        return getattr(importlib.import_module(f"bert_tf.tasks.{self.name}.serving"), self.serving)

@@ -1,0 +1,29 @@
+"""How checkpoints name the layers of a network: one row per layer, one column per format."""
+
+from typing import NamedTuple
+
+# What a layer holds.
+TABLE = "table"  # one embedding table [*, H]
+DENSE = "dense"  # kernel [in, out], bias [out]
+# Kernel [H, 3H], bias [3H]; three layers in every other format. 3nD with n < N heads left.
+QUERY_KEY_VALUE = "query_key_value"
+ATTENTION_OUTPUT = "attention_output"  # kernel [H, H] or [nD, H], in Keras formats [N, D, H]
+LAYER_NORM = "layer_norm"  # gamma [H], beta [H]
+OUTPUT = "output"  # a dense layer that the original made by hand: output_weights [out, in]
+VECTOR = "vector"  # one vector, or a table that has no layer of its own
+
+
+class Row(NamedTuple):
+    """A layer of the network and its name in each format; None where a format has no such layer.
+
+    `|` separates the spellings of one format; the first is written. The columns are our own
+    attribute path, Hugging Face's module, the variable scope of google-research/bert, the place in
+    keras-hub's HDF5 files and the place in the object graph of tensorflow/models' checkpoints.
+    """
+
+    kind: str
+    ours: str
+    huggingface: str | None
+    tf1: str | None
+    keras_hub: str | None
+    tf_models: str | None

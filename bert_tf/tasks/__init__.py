@@ -1,0 +1,49 @@
+"""The tasks, one folder each.
+
+A new task is a folder with a `SPEC` in its `__init__.py`, and its name here. CONTRIBUTING.md shows
+how to write one.
+"""
+
+import functools
+import importlib
+
+from bert_tf.models.task_spec import TaskSpec
+
+# The order is that in which the heads of a checkpoint are recognised.
+NAMES = (
+    "pretraining",
+    "masked_lm",
+    "next_sentence_prediction",
+    "question_answering",
+    "text_classification",
+    "token_classification",
+    "multiple_choice",
+    "sentence_embedding",
+    "feature_extraction",
+)
+
+
+@functools.cache
+def specs() -> tuple[TaskSpec, ...]:
+    """The specs of all tasks.
+
+    Example:
+        >>> bert_tf.tasks.specs()[0].model
+        'BertPretrainer'
+    """
+    return tuple(importlib.import_module(f"bert_tf.tasks.{name}").SPEC for name in NAMES)
+
+
+def spec_of(model: type | str) -> TaskSpec | None:
+    """The spec of a model's class or of a subclass; of a class name.
+
+    Returns:
+        None for a backbone and for a class that this package does not know.
+    """
+    by_name = {spec.model: spec for spec in specs()}
+    if isinstance(model, str):
+        return by_name.get(model)
+    for base in model.__mro__:
+        if base.__name__ in by_name and base.__module__.startswith("bert_tf."):
+            return by_name[base.__name__]
+    return None

@@ -1,0 +1,111 @@
+"""Texts with masks, new ones in every epoch: what a masked language model learns from.
+
+For text files in documents, `pretraining_text` has more to offer: pairs, packing, resuming.
+
+Glossary: `B` rows, `T` sequence length, `P` masked positions, `V` vocabulary size.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.masking import SPANBERT_SPANS, check_masking, mask_tokens, num_to_predict
+from bert_tf.errors import ConfigError
+from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text.vocabulary import CONTINUATION
+
+
+def mask_texts(
+    texts: tf.data.Dataset,
+    tokenizer: BertTokenizer,
+    max_length: int,
+    masked_lm_prob: float = 0.15,
+    masking: str = "token",
+    seed: int = 0,
+    fresh: bool = True,
+) -> tf.data.Dataset:
+    """Tokenizes batches of texts and hides tokens of them.
+
+    Args:
+        texts: batches `[B]` of strings, or of pairs (firsts, seconds).
+        tokenizer: the tokenizer.
+        max_length: longer rows are cut.
+        masked_lm_prob: the share of tokens to mask.
+        masking: "token", "whole_word" (pieces that belong together) or "span"; see `mask_tokens`.
+        seed: the masks are a function of it, of the epoch and of the row's place in the epoch.
+        fresh: whether every pass over the dataset draws other masks; False for evaluation.
+
+    Returns:
+        A dataset of (features, labels): `token_ids`, `segment_ids` int32 `[B, T]`, `padding_mask`
+        bool `[B, T]`, `masked_positions` int32 `[B, P]`; `masked_ids` int32 and `masked_weights`
+        float32 `[B, P]`.
+
+    Raises:
+        ConfigError: the tokenizer has no mask token, or an argument has no such value.
+
+    Example:
+        >>> tokenizer = bert_tf.BertTokenizer("vocab.txt")
+        >>> batches = tf.data.Dataset.from_tensor_slices(["the bad film"] * 64).batch(32)
+        >>> masked = bert_tf.tasks.masked_lm.mask_texts(batches, tokenizer, max_length=128)
+        >>> features, labels = next(iter(masked))
+        >>> labels["masked_ids"].shape
+        TensorShape([32, 19])
+    """
+    if tokenizer.mask_token_id is None:
+        raise ConfigError(
+            "Expected a tokenizer with a mask token. Received: mask_token=None. Name the piece of "
+            "the vocabulary that hides tokens."
+        )
+    max_predictions = int(num_to_predict(max_length, masked_lm_prob, max_length))
+    check_masking(masking, masked_lm_prob, max_predictions, SPANBERT_SPANS)
+    special = np.isin(
+        np.arange(tokenizer.vocab_size),
+        [
+            tokenizer.cls_token_id,
+            tokenizer.sep_token_id,
+            tokenizer.pad_token_id,
+            tokenizer.mask_token_id,
+        ],
+    )  # [V]
+    starts = np.array([not piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary])
+
+    def number(state, element):
+        """The stream of a row is the epoch's random number and the row's place in the epoch."""
+        epoch, count = state
+        strings, drawn = element
+        epoch = tf.where(count == 0, drawn, epoch)
+        end = count + tf.size(tf.nest.flatten(strings)[0], tf.int64)
+        return (epoch, end), (strings, epoch + tf.range(count, end))
+
+    # No branch depends on a tensor, and AutoGraph takes longer to find that out than tracing takes.
+    @tf.autograph.experimental.do_not_convert
+    def mask(strings, streams):
+        firsts, seconds = strings if isinstance(strings, tuple) else (strings, None)
+        tokens = tokenizer(firsts, seconds, max_length=max_length)
+        token_ids, padding_mask = tokens["token_ids"], tokens["padding_mask"]
+        masked = mask_tokens(
+            token_ids,
+            padding_mask & ~tf.gather(special, token_ids),
+            tf.reduce_sum(tf.cast(padding_mask, tf.int32), axis=1),
+            streams,
+            seed=seed,
+            mask_token_id=tokenizer.mask_token_id,
+            vocab_size=tokenizer.vocab_size,
+            max_predictions=max_predictions,
+            masked_lm_prob=masked_lm_prob,
+            masking=masking,
+            word_starts=tf.gather(starts, token_ids),
+        )
+        features = {
+            **tokens,
+            "token_ids": masked.token_ids,
+            "masked_positions": masked.masked_positions,
+        }
+        labels = {"masked_ids": masked.masked_ids, "masked_weights": masked.masked_weights}
+        return features, labels
+
+    numbers = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=fresh)
+    dataset = tf.data.Dataset.zip(texts, numbers)
+    dataset = dataset.scan((tf.zeros([], tf.int64), tf.zeros([], tf.int64)), number)
+    return dataset.map(mask, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(
+        tf.data.AUTOTUNE
+    )

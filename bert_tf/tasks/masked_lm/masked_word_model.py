@@ -1,0 +1,130 @@
+"""What the models that predict masked words share: logits, loss and metrics."""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.models.token_inputs import depending_on, range_checks
+from bert_tf.models.training_model import TrainingModel
+from bert_tf.training.losses.class_weights import refuse_class_weight
+from bert_tf.training.losses.sparse_crossentropy import class_loss
+
+# Added to the sum of the weights, so that a batch without masks gives zero, not NaN.
+WEIGHT_SUM_EPSILON = 1e-5  # google-research/bert run_pretraining.py
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Perplexity(keras.metrics.Mean):
+    """e to the mean loss of a word."""
+
+    def result(self):
+        return tf.exp(tf.convert_to_tensor(super().result()))
+
+
+class MaskedWordModel(TrainingModel):
+    """A model with a `backbone` and a `masked_lm_head`.
+
+    The loss of the words is Σwℓ / (Σw + 1e-5), ℓ being their cross-entropy or what `compile` was
+    given; the metrics `masked_lm_loss`, `masked_lm_accuracy` and `perplexity` are always those of
+    the cross-entropy.
+
+    Reference: google-research/bert run_pretraining.py, `get_masked_lm_output`.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.masked_lm_loss = keras.metrics.Mean(name="masked_lm_loss")
+        self.masked_lm_accuracy = keras.metrics.Mean(name="masked_lm_accuracy")
+        self.perplexity = Perplexity(name="perplexity")
+
+    def compile(self, optimizer="adam", loss="auto", **kwargs):
+        """`keras.Model.compile`; the loss of the words defaults to cross-entropy.
+
+        Args:
+            optimizer: As in Keras.
+            loss: A `bert_tf.training.SparseCrossentropy`, for label smoothing or focus; or "auto".
+            **kwargs: As in `TrainingModel.compile`.
+
+        Raises:
+            UserError: For another loss.
+        """
+        super().compile(optimizer=optimizer, loss=class_loss(loss), **kwargs)
+
+    def word_logits(self, outputs, positions=None, weights=None) -> tf.Tensor:
+        """Logits over the vocabulary, of the places asked for alone.
+
+        Args:
+            outputs: The backbone's, with `word_embeddings`.
+            positions: int `[B, P]`, columns of the batch; None takes all T.
+            weights: float `[B, P]`: only places of a weight above zero are computed.
+
+        Returns:
+            float32 `[B, P, V]`, with weights `[M, V]` for the M places above zero.
+        """
+        states = outputs["sequence_output"]  # [B, T, H]
+        batch, length = tf.shape(states)[0], tf.shape(states)[1]
+        if positions is None:
+            places = tf.reshape(tf.range(batch * length), [batch, length])
+        else:
+            positions = tf.cast(positions, tf.int32)
+            checks = range_checks("masked_positions", positions, length, "the number of columns")
+            positions = depending_on(checks, {"positions": positions})["positions"]
+            places = positions + length * tf.range(batch)[:, tf.newaxis]  # [B, P], of [B * T]
+        flat = tf.reshape(places, [-1]) if weights is None else picked(places, weights)
+        rows = tf.gather(tf.reshape(states, [-1, states.shape[-1]]), flat)  # [M, H]
+        words = tf.cast(outputs["word_embeddings"], self.compute_dtype)
+        logits = tf.cast(self.masked_lm_head(rows, word_embeddings=words), tf.float32)  # [M, V]
+        if weights is not None:
+            return logits
+        shape = [*places.shape, logits.shape[-1]]
+        logits = tf.reshape(logits, [tf.shape(places)[0], tf.shape(places)[1], shape[-1]])
+        logits.set_shape(shape)
+        return logits
+
+    def word_loss(self, ids, weights, logits, total, sample_weight=None) -> tf.Tensor:
+        """The share in the loss of these words; updates the metrics.
+
+        Args:
+            ids: int32 `[B, P]`, the words that were there.
+            weights: float32 `[B, P]`.
+            logits: `[B, P, V]`, or `[M, V]` as `word_logits` gives with these weights.
+            total: The sum of the weights of the whole batch, times those of their rows.
+            sample_weight: `[B]`, the weights of the rows, or None.
+        """
+        row_weights = weighted(weights, sample_weight)  # [B, P]
+        if logits.shape.rank == 2:
+            ids, weights = picked(ids, weights), picked(row_weights, weights)
+        else:
+            weights = row_weights
+        logits = tf.reshape(logits, [-1, logits.shape[-1]])
+        ids, weights = tf.reshape(ids, [-1]), tf.reshape(weights, [-1])
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, logits)
+        self.masked_lm_loss.update_state(losses, weights)
+        self.perplexity.update_state(losses, weights)
+        hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), ids)
+        self.masked_lm_accuracy.update_state(tf.cast(hits, tf.float32), weights)
+        if self.loss is not None:
+            losses = self.loss.call(ids, logits)
+        return tf.reduce_sum(weights * losses) / (total + WEIGHT_SUM_EPSILON)
+
+    def class_weights(self, class_weight):
+        refuse_class_weight(class_weight, "labels are words; `masked_weights` weights them")
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        totals = self.loss_weights(x, y, sample_weight)
+        return self.loss_share(x, y, y_pred, sample_weight, training, totals)
+
+
+def weighted(weights, sample_weight):
+    """Weights of words or sentences `[B, …]` times those of their rows, `[B]` or None."""
+    if sample_weight is None:
+        return weights
+    if tf.nest.is_nested(sample_weight):
+        # `fit` and `evaluate` of Keras repeat an array for every entry of a dictionary of labels.
+        sample_weight = tf.nest.flatten(sample_weight)[0]
+    rows = tf.reshape(tf.cast(sample_weight, tf.float32), [-1] + [1] * (weights.shape.rank - 1))
+    return weights * rows
+
+
+def picked(values, weights):
+    """The values `[B, P]` whose weight is above zero: `[M]`."""
+    return tf.boolean_mask(values, weights > 0)

@@ -1,0 +1,56 @@
+"""The signatures of `BertMaskedLM`: what stands behind `[MASK]`."""
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.models.serving_module import ServingModule
+from bert_tf.tasks.masked_lm.model import BertMaskedLM, keeping_special_tokens
+
+TOP_K = 5  # pieces for each mask, as `fill_mask` gives by default
+
+
+class MaskedLMModule(ServingModule):
+    """Text with `[MASK]`s to the likeliest pieces behind them.
+
+    Args:
+        model: The model; its tokenizer needs a mask token.
+    """
+
+    outputs = {
+        "mask_count": "How many masks the text has, behind which it is not cut.",
+        "piece": "The likeliest pieces behind each mask, the likeliest first.",
+        "probability": "Their probabilities.",
+    }
+    token_outputs = {"logits": "Of each piece of the vocabulary at each token."}
+
+    def __init__(self, model: BertMaskedLM):
+        super().__init__(model)
+        if model.tokenizer.mask_token is None:
+            raise UserError("A tokenizer with a mask token was expected. Received: mask_token=None")
+        self._tokenizer = keeping_special_tokens(model.tokenizer)
+
+    def of_tokens(self, tokens):
+        return {"logits": self.model(tokens, training=False)}  # [B, T, V]
+
+    def of_text(self, text):
+        tokens = self._tokenizer(text, max_length=self.max_length)
+        masks = tf.where(tokens["token_ids"] == self._tokenizer.mask_token_id)
+        rows = tf.size(text, tf.int64)
+        places = tf.RaggedTensor.from_value_rowids(masks[:, 1], masks[:, 0], rows)
+        counts = tf.cast(places.row_lengths(), tf.int32)
+        positions = places.to_tensor(0)  # [B, P]
+        # One place at least, or there would be nothing to compute.
+        positions = tf.pad(positions, [[0, 0], [0, tf.cast(tf.shape(positions)[1] == 0, tf.int32)]])
+        logits = self.model({**tokens, "masked_positions": positions}, training=False)  # [B, P, V]
+        probability, best = tf.math.top_k(tf.nn.softmax(logits), TOP_K)  # [B, P, K]
+        exists = tf.sequence_mask(counts, tf.shape(positions)[1])[:, :, tf.newaxis]
+        piece = tf.gather(tf.constant(self._tokenizer.vocabulary), best)
+        return {
+            "mask_count": counts,
+            "piece": tf.where(exists, piece, ""),
+            "probability": tf.where(exists, probability, 0.0),
+        }
+
+    def sample_texts(self):
+        mask = self.model.tokenizer.mask_token
+        return [{"text": [f"It is a good {mask}."]}, {"text": [f"{mask} is good.", f"A {mask}."]}]

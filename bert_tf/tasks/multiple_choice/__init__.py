@@ -1,0 +1,12 @@
+"""Multiple choice: which of several texts goes with a prompt."""
+
+from bert_tf.models.task_spec import TaskSpec
+from bert_tf.tasks import text_classification
+
+SPEC = TaskSpec(
+    name="multiple_choice",
+    model="BertMultipleChoice",
+    architectures=("BertForMultipleChoice",),
+    heads={"classifier": text_classification.HEAD},
+    serving="MultipleChoiceModule",
+)

@@ -1,0 +1,45 @@
+"""The signatures of `BertMultipleChoice`: the choice that goes with a prompt."""
+
+import tensorflow as tf
+
+from bert_tf.models.serving_module import ServingModule
+
+
+class MultipleChoiceModule(ServingModule):
+    """A prompt and several choices to the best choice and the probability of each.
+
+    An empty choice is none: rows with fewer choices than others are filled up with them. They are
+    never chosen, and have probability 0 and a logit of minus infinity.
+    """
+
+    texts = {
+        "prompt": "The prompt, UTF-8.",
+        "choices": "The choices, UTF-8, filled up with empty strings.",
+    }
+    lists = ("choices",)
+    tokens_shape = (None, None, None)
+    outputs = {
+        "choice": "The number of the best choice, from 0.",
+        "probabilities": "Of each choice: softmax of the logits.",
+        "logits": "What the classifier computes for each choice.",
+    }
+
+    def of_text(self, prompt, choices):
+        logits = self.model(self.model.tokenize(prompt, choices), training=False)  # [B, C]
+        return _outputs(tf.where(choices == "", -float("inf"), logits))
+
+    def of_tokens(self, tokens):
+        return _outputs(self.model(tokens, training=False))
+
+    def sample_texts(self):
+        prompts = ["She fills the kettle.", "Für Élise"]
+        choices = [["She boils it.", "It flies off."], ["déjà vu…", "Beethoven wrote it."]]
+        return [{"prompt": prompts[:rows], "choices": choices[:rows]} for rows in (1, len(prompts))]
+
+
+def _outputs(logits):
+    return {
+        "choice": tf.argmax(logits, axis=-1, output_type=tf.int32),
+        "probabilities": tf.nn.softmax(logits),
+        "logits": logits,
+    }

@@ -1,0 +1,108 @@
+"""Next sentence: does the second text follow the first?"""
+
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.plain_rows import is_container
+from bert_tf.errors import UserError
+from bert_tf.layers.dense import Dense
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.label_inputs import class_ids
+from bert_tf.models.task_model import TaskModel
+from bert_tf.training.losses.class_weights import class_weights_by_id
+
+IS_NEXT = 0  # google-research/bert: 0 is the next sentence, 1 a random one
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertNextSentencePredictor(TaskModel):
+    """BERT with the next-sentence head of its pre-training.
+
+    Args:
+        backbone: The `BertBackbone`.
+        tokenizer: The `BertTokenizer`.
+        max_length: Longest pair in tokens; the longer text of a pair is cut.
+
+    Returns:
+        Logits float32 `[B, 2]`; class 0 is "follows". `fit` takes pairs of texts and labels 0 and
+        1.
+
+    Example:
+        >>> model = bert_tf.BertNextSentencePredictor.from_pretrained("bert-base-uncased/")
+        >>> model.next_sentence_probability(
+        ...     ["He opened the fridge.", "He opened the fridge."],
+        ...     ["There was no milk left.", "The treaty was signed in 1648."],
+        ... )
+        array([..., ...], dtype=float32)
+
+    Reference: Devlin et al. 2019, section 3.1; google-research/bert run_pretraining.py,
+    `get_next_sentence_output`.
+    """
+
+    texts_per_example = (2,)
+
+    def __init__(
+        self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
+    ):
+        super().__init__(backbone, tokenizer, max_length, **kwargs)
+        self.next_sentence = Dense(
+            2, backbone.config.initializer_range, dtype=self.dtype_policy, name="next_sentence"
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        if not self.next_sentence.built:
+            self.next_sentence.build([None, self.backbone.config.hidden_size])
+        self.built = True
+
+    def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
+        """`keras.Model.compile`; the loss defaults to cross-entropy on integer labels."""
+        if loss == "auto":
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+
+    def call(self, inputs, training=False):
+        pooled = self.backbone(self.tokens_of(inputs), training=training)["pooled_output"]
+        return tf.cast(self.next_sentence(pooled), tf.float32)  # [B, 2]
+
+    def class_weights(self, class_weight):
+        return class_weights_by_id(class_weight, 2)
+
+    def plain_targets(self, y, x):
+        """As `TaskModel.plain_targets`: 0 or 1 for every pair."""
+        if y is None or not is_container(y):
+            return y
+        return class_ids(y, None, 2, keep_rows=not self.has_sparse_loss())
+
+    def next_sentence_probability(
+        self,
+        firsts: str | Sequence[str],
+        seconds: str | Sequence[str],
+        token_budget: int | None = None,
+    ) -> np.ndarray | np.float32:
+        """The probability that each second text follows its first.
+
+        Args:
+            firsts: n strings, or one.
+            seconds: n strings, or one.
+            token_budget: Tokens of a batch, padding counted; None takes `TaskModel.predict`'s.
+
+        Returns:
+            float32 `[n]`; for one pair of strings a float32.
+
+        Raises:
+            UserError: If there are not as many seconds as firsts, or a text is empty.
+        """
+        columns = self.read_columns((firsts, seconds))
+        for row, pair in enumerate(zip(*columns)):
+            if not all(text.strip() for text in pair):
+                raise UserError(
+                    "Two texts were expected in every pair. Received an empty one in row "
+                    f"{row}: {tuple(text.decode() for text in pair)}"
+                )
+        logits = self.predict(columns, token_budget=token_budget, verbose=0)
+        probabilities = tf.nn.softmax(logits).numpy()[:, IS_NEXT]
+        return probabilities[0] if columns.is_single else probabilities

@@ -1,0 +1,20 @@
+"""The signatures of `BertNextSentencePredictor`: whether one text follows another."""
+
+import tensorflow as tf
+
+from bert_tf.models.serving_module import ServingModule
+from bert_tf.tasks.next_sentence_prediction.model import IS_NEXT
+
+
+class NextSentencePredictionModule(ServingModule):
+    """A pair of texts to the probability that the second follows the first."""
+
+    texts = {"text": "The first text, UTF-8.", "pair": "The text that may follow it, UTF-8."}
+    outputs = {
+        "probability": "That the second text follows the first.",
+        "logits": "Of following and of not following, before softmax.",
+    }
+
+    def of_tokens(self, tokens):
+        logits = self.model(tokens, training=False)  # [B, 2]
+        return {"probability": tf.nn.softmax(logits)[:, IS_NEXT], "logits": logits}

@@ -1,0 +1,16 @@
+"""Pre-training: masked words and next sentences, from text files to a model."""
+
+from bert_tf.lazy_names import lazy_names
+from bert_tf.models.task_spec import TaskSpec
+from bert_tf.tasks import masked_lm, next_sentence_prediction
+
+SPEC = TaskSpec(
+    name="pretraining",
+    model="BertPretrainer",
+    architectures=("BertForPreTraining",),
+    heads={"masked_lm_head": masked_lm.HEAD, "next_sentence": next_sentence_prediction.HEAD},
+)
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__, {"create_examples": ".examples", "create_pretraining_data": ".create_data"}
+)

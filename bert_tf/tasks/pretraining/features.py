@@ -1,0 +1,88 @@
+"""Pre-training examples to serialized `tf.train.Example`s, without TensorFlow.
+
+The features are those of google-research/bert `create_pretraining_data.py`. Written here and not
+with TensorFlow's class, because importing TensorFlow into every worker process would cost each of
+them seconds and hundreds of megabytes.
+
+Reference: tensorflow/core/example/example.proto and feature.proto; protobuf's encoding of packed
+repeated fields.
+"""
+
+import functools
+import struct
+from collections.abc import Mapping, Sequence
+
+from bert_tf.tasks.pretraining.examples import PretrainingExample
+
+_LENGTH_DELIMITED = 2
+_FLOAT_LIST, _INT64_LIST = 2, 3  # field numbers in message Feature
+
+
+def example_features(
+    example: PretrainingExample, max_seq_length: int, max_predictions_per_seq: int
+) -> dict[str, list[int] | list[float]]:
+    """The original's features of an example, padded with zeros.
+
+    Args:
+        example: a masked pair, no longer than `max_seq_length`.
+        max_seq_length: the length of `input_ids`, `input_mask` and `segment_ids`.
+        max_predictions_per_seq: the length of `masked_lm_positions`, `masked_lm_ids` and
+            `masked_lm_weights` (the only floats).
+
+    Returns:
+        Feature name to values; `next_sentence_labels` is `[0]` where the second segment is the
+        true one and `[1]` where it is random.
+    """
+    padding = [0] * (max_seq_length - len(example.token_ids))
+    number = len(example.masked_positions)
+    unused = [0] * (max_predictions_per_seq - number)
+    return {
+        "input_ids": example.token_ids + padding,
+        "input_mask": [1] * len(example.token_ids) + padding,
+        "segment_ids": example.segment_ids + padding,
+        "masked_lm_positions": example.masked_positions + unused,
+        "masked_lm_ids": example.masked_ids + unused,
+        "masked_lm_weights": [1.0] * number + [0.0] * len(unused),
+        "next_sentence_labels": [int(example.is_random_next)],
+    }
+
+
+def serialize_features(features: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
+    """Serializes features as a `tf.train.Example`.
+
+    Args:
+        features: feature name to values, all of them floats or all of them integers from 0.
+
+    Returns:
+        What `tf.io.parse_single_example` reads.
+
+    Example:
+        >>> serialize_features({"x": [1]}).hex()
+        '0a0c0a0a0a017812051a030a0101'
+    """
+    entries = []
+    for name, values in features.items():
+        if values and isinstance(values[0], float):
+            kind, packed = _FLOAT_LIST, struct.pack(f"<{len(values)}f", *values)
+        else:
+            kind, packed = _INT64_LIST, b"".join(map(_varint, values))
+        feature = _field(kind, _field(1, packed))
+        entries.append(_field(1, _field(1, name.encode()) + _field(2, feature)))
+    return _field(1, b"".join(entries))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(content)) + content
+
+
+@functools.lru_cache(maxsize=1 << 18)
+def _varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; the top bit says that more follow."""
+    if value < 0:
+        raise ValueError(f"Expected integers from 0. Received: {value}.")
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

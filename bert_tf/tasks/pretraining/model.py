@@ -1,0 +1,201 @@
+"""Pre-training: masked words and next sentences on one backbone, and the paper's variants of it."""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.layers.dense import Dense
+from bert_tf.layers.masked_lm_head import MaskedLMHead
+from bert_tf.layers.token_layout import needs_static_shapes
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.pretrained_model import PretrainedModel
+from bert_tf.models.serialized_part import deserialized
+from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted
+
+OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "ltr")
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertPretrainer(PretrainedModel, MaskedWordModel):
+    """BERT with the two heads of pre-training.
+
+    Only the masked positions go through the vocabulary matmul; in `fit` and `evaluate` only those
+    with a weight above zero (under XLA and on a TPU all P).
+
+    Args:
+        backbone: The `BertBackbone`.
+        objective: "mlm_nsp": masked words and next sentence. "mlm": masked words alone. "mlm_sop":
+            masked words and the order of two sentences (ALBERT's; 0 is the right order), which
+            differs in the data only. "ltr": the next word at every token, seeing only those before
+            it, without next sentence; masked words are put back first, if the data has them.
+
+    Call arguments:
+        inputs: What the backbone takes, and `masked_positions` int32 `[B, P]` (for "ltr" not
+            needed).
+
+    Returns:
+        `masked_logits` float32 `[B, P, V]` (for "ltr" `[B, T, V]`) and, for the objectives with
+        sentences, `next_sentence_logits` float32 `[B, 2]` (0 is IsNext), `[B, S, 2]` for rows of
+        several sequences.
+
+        `fit` takes the labels `masked_ids` int `[B, P]`, `masked_weights` float `[B, P]` (0 for
+        unused places), `next_sentence_labels` int `[B]` or `[B, S]` and, optionally,
+        `next_sentence_weights` float of the same shape; the loss is the masked one,
+        Σwℓ / (Σw + 1e-5), plus the mean of the other. A row's `sample_weight` is a factor of w in
+        both.
+
+    Example:
+        >>> model = bert_tf.BertPretrainer(bert_tf.BertBackbone.from_pretrained("bert-base/"))
+        >>> outputs = model(
+        ...     {
+        ...         "token_ids": tf.constant([[2, 5, 6, 3]]),
+        ...         "masked_positions": tf.constant([[1, 2]]),
+        ...     }
+        ... )
+        >>> outputs["masked_logits"].shape, outputs["next_sentence_logits"].shape
+        (TensorShape([1, 2, 64]), TensorShape([1, 2]))
+
+    Reference: Devlin et al. 2019, sections 3.1 and 5.1; google-research/bert run_pretraining.py;
+    Lan et al. 2020 (ALBERT, arXiv 1909.11942), section 3.1.
+    """
+
+    def __init__(self, backbone: BertBackbone, objective: str = "mlm_nsp", **kwargs):
+        super().__init__(**kwargs)
+        if objective not in OBJECTIVES:
+            raise UserError(
+                f"`objective` must be one of {', '.join(OBJECTIVES)}. Received: {objective!r}"
+            )
+        config = backbone.config
+        self.backbone = backbone
+        self.objective = objective
+        self.masked_lm_head = MaskedLMHead(config, dtype=self.dtype_policy, name="masked_lm")
+        self.padding_share = keras.metrics.Mean(name="padding_share")
+        self.next_sentence = None
+        if objective in ("mlm_nsp", "mlm_sop"):
+            self.next_sentence = Dense(
+                2, config.initializer_range, dtype=self.dtype_policy, name="next_sentence"
+            )
+            self.next_sentence_loss = keras.metrics.Mean(name="next_sentence_loss")
+            self.next_sentence_accuracy = keras.metrics.Mean(name="next_sentence_accuracy")
+        self.build()
+
+    def build(self, input_shape=None):
+        if not self.masked_lm_head.built:
+            self.masked_lm_head.build()
+            if self.next_sentence is not None:
+                self.next_sentence.build([None, self.backbone.config.hidden_size])
+        self.built = True
+
+    def call(self, inputs, training=False, weights=None):
+        """`weights` `[B, P]`: logits `[M, V]` for the M places whose weight is above zero."""
+        outputs = self.backbone(
+            inputs,
+            training=training,
+            output_word_embeddings=True,
+            causal=True if self.objective == "ltr" else None,
+        )
+        positions = None if self.objective == "ltr" else inputs["masked_positions"]
+        logits = self.word_logits(outputs, positions, weights)
+        results = {"masked_logits": logits}
+        if self.next_sentence is not None:
+            results["next_sentence_logits"] = self._next_sentence_logits(outputs["pooled_output"])
+        return results
+
+    def _next_sentence_logits(self, pooled):
+        rows = tf.reshape(pooled, [-1, pooled.shape[-1]])  # [B, H] or [B * S, H]
+        logits = tf.cast(self.next_sentence(rows), tf.float32)
+        return tf.reshape(logits, tf.concat([tf.shape(pooled)[:-1], [2]], axis=0))
+
+    def forward(self, x, y, training):
+        inputs = self._restored(x, y)
+        _, weights = self._targets(x, y)
+        if needs_static_shapes():
+            weights = None
+        return self(inputs, training=training, weights=weights)
+
+    def _restored(self, x, y):
+        """For "ltr" the inputs with the masked words put back; else the inputs."""
+        if self.objective != "ltr" or "masked_ids" not in (y or {}):
+            return x
+        token_ids = tf.cast(x["token_ids"], tf.int32)
+        positions = tf.cast(x["masked_positions"], tf.int32)  # [B, P]
+        masked = tf.gather(token_ids, positions, batch_dims=1)
+        # Added, not assigned: unused places repeat a position.
+        change = tf.where(y["masked_weights"] > 0, tf.cast(y["masked_ids"], tf.int32) - masked, 0)
+        rows = tf.broadcast_to(tf.range(tf.shape(positions)[0])[:, tf.newaxis], tf.shape(positions))
+        indices = tf.stack([rows, positions], axis=-1)  # [B, P, 2]
+        return {**x, "token_ids": tf.tensor_scatter_nd_add(token_ids, indices, change)}
+
+    def _targets(self, x, y):
+        """The words to predict and their weights: `[B, P]`, for "ltr" `[B, T]`."""
+        if self.objective != "ltr":
+            return tf.cast(y["masked_ids"], tf.int32), tf.cast(y["masked_weights"], tf.float32)
+        inputs = self._restored(x, y)
+        real = self.backbone.padding_mask_of(inputs)
+        followed = real[:, :-1] & real[:, 1:]
+        if "sequence_ids" in inputs:
+            followed &= inputs["sequence_ids"][:, :-1] == inputs["sequence_ids"][:, 1:]
+        # The last column has no next word.
+        ids = tf.pad(tf.cast(inputs["token_ids"], tf.int32)[:, 1:], [[0, 0], [0, 1]])
+        return ids, tf.pad(tf.cast(followed, tf.float32), [[0, 0], [0, 1]])
+
+    def _sentence_targets(self, y, sample_weight):
+        """Labels and weights of the sentence pairs, flat."""
+        labels = tf.cast(y["next_sentence_labels"], tf.int32)  # [B] or [B, S]
+        weights = tf.cast(y.get("next_sentence_weights", tf.ones_like(labels)), tf.float32)
+        weights = weighted(weights, sample_weight)
+        return tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
+
+    def loss_weights(self, x, y, sample_weight):
+        words = weighted(self._targets(x, y)[1], sample_weight)
+        totals = {"words": tf.reduce_sum(words)}
+        if self.next_sentence is not None:
+            totals["sentences"] = tf.reduce_sum(self._sentence_targets(y, sample_weight)[1])
+        return totals
+
+    def loss_share(self, x, y, y_pred, sample_weight, training, totals):
+        words = (*self._targets(x, y), y_pred["masked_logits"], totals["words"])
+        loss = self.word_loss(*words, sample_weight)
+        if self.next_sentence is not None:
+            targets = self._sentence_targets(y, sample_weight)
+            loss += self._sentence_loss(
+                *targets, y_pred["next_sentence_logits"], totals["sentences"]
+            )
+        if x is not None:
+            real = tf.cast(self.backbone.padding_mask_of(x), tf.float32)
+            self.padding_share.update_state(1.0 - tf.reduce_mean(real, axis=1))
+        return loss
+
+    def _sentence_loss(self, labels, weights, logits, total):
+        logits = tf.reshape(logits, [-1, 2])
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        self.next_sentence_loss.update_state(losses, weights)
+        hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
+        self.next_sentence_accuracy.update_state(tf.cast(hits, tf.float32), weights)
+        return tf.math.divide_no_nan(tf.reduce_sum(weights * losses), total)
+
+    def trained_variables(self):
+        """All, but for the pooler where nothing is learnt from it."""
+        if self.next_sentence is not None:
+            return self.trainable_variables
+        pooler = {id(variable) for variable in self.backbone.pooler.trainable_variables}
+        return [variable for variable in self.trainable_variables if id(variable) not in pooler]
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "objective": self.objective,
+            **({"lora": self.lora} if self.lora else {}),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        lora = config.pop("lora", None)
+        config["backbone"] = deserialized(config.get("backbone"), BertBackbone, "backbone")
+        model = cls(**config)
+        if lora is not None:
+            model.enable_lora(**lora)
+        return model

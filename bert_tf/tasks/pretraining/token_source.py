@@ -1,0 +1,172 @@
+"""Chunks of text as token ids, tokenized when they are needed and kept where they fit."""
+
+import concurrent.futures
+import dataclasses
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.tasks.pretraining.document_chunks import Chunk, read_documents
+from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text.vocabulary import CONTINUATION
+from bert_tf.text.whole_words import Segmenter, whole_word_units
+
+_SLICE_BYTES = 1 << 19  # tokenized in one go: bounds the memory of the tokenizer's graph
+_RECENT_CHUNKS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentences:
+    """Where sentences and documents begin in the tokens of a chunk; none is empty.
+
+    Attributes:
+        splits: int64 `[sentences + 1]`, in tokens.
+        document_splits: int64 `[documents + 1]`, in sentences.
+    """
+
+    splits: np.ndarray
+    document_splits: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokens:
+    """The tokens of a chunk.
+
+    Attributes:
+        ids: int32 `[R]`.
+        word_starts: bool `[R]`, True where a word starts.
+    """
+
+    ids: np.ndarray
+    word_starts: np.ndarray
+
+
+class TokenSource:
+    """Tokenizes chunks on demand; several iterators may share one.
+
+    Args:
+        chunks: the text.
+        tokenizer: the tokenizer.
+        segmenter: makes words of Chinese text; see `whole_word_units`.
+        cache_bytes: the tokens of the first chunks, of about so much text, stay in memory.
+    """
+
+    def __init__(
+        self,
+        chunks: Sequence[Chunk],
+        tokenizer: BertTokenizer,
+        segmenter: Segmenter | None,
+        cache_bytes: int,
+    ):
+        self._chunks = chunks
+        self._tokenizer = tokenizer
+        self._segmenter = segmenter
+        self._continues = np.array(
+            [piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary]
+        )
+        total = np.cumsum([chunk.size for chunk in chunks])
+        self._num_cached = int(np.sum(total <= cache_bytes))
+        self._lock = threading.Lock()
+        self._sentences: dict[int, Sentences] = {}
+        self._tokens: dict[int, Tokens] = {}
+        self._pending: dict[int, concurrent.futures.Future] = {}
+        # One dataset for all chunks, because making its graph takes longer than a small chunk.
+        self._requests: queue.SimpleQueue[np.ndarray] = queue.SimpleQueue()
+        self._results: Iterator | None = None
+        self._worker = concurrent.futures.ThreadPoolExecutor(1, "bert_tf_tokens")
+
+    def sentences(self, chunk: int) -> Sentences:
+        """The lengths of a chunk, which are kept for every chunk that was read once."""
+        if chunk not in self._sentences:
+            self.tokens(chunk)
+        return self._sentences[chunk]
+
+    def tokens(self, chunk: int) -> Tokens:
+        """The tokens of a chunk."""
+        with self._lock:
+            if chunk not in self._tokens:
+                future = self._pending.pop(chunk, None) or self._submit(chunk)
+                self._sentences[chunk], tokens = future.result()
+                recent = [other for other in self._tokens if other >= self._num_cached]
+                for other in recent[: max(0, len(recent) - _RECENT_CHUNKS + 1)]:
+                    del self._tokens[other]
+                self._tokens[chunk] = tokens
+            return self._tokens[chunk]
+
+    def prefetch(self, chunk: int) -> None:
+        """Starts to tokenize a chunk that will be asked for next."""
+        with self._lock:
+            if chunk not in self._tokens and chunk not in self._pending:
+                self._pending = {chunk: self._submit(chunk)}
+
+    def _submit(self, chunk: int) -> concurrent.futures.Future:
+        return self._worker.submit(self._load, chunk)
+
+    def _load(self, chunk: int) -> tuple[Sentences, Tokens]:
+        documents = list(read_documents(self._chunks[chunk], self._tokenizer.errors))
+        lines = [line.encode() for document in documents for line in document]
+        parts = [self._tokenize(texts) for texts in _slices(lines)]
+        ids = np.concatenate([np.zeros(0, np.int32)] + [part[0] for part in parts])
+        lengths = np.concatenate([np.zeros(0, np.int64)] + [part[1] for part in parts])
+        word_starts = ~self._continues[ids]
+        if self._segmenter is not None:
+            word_starts = np.concatenate([np.zeros(0, bool)] + [part[2] for part in parts])
+        # Lines without tokens and documents without lines are no more.
+        document_of = np.repeat(
+            np.arange(len(documents)), [len(document) for document in documents]
+        )
+        document_of = document_of[lengths > 0]
+        starts = np.flatnonzero(np.diff(document_of, prepend=-1))
+        splits = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
+        document_splits = np.concatenate([starts, [len(document_of)]])
+        return Sentences(splits, document_splits), Tokens(ids, word_starts)
+
+    def _tokenize(self, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Strings to ids [R], the tokens of each string, and word starts [R]."""
+        if self._results is None:
+            self._results = self._dataset().as_numpy_iterator()
+        self._requests.put(texts)
+        return next(self._results)
+
+    def _dataset(self) -> tf.data.Dataset:
+        """What is put into the queue of requests, tokenized."""
+
+        def requests():
+            while True:
+                yield self._requests.get()
+
+        with tf.device("CPU:0"):
+            dataset = tf.data.Dataset.from_generator(
+                requests, output_signature=tf.TensorSpec([None], tf.string)
+            ).map(self._tokens_of)
+        options = tf.data.Options()
+        # Threads of its own: those of the session may all be waiting for these tokens.
+        options.threading.private_threadpool_size = 1
+        # Nothing asks for a request ahead: a generator that waits would hold up the process's end.
+        options.experimental_optimization.inject_prefetch = False
+        return dataset.with_options(options)
+
+    def _tokens_of(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        if self._segmenter is None:
+            ids = self._tokenizer.tokenize(texts)
+            return ids.values, ids.row_lengths(), tf.zeros([0], tf.bool)
+        ids, units = whole_word_units(self._tokenizer, texts, self._segmenter)
+        rows, units = units.value_rowids(), units.values
+        changes = (units[1:] != units[:-1]) | (rows[1:] != rows[:-1])
+        return (
+            ids.values,
+            ids.row_lengths(),
+            tf.concat([tf.ones_like(units[:1], tf.bool), changes], axis=0),
+        )
+
+
+def _slices(lines: list[bytes]) -> Iterator[np.ndarray]:
+    start, size = 0, 0
+    for end, line in enumerate(lines, start=1):
+        size += len(line)
+        if size >= _SLICE_BYTES or end == len(lines):
+            yield np.array(lines[start:end], object)
+            start, size = end, 0

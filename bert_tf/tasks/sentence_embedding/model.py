@@ -1,0 +1,333 @@
+"""Sentence vectors: one vector a text, near for texts that mean the same."""
+
+import os
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import hooks
+from bert_tf.config import POOLING_MODES
+from bert_tf.errors import UserError
+from bert_tf.layers.pooling import SequencePooling
+from bert_tf.layers.whitening import Whitening, principal_directions
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.task_model import TaskModel
+from bert_tf.models.text_inputs import TextColumns
+from bert_tf.models.text_streams import collected
+from bert_tf.models.tokenized_texts import TokenizedTexts
+from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
+from bert_tf.training.losses.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertSentenceEncoder(TaskModel):
+    """BERT with a pooled vector for each text.
+
+    It is trained on pairs or triplets of texts, as a tuple of lists, each text encoded by itself
+    (`compile(objective=...)` says how they are compared). Below, `K` is the texts of an example.
+
+    Args:
+        backbone: The `BertBackbone`.
+        pooling: "mean", "max" or "mean_max" over the real tokens, or "cls": the first token's
+            vector as the encoder gives it, without the pooler's dense layer, as in
+            sentence-transformers.
+        normalize: Whether vectors are scaled to length 1.
+        tokenizer: The `BertTokenizer`.
+        max_length: Longest sequence in tokens; longer text is cut.
+        whitening_size: Size of whitened vectors; None: they are not whitened. `fit_whitening`
+            sets it.
+
+    Call arguments:
+        inputs: What the backbone takes, `[B, T]`, or `[B, K, T]` for K texts an example; or
+            strings `[B]`, or a tuple of K times strings `[B]`.
+
+    Returns:
+        float32 `[B, D]`, for K texts an example `[B, K, D]`; D is the hidden size H, for
+        "mean_max" 2H, whitened `whitening_size`.
+
+    Example:
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")
+        >>> vectors = encoder.encode(["A dog barks.", "There is a dog barking.", "Interest rates"])
+        >>> vectors.shape
+        (3, 384)
+        >>> (vectors @ vectors.T).round(1) + 0.0
+        array([[1. , 0.9, 0. ],
+               [0.9, 1. , 0. ],
+               [0. , 0. , 1. ]], dtype=float32)
+
+    Reference: Reimers and Gurevych 2019 (arXiv 1908.10084), section 3.
+    """
+
+    texts_per_example = None
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        pooling: str = "mean",
+        normalize: bool = False,
+        tokenizer=None,
+        max_length: int | None = None,
+        whitening_size: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(backbone, tokenizer, max_length, **kwargs)
+        if pooling not in POOLING_MODES:
+            raise UserError(
+                f"`pooling` must be one of {POOLING_MODES}. Received: pooling={pooling!r}"
+            )
+        self.pooling = pooling
+        self.normalize = normalize
+        self.sequence_pooling = (
+            None if pooling == "cls" else SequencePooling(pooling, dtype=self.dtype_policy)
+        )
+        backbone.pooler.trainable = False  # no part of the vector
+        self.objective = None
+        self.accuracy = keras.metrics.Mean(name="accuracy")
+        self._set_whitening(whitening_size)
+        self.built = True
+
+    def _set_whitening(self, size):
+        self._tracker.unlock()
+        self.whitening_size = size
+        self.whitening = None
+        if size is not None:
+            self.whitening = Whitening(size, name="whitening")
+            self.whitening.build([None, self._pooled_size()])
+        self._tracker.lock()
+
+    def _pooled_size(self) -> int:
+        return self.backbone.config.hidden_size * (2 if self.pooling == "mean_max" else 1)
+
+    @property
+    def vector_size(self) -> int:
+        """D."""
+        return self.whitening_size or self._pooled_size()
+
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike, **options) -> "BertSentenceEncoder":
+        """Builds the encoder of a checkpoint directory.
+
+        A sentence-transformers directory (`modules.json`) says how its vectors are pooled, whether
+        they are normalized and where texts are cut; other directories leave this class's defaults.
+
+        Args:
+            path: A directory that `BertBackbone.from_pretrained` opens.
+            **options: Arguments of this class and of `BertBackbone`; they win over the files'.
+
+        Raises:
+            CheckpointError: If a file is missing or damaged, or the directory asks for a module
+                other than a Transformer, its pooling, a linear map and normalization.
+        """
+        return hooks.load_sentence_encoder(cls, path, **options)
+
+    def compile(self, optimizer="adam", objective: str | SentenceLoss | None = None, **kwargs):
+        """`keras.Model.compile` with a loss on the vectors of each example's texts.
+
+        What the objective trains beside the encoder (the classifier of "classification") is
+        dropped with it: saved models hold the encoder.
+
+        Args:
+            optimizer: As in Keras.
+            objective: "classification", "cosine", "ranking" or "triplet", or one of
+                `bert_tf.training.losses.sentence_losses` with arguments of its own. None:
+                Keras's `loss` on the vectors themselves.
+            **kwargs: As in `TrainingModel.compile`.
+        """
+        objective = None if objective is None else sentence_loss(objective)
+        if objective is not None:
+            if "metrics" in kwargs or "loss" in kwargs:
+                raise UserError(
+                    "An `objective` has its own loss and metric. Received: "
+                    f"{sorted({'loss', 'metrics'} & set(kwargs))}"
+                )
+            with self.distribute_strategy.scope():
+                objective.build(self.vector_size, self.backbone.config.initializer_range)
+        self.objective = objective
+        super().compile(optimizer, **kwargs)
+
+    def get_compile_config(self):
+        return super().get_compile_config() if self.objective is None else None
+
+    def tokens_of(self, inputs):
+        if isinstance(inputs, dict):
+            return inputs
+        columns = self.tensor_columns(inputs)
+        if len(columns) == 1:
+            return self.tokenize(columns[0])
+        columns = tf.stack(columns, axis=1)  # K times [B] -> [B, K]
+        tokens = self.tokenize(tf.reshape(columns, [-1]))
+        shape = tf.concat([tf.shape(columns), tf.shape(tokens["token_ids"])[1:]], axis=0)
+        return {  # [B * K, T] -> [B, K, T]
+            name: tf.ensure_shape(tf.reshape(values, shape), [*columns.shape, None])
+            for name, values in tokens.items()
+        }
+
+    def tokenized_texts(self, columns):
+        if len(columns) == 1:
+            return super().tokenized_texts(columns)
+        texts = np.stack(columns, axis=1).reshape(-1)  # K times [n] -> [n * K]
+        return TokenizedTexts.of(self.tokenizer, (texts,), self._longest(), len(columns))
+
+    def call(self, inputs, training=False):
+        tokens = self.tokens_of(inputs)
+        shape = tf.shape(tokens["token_ids"])
+        static = tokens["token_ids"].shape
+        tokens = {
+            name: values if name == "head_mask" else _one_text_a_row(values)
+            for name, values in tokens.items()
+        }
+        vectors = self.head(self.backbone(tokens, training=training), tokens)
+        if static.rank == 2:
+            return vectors
+        vectors = tf.reshape(vectors, tf.concat([shape[:2], [self.vector_size]], axis=0))
+        return tf.ensure_shape(vectors, [*static[:2], self.vector_size])  # [B, K, D]
+
+    def head(self, outputs, tokens, training=False):
+        """Vectors `[B, D]` from what the backbone gave for a token dictionary of `[B, T]`."""
+        states = outputs["sequence_output"]
+        if self.sequence_pooling is None:
+            vectors = states[:, 0]  # [B, T, H] -> [B, H]
+        else:
+            vectors = self.sequence_pooling(states, self.backbone.padding_mask_of(tokens))
+        vectors = tf.cast(vectors, tf.float32)
+        if self.whitening is not None:
+            vectors = self.whitening(vectors)
+        if self.normalize:
+            vectors = tf.math.l2_normalize(vectors, axis=-1)
+        return vectors
+
+    def forward(self, x, y, training):
+        vectors = self(x, training=training)
+        if self.objective is None:
+            return vectors
+        self.objective.check(vectors.shape[1] if vectors.shape.rank == 3 else 1, y is not None)
+        return self.objective.outputs(vectors)
+
+    def loss_share(self, x, y, y_pred, sample_weight, training, totals):
+        if self.objective is None:
+            return super().loss_share(x, y, y_pred, sample_weight, training, totals)
+        losses = self.objective.losses(y, y_pred)  # [B]
+        if sample_weight is not None:
+            losses *= tf.cast(tf.reshape(sample_weight, [-1]), losses.dtype)
+        hits = self.objective.hits(y, y_pred)
+        if hits is not None:
+            self.accuracy.update_state(tf.cast(hits, tf.float32))
+        return tf.reduce_sum(losses) / totals["rows"]
+
+    def class_weights(self, class_weight):
+        if not isinstance(self.objective, ClassificationLoss):
+            refuse_class_weight(class_weight, "only the objective 'classification' has classes")
+        return class_weights_by_id(class_weight, self.objective.num_classes)
+
+    def trained_variables(self):
+        """Those of the encoder and of the objective."""
+        own = [] if self.objective is None else self.objective.variables
+        return [*self.trainable_variables, *own]
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        # The objective's only metric is counted with its loss.
+        if self.objective is None:
+            super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+    def _logs(self):
+        logs = super()._logs()
+        if self.objective is None or not self.objective.has_hits:
+            logs.pop("accuracy", None)
+        return logs
+
+    def fit_whitening(
+        self, texts: list[str], size: int | None = None, token_budget: int | None = None
+    ) -> None:
+        """Fits the whitening of the vectors to those of `texts`, instead of the one there was.
+
+        Do it last: training moves the vectors, and a compiled objective has their old size.
+
+        Args:
+            texts: Some thousand sentences of the kind that will be encoded; more than D.
+            size: Of the whitened vectors; None: as many as there are directions in which they
+                vary. (BERT's last LayerNorm leaves H - 1.)
+            token_budget: As in `encode`.
+
+        Raises:
+            UserError: If the texts are too few for the size.
+
+        Example:
+            >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
+            >>> encoder.fit_whitening(texts, size=2)  # better of some thousand sentences
+            >>> encoder.encode(texts).shape
+            (4, 2)
+            >>> encoder.save_pretrained("whitened/")
+
+        Reference: Su et al. 2021 (arXiv 2103.15316).
+        """
+        plain = BertSentenceEncoder(
+            self.backbone,
+            self.pooling,
+            tokenizer=self.tokenizer,
+            max_length=self.max_length,
+            dtype=self.dtype_policy,
+        )
+        vectors = plain.encode(texts, token_budget)
+        layer = Whitening(len(principal_directions(vectors)[1]) if size is None else size)
+        layer.build([None, self._pooled_size()])
+        layer.fit(vectors)
+        self._set_whitening(layer.units)
+        self.whitening.kernel.assign(layer.kernel)
+        self.whitening.bias.assign(layer.bias)
+
+    def predict(self, x, *args, **kwargs):
+        """`TaskModel.predict` of single texts; several lists are encoded one after the other."""
+        x = self.raw(x)
+        if isinstance(x, TextColumns) and len(x) > 1:
+            raise UserError(
+                "One list of texts was expected. Received: a tuple of lists, or pairs. Encode each "
+                'list by itself; a list of strings is `["a text", "another"]`.'
+            )
+        vectors = super().predict(x, *args, **kwargs)
+        if self.normalize and kwargs.get("window_stride") is not None:
+            norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+            vectors /= np.where(norms > 0, norms, 1)  # the mean of unit vectors is shorter
+        return vectors
+
+    def encode(
+        self,
+        texts: str | list[str],
+        token_budget: int | None = None,
+        show_progress: bool = False,
+        window_stride: int | None = None,
+        window_pooling: str = "mean",
+    ) -> np.ndarray:
+        """Vectors of many texts: sorted by length, batched by a budget of tokens, order restored.
+
+        Args:
+            texts: Single texts as in `fit`, or one string.
+            token_budget: Tokens of a batch; None takes `TaskModel.predict`'s.
+            show_progress: Whether to show a bar over the batches.
+            window_stride: As in `predict`: long texts are encoded window by window.
+            window_pooling: As in `predict`.
+
+        Returns:
+            float32 `[n, D]`; `[D]` for one string.
+        """
+        windows = {"window_stride": window_stride, "window_pooling": window_pooling}
+        texts = self.read_columns(collected(texts, self.is_example))
+        verbose = 1 if show_progress and not texts.is_single else 0
+        vectors = self.predict(texts, token_budget=token_budget, verbose=verbose, **windows)
+        return vectors[0] if texts.is_single else vectors
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "pooling": self.pooling,
+            "normalize": self.normalize,
+            "whitening_size": self.whitening_size,
+        }
+
+
+def _one_text_a_row(values):
+    """`[B, K, T]` -> `[B * K, T]`; what has a lower rank stays."""
+    if values.shape.rank < 3:
+        return values
+    length = values.shape[-1] if values.shape[-1] is not None else tf.shape(values)[-1]
+    return tf.reshape(values, [-1, length])

@@ -1,0 +1,26 @@
+"""Text classification and regression, of single texts and of pairs."""
+
+from bert_tf.lazy_names import lazy_names
+from bert_tf.models.task_spec import CLASSES, Head, TaskSpec
+from bert_tf.models.weight_rows import OUTPUT, Row
+
+HEAD = Head("classifier", (Row(OUTPUT, "", "classifier", "", "task/dense", "classifier/out_proj"),))
+SPEC = TaskSpec(
+    name="text_classification",
+    model="BertTextClassifier",
+    architectures=("BertForSequenceClassification",),
+    heads={"classifier": HEAD},
+    serving="TextClassificationModule",
+    distilled_as=CLASSES,
+)
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "ClassificationTask": ".files",
+        "TASKS": ".official_tasks",
+        "TextExample": ".files",
+        "table_task": ".official_tasks",
+        "xnli_task": ".official_tasks",
+    },
+)

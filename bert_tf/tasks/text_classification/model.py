@@ -1,0 +1,261 @@
+"""Classification and regression, of single texts and of pairs."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import MULTI_LABEL, POOLING_MODES, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
+from bert_tf.data.plain_rows import is_container, plain_rows, refuse_missing, row_array
+from bert_tf.errors import UserError
+from bert_tf.layers.dense import Dense
+from bert_tf.layers.dropout import Dropout
+from bert_tf.layers.pooling import SequencePooling
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.label_inputs import (
+    IdsInGraph,
+    class_id,
+    class_ids,
+    class_names,
+    class_sets,
+    holds_numbers,
+    outputs,
+)
+from bert_tf.models.task_model import TaskModel
+from bert_tf.models.text_streams import yields_text
+from bert_tf.tasks.text_classification.number_names import refuse_unclear_numbers
+from bert_tf.training.evaluation.probabilities import sigmoid, softmax
+from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertTextClassifier(TaskModel):
+    """BERT with a linear layer on a pooled vector: one label, several labels, or a number.
+
+    Args:
+        backbone: The `BertBackbone`; build it with `num_encoder_layers=k` to stop after k blocks.
+        num_classes: Number of outputs; None counts `labels`, or is 2, for regression 1.
+        labels: The classes' names, in the order of their ids.
+        problem_type: Hugging Face's word for what is learnt: "single_label_classification",
+            "multi_label_classification" (each label is there or not) or "regression". None is
+            regression for `num_classes=1` and a single label otherwise.
+        pooling: "cls" (the pooler on the first token, as in the paper), "mean", "max" or
+            "mean_max" over the real tokens.
+        dropout: Dropout before the classifier; None takes the configuration's.
+        tokenizer: The `BertTokenizer`.
+        max_length: Longest sequence in tokens; longer text is cut.
+
+    Returns:
+        Logits float32 `[B, num_classes]`.
+
+    Example:
+        >>> classifier = bert_tf.BertTextClassifier.from_pretrained(
+        ...     "bert-base/", labels=["bad", "good"]
+        ... )
+        >>> classifier.compile(optimizer=bert_tf.training.AdamWeightDecay(5e-5))
+        >>> classifier.fit(["a waste of time", "wonderful"], ["bad", "good"])
+        >>> classifier.predict(["I laughed all the way through."]).shape  # logits
+        (1, 2)
+
+    Reference: Devlin et al. 2019, section 4.1; google-research/bert run_classifier.py,
+    `create_model`.
+    """
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        num_classes: int | None = None,
+        labels: list[str] | None = None,
+        pooling: str = "cls",
+        dropout: float | None = None,
+        tokenizer=None,
+        max_length: int | None = None,
+        problem_type: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(backbone, tokenizer, max_length, **kwargs)
+        if pooling not in POOLING_MODES:
+            raise UserError(
+                f"`pooling` must be one of {POOLING_MODES}. Received: pooling={pooling!r}"
+            )
+        labels = None if labels is None else class_names(labels)
+        if problem_type is None:
+            one_number = num_classes == 1 and labels is None
+            problem_type = REGRESSION if one_number else SINGLE_LABEL
+        if problem_type not in PROBLEM_TYPES:
+            raise UserError(
+                f"`problem_type` must be one of {PROBLEM_TYPES}. "
+                f"Received: problem_type={problem_type!r}"
+            )
+        if num_classes is None:
+            default = 1 if problem_type == REGRESSION else 2
+            num_classes = len(labels) if labels is not None else default
+        fewest = 2 if problem_type == SINGLE_LABEL else 1
+        if num_classes < fewest or (labels is not None and len(labels) != num_classes):
+            raise UserError(
+                f"`num_classes` must be at least {fewest} for {problem_type}, and the number of "
+                f"`labels`. Received: num_classes={num_classes}, labels={labels}"
+            )
+        config = backbone.config
+        if dropout is None:
+            dropout = config.classifier_dropout
+        if dropout is None:
+            dropout = config.hidden_dropout_prob
+        self.num_classes = num_classes
+        self.labels = labels
+        self.problem_type = problem_type
+        self.pooling = pooling
+        self.dropout = dropout
+        self.sequence_pooling = (
+            None if pooling == "cls" else SequencePooling(pooling, dtype=self.dtype_policy)
+        )
+        if pooling != "cls":
+            backbone.pooler.trainable = False  # no part of the loss
+        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.classifier = Dense(
+            num_classes, config.initializer_range, dtype=self.dtype_policy, name="classifier"
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        width = self.backbone.config.hidden_size * (2 if self.pooling == "mean_max" else 1)
+        if not self.classifier.built:
+            self.classifier.build([None, width])
+        self.built = True
+
+    def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
+        """`keras.Model.compile`; the loss defaults to the problem's.
+
+        That is cross-entropy on class ids `[B]`, on 0 or 1 for every label `[B, num_classes]`, or
+        the mean squared error. `bert_tf.training` has losses with label smoothing, class weights
+        and focus on hard examples.
+        """
+        loss = self.default_loss() if loss == "auto" else loss
+        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+
+    def default_loss(self) -> keras.losses.Loss:
+        """The loss of the problem's type."""
+        if self.problem_type == SINGLE_LABEL:
+            return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        if self.problem_type == MULTI_LABEL:
+            return keras.losses.BinaryCrossentropy(from_logits=True)
+        return keras.losses.MeanSquaredError()
+
+    def call(self, inputs, training=False):
+        tokens = self.tokens_of(inputs)
+        return self.head(self.backbone(tokens, training=training), tokens, training=training)
+
+    def head(self, outputs, tokens, training=False):
+        """Logits `[B, num_classes]` from what the backbone gave for a token dictionary."""
+        return self.classify(self._pool(outputs, tokens), training=training)
+
+    def pooled(self, inputs, training=False):
+        """What the classifier sees of each text: `[B, H]`, for "mean_max" `[B, 2H]`."""
+        tokens = self.tokens_of(inputs)
+        return self._pool(self.backbone(tokens, training=training), tokens)
+
+    def _pool(self, outputs, tokens):
+        if self.sequence_pooling is None:
+            return outputs["pooled_output"]
+        return self.sequence_pooling(
+            outputs["sequence_output"], self.backbone.padding_mask_of(tokens)
+        )
+
+    def classify(self, pooled, training=False):
+        """Dropout and classifier on what `pooled` gave."""
+        logits = self.classifier(self.dropout_layer(pooled, training=training))
+        return tf.cast(logits, tf.float32)  # [B, num_classes]
+
+    def plain_targets(self, y, x):
+        """As `TaskModel.plain_targets`; labels may be given by their names."""
+        if y is None or not is_container(y):
+            return y
+        y = plain_rows(y, "y")
+        if self.problem_type == REGRESSION:
+            return outputs(y, self.num_classes)
+        if self.problem_type == MULTI_LABEL:
+            return class_sets(y, self.labels, self.num_classes)
+        if not isinstance(x, dict) and holds_numbers(y):  # token dictionaries come with ids
+            refuse_unclear_numbers(self.labels)
+        return class_ids(y, self.labels, self.num_classes, keep_rows=not self.has_sparse_loss())
+
+    def raw(self, x):
+        """As `TaskModel.raw`; labels of a dataset of texts may not be numbers that are names."""
+        if isinstance(x, tf.data.Dataset) and yields_text(x):
+            spec = x.element_spec
+            if self.problem_type == SINGLE_LABEL and isinstance(spec, tuple) and len(spec) > 1:
+                if spec[1].dtype != tf.string and spec[1].shape[1:].num_elements() in (None, 1):
+                    refuse_unclear_numbers(self.labels)
+        return super().raw(x)
+
+    def graph_targets(self, spec):
+        one_hot = spec.shape.rank == 2 and spec.shape[1] == self.num_classes
+        if spec.dtype != tf.string:
+            if self.problem_type == SINGLE_LABEL and one_hot and self.has_sparse_loss():
+                return lambda y: tf.argmax(y, axis=-1, output_type=tf.int32)
+            return None
+        if self.problem_type == REGRESSION:
+            return tf.strings.to_number
+        if self.problem_type == MULTI_LABEL:
+            raise UserError(
+                "Several labels in a dataset must be rows of 0 and 1, as `targets` makes them. "
+                "Received: strings"
+            )
+        return IdsInGraph(self.labels, self.num_classes)
+
+    def targets(self, labels) -> np.ndarray:
+        """Labels by name as `fit` takes them.
+
+        Args:
+            labels: A name an example; for several labels a list of names an example; for regression
+                a number an example.
+
+        Returns:
+            int32 `[n]`, for several labels float32 `[n, num_classes]` of 0 and 1, for regression
+            float32 `[n]`. `fit` takes ids no more than other numbers where names are numbers other
+            than their ids: give it the names.
+
+        Raises:
+            DataError: If a label is none of the model's.
+
+        Example:
+            >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")  # bad, good
+            >>> classifier.targets(["good", "bad"])
+            array([1, 0], dtype=int32)
+        """
+        if self.problem_type == REGRESSION:
+            return outputs(labels, self.num_classes)
+        names = row_array(labels, "labels")
+        refuse_missing(names, "labels")
+        if self.problem_type == MULTI_LABEL:
+            return class_sets(names, self.labels, self.num_classes)
+        ids = [class_id(name, self.labels, self.num_classes) for name in names.reshape(-1).tolist()]
+        return np.array(ids, np.int32)
+
+    def class_weights(self, class_weight):
+        """By id or by name; for single labels alone."""
+        if self.problem_type != SINGLE_LABEL:
+            refuse_class_weight(
+                class_weight,
+                f"an example of {self.problem_type} is not of one class; "
+                "`sample_weight` weights examples",
+            )
+        return class_weights_by_id(class_weight, self.num_classes, self.labels)
+
+    def probabilities(self, logits) -> np.ndarray:
+        """What logits mean, float64 of the same shape.
+
+        Softmax over the classes; sigmoid of every label by itself; for regression the numbers.
+        """
+        if self.problem_type == REGRESSION:
+            return np.asarray(logits, np.float64)
+        return (softmax if self.problem_type == SINGLE_LABEL else sigmoid)(logits)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "labels": None if self.labels is None else list(self.labels),
+            "pooling": self.pooling,
+            "dropout": self.dropout,
+            "problem_type": self.problem_type,
+        }

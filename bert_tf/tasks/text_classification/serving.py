@@ -1,0 +1,51 @@
+"""The signatures of `BertTextClassifier`: labels, probabilities, scores."""
+
+import tensorflow as tf
+
+from bert_tf.config import MULTI_LABEL, REGRESSION
+from bert_tf.models.serving_module import ServingModule
+from bert_tf.tasks.text_classification.model import BertTextClassifier
+
+
+class TextClassificationModule(ServingModule):
+    """Text, or a pair of texts, to a label, to the probabilities of several, or to numbers.
+
+    Args:
+        model: The classifier.
+        pairs: Whether it was trained on pairs of texts.
+    """
+
+    outputs = {
+        "label": "The likeliest label.",
+        "labels": "The labels' names, in the order of the probabilities.",
+        "probabilities": "Of each label: softmax of the logits; of several labels, sigmoid.",
+        "score": "The number that a regression predicts.",
+        "logits": "What the classifier computes, before softmax or sigmoid.",
+    }
+
+    def __init__(self, model: BertTextClassifier, pairs: bool = False):
+        super().__init__(model)
+        if pairs:
+            self.texts = {"text": "The first text, UTF-8.", "pair": "The second text, UTF-8."}
+        self._labels = model.labels or [f"LABEL_{index}" for index in range(model.num_classes)]
+
+    def of_tokens(self, tokens):
+        logits = self.model(tokens, training=False)  # [B, C]
+        if self.model.problem_type == REGRESSION:
+            return {"score": tf.identity(logits), "logits": logits}
+        labels = tf.constant(self._labels)
+        if self.model.problem_type == MULTI_LABEL:
+            names = tf.broadcast_to(labels, tf.shape(logits))  # [C] -> [B, C]
+            return {"labels": names, "probabilities": tf.sigmoid(logits), "logits": logits}
+        return {
+            "label": tf.gather(labels, tf.argmax(logits, axis=-1)),
+            "probabilities": tf.nn.softmax(logits),
+            "logits": logits,
+        }
+
+    def details(self):
+        regression = self.model.problem_type == REGRESSION
+        return {
+            "problem_type": self.model.problem_type,
+            "labels": [] if regression else list(self._labels),
+        }

@@ -1,0 +1,44 @@
+"""Token classification: a label for every word, and spans of words."""
+
+from bert_tf.lazy_names import lazy_names
+from bert_tf.models.task_spec import CLASSES, Head, TaskSpec
+from bert_tf.models.weight_rows import OUTPUT, VECTOR, Row
+
+# Named as in pytorch-crf; [from, to] there too.
+_CRF = Head(
+    "crf",
+    tuple(
+        Row(VECTOR, name, f"crf.{name}", f"crf/{name}", None, None)
+        for name in ("transitions", "start_transitions", "end_transitions")
+    ),
+)
+SPEC = TaskSpec(
+    name="token_classification",
+    model="BertTokenClassifier",
+    architectures=("BertForTokenClassification",),
+    heads={
+        "classifier": Head("token_classifier", (Row(OUTPUT, "", "classifier", "", None, None),))
+    },
+    optional_heads={"crf": _CRF},
+    uses_pooler=False,
+    serving="TokenClassificationModule",
+    distilled_as=CLASSES,
+)
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "Span": ".tag_schemes",
+        "TaggedSentence": ".files",
+        "TaggedSpan": ".model",
+        "TaggingScores": ".metrics",
+        "convert_tags": ".tag_schemes",
+        "read_conll": ".files",
+        "read_tag_predictions": ".files",
+        "read_word_tag": ".files",
+        "spans_of_tags": ".tag_schemes",
+        "tagging_intervals": ".report",
+        "tagging_scores": ".metrics",
+        "tags_of_spans": ".tag_schemes",
+    },
+)

@@ -1,0 +1,226 @@
+"""Files of tagged words: CoNLL columns, and word/tag text.
+
+Both readers are strict: a word without a tag, or a line that lacks a column, is an error with file
+and line, for a tag that slips by one word would train silently.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from bert_tf.data.tsv import read_lines
+from bert_tf.errors import DataError, UserError
+
+FORMATS = ("conll", "word_tag")
+_DOCUMENT = "-DOCSTART-"  # CoNLL 2003: the line between documents
+
+
+class TaggedSentence(NamedTuple):
+    """A sentence.
+
+    Attributes:
+        words: Its words.
+        tags: A tag a word, or None where the file has none.
+
+    Example:
+        >>> TaggedSentence(["Ada", "wrote"], ["B-PER", "O"]).tags
+        ['B-PER', 'O']
+    """
+
+    words: list[str]
+    tags: list[str] | None
+
+
+def read_tagged_text(path: str | os.PathLike, format: str = "conll", **columns):
+    """Reads a file in one of `FORMATS`; see `read_conll` and `read_word_tag`."""
+    if format not in FORMATS:
+        raise UserError(f"`format` must be one of {FORMATS}. Received: format={format!r}")
+    return read_conll(path, **columns) if format == "conll" else read_word_tag(path)
+
+
+def read_conll(
+    path: str | os.PathLike, word_column: int = 0, tag_column: int | None = -1
+) -> list[TaggedSentence]:
+    """Reads a word a line, columns separated by tabs or blanks, an empty line after a sentence.
+
+    Args:
+        path: The file, UTF-8. `-DOCSTART-` lines are left out.
+        word_column: Where the words stand, from 0; negative counts from the last column.
+        tag_column: Where the tags stand; None for a file whose tags are not wanted. A file with
+            words alone has no tags either.
+
+    Raises:
+        DataError: If the file is missing or empty, is not UTF-8, or a line has not the columns of
+            the line before it; with file and line.
+
+    Example:
+        >>> sentence = bert_tf.tasks.token_classification.read_conll("eng.train")[0]
+        >>> sentence.words[:3], sentence.tags[:3]
+        (['U.N.', 'official', 'Ekeus'], ['I-ORG', 'O', 'I-PER'])
+
+    Reference: Tjong Kim Sang and De Meulder 2003, CoNLL-2003.
+    """
+    sentences, words, tags = [], [], []
+    width = None
+    for number, line in read_lines(path):
+        fields = _fields(line)
+        if not fields or fields[0] == _DOCUMENT:
+            if words:
+                sentences.append(TaggedSentence(words, tags))
+                words, tags = [], []
+            continue
+        if width is None:
+            width = len(fields)
+            if width == 1:
+                tag_column = None
+            _check_columns(path, number, width, word_column, tag_column)
+        if len(fields) != width or not all(fields):
+            raise DataError(
+                f"{path}, line {number}: expected {width} columns, as in the lines before. "
+                f"Received: {line!r}. Every word needs its tag; an empty line ends a sentence."
+            )
+        words.append(fields[word_column])
+        if tag_column is not None:
+            tags.append(fields[tag_column])
+    if words:
+        sentences.append(TaggedSentence(words, tags))
+    if not sentences:
+        raise DataError(f"{path} holds no sentences. Expected a word and its tag a line")
+    if tag_column is None:
+        return [TaggedSentence(sentence.words, None) for sentence in sentences]
+    return sentences
+
+
+def read_word_tag(path: str | os.PathLike) -> list[TaggedSentence]:
+    """Reads a sentence a line, its words with their tags behind a slash, separated by blanks.
+
+    The last slash separates, so that a word may hold one. The format of the People's Daily corpus.
+
+    Raises:
+        DataError: If the file is missing or empty, is not UTF-8, or a word lacks its tag; with file
+            and line.
+
+    Example:
+        >>> import pathlib
+        >>> size = pathlib.Path("tagged.txt").write_text("江/nr  泽民/nr  主席/n\\n", "utf-8")
+        >>> bert_tf.tasks.token_classification.read_word_tag("tagged.txt")
+        [TaggedSentence(words=['江', '泽民', '主席'], tags=['nr', 'nr', 'n'])]
+    """
+    sentences = []
+    for number, line in read_lines(path):
+        sentence = TaggedSentence([], [])
+        for place, field in enumerate(_fields(line), start=1):
+            word, _, tag = field.rpartition("/")
+            if not word or not tag:
+                raise DataError(
+                    f"{path}, line {number}, word {place}: expected word/tag. Received: {field!r}"
+                )
+            sentence.words.append(word)
+            sentence.tags.append(tag)
+        if sentence.words:
+            sentences.append(sentence)
+    if not sentences:
+        raise DataError(f"{path} holds no sentences. Expected word/tag word/tag … a line")
+    return sentences
+
+
+def read_tag_predictions(
+    path: str | os.PathLike,
+    gold_path: str | os.PathLike | None = None,
+    format: str = "conll",
+    word_column: int = 0,
+    tag_column: int = -1,
+) -> tuple[list[list[str]], list[list[str]], list[list[str]]]:
+    """Reads predicted tags and the gold ones of the same words.
+
+    Args:
+        path: CoNLL columns, the predicted tag the last; without `gold_path` the gold tag before it,
+            as tools/run_ner.py writes `test_predictions.txt` and conlleval.pl reads it.
+        gold_path: A file with the gold tags, if they are not in `path`.
+        format: That of the file with gold tags.
+        word_column: As in `read_conll`, of the file with gold tags.
+        tag_column: As in `read_conll`, of the file with gold tags.
+
+    Returns:
+        The words, the gold tags and the predicted tags of each sentence.
+
+    Raises:
+        DataError: If a file cannot be read, lacks a column, or the words of the two files differ;
+            with the first sentence that does.
+
+    Example:
+        >>> import pathlib
+        >>> size = pathlib.Path("predictions.txt").write_text("Ada B-PER O\\nwrote O O\\n")
+        >>> bert_tf.tasks.token_classification.read_tag_predictions("predictions.txt")
+        ([['Ada', 'wrote']], [['B-PER', 'O']], [['O', 'O']])
+    """
+    predicted = _tagged(path, read_conll(path))
+    if gold_path is None:
+        _require_gold_column(path)
+        gold = read_conll(path, tag_column=-2)
+        return _columns(gold, predicted)
+    columns = {"word_column": word_column, "tag_column": tag_column} if format == "conll" else {}
+    gold = _tagged(gold_path, read_tagged_text(gold_path, format, **columns))
+    for number, (ours, theirs) in enumerate(zip(predicted, gold), start=1):
+        if ours.words != theirs.words:
+            raise DataError(
+                f"{path}: expected the words of {gold_path}. Received in sentence {number}: "
+                f"{' '.join(ours.words)[:80]!r}, not {' '.join(theirs.words)[:80]!r}"
+            )
+    if len(gold) != len(predicted):
+        raise DataError(
+            f"{path}: expected the {len(gold)} sentences of {gold_path}. Received: {len(predicted)}"
+        )
+    return _columns(gold, predicted)
+
+
+def conll_lines(sentences: Iterable[Sequence[Sequence[str]]]) -> Iterable[str]:
+    """The lines of a CoNLL file.
+
+    Args:
+        sentences: The columns of each sentence, as many as the file shall have: `(words, tags)`,
+            or `(words, gold tags, predicted tags)`, which conlleval.pl reads.
+    """
+    for columns in sentences:
+        yield from (" ".join(fields) + "\n" for fields in zip(*columns, strict=True))
+        yield "\n"
+
+
+def _columns(gold, predicted):
+    words, tags = zip(*gold)
+    return list(words), list(tags), [sentence.tags for sentence in predicted]
+
+
+def _tagged(path, sentences):
+    if sentences[0].tags is None:
+        raise DataError(f"{path}: expected a tag for every word. Received: words alone")
+    return sentences
+
+
+def _require_gold_column(path):
+    try:
+        read_conll(path, tag_column=-3)
+    except DataError:
+        raise DataError(
+            f"{path}: expected a word, its gold tag and its predicted tag a line. Received: two "
+            "columns. Give the file with the gold tags."
+        ) from None
+
+
+def _fields(line: str) -> list[str]:
+    """Tabs separate where there are any, so that an empty column shows; else runs of blanks.
+
+    Only ASCII white space: an ideographic space can be a word.
+    """
+    if "\t" in line:
+        return line.split("\t") if line.strip(" \t") else []
+    return [field for field in line.split(" ") if field]
+
+
+def _check_columns(path, number, width, word_column, tag_column):
+    for name, column in (("word_column", word_column), ("tag_column", tag_column)):
+        if column is not None and not -width <= column < width:
+            raise DataError(
+                f"{path}, line {number}: expected a column {column} ({name}). Received: {width} "
+                "columns"
+            )

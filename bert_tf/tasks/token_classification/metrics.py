@@ -1,0 +1,122 @@
+"""How well words are tagged: precision, recall and F1 of whole spans."""
+
+from collections.abc import Sequence
+
+import keras
+
+from bert_tf.errors import UserError
+from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tags
+
+
+def tagging_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """The scores of CoNLL 2003: a span counts if its borders and its label are right.
+
+    Args:
+        gold: A list of tags for each sentence, in IOB1, IOB2 or BIOES.
+        predicted: The model's, in the same scheme. Zeros stand for what has no span to divide by.
+
+    Returns:
+        `accuracy` over words and, for span tags, `precision`, `recall` and `f1` over all spans, and
+        the same for each label: `f1_PER`. From 0 to 1.
+
+    Raises:
+        UserError: If the sentences are not as many or as long, or seqeval is missing.
+
+    Example:
+        >>> gold, predicted = [["B-PER", "I-PER", "O"]], [["B-PER", "O", "O"]]
+        >>> bert_tf.tasks.token_classification.tagging_scores(gold, predicted)["f1"]
+        0.0
+
+    Reference: seqeval, equal to conlleval.pl of CoNLL 2000.
+    """
+    gold, predicted = [list(tags) for tags in gold], [list(tags) for tags in predicted]
+    if [len(tags) for tags in gold] != [len(tags) for tags in predicted]:
+        raise UserError(
+            "The same sentences were expected, with a tag a word. Received: "
+            f"{len(gold)} sentences of {sum(map(len, gold))} words and "
+            f"{len(predicted)} of {sum(map(len, predicted))}"
+        )
+    pairs = [pair for rows in zip(gold, predicted) for pair in zip(*rows)]
+    if not pairs:
+        raise UserError("At least one word was expected. Received: none.")
+    scores = {"accuracy": sum(a == b for a, b in pairs) / len(pairs)}
+    if not all(are_span_tags(tags) for tags in (*gold, *predicted)):
+        return scores
+    scores.update(precision=0.0, recall=0.0, f1=0.0)
+    if not any(tag != OUTSIDE for pair in pairs for tag in pair):
+        return scores
+    report = _seqeval().classification_report(gold, predicted, output_dict=True, zero_division=0)
+    for label, values in report.items():
+        if label in ("macro avg", "weighted avg"):
+            continue
+        suffix = "" if label == "micro avg" else f"_{label}"
+        for name, key in (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score")):
+            scores[name + suffix] = float(values[key])
+    return scores
+
+
+class TaggingScores(keras.callbacks.Callback):
+    """After each epoch, scores held-out sentences by `tagging_scores`.
+
+    Adds `val_precision`, `val_recall`, `val_f1` (for labels without spans `val_word_accuracy`) to
+    the epoch's logs.
+
+    Args:
+        sentences: Held-out sentences, lists of words.
+        tags: Their tags, in the scheme of the model's labels.
+        restore_best_weights: Whether to put back, at the end of training, the weights of the epoch
+            with the best F1 (accuracy).
+
+    Attributes:
+        best_score: The best F1 (accuracy) of all epochs so far.
+        best_epoch: Its epoch, counted from 0.
+
+    Example:
+        >>> tagger = bert_tf.BertTokenClassifier.from_pretrained(
+        ...     "bert-base/", labels=["O", "B-PER"]
+        ... )
+        >>> tagger.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> scores = TaggingScores([["Ada", "wrote"]], [["B-PER", "O"]])
+        >>> history = tagger.fit([["Ada", "wrote"]], [["B-PER", "O"]], callbacks=[scores])
+        >>> "val_f1" in history.history
+        True
+    """
+
+    def __init__(self, sentences, tags, restore_best_weights: bool = False):
+        super().__init__()
+        self.sentences = sentences
+        self.tags = tags
+        self.restore_best_weights = restore_best_weights
+        self.best_score = -1.0
+        self.best_epoch = None
+        self._best_weights = None
+
+    def on_epoch_end(self, epoch, logs=None):
+        scores = tagging_scores(self.tags, self.model.predict(self.sentences, verbose=0))
+        names = [name for name in ("precision", "recall", "f1") if name in scores]
+        if logs is not None:
+            logs.update({f"val_{name}": scores[name] for name in names})
+            if not names:
+                logs["val_word_accuracy"] = scores["accuracy"]
+        score = scores.get("f1", scores["accuracy"])
+        if score > self.best_score:
+            self.best_score, self.best_epoch = score, epoch
+            if self.restore_best_weights:
+                self._best_weights = self.model.get_weights()
+
+    def on_train_end(self, logs=None):
+        if self._best_weights is not None:
+            self.model.set_weights(self._best_weights)
+
+
+def _seqeval():
+    try:
+        import seqeval.metrics
+    except ImportError:
+        raise UserError(
+            "Scores of spans are seqeval's, which is not installed. "
+            "pip install --use-pep517 seqeval"
+        ) from None
+    return seqeval.metrics

@@ -1,0 +1,59 @@
+"""The signatures of `BertTokenClassifier`: entities, with text and offsets."""
+
+import tensorflow as tf
+
+from bert_tf.models.bounded_batches import in_batches
+from bert_tf.models.serving_module import ServingModule
+from bert_tf.tasks.token_classification.graph_words import graph_spans, graph_words, word_windows
+from bert_tf.tasks.token_classification.word_windows import WORD_STARTS
+from bert_tf.text.text_slices import TextSlices
+
+
+class TokenClassificationModule(ServingModule):
+    """Text of any length to the spans that `tag` finds; where labels do not stand for spans, each
+    word is one."""
+
+    outputs = {
+        "entity_count": "How many entities the text has; what is behind is padding.",
+        "entity_text": "The entities, pieces of the text.",
+        "entity_label": "What each is.",
+        "entity_start": "Its first character in the text, in code points.",
+        "entity_end": "The one behind its last.",
+    }
+    token_outputs = {
+        "logits": "Of each label at each token; those of the first piece of a word count. With a "
+        "CRF its emissions."
+    }
+
+    def of_tokens(self, tokens):
+        return {"logits": self.model(tokens, training=False)}
+
+    def of_text(self, text):
+        model, slices = self.model, TextSlices(text)
+        words = graph_words(model.tokenizer, text, slices)
+        features = word_windows(model.tokenizer, words, self.max_length)
+
+        def tag(features):
+            return model.best_tags(model(features, training=False), features[WORD_STARTS])
+
+        tags = tf.boolean_mask(in_batches(tag, features), features[WORD_STARTS])  # [W]
+        spans = graph_spans(model.labels, tags, words.row_ids)
+        start, end = tf.gather(words.starts, spans.first), tf.gather(words.ends, spans.last)
+        row = tf.gather(words.row_ids, spans.first)
+        rows = tf.size(text, tf.int64)
+
+        def padded(values, default):  # [E] -> [B, most entities of a text]
+            return tf.RaggedTensor.from_value_rowids(values, row, rows).to_tensor(default)
+
+        return {
+            "entity_count": tf.math.bincount(
+                tf.cast(row, tf.int32), minlength=tf.cast(rows, tf.int32)
+            ),
+            "entity_text": padded(slices(row, start, end), ""),
+            "entity_label": padded(spans.label, ""),
+            "entity_start": padded(tf.cast(start, tf.int32), 0),
+            "entity_end": padded(tf.cast(end, tf.int32), 0),
+        }
+
+    def details(self):
+        return {"labels": list(self.model.labels)}

@@ -1,0 +1,40 @@
+"""Every score of held-out data after each epoch."""
+
+import keras
+
+from bert_tf.training.evaluation.scores import all_scores
+
+
+class EpochScores(keras.callbacks.Callback):
+    """Adds `val_` and the name of every score of `bert_tf.training.all_scores` to the logs.
+
+    Exact where a Keras metric estimates, and for all kinds of problems; put it before callbacks
+    that watch one of them (`keras.callbacks.EarlyStopping(monitor="val_matthews")`). Under a
+    `DistillationModel` they are the student's.
+
+    Args:
+        x: Held-out inputs, whatever the model's `predict` takes.
+        y: Their labels, as the model's `targets` gives them.
+        batch_size: For `predict`.
+
+    Example:
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> scores = bert_tf.training.EpochScores(texts, model.targets(labels))
+        >>> history = model.fit(texts, labels, callbacks=[scores])
+        >>> "val_accuracy" in history.history
+        True
+    """
+
+    def __init__(self, x, y, batch_size: int = 32):
+        super().__init__()
+        self.x = x
+        self.y = y
+        self.batch_size = batch_size
+
+    def on_epoch_end(self, epoch, logs=None):
+        model = getattr(self.model, "student", self.model)
+        logits = model.predict(self.x, batch_size=self.batch_size, verbose=0)
+        results = all_scores(self.y, model.probabilities(logits), model.problem_type)
+        if logs is not None:
+            logs.update({f"val_{name}": value for name, value in results.items()})

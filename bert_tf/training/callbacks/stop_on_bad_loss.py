@@ -1,0 +1,82 @@
+"""Stops where the loss is no longer a number."""
+
+import math
+import os
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.files import atomic_path
+from bert_tf.training.callbacks.step_callback import StepCallback
+from bert_tf.training.checkpointing.training_checkpoint import TrainingCheckpoint
+
+
+class StopOnBadLoss(StepCallback):
+    """Ends training at the first NaN or infinite loss, with the batch written aside.
+
+    To stand before `TrainingCheckpoint` in the list of callbacks.
+
+    Args:
+        checkpoint: Whose newest checkpoint the message names.
+        batch_at: Gives the batch that the step after `step` trains on, `batch_at(step)`: a nested
+            structure of tensors. It is written as `bad-batch-<step>.npz`, names joined by "/".
+        directory: Where the batch is written.
+        initial_step: The step that the run goes on from.
+
+    Example:
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> batch = (model.tokenizer(texts), model.targets(labels))
+        >>> checkpoint = bert_tf.training.TrainingCheckpoint("checkpoints")
+        >>> stop = bert_tf.training.StopOnBadLoss(checkpoint, lambda step: batch, "bad_batches")
+        >>> model.fit(tf.data.Dataset.from_tensors(batch), callbacks=[stop, checkpoint])
+    """
+
+    def __init__(
+        self,
+        checkpoint: TrainingCheckpoint,
+        batch_at: Callable[[int], object],
+        directory: str | os.PathLike,
+        initial_step: int = 0,
+    ):
+        super().__init__(initial_step)
+        self.checkpoint = checkpoint
+        self.batch_at = batch_at
+        self.directory = directory
+
+    def on_step_end(self, logs):
+        # The running mean of the epoch: once a loss is NaN or infinite, so is the mean.
+        loss = float(logs["loss"])
+        if math.isfinite(loss):
+            return
+        path = self._write_batch()
+        raise UserError(
+            f"A finite loss was expected. Received: loss={loss} at step {self.step}. Its batch is "
+            f"in {path}; the last good checkpoint is {self.checkpoint.newest() or 'none'}. Look at "
+            "the batch, or go on from there with a lower learning rate."
+        )
+
+    def _write_batch(self) -> str:
+        resolver = self.model.distribute_strategy.cluster_resolver
+        worker = f"-worker{resolver.task_id}" if resolver and resolver.task_type else ""
+        path = os.path.join(self.directory, f"bad-batch-{self.step}{worker}.npz")
+        arrays = named_arrays(self.batch_at(self.step - 1))
+        with atomic_path(path) as new:
+            with open(new, "wb") as file:
+                np.savez(file, **arrays)
+        return path
+
+
+def named_arrays(structure) -> dict[str, np.ndarray]:
+    """The leaves of nested dictionaries and tuples, by their names joined with "/"."""
+    if not isinstance(structure, (dict, tuple, list)):
+        values = structure.to_tensor() if isinstance(structure, tf.RaggedTensor) else structure
+        return {"": np.asarray(values)}
+    items = structure.items() if isinstance(structure, dict) else enumerate(structure)
+    return {
+        f"{key}/{name}".rstrip("/"): array
+        for key, part in items
+        for name, array in named_arrays(part).items()
+    }

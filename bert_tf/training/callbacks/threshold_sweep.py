@@ -1,0 +1,90 @@
+"""Finds the probability threshold with the best F1, each epoch."""
+
+import keras
+import numpy as np
+
+from bert_tf.errors import UserError
+from bert_tf.training.evaluation.probabilities import softmax
+
+THRESHOLDS = np.round(np.arange(0.01, 1.0, 0.01), 2)  # 0.01, 0.02 … 0.99
+
+
+def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> tuple[float, float]:
+    """The threshold of 0.01 … 0.99 with the largest F1 of class 1.
+
+    Args:
+        labels: 0 or 1, `[n]`.
+        probabilities: Of class 1, `[n]`.
+
+    Returns:
+        The threshold and its F1; of equally good thresholds the one nearest to 0.5.
+
+    Example:
+        >>> bert_tf.training.best_threshold(np.array([0, 1, 1]), np.array([0.2, 0.4, 0.9]))
+        (0.4, 1.0)
+    """
+    labels = np.asarray(labels).astype(bool)
+    predicted = np.asarray(probabilities)[np.newaxis, :] >= THRESHOLDS[:, np.newaxis]  # [99, n]
+    true_positives = (predicted & labels).sum(axis=1)
+    positives = predicted.sum(axis=1) + labels.sum()
+    f1 = np.divide(
+        2.0 * true_positives, positives, out=np.zeros(len(THRESHOLDS)), where=positives > 0
+    )
+    best = np.flatnonzero(f1 == f1.max())
+    nearest = best[np.argmin(np.abs(THRESHOLDS[best] - 0.5))]
+    return float(THRESHOLDS[nearest]), float(f1[nearest])
+
+
+class ThresholdSweep(keras.callbacks.Callback):
+    """After each epoch, sweeps thresholds 0.01 … 0.99 on held-out data and keeps the best F1.
+
+    Adds `val_best_f1` and `val_best_threshold` to the epoch's logs.
+
+    Args:
+        x: Held-out inputs, whatever the model's `predict` takes.
+        y: Their labels, 0 or 1.
+        batch_size: For `predict`.
+        restore_best_weights: Whether to put back, at the end of training, the weights of the epoch
+            with the best F1.
+
+    Attributes:
+        best_f1: The best F1 of all epochs so far.
+        best_threshold: Its threshold.
+        best_epoch: Its epoch, counted from 0.
+
+    Example:
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> sweep = bert_tf.training.ThresholdSweep(texts, model.targets(labels))
+        >>> history = model.fit(texts, labels, callbacks=[sweep])
+        >>> "val_best_threshold" in history.history
+        True
+    """
+
+    def __init__(self, x, y, batch_size: int = 32, restore_best_weights: bool = False):
+        super().__init__()
+        self.x = x
+        self.y = np.asarray(y)
+        if not np.isin(self.y, (0, 1)).all():
+            raise UserError(f"Labels must be 0 or 1. Received: {np.unique(self.y)[:10]}")
+        self.batch_size = batch_size
+        self.restore_best_weights = restore_best_weights
+        self.best_f1 = -1.0
+        self.best_threshold = 0.5
+        self.best_epoch = None
+        self._best_weights = None
+
+    def on_epoch_end(self, epoch, logs=None):
+        logits = self.model.predict(self.x, batch_size=self.batch_size, verbose=0)
+        threshold, f1 = best_threshold(self.y, softmax(logits)[:, 1])
+        if logs is not None:
+            logs["val_best_f1"] = f1
+            logs["val_best_threshold"] = threshold
+        if f1 > self.best_f1:
+            self.best_f1, self.best_threshold, self.best_epoch = f1, threshold, epoch
+            if self.restore_best_weights:
+                self._best_weights = self.model.get_weights()
+
+    def on_train_end(self, logs=None):
+        if self._best_weights is not None:
+            self.model.set_weights(self._best_weights)

@@ -1,0 +1,99 @@
+"""What training tells while it runs: the means of every interval, to a file and to TensorBoard."""
+
+import time
+
+import tensorflow as tf
+
+from bert_tf.training.callbacks.step_callback import StepCallback
+from bert_tf.training.distribution.strategies import is_chief
+
+
+class TrainingLog(StepCallback):
+    """Every `log_steps` steps hands the interval's means and rates to its writers.
+
+    The values: what the model logs (losses, accuracies, `gradient_norm`, `padding_share`), each the
+    mean over the interval, for which the model's metrics are reset after it; `learning_rate` of the
+    next step; `steps_per_second`, `examples_per_second` and, where the model logs `padding_share`,
+    `tokens_per_second` without padding. Tracing and evaluation are not counted in the rates.
+    After an evaluation its logs, `val_...`, are written too.
+
+    Args:
+        log_steps: Steps of an interval.
+        writers: Objects with `write(step, values)`, such as `JsonLines` and `TensorBoardScalars`.
+        batch_size: Examples of a step, over all workers.
+        sequence_length: Columns of a row, `T`; for the tokens per second.
+        initial_step: The step that the run goes on from.
+
+    Example:
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> writers = [bert_tf.training.JsonLines("log.jsonl")]
+        >>> log = bert_tf.training.TrainingLog(1, writers, batch_size=4)
+        >>> model.fit(texts, labels, callbacks=[log])
+        >>> "loss" in bert_tf.training.read_json_lines("log.jsonl")[0]
+        True
+    """
+
+    def __init__(
+        self,
+        log_steps: int,
+        writers: list,
+        batch_size: int,
+        sequence_length: int | None = None,
+        initial_step: int = 0,
+    ):
+        super().__init__(initial_step)
+        self.log_steps = log_steps
+        self.writers = writers
+        self.batch_size = batch_size
+        self.sequence_length = sequence_length
+        self._logs = {}
+        self._start = None  # (time, step) where the interval starts
+        self._steps = 0  # in the interval
+
+    def on_step_end(self, logs):
+        self._logs = logs
+        self._steps += 1
+        if self.step % self.log_steps == 0:
+            self._write()
+        elif self._start is None:
+            self._start = (time.monotonic(), self.step)  # the first step was traced
+
+    def on_test_begin(self, logs=None):
+        self._test_began = time.monotonic()
+
+    def on_test_end(self, logs=None):
+        if self._start:
+            self._start = (self._start[0] + time.monotonic() - self._test_began, self._start[1])
+
+    def on_epoch_end(self, epoch, logs=None):
+        values = {k: float(v) for k, v in (logs or {}).items() if k.startswith("val_")}
+        if values:
+            self._hand_over(values)
+
+    def on_train_end(self, logs=None):
+        if self._steps:
+            self._write()
+        self._start = None
+
+    def _write(self):
+        values = {name: float(value) for name, value in self._logs.items()}
+        values["learning_rate"] = float(tf.convert_to_tensor(self.model.optimizer.learning_rate))
+        now = time.monotonic()
+        if self._start and self.step > self._start[1]:
+            rate = (self.step - self._start[1]) / (now - self._start[0])
+            values["steps_per_second"] = rate
+            values["examples_per_second"] = rate * self.batch_size
+            if self.sequence_length and "padding_share" in values:
+                tokens = self.batch_size * self.sequence_length * (1.0 - values["padding_share"])
+                values["tokens_per_second"] = rate * tokens
+        self._hand_over(values)
+        self.model.reset_metrics()
+        self._start = (now, self.step)
+        self._steps = 0
+
+    def _hand_over(self, values):
+        if not is_chief(self.model.distribute_strategy):
+            return
+        for writer in self.writers:
+            writer.write(self.step, values)

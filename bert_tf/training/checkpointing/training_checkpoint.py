@@ -1,0 +1,353 @@
+"""Training that can be killed at any moment: the whole state, every n steps."""
+
+import json
+import logging
+import os
+import re
+
+import keras
+import numpy as np
+
+from bert_tf import hooks
+from bert_tf.errors import CheckpointError, UserError
+from bert_tf.files import atomic_path, recover, remove_directory, remove_leftovers
+from bert_tf.json_files import read_json
+from bert_tf.json_schema import integer, number, object_of, text
+from bert_tf.training.callbacks.step_callback import StepCallback
+from bert_tf.training.checkpointing.checkpoint_files import (
+    DamagedCheckpoint,
+    checkpoint_path,
+    checkpoint_steps,
+    read_checkpoint,
+    write_checkpoint,
+)
+from bert_tf.training.distribution.strategies import is_chief
+
+BEST = "best.json"
+_BEST = object_of({"step": integer(most=2**63 - 1), "monitor": text(), "value": number()})
+
+_logger = logging.getLogger("bert_tf")
+
+
+class TrainingCheckpoint(StepCallback):
+    """Saves the state of a run every `save_every` steps, and restores the newest good one.
+
+    The state is every variable of the model (weights, the state of its random generators), every
+    variable of the optimizer (slots, iterations, loss scale) and the step. The step is the position
+    in the data too: a dataset that can start at any step makes the restored run the unbroken one.
+
+    Args:
+        directory: Where the checkpoints `ckpt-<step>` are. On several machines one that all see:
+            the first worker writes, all read.
+        save_every: Steps between two checkpoints.
+        keep: How many of the newest are kept.
+        monitor: The log by which the best checkpoint is found and kept besides, such as
+            "val_loss"; None keeps no best.
+        mode: "min" or "max": what is best.
+        settings: What else made the run, as plain JSON values (files, batch size, seed). Restoring
+            under other settings is allowed, and told.
+
+    Attributes:
+        step: The step of the last batch, or the restored one.
+        best_step: The step of the best checkpoint; None as long as there is none.
+
+    Example:
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(1e-4))
+        >>> batch = (model.tokenizer(texts), model.targets(labels))
+        >>> batches = tf.data.Dataset.from_tensors(batch).repeat()
+        >>> checkpoint = bert_tf.training.TrainingCheckpoint("checkpoints", save_every=1)
+        >>> step = checkpoint.restore(model)  # 0 where there is none yet
+        >>> model.fit(batches.skip(step), steps_per_epoch=2 - step, callbacks=[checkpoint])
+        >>> checkpoint.newest()
+        'checkpoints/ckpt-2'
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike,
+        save_every: int = 1000,
+        keep: int = 5,
+        monitor: str | None = None,
+        mode: str = "min",
+        settings: dict | None = None,
+    ):
+        super().__init__()
+        for name, value in (("save_every", save_every), ("keep", keep)):
+            if value < 1:
+                raise UserError(f"`{name}` must be at least 1. Received: {name}={value!r}")
+        if mode not in ("min", "max"):
+            raise UserError(f"`mode` must be 'min' or 'max'. Received: mode={mode!r}")
+        self.directory = os.fspath(directory)
+        self.save_every = save_every
+        self.keep = keep
+        self.monitor = monitor
+        self.mode = mode
+        self.settings = dict(settings or {})
+        self.best_step = None
+        self._best_value = None
+        self._saved_step = None
+
+    def restore(self, model: keras.Model) -> int:
+        """Loads the newest good checkpoint into `model`, which must be compiled.
+
+        A damaged checkpoint is named in the log, set aside as `damaged-ckpt-<step>`, and the one
+        before it is taken.
+
+        Returns:
+            The step it was saved at; 0, and nothing loaded, if there is no checkpoint.
+
+        Raises:
+            CheckpointError: If the checkpoint is of another network or optimizer, with a list of
+                what differs, if there are checkpoints and all are damaged, or if an interrupted
+                replacement of one cannot be undone.
+        """
+        recover(self.directory)
+        variables = state_variables(model)
+        chief = is_chief(model.distribute_strategy)
+        damaged = []
+        for step in reversed(checkpoint_steps(self.directory)):
+            path = checkpoint_path(self.directory, step)
+            try:
+                tensors, state = read_checkpoint(path)
+            except DamagedCheckpoint as error:
+                _logger.warning("%s. Trying the checkpoint before it.", error)
+                damaged.append(path)
+                continue
+            self._require_same_network(path, state["network"], network_of(model))
+            _assign(path, tensors, variables, model.distribute_strategy)
+            model.untrained_heads = ()
+            self._tell_other_settings(path, state["settings"])
+            self.step = self._saved_step = step
+            _logger.info("Going on from %s.", path)
+            break
+        else:
+            if damaged:
+                raise CheckpointError(
+                    f"No good checkpoint is left in {self.directory}: all are damaged "
+                    f"({', '.join(map(os.path.basename, damaged))}). Remove them to start anew."
+                )
+        if chief:
+            for path in damaged:
+                _set_aside(path)
+            remove_leftovers(self.directory)
+        self._read_best()
+        return self.step
+
+    def save(self) -> str:
+        """Writes a checkpoint of this very step and removes those that are no longer kept.
+
+        Returns:
+            Its path.
+
+        Raises:
+            CheckpointError: If it cannot be written, or if a variable is not finite. Older
+                checkpoints are as they were then.
+        """
+        path = checkpoint_path(self.directory, self.step)
+        if self._saved_step == self.step:
+            return path
+        if is_chief(self.model.distribute_strategy):
+            tensors = {name: np.asarray(v) for name, v in state_variables(self.model).items()}
+            self._require_finite(tensors)
+            state = {
+                "step": self.step,
+                "model": hooks.describe_model(self.model),
+                "network": network_of(self.model),
+                "settings": self.settings,
+            }
+            write_checkpoint(self.directory, self.step, tensors, state)
+            self._saved_step = self.step
+            self._remove_old()
+        self._saved_step = self.step
+        return path
+
+    def newest(self) -> str | None:
+        """The path of the newest checkpoint, or None."""
+        steps = checkpoint_steps(self.directory)
+        return checkpoint_path(self.directory, steps[-1]) if steps else None
+
+    def on_train_begin(self, logs=None):
+        later = [step for step in checkpoint_steps(self.directory) if step > self.step]
+        if later:
+            raise CheckpointError(
+                f"{self.directory} holds checkpoints of later steps than {self.step}, where this "
+                f"run is: {later}. Call `restore(model)` before `fit` to go on from them, or "
+                "choose another directory."
+            )
+
+    def on_step_end(self, logs):
+        if self.step % self.save_every == 0:
+            self.save()
+            self._consider(logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.monitor and self.monitor.startswith("val_"):
+            self._consider(logs or {})
+
+    def on_train_end(self, logs=None):
+        self.save()
+
+    def _consider(self, logs):
+        """Makes this step's checkpoint the best one if its metric is."""
+        if self.monitor not in logs:
+            return
+        value = float(logs[self.monitor])
+        sign = 1 if self.mode == "min" else -1
+        if not np.isfinite(value):
+            return
+        if self._best_value is not None and sign * value >= sign * self._best_value:
+            return
+        self.save()
+        self.best_step, self._best_value = self.step, value
+        if is_chief(self.model.distribute_strategy):
+            with atomic_path(os.path.join(self.directory, BEST)) as path:
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump({"step": self.step, "monitor": self.monitor, "value": value}, file)
+            self._remove_old()
+
+    def _read_best(self):
+        path = os.path.join(self.directory, BEST)
+        if not os.path.exists(path):
+            return
+        try:
+            best = read_json(path, _BEST)
+        except CheckpointError as error:
+            _logger.warning("%s. Going on as if there were no best checkpoint.", error)
+            return
+        # A best checkpoint of another metric, of a later step (the run went back) or one that is
+        # gone is none.
+        known = checkpoint_steps(self.directory)
+        if best["monitor"] == self.monitor and best["step"] in known and best["step"] <= self.step:
+            self.best_step, self._best_value = best["step"], best["value"]
+
+    def _remove_old(self):
+        for step in checkpoint_steps(self.directory)[: -self.keep]:
+            if step != self.best_step:
+                path = checkpoint_path(self.directory, step)
+                try:
+                    remove_directory(path)
+                except OSError as error:  # the newer checkpoint is written, and training goes on
+                    _logger.warning("%s could not be removed: %s", path, error.strerror)
+
+    def _require_finite(self, tensors):
+        # Only the model's: under float16 the optimizer's `gradient_norm` of a skipped step is
+        # infinite.
+        for name, values in tensors.items():
+            if name.startswith("model/") and not np.isfinite(values).all():
+                raise CheckpointError(
+                    f"Finite weights were expected at step {self.step}. Received: {name} holds NaN "
+                    f"or infinity. The last good checkpoint is {self.newest() or 'none'}; go on "
+                    "from it with a lower learning rate or other data."
+                )
+
+    def _require_same_network(self, path, saved, mine):
+        differing = sorted(key for key in {*saved, *mine} if saved.get(key) != mine.get(key))
+        if differing:
+            raise CheckpointError(
+                f"{path} is of another network than this run's:\n"
+                + "\n".join(
+                    f"  {key}: {mine.get(key)!r} was expected, received {saved.get(key)!r}"
+                    for key in differing
+                )
+                + "\nTake the configuration it was trained with, or another output directory."
+            )
+
+    def _tell_other_settings(self, path, saved):
+        for key in sorted({*saved, *self.settings}):
+            if saved.get(key) != self.settings.get(key):
+                _logger.warning(
+                    "%s was saved under %s=%r, now it is %r: the run is not the unbroken one.",
+                    path,
+                    key,
+                    saved.get(key),
+                    self.settings.get(key),
+                )
+
+
+def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
+    """Every variable that a run needs to go on, by name: the model's and the optimizer's.
+
+    Metrics are left out: they start anew.
+
+    Raises:
+        UserError: If the model is not compiled with an optimizer.
+    """
+    if getattr(model, "optimizer", None) is None:
+        raise UserError("The model must be compiled with an optimizer before it is restored.")
+    if not model.optimizer.built:
+        with model.distribute_strategy.scope():
+            trained = getattr(model, "trained_variables", lambda: model.trainable_variables)
+            model.optimizer.build(trained())
+    named = model_variables(model)
+    roots = {variable.path.split("/")[0] for variable in _network_variables(model)}
+    for variable in model.optimizer.variables:
+        # Without the optimizer's own name; a slot is named after its variable.
+        name = variable.path.partition("/")[2]
+        root = max((r for r in roots if name.startswith(f"{r}_")), key=len, default="")
+        _add(named, f"optimizer/{_unnumbered(root)}{name.removeprefix(root)}", variable)
+    return named
+
+
+def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
+    """The model's part of `state_variables`."""
+    metrics = {id(variable) for variable in model.metrics_variables}
+    named = {}
+    for variable in _network_variables(model):
+        if id(variable) not in metrics:
+            root, _, rest = variable.path.partition("/")
+            _add(named, f"model/{_unnumbered(root)}/{rest}", variable)
+    return named
+
+
+def _network_variables(model):
+    """The model's variables, and those that it trains besides: an objective's."""
+    known = {id(variable) for variable in model.variables}
+    trained = getattr(model, "trained_variables", lambda: model.trainable_variables)()
+    return [*model.variables, *(variable for variable in trained if id(variable) not in known)]
+
+
+def _unnumbered(name: str) -> str:
+    """Keras numbers the models of a process: `bert_pretrainer_1`."""
+    return re.sub(r"_\d+$", "", name)
+
+
+def _add(named, name, variable):
+    count = sum(known.partition("#")[0] == name for known in named)
+    named[f"{name}#{count}" if count else name] = variable
+
+
+def network_of(model: keras.Model) -> dict:
+    """What makes a checkpoint fit: the configuration of the network and the optimizer's class."""
+    config = getattr(getattr(model, "backbone", model), "config", None)
+    values = dict(config.to_dict()) if config is not None else {}
+    values.pop("extra", None)
+    objective = getattr(model, "objective", None)
+    if objective is not None:  # a name, or a loss of sentences
+        values["objective"] = objective if isinstance(objective, str) else objective.description()
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    values["optimizer"] = type(optimizer).__name__
+    values["dtype"] = model.dtype_policy.name
+    return values
+
+
+def _assign(path, tensors, variables, strategy):
+    problems = [f"  missing: {name}" for name in sorted(set(variables) - set(tensors))]
+    problems += [f"  not in this model: {name}" for name in sorted(set(tensors) - set(variables))]
+    for name in sorted(set(variables) & set(tensors)):
+        expected, received = tuple(variables[name].shape), tensors[name].shape
+        if expected != received:
+            problems.append(f"  {name}: shape {expected} was expected, received {received}")
+    if problems:
+        raise CheckpointError(f"{path} does not fit this model:\n" + "\n".join(problems))
+    with strategy.scope():
+        for name, variable in variables.items():
+            variable.assign(tensors[name])
+
+
+def _set_aside(path):
+    directory, name = os.path.split(path)
+    try:
+        os.replace(path, os.path.join(directory, f"damaged-{name}"))
+    except OSError as error:
+        _logger.warning("%s stays where it is: %s", path, error.strerror)

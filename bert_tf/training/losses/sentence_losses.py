@@ -1,0 +1,258 @@
+"""What a sentence encoder learns from: losses on the vectors of K texts an example.
+
+Each is an object for `BertSentenceEncoder.compile(objective=...)`. `outputs` turns the vectors
+`[B, K, D]` into what the loss compares, `losses` gives one loss an example.
+
+Glossary: `B` examples, `K` texts of an example, `D` size of a vector, `C` classes.
+"""
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.layers.dense import Dense
+from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy, require_mean
+
+RANKING_SCALE = 20.0  # sentence-transformers, MultipleNegativesRankingLoss
+TRIPLET_MARGIN = 1.0  # Reimers and Gurevych 2019, section 3
+
+
+class SentenceLoss:
+    """The base of the losses.
+
+    Attributes:
+        num_texts: The K that the loss takes.
+        needs_labels: Whether an example has a label.
+        has_hits: Whether an example can be answered right or wrong.
+    """
+
+    num_texts: tuple[int, ...] = (2,)
+    needs_labels = True
+    has_hits = True
+
+    def build(self, vector_size: int, initializer_range: float) -> None:
+        """Makes the variables, if the loss has any."""
+
+    @property
+    def variables(self) -> list:
+        """What is trained beside the encoder; no part of it when it is saved."""
+        return []
+
+    def description(self) -> str:
+        """The loss and what it was made with, as a checkpoint notes it."""
+        settings = {name: value for name, value in vars(self).items() if _is_plain(value)}
+        return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in settings.items())})"
+
+    def check(self, num_texts: int, has_labels: bool) -> None:
+        """Raises `UserError` for examples that are not of the loss's kind."""
+        if num_texts not in self.num_texts or has_labels != self.needs_labels:
+            counts = " or ".join(map(str, self.num_texts))
+            raise UserError(
+                f"{type(self).__name__} takes {counts} texts an example "
+                f"{'and' if self.needs_labels else 'without'} labels. Received: {num_texts} texts, "
+                f"{'labels' if has_labels else 'no labels'}"
+            )
+
+    def outputs(self, vectors: tf.Tensor) -> tf.Tensor:
+        """What the loss compares, from vectors `[B, K, D]`."""
+        raise NotImplementedError
+
+    def losses(self, labels: tf.Tensor | None, outputs: tf.Tensor) -> tf.Tensor:
+        """One loss an example, float32 `[B]`."""
+        raise NotImplementedError
+
+    def hits(self, labels: tf.Tensor | None, outputs: tf.Tensor) -> tf.Tensor | None:
+        """Which examples are answered right, bool `[B]`; None where there is no right or wrong."""
+        return None
+
+
+class ClassificationLoss(SentenceLoss):
+    """Cross-entropy of softmax(W [u; v; |u - v|] + b): pairs with class ids, as of NLI.
+
+    Args:
+        num_classes: Number of classes; 3 for entailment, neutral, contradiction.
+        loss: Cross-entropy with label smoothing, focus or class weights; None is without.
+
+    Example:
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
+        >>> loss = bert_tf.training.ClassificationLoss(num_classes=3)
+        >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
+        >>> encoder.fit((["It rains.", "It rains."], ["It is wet.", "It is dry."]), [0, 2])
+
+    Reference: Reimers and Gurevych 2019 (arXiv 1908.10084), section 3.
+    """
+
+    def __init__(self, num_classes: int = 3, loss: SparseCrossentropy | None = None):
+        if num_classes < 2:
+            raise UserError(
+                f"`num_classes` must be at least 2. Received: num_classes={num_classes}"
+            )
+        self.num_classes = num_classes
+        self.loss = loss or SparseCrossentropy()
+        require_mean(self.loss)
+        self.classifier = None
+
+    def build(self, vector_size, initializer_range):
+        self.classifier = Dense(
+            self.num_classes, initializer_range, dtype="float32", name="pair_classifier"
+        )
+        self.classifier.build([None, 3 * vector_size])
+
+    @property
+    def variables(self):
+        return [] if self.classifier is None else self.classifier.trainable_variables
+
+    def outputs(self, vectors):
+        size = self.classifier.kernel.shape[0] // 3
+        if vectors.shape[-1] != size:
+            raise UserError(
+                f"Vectors of size {size}, for which the objective was compiled, were expected. "
+                f"Received: size {vectors.shape[-1]}. Whitening changed it: call `compile` again."
+            )
+        u, v = tf.unstack(vectors, num=2, axis=1)
+        return self.classifier(tf.concat([u, v, tf.abs(u - v)], axis=-1))  # [B, 3D] -> [B, C]
+
+    def losses(self, labels, outputs):
+        return self.loss.call(_ids(labels), outputs)
+
+    def hits(self, labels, outputs):
+        return tf.equal(tf.argmax(outputs, axis=-1, output_type=tf.int32), _ids(labels))
+
+
+class CosineRegressionLoss(SentenceLoss):
+    """(cos(u, v) - label)²: pairs with a likeness in [-1, 1], as of STS (divide its 0-5 by 5).
+
+    Example:
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
+        >>> loss = bert_tf.training.CosineRegressionLoss()
+        >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
+        >>> encoder.fit((["It rains."], ["It is wet."]), [0.8])
+
+    Reference: Reimers and Gurevych 2019, section 3.
+    """
+
+    has_hits = False
+
+    def outputs(self, vectors):
+        u, v = tf.unstack(tf.math.l2_normalize(vectors, axis=-1), num=2, axis=1)
+        return tf.reduce_sum(u * v, axis=-1)  # [B]
+
+    def losses(self, labels, outputs):
+        return tf.square(outputs - tf.cast(tf.reshape(labels, [-1]), tf.float32))
+
+
+class MultipleNegativesRankingLoss(SentenceLoss):
+    """Cross-entropy of finding each text's partner among all of the batch: pairs without labels.
+
+    The scores are scale * cosine; the third text of an example, if there is one, is a partner
+    that it must not find (a hard negative), for every text of the batch. The larger the batch, the
+    harder the task. A batch is what is computed at once: a replica's share, and with
+    `gradient_accumulation_steps` a part of that.
+
+    Args:
+        scale: What cosines are multiplied by.
+
+    Example:
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
+        >>> loss = bert_tf.training.MultipleNegativesRankingLoss(scale=20.0)
+        >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
+        >>> encoder.fit((["capital of France?", "2 + 2?"], ["Paris", "4"]))
+
+    Reference: Henderson et al. 2017 (arXiv 1705.00652), section 4.4.
+    """
+
+    num_texts = (2, 3)
+    needs_labels = False
+
+    def __init__(self, scale: float = RANKING_SCALE):
+        if not scale > 0:
+            raise UserError(f"`scale` must be above 0. Received: scale={scale}")
+        self.scale = scale
+
+    def outputs(self, vectors):
+        texts = tf.unstack(tf.math.l2_normalize(vectors, axis=-1), axis=1)
+        candidates = tf.concat(texts[1:], axis=0)  # [B, D] or [2B, D], the partners first
+        return self.scale * tf.matmul(texts[0], candidates, transpose_b=True)
+
+    def losses(self, labels, outputs):
+        # Not the fused cross-entropy: it refuses the empty batch that ends a replica's data.
+        return tf.reduce_logsumexp(outputs, axis=-1) - tf.linalg.diag_part(outputs)
+
+    def hits(self, labels, outputs):
+        return tf.linalg.diag_part(outputs) >= tf.reduce_max(outputs, axis=-1)
+
+
+class TripletLoss(SentenceLoss):
+    """max(d(anchor, positive) - d(anchor, negative) + margin, 0): triplets without labels.
+
+    Args:
+        distance: "euclidean", or "cosine": 1 - cos.
+        margin: How much farther the negative must be.
+
+    Example:
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
+        >>> loss = bert_tf.training.TripletLoss("cosine", margin=0.5)
+        >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
+
+    Reference: Reimers and Gurevych 2019, section 3; Schroff et al. 2015 (arXiv 1503.03832).
+    """
+
+    num_texts = (3,)
+    needs_labels = False
+
+    def __init__(self, distance: str = "euclidean", margin: float = TRIPLET_MARGIN):
+        if distance not in ("euclidean", "cosine"):
+            raise UserError(
+                f"`distance` must be 'euclidean' or 'cosine'. Received: distance={distance!r}"
+            )
+        if not margin > 0:
+            raise UserError(f"`margin` must be above 0. Received: margin={margin}")
+        self.distance = distance
+        self.margin = margin
+
+    def outputs(self, vectors):
+        if self.distance == "cosine":
+            vectors = tf.math.l2_normalize(vectors, axis=-1)
+            cosines = tf.reduce_sum(vectors[:, :1] * vectors[:, 1:], axis=-1)
+            return 1.0 - cosines  # [B, 2]: to the positive, to the negative
+        squares = tf.reduce_sum(tf.square(vectors[:, :1] - vectors[:, 1:]), axis=-1)  # [B, 2]
+        # The root has no gradient at 0, where two texts are the same.
+        same = squares <= 0.0
+        return tf.where(same, 0.0, tf.sqrt(tf.where(same, 1.0, squares)))
+
+    def losses(self, labels, outputs):
+        return tf.nn.relu(outputs[:, 0] - outputs[:, 1] + self.margin)
+
+    def hits(self, labels, outputs):
+        return outputs[:, 0] < outputs[:, 1]
+
+
+SENTENCE_LOSSES = {
+    "classification": ClassificationLoss,
+    "cosine": CosineRegressionLoss,
+    "ranking": MultipleNegativesRankingLoss,
+    "triplet": TripletLoss,
+}
+
+
+def sentence_loss(objective: str | SentenceLoss) -> SentenceLoss:
+    """A loss by its name, or itself.
+
+    Raises:
+        UserError: If there is none of that name.
+    """
+    if isinstance(objective, SentenceLoss):
+        return objective
+    if objective not in SENTENCE_LOSSES:
+        raise UserError(
+            f"`objective` must be one of {sorted(SENTENCE_LOSSES)} or a SentenceLoss. "
+            f"Received: objective={objective!r}"
+        )
+    return SENTENCE_LOSSES[objective]()
+
+
+def _is_plain(value) -> bool:
+    return isinstance(value, (str, int, float))
+
+
+def _ids(labels):
+    return tf.cast(tf.reshape(labels, [-1]), tf.int32)

@@ -1,0 +1,158 @@
+"""Windows and targets, against a plain implementation, and on the official file's sample."""
+
+import random
+
+import numpy as np
+import pytest
+
+from bert_tf import BertTokenizer
+from bert_tf.errors import DataError, UserError
+from bert_tf.tasks.question_answering.context_windows import question_windows, training_windows
+from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span, read_squad
+from bert_tf.tasks.question_answering.window_batches import WindowBatches
+from tests.tasks.question_answering import plain_squad
+
+SETTINGS = ((12, 3, 4), (20, 1, 9), (24, 100, 6), (32, 8, 20), (40, 16, 10), (9, 2, 5))
+QUESTIONS_OF_A_SETTING = 50
+
+
+@pytest.fixture(scope="module")
+def tokenizer(request):
+    return BertTokenizer(request.getfixturevalue("tiny_vocabulary"))
+
+
+def random_cases(seed, count):
+    """Questions and contexts with their pieces."""
+    source = random.Random(seed)
+    lengths = [source.choice((0, 1, 3, 10, 25, 60)) for _ in range(count)]
+    questions = [plain_squad.random_text(source, source.randint(0, 8)) for _ in range(count)]
+    return questions, [plain_squad.random_text(source, length) for length in lengths]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_windows_and_targets_are_the_plain_ones(tokenizer, setting):
+    max_length, doc_stride, max_query_length = setting
+    questions, contexts = random_cases(max_length, QUESTIONS_OF_A_SETTING)
+    source = random.Random(max_length)
+    answers, spans = [], []
+    for text, pieces in contexts:
+        span = None
+        if pieces and source.random() < 0.8:
+            first = source.randrange(len(pieces))
+            last = min(first + source.randint(0, 6), len(pieces) - 1)
+            span = first, last
+        spans.append(span)
+        if span is None:
+            answers.append(None)
+        else:
+            start = pieces[span[0]][1]
+            answers.append((text[start : pieces[span[1]][2]], start))
+    windows, targets, left_out = training_windows(
+        tokenizer,
+        [text for text, _ in questions],
+        [text for text, _ in contexts],
+        answers,
+        max_length=max_length,
+        doc_stride=doc_stride,
+        max_query_length=max_query_length,
+    )
+    assert left_out == []
+    expected = [
+        (number, window)
+        for number, ((_, question), (_, context)) in enumerate(zip(questions, contexts))
+        for window in plain_squad.windows(
+            [piece for piece, _, _ in question],
+            [piece for piece, _, _ in context],
+            max_length,
+            doc_stride,
+            max_query_length,
+        )
+    ]
+    assert len(windows) == len(expected)
+    batches = WindowBatches(windows, tokenizer, targets).in_order(1)
+    for window, target, (number, plain), (features, label) in zip(
+        windows, targets, expected, batches
+    ):
+        assert window.example == number
+        ids = [tokenizer.token_to_id(token) for token in plain["tokens"]]
+        assert features["token_ids"][0].numpy().tolist() == ids
+        assert features["segment_ids"][0].numpy().tolist() == plain["segments"]
+        assert {window.offset + i for i in np.flatnonzero(window.max_context)} == plain["best"]
+        for position, token in plain["context"].items():
+            assert window.chars(position, position) == contexts[number][1][token][1:]
+        wanted = plain_squad.target(plain, *spans[number]) if spans[number] else (0, 0)
+        assert tuple(target) == wanted == tuple(label[0].numpy())
+
+
+def test_every_token_is_best_in_one_window(tokenizer):
+    windows = question_windows(tokenizer, ["the"], ["good film. " * 40], 20, 7, 5)
+    seen = np.concatenate([w.start + np.flatnonzero(w.max_context) for w in windows])
+    assert sorted(seen) == list(range(120))
+
+
+def test_batches_cover_every_window(tokenizer):
+    texts = ["x " * length for length in range(1, 30)]
+    windows = question_windows(tokenizer, texts, texts, 40, 8, 10)
+    batches = WindowBatches(windows, tokenizer, np.zeros([len(windows), 2]))
+    sizes = [features["token_ids"].shape for features in batches.by_length(100)]
+    assert sum(rows for rows, _ in sizes) == len(windows)
+    assert all(rows * length <= 100 for rows, length in sizes)
+    assert [length for _, length in sizes] == sorted((n for _, n in sizes), reverse=True)
+    indices = [f["example_index"].numpy() for f in batches.by_length(100, batch_size=2)]
+    assert max(map(len, indices)) == 2
+    assert sorted(np.concatenate(indices)) == list(range(len(windows)))
+
+    run = [f["token_ids"].numpy() for f, _ in batches.from_step(0, 12, 8, seed=3)]
+    resumed = [f["token_ids"].numpy() for f, _ in batches.from_step(7, 12, 8, seed=3)]
+    assert len(run) == 12 and all(map(np.array_equal, run[7:], resumed))
+
+
+def test_answers_that_are_not_there_are_counted(tokenizer):
+    contexts = ["the good film"] * 5
+    answers = [("good", 4), ("good", 5), ("bad", 4), ("  ", 3), ("film", 90)]
+    windows, targets, left_out = training_windows(
+        tokenizer, ["x"] * 5, contexts, answers, max_query_length=8, max_length=20
+    )
+    assert left_out == [1, 2, 3, 4]
+    assert [window.example for window in windows] == [0]
+    assert targets.tolist() == [[4, 4]]
+    with pytest.raises(DataError, match="none in 1 questions"):
+        training_windows(tokenizer, ["x"], contexts[:1], [("bad", 4)])
+
+
+def test_answer_inside_a_word_takes_the_pieces_it_touches(tokenizer):
+    # "xyz" is three pieces; "film" is one, and an answer inside it takes it whole.
+    _, targets, _ = training_windows(tokenizer, ["x"] * 2, ["xyz film"] * 2, [("y", 1), ("il", 5)])
+    assert targets.tolist() == [[4, 4], [6, 6]]
+    assert answer_span("a\n b", GoldAnswer("a  b", 0)) == (0, 4)
+
+
+def test_bad_arguments_are_told(tokenizer):
+    for lengths in ({"max_length": 20}, {"doc_stride": 0}, {"max_query_length": 0}):
+        with pytest.raises(UserError, match="max_query_length"):
+            question_windows(tokenizer, ["x"], ["x"], **lengths)
+    with pytest.raises(UserError, match="1 questions, 2 contexts"):
+        question_windows(tokenizer, ["x"], ["x", "y"])
+    with pytest.raises(UserError, match="1 questions, 0 answers"):
+        training_windows(tokenizer, ["x"], ["x"], [])
+
+
+def test_answers_of_the_official_sample_come_back(materials, minilm):
+    examples = read_squad(materials / "format_fixtures" / "squad.json")
+    tokenizer = BertTokenizer.from_pretrained(minilm)
+    windows, targets, left_out = training_windows(
+        tokenizer,
+        [example.question for example in examples],
+        [example.context for example in examples],
+        [example.training_answer() for example in examples],
+        max_length=64,
+        doc_stride=24,
+        max_query_length=24,
+    )
+    assert not left_out and len(examples) == 5 and len(windows) > 5
+    found = {}
+    for window, (first, last) in zip(windows, targets):
+        if first:
+            start, end = window.chars(first, last)
+            found[window.example] = examples[window.example].context[start:end]
+    assert found == {n: example.answers[0].text for n, example in enumerate(examples)}

@@ -1,0 +1,57 @@
+"""Pairs and triplets from files, and the errors that name file and line."""
+
+import json
+
+import pytest
+
+from bert_tf.errors import DataError
+from bert_tf.tasks.sentence_embedding.files import (
+    read_labelled_pairs,
+    read_scored_pairs,
+    read_triplets,
+)
+
+
+def write(path, *lines):
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_pairs(tmp_path):
+    path = write(tmp_path / "sts.tsv", "sentence1\tsentence2\tscore", "a b\tc\t5.0", "d\te\t2.5")
+    assert read_labelled_pairs(path) == ((["a b", "d"], ["c", "e"]), ["5.0", "2.5"])
+    assert read_scored_pairs(path, 5.0)[1] == [1.0, 0.5]
+    with pytest.raises(DataError, match="example 1: a score"):
+        read_scored_pairs(path)
+    rows = [{"sentence1": "a", "sentence2": "b", "label": 0}]
+    path = write(tmp_path / "nli.jsonl", *map(json.dumps, rows))
+    assert read_labelled_pairs(path) == ((["a"], ["b"]), [0])
+
+
+def test_triplets(tmp_path):
+    path = write(tmp_path / "pairs.tsv", "anchor\tpositive", "a\tb", "c\td")
+    assert read_triplets(path) == (["a", "c"], ["b", "d"])
+    path = write(tmp_path / "three.tsv", "anchor\tpositive\tnegative", "a\tb\tc")
+    assert read_triplets(path) == (["a"], ["b"], ["c"])
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "message"),
+    [
+        ("a.tsv", ["sentence1\tsentence2\tscore", "a\t\t1"], "line 2: a text .* `sentence2`"),
+        ("b.tsv", ["sentence1\tsentence2", "a\tb"], "line 2: a column of"),
+        ("c.tsv", ["first\tsecond\tlabel", "a\tb\t1"], "columns"),
+        ("d.tsv", ["sentence1\tsentence2\tlabel"], "no examples"),
+    ],
+)
+def test_bad_pairs(tmp_path, name, lines, message):
+    with pytest.raises(DataError, match=message):
+        read_labelled_pairs(write(tmp_path / name, *lines))
+
+
+def test_bad_triplets(tmp_path):
+    rows = [{"anchor": "a", "positive": "b"}, {"anchor": "a", "positive": "b", "negative": "c"}]
+    with pytest.raises(DataError, match="line 2: `negative`"):
+        read_triplets(write(tmp_path / "mixed.jsonl", *map(json.dumps, rows)))
+    with pytest.raises(DataError, match="no examples"):
+        read_triplets(write(tmp_path / "empty.tsv", "anchor\tpositive"))

@@ -1,0 +1,195 @@
+"""BertSentenceEncoder: real vectors of real sentences, any number of them, in their own order."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
+from bert_tf.checkpoints.sentence_transformers import encoder_options
+from bert_tf.errors import CheckpointError, UserError
+from bert_tf.models import text_batches
+from tests.numpy_bert import NumpyBert
+from tools.corpora.film_reviews import read_film_reviews
+
+TEXTS = ["good film", "", "the bad good film", "a", "the good the bad the film . a b c d e f"]
+
+
+@pytest.fixture
+def make_encoder(tiny_config, tiny_vocabulary):
+    def make(**options):
+        keras.utils.set_random_seed(5)
+        return BertSentenceEncoder(
+            BertBackbone(tiny_config),
+            tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
+            **options,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def minilm_encoder(minilm):
+    return BertSentenceEncoder.from_pretrained(minilm)
+
+
+def test_real_vectors_against_float64(minilm, minilm_encoder, materials):
+    path = materials / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2"
+    texts = [text for text, _, _ in read_film_reviews(path)[:12]]
+    reference = NumpyBert(minilm)
+    for text, vector in zip(texts, minilm_encoder.encode(texts), strict=True):
+        ids = minilm_encoder.tokenize([text])["token_ids"].numpy()
+        states = reference(ids, np.zeros_like(ids), np.ones_like(ids, bool))[0]
+        mean = states[0].mean(axis=0)
+        np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=2e-6)
+
+
+def test_like_sentences_are_near(minilm_encoder):
+    dog, barking, rates = minilm_encoder.encode(
+        ["A dog barks.", "There is a dog barking.", "The bank raised its interest rates."]
+    )
+    assert dog @ barking > 0.7 > 0.3 > dog @ rates
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "mean_max"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_each_text_gets_its_own_vector(make_encoder, pooling, normalize, monkeypatch):
+    monkeypatch.setattr(text_batches, "CHUNK_OF_TEXTS", 7)
+    encoder = make_encoder(pooling=pooling, normalize=normalize)
+    texts = [f"{text} {'film ' * (number % 5)}" for number in range(6) for text in TEXTS]
+    vectors = encoder.encode(texts, token_budget=24)
+    assert vectors.shape == (len(texts), 64 if pooling == "mean_max" else 32)
+    for text, vector in zip(texts, vectors, strict=True):
+        np.testing.assert_allclose(vector, encoder(tf.constant([text]))[0], atol=1e-5)
+    if normalize:
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+
+def test_batches_keep_to_the_budget(tiny_vocabulary, monkeypatch):
+    monkeypatch.setattr(text_batches, "CHUNK_OF_TEXTS", 11)
+    tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False)
+    texts = np.array([b"film " * (7 * number % 13) for number in range(40)], object)
+    batches = list(text_batches.text_batches(tokenizer, (texts,), 9, token_budget=30))
+    for batch in batches:
+        rows, width = batch["token_ids"].shape
+        assert rows * width <= 30
+        assert tf.reduce_any(batch["padding_mask"][:, -1])  # no wider than its longest
+    places = np.concatenate([batch["example_index"] for batch in batches])
+    assert sorted(places) == list(range(40))
+
+
+def test_one_string_and_none(make_encoder):
+    encoder = make_encoder(pooling="mean_max")
+    assert encoder.encode("good film").shape == (64,)
+    assert encoder.encode([]).shape == (0, 64)
+
+
+def test_predict_refuses_a_budget_without_texts(make_encoder):
+    encoder = make_encoder()
+    tokens = encoder.tokenize(TEXTS)
+    for arguments in ({"x": tokens}, {"x": TEXTS, "batch_size": 2}):
+        with pytest.raises(UserError, match="token_budget"):
+            encoder.predict(**arguments, token_budget=16)
+
+
+def test_options_of_a_sentence_transformers_directory(minilm, tmp_path):
+    assert encoder_options(minilm) == {"pooling": "mean", "normalize": True}
+    assert encoder_options(tmp_path) == {}
+    pooling = tmp_path / "1_Pooling"
+    pooling.mkdir()
+    modules = [
+        {"path": "", "type": "sentence_transformers.models.Transformer"},
+        {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (pooling / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 99}')
+    assert encoder_options(tmp_path) == {"pooling": "cls", "normalize": False, "max_length": 99}
+
+    (pooling / "config.json").write_text('{"pooling_mode_weightedmean_tokens": true}')
+    with pytest.raises(CheckpointError, match="weightedmean"):
+        encoder_options(tmp_path)
+    (pooling / "config.json").write_text('{"pooling_mode": ["mean", "max"]}')
+    assert encoder_options(tmp_path)["pooling"] == "mean_max"
+    (pooling / "config.json").write_text('{"pooling_mode": "lasttoken"}')
+    with pytest.raises(CheckpointError, match="lasttoken"):
+        encoder_options(tmp_path)
+    (pooling / "config.json").write_text('{"pooling_mode": "cls"}')
+    dense = tmp_path / "2_Dense"
+    dense.mkdir()
+    (dense / "config.json").write_text('{"out_features": 3}')  # with a tanh
+    modules.append({"path": "2_Dense", "type": "sentence_transformers.models.Dense"})
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(CheckpointError, match="activation"):
+        encoder_options(tmp_path)
+    modules[-1]["type"] = "sentence_transformers.models.LSTM"
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(CheckpointError, match="LSTM"):
+        encoder_options(tmp_path)
+    (tmp_path / "modules.json").write_text("not JSON")
+    with pytest.raises(CheckpointError, match="JSON"):
+        encoder_options(tmp_path)
+
+
+WORDS = ["good", "bad", "film", "the", *"abcdefghijklmnopqrstuvwxyz"]
+SENTENCES = [f"{first} {second}" for first in WORDS[:4] for second in WORDS]
+
+
+@pytest.mark.parametrize("format", ["huggingface", "bert_tf"])
+def test_whitening_goes_with_the_model(make_encoder, tmp_path, format):
+    encoder = make_encoder(pooling="mean_max")
+    plain = encoder.encode(SENTENCES)
+    encoder.fit_whitening(SENTENCES, size=20)
+    vectors = encoder.encode(SENTENCES)
+    np.testing.assert_allclose(np.cov(vectors, rowvar=False, bias=True), np.eye(20), atol=1e-3)
+    np.testing.assert_allclose(encoder.whitening(plain), vectors, atol=1e-4)
+    encoder.normalize = True
+    directory = tmp_path / format
+    encoder.save_pretrained(directory, format=format)
+    again = BertSentenceEncoder.from_pretrained(directory)
+    assert (again.whitening_size, again.normalize) == (20, True)
+    expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(again.encode(SENTENCES), expected, atol=1e-5)
+    without = BertSentenceEncoder.from_pretrained(directory, whitening_size=None, normalize=False)
+    np.testing.assert_allclose(without.encode(SENTENCES), plain, atol=1e-5)
+    with pytest.raises(CheckpointError, match="2_Dense"):
+        BertSentenceEncoder.from_pretrained(directory, whitening_size=7)
+    path = directory / "2_Dense" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["linear.bias"][3] = np.nan
+    save_file(tensors, path)
+    with pytest.raises(CheckpointError, match="linear.bias holds values that are not finite"):
+        BertSentenceEncoder.from_pretrained(directory)
+
+
+@pytest.mark.full
+def test_whitening_in_a_keras_file(make_encoder, tmp_path):
+    encoder = make_encoder()
+    encoder.fit_whitening(SENTENCES)
+    assert encoder.whitening_size == 31  # a LayerNorm came last
+    encoder.save(tmp_path / "encoder.keras")
+    again = keras.saving.load_model(tmp_path / "encoder.keras")
+    np.testing.assert_allclose(again.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
+    with pytest.raises(UserError, match="more sentences"):
+        encoder.fit_whitening(TEXTS, size=8)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "mean_max"])
+def test_sentence_transformers_gives_the_same(minilm, materials, tmp_path, pooling):
+    library = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
+    path = materials / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2"
+    texts = [text for text, _, _ in read_film_reviews(path)[:1000]]
+    # Its own directory first, then one that this package wrote, with whitening.
+    expected = library.SentenceTransformer(str(minilm), device="cpu").encode(texts[:200])
+    encoder = BertSentenceEncoder.from_pretrained(minilm, max_length=256)
+    np.testing.assert_allclose(encoder.encode(texts[:200]), expected, atol=5e-6)
+    encoder = BertSentenceEncoder.from_pretrained(minilm, pooling=pooling, max_length=64)
+    encoder.fit_whitening(texts, size=32)
+    encoder.save_pretrained(tmp_path / "saved")
+    theirs = library.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert theirs.max_seq_length == 64
+    np.testing.assert_allclose(encoder.encode(texts[:200]), theirs.encode(texts[:200]), atol=2e-5)

@@ -1,0 +1,165 @@
+"""Training of BertSentenceEncoder: every objective learns, and steps are those of the batch."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
+from bert_tf.errors import CheckpointError, UserError
+from bert_tf.training import AdamWeightDecay, TrainingCheckpoint
+from bert_tf.training.losses.sentence_losses import ClassificationLoss
+
+# The planted likeness: texts of one half of the alphabet belong together.
+_random = np.random.default_rng(3)
+
+
+def _texts(halves):
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz")).reshape(2, 13)
+    return [" ".join(_random.choice(letters[half], 4)) for half in halves]
+
+
+HALVES = _random.integers(0, 2, [2, 96])
+FIRSTS, SECONDS = _texts(HALVES[0]), _texts(HALVES[1])
+SAME = (HALVES[0] == HALVES[1]).astype(np.int32)
+DATA = {
+    "classification": ((FIRSTS, SECONDS), SAME),
+    "cosine": ((FIRSTS, SECONDS), SAME.astype(np.float32)),
+    "ranking": ((FIRSTS, _texts(HALVES[0]), _texts(1 - HALVES[0])), None),
+    "triplet": ((FIRSTS, _texts(HALVES[0]), _texts(1 - HALVES[0])), None),
+}
+
+
+@pytest.fixture
+def make_encoder(tiny_config, tiny_vocabulary):
+    def make(**options):
+        keras.utils.set_random_seed(5)
+        return BertSentenceEncoder(
+            BertBackbone(tiny_config, num_encoder_layers=1),
+            tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
+            **options,
+        )
+
+    return make
+
+
+def spearman(encoder, pairs=(FIRSTS, SECONDS), gold=SAME):
+    from scipy.stats import spearmanr
+
+    u, v = (encoder.encode(texts) for texts in pairs)
+    cosines = np.sum(u * v, 1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
+    return spearmanr(cosines, gold)[0]
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        "classification",
+        "ranking",
+        pytest.param("cosine", marks=pytest.mark.full),
+        pytest.param("triplet", marks=pytest.mark.full),
+    ],
+)
+def test_training_raises_spearman(make_encoder, objective):
+    encoder = make_encoder()
+    halves = np.random.default_rng(8).integers(0, 2, [2, 80])
+    unseen = _texts(halves[0]), _texts(halves[1])
+    gold = halves[0] == halves[1]
+    before = spearman(encoder, unseen, gold)
+    encoder.compile(AdamWeightDecay(1e-3), objective=objective)
+    texts, labels = DATA[objective]
+    history = encoder.fit(texts, labels, batch_size=16, epochs=8, verbose=0).history
+    # Two groups of ties: a perfect ranking has 0.866.
+    assert spearman(encoder, unseen, gold) > max(0.75, before + 0.2)
+    assert ("accuracy" in history) == (objective != "cosine")
+    logs = encoder.evaluate(texts, labels, verbose=0, return_dict=True)
+    assert logs.keys() == {"loss"} | ({"accuracy"} & history.keys())
+
+
+def test_the_head_is_trained_but_not_saved(make_encoder, tmp_path):
+    encoder = make_encoder()
+    encoder.compile(AdamWeightDecay(1e-3), objective="classification")
+    kernel = encoder.objective.variables[0]
+    before = kernel.numpy()
+    encoder.fit((FIRSTS, SECONDS), SAME, verbose=0)
+    assert np.abs(kernel.numpy() - before).max() > 1e-4
+    assert all(weight is not kernel for weight in encoder.weights)
+    encoder.save(tmp_path / "encoder.keras")
+    again = keras.saving.load_model(tmp_path / "encoder.keras")
+    np.testing.assert_allclose(again.encode(FIRSTS), encoder.encode(FIRSTS), atol=1e-6)
+
+
+def test_every_kind_of_input_gives_the_same(make_encoder):
+    encoder = make_encoder(normalize=True)
+    expected = np.stack([encoder.encode(FIRSTS), encoder.encode(SECONDS)], axis=1)
+    pair = (tf.constant(FIRSTS), tf.constant(SECONDS))
+    np.testing.assert_allclose(encoder(pair), expected, atol=1e-5)
+    np.testing.assert_allclose(encoder(encoder.tokens_of(pair)), expected, atol=1e-5)
+    encoder.compile(AdamWeightDecay(1e-3), objective="cosine", run_eagerly=True)
+    labels = SAME.astype(np.float32)
+    losses = [
+        encoder.evaluate((FIRSTS, SECONDS), labels, verbose=0),
+        encoder.evaluate(
+            tf.data.Dataset.from_tensor_slices(((FIRSTS, SECONDS), labels)).batch(32), verbose=0
+        ),
+    ]
+    cosines = np.sum(expected[:, 0] * expected[:, 1], axis=1)
+    np.testing.assert_allclose(losses, np.mean((cosines - labels) ** 2), rtol=1e-4)
+
+
+def test_bad_input(make_encoder):
+    encoder = make_encoder()
+    encoder.compile(AdamWeightDecay(1e-3), objective="ranking", run_eagerly=True)
+    for data in (((FIRSTS, SECONDS), SAME), (FIRSTS, None), ((FIRSTS, SECONDS[1:]), None)):
+        with pytest.raises(UserError, match="Received"):
+            encoder.fit(*data, verbose=0)
+    encoder.fit((FIRSTS[:8], SECONDS[:8]), verbose=0)  # right at last
+    encoder.fit((FIRSTS[:8], SECONDS[:8], FIRSTS[8:16]), verbose=0)  # and with hard negatives
+    with pytest.raises(UserError, match="each list by itself"):
+        encoder.predict((FIRSTS, SECONDS))
+    with pytest.raises(UserError, match="objective"):
+        encoder.compile(objective="pairs")
+    with pytest.raises(UserError, match="own loss and metric"):
+        encoder.compile(objective="cosine", loss="mse")
+
+
+@pytest.mark.parametrize("objective", ["classification", "ranking"])
+def test_validation_after_every_epoch(make_encoder, objective):
+    encoder = make_encoder()
+    encoder.compile(AdamWeightDecay(1e-3), objective=objective, run_eagerly=True)
+    texts, labels = DATA[objective]
+    texts, options = tuple(part[:8] for part in texts), {"validation_split": 0.5}
+    if labels is not None:
+        labels = labels[:8]
+        options = {"validation_data": (texts, labels)}
+    history = encoder.fit(texts, labels, epochs=2, verbose=0, **options).history
+    assert len(history["loss"]) == 2 and history["val_loss"][0] != history["val_loss"][1]
+
+
+def test_whitening_needs_a_new_objective(make_encoder):
+    encoder = make_encoder()
+    encoder.compile(AdamWeightDecay(1e-3), objective="classification", run_eagerly=True)
+    data = encoder.tokens_of((tf.constant(FIRSTS[:8]), tf.constant(SECONDS[:8]))), SAME[:8]
+    encoder.fit(*data, verbose=0)
+    encoder.fit_whitening(FIRSTS + SECONDS, size=4)
+    with pytest.raises(UserError, match="Received: size 4.*call `compile` again"):
+        encoder.fit(*data, verbose=0)
+    encoder.compile(AdamWeightDecay(1e-3), objective="classification", run_eagerly=True)
+    encoder.fit(*data, verbose=0)
+
+
+def test_a_checkpoint_holds_the_objective(make_encoder, tmp_path):
+    encoders = [make_encoder() for _ in range(2)]
+    data = encoders[0].tokens_of((tf.constant(FIRSTS[:8]), tf.constant(SECONDS[:8]))), SAME[:8]
+    for encoder in encoders:
+        objective = ClassificationLoss(2)
+        encoder.compile(AdamWeightDecay(1e-2), objective=objective, run_eagerly=True)
+        checkpoint = TrainingCheckpoint(tmp_path, save_every=1)
+        if checkpoint.restore(encoder) == 0:
+            encoder.fit(*data, verbose=0, callbacks=[checkpoint])
+    before, after = (encoder.objective.classifier.get_weights() for encoder in encoders)
+    for ours, theirs in zip(before, after):
+        np.testing.assert_array_equal(ours, theirs)
+    encoders[1].compile(AdamWeightDecay(1e-2), objective=ClassificationLoss(3))
+    with pytest.raises(CheckpointError, match="num_classes=3"):
+        TrainingCheckpoint(tmp_path).restore(encoders[1])

@@ -1,0 +1,87 @@
+"""What stands behind a tagger's scores, against seqeval and against plain loops."""
+
+import random
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.tasks.token_classification import Span, convert_tags, tagging_intervals, tagging_scores
+from bert_tf.tasks.token_classification.report import sentence_errors, span_counts, word_labels
+
+GENERATOR = random.Random(3)
+TAGS = ["O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+def sentences(count, agree):
+    """Tags that break their scheme here and there, and predictions that mostly agree."""
+    gold = [GENERATOR.choices(TAGS, k=GENERATOR.randint(1, 9)) for _ in range(count)]
+    predicted = [
+        [tag if GENERATOR.random() < agree else GENERATOR.choice(TAGS) for tag in row]
+        for row in gold
+    ]
+    return gold, predicted
+
+
+GOLD, PREDICTED = sentences(150, 0.8)
+
+
+def test_counts_are_seqevals():
+    labels, counts = span_counts(GOLD, PREDICTED)
+    assert labels == ["LOC", "PER"] and counts.shape == (150, 2, 3)
+    expected = tagging_scores(GOLD, PREDICTED)
+    for suffix, (right, found, true) in zip(
+        ("", "_LOC", "_PER"), (counts.sum((0, 1)), *counts.sum(0))
+    ):
+        assert right / found == pytest.approx(expected[f"precision{suffix}"])
+        assert right / true == pytest.approx(expected[f"recall{suffix}"])
+        assert 2 * right / (found + true) == pytest.approx(expected[f"f1{suffix}"])
+
+
+def test_intervals_are_percentiles_of_drawn_sentences():
+    """The same draws, each scored whole by seqeval."""
+    found = tagging_intervals(GOLD, PREDICTED, samples=40, confidence=0.9, seed=7)
+    generator = np.random.default_rng(7)
+    drawn = []
+    for _ in range(40):
+        rows = generator.integers(0, 150, 150)
+        drawn.append(tagging_scores([GOLD[r] for r in rows], [PREDICTED[r] for r in rows]))
+    assert set(found) == set(tagging_scores(GOLD, PREDICTED))
+    for name, ends in found.items():
+        values = [scores[name] for scores in drawn]
+        np.testing.assert_allclose(ends, np.percentile(values, [5, 95]), atol=1e-9)
+    assert found["f1"][0] < tagging_scores(GOLD, PREDICTED)["f1"] < found["f1"][1]
+
+
+def test_what_has_no_spans():
+    assert tagging_intervals([["NN", "VB"]] * 3, [["NN", "NN"]] * 3, samples=5) == {
+        "accuracy": (0.5, 0.5)
+    }
+    assert tagging_intervals([["O"]], [["O"]], samples=5) == {"accuracy": (1.0, 1.0)}
+    with pytest.raises(UserError, match="same sentences"):
+        tagging_intervals([["O"]], [["O", "O"]])
+    with pytest.raises(UserError, match="samples=0"):
+        tagging_intervals([["O"]], [["O"]], samples=0)
+
+
+def test_errors_of_sentences():
+    gold = [["B-PER", "I-PER", "O"], ["O", "B-LOC"], ["O"]]
+    predicted = [["B-PER", "O", "O"], ["O", "B-LOC"], ["S-PER"]]
+    assert sentence_errors(gold, predicted) == [
+        ([Span(0, 2, "PER")], [Span(0, 1, "PER")]),
+        ([], []),
+        ([], [Span(0, 1, "PER")]),
+    ]
+    assert sentence_errors([["NN", "VB"]], [["NN", "NN"]]) == [
+        ([Span(1, 2, "VB")], [Span(1, 2, "NN")])
+    ]
+    # However the spans are written.
+    assert sentence_errors([convert_tags(gold[0], "BIOES")], [gold[0]]) == [([], [])]
+
+
+def test_labels_of_words():
+    names, true, found = word_labels([["B-PER", "E-PER", "O"]], [["B-LOC", "O", "O"]])
+    assert names == ["O", "LOC", "PER"]
+    assert true.tolist() == [2, 2, 0] and found.tolist() == [1, 0, 0]
+    assert word_labels([["NN", "VB"]], [["NN", "NN"]])[0] == ["NN", "VB"]
+    assert word_labels([["B", "I"]], [["B", "B"]])[0] == ["B", "I"]  # segmentation

@@ -1,0 +1,84 @@
+"""Words to windows of pieces, and a value a word back again."""
+
+import random
+
+import numpy as np
+import pytest
+
+from bert_tf import BertTokenizer
+from bert_tf.errors import UserError
+from bert_tf.tasks.token_classification.word_windows import (
+    IGNORED,
+    WORD_STARTS,
+    WordWindows,
+    cut_words,
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_vocabulary):
+    return BertTokenizer(tiny_vocabulary)
+
+
+def test_labels_stand_on_first_pieces(tokenizer):
+    windows = WordWindows(tokenizer, [["good", "abc", "!?", ""], [], ["film"]], max_length=16)
+    assert len(windows) == 2
+    labels = windows.labels(np.array([1, 2, 3, 4, 5]))
+    n = IGNORED
+    # [CLS] good a ##b ##c [UNK] [UNK] [UNK] [SEP]
+    assert labels.to_list() == [[n, 1, 2, n, n, 3, n, 4, n], [n, 5, n]]
+    ((features, targets),) = windows.training_batches(labels, batch_size=2, shuffle=False)
+    ids = features["token_ids"].numpy()
+    assert ids[0].tolist()[:2] == [tokenizer.cls_token_id, tokenizer.token_to_id("good")]
+    assert ids[0, 7] == tokenizer.unk_token_id  # a word without pieces has a tag too
+    assert ids[1, 3:].tolist() == [tokenizer.pad_token_id] * 6
+    assert features["padding_mask"].numpy().sum(axis=1).tolist() == [9, 3]
+    np.testing.assert_array_equal(features[WORD_STARTS], targets.numpy() != IGNORED)
+
+
+def test_any_sentences_are_put_together_again(tokenizer):
+    generator = random.Random(1)
+    for _ in range(20):
+        sentences = [
+            [
+                generator.choice(["good", "abcdefghijklmnop", "", ".", "xy"])
+                for _ in range(generator.choice([0, 1, 5, 40]))
+            ]
+            for _ in range(8)
+        ]
+        windows = WordWindows(tokenizer, sentences, max_length=generator.randint(3, 20))
+        count = sum(map(len, sentences))
+        if not count:
+            continue
+        values = np.arange(count)
+        labels = windows.labels(values)
+        dense = labels.to_tensor(IGNORED).numpy()
+        np.testing.assert_array_equal(windows.word_values(dense), values)
+        assert windows.word_splits.tolist() == np.cumsum([0, *map(len, sentences)]).tolist()
+        # In the order of the lengths too.
+        batches, places = windows.batches_by_length(token_budget=60)
+        rows = [row for batch in batches for row in batch[WORD_STARTS].numpy()]
+        counts = np.array([row.sum() for row in rows])[places]
+        assert counts.tolist() == (dense != IGNORED).sum(axis=1).tolist()
+
+
+def test_cut_at_the_end_of_a_clause():
+    generator = random.Random(2)
+    for _ in range(300):
+        limit = generator.randint(1, 12)
+        lengths = [generator.randint(1, limit) for _ in range(generator.randint(1, 30))]
+        breaks = [generator.random() < 0.2 for _ in lengths]
+        ends = list(cut_words(lengths, breaks, limit))
+        starts = [0, *ends[:-1]]
+        assert ends[-1] == len(lengths) and all(a < b for a, b in zip(starts, ends))
+        assert all(sum(lengths[a:b]) <= limit for a, b in zip(starts, ends))
+    assert list(cut_words([1] * 8, [False, False, True] + [False] * 5, 5)) == [3, 8]
+    assert list(cut_words([1] * 8, [True] + [False] * 7, 5)) == [5, 8]  # too early a clause
+    assert list(cut_words([], [], 5)) == []
+
+
+def test_words_must_be_lists_of_strings(tokenizer):
+    with pytest.raises(UserError, match="sentence 1"):
+        WordWindows(tokenizer, [["a"], "bc"], 10)
+    with pytest.raises(UserError, match="sentence 0"):
+        WordWindows(tokenizer, [["a", None]], 10)

@@ -1,0 +1,123 @@
+"""The reported scores against scikit-learn's and SciPy's, bootstrap intervals, confusion."""
+
+import logging
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics as sk
+
+from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from bert_tf.errors import DataError
+from bert_tf.training import all_scores, bootstrap_intervals
+from bert_tf.training.evaluation.bootstrap import drawn_intervals
+from bert_tf.training.evaluation.confusion_matrix import (
+    confusion_matrix,
+    confusion_text,
+    save_confusion_png,
+)
+from bert_tf.training.evaluation.probabilities import sigmoid, softmax
+
+
+@pytest.fixture
+def generator():
+    return np.random.default_rng(0)
+
+
+def test_two_classes(generator):
+    gold = generator.integers(0, 2, 300)
+    p = softmax(np.stack([np.zeros(300), gold + generator.normal(size=300)], 1))
+    results, predicted = all_scores(gold, p), p.argmax(1)
+    expected = {
+        "accuracy": sk.accuracy_score(gold, predicted),
+        "macro_f1": sk.f1_score(gold, predicted, average="macro"),
+        "matthews": sk.matthews_corrcoef(gold, predicted),
+        "loss": sk.log_loss(gold, p),
+        "f1": sk.f1_score(gold, predicted),
+        "precision": sk.precision_score(gold, predicted),
+        "recall": sk.recall_score(gold, predicted),
+        "auc": sk.roc_auc_score(gold, p[:, 1]),
+    }
+    assert results == pytest.approx(expected)
+
+
+def test_more_classes_several_labels_and_numbers(generator):
+    gold = generator.integers(0, 3, 300)
+    results = all_scores(gold, softmax(generator.normal(size=(300, 3))))
+    assert sorted(results) == ["accuracy", "loss", "macro_f1", "matthews"]
+    gold = generator.integers(0, 2, (300, 4))
+    p = sigmoid(gold + generator.normal(size=(300, 4)))
+    results = all_scores(gold, p, MULTI_LABEL)
+    assert results["micro_f1"] == pytest.approx(sk.f1_score(gold, p >= 0.5, average="micro"))
+    assert results["auc"] == pytest.approx(sk.roc_auc_score(gold, p, average="macro"))
+    assert results["exact_match"] == pytest.approx(sk.accuracy_score(gold, p >= 0.5))
+    assert results["loss"] == pytest.approx(
+        np.mean([sk.log_loss(g, q) for g, q in zip(gold.T, p.T)])
+    )
+    gold = generator.normal(size=50)
+    values = gold + generator.normal(size=50)
+    results = all_scores(gold, values[:, np.newaxis], REGRESSION)
+    assert results["pearson"] == pytest.approx(np.corrcoef(gold, values)[0, 1])
+    assert results["spearman"] == pytest.approx(scipy.stats.spearmanr(gold, values)[0])
+    assert results["loss"] == pytest.approx(np.mean((gold - values) ** 2))
+
+
+def test_what_the_data_do_not_define_is_left_out_and_told(caplog):
+    with caplog.at_level(logging.WARNING, "bert_tf"):
+        results = all_scores(np.ones(5, int), np.full((5, 2), 0.5))
+        numbers = all_scores(np.ones(5), np.arange(5.0), REGRESSION)
+    assert "auc" not in results and "accuracy" in results and results["matthews"] == 0.0
+    assert "AUC needs examples of both classes. Received: all 5 of class 1" in caplog.text
+    assert sorted(numbers) == ["loss", "mae"]
+    assert "pearson is left out: A correlation needs gold values that differ" in caplog.text
+    assert np.isfinite(list({**results, **numbers}.values())).all()
+
+
+@pytest.mark.parametrize(
+    "gold,shape,kind,words",
+    [
+        ([0, 2], (2, 2), SINGLE_LABEL, r"in \[0, 2\)"),
+        ([0], (2, 2), SINGLE_LABEL, "shape"),
+        ([[0, 1]], (1, 3), MULTI_LABEL, "shape"),
+        ([], (0, 2), SINGLE_LABEL, "shape"),
+    ],
+)
+def test_shapes_that_do_not_fit(gold, shape, kind, words):
+    with pytest.raises(DataError, match=words):
+        all_scores(np.array(gold, int), np.zeros(shape), kind)
+
+
+def test_bootstrap_interval_is_that_of_the_binomial(generator):
+    gold = np.zeros(400, int)
+    right = generator.random(400) < 0.8
+    p = np.where(right[:, None], [0.9, 0.1], [0.1, 0.9])
+    low, high = bootstrap_intervals(gold, p, samples=200)["accuracy"]
+    share = right.mean()
+    spread = 1.96 * np.sqrt(share * (1 - share) / 400)
+    assert abs(low - (share - spread)) < 0.012 and abs(high - (share + spread)) < 0.012
+    few = {"samples": 20, "seed": 4}
+    intervals = bootstrap_intervals(gold, p, **few)
+    assert intervals == bootstrap_intervals(gold, p, **few)
+    assert "auc" not in intervals  # never defined: one class
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9])
+def test_the_share_of_draws_inside_an_interval(confidence):
+    draws = list(range(1001))
+    (interval,) = drawn_intervals(
+        lambda rows: {"score": float(draws.pop())}, 3, len(draws), confidence
+    ).values()
+    assert interval == pytest.approx((500 * (1 - confidence), 500 * (1 + confidence)))
+
+
+def test_confusion(tmp_path):
+    matrix = confusion_matrix([0, 0, 1, 2], [0, 1, 1, 0], 3)
+    assert matrix.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
+    assert confusion_text(matrix, ["ham", "spam", "x"]).splitlines() == [
+        r"gold \ predicted  ham  spam  x",
+        "ham                 1     1  0",
+        "spam                0     1  0",
+        "x                   1     0  0",
+    ]
+    save_confusion_png(matrix, ["ham", "spam", "x"], tmp_path / "m.png")
+    assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")

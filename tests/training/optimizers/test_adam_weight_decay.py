@@ -1,0 +1,67 @@
+"""AdamWeightDecay against the original's formula in float64."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.training import AdamWeightDecay, WarmupLinearDecay
+from tests.training.optimizers.original_adam import OriginalAdam
+
+
+@pytest.mark.parametrize("bias_correction", [False, True])
+@pytest.mark.parametrize("scale", [0.01, 10.0])  # below and above the clip
+def test_follows_the_original(bias_correction, scale):
+    rng = np.random.default_rng(0)
+    values = {name: rng.normal(size=(5, 3)) for name in ("kernel", "bias", "gamma")}
+    variables = [
+        keras.Variable(value.astype(np.float32), name=name) for name, value in values.items()
+    ]
+    schedule = WarmupLinearDecay(0.1, num_train_steps=20, num_warmup_steps=5)
+    optimizer = AdamWeightDecay(schedule, bias_correction=bias_correction)
+    original = OriginalAdam(bias_correction)
+    for step in range(20):
+        gradients = {name: rng.normal(size=(5, 3)) * scale for name in values}
+        rate = 0.1 * step / 5 if step < 5 else 0.1 * (1 - step / 20)
+        original.apply(values, gradients, rate)
+        optimizer.apply([tf.constant(g, tf.float32) for g in gradients.values()], variables)
+    for variable, expected in zip(variables, values.values()):
+        np.testing.assert_allclose(variable.numpy(), expected, rtol=2e-4, atol=2e-5)
+
+
+def test_rows_of_an_embedding_are_summed_before_the_clip():
+    table = keras.Variable(np.zeros((4, 2), np.float32), name="embeddings")
+    repeated = tf.IndexedSlices(tf.ones([2, 2]), tf.constant([1, 1]), tf.constant([4, 2]))
+    dense = tf.constant([[0.0, 0.0], [2.0, 2.0], [0.0, 0.0], [0.0, 0.0]])
+    results = []
+    for gradient in (repeated, dense):
+        table.assign(np.zeros((4, 2)))
+        AdamWeightDecay(0.1).apply([gradient], [table])
+        results.append(table.numpy())
+    np.testing.assert_array_equal(*results)
+
+
+def test_two_replicas_clip_the_sum():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        variable = keras.Variable(np.zeros(3, np.float32), name="kernel")
+        optimizer = AdamWeightDecay(0.1, weight_decay_rate=0.0)
+        optimizer.build([variable])
+    strategy.run(lambda: optimizer.apply([tf.constant([30.0, 40.0, 0.0])], [variable]))
+    mean = optimizer._means[0].numpy()
+    np.testing.assert_allclose(mean, 0.1 * np.array([0.6, 0.8, 0.0]), rtol=1e-6)
+
+
+def test_config_round_trip():
+    optimizer = AdamWeightDecay(WarmupLinearDecay(1e-3, 10, 2), clip_norm=None, epsilon=1e-8)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
+    assert again.get_config() == optimizer.get_config()
+
+
+def test_schedule_matches_the_original_where_the_warmup_ends():
+    schedule = WarmupLinearDecay(1.0, num_train_steps=100, num_warmup_steps=10)
+    np.testing.assert_allclose(
+        [schedule(step) for step in (0, 5, 9, 10, 100, 200)], [0, 0.5, 0.9, 0.9, 0, 0], atol=1e-6
+    )
+    with pytest.raises(ValueError, match="num_warmup_steps"):
+        WarmupLinearDecay(1.0, num_train_steps=5, num_warmup_steps=6)

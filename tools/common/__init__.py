@@ -1,0 +1,1 @@
+"""Flags and helpers that several programs share."""

