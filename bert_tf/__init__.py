@@ -24,7 +24,7 @@ _SUBPACKAGES = (
 )
 
 __version__ = "0.1.0"
-_get_name, __dir__, _names = lazy_names(
+_get_name, _, _names = lazy_names(
     __name__,
     {
         "BertConfig": ".config",
@@ -36,6 +36,10 @@ _get_name, __dir__, _names = lazy_names(
 __all__ = [*_names, *_SUBPACKAGES]  # noqa: PLE0604
 
 renamed_modules.install()
+
+
+def __dir__():
+    return sorted(__all__)
 
 
 def __getattr__(name):

@@ -20,6 +20,7 @@ _OTHER = {
     "custom_ops/": ("tests/ops/", "tests/conformance/test_ops.py"),
     "docs/": "tests/test_documents.py",
     "README.md": "tests/test_documents.py",
+    "CONTRIBUTING.md": "tests/tasks/test_new_task.py",
     "setup.py": "tests/test_packaging.py",
     "configure.py": "tests/test_packaging.py",
 }

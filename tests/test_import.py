@@ -1,15 +1,23 @@
 """`import bert_tf` is light: what is heavy is loaded where it is used."""
 
+import importlib
+import inspect
 import json
 import pkgutil
 import re
+import sys
 
 import pytest
 
 import bert_tf
+from bert_tf.renamed_modules import RENAMED
 from tests.conftest import REPOSITORY
 from tests.tools.running import run_program
 
+PACKAGES = [
+    "bert_tf",
+    *(m.name for m in pkgutil.walk_packages(bert_tf.__path__, "bert_tf.") if m.ispkg),
+]
 PROGRAM = """
 import importlib, json, logging, os, sys, time, traceback
 logging.basicConfig(level=logging.INFO)
@@ -76,9 +84,33 @@ def test_every_public_name_is_there():
     assert sorted(bert_tf.__all__) == dir(bert_tf)
 
 
-def test_no_module_takes_the_place_of_a_public_name():
-    import bert_tf.data
+@pytest.mark.parametrize("name", PACKAGES)
+def test_no_module_takes_the_place_of_a_public_name(name):
+    package = importlib.import_module(name)
+    names = getattr(package, "__all__", ())
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    assert name == "bert_tf" or not modules & set(names)  # there they are public names
+    assert all(getattr(package, public) is not None for public in names)
+    if names:
+        with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing'"):
+            package.nothing  # noqa: B018
 
-    modules = {module.name for module in pkgutil.iter_modules(bert_tf.data.__path__)}
-    assert not modules & set(bert_tf.data.__all__)
-    assert all(getattr(bert_tf.data, name) is not None for name in bert_tf.data.__all__)
+
+@pytest.mark.parametrize("old,new", RENAMED.items())
+def test_old_modules_are_the_new_ones(old, new):
+    with pytest.warns(DeprecationWarning, match=rf"bert_tf\.{old} is now bert_tf\.{new}\."):
+        sys.modules.pop(f"bert_tf.{old}", None)
+        module = importlib.import_module(f"bert_tf.{old}")
+    assert module is importlib.import_module(f"bert_tf.{new}")
+    assert module.__name__ == module.__spec__.name == f"bert_tf.{new}"
+
+
+@pytest.mark.parametrize("package", ["data", "models", "training"])
+def test_names_that_moved_still_work(package):
+    package = importlib.import_module(f"bert_tf.{package}")
+    moved = inspect.getclosurevars(package.__getattr__).nonlocals["moved"]
+    assert len(moved) > 5
+    for name, home in moved.items():
+        with pytest.warns(DeprecationWarning, match=rf"{name} is now {home}\.{name}\."):
+            value = getattr(package, name)
+        assert value is getattr(importlib.import_module(home), name)

@@ -1,4 +1,4 @@
-"""Checkpoints in and out: one format a file, one table of weight names for all."""
+"""Reads and writes checkpoints: one module per format, one table of weight names for all."""
 
 from bert_tf.checkpoints.conversion import convert
 from bert_tf.checkpoints.loading import load_backbone, load_task_model

@@ -1,4 +1,4 @@
-"""From a file's tensors to a model's variables: all checked first, then all assigned."""
+"""Assigns the tensors of a file to the variables of a model, after checking all of them."""
 
 import dataclasses
 import logging
@@ -13,9 +13,9 @@ from bert_tf.errors import CheckpointError
 
 _logger = logging.getLogger("bert_tf")
 
-# Old spellings of Hugging Face's LayerNorm, made from TF checkpoints.
+# Names of LayerNorm weights in old Hugging Face files that were converted from TF checkpoints.
 _OLD_LAYER_NORM = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
-# A progress bar from here on: below it, loading takes less than a second.
+# A progress bar is shown from this size on; smaller files load in less than a second.
 _LARGE_BYTES = 256 * 2**20
 
 
@@ -25,7 +25,7 @@ class Assignment:
 
     Attributes:
         weight: The variable with its names.
-        found: The file's name of each part.
+        found: The name of each part in the file.
         parts: The parts, in the same order.
     """
 
@@ -35,14 +35,14 @@ class Assignment:
 
 
 class TensorNames:
-    """Finds the names of the table in a file, where a prefix or an old spelling may differ."""
+    """Finds the table's names in a file, which may use another prefix or an old spelling."""
 
     def __init__(self, source: TensorSource):
         self._source = source
         self._used = set()
 
     def find(self, part: Part) -> str | None:
-        """The file's name for a tensor of the table, or None."""
+        """The name of a part in the file, or None."""
         candidates = list(part.names)
         if self._source.format == "huggingface":
             for name in part.names:
@@ -56,10 +56,11 @@ class TensorNames:
         return None
 
     def use(self, name: str) -> None:
+        """Marks a tensor of the file as used."""
         self._used.add(name)
 
     def unused(self) -> list[str]:
-        """The tensors of the file that nothing asked for."""
+        """The tensors of the file that were not marked as used."""
         aliases = getattr(self._source, "aliases", {})
         used = {aliases.get(name, name) for name in self._used}
         rest = {aliases.get(name, name): name for name in self._source.shapes}
@@ -67,7 +68,7 @@ class TensorNames:
 
 
 def has_weights(source: TensorSource, weights: list[Weight]) -> bool:
-    """Whether the file holds all of `weights`, whatever their shapes."""
+    """Whether the file holds all of `weights`, regardless of their shapes."""
     names = TensorNames(source)
     return all(
         weight.parts[source.format]
@@ -77,7 +78,7 @@ def has_weights(source: TensorSource, weights: list[Weight]) -> bool:
 
 
 def has_any_weight(source: TensorSource, weights: list[Weight]) -> bool:
-    """Whether the file holds one of `weights`: then it should hold all."""
+    """Whether the file holds at least one of `weights`; then it is expected to hold all."""
     names = TensorNames(source)
     parts = [part for weight in weights for part in weight.parts[source.format]]
     return any(names.find(part) is not None for part in parts)
@@ -86,10 +87,18 @@ def has_any_weight(source: TensorSource, weights: list[Weight]) -> bool:
 def plan_assignment(
     source: TensorSource, weights: list[Weight]
 ) -> tuple[list[Assignment], list[str]]:
-    """What goes where, and which tensors of the file are left over.
+    """Matches the tensors of a file with weights.
+
+    Args:
+        source: The file.
+        weights: The weights to load.
+
+    Returns:
+        A tuple of the assignments and the names of the file's unused tensors.
 
     Raises:
-        CheckpointError: Lists every missing tensor and every tensor of another shape.
+        CheckpointError: If tensors are missing or have another shape. The message lists all of
+            them.
     """
     names = TensorNames(source)
     problems, plan = [], []
@@ -113,7 +122,7 @@ def plan_assignment(
         plan.append(Assignment(weight, tuple(found), parts))
     if problems:
         raise CheckpointError(
-            f"{source.path} does not fit the configuration:\n" + "\n".join(problems)
+            f"{source.path} must fit the configuration. Received:\n" + "\n".join(problems)
         )
     return plan, names.unused()
 
@@ -121,21 +130,23 @@ def plan_assignment(
 def assign_weights(
     source: TensorSource, weights: list[Weight], also_used: Sequence[str] = ()
 ) -> list[Assignment]:
-    """Loads `weights` from `source`; names in the log every tensor that was not used.
+    """Loads `weights` from `source` and logs the names of the file's unused tensors.
 
-    One tensor at a time is in memory beside the model; a large file shows a progress bar.
+    Besides the model, only one variable's tensors are in memory at a time. A large file shows a
+    progress bar.
 
     Args:
         source: The file.
-        weights: What to load.
-        also_used: Tensors of the file that were loaded by other ways.
+        weights: The weights to load.
+        also_used: Names of the file's tensors that have already been loaded in another way.
 
     Returns:
-        What went where.
+        The assignments.
 
     Raises:
-        CheckpointError: Lists every missing tensor and every tensor of another shape; nothing is
-            assigned then. Or if values are damaged, no floats, or not finite.
+        CheckpointError: If tensors are missing or have another shape; the message lists all of
+            them and nothing is assigned. Also if values are damaged, not floating-point or not
+            finite.
     """
     plan, unused = plan_assignment(source, weights)
     unused = [name for name in unused if name not in also_used]
@@ -145,8 +156,8 @@ def assign_weights(
         arrays = [
             _read(source, name, part) for name, part in zip(assignment.found, assignment.parts)
         ]
-        # A copy always: TensorFlow may keep the array as the variable's own memory and train in it,
-        # and `arrays` may be views of a file.
+        # Always a copy: TensorFlow may use the array as the variable's memory and train in it, and
+        # `arrays` may be views of a file.
         variable.assign(np.concatenate(arrays, axis=-1) if len(arrays) > 1 else np.array(arrays[0]))
         progress.update(4 * math.prod(variable.shape))
     progress.close()
@@ -165,36 +176,41 @@ def _progress(plan):
 
 
 def _read(source, name, part):
-    """One part as float32 in our own layout: [in, out], heads side by side."""
+    """One part as float32 in the layout of the variable: `[in, out]`, with the heads in one axis."""
     values = read_floats(source, name)
-    # Keras keeps heads as dimensions of their own: [H, N, D] -> [H, N * D], and so on.
+    # Keras formats keep the heads in a separate axis, e.g. [H, N, D] -> [H, N * D].
     return values.T if part.transposed else values.reshape(part.our_shape)
 
 
 def read_floats(source: TensorSource, name: str) -> np.ndarray:
-    """One tensor of a file as float32; a view of the file where it can be.
+    """One tensor of a file as float32; a view of the file where possible.
 
     Raises:
-        CheckpointError: If it is damaged, holds no floating-point numbers, or any that is not
+        CheckpointError: If it is damaged, or holds values that are not floating-point or not
             finite.
     """
     values = source.read(name)
     if not isinstance(values, np.ndarray) or values.shape != source.shapes[name]:
-        raise CheckpointError(f"{source.path}: {name} is damaged: not of the shape it announced")
+        raise CheckpointError(
+            f"`{name}` in {source.path} must have the announced shape {source.shapes[name]}. "
+            f"Received: shape={getattr(values, 'shape', None)}. The file is damaged."
+        )
     if values.dtype.name not in ("float32", "float16", "bfloat16", "float64"):
         raise CheckpointError(
-            f"{source.path}: {name} must hold floating-point numbers. Received: {values.dtype}"
+            f"`{name}` in {source.path} must hold floating-point numbers. Received: "
+            f"dtype={values.dtype}"
         )
     values = values.astype(np.float32, copy=False)
-    # A minimum and a maximum are NaN if one value is, and cost no temporary array.
+    # The minimum and maximum are NaN if any value is, and need no temporary array.
     if values.size and not np.isfinite(values.min() + values.max()):
         raise CheckpointError(
-            f"{source.path}: {name} holds values that are not finite numbers; it is damaged"
+            f"`{name}` in {source.path} must hold finite numbers. Received: NaN or infinity. The "
+            "file is damaged."
         )
     return values
 
 
 def file_layout(values: np.ndarray, part: Part) -> np.ndarray:
-    """The inverse of reading: an array of ours, one part of it, as the file has it."""
+    """The values of one part of a variable in the layout of the file: the inverse of reading."""
     values = values.T if part.transposed else values
     return np.ascontiguousarray(values).reshape(part.shape)

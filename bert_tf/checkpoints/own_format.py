@@ -1,8 +1,8 @@
 """This package's own format: `bert_tf.json`, `bert_tf.safetensors` and the tokenizer's files.
 
-The tensors are our variables under our names, in their own types and layouts, so that a file is
-mapped and assigned as it is; the JSON file holds the class, its arguments and the configuration.
-Everything that has no place in the other formats (pooling, objectives) has one here.
+The tensors are the model's variables under this package's names, with their dtypes and layouts, so
+that a mapped file is assigned without conversion. The JSON file holds the class, its arguments and
+the configuration. What the other formats cannot express (pooling, objectives) is stored here too.
 """
 
 import os
@@ -17,8 +17,8 @@ from bert_tf.model_options import OPTIONS
 CONFIG_FILE = "bert_tf.json"
 WEIGHTS_FILE = "bert_tf.safetensors"
 VERSION = 1
-QUANTIZED_VERSION = 2  # of a file with "quantization", which version 1 does not know
-CALIBRATED_VERSION = 3  # of one whose kernels are smoothed
+QUANTIZED_VERSION = 2  # the file has the key "quantization", which version 1 does not have
+CALIBRATED_VERSION = 3  # the file has smoothed kernels
 
 _ANY_VERSION = object_of({"format_version": integer(least=1)})
 _KEYS = {"class": text(), "config": ARGUMENTS, "options": OPTIONS}
@@ -27,11 +27,14 @@ _QUANTIZED = object_of({**_KEYS, "quantization": one_of(None, INT8)})
 
 
 def read_own(directory: str) -> tuple[str, BertConfig, dict, str | None]:
-    """What `bert_tf.json` says.
+    """Reads `bert_tf.json`.
+
+    Args:
+        directory: The directory that holds the file.
 
     Returns:
-        The class's name, the configuration, the class's other arguments, and None or "int8" if the
-        weights are quantized.
+        A tuple of the class's name, the configuration, the class's other arguments, and "int8" if
+        the weights are quantized, else None.
 
     Raises:
         CheckpointError: If the file is damaged or of a newer version.
@@ -41,9 +44,9 @@ def read_own(directory: str) -> tuple[str, BertConfig, dict, str | None]:
     values = read_json(path, _ANY_VERSION)
     if not VERSION <= values["format_version"] <= CALIBRATED_VERSION:
         raise CheckpointError(
-            f"`format_version` in {path} must be {VERSION} to {CALIBRATED_VERSION}. Received: "
-            f"format_version={values['format_version']}. A newer bert_tf may have written it: "
-            "pip install --upgrade bert-tf"
+            f"`format_version` in {path} must be from {VERSION} to {CALIBRATED_VERSION}. Received: "
+            f"format_version={values['format_version']}. A newer bert_tf may have written the "
+            "file: pip install --upgrade bert-tf"
         )
     is_quantized = values["format_version"] != VERSION
     check(values, _QUANTIZED if is_quantized else _PLAIN, path, CheckpointError)

@@ -1,11 +1,11 @@
-"""The one table of weight names: our variables and what every format calls them.
+"""The table of weight names: this package's variables and their names in every format.
 
-The heads are in the specs of the tasks (`bert_tf.tasks`).
+The rows of the heads are in the specs of the tasks (`bert_tf.tasks`).
 
 Sources: google-research/bert modeling.py and run_*.py (scopes); `transformers` modeling_bert.py;
 keras-hub's BertBackbone, saved by Keras 3; tensorflow/models official/nlp/modeling.
 
-Glossary: `V` vocabulary, `H` hidden size, `F` feed-forward size, `N` heads, `D` head size.
+Glossary: `H` hidden size, `N` heads, `D` head size.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from bert_tf.models.weight_rows import (
 OWN = "bert_tf"
 FORMATS = ("huggingface", "tf1", "keras_hub", "tf_models", OWN)
 _ROLES = ("query", "key", "value")
-_FIRST_BLOCK = 4  # tensorflow/models: the layers 0 to 3 are the embeddings and their LayerNorm
+_FIRST_BLOCK = 4  # tensorflow/models: layers 0 to 3 are the embeddings and their LayerNorm
 
 
 EMBEDDINGS = (
@@ -68,7 +68,7 @@ EMBEDDINGS = (
 
 
 def _block_row(kind, ours, theirs, keras_hub, *tf_models):
-    """A layer of an encoder block; Hugging Face and TF1 agree but for the separator."""
+    """A layer of an encoder block; Hugging Face and TF1 differ only in the separator."""
     return Row(
         kind,
         f"encoder.blocks.{{index}}.{ours}",
@@ -130,12 +130,12 @@ POOLER = (
         "pooler.dense",
         "bert/pooler/dense",
         "backbone/dense",
-        # A pre-training model of tensorflow/models trains the head's pooler, not the encoder's.
+        # Pre-training models of tensorflow/models train the head's pooler, not the encoder's.
         "next_sentence.pooler_dense|encoder/layer_with_weights-{pooler}|encoder/_pooler_layer",
     ),
 )
 
-# Layer kind and variable -> the end of the name, per format.
+# The variables of each kind of layer.
 _KERNEL_BIAS = ("kernel", "bias")
 _VARIABLES = {
     TABLE: (None,),
@@ -146,6 +146,7 @@ _VARIABLES = {
     ATTENTION_OUTPUT: _KERNEL_BIAS,
     OUTPUT: _KERNEL_BIAS,
 }
+# The last part of a variable's name, by format.
 _HUGGINGFACE_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _KERAS_LEAVES = {"kernel": "vars/0", "bias": "vars/1", "gamma": "vars/0", "beta": "vars/1"}
 _TF1_OUTPUT_LEAVES = {"kernel": "output_weights", "bias": "output_bias"}
@@ -156,11 +157,11 @@ class Part:
     """A tensor of a file.
 
     Attributes:
-        names: Its possible names; the first is the one that is written.
+        names: Its possible names; the first one is used for writing.
         shape: Its shape in the file.
-        our_shape: Its shape as a part of our variable: the same numbers in the same order, unless
-            transposed.
-        transposed: Whether the file has [out, in] where we have [in, out].
+        our_shape: Its shape as a part of the model's variable. The values have the same order
+            unless `transposed` is True.
+        transposed: Whether the file stores `[out, in]` and the variable is `[in, out]`.
     """
 
     names: tuple[str, ...]
@@ -171,13 +172,13 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
-    """One of our variables and where its values stand in each format.
+    """A variable and the tensors that hold its values in each format.
 
     Attributes:
-        name: Our own name, which the package's own format uses.
+        name: This package's name for it, which its own format uses.
         variable: The Keras variable.
-        parts: For each format the tensors that, side by side along the last axis, are the
-            variable; empty where the format has no place for it.
+        parts: For each format, the tensors whose concatenation along the last axis is the
+            variable. Empty if the format has no name for it.
     """
 
     name: str
@@ -186,7 +187,7 @@ class Weight:
 
 
 def backbone_weights(backbone) -> list[Weight]:
-    """Everything in a `BertBackbone` but the pooler. Names without Hugging Face's `bert.`."""
+    """All weights of a `BertBackbone` except the pooler's, without Hugging Face's prefix `bert.`."""
     weights = _weights(EMBEDDINGS, backbone, backbone.config)
     for index in range(backbone.config.num_hidden_layers):
         fields = {
@@ -199,18 +200,18 @@ def backbone_weights(backbone) -> list[Weight]:
 
 
 def pooler_weights(backbone) -> list[Weight]:
-    """The pooler, which some checkpoints leave out."""
+    """The pooler's weights, which some checkpoints do not have."""
     place = backbone.config.num_hidden_layers + _FIRST_BLOCK
     return _weights(POOLER, backbone, backbone.config, pooler=place)
 
 
 def head_weights(head: Head, layer, path: str, config) -> list[Weight]:
-    """The variables of one head.
+    """The weights of one head.
 
     Args:
         head: The head.
         layer: The head's layer in the model.
-        path: The attribute of the model that holds it, for our own names.
+        path: The model's attribute that holds the layer; it is the prefix of this package's names.
         config: The `BertConfig`.
     """
     return _weights(head.rows, layer, config, prefix=path)
@@ -225,7 +226,7 @@ def _weights(rows, root, config, prefix="", **fields):
         for variable_name in _VARIABLES[row.kind]:
             variable = layer if variable_name is None else getattr(layer, variable_name)
             if variable is None or variable.dtype == "int8":
-                continue  # quantized.py has those
+                continue  # handled in quantized.py
             name = own if variable_name is None else f"{own}.{variable_name}"
             shape = tuple(variable.shape)
             parts = {
@@ -238,7 +239,7 @@ def _weights(rows, root, config, prefix="", **fields):
 
 
 def _resolve(root, path):
-    """`operator.attrgetter` that also takes list indices."""
+    """Like `operator.attrgetter`, but also accepts list indices."""
     for step in path.split("."):
         root = root[int(step)] if step.isdigit() else operator.attrgetter(step)(root)
     return root
@@ -264,7 +265,7 @@ def _parts(row, format, variable_name, shape, config, fields):
 
 
 def part_names(row: Row, format: str, variable_name: str | None, **fields) -> tuple[str, ...]:
-    """What a format calls one variable of a layer, every spelling."""
+    """All names of one variable of a layer in a format."""
     return tuple(
         _leaf(row.kind, format, spelling.format(**fields), variable_name)
         for spelling in getattr(row, format).split("|")
@@ -275,9 +276,9 @@ def _file_shape(kind, format, variable_name, shape, config):
     """The shape of one part in the file, and whether it is transposed."""
     size = config.head_size
     if format in ("keras_hub", "tf_models"):
-        if kind == QUERY_KEY_VALUE:
+        if kind == QUERY_KEY_VALUE:  # [H, N * D] -> [H, N, D] and [N * D] -> [N, D]
             return (*shape[:-1], shape[-1] // size, size), False
-        if kind == ATTENTION_OUTPUT and variable_name == "kernel":
+        if kind == ATTENTION_OUTPUT and variable_name == "kernel":  # [N * D, H] -> [N, D, H]
             return (shape[0] // size, size, shape[1]), False
         return shape, False
     transposed = variable_name == "kernel" and (format == "huggingface" or kind == OUTPUT)

@@ -218,27 +218,27 @@ class DistillationModel(TrainingModel):
         # One mask for both, whatever each takes for padding.
         return {**tokens, "padding_mask": self.backbone.padding_mask_of(tokens)}
 
-    def loss_weights(self, x, y, sample_weight):
+    def loss_denominators(self, x, y, sample_weight):
         needs_labels = "task" in self._factors or self._output_unit == "words"
         if y is None and needs_labels:
             raise UserError(
                 "Labels were expected: without them only what the teacher says can be learnt, with "
                 f"logits_weight=1. Received: y=None, logits_weight={self.logits_weight}"
             )
-        weights = self.student.loss_weights(x, y, sample_weight)
+        weights = self.student.loss_denominators(x, y, sample_weight)
         if self.layer_map:
             real = self._tokens(x)["padding_mask"]
             weights["tokens"] = tf.reduce_sum(tf.cast(real, tf.float32))
         return weights
 
-    def loss_share(self, x, y, y_pred, sample_weight, training, totals):
+    def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
         student, teacher = y_pred["student"], y_pred["teacher"]
-        parts = self.loss_weights(x, y, sample_weight)
+        parts = self.loss_denominators(x, y, sample_weight)
         loss = 0.0
         for name, factor in self._factors.items():
             unit = "tokens" if name in ("hidden", "attention") else self._output_unit
             if name == "task":
-                share = self.student.loss_share(
+                share = self.student.partial_loss(
                     x, y, student["logits"], sample_weight, training, totals
                 )
             else:

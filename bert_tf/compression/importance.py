@@ -103,9 +103,9 @@ def _sensitivities(model, tokens, targets):
         # Divided by 1 the loss is a sum over the examples: each has a gradient of its own.
         totals = {
             name: tf.ones_like(total)
-            for name, total in model.loss_weights(x, targets, None).items()
+            for name, total in model.loss_denominators(x, targets, None).items()
         }
-        loss = model.loss_share(x, targets, outputs, None, False, totals)
+        loss = model.partial_loss(x, targets, outputs, None, False, totals)
         loss *= tf.cast(_LOSS_SCALE, loss.dtype)
     gradient = tape.gradient(loss, mask) / _LOSS_SCALE
     return tf.reduce_sum(tf.abs(gradient), axis=0)  # [B, L, N] -> [L, N]

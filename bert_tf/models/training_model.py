@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf import ops
+from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
 from bert_tf.layers.token_layout import needs_static_shapes, static_shapes
 from bert_tf.models.traced_weights import RetracingModel
@@ -34,8 +35,15 @@ class TrainingModel(RetracingModel):
     - With an optimizer of `bert_tf.training` the logs hold `gradient_norm`, before the clip; under
       `mixed_float16` it scales the loss and leaves out steps that overflow.
 
-    A subclass with a loss of its own overrides `loss_weights` and `loss_share`.
+    A subclass with a loss of its own overrides `loss_denominators` and `partial_loss`.
     """
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        for old, new in (("loss_weights", "loss_denominators"), ("loss_share", "partial_loss")):
+            if old in vars(cls):
+                warn_renamed(f"{cls.__name__}.{old}", new)
+                setattr(cls, new, vars(cls)[old])
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -113,18 +121,18 @@ class TrainingModel(RetracingModel):
             self._adds_up = False
 
     def _require_own_shares(self):
-        """Raises `UserError` for a class that overrides `compute_loss` and not `loss_share`."""
+        """Raises `UserError` for a class that overrides `compute_loss` and not `partial_loss`."""
         owners = {
             name: next(index for index, c in enumerate(type(self).__mro__) if name in vars(c))
-            for name in ("compute_loss", "loss_share")
+            for name in ("compute_loss", "partial_loss")
         }
         owner = type(self).__mro__[owners["compute_loss"]]
         known = owner.__module__.split(".")[0] in ("keras", "bert_tf")
-        if not known and owners["compute_loss"] < owners["loss_share"]:
+        if not known and owners["compute_loss"] < owners["partial_loss"]:
             raise UserError(
-                "`loss_share` and `loss_weights` must be overridden where a model has a loss of "
-                "its own and a batch is cut up (gradient accumulation, replicas): they say how the "
-                f"loss adds up. Received: {owner.__name__}.compute_loss alone"
+                "`partial_loss` and `loss_denominators` must be overridden where a model has a "
+                "loss of its own and a batch is cut up (gradient accumulation, replicas): they say "
+                f"how the loss adds up. Received: {owner.__name__}.compute_loss alone"
             )
 
     def get_compile_config(self):
@@ -140,17 +148,17 @@ class TrainingModel(RetracingModel):
 
     # What a subclass says about its loss.
     def forward(self, x, y, training):
-        """What `loss_share` takes as `y_pred`: the model's outputs."""
+        """What `partial_loss` takes as `y_pred`: the model's outputs."""
         return self(x, training=training)
 
-    def loss_weights(self, x, y, sample_weight) -> dict[str, tf.Tensor]:
+    def loss_denominators(self, x, y, sample_weight) -> dict[str, tf.Tensor]:
         """What each mean in the loss is divided by: scalars float32 for the examples given."""
         weights = {"rows": tf.cast(_num_rows(x), tf.float32)}
         if sample_weight is not None and not tf.nest.is_nested(sample_weight):
             weights["weights"] = tf.reduce_sum(tf.cast(sample_weight, tf.float32))
         return weights
 
-    def loss_share(self, x, y, y_pred, sample_weight, training, totals) -> tf.Tensor:
+    def partial_loss(self, x, y, y_pred, sample_weight, training, totals) -> tf.Tensor:
         """The part of the loss that these examples make up; the parts of a batch add up to it.
 
         Args:
@@ -159,9 +167,9 @@ class TrainingModel(RetracingModel):
             y_pred: What `forward` gave.
             sample_weight: As in Keras, or None.
             training: Whether it is for a step of training.
-            totals: `loss_weights` of the whole batch, over all replicas.
+            totals: `loss_denominators` of the whole batch, over all replicas.
         """
-        parts = self.loss_weights(x, y, sample_weight)
+        parts = self.loss_denominators(x, y, sample_weight)
         shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}
         # Keras divides means by the number of replicas.
         replicas = _num_replicas()
@@ -219,7 +227,7 @@ class TrainingModel(RetracingModel):
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
             totals = self._totals(x, y, sample_weight)
             y_pred = self.forward(x, y, training=False)
-            loss = self.loss_share(x, y, y_pred, sample_weight, False, totals)
+            loss = self.partial_loss(x, y, y_pred, sample_weight, False, totals)
             self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
             self._track_loss(loss, x)
             return self._logs()
@@ -264,7 +272,7 @@ class TrainingModel(RetracingModel):
     def _gradients(self, x, y, sample_weight, totals, variables):
         with tf.GradientTape() as tape:
             y_pred = self.forward(x, y, training=True)
-            loss = self.loss_share(x, y, y_pred, sample_weight, True, totals)
+            loss = self.partial_loss(x, y, y_pred, sample_weight, True, totals)
             scaled = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, variables)
         self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
@@ -309,7 +317,7 @@ class TrainingModel(RetracingModel):
         return loss, [None if i in unused else gradient for i, gradient in enumerate(gradients)]
 
     def _totals(self, x, y, sample_weight):
-        weights = self.loss_weights(x, y, sample_weight)
+        weights = self.loss_denominators(x, y, sample_weight)
         return {name: _sum_over_replicas(weight) for name, weight in weights.items()}
 
     def _track_loss(self, loss, x):

@@ -1,1 +1,1 @@
-"""Flags and helpers that several programs share."""
+"""Flags and helpers that several tools share."""

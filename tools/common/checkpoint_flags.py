@@ -1,4 +1,4 @@
-"""What --init_checkpoint, --vocab_file and --do_lower_case mean, the same in every tool."""
+"""Loads models and tokenizers as --init_checkpoint, --vocab_file and --do_lower_case say."""
 
 import os
 
@@ -8,14 +8,14 @@ FLAGS = flags.FLAGS
 
 
 def load_model(model_class, **options):
-    """The model to start from; without --do_train a trained one.
+    """Loads the model to start from. Without --do_train it must be a trained model.
 
-    Matches google-research/bert: where nothing is trained and --init_checkpoint is the one that
-    training began with, the model in --output_dir works.
+    Matches google-research/bert: without --do_train, --init_checkpoint may still name the
+    checkpoint that the training started from; the trained model in --output_dir is then used.
 
     Args:
         model_class: The class of the model.
-        **options: Of `from_pretrained`.
+        **options: Passed to `from_pretrained`.
     """
     trained = os.path.join(FLAGS.output_dir, "model")
     path = FLAGS.init_checkpoint or trained
@@ -23,7 +23,7 @@ def load_model(model_class, **options):
     if FLAGS.do_train:
         return model
     if model.untrained_heads and path != trained and os.path.isdir(trained):
-        print(f"{path} has no {' and '.join(model.untrained_heads)}; {trained} is taken.")
+        print(f"{path} has no {' and '.join(model.untrained_heads)}; {trained} is used instead.")
         model = _open(model_class, trained, options)
     model.require_trained_heads("evaluated")
     return model
@@ -36,10 +36,10 @@ def _open(model_class, path, options):
 
 
 def load_tokenizer(path):
-    """The tokenizer of a checkpoint where flags change it; None: take it as the files say.
+    """Returns the checkpoint's tokenizer with the changes from the flags; None without changes.
 
     Args:
-        path: What --init_checkpoint names.
+        path: The value of --init_checkpoint.
     """
     from bert_tf.text.tokenizer import BertTokenizer
 
@@ -54,7 +54,7 @@ def load_tokenizer(path):
 
 
 def new_tokenizer(**options):
-    """The tokenizer of --vocab_file alone, for a model that is trained from nothing."""
+    """Creates a tokenizer from --vocab_file, for a model that is trained from scratch."""
     from bert_tf.text import tokenizer_files
     from bert_tf.text.tokenizer import BertTokenizer
 
@@ -67,7 +67,7 @@ def new_tokenizer(**options):
 
 
 def directory_of(path):
-    """The directory with the files of a checkpoint."""
+    """Returns the directory that holds the files of a checkpoint."""
     from bert_tf.checkpoints.opening import resolve
 
     path = resolve(path)

@@ -1,4 +1,4 @@
-"""What tools/evaluate.py reports on each kind of predictions."""
+"""The scores and errors that tools/evaluate.py reports for each kind of predictions."""
 
 import dataclasses
 
@@ -11,17 +11,18 @@ _NONE = "none"
 
 @dataclasses.dataclass
 class Evaluation:
-    """The scores of predictions and what stands behind them.
+    """The scores of predictions, with confidence intervals, confusion matrix and worst errors.
 
     Attributes:
         counted: What was scored, such as "872 examples".
-        results: Every score by name.
-        intervals: Name to (low, high); a score that no draw defines has none.
-        official: The scores that the task is known by.
+        results: All scores, by name.
+        intervals: The confidence intervals (low, high), by name of the score. A score that is
+            undefined for every bootstrap sample has none.
+        official: The names of the scores that the task's benchmark reports.
         labels: The labels of `matrix`.
-        matrix: int64 `[C, C]`, a row for each gold label; None where there are no classes.
+        matrix: int64 `[C, C]`, one row per gold label; None if there are no classes.
         columns: The names of the columns of `errors`.
-        errors: The worst first, tab-separated.
+        errors: Tab-separated lines, the worst error first.
     """
 
     counted: str
@@ -35,7 +36,7 @@ class Evaluation:
 
 
 def of_classes(examples, gold, predicted, labels, task, num_errors, **bootstrap):
-    """Single texts and pairs: class, several labels or a number.
+    """Evaluates predictions for texts or pairs: one class, several labels or a number.
 
     Args:
         examples: The `TextExample`s.
@@ -43,8 +44,8 @@ def of_classes(examples, gold, predicted, labels, task, num_errors, **bootstrap)
         predicted: As in `all_scores`.
         labels: The labels in the order of the predictions' columns; None for numbers.
         task: The `ClassificationTask`.
-        num_errors: How many errors are listed.
-        **bootstrap: `samples`, `confidence` and `seed`.
+        num_errors: Maximum number of errors to list.
+        **bootstrap: `samples`, `confidence` and `seed` of the bootstrap.
     """
     from bert_tf.training.evaluation.bootstrap import bootstrap_intervals
     from bert_tf.training.evaluation.confusion_matrix import confusion_matrix
@@ -67,7 +68,15 @@ def of_classes(examples, gold, predicted, labels, task, num_errors, **bootstrap)
 
 
 def of_tags(words, gold, predicted, num_errors, **bootstrap):
-    """Tagged sentences; arguments as `read_tag_predictions` gives them."""
+    """Evaluates tagged sentences.
+
+    Args:
+        words: The words of each sentence, as `read_tag_predictions` returns them.
+        gold: The gold tags of each sentence.
+        predicted: The predicted tags of each sentence.
+        num_errors: Maximum number of sentences to list.
+        **bootstrap: `samples`, `confidence` and `seed` of the bootstrap.
+    """
     from bert_tf.tasks.token_classification.metrics import tagging_scores
     from bert_tf.tasks.token_classification.report import (
         sentence_errors,
@@ -98,7 +107,15 @@ def of_tags(words, gold, predicted, num_errors, **bootstrap):
 
 
 def of_answers(examples, answers, version_2, num_errors, **bootstrap):
-    """SQuAD's questions; `answers` as `read_answers` gives them."""
+    """Evaluates answers to SQuAD's questions.
+
+    Args:
+        examples: The questions, as `read_squad` returns them.
+        answers: The answers by question id, as `read_answers` returns them.
+        version_2: Whether to score by the rules of SQuAD 2.0.
+        num_errors: Maximum number of errors to list.
+        **bootstrap: `samples`, `confidence` and `seed` of the bootstrap.
+    """
     from bert_tf.tasks.question_answering.metrics import (
         question_scores,
         squad_intervals,
@@ -154,6 +171,6 @@ def _class_errors(examples, gold, predicted, labels, kind, num_errors):
 
 
 def _named_spans(words, spans):
-    """`PER[Ada Lovelace] LOC[Paris]`."""
+    """Formats spans as `PER[Ada Lovelace] LOC[Paris]`."""
     named = (f"{span.label or ''}[{' '.join(words[span.start : span.end])}]" for span in spans)
     return " ".join(named) or "-"

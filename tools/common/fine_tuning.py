@@ -1,8 +1,9 @@
-"""The flags of the craft of fine-tuning, and what they do to a model around a backbone.
+"""Flags for fine-tuning techniques, and the functions that apply them to a task model.
 
-A tool that imports this module has the flags that make sense in every task; those of epochs, of
-classes and of augmentation it asks for by `define_…`. `check_flags` comes first; `prepare_model`
-after the checkpoint is loaded and before `compile`; `finish_model` before the model is saved.
+Importing this module defines the flags that every task can use. A tool calls `define_...` to add
+the flags for epochs, class weights and augmentation. It calls `check_flags` first, `prepare_model`
+after it has loaded the checkpoint and before `compile`, and `finish_model` before it saves the
+model.
 """
 
 import os
@@ -15,37 +16,64 @@ from bert_tf.models.lora_model import LORA_LAYERS
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_float("weight_decay", 0.01, "Decoupled weight decay.", lower_bound=0.0)
 flags.DEFINE_float(
-    "layer_decay", None, "Learning rate of a block, in parts of the one above it (such as 0.9)."
+    "weight_decay", 0.01, "Decoupled weight decay of the optimizer.", lower_bound=0.0
+)
+flags.DEFINE_float(
+    "layer_decay",
+    None,
+    "Layer-wise learning rate decay: the learning rate of a block divided by that of the block "
+    "above it, such as 0.9. Default: no decay.",
 )
 flags.DEFINE_integer(
-    "gradient_accumulation_steps", 1, "Parts in which a batch is worked through.", lower_bound=1
+    "gradient_accumulation_steps",
+    1,
+    "Number of parts that each batch is split into to save memory; their gradients are "
+    "accumulated before the optimizer step.",
+    lower_bound=1,
 )
 flags.DEFINE_float(
     "label_smoothing",
     0.0,
-    "Share of the target spread over all classes.",
+    "Share of the target probability that is spread evenly over all classes.",
     lower_bound=0.0,
     upper_bound=0.999,
 )
 flags.DEFINE_float(
-    "focal_gamma", 0.0, "Focus on hard examples: gamma of the focal loss.", lower_bound=0.0
+    "focal_gamma",
+    0.0,
+    "Exponent gamma of the focal loss, which gives hard examples more weight. 0 turns it off.",
+    lower_bound=0.0,
 )
-flags.DEFINE_integer("freeze_layers", None, "Freeze the embeddings and the first k blocks.")
-flags.DEFINE_integer("reinit_layers", None, "Draw the last k blocks and the pooler anew.")
+flags.DEFINE_integer(
+    "freeze_layers",
+    None,
+    "Freeze the embeddings and this number of encoder blocks, from the first. Default: freeze "
+    "nothing.",
+)
+flags.DEFINE_integer(
+    "reinit_layers",
+    None,
+    "Initialize this number of encoder blocks, from the last, and the pooler at random again. "
+    "Default: keep the weights of the checkpoint.",
+)
 flags.DEFINE_integer(
     "lora_rank",
     None,
-    "Freeze the backbone and train low-rank additions of this "
-    "rank; they are written to lora.safetensors, and the model is saved with them "
-    "merged in.",
+    "Fine-tune with LoRA of this rank: the backbone is frozen and low-rank matrices are trained. "
+    "They are written to lora.safetensors, and the saved model has them merged into its weights.",
     lower_bound=1,
 )
 flags.DEFINE_float(
-    "lora_alpha", None, "Scale of the additions times their rank. Default: the rank."
+    "lora_alpha",
+    None,
+    "With --lora_rank: the LoRA matrices are scaled by alpha / rank. Default: the rank.",
 )
-flags.DEFINE_list("lora_layers", ["query_key_value"], f"Which layers: {', '.join(LORA_LAYERS)}.")
+flags.DEFINE_list(
+    "lora_layers",
+    ["query_key_value"],
+    f"With --lora_rank: the layers that get LoRA matrices, of {', '.join(LORA_LAYERS)}.",
+)
 
 _COMMON = (
     "weight_decay",
@@ -62,73 +90,101 @@ _COMMON = (
 
 
 def define_epoch_flags(scores):
-    """Flags of what happens at the ends of epochs; `scores` names some that can be watched."""
+    """Defines the flags for gradual unfreezing, the best epoch and early stopping.
+
+    Args:
+        scores: Examples of values for --keep_best, for its help.
+    """
     flags.DEFINE_integer(
         "unfreeze_every",
         None,
-        "Gradual unfreezing: the head alone at first, and "
-        "every so many epochs one more block, from the top.",
+        "Gradual unfreezing: train only the head at first, then unfreeze one more encoder block, "
+        "from the last to the first, every this many epochs.",
         lower_bound=1,
     )
     flags.DEFINE_string(
         "keep_best",
         None,
-        f"End with the weights of the epoch with the best score of the dev file, such as {scores}.",
+        "Keep the weights of the epoch with the best value of this score on the dev file, such as "
+        f"{scores}. Default: keep those of the last epoch.",
     )
     flags.DEFINE_integer(
         "early_stopping_patience",
         None,
-        "Of --keep_best: stop after so many epochs without a better one.",
+        "With --keep_best: stop after this many epochs without a better score. Default: train all "
+        "epochs.",
         lower_bound=1,
     )
 
 
 def define_class_weights():
-    """The flag for tasks whose classes mean the same in every example."""
+    """Defines the flag for tasks whose classes mean the same in every example."""
     flags.DEFINE_list(
         "class_weights",
         None,
-        "Weights of the classes in the order of their ids, or "
-        "`balanced`: every class counts the same.",
+        "Weights of the classes in the loss, in the order of their ids, or `balanced` to give all "
+        "classes the same total weight. Default: no weights.",
     )
 
 
 def define_augmentation():
-    """Flags for tasks in which the words of a text may change."""
-    flags.DEFINE_float("augment_insertion", 0.0, "Share of the words after which one is inserted.")
-    flags.DEFINE_float("augment_swap", 0.0, "Share of the words that are swapped.")
-    flags.DEFINE_float("augment_deletion", 0.0, "Share of the words that are deleted.")
-    flags.DEFINE_enum("augment_unit", "word", ["word", "character"], "Character for Chinese.")
+    """Defines the flags for tasks in which the words of a text may change."""
+    flags.DEFINE_float(
+        "augment_insertion",
+        0.0,
+        "Augmentation: share of the words after which another word of the same text is inserted.",
+    )
+    flags.DEFINE_float(
+        "augment_swap", 0.0, "Augmentation: share of the words that are swapped with another."
+    )
+    flags.DEFINE_float(
+        "augment_deletion", 0.0, "Augmentation: share of the words that are deleted."
+    )
+    flags.DEFINE_enum(
+        "augment_unit",
+        "word",
+        ["word", "character"],
+        "Augmentation: whether it changes words or, for Chinese, characters.",
+    )
 
 
 def check_flags(has_dev=True):
-    """Refuses combinations that have no meaning, before any work.
+    """Refuses combinations of flags that have no meaning, before any work.
 
     Args:
         has_dev: Whether there are examples to score after each epoch.
+
+    Raises:
+        UserError: If flags do not fit together.
     """
     if _value("early_stopping_patience") and not FLAGS.keep_best:
-        raise UserError("--early_stopping_patience needs --keep_best, the score to watch.")
+        raise UserError(
+            "--keep_best must be set with --early_stopping_patience: it names the score to watch. "
+            "Received: --keep_best=None"
+        )
     if _value("keep_best"):
         if not FLAGS.keep_best.startswith("val_"):
             raise UserError(
-                "--keep_best must be a score of the dev file, whose names begin with val_: on the "
-                "training data the best epoch is not seen. Received: "
+                "--keep_best must be a score of the dev file, whose name begins with val_: scores "
+                "of the training data do not show which epoch is best. Received: "
                 f"--keep_best={FLAGS.keep_best}"
             )
         if not float(FLAGS.num_train_epochs).is_integer():
             raise UserError(
-                "--keep_best needs a whole number of epochs. Received: "
+                "--num_train_epochs must be a whole number with --keep_best. Received: "
                 f"--num_train_epochs={FLAGS.num_train_epochs}"
             )
         if not has_dev:
             raise UserError(
-                "--keep_best needs examples to score after each epoch. Received: no "
-                "dev file, or none to evaluate."
+                "--keep_best must have a dev file to score after each epoch. Received: no dev "
+                "file, or --do_eval=False"
             )
     freezes = {name: _value(name) for name in ("freeze_layers", "unfreeze_every", "lora_rank")}
     if sum(value is not None for value in freezes.values()) > 1:
-        raise UserError(f"One of {list(freezes)} was expected. Received: {freezes}")
+        raise UserError(
+            f"At most one of {', '.join(f'--{name}' for name in freezes)} must be set. Received: "
+            + ", ".join(f"--{name}={value}" for name, value in freezes.items())
+        )
 
 
 def changes_loss():
@@ -137,12 +193,12 @@ def changes_loss():
 
 
 def settings():
-    """What makes a run another one, for checkpoints."""
+    """Returns the values of the flags that a checkpoint records, to compare them on resuming."""
     return {name: FLAGS[name].value for name in _COMMON}
 
 
 def prepare_model(model):
-    """What the flags do to a model before it is compiled."""
+    """Reinitializes, freezes or adds LoRA to a model, as the flags say, before `compile`."""
     from bert_tf.training import freeze_layers, reinitialize_top_layers
 
     if FLAGS.reinit_layers is not None:
@@ -154,14 +210,14 @@ def prepare_model(model):
 
 
 def finish_model(model):
-    """Writes LoRA's additions alone and merges them, so that the model can be saved like any."""
+    """Writes the LoRA weights to a file of their own and merges them into the model."""
     if model.lora is not None:
         model.save_lora_weights(os.path.join(FLAGS.output_dir, "lora.safetensors"))
         model.merge_lora()
 
 
 def schedule(num_steps):
-    """The rate of a run: it rises for --warmup_proportion of the steps, then falls to 0."""
+    """Returns the learning rate schedule: linear warm-up, then linear decay to 0."""
     from bert_tf.training import WarmupLinearDecay
 
     return WarmupLinearDecay(
@@ -170,7 +226,7 @@ def schedule(num_steps):
 
 
 def optimizer(learning_rate, **options):
-    """Adam with the decays that the flags name."""
+    """Creates Adam with the weight decay and the layer-wise decay of the flags."""
     from bert_tf.training import AdamWeightDecay
 
     return AdamWeightDecay(
@@ -182,11 +238,14 @@ def optimizer(learning_rate, **options):
 
 
 def class_loss(class_ids=None, num_classes=None):
-    """The loss on class ids; "auto", the model's own, where no flag asks for another.
+    """Returns the loss on class ids; "auto", the model's own, if no flag asks for another.
 
     Args:
-        class_ids: Those to train on, where the tool has --class_weights.
-        num_classes: How many classes there are.
+        class_ids: The class ids of the training data, for a tool with --class_weights.
+        num_classes: The number of classes.
+
+    Raises:
+        UserError: If --class_weights does not fit the classes.
     """
     from bert_tf.training import SparseCrossentropy
 
@@ -210,19 +269,24 @@ def _class_weights(class_ids, num_classes):
         weights = []
     if len(weights) != num_classes:
         raise UserError(
-            f"--class_weights: expected `balanced` or {num_classes} numbers. "
-            f"Received: {','.join(FLAGS.class_weights)}"
+            f"--class_weights must be `balanced` or {num_classes} numbers. "
+            f"Received: --class_weights={','.join(FLAGS.class_weights)}"
         )
     return weights
 
 
 def multi_label_loss():
-    """The loss on 0 or 1 for every label: Keras's."""
+    """Returns the binary cross-entropy or focal loss for examples with several labels.
+
+    Raises:
+        UserError: If --class_weights is set.
+    """
     import keras
 
     if FLAGS.class_weights is not None:
         raise UserError(
-            "--class_weights is for one label an example; several labels have --focal_gamma."
+            "--class_weights must not be set for a task with several labels per example. Received: "
+            f"--class_weights={','.join(FLAGS.class_weights)}. Use --focal_gamma instead."
         )
     if FLAGS.focal_gamma:
         return keras.losses.BinaryFocalCrossentropy(
@@ -232,16 +296,16 @@ def multi_label_loss():
 
 
 def fit(model, x, y, batch_size, num_steps, initial_step=0, callbacks=()):
-    """`model.fit` from a step on. Each epoch has an order of its own, the same in every run.
+    """Trains a model from a given step on. Every epoch has its own order, equal in every run.
 
     Args:
-        model: Compiled; a task model or a `DistillationModel`.
-        x: Texts, or a tuple of two lists.
-        y: Class ids or what else the model learns; None without labels.
-        batch_size: Rows of a batch; the last of an epoch has what is left.
-        num_steps: Steps of the whole run.
-        initial_step: Steps that are done.
-        callbacks: Of `fit`.
+        model: A compiled task model or `DistillationModel`.
+        x: A list of texts, or a tuple of two lists for pairs.
+        y: The targets, such as class ids; None without labels.
+        batch_size: Rows per batch; the last batch of an epoch may have fewer.
+        num_steps: Total number of steps of the run.
+        initial_step: Number of steps that are already done.
+        callbacks: Passed to `fit`.
     """
     from bert_tf.training import fit_steps
 
@@ -260,7 +324,7 @@ def fit(model, x, y, batch_size, num_steps, initial_step=0, callbacks=()):
 
 
 def _batches(model, columns, num_rows, batch_size, step, num_steps):
-    """The batches from a step on, as token dictionaries: augmented where the flags ask for it."""
+    """Returns the batches from a step on, as token dictionaries, augmented if flags say so."""
     import tensorflow as tf
 
     from bert_tf.data.augmentation import TextAugmentation, augment
@@ -281,7 +345,7 @@ def _batches(model, columns, num_rows, batch_size, step, num_steps):
         return tuple(tf.gather(column, rows) for column in columns)
 
     rates = (FLAGS.augment_insertion, FLAGS.augment_swap, FLAGS.augment_deletion)
-    if any(rates):  # other words in every epoch
+    if any(rates):  # the texts change in every epoch, so they are tokenized batch by batch
         texts = tuple(map(tf.constant, texts))
         dataset = dataset.map(lambda rows: (gathered(texts, rows), *gathered(labels, rows)))
         augmentation = TextAugmentation(*rates, unit=FLAGS.augment_unit, seed=FLAGS.seed + step)
@@ -302,7 +366,7 @@ def _batches(model, columns, num_rows, batch_size, step, num_steps):
 
 
 def callbacks():
-    """Gradual unfreezing, the best epoch and early stopping, as the flags say."""
+    """Returns the callbacks for gradual unfreezing, the best epoch and early stopping."""
     import keras
 
     from bert_tf.training import GradualUnfreezing
@@ -326,9 +390,11 @@ def callbacks():
 
 def _require_score(epoch, logs):
     if FLAGS.keep_best not in logs:
-        raise UserError(f"--keep_best must be one of {sorted(logs)}. Received: {FLAGS.keep_best}")
+        raise UserError(
+            f"--keep_best must be one of {sorted(logs)}. Received: --keep_best={FLAGS.keep_best}"
+        )
 
 
 def _value(name):
-    """The flag's value; None where the tool has no such flag."""
+    """Returns the flag's value, or None if the tool has no such flag."""
     return FLAGS[name].value if name in FLAGS else None

@@ -1,11 +1,11 @@
-"""What models cost and what they score, side by side."""
+"""Compares models by size, speed and scores."""
 
 import statistics
 import time
 
 
 def scores_of(model, inputs, targets) -> dict[str, float]:
-    """Every score of a classifier or regressor on labelled texts."""
+    """Returns all scores of a classifier or regressor on labelled texts."""
     from bert_tf.training import all_scores
 
     logits = model.predict(inputs, verbose=0)
@@ -13,15 +13,15 @@ def scores_of(model, inputs, targets) -> dict[str, float]:
 
 
 def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
-    """Time of a text from its tokens to its logits, batched by tokens as `predict` does it.
+    """Measures the time per text from tokens to logits, in batches by tokens as in `predict`.
 
     Args:
-        models: Task models of one tokenizer.
-        inputs: Texts, or a tuple of two lists.
-        rounds: How often each goes through them; the models take turns.
+        models: Task models with the same tokenizer.
+        inputs: A list of texts, or a tuple of two lists for pairs.
+        rounds: How often each model computes all texts. In every round the models run in turn.
 
     Returns:
-        The median over the rounds, for each model.
+        The median over the rounds in milliseconds, one per model.
     """
     from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
 
@@ -44,22 +44,22 @@ def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
 
 
 def weight_bytes(model) -> int:
-    """Bytes of the model's weights in memory."""
+    """Returns the size of the model's weights in memory, in bytes."""
     return sum(weight.numpy().nbytes for weight in model.weights)
 
 
 def print_table(models, results: dict[str, dict[str, float]], milliseconds) -> None:
-    """A line a model: what it costs and what it scores.
+    """Prints a table with one line per model: parameters, size, speed and scores.
 
     Args:
-        models: One a line.
-        results: The lines' names and scores.
-        milliseconds: Of a text, one a line.
+        models: The models, one per line.
+        results: The scores of each line, by the line's name.
+        milliseconds: The milliseconds per text, one per line.
     """
     names = list(dict.fromkeys(name for scores in results.values() for name in scores))
-    rows = [["", "parameters", "weights MB", "ms a text", *names]]
+    rows = [["", "parameters", "weights MB", "ms per text", *names]]
     for (name, scores), model, time_of_text in zip(results.items(), models, milliseconds):
-        # Scales and padding of a quantized model are no parameters.
+        # The weights of a quantized model include scales and padding, which are no parameters.
         is_plain = model.backbone.quantization is None
         rows.append(
             [

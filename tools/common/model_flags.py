@@ -1,4 +1,4 @@
-"""The flags that say which trained model: shared by the tools that open any."""
+"""The flags that name a trained model, for the tools that open models of every task."""
 
 from absl import flags
 
@@ -16,24 +16,36 @@ _OLD_NAMES = {
     "next_sentence": "next_sentence_prediction",
 }
 
-flags.DEFINE_string("model_dir", None, "A directory written by save_pretrained.")
+flags.DEFINE_string(
+    "model_dir", None, "The directory of the trained model, as save_pretrained writes it."
+)
 flags.DEFINE_enum(
     "model",
     "auto",
     ["auto", *MODELS, *_OLD_NAMES],
-    "The task; auto: what the directory says, which save_pretrained's do.",
+    "The task of the model. `auto` reads it from the files in --model_dir; save_pretrained writes "
+    "it there.",
 )
 flags.DEFINE_string(
     "calibration_file",
     None,
-    "For int8: unlabelled texts like those to come, a "
-    "line each (a tab between the two of a pair), to lose less accuracy.",
+    "For int8: a file with unlabelled texts like those to be predicted, one per line (a tab "
+    "separates the two texts of a pair). Calibration on them loses less accuracy.",
 )
-flags.DEFINE_integer("calibration_texts", 256, "At most so many of them, the first.", lower_bound=1)
+flags.DEFINE_integer(
+    "calibration_texts",
+    256,
+    "Maximum number of texts to use from --calibration_file, from its start.",
+    lower_bound=1,
+)
 
 
 def kind_of_model() -> type:
-    """The class to load, from --model or from the directory."""
+    """Returns the model class, from --model or from the files in --model_dir.
+
+    Raises:
+        UserError: If the files do not name a task.
+    """
     from bert_tf.checkpoints.opening import open_pretrained
 
     if FLAGS.model in _OLD_NAMES:
@@ -49,14 +61,18 @@ def kind_of_model() -> type:
     name = pretrained.class_name or next(iter(by_architecture), None)
     if name not in MODELS.values():
         raise UserError(
-            f"--model={'|'.join(MODELS)} was expected: {FLAGS.model_dir} names no such model. "
-            f"Received: {name or 'no name'}"
+            f"--model must be one of {', '.join(MODELS)}, as the files in {FLAGS.model_dir} name "
+            f"no such model. Received: --model=auto, with {name or 'no class'} in the files"
         )
     return tasks.spec_of(name).model_class()
 
 
 def calibration_texts():
-    """What --calibration_file holds, as `quantize` takes it; None without the flag."""
+    """Reads --calibration_file for `quantize`; returns None if the flag is not set.
+
+    Raises:
+        UserError: If the file cannot be read, or not all lines have the same number of texts.
+    """
     if FLAGS.calibration_file is None:
         return None
     try:
@@ -70,8 +86,8 @@ def calibration_texts():
     widths = {len(row) for row in rows}
     if widths not in ({1}, {2}):
         raise UserError(
-            f"--calibration_file: expected a text, or two with a tab between, in every line of "
-            f"{FLAGS.calibration_file}. Received: lines of {sorted(widths) or 'nothing'}"
+            f"{FLAGS.calibration_file} must be a file with one text, or two texts separated by a "
+            f"tab, in every line. Received: numbers of texts {sorted(widths)}"
         )
     columns = tuple(list(column) for column in zip(*rows))
     return columns if len(columns) == 2 else columns[0]

@@ -1,6 +1,7 @@
-"""Flags of google-research/bert for TPUs and tf.estimator, which have nothing to set here.
+"""Flags of google-research/bert for TPUs and tf.estimator that have no effect here.
 
-They are taken, so that its command lines run as they are, and `tell_ignored` says so in one line.
+The tools accept them, so that the original's command lines run unchanged, and `tell_ignored`
+reports in one line which of them are ignored.
 """
 
 import sys
@@ -11,23 +12,23 @@ FLAGS = flags.FLAGS
 
 _BOOLS = {
     "use_tpu": "Whether to use a TPU.",
-    "use_one_hot_embeddings": "Whether to look embeddings up by a matrix product.",
+    "use_one_hot_embeddings": "Whether to look up embeddings by a matrix product.",
 }
 _INTEGERS = {
-    "num_tpu_cores": (8, "Cores of the TPU."),
-    "iterations_per_loop": (1000, "Steps of a call of the estimator."),
+    "num_tpu_cores": (8, "Number of TPU cores."),
+    "iterations_per_loop": (1000, "Number of steps per call of the estimator."),
 }
 _STRINGS = {
     "tpu_name": "Name or address of the TPU.",
-    "tpu_zone": "Zone of the TPU.",
-    "gcp_project": "Project of the TPU.",
-    "master": "Address of TensorFlow's master.",
+    "tpu_zone": "Google Cloud zone of the TPU.",
+    "gcp_project": "Google Cloud project of the TPU.",
+    "master": "Address of the TensorFlow master.",
 }
 ESTIMATOR_FLAGS = ("use_tpu", "num_tpu_cores", "iterations_per_loop", *_STRINGS)
 
 
 def define_ignored(*names):
-    """Defines flags that are taken and ignored."""
+    """Defines flags that are accepted and ignored."""
     for name in names:
         if name in _BOOLS:
             flags.DEFINE_bool(name, False, f"Ignored. {_BOOLS[name]}")
@@ -38,11 +39,11 @@ def define_ignored(*names):
 
 
 def tell_ignored(*names):
-    """Says in one line which of these flags were given."""
+    """Prints one line with those of these flags that were given."""
     given = [f"--{name}" for name in names if FLAGS[name].present]
     if given:
         print(
             f"note: {', '.join(given)}: ignored. google-research/bert has such flags for TPUs and "
-            "tf.estimator; here training runs on what TensorFlow finds.",
+            "tf.estimator; here the devices that TensorFlow finds are used.",
             file=sys.stderr,
         )

@@ -1,4 +1,4 @@
-"""The flags that say which examples of which files: shared by the classification tools."""
+"""The flags that name a classification task and its files."""
 
 import numpy as np
 from absl import flags
@@ -14,33 +14,51 @@ flags.DEFINE_enum(
     "task_name",
     None,
     sorted([*TASKS, TABLE]),
-    "The task: `simple` (text<TAB>label, no header), `table` (files with named columns, see "
-    "--text_column), or one of GLUE's or XNLI with its official files.",
+    "The task: `simple` (lines of text<TAB>label, no header), `table` (files with named columns, "
+    "see --text_column), or a task of GLUE or XNLI with its official files.",
     case_sensitive=False,
 )
 flags.DEFINE_string("data_dir", None, "The directory with the task's files.")
 flags.DEFINE_list(
     "labels",
     None,
-    "The labels in the order of their ids; of two, the second is the positive class of F1 and AUC. "
-    "Default: the task's own or the model's, or those of the training file, sorted.",
+    "The labels in the order of their ids, separated by commas. Of two labels, the second is the "
+    "positive class of F1 and AUC. Default: the labels of the task or of the model, or the sorted "
+    "labels of the training file.",
 )
 flags.DEFINE_string(
     "text_column",
     "text",
-    "Of --task_name=table: the column, or JSON key, of the "
-    "text in train, dev and test, each a .tsv, .csv (with a header) or .jsonl.",
+    "For --task_name=table: the column or JSON key of the text in the train, dev and test files, "
+    "each a .tsv or .csv file with a header, or a .jsonl file.",
 )
-flags.DEFINE_string("pair_column", None, "Of table: the second text of a pair.")
-flags.DEFINE_string("label_column", "label", "Of table: the label.")
-flags.DEFINE_string("id_column", None, "Of table: the example's name.")
-flags.DEFINE_enum("problem_type", SINGLE_LABEL, PROBLEM_TYPES, "Of table: what is learnt.")
-flags.DEFINE_string("label_separator", ",", "Of table: between several labels in one field.")
-flags.DEFINE_string("xnli_language", "zh", "Of xnli: the language.")
+flags.DEFINE_string(
+    "pair_column",
+    None,
+    "For --task_name=table: the column of the second text of a pair. Default: single texts.",
+)
+flags.DEFINE_string("label_column", "label", "For --task_name=table: the column of the label.")
+flags.DEFINE_string(
+    "id_column", None, "For --task_name=table: the column of the example's id. Default: no ids."
+)
+flags.DEFINE_enum(
+    "problem_type",
+    SINGLE_LABEL,
+    PROBLEM_TYPES,
+    "For --task_name=table: one label per example, several labels, or a number.",
+)
+flags.DEFINE_string(
+    "label_separator",
+    ",",
+    "For --task_name=table: the separator of several labels in one field.",
+)
+flags.DEFINE_string(
+    "xnli_language", "zh", "For --task_name=xnli: the code of the language, such as zh or de."
+)
 
 
 def task_from_flags():
-    """The `ClassificationTask` that the flags describe."""
+    """Returns the `ClassificationTask` that the flags describe."""
     name = FLAGS.task_name.lower()
     if name == "xnli":
         return xnli_task(FLAGS.xnli_language)
@@ -58,7 +76,7 @@ def task_from_flags():
 
 
 def inputs_of(examples):
-    """What a model's `fit` and `predict` take: texts, or texts and their pairs."""
+    """Returns the inputs of `fit` and `predict`: a list of texts, or two lists for pairs."""
     texts = [example.text_a for example in examples]
     if examples[0].text_b is None:
         return texts
@@ -66,33 +84,41 @@ def inputs_of(examples):
 
 
 def require_labels(examples, path):
-    """Says which example of a file has no label, before any work."""
+    """Requires a label for every example of a file.
+
+    Raises:
+        UserError: If an example has no label.
+    """
     for number, example in enumerate(examples, start=1):
         if example.label is None:
             raise UserError(
-                f"{path}: a label was expected for every example. Received: none for "
-                f"number {number}, {example.text_a[:60]!r}"
+                f"{path} must have a label for every example. Received: no label for example "
+                f"{number}, {example.text_a[:60]!r}"
             )
 
 
 def require_model_of(task, model, labels):
-    """Says which of problem type and labels a model and the task do not have in common."""
+    """Requires that a model has the problem type and the labels of the task.
+
+    Raises:
+        UserError: If it has others.
+    """
     if model.problem_type != task.problem_type:
         raise UserError(
-            f"--task_name={FLAGS.task_name} is {task.problem_type}. Received: a model for "
-            f"{model.problem_type}"
+            f"The model must be one for {task.problem_type}, as --task_name={FLAGS.task_name} is. "
+            f"Received: a model for {model.problem_type}"
         )
     if task.problem_type != REGRESSION:
         expected = labels or task.labels
         if model.labels is None or (expected and set(model.labels) != set(expected)):
             raise UserError(
                 f"The model's labels must be the task's: {expected and list(expected)}. Received: "
-                f"{model.labels}. Say with --labels which is which, in the order of their ids."
+                f"{model.labels}. Set --labels to the labels in the order of their ids."
             )
 
 
 def targets_of(examples, labels, problem_type):
-    """Gold labels as scikit-learn takes them: numbers, 0 or 1 for each label, or class ids."""
+    """Returns the gold labels for scikit-learn: numbers, 0 or 1 for each label, or class ids."""
     if problem_type == REGRESSION:
         return np.array([example.label for example in examples])
     if problem_type == MULTI_LABEL:

@@ -1,17 +1,17 @@
-"""The baseline without a network: TF-IDF of 1- and 2-grams and a linear model, by scikit-learn."""
+"""scikit-learn baselines without a network: TF-IDF of 1- and 2-grams, and a linear model."""
 
 ANALYZERS = ("word", "char")
 
 
 def features(analyzer: str = "word"):
-    """TF-IDF of words and word pairs, or of characters and pairs of them (for Chinese)."""
+    """Returns TF-IDF features of words and word pairs, or of characters (for Chinese)."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     return TfidfVectorizer(analyzer=analyzer, ngram_range=(1, 2), sublinear_tf=True)
 
 
 def classifier(analyzer: str = "word"):
-    """Logistic regression on the features."""
+    """Returns a logistic regression on the features."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
@@ -19,7 +19,7 @@ def classifier(analyzer: str = "word"):
 
 
 def multi_label_classifier(analyzer: str = "word"):
-    """Logistic regression for every label by itself; a label may be on all texts, or on none."""
+    """Returns one logistic regression per label; a label may be on all texts or on none."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.pipeline import make_pipeline
@@ -28,7 +28,7 @@ def multi_label_classifier(analyzer: str = "word"):
 
 
 def regressor(analyzer: str = "word"):
-    """Ridge regression on the features."""
+    """Returns a ridge regression on the features."""
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
 

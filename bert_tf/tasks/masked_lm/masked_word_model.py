@@ -110,8 +110,8 @@ class MaskedWordModel(TrainingModel):
         refuse_class_weight(class_weight, "labels are words; `masked_weights` weights them")
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        totals = self.loss_weights(x, y, sample_weight)
-        return self.loss_share(x, y, y_pred, sample_weight, training, totals)
+        totals = self.loss_denominators(x, y, sample_weight)
+        return self.partial_loss(x, y, y_pred, sample_weight, training, totals)
 
 
 def weighted(weights, sample_weight):

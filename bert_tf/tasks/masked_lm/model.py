@@ -100,11 +100,11 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         weights = None if needs_static_shapes() else y["masked_weights"]
         return self(x, training=training, weights=weights)
 
-    def loss_weights(self, x, y, sample_weight):
+    def loss_denominators(self, x, y, sample_weight):
         weights = tf.cast(y["masked_weights"], tf.float32)
         return {"words": tf.reduce_sum(weighted(weights, sample_weight))}
 
-    def loss_share(self, x, y, y_pred, sample_weight, training, totals):
+    def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
         ids, weights = tf.cast(y["masked_ids"], tf.int32), tf.cast(y["masked_weights"], tf.float32)
         return self.word_loss(ids, weights, y_pred, totals["words"], sample_weight)
 

@@ -146,14 +146,14 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
         weights = weighted(weights, sample_weight)
         return tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
 
-    def loss_weights(self, x, y, sample_weight):
+    def loss_denominators(self, x, y, sample_weight):
         words = weighted(self._targets(x, y)[1], sample_weight)
         totals = {"words": tf.reduce_sum(words)}
         if self.next_sentence is not None:
             totals["sentences"] = tf.reduce_sum(self._sentence_targets(y, sample_weight)[1])
         return totals
 
-    def loss_share(self, x, y, y_pred, sample_weight, training, totals):
+    def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
         words = (*self._targets(x, y), y_pred["masked_logits"], totals["words"])
         loss = self.word_loss(*words, sample_weight)
         if self.next_sentence is not None:

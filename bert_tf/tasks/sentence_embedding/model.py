@@ -204,9 +204,9 @@ class BertSentenceEncoder(TaskModel):
         self.objective.check(vectors.shape[1] if vectors.shape.rank == 3 else 1, y is not None)
         return self.objective.outputs(vectors)
 
-    def loss_share(self, x, y, y_pred, sample_weight, training, totals):
+    def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
         if self.objective is None:
-            return super().loss_share(x, y, y_pred, sample_weight, training, totals)
+            return super().partial_loss(x, y, y_pred, sample_weight, training, totals)
         losses = self.objective.losses(y, y_pred)  # [B]
         if sample_weight is not None:
             losses *= tf.cast(tf.reshape(sample_weight, [-1]), losses.dtype)

@@ -192,10 +192,10 @@ class BertTokenClassifier(TaskModel):
             return self.crf(logits, word_starts)
         return tf.argmax(logits, axis=-1, output_type=tf.int32)
 
-    def loss_weights(self, x, y, sample_weight):
+    def loss_denominators(self, x, y, sample_weight):
         return {"words": tf.reduce_sum(word_weights(y, sample_weight))}
 
-    def loss_share(self, x, y, y_pred, sample_weight, training, totals):
+    def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
         """Mean over the words; a sentence's loss under the CRF counts for all of its words."""
         weights = word_weights(y, sample_weight)  # [B, T]
         labelled = tf.not_equal(y, IGNORED)
@@ -226,11 +226,11 @@ class BertTokenClassifier(TaskModel):
         )
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        totals = self.loss_weights(x, y, sample_weight)
-        return self.loss_share(x, y, y_pred, sample_weight, training, totals)
+        totals = self.loss_denominators(x, y, sample_weight)
+        return self.partial_loss(x, y, y_pred, sample_weight, training, totals)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        return self.get_metrics_result()  # `loss_share` counts
+        return self.get_metrics_result()  # `partial_loss` counts
 
     @staticmethod
     def is_example(item):

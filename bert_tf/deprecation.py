@@ -1,0 +1,41 @@
+"""Old names of methods, which work for one more release."""
+
+import warnings
+from collections.abc import Callable
+
+
+def warn_renamed(old: str, new: str, stacklevel: int = 2) -> None:
+    """Warns that a name has changed.
+
+    Args:
+        old: The name that was used.
+        new: The name to use.
+        stacklevel: As in `warnings.warn`, counted from the caller.
+    """
+    warnings.warn(
+        f"`{old}` is now `{new}`. The old name will be removed in the next release.",
+        DeprecationWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def renamed_method(old: str, new: str) -> Callable:
+    """A method `old` that calls the method `new`.
+
+    Example:
+        >>> class Door:
+        ...     def close(self):
+        ...         return "closed"
+        ...
+        ...     shut = renamed_method("shut", "close")
+        >>> Door().shut()
+        'closed'
+    """
+
+    def method(self, *args, **kwargs):
+        warn_renamed(old, new)
+        return getattr(self, new)(*args, **kwargs)
+
+    method.__name__ = old
+    method.__doc__ = f"The old name of `{new}`."
+    return method

@@ -1,0 +1,74 @@
+"""CONTRIBUTING.md's example of a new task: one folder, one line, and the package does the rest."""
+
+import os
+import re
+import shutil
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.tools.running import run_program
+
+PROGRAM = """
+import sys
+import numpy as np
+import tensorflow as tf
+import bert_tf
+
+config = bert_tf.BertConfig(
+    vocab_size=10, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+    intermediate_size=24, max_position_embeddings=24,
+)
+words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
+tokenizer = bert_tf.BertTokenizer(words)
+model = bert_tf.BertPairScorer(bert_tf.BertBackbone(config), tokenizer=tokenizer)
+pairs = (["good film", "bad film", "the good ."], ["good", "good", "bad film ."])
+model.compile(bert_tf.training.AdamWeightDecay(1e-3))
+model.fit(pairs, [1.0, 0.0, 0.0], verbose=0)
+logits = model.predict(pairs, verbose=0)
+assert logits.shape == (3,)
+
+for format in ("huggingface", "tf1", "bert_tf"):
+    model.save_pretrained(format, format=format)
+    opened = bert_tf.BertPairScorer.from_pretrained(format)
+    np.testing.assert_allclose(opened.predict(pairs, verbose=0), logits, atol=1e-6)
+model.save("model.keras")
+opened = bert_tf.BertPairScorer.from_pretrained("model.keras")
+np.testing.assert_allclose(opened.predict(pairs, verbose=0), logits, atol=1e-6)
+
+served = tf.saved_model.load(model.export("served")).signatures["serving_default"]
+scores = served(first=tf.constant(pairs[0]), second=tf.constant(pairs[1]))["score"]
+np.testing.assert_allclose(scores, 1 / (1 + np.exp(-logits)), atol=1e-6)
+
+model.enable_lora(2)
+model.merge_lora()
+model.quantize("int8")
+np.testing.assert_allclose(model.predict(pairs, verbose=0), logits, atol=0.05)
+"""
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A copy of the package with the task of CONTRIBUTING.md in it."""
+    root = tmp_path_factory.mktemp("tree")
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(REPOSITORY / "bert_tf", root / "bert_tf", ignore=ignored)
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    files = dict(re.findall(r"```python file=(\S+)\n(.*?)```", text, re.DOTALL))
+    assert sorted(files) == ["__init__.py", "model.py", "serving.py"]
+    assert sum(len(content.splitlines()) for content in files.values()) <= 120
+    folder = root / "bert_tf" / "tasks" / "pair_scoring"
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    registry = folder.parent / "__init__.py"
+    (line,) = re.findall(r'add the line `(".*",)` to `NAMES`', text)
+    content = registry.read_text(encoding="utf-8")
+    registry.write_text(content.replace("NAMES = (\n", f"NAMES = (\n    {line}\n"), "utf-8")
+    return root
+
+
+def test_a_new_task(tree, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    result = run_program("-c", PROGRAM, env=environment, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,61 @@
+"""Imports run one way: no cycles, nothing from a package above, none hidden inside functions."""
+
+import ast
+import graphlib
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+MODULES = {
+    ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((REPOSITORY / "bert_tf").rglob("*.py"))
+}
+# From below to above: a package imports from those before it. docs/ARCHITECTURE.md has the picture.
+PACKAGES = (
+    "ops",
+    "text",
+    "data",
+    "layers",
+    "training",
+    "models",
+    "tasks",
+    "compression",
+    "checkpoints",
+    "serving",
+)
+
+
+def imported(path):
+    """The modules of this package that a file imports, and whether a function does it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.Lambda))]
+    inside = {id(node) for function in functions for node in ast.walk(function)}
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            module = name if name in MODULES else name.rpartition(".")[0]
+            if module in MODULES:
+                yield module, id(node) in inside
+
+
+IMPORTS = {name: list(imported(path)) for name, path in MODULES.items()}
+
+
+def test_no_cycles():
+    graph = {name: {m for m, _ in found if m != name} for name, found in IMPORTS.items()}
+    assert list(graphlib.TopologicalSorter(graph).static_order())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_only_from_below(name):
+    package = name.split(".")[1] if "." in name else None
+    for module, in_function in IMPORTS[name]:
+        assert not in_function, f"{module} is imported inside a function"
+        other = module.split(".")[1] if "." in module else None
+        if package in PACKAGES and other in PACKAGES:
+            assert PACKAGES.index(other) <= PACKAGES.index(package), f"{module} is above"
