@@ -1,7 +1,6 @@
 """BERT for TensorFlow and Keras 3.
 
-Public names are loaded when they are first used, so that `import bert_tf` costs little beyond
-TensorFlow's own import.
+Public names are imported when they are first used, so that `import bert_tf` is fast.
 """
 
 import importlib

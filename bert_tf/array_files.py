@@ -1,4 +1,4 @@
-"""NumPy's `.npy` files, written so that a full disk is noticed."""
+"""Writes NumPy's `.npy` files so that a full disk raises an error."""
 
 import os
 
@@ -9,19 +9,19 @@ def save_array(path: str | os.PathLike, array: np.ndarray) -> None:
     """Writes an array as `numpy.save` does.
 
     Args:
-        path: The file, its ending included.
+        path: The file, including its ending.
         array: The array.
 
     Raises:
-        OSError: If it cannot be written. (`numpy.save` into a file ignores the error of its last
-            block and leaves a file cut short.)
+        OSError: If the file cannot be written. (`numpy.save` to a file ignores an error in the last
+            block and leaves an incomplete file.)
     """
     with open(path, "wb") as file:
         np.save(_OnlyWrites(file), array)
 
 
 class _OnlyWrites:
-    """Not a file to NumPy, which therefore hands its bytes to `write`."""
+    """An object that NumPy does not treat as a file, so that it calls `write`."""
 
     def __init__(self, file):
         self.write = file.write

@@ -1,9 +1,9 @@
-"""The hyperparameters of a BERT and the two JSON files they are kept in.
+"""The hyperparameters of a BERT model and the two JSON files that contain them.
 
 google-research/bert writes `bert_config.json`, Hugging Face writes `config.json`. Most keys are the
-same; the meaning of one is not: `"hidden_act": "gelu"` is the tanh approximation in
+same, but one has two meanings: `"hidden_act": "gelu"` is the tanh approximation in
 google-research/bert (modeling.py, since February 2019) and the exact erf form in Hugging Face.
-`BertConfig` always speaks Hugging Face's language: "gelu" is erf, "gelu_new" is tanh.
+`BertConfig` uses Hugging Face's meaning: "gelu" is erf, "gelu_new" is tanh.
 """
 
 import dataclasses
@@ -33,16 +33,16 @@ from bert_tf.pruned_heads import checked_pruned_heads
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 
-# How a sequence becomes one vector: the pooler on the first token, or over the real tokens.
+# How a sequence is reduced to one vector: the pooler on the first token, or over the real tokens.
 POOLING_MODES = ("cls", "mean", "max", "mean_max")
 
-# What a classifier's labels are, in Hugging Face's words (config.json, `problem_type`).
+# The types of a classifier's labels, with Hugging Face's names (config.json, `problem_type`).
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
 PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
 
-# Every spelling found in the wild -> the name used here.
+# Names in configuration files -> the name used here.
 _ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -53,7 +53,7 @@ _ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-# Keys that only Hugging Face writes; one of them is enough to know the dialect.
+# Keys that only Hugging Face writes. One of them shows that it wrote the file.
 _HUGGINGFACE_KEYS = (
     "model_type",
     "architectures",
@@ -61,18 +61,18 @@ _HUGGINGFACE_KEYS = (
     "layer_norm_eps",
     "_name_or_path",
 )
-# Keys that would change the network, and the one value of each that this network has.
+# Keys that would change the network, with the only values that are supported.
 _ONLY_VALUES = {
     "model_type": ("bert",),
     "position_embedding_type": ("absolute",),
     "is_decoder": (False,),
     "add_cross_attention": (False,),
     "chunk_size_feed_forward": (0,),
-    # ALBERT in google-research's dialect, which names no model type.
+    # ALBERT in google-research's files, which have no model type.
     "num_hidden_groups": (),
     "inner_group_num": (),
 }
-# What google-research/bert's file cannot say: kept in it under a key of our own.
+# Values that google-research/bert's file has no keys for. They are stored in it under this key.
 _TF1_KEY = "bert_tf_config"
 _TF1_FIELDS = (
     "layer_norm_eps",
@@ -108,7 +108,7 @@ _FIELDS = {
     "attention_window": optional(integer()),
     "global_tokens": integer(),
 }
-# Keys without influence on the network that are read all the same.
+# Keys that do not change the network but are read.
 _EXTRA = {
     "model_type": optional(text()),
     "architectures": optional(list_of(text())),
@@ -132,7 +132,7 @@ _FILE = object_of(
         "bert_tf_exact_gelu": optional(FLAG),
     }
 )
-# What `to_dict` returns, as this package's own files hold it.
+# The result of `to_dict`, as this package's files store it.
 ARGUMENTS = object_of(
     {**_LACKABLE_FIELDS, "pruned_heads": optional(OBJECT), "extra": may_lack(object_of(_EXTRA))},
     only=True,
@@ -150,22 +150,23 @@ class BertConfig:
         num_attention_heads: Number of heads `N`; must divide `hidden_size`.
         intermediate_size: Width of the feed-forward layer, `F`.
         hidden_act: "gelu" (erf), "gelu_new" (tanh), "relu" or "silu".
-        hidden_dropout_prob: Dropout after the embeddings and after each sublayer's dense layer.
-        attention_probs_dropout_prob: Dropout on the attention probabilities.
+        hidden_dropout_prob: Dropout rate after the embeddings and after each sublayer's dense
+            layer.
+        attention_probs_dropout_prob: Dropout rate on the attention probabilities.
         max_position_embeddings: Longest sequence, in tokens.
         type_vocab_size: Number of segment ids.
         initializer_range: Standard deviation of the truncated normal initializer.
         layer_norm_eps: Added to the variance in every LayerNorm.
-        pad_token_id: The id that fills up short sequences.
-        classifier_dropout: Dropout before a task head; None means `hidden_dropout_prob`.
-        attention_window: How far to either side a token sees; None: its whole sequence. Other
-            programs do not know this key and would let it see everything.
-        global_tokens: With a window: the first tokens of a sequence, which see all and are seen
-            by all.
-        pruned_heads: Block numbers to the attention heads that the block lacks, both from 0:
-            {0: [1, 3]}. D stays what it is without any.
-        extra: Keys of the file (`id2label`, `problem_type`, …) that do not change the network; kept
-            and written back.
+        pad_token_id: The token id of padding.
+        classifier_dropout: Dropout rate before a task head. None means `hidden_dropout_prob`.
+        attention_window: How many tokens to either side a token attends to. None for its whole
+            sequence. Other programs do not know this key and compute full attention.
+        global_tokens: With a window, the number of tokens at the start of a sequence that attend to
+            all tokens and that all tokens attend to.
+        pruned_heads: Block numbers with the attention heads that are pruned from the block, both
+            counted from 0, as in {0: [1, 3]}. They do not change the head size `D`.
+        extra: Keys of the file (`id2label`, `problem_type`, …) that do not change the network. They
+            are kept and written back.
 
     Raises:
         ConfigError: If a value is out of range or unknown.
@@ -203,12 +204,12 @@ class BertConfig:
         if self.pad_token_id >= self.vocab_size:
             raise ConfigError(
                 f"`pad_token_id` must be in [0, vocab_size={self.vocab_size}). "
-                f"Received: pad_token_id={self.pad_token_id!r}"
+                f"Received: pad_token_id={self.pad_token_id!r}."
             )
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 "`hidden_size` must be a multiple of `num_attention_heads`. Received: "
-                f"hidden_size={self.hidden_size}, num_attention_heads={self.num_attention_heads}"
+                f"hidden_size={self.hidden_size}, num_attention_heads={self.num_attention_heads}."
             )
         object.__setattr__(self, "hidden_act", _ACTIVATIONS[self.hidden_act])
         pruned_heads = checked_pruned_heads(
@@ -218,21 +219,22 @@ class BertConfig:
 
     @property
     def head_size(self) -> int:
+        """The size of an attention head, `D`."""
         return self.hidden_size // self.num_attention_heads
 
     def kept_heads(self, block: int) -> list[int]:
-        """The heads that a block has, by their numbers in the network that lacks none."""
+        """Returns the heads of a block that are not pruned, by their original numbers."""
         pruned = self.pruned_heads.get(block, ())
         return [head for head in range(self.num_attention_heads) if head not in pruned]
 
     @classmethod
     def base(cls, **changes) -> "BertConfig":
-        """BERT-base, uncased: L=12, H=768, N=12, F=3072."""
+        """Returns BERT-base, uncased (L=12, H=768, N=12, F=3072), with `changes`."""
         return cls(**changes)
 
     @classmethod
     def large(cls, **changes) -> "BertConfig":
-        """BERT-large, uncased: L=24, H=1024, N=16, F=4096."""
+        """Returns BERT-large, uncased (L=24, H=1024, N=16, F=4096), with `changes`."""
         large = dict(
             hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
         )
@@ -245,19 +247,19 @@ class BertConfig:
         """Reads google-research/bert's `bert_config.json` or Hugging Face's `config.json`.
 
         Args:
-            path: The file. Which of the two it is shows in its keys, else in its name.
-            defaults: Another configuration of the same model: what the file does not say of the
-                network is taken from it, and all of `extra`.
+            path: The file. Its name or its keys show which of the two it is.
+            defaults: Another configuration of the same model. It provides `extra` and all values
+                that the file does not contain.
 
         Returns:
-            A `BertConfig`. Keys without influence on the network are kept in `extra`.
+            A `BertConfig`. Keys that do not change the network are kept in `extra`.
 
         Raises:
-            ConfigError: If the file is not JSON, a value is out of range, or a key asks for a
-                network that this one is not (another `model_type`, relative positions, a decoder).
+            ConfigError: If the file does not exist or is not JSON, a value is out of range, or a
+                key requires another network (another `model_type`, relative positions, a decoder).
         """
         if not os.path.exists(path):
-            raise ConfigError(f"Expected a BERT configuration, but there is no file {path}")
+            raise ConfigError(f"{path} must be a BERT configuration. Received: no such file.")
         values = read_json(path, _FILE, ConfigError)
         huggingface = os.path.basename(path) == "config.json" or any(
             key in values for key in _HUGGINGFACE_KEYS
@@ -276,15 +278,14 @@ class BertConfig:
                 expected = " or ".join(map(repr, allowed)) or "absent"
                 raise ConfigError(
                     f"`{key}` must be {expected}: bert_tf implements BERT encoders only. "
-                    f"Received: {key}={values[key]!r}"
+                    f"Received: {key}={values[key]!r}."
                 )
         _refuse_other_networks(values)
         fields = {field.name for field in dataclasses.fields(cls)} - {"extra"}
         known = {key: value for key, value in values.items() if key in fields}
         if not huggingface:
-            missing = {"vocab_size"} - set(values)
-            if missing:
-                raise ConfigError(f"Missing keys: {sorted(missing)}. Found: {sorted(values)}")
+            if "vocab_size" not in values:
+                raise ConfigError(f"`vocab_size` must be given. Received: keys={sorted(values)}.")
             if known.get("hidden_act") == "gelu":
                 # Matches google-research/bert: its "gelu" is the tanh approximation.
                 known["hidden_act"] = "gelu_new"
@@ -300,27 +301,27 @@ class BertConfig:
         return cls(**known, extra=extra)
 
     def to_dict(self) -> dict[str, Any]:
-        """The constructor's arguments, as plain JSON values; `BertConfig(**to_dict())` is equal."""
+        """Returns the constructor's arguments as JSON values; `BertConfig` of them is equal."""
         values = dataclasses.asdict(self)
         values["pruned_heads"] = {str(key): list(v) for key, v in self.pruned_heads.items()}
         return values
 
     def to_huggingface(self) -> dict[str, Any]:
-        """The content of Hugging Face's `config.json`."""
+        """Returns the content of Hugging Face's `config.json`."""
         values = self.to_dict()
         extra = values.pop("extra")
-        if self.attention_window is None:  # keys of our own, only where they say something
+        if self.attention_window is None:  # not Hugging Face's keys
             del values["attention_window"], values["global_tokens"]
         if not self.pruned_heads:
             del values["pruned_heads"]
         return {**extra, **values, "model_type": "bert", "position_embedding_type": "absolute"}
 
     def to_tf1(self) -> dict[str, Any]:
-        """The content of google-research/bert's `bert_config.json`.
+        """Returns the content of google-research/bert's `bert_config.json`.
 
-        That file cannot say "exact GELU" (its "gelu" is the tanh form), so `bert_tf_exact_gelu` is
-        added for an erf network, and `bert_tf_config` for what else differs from the original's
-        constants; `from_json_file` honours them, the original program ignores them.
+        In that file, "gelu" is the tanh form. The key `bert_tf_exact_gelu` is added if `hidden_act`
+        is "gelu" (erf), and `bert_tf_config` for other values that differ from the original's
+        constants. `from_json_file` reads these keys; the original program ignores them.
         """
         values = self.to_dict()
         values.pop("extra")
@@ -338,17 +339,17 @@ class BertConfig:
 
 
 def _refuse_other_networks(values) -> None:
-    """What neither a model type nor a single value gives away."""
+    """Refuses other networks that `_ONLY_VALUES` does not recognize."""
     embedding_size = values.get("embedding_size")
     if embedding_size is not None and embedding_size != values.get("hidden_size", embedding_size):
         raise ConfigError(
             "`embedding_size` must be `hidden_size`: bert_tf implements BERT encoders only. "
-            f"Received: embedding_size={embedding_size!r}, hidden_size={values['hidden_size']!r}"
+            f"Received: embedding_size={embedding_size!r}, hidden_size={values['hidden_size']!r}."
         )
     architectures = values.get("architectures")
     if values.get("model_type") is None and isinstance(architectures, list) and architectures:
         if not any("Bert" in str(name).replace("DistilBert", "") for name in architectures):
             raise ConfigError(
                 "`architectures` must be BERT's: bert_tf implements BERT encoders only. "
-                f"Received: architectures={architectures!r}"
+                f"Received: architectures={architectures!r}."
             )

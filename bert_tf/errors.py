@@ -1,18 +1,18 @@
-"""Errors that a user can cause, told so that the user can mend them."""
+"""Errors that users can cause, with messages that say how to correct them."""
 
-# Nobody reads a longer message, and a hostile file would fill the log with one.
+# Longer messages are not useful, and a malicious file could fill the log with them.
 _LONGEST_MESSAGE = 8000  # characters
-_KEPT = 2000  # at each end of one that is longer: where it begins with a path, it stays below that
+_KEPT = 2000  # characters at each end of a longer message; below the limit even with a path added
 
 
 class UserError(ValueError):
-    """A mistake in the input: the message says what was expected, what came, and what to do.
+    """A mistake in the input.
 
-    The tools print the message of this error without a stack trace. Of one that repeats a very long
-    value the middle is left out.
+    The tools print the message without a stack trace. The middle of a very long message, such as
+    one with a long value, is left out.
 
     Args:
-        message: What was expected, what came, and what to do.
+        message: What was expected, what was received, and what to do.
     """
 
     def __init__(self, message: object = ""):
@@ -24,7 +24,7 @@ class UserError(ValueError):
 
 
 class ConfigError(UserError):
-    """A configuration that cannot be honoured."""
+    """A configuration that is invalid or not supported."""
 
 
 class CheckpointError(UserError):
@@ -32,4 +32,4 @@ class CheckpointError(UserError):
 
 
 class DataError(UserError):
-    """A data file that cannot be read; the message names file and line."""
+    """A data file that cannot be read. The message names the file and the line."""

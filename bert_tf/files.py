@@ -1,17 +1,17 @@
-"""Files and directories that are replaced as a whole, whatever fails and whenever a kill comes.
+"""Replaces files and directories atomically, even if the process is killed.
 
-New files are written into a hidden folder of the directory that they are for, and renamed to their
-places when all are on the disk. One rename is atomic. Several are made undoable:
+New files are written to a hidden folder of their directory, and renamed to their places when all
+are on the disk. One rename is atomic. Several renames can be undone:
 
-    .bert_tf-<random>/       what a writer is writing; its process holds a lock in there
-    .bert_tf-replacing/      the same folder while its files are moved; the name makes the turn one
-        journal.json         writer's. Written before anything moves: what is replaced and added
+    .bert_tf-<random>/       the new files; the process that writes them holds a lock in it
+    .bert_tf-replacing/      the same folder while its files are moved; because there is only one
+                             such name, only one writer moves files at a time
+        journal.json         the files that are replaced and added; written before files are moved
         new/  old/           the files that are not moved yet, and those that were replaced
 
-Renaming `.bert_tf-replacing` away ends the replacement. Until then the directory may hold some
-files of both; an error undoes the moves, and after a kill the next reader or writer does
-(`recover`). A folder whose lock nobody holds is what a killed process left: the next writer removes
-it.
+Renaming `.bert_tf-replacing` ends the replacement. Until then the directory may contain old and new
+files. An error undoes the moves; after a kill the next reader or writer undoes them (`recover`). A
+folder whose lock is free was left by a killed process, and the next writer removes it.
 """
 
 import contextlib
@@ -42,10 +42,16 @@ _JOURNAL_SCHEMA = object_of({"replaced": _NAMES, "added": _NAMES, "folders": _NA
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike) -> Iterator[str]:
-    """Yields a temporary path; when the block ends without an error it becomes `path`.
+    """Yields a temporary path, which replaces `path` when the block ends without an error.
 
-    If the block raises, nothing is left and an older `path` stays as it was. Works for a file and
-    for a directory; an older directory is replaced as a whole.
+    If the block raises, it is removed and an old `path` is not changed. The path can be a file or a
+    directory. An old directory is replaced with all its files.
+
+    Args:
+        path: The path to replace.
+
+    Raises:
+        CheckpointError: If an interrupted save in the directory of `path` cannot be undone.
     """
     directory, name = os.path.split(os.path.abspath(path))
     with _staging(directory) as staging:
@@ -57,8 +63,14 @@ def atomic_path(path: str | os.PathLike) -> Iterator[str]:
 def staged_files(directory: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary directory whose files replace those of `directory` when the block ends.
 
-    They are replaced together: if the block raises or one cannot be replaced, `directory` has its
-    old files. Its other files stay.
+    They are replaced together: if the block raises or a file cannot be replaced, `directory` has
+    its old files. Its other files are kept.
+
+    Args:
+        directory: The directory. It is created if it does not exist.
+
+    Raises:
+        CheckpointError: If an interrupted save in the directory cannot be undone.
     """
     directory = os.path.abspath(directory)
     with _staging(directory) as staging:
@@ -69,26 +81,42 @@ def staged_files(directory: str | os.PathLike) -> Iterator[str]:
 
 @contextlib.contextmanager
 def scratch_directory(directory: str | os.PathLike) -> Iterator[str]:
-    """Yields a hidden folder in `directory` that is removed at the end.
+    """Yields a hidden folder in `directory`, which is removed at the end.
 
-    After a kill the next writer in `directory` removes it.
+    If the process is killed, the next writer in `directory` removes it.
+
+    Args:
+        directory: The directory. It is created if it does not exist.
+
+    Raises:
+        CheckpointError: If an interrupted save in the directory cannot be undone.
     """
     with _staging(os.path.abspath(directory)) as staging:
         yield os.path.join(staging, _NEW)
 
 
 def remove_directory(path: str | os.PathLike) -> None:
-    """Removes a directory so that a kill in between leaves no half of one under its name."""
+    """Removes a directory atomically: if the process is killed, it is complete or gone.
+
+    Args:
+        path: The directory.
+
+    Raises:
+        CheckpointError: If an interrupted save in its parent directory cannot be undone.
+    """
     directory = os.path.dirname(os.path.abspath(path))
     with _staging(directory) as staging:
         os.rename(path, os.path.join(staging, _OLD))
 
 
 def recover(directory: str | os.PathLike) -> None:
-    """Undoes what a killed process had begun to replace in `directory`, before it is read.
+    """Undoes an interrupted replacement in `directory`. Call it before reading the directory.
+
+    Args:
+        directory: The directory.
 
     Raises:
-        CheckpointError: If that is not possible: the directory holds files of two saves.
+        CheckpointError: If it cannot be undone: the directory contains files of two saves.
     """
     directory = os.path.abspath(directory)
     replacing = os.path.join(directory, _REPLACING)
@@ -98,7 +126,7 @@ def recover(directory: str | os.PathLike) -> None:
             raise _unfinished(directory, "a link to another place")
         try:
             lock = _lock(replacing)
-        except (BlockingIOError, FileNotFoundError):  # a live writer's, which is done in a moment
+        except (BlockingIOError, FileNotFoundError):  # another process is just replacing files
             _wait(deadline, directory, "another process that is still replacing them")
             continue
         except OSError as error:
@@ -112,15 +140,22 @@ def recover(directory: str | os.PathLike) -> None:
 
 
 def recover_around(pattern: str) -> None:
-    """Recovers the directories of the files that a glob pattern matches, before it is resolved."""
+    """Calls `recover` for the directories of a glob pattern, before the pattern is resolved.
+
+    Args:
+        pattern: A pattern of files.
+
+    Raises:
+        CheckpointError: If an interrupted save in a directory cannot be undone.
+    """
     for directory in glob.glob(os.path.dirname(pattern) or os.curdir):
         recover(directory)
 
 
 def without_staging(paths: Iterable[str]) -> list[str]:
-    """The paths that do not lead through a hidden folder of a writer.
+    """Returns the paths that are not in a hidden folder of a writer.
 
-    `tf.io.gfile.glob` matches hidden names too; what it finds there is not finished.
+    `tf.io.gfile.glob` also matches hidden names, whose files may be incomplete.
     """
     return [
         path for path in paths if not any(part.startswith(_STAGING) for part in path.split("/"))
@@ -138,7 +173,7 @@ def remove_leftovers(directory: str | os.PathLike) -> None:
             and entry.is_dir(follow_symlinks=False)
         ]
         for folder in folders:
-            # Whoever holds the lock is at work; another user's folder cannot be removed.
+            # A locked folder is in use; another user's folder cannot be removed.
             with contextlib.suppress(OSError):
                 lock = _lock(folder)
                 try:
@@ -149,7 +184,7 @@ def remove_leftovers(directory: str | os.PathLike) -> None:
 
 @contextlib.contextmanager
 def _staging(directory):
-    """A new hidden folder in `directory`, locked as long as this process uses it."""
+    """Yields a new hidden folder in `directory`, which is locked while this process uses it."""
     os.makedirs(directory, exist_ok=True)
     recover(directory)
     remove_leftovers(directory)
@@ -169,7 +204,7 @@ def _locked_folder(directory):
         try:
             return staging, _lock(staging)
         except (BlockingIOError, FileNotFoundError):
-            continue  # another writer took it for a leftover before it was locked
+            continue  # another writer removed it as a leftover before it was locked
         except _NoLocks:
             return staging, None
         except BaseException:
@@ -178,15 +213,15 @@ def _locked_folder(directory):
 
 
 class _NoLocks(OSError):
-    """The file system has no locks: who is at work cannot be known, nothing is cleaned there."""
+    """The file system has no locks, so it is unknown which folders are in use: none is removed."""
 
 
 def _lock(folder) -> int:
-    """A descriptor that holds the folder's lock. The system releases it when its process ends.
+    """Locks a folder and returns the descriptor. The system unlocks it when the process ends.
 
     Raises:
-        BlockingIOError: If another one holds it.
-        FileNotFoundError: If the folder is gone.
+        BlockingIOError: If another descriptor holds the lock.
+        FileNotFoundError: If the folder has been removed.
     """
     path = os.path.join(folder, _LOCK)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -204,15 +239,15 @@ def _lock(folder) -> int:
 
 
 def _replace(directory, staging, names):
-    """Moves `names`, files or directories, from the new ones in `staging` to their places."""
+    """Moves the files or directories `names` from `staging` to their places in `directory`."""
     new = os.path.join(staging, _NEW)
     for name in names:
         place = os.path.join(directory, name)
         is_directory = os.path.isdir(os.path.join(new, name))
         if os.path.isdir(place) and not is_directory:
-            raise IsADirectoryError(f"{place} is a directory where a file must be written")
+            raise IsADirectoryError(f"{place} must be a file. Received: a directory.")
         if is_directory and os.path.lexists(place) and not os.path.isdir(place):
-            raise NotADirectoryError(f"{place} is a file where a directory must be written")
+            raise NotADirectoryError(f"{place} must be a directory. Received: a file.")
     _sync_below(new)
     if len(names) == 1:
         moved, place = os.path.join(new, names[0]), os.path.join(directory, names[0])
@@ -223,12 +258,12 @@ def _replace(directory, staging, names):
             _replace_undoably(directory, staging, names)
     elif names:
         _replace_undoably(directory, staging, names)
-    with contextlib.suppress(OSError):  # it is replaced; only a power cut could still undo that
+    with contextlib.suppress(OSError):  # already replaced; only a power failure could undo it
         _sync(directory)
 
 
 def _exchange(first, second) -> bool:
-    """Whether two paths were exchanged in one step, as Linux can on most file systems."""
+    """Exchanges two paths atomically if the system can, and returns whether it did."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     return (
         rename is not None
@@ -263,15 +298,15 @@ def _replace_undoably(directory, staging, names):
             _sync(os.path.join(directory, folder))
         os.rename(replacing, staging)
     except BaseException:
-        # Where undoing fails too, the journal stays for the next reader or writer.
+        # If undoing fails too, the journal is kept for the next reader or writer.
         with contextlib.suppress(OSError, ValueError):
-            if os.path.samestat(mine, os.stat(replacing)):  # or it was done when Ctrl-C came
+            if os.path.samestat(mine, os.stat(replacing)):  # else Ctrl-C came after the last move
                 _undo(directory)
         raise
 
 
 def _take_turn(directory, staging):
-    """Renames `staging` to the one name under which files are replaced."""
+    """Renames `staging` to the name under which files are moved."""
     deadline = time.monotonic() + _RECOVERY_SECONDS
     while True:
         try:
@@ -280,7 +315,7 @@ def _take_turn(directory, staging):
             if not os.path.lexists(os.path.join(directory, _REPLACING)):
                 raise
             recover(directory)
-            _wait(deadline, directory, "other processes that replace them all the time")
+            _wait(deadline, directory, "other processes that keep replacing them")
 
 
 def _write_journal(replacing, journal):
@@ -294,7 +329,7 @@ def _write_journal(replacing, journal):
 
 
 def _undo(directory):
-    """Puts everything back that the journal names; a kill in between is undone by the next one."""
+    """Moves all files of the journal back. After a kill, another call completes it."""
     replacing = os.path.join(directory, _REPLACING)
     if os.path.lexists(os.path.join(replacing, _JOURNAL)):  # without one nothing was moved
         journal = _read_journal(directory)
@@ -311,7 +346,7 @@ def _undo(directory):
                 os.rename(place, new)
         for folder in reversed(journal["folders"]):
             place, _, _ = _journal_paths(directory, folder)
-            with contextlib.suppress(OSError):  # not made yet, or somebody put a file there
+            with contextlib.suppress(OSError):  # not created yet, or not empty
                 os.rmdir(place)
         _sync(directory)
     done = os.path.join(directory, f"{_STAGING}{os.urandom(8).hex()}")
@@ -320,10 +355,10 @@ def _undo(directory):
 
 
 def _read_journal(directory):
-    """The journal. The directory may be a stranger's: nothing outside of it may be moved.
+    """Returns the journal. It is untrusted: nothing outside the directory may be moved.
 
     Raises:
-        ValueError: If it is damaged or names something outside the directory.
+        ValueError: If it is damaged or names a path outside the directory.
     """
     path = os.path.join(directory, _REPLACING, _JOURNAL)
     if os.path.islink(path):
@@ -335,12 +370,12 @@ def _read_journal(directory):
 
 
 def _journal_paths(directory, name):
-    """The paths of a name of the journal: its place, the new file and the old one.
+    """Returns the paths of a name of the journal: its place, the new file and the old file.
 
-    Called again before each move: an earlier one may have put a link where this name leads through.
+    Call it again before each move, because an earlier move may have put a link into the path.
 
     Raises:
-        ValueError: If one of them is outside the directory or is reached through a link.
+        ValueError: If a path is outside the directory or leads through a link.
     """
     root = os.path.realpath(directory)
     hidden = os.path.join(root, _REPLACING)
@@ -358,14 +393,14 @@ def _journal_paths(directory, name):
         os.path.realpath(folder) != folder for folder in map(os.path.dirname, paths)
     ):
         raise ValueError(
-            f"a journal that names {name!r:.200}, which leads outside of the directory or through "
-            "a link"
+            f"a journal with {name!r:.200}, which is outside of the directory or leads through a "
+            "link"
         )
     return paths
 
 
 def _missing_folders(directory, names):
-    """The folders of `names` that have to be made, outer ones first."""
+    """Returns the folders of `names` that must be created, outer ones first."""
     missing = set()
     for name in names:
         while name := os.path.dirname(name):
@@ -383,15 +418,15 @@ def _wait(deadline, directory, received):
 def _unfinished(directory, received):
     old = os.path.join(directory, _REPLACING, _OLD)
     return CheckpointError(
-        f"{directory}: files of one save were expected. A save was interrupted while it replaced "
-        f"files, and that could not be undone. Received: {received}. Open the directory where it "
-        f"can be written to. By hand: move the files of {old} to where they were, and remove "
-        f"{os.path.dirname(old)}."
+        f"{directory} must contain the files of one save. A save was interrupted while it replaced "
+        f"files, and this could not be undone. Received: {str(received).removesuffix('.')}. Open "
+        f"the directory where it is writable, or move the files of {old} back to their places and "
+        f"remove {os.path.dirname(old)}."
     )
 
 
 def _files_below(directory):
-    """Every file in a directory and its folders, by its path in there."""
+    """Returns all files in a directory and its folders, as relative paths."""
     return sorted(
         os.path.relpath(os.path.join(folder, name), directory)
         for folder, _, names in os.walk(directory)
@@ -400,7 +435,7 @@ def _files_below(directory):
 
 
 def _sync_below(directory):
-    """Waits until everything in a directory is on the disk: a rename may otherwise overtake it."""
+    """Waits until all files of a directory are on the disk, because a rename could be earlier."""
     for folder, _, names in os.walk(directory):
         for path in [*(os.path.join(folder, name) for name in names), folder]:
             if not os.path.islink(path):

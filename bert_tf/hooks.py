@@ -1,14 +1,14 @@
-"""What models and training call in the packages above them, so that imports run one way."""
+"""Functions of higher packages that models and training call, without import cycles."""
 
 import importlib
 
 
 class Hook:
-    """A function of a package above, imported when it is first called.
+    """A function of a higher package, which is imported when it is called.
 
     Args:
-        module: Its module.
-        name: Its name.
+        module: The module of the function.
+        name: The name of the function.
     """
 
     def __init__(self, module: str, name: str):

@@ -1,8 +1,8 @@
-"""The one way in which JSON is read from files that a stranger may have sent.
+"""Reads JSON from untrusted files.
 
-JSON's grammar is not enough: a file can be endless, nest deeper than Python's stack, name a key
-twice, and hold numbers and strings that nothing else can (NaN, 1e999, half of a surrogate pair).
-All of that is refused here with the error of the caller; what remains is compared with a schema.
+A file can be endless, be nested deeper than Python's stack, have a key twice, or contain numbers
+and strings that other programs cannot represent (NaN, 1e999, half of a surrogate pair). All of that
+is refused with the caller's class of error. Everything else is checked against a schema.
 """
 
 import collections
@@ -29,42 +29,47 @@ def read_json(
     error: type[UserError] = CheckpointError,
     only_finite: bool = True,
 ) -> Any:
-    """Reads a JSON file and compares it with its schema.
+    """Reads a JSON file and checks it against a schema.
 
     Args:
         path: The file.
-        kind: What it must hold.
+        kind: The schema.
         error: The class of the errors.
-        only_finite: Whether to refuse NaN and infinity, which JSON does not have and Python writes.
+        only_finite: Whether to refuse NaN and infinity, which are not JSON but which Python writes.
 
     Returns:
         The value.
 
     Raises:
-        UserError: Of the class `error`, naming the file: if it cannot be read, is too large, is not
-            JSON in UTF-8, or a key is missing or has a value that it cannot have.
+        UserError: If the file cannot be read, is too large or is not JSON in UTF-8, or a key is
+            missing or has an invalid value. The error is of class `error` and names the file.
     """
     try:
         content = read_bytes(path)
     except OSError as reason:
-        raise error(f"{path} must be a JSON file. Received: {reason.strerror or reason}") from None
+        raise error(f"{path} must be a JSON file. Received: {reason.strerror or reason}.") from None
     return parse_json(content, path, kind, error, only_finite)
 
 
 def read_bytes(path: str | os.PathLike, most: int = MOST_BYTES) -> bytes:
-    """The content of a file that must be small.
+    """Returns the content of a file of limited size.
+
+    Args:
+        path: The file.
+        most: The maximum number of bytes.
 
     Raises:
-        OSError: If it cannot be read, is no regular file (a device never ends) or is larger.
+        OSError: If the file cannot be read, is larger, or is not a regular file (a device can be
+            endless).
     """
     if stat.S_ISDIR(mode := os.stat(path).st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if not stat.S_ISREG(mode):  # a named pipe would wait for its writer
-        raise OSError("it is not a regular file")
+    if not stat.S_ISREG(mode):  # opening a named pipe would wait for a writer
+        raise OSError("not a regular file")
     with open(path, "rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
-        raise OSError(f"it is larger than {most:,} bytes")
+        raise OSError(f"a file larger than {most:,} bytes")
     return content
 
 
@@ -75,10 +80,24 @@ def parse_json(
     error: type[UserError] = CheckpointError,
     only_finite: bool = True,
 ) -> Any:
-    """`read_json` of content that is in memory already; `path` names it in messages."""
+    """Parses JSON that is in memory and checks it against a schema.
+
+    Args:
+        content: The JSON text.
+        path: Its file, for the message.
+        kind: As in `read_json`.
+        error: As in `read_json`.
+        only_finite: As in `read_json`.
+
+    Returns:
+        The value.
+
+    Raises:
+        UserError: As in `read_json`.
+    """
     try:
         if len(content) > MOST_BYTES:
-            raise ValueError(f"it is larger than {MOST_BYTES:,} bytes")
+            raise ValueError(f"a file larger than {MOST_BYTES:,} bytes")
         text = content if isinstance(content, str) else str(content, "utf-8")
         if text.count("[") + text.count("{") > MOST_CONTAINERS:
             raise ValueError(f"more than {MOST_CONTAINERS:,} lists and objects")
@@ -93,9 +112,9 @@ def parse_json(
         if re.search(r"\\u[dD]", text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")  # no half of a surrogate pair
     except UnicodeError as reason:
-        raise error(f"{path} must be a JSON file in UTF-8. Received: {reason.reason}") from None
+        raise error(f"{path} must be a JSON file in UTF-8. Received: {reason.reason}.") from None
     except (ValueError, RecursionError) as reason:
-        raise error(f"{path} is not a JSON file that can be read: {reason}") from None
+        raise error(f"{path} must be a valid JSON file. Received: {reason}.") from None
     check(value, kind, path, error)
     return value
 
@@ -103,19 +122,19 @@ def parse_json(
 def _object(pairs):
     values = dict(pairs)
     if len(values) < len(pairs):
-        twice = collections.Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the key {twice!r:.80} occurs more than once")
+        repeated = collections.Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {repeated!r:.80} occurs more than once")
     return values
 
 
 def _refuse_constant(name):
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name}, which is not a number in JSON")
 
 
 def _finite(digits):
     value = float(digits)
     if not math.isfinite(value):
-        raise ValueError(f"{digits:.40} is too large a number")
+        raise ValueError(f"{digits:.40}, which is too large a number")
     return value
 
 

@@ -1,13 +1,13 @@
-"""What a JSON file may hold, written as a value: types, ranges and sizes of every key.
+"""Schemas of JSON files: the type, range and size of every value.
 
     SCHEMA = object_of({"rank": integer(1), "layers": list_of(one_of("query", "key"), most=2)})
     check({"rank": 0, "layers": []}, SCHEMA, "adapter.json", CheckpointError)
 
 raises a CheckpointError with the message
 
-    `rank` in adapter.json must be a positive integer of at most 2147483647. Received: rank=0
+    `rank` in adapter.json must be a positive integer of at most 2147483647. Received: rank=0.
 
-Nothing is converted: what was checked is used as it was read.
+Values are only checked, never converted.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from bert_tf.errors import UserError
 
 MOST_INTEGER = 2**31 - 1  # ids and sizes are int32 in TensorFlow
 MOST_TEXT = 100_000  # characters of one string
-MOST_ITEMS = 5_000_000  # of one list or mapping: no vocabulary and no set of labels is longer
+MOST_ITEMS = 5_000_000  # of one list or mapping; no vocabulary and no set of labels has more
 _SHOWN = 200  # characters of a value in a message
 
 
@@ -32,10 +32,10 @@ class Kind:
     """A set of JSON values.
 
     Attributes:
-        expected: The set in words, after "must be".
-        fits: Whether a value belongs to it, but for what is inside the value.
-        inside: The values inside, each with its key (in brackets in a list) and its kind. A missing
-            value is `MISSING`.
+        expected: A description of the set, which follows "must be" in messages.
+        fits: Returns whether a value belongs to the set. It does not check the values inside.
+        inside: Returns the values inside a value, each with its key (for a list, the index in
+            brackets) and its kind. A missing value is `MISSING`.
     """
 
     expected: str
@@ -52,24 +52,24 @@ MISSING = _Missing()
 
 
 def check(value: Any, kind: Kind, path: Any, error: type[UserError], place: str = "") -> None:
-    """Compares a value with a kind, everything inside included.
+    """Checks that a value, with all values inside it, is of a kind.
 
     Args:
-        value: What was read.
-        kind: What it must be.
-        path: The file, for the message; None for a value from a program.
+        value: The value.
+        kind: The kind that it must have.
+        path: The file, for the message. None if the value is not from a file.
         error: The class of the error.
         place: The keys that lead to `value`, joined by dots.
 
     Raises:
-        UserError: Of the class `error`; names the file and the key.
+        UserError: If it is not, an error of class `error`. The message names the file and the key.
     """
     if not kind.fits(value):
         within = "" if path is None else f" in {path}"
         name = f"`{place}`{within}" if place else f"The JSON value{within}"
         shown = repr(value) if value is MISSING else f"{place}={value!r}".removeprefix("=")
         shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + " …"
-        raise error(f"{name} must be {kind.expected}. Received: {shown}")
+        raise error(f"{name} must be {kind.expected}. Received: {shown}.")
     for key, child_kind, child in kind.inside(value):
         inner = place + key if key.startswith("[") or not place else f"{place}.{key}"
         check(child, child_kind, path, error, inner)
@@ -81,18 +81,18 @@ SCALAR = Kind("a string or a number", lambda value: isinstance(value, (str, int,
 
 
 def is_integer(value: Any) -> bool:
-    """Whether a value is an integer: to Python True is one, to JSON it is not."""
+    """Returns whether a value is an integer: in Python True is one, in JSON it is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_file_name(value: Any) -> bool:
-    """Whether a value names a file of the same directory, without a way out of it."""
+    """Returns whether a value is the name of a file, without a path to another directory."""
     is_plain = isinstance(value, str) and value not in ("", ".", "..")
     return is_plain and not any(mark in value for mark in "/\\\0") and len(value) <= 255
 
 
 def integer(least: int = 0, most: int = MOST_INTEGER) -> Kind:
-    """Integers in `[least, most]`."""
+    """Returns the kind of integers in `[least, most]`."""
     words = f"an integer in [{least}, {most}]"
     if least == 1:
         words = f"a positive integer of at most {most}"
@@ -100,7 +100,12 @@ def integer(least: int = 0, most: int = MOST_INTEGER) -> Kind:
 
 
 def number(words: str = "a finite number", fits: Callable[[float], bool] = math.isfinite) -> Kind:
-    """Integers and floating-point numbers that are finite and fulfil a condition."""
+    """Returns the kind of finite numbers that meet a condition.
+
+    Args:
+        words: The description of the numbers.
+        fits: The condition.
+    """
 
     def is_one(value):
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -110,7 +115,7 @@ def number(words: str = "a finite number", fits: Callable[[float], bool] = math.
 
 
 def text(most: int = MOST_TEXT) -> Kind:
-    """Strings of at most `most` characters."""
+    """Returns the kind of strings of at most `most` characters."""
     return Kind(
         f"a string of at most {most} characters",
         lambda value: isinstance(value, str) and len(value) <= most,
@@ -118,7 +123,7 @@ def text(most: int = MOST_TEXT) -> Kind:
 
 
 def one_of(*values: Any) -> Kind:
-    """One of a few values. 1 and true are not the same here."""
+    """Returns the kind of a few values. It distinguishes 1 from true."""
     return Kind(
         " or ".join(map(repr, values)),
         lambda value: any(type(value) is type(one) and value == one for one in values),
@@ -126,7 +131,7 @@ def one_of(*values: Any) -> Kind:
 
 
 def may_lack(kind: Kind) -> Kind:
-    """`kind`, as a key of an object that may be missing."""
+    """Returns `kind` for a key that may be missing."""
     return Kind(
         kind.expected,
         lambda value: value is MISSING or kind.fits(value),
@@ -135,7 +140,7 @@ def may_lack(kind: Kind) -> Kind:
 
 
 def optional(kind: Kind) -> Kind:
-    """`kind` or null, as a key of an object that may be missing."""
+    """Returns `kind` or null for a key that may be missing."""
     return may_lack(
         Kind(
             f"{kind.expected}, or null",
@@ -146,7 +151,7 @@ def optional(kind: Kind) -> Kind:
 
 
 def either(first: Kind, second: Kind) -> Kind:
-    """Values of two kinds, of which at most one is an object or a list."""
+    """Returns the kind of values of two kinds, at most one of which is an object or a list."""
     return Kind(
         f"{first.expected}, or {second.expected}",
         lambda value: first.fits(value) or second.fits(value),
@@ -155,7 +160,7 @@ def either(first: Kind, second: Kind) -> Kind:
 
 
 def list_of(item: Kind, least: int = 0, most: int = MOST_ITEMS) -> Kind:
-    """Lists of `least` to `most` items of one kind."""
+    """Returns the kind of lists of `least` to `most` items of one kind."""
     return Kind(
         f"a list of {least} to {most} items",
         lambda value: isinstance(value, (list, tuple)) and least <= len(value) <= most,
@@ -164,7 +169,7 @@ def list_of(item: Kind, least: int = 0, most: int = MOST_ITEMS) -> Kind:
 
 
 def mapping_of(item: Kind, least: int = 0, most: int = MOST_ITEMS) -> Kind:
-    """Objects whose keys are data: `least` to `most` of them, the values of one kind."""
+    """Returns the kind of objects of `least` to `most` arbitrary keys and values of one kind."""
     return Kind(
         f"an object of {least} to {most} keys",
         lambda value: isinstance(value, Mapping) and least <= len(value) <= most,
@@ -173,18 +178,18 @@ def mapping_of(item: Kind, least: int = 0, most: int = MOST_ITEMS) -> Kind:
 
 
 def _items(children, item):
-    """Those to look at more closely: a vocabulary has 100,000 and more, and most just fit."""
+    """Yields only items that are wrong or have values inside: a list can have a million items."""
     for key, child in children:
         if item.inside is not _nothing or not item.fits(child):
             yield f"[{key!r:.80}]", item, child
 
 
 def object_of(keys: Mapping[str, Kind], only: bool = False) -> Kind:
-    """Objects with known keys.
+    """Returns the kind of objects with known keys.
 
     Args:
-        keys: The kind of each; one that may be missing is `may_lack(…)` or `optional(…)`.
-        only: Whether other keys are refused; else they may hold anything.
+        keys: The kind of each key. For a key that may be missing, `may_lack(…)` or `optional(…)`.
+        only: Whether other keys are refused. False allows other keys with any values.
     """
 
     def has_known_keys(value):

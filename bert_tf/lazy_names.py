@@ -1,6 +1,6 @@
 """Public names of a package that are imported when they are first used.
 
-The tools look at their flags, and processes prepare data, without TensorFlow.
+The tools can therefore read their flags, and processes can prepare data, without TensorFlow.
 """
 
 import importlib
@@ -12,17 +12,17 @@ from typing import Any
 def lazy_names(
     package: str, names: Mapping[str, str], moved: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a package.
+    """Returns `__getattr__`, `__dir__` and `__all__` of a package.
 
-    No module of the package may have the name of a public name, because importing it would replace
-    that name.
+    No module of the package may have a public name as its name, because importing the module would
+    replace the public name.
 
     Args:
         package: The package's `__name__`.
-        names: The public names, and the module that defines each. A module that begins with a dot
-            is relative to the package.
-        moved: Names that other packages have now, and the module or package of each. They work with
-            a `DeprecationWarning`.
+        names: The public names, each with the module that defines it. A module that begins with a
+            dot is relative to the package.
+        moved: Names that have moved to other packages, each with its new module or package. They
+            work with a `DeprecationWarning`.
 
     Example:
         >>> __getattr__, __dir__, __all__ = lazy_names(

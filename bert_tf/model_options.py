@@ -1,8 +1,7 @@
-"""The arguments of the task models as checkpoint files hold them, next to the configuration.
+"""The arguments of the task models in checkpoint files, which are stored with the configuration.
 
-Types and ranges are checked here, whichever file they came from; the constructors refuse what does
-not go together. Other keys are arguments of the user's own classes, which no constructor of this
-package is given.
+Types and ranges are checked here for all files; the constructors refuse invalid combinations. Other
+keys are arguments of the user's own classes. They are not passed to constructors of this package.
 """
 
 from bert_tf.json_schema import (

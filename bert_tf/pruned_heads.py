@@ -1,4 +1,4 @@
-"""Which attention heads of which blocks a network lacks: Hugging Face's `pruned_heads`."""
+"""Checks which attention heads are pruned from which blocks: Hugging Face's `pruned_heads`."""
 
 import numbers
 from collections.abc import Mapping
@@ -6,33 +6,33 @@ from typing import Any
 
 from bert_tf.errors import ConfigError
 
-_MOST_DIGITS = 9  # of a block's number: Python refuses to read thousands of them
+_MOST_DIGITS = 9  # of a block's number; Python refuses to parse thousands of digits
 
 
 def checked_pruned_heads(
     pruned_heads: Mapping | None, num_layers: int, num_heads: int
 ) -> dict[int, tuple[int, ...]]:
-    """A mapping from blocks to heads in one form, whatever way it was written.
+    """Checks a mapping from blocks to their pruned heads and returns it in canonical form.
 
     Args:
-        pruned_heads: Block numbers, or such as the strings of a JSON object, to lists of heads;
-            None for none.
-        num_layers: L.
-        num_heads: N, of a block that lacks none.
+        pruned_heads: A mapping from block numbers, or their strings as in a JSON object, to lists
+            of heads. None for no pruned heads.
+        num_layers: `L`.
+        num_heads: `N` of a block without pruned heads.
 
     Returns:
-        Blocks in their order to sorted heads; no block without any.
+        A mapping from the blocks with pruned heads, in increasing order, to their sorted heads.
 
     Raises:
-        ConfigError: If it is no such mapping, a number is out of range or stands twice, or a block
-            is left without a head.
+        ConfigError: If it is not such a mapping, a number is out of range or occurs twice, or a
+            block has no heads left.
     """
     if pruned_heads is None:
         return {}
     if not isinstance(pruned_heads, Mapping):
         raise ConfigError(
             "`pruned_heads` must be a mapping from block numbers to lists of heads. "
-            f"Received: pruned_heads={pruned_heads!r}"
+            f"Received: pruned_heads={pruned_heads!r}."
         )
     checked = {}
     for key, heads in pruned_heads.items():
@@ -40,24 +40,24 @@ def checked_pruned_heads(
         if not _is_index(block, num_layers) or int(block) in checked:
             raise ConfigError(
                 f"`pruned_heads` must name blocks in [0, {num_layers}), each once. "
-                f"Received: pruned_heads={dict(pruned_heads)!r}"
+                f"Received: pruned_heads={dict(pruned_heads)!r}."
             )
         if not _are_heads(heads, num_heads):
             raise ConfigError(
                 f"`pruned_heads` must list heads in [0, {num_heads}), each once. "
-                f"Received for block {block}: {heads!r}"
+                f"Received: pruned_heads[{block}]={heads!r}."
             )
         if len(heads) == num_heads:
             raise ConfigError(
-                f"`pruned_heads` must leave every block a head of its {num_heads}. "
-                f"Received for block {block}: {heads!r}"
+                f"`pruned_heads` must leave at least one of the {num_heads} heads of every block. "
+                f"Received: pruned_heads[{block}]={heads!r}."
             )
         checked[int(block)] = tuple(sorted(map(int, heads)))
     return {block: checked[block] for block in sorted(checked) if checked[block]}
 
 
 def _number(key) -> Any:
-    """What a key of a JSON object says; any other key as it is."""
+    """Returns the integer that a key of a JSON object contains, or any other key unchanged."""
     is_number = isinstance(key, str) and key.isascii() and key.isdigit()
     return int(key) if is_number and len(key) <= _MOST_DIGITS else key
 

@@ -1,7 +1,7 @@
-"""Modules that another place has now: their old names can be imported for one more release.
+"""Modules that have moved. Their old names can be imported for one more release.
 
-Keras writes the module of a model's class into `.keras` files, so files of an older version name
-them too.
+Keras writes the module of a model's class to `.keras` files, so files of an older version also
+contain the old names.
 """
 
 import importlib
@@ -145,10 +145,10 @@ class _Alias(importlib.abc.Loader):
         return module
 
     def exec_module(self, module):
-        module.__spec__ = self._spec  # Python has put that of the old name there
+        module.__spec__ = self._spec  # Python has replaced it by that of the old name
 
 
 def install() -> None:
-    """Lets Python find the old names."""
+    """Makes the old names importable."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

@@ -1,11 +1,11 @@
-"""Semantic search: the nearest of many vectors, exactly, in bounded memory."""
+"""Exact nearest-neighbor search for semantic search, in bounded memory."""
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
 
-# Floats of a block of scores, or of vectors: 32 MiB.
+# Floats in a block of scores or of vectors: 32 MiB.
 _BLOCK = 8 * 2**20
 _QUERIES = 1024
 
@@ -13,23 +13,25 @@ _QUERIES = 1024
 def top_k(
     query_vectors: np.ndarray, corpus_matrix: np.ndarray, k: int, similarity: str = "cosine"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k best rows of a matrix for every query, best first.
+    """Finds the `k` best rows of a matrix for each query.
 
-    Every score is computed (a matmul, block by block), so the result is exact; beside the inputs it
-    takes about 200 MB, whatever their size. The matrix may be a `np.memmap`.
+    The search is exact: every score is computed, with a matmul for each block of rows. It needs
+    about 200 MB in addition to the inputs, whatever their size. The matrix can be a `np.memmap`.
 
     Args:
-        query_vectors: Floats `[Q, D]`, or one query `[D]`.
-        corpus_matrix: Floats `[n, D]`, as `BertSentenceEncoder.encode` gives them.
-        k: How many; if the matrix has fewer rows, all come.
-        similarity: "cosine", or "dot": the same for vectors of length 1, and faster.
+        query_vectors: Floats `[num_queries, dim]`, or one query `[dim]`.
+        corpus_matrix: Floats `[num_rows, dim]`, such as the result of `BertSentenceEncoder.encode`.
+        k: The number of rows to find. If the matrix has fewer rows, all are returned.
+        similarity: "cosine" or "dot". For vectors of length 1 both are equal, and "dot" is faster.
 
     Returns:
-        Scores float32 and row numbers int64, both `[Q, min(k, n)]`, without Q for one query. Of
-        equal scores the smaller row number comes first.
+        Scores float32 and row numbers int64, both `[num_queries, min(k, num_rows)]`, the best row
+        first; for one query, without `num_queries`. Of equal scores, the smaller row number comes
+        first.
 
     Raises:
-        UserError: For shapes that do not fit, or values that are not finite.
+        UserError: If shapes do not match, `k` or `similarity` is invalid, the matrix has no rows,
+            or a value is not finite.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")
@@ -50,17 +52,18 @@ def top_k(
         or (queries.shape[1] != corpus_matrix.shape[1])
     ):
         raise UserError(
-            "Queries [Q, D] and a matrix [n, D] were expected. "
-            f"Received: {queries.shape} and {np.shape(corpus_matrix)}"
+            "`query_vectors` must be [num_queries, dim] and `corpus_matrix` [num_rows, dim]. "
+            f"Received: query_vectors.shape={queries.shape}, "
+            f"corpus_matrix.shape={np.shape(corpus_matrix)}."
         )
     if k < 1 or not len(corpus_matrix):
         raise UserError(
-            "`k` of at least 1 and a matrix with rows were expected. "
-            f"Received: k={k}, {len(corpus_matrix)} rows"
+            "`k` must be at least 1 and `corpus_matrix` must have rows. "
+            f"Received: k={k}, len(corpus_matrix)={len(corpus_matrix)}."
         )
     if similarity not in ("cosine", "dot"):
         raise UserError(
-            f"`similarity` must be 'cosine' or 'dot'. Received: similarity={similarity!r}"
+            f"`similarity` must be 'cosine' or 'dot'. Received: similarity={similarity!r}."
         )
     normalize = similarity == "cosine"
     if not len(queries):
@@ -81,11 +84,11 @@ def _best_of_corpus(queries, corpus, k, normalize):
     scores, rows = np.zeros([count, 0], np.float32), np.zeros([count, 0], np.int64)
     for start in range(0, len(corpus), block):
         vectors = _rows(corpus[start : start + block], normalize)
-        # What was best so far stands first: of equal values top_k takes the first.
+        # The best rows so far come first, because top_k prefers the first of equal values.
         candidates = tf.concat([scores, tf.matmul(queries, vectors, transpose_b=True)], axis=1)
         best = tf.math.top_k(candidates, min(k, candidates.shape[1]))
-        columns = best.indices.numpy()  # [Q, k]
-        old = np.pad(rows, [(0, 0), (0, 1)])  # one column more, so that there is one to take
+        columns = best.indices.numpy()  # [num_queries, k]
+        old = np.pad(rows, [(0, 0), (0, 1)])  # one more column, so that there is at least one
         kept = np.take_along_axis(old, np.minimum(columns, rows.shape[1]), axis=1)
         rows = np.where(columns < rows.shape[1], kept, columns - rows.shape[1] + start)
         scores = best.values.numpy()
@@ -95,7 +98,9 @@ def _best_of_corpus(queries, corpus, k, normalize):
 def _rows(vectors, normalize):
     vectors = np.asarray(vectors, np.float32)
     if not np.isfinite(vectors).all():
-        raise UserError("Finite vectors were expected. Received: NaN or infinity among them.")
+        raise UserError(
+            "`query_vectors` and `corpus_matrix` must be finite. Received: NaN or infinity."
+        )
     if not normalize:
         return vectors
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)

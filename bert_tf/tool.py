@@ -1,4 +1,4 @@
-"""What every command-line tool does around its `main`."""
+"""Runs the `main` function of a command-line tool."""
 
 import logging
 import os
@@ -9,7 +9,7 @@ from absl import app, flags
 
 from bert_tf.errors import UserError
 
-# TensorFlow's own start-up lines; set before anything imports it, and left alone where it is set.
+# Silences TensorFlow's start-up messages. It must be set before TensorFlow is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
@@ -17,10 +17,13 @@ INTERRUPTED = 128 + signal.SIGINT  # the exit status that shells give a program 
 
 
 def run(main) -> None:
-    """Runs `main()` under absl: a user's mistake or Ctrl-C ends with one line, not a traceback.
+    """Runs `main()` with absl. A `UserError` or Ctrl-C prints one line instead of a traceback.
 
-    Positional arguments are refused, so that a flag whose dashes were forgotten is not ignored.
-    `--help` shows every flag of the tool, those of the modules that it shares with others too.
+    Positional arguments are refused, so that a flag without dashes is not ignored. `--help` shows
+    all flags of the tool, including those of modules that several tools share.
+
+    Args:
+        main: A function without arguments.
     """
     _show_shared_flags()
 
@@ -39,7 +42,7 @@ def run(main) -> None:
 
 
 def _exit_interrupted():
-    """Ends the process at once: threads of TensorFlow that still compute are not waited for."""
+    """Ends the process at once, without waiting for TensorFlow's threads."""
     # A second Ctrl-C while the output is flushed must not bring the traceback back.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     print("interrupted", file=sys.stderr)
@@ -49,7 +52,7 @@ def _exit_interrupted():
 
 
 def _interrupted_early(kind, value, traceback):
-    """`sys.excepthook` of the tools: Ctrl-C while modules are imported is one line too."""
+    """The `sys.excepthook` of the tools: Ctrl-C during imports also prints one line."""
     if issubclass(kind, KeyboardInterrupt):
         _exit_interrupted()
     sys.__excepthook__(kind, value, traceback)
@@ -59,7 +62,7 @@ sys.excepthook = _interrupted_early
 
 
 def _show_shared_flags():
-    """Makes `--help` list the flags of helper modules, not only those of the program's own file."""
+    """Makes `--help` list the flags of helper modules, not only those of the program's file."""
     program = sys.argv[0]
     for module, defined in flags.FLAGS.flags_by_module_dict().items():
         if not module.startswith("absl."):
@@ -72,21 +75,28 @@ def _refuse_positional(arguments):
         return
     hint = ""
     if arguments[0].lower() in ("true", "false", "1", "0", "yes", "no"):
-        hint = f" A switch takes its value after an equals sign: --do_train={arguments[0]}."
+        hint = f" The value of a Boolean flag follows an equals sign: --do_train={arguments[0]}."
     raise UserError(
-        f"Arguments must be flags, --name=value; --help lists them. Received: {arguments}.{hint}"
+        f"Arguments must be flags, --name=value (see --help). Received: {arguments}.{hint}"
     )
 
 
 def require_writable(directory: str, flag: str) -> None:
-    """Makes `directory`, or says before any work that results could not be written.
+    """Creates `directory` if it does not exist and checks that results can be written to it.
+
+    Args:
+        directory: The directory.
+        flag: The name of its flag, for the error.
 
     Raises:
-        UserError: If it cannot be made or written to.
+        UserError: If the directory cannot be created or is not writable.
     """
     try:
         os.makedirs(directory, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--{flag}: cannot make {directory}: {error.strerror}") from None
+        raise UserError(
+            f"--{flag}: {directory} must be a directory that can be created. "
+            f"Received: {error.strerror}."
+        ) from None
     if not os.access(directory, os.W_OK):
-        raise UserError(f"--{flag}: {directory} is not writable")
+        raise UserError(f"--{flag}: {directory} must be writable. Received: no permission.")

@@ -50,7 +50,7 @@ class Recorder:
                 self.add(f"{name}/{key}", value)
         elif tf.is_tensor(values) or isinstance(values, np.ndarray):
             array = np.asarray(values)
-            self.arrays[name] = array.astype(str) if array.dtype == object else array
+            self.arrays[name] = np.array(repr(array.tolist())) if array.dtype == object else array
         else:
             self.arrays[name] = np.array(repr(values))
 
@@ -70,9 +70,10 @@ class Recorder:
         names = served.structured_input_signature[1]
         inputs = {key: tf.constant(columns[key]) for key in names}
         self.add(f"{name}/serving_default", served(**inputs))
-        tokens = model.tokenize(TEXTS)
-        if "tokens" in loaded.signatures and name not in ("multiple_choice", "masked_lm"):
-            self.add(f"{name}/tokens", loaded.signatures["tokens"](**tokens))
+        tokens = model.tokenizer(TEXTS, max_length=64)
+        if name == "multiple_choice":
+            tokens = {key: values[:, tf.newaxis] for key, values in tokens.items()}  # [B, 1, T]
+        self.add(f"{name}/tokens", loaded.signatures["tokens"](**tokens))
 
 
 def record(directory: pathlib.Path) -> dict[str, np.ndarray]:
@@ -86,7 +87,9 @@ def record(directory: pathlib.Path) -> dict[str, np.ndarray]:
 
     def model(kind, **options):
         keras.utils.set_random_seed(1)  # the heads' first weights
-        made = kind.from_pretrained(minilm, max_length=64, **options)
+        if kind is not bert_tf.BertPretrainer:
+            options["max_length"] = 64
+        made = kind.from_pretrained(minilm, **options)
         made.untrained_heads = ()
         return made
 

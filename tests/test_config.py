@@ -104,12 +104,12 @@ def test_pruned_heads_round_trip(tmp_path):
         ({"-1": [0]}, r"blocks in \[0, 2\)"),
         ({"9" * 5000: [0]}, r"blocks in \[0, 2\)"),
         ({"one": [0]}, r"blocks in \[0, 2\)"),
-        ({"0": [2]}, r"heads in \[0, 2\).*block 0"),
+        ({"0": [2]}, r"heads in \[0, 2\).*pruned_heads\[0\]=\[2\]"),
         ({"0": [True]}, r"heads in \[0, 2\)"),
         ({"0": [[1]]}, r"heads in \[0, 2\)"),
         ({"0": 1}, r"heads in \[0, 2\)"),
         ({"1": [1, 1]}, "each once"),
-        ({"1": [1, 0]}, "leave every block a head"),
+        ({"1": [1, 0]}, "leave at least one"),
     ],
 )
 def test_pruned_heads_out_of_range(tmp_path, pruned_heads, words):
@@ -121,10 +121,10 @@ def test_pruned_heads_out_of_range(tmp_path, pruned_heads, words):
 
 
 def test_files_that_are_no_config(tmp_path):
-    with pytest.raises(ConfigError, match="no file"):
+    with pytest.raises(ConfigError, match="absent.json must be a BERT configuration"):
         BertConfig.from_json_file(tmp_path / "absent.json")
     (tmp_path / "cut.json").write_text('{"vocab_size": 3')
-    with pytest.raises(ConfigError, match="not a JSON file"):
+    with pytest.raises(ConfigError, match="cut.json must be a valid JSON file"):
         BertConfig.from_json_file(tmp_path / "cut.json")
     with pytest.raises(TypeError):
         BertConfig(hiden_size=3)

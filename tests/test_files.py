@@ -127,9 +127,9 @@ def test_what_cannot_be_undone_is_refused(damage, tmp_path):
     write(tmp_path, OLD)
     start(tmp_path, 4).communicate("\n")
     damage(tmp_path / ".bert_tf-replacing")
-    with pytest.raises(CheckpointError, match="files of one save were expected.*By hand: move"):
+    with pytest.raises(CheckpointError, match="must contain the files of one save.*or move"):
         files.recover(tmp_path)
-    with pytest.raises(CheckpointError, match="files of one save were expected"):
+    with pytest.raises(CheckpointError, match="must contain the files of one save"):
         with files.staged_files(tmp_path):
             pass
     assert (tmp_path / ".bert_tf-replacing" / "old" / "a.txt").read_text() == "old"
@@ -210,7 +210,7 @@ def test_a_strangers_journal_follows_no_link(attack, tmp_path):
     (hidden / "new" / "p").mkdir(parents=True)
     journal = {"replaced": [], "added": [], "folders": [], **attack(directory, hidden, victim)}
     (hidden / "journal.json").write_text(json.dumps(journal))
-    with pytest.raises(CheckpointError, match="outside of the directory or through a link"):
+    with pytest.raises(CheckpointError, match="outside of the directory or leads through a link"):
         files.recover(directory)
     assert contents_of(victim) == {"a.txt": "mine"}
     assert (directory / "mine.txt").exists()
@@ -249,7 +249,7 @@ def test_a_strangers_journal_is_read_defensively(make, message, tmp_path):
     hidden = tmp_path / ".bert_tf-replacing"
     write(hidden, {"lock": ""})
     make(hidden / "journal.json")
-    with pytest.raises(CheckpointError, match=f"files of one save were expected.*{message}"):
+    with pytest.raises(CheckpointError, match=f"must contain the files of one save.*{message}"):
         files.recover(tmp_path)
 
 
@@ -284,7 +284,7 @@ def test_a_directory_is_replaced_as_a_whole_where_nothing_can_be_exchanged(tmp_p
             with files.atomic_path(tmp_path / "folder") as path:
                 write(pathlib.Path(path), dict.fromkeys(names, "x"))
         assert contents_of(tmp_path) == {"folder/c": "x"}
-    with pytest.raises(IsADirectoryError, match="where a file must be written"):
+    with pytest.raises(IsADirectoryError, match="folder must be a file"):
         with files.atomic_path(tmp_path / "folder") as path:
             open(path, "w").close()
     assert contents_of(tmp_path) == {"folder/c": "x"}

@@ -1,11 +1,15 @@
-"""What a linear model on TF-IDF scores on a task: the number that a network has to beat.
+"""Trains and scores a baseline without a network: a linear model on TF-IDF features.
 
     python tools/baseline_classifier.py --task_name=simple --data_dir=reviews --output_dir=baseline
 
-Words and word pairs (--analyzer=char: characters and pairs of them, for Chinese), logistic
-regression; for several labels one for each, for numbers ridge regression. The texts of a pair are
-joined. Reads the task's files as tools/run_classifier.py does and writes the same results:
-`eval_results.txt` of the --eval_split and its `dev_results.tsv` or `test_results.tsv`.
+The model is a logistic regression by scikit-learn on words and word pairs; one per label for
+several labels, and a ridge regression for numbers. The texts of a pair are joined. The tasks and
+files are those of tools/run_classifier.py.
+
+The tool writes to --output_dir, in the formats of tools/run_classifier.py:
+
+    eval_results.txt                      the scores of --eval_split
+    dev_results.tsv, test_results.tsv     the predictions for --eval_split
 """
 
 import os
@@ -21,9 +25,16 @@ from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("output_dir", None, "Where the results are written.")
-flags.DEFINE_enum("analyzer", "word", tf_idf.ANALYZERS, "What is counted.")
-flags.DEFINE_enum("eval_split", "dev", ["dev", "test"], "Which file is scored; it needs labels.")
+flags.DEFINE_string("output_dir", None, "The directory to write the results to.")
+flags.DEFINE_enum(
+    "analyzer",
+    "word",
+    tf_idf.ANALYZERS,
+    "The features: words and word pairs, or characters and character pairs (for Chinese).",
+)
+flags.DEFINE_enum(
+    "eval_split", "dev", ["dev", "test"], "The file of the task to score; it must have labels."
+)
 
 
 def texts_of(examples):
@@ -31,7 +42,7 @@ def texts_of(examples):
 
 
 def predictions(train_texts, train_targets, texts, num_classes, problem_type):
-    """Numbers `[n]`, or probabilities `[n, C]` also of classes that the training data lack."""
+    """Returns numbers `[n]`, or probabilities `[n, C]`, 0 for classes without training data."""
     if problem_type == REGRESSION:
         return tf_idf.regressor(FLAGS.analyzer).fit(train_texts, train_targets).predict(texts)
     if problem_type == MULTI_LABEL:

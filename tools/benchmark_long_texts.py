@@ -1,11 +1,11 @@
-"""Time and memory of BERT on one long text: full attention and a window with global tokens.
+"""Measures the time and memory of BERT on one long text, with full attention and with a window.
 
     python tools/benchmark_long_texts.py --window=128 --lengths=512,1024,2048,4096
 
-Prints a Markdown table. Each row is measured in a process of its own: the best of several calls,
-and by how much the call raised the process's peak memory. The model has random weights, BERT-base's
-widths and --num_layers blocks: time and activations grow with their number, the shape of the growth
-does not depend on it.
+Prints a Markdown table. Each row is measured in a new process: the shortest time of several calls,
+and the increase of the process's peak memory. The model has random weights, the sizes of BERT-base
+and --num_layers blocks. Time and memory grow with the number of blocks, but how they grow with the
+length does not depend on it.
 """
 
 import json
@@ -23,14 +23,24 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 _CALLS = 3
 
-flags.DEFINE_list("lengths", ["512", "1024", "2048", "4096"], "Tokens of the text.")
-flags.DEFINE_integer("window", 128, "How far to either side a token sees.", lower_bound=0)
-flags.DEFINE_integer("num_layers", 2, "Encoder blocks.", lower_bound=1)
-flags.DEFINE_string("measure", None, "Used by the program itself: one row, as JSON.")
+flags.DEFINE_list(
+    "lengths",
+    ["512", "1024", "2048", "4096"],
+    "The lengths of the text in tokens, separated by commas.",
+)
+flags.DEFINE_integer(
+    "window", 128, "Number of tokens to either side that a token attends to.", lower_bound=0
+)
+flags.DEFINE_integer("num_layers", 2, "Number of encoder blocks.", lower_bound=1)
+flags.DEFINE_string("measure", None, "For internal use: the arguments of one measurement as JSON.")
 
 
 def measure(length: int, window: int | None, num_layers: int) -> dict[str, float]:
-    """Seconds and MiB of a forward pass, and of one with its gradient."""
+    """Measures the time and memory of a forward pass, and of one with its gradient.
+
+    Returns:
+        `forward_ms`, `forward_mib`, `step_ms` and `step_mib`.
+    """
     import tensorflow as tf
 
     from bert_tf import BertBackbone, BertConfig
@@ -53,7 +63,7 @@ def measure(length: int, window: int | None, num_layers: int) -> dict[str, float
 
     results = {}
     for name, function in (("forward", forward), ("step", step)):
-        for tokens in (2, 3):  # traces it, allocates what does not depend on the length
+        for tokens in (2, 3):  # traces the function and allocates what any length needs
             function(tf.ones([1, tokens], tf.int32))
         before = _peak_mib()
         tokens = tf.random.uniform([1, length], 1, 1000, tf.int32, seed=1)
@@ -68,16 +78,19 @@ def measure(length: int, window: int | None, num_layers: int) -> dict[str, float
 
 
 def _peak_mib():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # in KiB on Linux
 
 
 def measured_apart(length, window) -> dict[str, float]:
-    """`measure` in a new process."""
+    """Runs `measure` in a new process."""
     arguments = json.dumps({"length": length, "window": window, "num_layers": FLAGS.num_layers})
     command = [sys.executable, os.path.abspath(__file__), f"--measure={arguments}"]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode:
-        raise UserError(f"Length {length} failed: {result.stderr.strip()[-500:]}")
+        raise UserError(
+            f"The process for --lengths={length} must end with exit status 0. Received: "
+            f"{result.returncode}, {result.stderr.strip()[-500:]}"
+        )
     return json.loads(result.stdout.splitlines()[-1])
 
 
@@ -88,7 +101,9 @@ def main():
     try:
         lengths = [int(length) for length in FLAGS.lengths]
     except ValueError:
-        raise UserError(f"--lengths: numbers were expected. Received: {FLAGS.lengths}") from None
+        raise UserError(
+            f"--lengths must be whole numbers. Received: --lengths={','.join(FLAGS.lengths)}"
+        ) from None
     columns = ("forward_ms", "forward_mib", "step_ms", "step_mib")
     print("| tokens | attention | forward, ms | MiB | forward and gradient, ms | MiB |")
     print("|---:|---|---:|---:|---:|---:|")

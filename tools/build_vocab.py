@@ -2,8 +2,8 @@
 
     python tools/build_vocab.py --input_file=corpus-*.txt --vocab_size=30522 --output_file=vocab.txt
 
-The files are read line by line, so they may be larger than memory, and how the text is cut into
-files does not change the result. Options that say how text is normalised must be those that the
+The files are read line by line, so they may be larger than memory. How the text is divided into
+files does not change the result. The flags for the normalization of the text must be those that the
 tokenizer will be used with.
 """
 
@@ -17,30 +17,48 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 flags.DEFINE_list(
-    "input_file", None, "UTF-8 text files or glob patterns, separated by commas.", required=True
+    "input_file",
+    None,
+    "The UTF-8 text files, as paths or glob patterns separated by commas.",
+    required=True,
 )
 flags.DEFINE_string("output_file", None, "The vocab.txt to write.", required=True)
-flags.DEFINE_integer("vocab_size", 30522, "The greatest number of pieces.", lower_bound=1)
+flags.DEFINE_integer(
+    "vocab_size", 30522, "Maximum number of pieces in the vocabulary.", lower_bound=1
+)
 flags.DEFINE_enum(
     "algorithm",
     "wordpiece",
     ["wordpiece", "bpe"],
-    "wordpiece: tensorflow-text's learner; bpe: merges of the most frequent pair.",
+    "The learner. wordpiece: that of tensorflow-text; bpe: repeated merges of the most frequent "
+    "pair.",
 )
-flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; off for a cased vocabulary.")
-flags.DEFINE_bool("strip_accents", None, "Remove accents; default: as --do_lower_case.")
-flags.DEFINE_bool("split_on_cjk", True, "Make each CJK ideograph a piece of its own.")
+flags.DEFINE_bool(
+    "do_lower_case",
+    True,
+    "Whether to convert the text to lower case; false for a cased vocabulary.",
+)
+flags.DEFINE_bool("strip_accents", None, "Whether to remove accents. Default: as --do_lower_case.")
+flags.DEFINE_bool("split_on_cjk", True, "Whether to split the text at every CJK ideograph.")
 flags.DEFINE_list(
-    "special_tokens", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], "The first pieces, in order."
+    "special_tokens",
+    ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+    "The first pieces of the vocabulary, in this order.",
 )
 flags.DEFINE_integer(
-    "num_unused", 0, "How many [unusedN] pieces follow them (the original: 994).", lower_bound=0
+    "num_unused",
+    0,
+    "Number of [unusedN] pieces after the special tokens (994 in the original).",
+    lower_bound=0,
 )
 flags.DEFINE_integer(
-    "min_frequency", 2, "Rarer words, characters and pairs are not learnt from.", lower_bound=1
+    "min_frequency",
+    2,
+    "Minimum number of occurrences; rarer words, characters and pairs are ignored.",
+    lower_bound=1,
 )
 flags.DEFINE_integer(
-    "max_characters", 8000, "The greatest number of distinct characters.", lower_bound=1
+    "max_characters", 8000, "Maximum number of different characters.", lower_bound=1
 )
 
 
@@ -49,7 +67,7 @@ def main():
     for pattern in FLAGS.input_file:
         found = sorted(glob.glob(pattern))
         if not found:
-            raise UserError(f"--input_file: no file fits {pattern!r}.")
+            raise UserError(f"--input_file must match at least one file. Received: {pattern!r}")
         paths += found
 
     from bert_tf.text.vocabulary import write_vocabulary

@@ -1,16 +1,17 @@
-"""Checks and times the CUDA kernels on a GPU, without TensorFlow: nvcc, PyTorch and ctypes.
+"""Builds, checks and times the CUDA kernels on a GPU, with nvcc and PyTorch, without TensorFlow.
 
-    python tools/check_cuda_kernels.py                 # build, check, time
+    python tools/check_cuda_kernels.py
     python tools/check_cuda_kernels.py --no_timing
-    python tools/check_cuda_kernels.py --build_only    # where there is nvcc and no GPU
+    python tools/check_cuda_kernels.py --build_only --architecture=sm_80
 
-Needs nvcc 12 or 13 (in $CUDA_HOME/bin or on PATH), a GPU of compute capability 8.0 or more and
-PyTorch with CUDA; says which of them is missing. The exit status is 1 where a check fails and 2
-where something is missing.
+Needs nvcc 12 or 13 (in $CUDA_HOME/bin or on PATH), PyTorch with CUDA, and a GPU of compute
+capability 8.0 or more; --build_only needs only nvcc. The exit status is 1 if a check fails, and 2
+if nvcc, PyTorch or the GPU is missing.
 
-Every op, forward and gradient, is compared with float64 over types, shapes and odd sizes; outputs
-begin as NaNs; every call is repeated, made in place and recorded into a CUDA graph, and must give
-equal bits. cuda_timing.py says what the times are.
+Every op and its gradient are compared with float64 for several dtypes and shapes. Outputs are
+filled with NaN before each call, so that missing values show. Repeated calls, calls in place and
+calls recorded in a CUDA graph must give the same bits. See cuda_timing.py for how times are
+measured.
 """
 
 import argparse
@@ -29,13 +30,15 @@ SEED = 0x123456789ABCDEF0
 
 
 class Missing(Exception):
-    """Something that this machine lacks."""
+    """Something that is needed is missing on this machine."""
 
 
 @dataclasses.dataclass
 class Kernels:
-    """The launchers of cuda_launchers.h on PyTorch's tensors and its current stream; on the CPU,
-    the emulated ones."""
+    """Calls the launchers of cuda_launchers.h on PyTorch's tensors and its current stream.
+
+    On the CPU it calls the emulated launchers.
+    """
 
     library: ctypes.CDLL
     torch: object
@@ -48,7 +51,7 @@ class Kernels:
         self.types = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
     def nan(self, *shape, dtype=None):
-        """Where a kernel writes: what it leaves out stays NaN."""
+        """Returns an output buffer; elements that a kernel does not write stay NaN."""
         return self.torch.full(
             shape, float("nan"), dtype=dtype or self.torch.float32, device=self.device
         )
@@ -201,9 +204,9 @@ class Kernels:
 
 
 class Checker:
-    """Compares the kernels with float64 and counts what fails."""
+    """Compares the kernels with float64 and counts the failures."""
 
-    REPEATS = 5  # a race rarely shows in one run
+    REPEATS = 5  # a data race rarely shows in a single run
 
     def __init__(self, kernels: Kernels):
         self.kernels = kernels
@@ -228,7 +231,7 @@ class Checker:
         return self.torch.from_numpy(bits >= int(rate * 2.0**32)).to(self.device)
 
     def run(self, kernel, *arguments):
-        """The kernel's outputs; a repetition with other bits is a failure."""
+        """Returns the kernel's outputs; a repetition with other bits is a failure."""
         outputs = kernel(*arguments)
         for _ in range(self.REPEATS - 1):
             self.same_bits(outputs, kernel(*arguments), "another run")
@@ -242,7 +245,7 @@ class Checker:
             self.count(same, f"{name}: {what} gave other bits")
 
     def recorded(self, kernel, *arguments):
-        """A CUDA graph of the call, as XLA may make one, gives what the call gives."""
+        """Checks that a CUDA graph of the call, such as XLA may make, gives the same outputs."""
         outputs = kernel(*arguments)
         graph = self.torch.cuda.CUDAGraph()
         with self.torch.cuda.graph(graph):
@@ -259,7 +262,7 @@ class Checker:
             print(f"FAILED {what}")
 
     def near(self, op, what, actual, expected, roundings=1.0):
-        """Within a few roundings of the type, relative to max(1, the largest number)."""
+        """Checks for errors of few roundings of the dtype, relative to max(1, largest value)."""
         eps = self.torch.finfo(actual.dtype).eps
         tolerance = 1e-5 + roundings * eps
         if actual.numel() == 0:
@@ -271,19 +274,19 @@ class Checker:
         self.count(error <= tolerance, f"{op} {what}: error {error:.2e} over {tolerance:.2e}")
 
     def near_each(self, what, actual, expected, slack=0.0):
-        """Every number within a rounding of its own size; `slack` [..] more is allowed."""
+        """Checks that every value is within one rounding relative to itself, plus `slack`."""
         eps = self.torch.finfo(actual.dtype).eps
-        # What is not normal counts as zero in float32; 16-bit types are rounded from that.
+        # float32 flushes subnormal values to zero; 16-bit types are rounded from float32.
         tiny = max(
             self.torch.finfo(self.torch.float32).tiny,
             self.torch.finfo(actual.dtype).smallest_normal * eps,
         )
         excess = (actual.double() - expected).abs() - (1e-5 + eps) * expected.abs() - slack - tiny
         worst = excess.max().item() if excess.numel() else 0.0
-        self.count(worst <= 0.0, f"{what}: a number is {worst:.2e} further off than it may be")
+        self.count(worst <= 0.0, f"{what}: an error is {worst:.2e} above its tolerance")
 
     def gelu64(self, s, approximate):
-        """GELU in float64 that keeps its relative precision where it is nearly zero."""
+        """Computes GELU in float64 with full relative precision also for values near zero."""
         torch = self.torch
         if approximate:
             return s * torch.sigmoid(2 * (2 / math.pi) ** 0.5 * (s + 0.044715 * s**3))
@@ -303,7 +306,7 @@ class Checker:
         self.near_each(f"fused_bias_gelu y {context}", outputs["y"], y64.detach())
         grads = self.run(self.kernels.bias_gelu_grad, dy, x, bias, approximate)
         self.near("fused_bias_gelu", f"dx {context}", grads["dx"], s64.grad)
-        # The slope crosses zero: there its error is one of float32's roundings of 1.
+        # Where the slope crosses zero, its error is one rounding of 1 in float32.
         self.near_each(
             f"fused_bias_gelu dx {context}", grads["dx"], s64.grad, slack=1e-6 * dy.double().abs()
         )
@@ -423,7 +426,7 @@ class Checker:
         self.near("varlen_attention", f"d_qkv {context}", grads["d_qkv"], qkv64.grad, 4)
 
     def in_place(self, dtype):
-        """As TensorFlow does it: y over x, dx over dy, dresidual over x."""
+        """Checks calls in place, as TensorFlow makes them: y over x, dx over dy, dresidual over x."""
         kernels, rows, columns = self.kernels, 300, 768
         x, residual, dy = (self.random(rows, columns, dtype=dtype) for _ in range(3))
         bias, gamma, beta = (self.random(columns, dtype=dtype) for _ in range(3))
@@ -557,10 +560,10 @@ class Checker:
 
 
 def require_gpu():
-    """PyTorch with a GPU that the kernels run on.
+    """Returns PyTorch and the architecture of its GPU.
 
     Raises:
-        Missing: there is none.
+        Missing: If PyTorch or a GPU that the kernels support is missing.
     """
     try:
         import torch
@@ -575,13 +578,21 @@ def require_gpu():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--build_only", action="store_true", help="Stop when the object is built.")
-    parser.add_argument("--no_timing", action="store_true", help="Check, but do not time.")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--build_only",
+        action="store_true",
+        help="Build the kernels, but do not check or time them.",
+    )
+    parser.add_argument(
+        "--no_timing", action="store_true", help="Check the kernels, but do not time them."
+    )
     parser.add_argument(
         "--architecture",
         default="sm_90",
-        help="What --build_only builds for; else it is the GPU's.",
+        help="With --build_only: the GPU architecture to build for. Default: sm_90.",
     )
     flags = parser.parse_args()
     try:
@@ -603,7 +614,7 @@ def main():
         checker.all()
         torch.cuda.synchronize()
         for (op, dtype), error in sorted(checker.worst.items()):
-            print(f"{op} {dtype}: worst error {error:.1e} of the largest number")
+            print(f"{op} {dtype}: worst error {error:.1e}, relative to the largest value")
         print(f"{checker.checks} checks, {checker.failures} failures")
         if checker.failures:
             return 1

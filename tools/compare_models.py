@@ -1,11 +1,12 @@
-r"""Size, speed and scores of several text classifiers on the same texts.
+r"""Compares the size, the speed and the scores of several text classifiers or regressors.
 
     python tools/compare_models.py --task_name=sst-2 --data_dir=SST-2 --split=dev \
       --model_dirs=out/model,small/model,out/int8
 
-Prints a line a model: parameters, size of the weights in memory, milliseconds a text (from its
-tokens to its logits, batched by tokens, the models taking turns; the median of --timing_rounds) and
-every score. Tasks and files are run_classifier.py's.
+Prints a table with one line per model: the number of parameters, the size of the weights in memory,
+the milliseconds per text (from tokens to logits, in batches by tokens; the median of
+--timing_rounds, in each of which the models run in turn) and all scores. The tasks and files are
+those of tools/run_classifier.py.
 """
 
 from absl import flags
@@ -17,16 +18,25 @@ from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_list("model_dirs", None, "The models: directories with labels and tokenizer.")
-flags.DEFINE_enum("split", "dev", ["dev", "test"], "The file with the texts and labels.")
+flags.DEFINE_list(
+    "model_dirs",
+    None,
+    "The directories of the models, with labels and tokenizers, separated by commas.",
+)
+flags.DEFINE_enum(
+    "split", "dev", ["dev", "test"], "The file of the task with the texts and labels."
+)
 flags.DEFINE_integer(
     "max_seq_length",
     None,
-    "Longest sequence in tokens; longer text is cut. Default: as each model says.",
+    "Maximum sequence length in tokens; longer text is truncated. Default: as each model says.",
     lower_bound=3,
 )
 flags.DEFINE_integer(
-    "timing_rounds", 5, "How often each model goes through the texts.", lower_bound=1
+    "timing_rounds",
+    5,
+    "Number of times that each model computes the texts to measure the time per text.",
+    lower_bound=1,
 )
 
 
@@ -41,17 +51,19 @@ def load_models(task):
         model.require_trained_heads("compared")
         require_model_of(task, model, FLAGS.labels)
         if model.tokenizer is None:
-            raise UserError(f"--model_dirs: tokenizers were expected. Received: {directory}")
+            raise UserError(
+                f"--model_dirs must be models with tokenizers. Received: {directory} without"
+            )
         if model.labels != models[0].labels:
             raise UserError(
-                "--model_dirs: models of the same labels in the same order were expected. "
+                "--model_dirs must be models with the same labels in the same order. "
                 f"Received: {models[0].labels} in {FLAGS.model_dirs[0]}, {model.labels} in "
                 f"{directory}"
             )
         if model.tokenizer.vocabulary != models[0].tokenizer.vocabulary:
             raise UserError(
-                "--model_dirs: models of one vocabulary were expected. Received: another in "
-                f"{directory} than in {FLAGS.model_dirs[0]}"
+                "--model_dirs must be models with the same vocabulary. Received: "
+                f"{directory} has another one than {FLAGS.model_dirs[0]}"
             )
     return models
 
@@ -61,7 +73,8 @@ def main():
 
     if not FLAGS.model_dirs or len(set(FLAGS.model_dirs)) != len(FLAGS.model_dirs):
         raise UserError(
-            f"--model_dirs: different directories were expected. Received: {FLAGS.model_dirs}"
+            "--model_dirs must be different directories. Received: "
+            f"--model_dirs={','.join(FLAGS.model_dirs)}"
         )
     require_scikit_learn()
     task = task_from_flags()

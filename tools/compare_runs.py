@@ -1,11 +1,11 @@
-r"""A table over seeds: mean and standard deviation of every score of several runs.
+r"""Prints a table with the mean and standard deviation of the scores of runs with several seeds.
 
     python tools/compare_runs.py --run='bert_tf=runs/bert_*/eval_results.txt' \
       --run='TF-IDF=runs/tf_idf/eval_results.txt'
 
-A run is a name and the result files of its seeds (names with * and ? are found): `name = value`
-lines as tools/run_classifier.py writes them, or the `scores.json` of tools/evaluate.py. Prints a
-Markdown table. The standard deviation is that of a sample (n - 1).
+A run is a name and a glob pattern for the result files of its seeds: `eval_results.txt` of
+tools/run_classifier.py (lines of `name = value`), or `scores.json` of tools/evaluate.py. The table
+is in Markdown. The standard deviation is that of a sample (divided by n - 1).
 """
 
 import glob
@@ -19,13 +19,19 @@ from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_multi_string("run", None, "NAME=FILES; may be repeated.")
-flags.DEFINE_list("metrics", None, "Which scores, in this order. Default: all.")
-flags.DEFINE_integer("digits", 3, "Digits after the point.", lower_bound=0)
+flags.DEFINE_multi_string(
+    "run",
+    None,
+    "A run as NAME=FILES, where FILES is a path or a glob pattern. The flag may be repeated.",
+)
+flags.DEFINE_list(
+    "metrics", None, "The scores to show, in this order, separated by commas. Default: all scores."
+)
+flags.DEFINE_integer("digits", 3, "Number of digits after the decimal point.", lower_bound=0)
 
 
 def read_results(path):
-    """The scores of one result file."""
+    """Reads the scores of one result file."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -38,23 +44,24 @@ def read_results(path):
         return {name.removeprefix("eval_"): float(value) for name, value in pairs}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
-            f"{path}: expected `name = value` lines or scores.json. Received: {error}"
+            f"{path} must be a file with lines of `name = value`, or a scores.json. "
+            f"Received: {error}"
         ) from None
 
 
 def read_run(argument):
-    """The name of a run and the results of its seeds."""
+    """Returns the name of a run and the results of its seeds."""
     name, equals, pattern = argument.partition("=")
     if not name or not equals:
-        raise UserError(f"--run must be NAME=FILES. Received: {argument!r}")
+        raise UserError(f"--run must be NAME=FILES. Received: --run={argument}")
     paths = sorted(glob.glob(pattern))
     if not paths:
-        raise UserError(f"--run={argument}: there is no such file.")
+        raise UserError(f"--run must match at least one file. Received: --run={argument}")
     return name, [read_results(path) for path in paths]
 
 
 def cell(values, digits):
-    """Mean ± standard deviation, or the one value."""
+    """Formats values as mean ± standard deviation, or a single value alone."""
     if not values:
         return ""
     mean = f"{statistics.fmean(values):.{digits}f}"

@@ -3,11 +3,10 @@ r"""Converts a BERT checkpoint from any format that bert_tf reads to one that it
     python tools/convert_checkpoint.py --input=uncased_L-12_H-768_A-12 --output=bert-base \
       --format=huggingface --verify
 
-Reads TF1 checkpoints, Hugging Face directories (safetensors, pytorch_model.bin, tf_model.h5),
-keras-hub presets, tensorflow/models' TF2 checkpoints, .keras, .weights.h5, bert_tf directories and
-names on the Hugging Face Hub; which one it is, is found out by looking. Prints each tensor, its
-shape and where it went. --verify opens the output again, runs both models and prints the largest
-difference.
+The input can be a TF1 checkpoint, a Hugging Face directory (safetensors, pytorch_model.bin or
+tf_model.h5), a keras-hub preset, a TF2 checkpoint of tensorflow/models, a .keras or .weights.h5
+file, a bert_tf directory, or a name on the Hugging Face Hub. The tool detects the format. It prints
+each tensor of the input, its shape and its name in the output.
 """
 
 from absl import flags
@@ -17,17 +16,26 @@ from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("input", None, "What to read: a directory, a file, a prefix or org/name.")
+flags.DEFINE_string(
+    "input", None, "The checkpoint to read: a directory, a file, a prefix or a Hub name (org/name)."
+)
 flags.DEFINE_string("output", None, "The directory to write.")
-flags.DEFINE_enum("format", "huggingface", ["huggingface", "tf1", "bert_tf"], "What to write.")
-flags.DEFINE_string("config_file", None, "The configuration, if not beside the weights.")
-flags.DEFINE_bool("verify", False, "Open the output, run both models, print the difference.")
-# float32 against itself: the weights are the same bits, so the numbers are too.
+flags.DEFINE_enum(
+    "format", "huggingface", ["huggingface", "tf1", "bert_tf"], "The format to write."
+)
+flags.DEFINE_string("config_file", None, "The config file. Default: the one next to the weights.")
+flags.DEFINE_bool(
+    "verify",
+    False,
+    "Whether to open the output, run both models on the same input and print the largest "
+    "difference; it must be 0.",
+)
+# Both models have the same float32 weights, so their outputs must be equal bit for bit.
 _TOLERANCE = 0.0
 
 
 def print_table(conversion):
-    """Each tensor of the input, its shape and its name in the output."""
+    """Prints each tensor of the input, its shape and its name in the output."""
     rows = [
         (name, "x".join(map(str, shape)) or "scalar", target or "(left out)")
         for name, shape, target in conversion.rows
@@ -39,7 +47,11 @@ def print_table(conversion):
 
 
 def verify(conversion):
-    """Opens the output and compares it with the model that was written."""
+    """Opens the output and compares it with the model that was written.
+
+    Raises:
+        UserError: If their outputs differ.
+    """
     from bert_tf.checkpoints.conversion import largest_difference, reopened
 
     difference = largest_difference(conversion.model, reopened(conversion.model, FLAGS.output))
@@ -52,8 +64,7 @@ def verify(conversion):
         )
     if not difference <= _TOLERANCE:
         raise UserError(
-            f"The output computes other numbers than the input: expected a difference of "
-            f"{_TOLERANCE:g}. Received: {difference:g}"
+            f"The outputs of both models must differ by {_TOLERANCE:g}. Received: {difference:g}"
         )
 
 

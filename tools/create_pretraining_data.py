@@ -1,21 +1,21 @@
-r"""Makes masked pre-training examples (MLM and next sentence) out of text files.
+r"""Creates masked pre-training examples (MLM and next sentence) from text files.
 
-Flags, defaults, meaning and TFRecord features as google-research/bert's create_pretraining_data.py:
+The flags, defaults and TFRecord features are those of google-research/bert's
+create_pretraining_data.py:
 
     python tools/create_pretraining_data.py --input_file='text/*.txt' \
       --output_file=train-0.tfrecord,train-1.tfrecord --vocab_file=vocab.txt
 
-Input: UTF-8 text, one sentence a line, a blank line between documents; the end of a file ends its
-document. The text may be larger than memory: it is worked on in chunks of documents of
---chunk_megabytes, and the random second segment of a pair comes from the same chunk. All examples
-are shuffled, uniformly over all chunks, and dealt out to the output files in turn; until the end
-that takes as much disk beside the first output file as the output itself. The same flags give the
-same bytes, whatever --num_processes is.
+The input is UTF-8 text with one sentence per line and a blank line between documents; the end of a
+file also ends its document. The text may be larger than memory: the tool processes it in chunks of
+documents of --chunk_megabytes, and the random second segment of a pair comes from the same chunk.
+All examples are shuffled uniformly over all chunks and written to the output files in turn. Until
+the end this needs as much disk space again as the output, in the directory of the first output
+file. The same flags give the same bytes, whatever --num_processes is.
 
-A corpus (or chunk) of a single document has no other document for a random next segment: all its
-pairs are then true neighbours (IsNext), and the program says so. --encoding_errors=strict refuses
-text that is not UTF-8 with file and line, before any work; replace leaves such bytes out, as the
-original does. Output files appear whole at the end, or not at all.
+A corpus (or chunk) with a single document has no other document for a random next segment. All its
+pairs are then consecutive segments (IsNext), and the tool prints a warning. Output files are
+written atomically at the end.
 """
 
 import glob
@@ -32,84 +32,105 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 flags.DEFINE_list(
-    "input_file", None, "Text files or glob patterns, separated by commas.", required=True
+    "input_file",
+    None,
+    "The text files, as paths or glob patterns separated by commas.",
+    required=True,
 )
 flags.DEFINE_list(
     "output_file",
     None,
-    "TFRecord files, separated by commas; examples go to them in turn.",
+    "The TFRecord files to write, separated by commas; examples go to them in turn.",
     required=True,
 )
 flags.DEFINE_string(
-    "vocab_file", None, "The vocabulary that the BERT model is to be trained on.", required=True
+    "vocab_file", None, "The vocabulary file of the model to pre-train.", required=True
 )
-flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; off for a cased vocabulary.")
 flags.DEFINE_bool(
-    "do_whole_word_mask", False, "Mask all pieces of a word (## and what it continues) or none."
+    "do_lower_case",
+    True,
+    "Whether to convert the text to lower case; false for a cased vocabulary.",
 )
-flags.DEFINE_integer("max_seq_length", 128, "Greatest length of an example.", lower_bound=5)
+flags.DEFINE_bool(
+    "do_whole_word_mask", False, "Whether to mask either all pieces of a word or none."
+)
 flags.DEFINE_integer(
-    "max_predictions_per_seq", 20, "Greatest number of masked pieces in an example.", lower_bound=1
+    "max_seq_length", 128, "Maximum length of an example in tokens.", lower_bound=5
 )
-flags.DEFINE_integer("random_seed", 12345, "Seed of everything random.")
+flags.DEFINE_integer(
+    "max_predictions_per_seq", 20, "Maximum number of masked tokens per example.", lower_bound=1
+)
+flags.DEFINE_integer("random_seed", 12345, "Seed of the pairs, the masks and the shuffling.")
 flags.DEFINE_integer(
     "dupe_factor",
     10,
-    "How often the text is gone through, with other pairs and masks.",
+    "Number of times that the text is used, each time with other pairs and masks.",
     lower_bound=1,
 )
-flags.DEFINE_float("masked_lm_prob", 0.15, "Share of tokens to predict.", 0.0, 1.0)
+flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens to mask.", 0.0, 1.0)
 flags.DEFINE_float(
-    "short_seq_prob", 0.1, "How often a document is cut into shorter examples.", 0.0, 1.0
+    "short_seq_prob",
+    0.1,
+    "Probability of making an example shorter than --max_seq_length on purpose.",
+    0.0,
+    1.0,
 )
 flags.DEFINE_integer(
-    "num_processes", None, "Processes that make examples. Default: one for each CPU.", lower_bound=1
+    "num_processes",
+    None,
+    "Number of processes that create examples. Default: one per CPU.",
+    lower_bound=1,
 )
 flags.DEFINE_integer(
     "chunk_megabytes",
     32,
-    "Text that is worked on at a time. A process needs some 5 times as much memory; another value "
-    "gives other examples.",
+    "Size of the text that is processed at a time, in megabytes. A process needs about 5 times as "
+    "much memory. Another value gives other examples.",
     lower_bound=1,
 )
 flags.DEFINE_enum(
     "encoding_errors",
     "strict",
     ["strict", "replace"],
-    "What to do with bytes that are not UTF-8: refuse the file, or leave them out.",
+    "What to do with bytes that are not UTF-8. strict: refuse the file before any work; replace: "
+    "leave them out, as the original does.",
 )
 
 
 def find_inputs():
-    """The input files, patterns resolved."""
+    """Returns the input files that --input_file matches."""
     paths = []
     for pattern in FLAGS.input_file:
         found = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
         if not found:
-            raise UserError(f"--input_file: no file fits {pattern!r}.")
+            raise UserError(f"--input_file must match at least one file. Received: {pattern!r}")
         paths += found
     for path in paths:
         if not os.path.isfile(path):
-            raise UserError(f"--input_file: expected a text file. Received: {path}.")
+            raise UserError(f"--input_file must be text files. Received: {path}")
     return paths
 
 
 def check_outputs(inputs):
-    """Says before any work that an output could not be written."""
+    """Checks before any work that the outputs can be written.
+
+    Raises:
+        UserError: If one cannot.
+    """
     outputs = FLAGS.output_file
     for path in outputs:
         real = os.path.realpath(path)
         if [os.path.realpath(other) for other in outputs].count(real) > 1:
-            raise UserError(f"--output_file: expected every file once. Received: {path} again.")
+            raise UserError(f"--output_file must name every file once. Received: {path} twice")
         if real in map(os.path.realpath, inputs):
-            raise UserError(f"--output_file: {path} is an input file.")
+            raise UserError(f"--output_file must not be an input file. Received: {path}")
         if os.path.isdir(path):
-            raise UserError(f"--output_file: expected a file. Received: the directory {path}.")
+            raise UserError(f"--output_file must be files. Received: the directory {path}")
         tool.require_writable(os.path.dirname(os.path.abspath(path)), "output_file")
 
 
 def main():
-    # As after Ctrl-C, files that are not finished are removed on the way out.
+    # As after Ctrl-C, unfinished files are removed when the exception of sys.exit passes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM; nothing was written"))
     inputs = find_inputs()
     check_outputs(inputs)
@@ -130,9 +151,9 @@ def main():
     alone = sum(chunk.documents == 1 for chunk in corpus.chunks)
     if alone:
         print(
-            f"warning: {alone} of {len(corpus.chunks)} chunks hold one document only, so there is "
-            "no random next segment for its pairs: all of them are IsNext. Put blank lines between "
-            "documents, or train without next-sentence prediction.",
+            f"warning: {alone} of {len(corpus.chunks)} chunks have only one document, so there is "
+            "no random next segment for their pairs: all of them are IsNext. Put blank lines "
+            "between documents, or train without next sentence prediction.",
             file=sys.stderr,
         )
     summary = create_pretraining_data(
@@ -147,12 +168,13 @@ def main():
     )
     if summary.tokens_cut > summary.tokens:
         print(
-            "warning: more tokens were cut away than are left. One sentence a line was expected.",
+            "warning: more tokens were truncated than kept. The input must have one sentence per "
+            "line.",
             file=sys.stderr,
         )
     print(
         f"documents          {corpus.documents} in {len(corpus.chunks)} chunks, "
-        f"{corpus.cuts} of them cut because too long for a chunk",
+        f"{corpus.cuts} of them split because they are too long for a chunk",
         *summary.lines(),
         sep="\n",
     )

@@ -1,11 +1,11 @@
-r"""Compiles the CUDA kernels with nvcc alone, without Bazel, and reads what ptxas says of them.
+r"""Compiles the CUDA kernels with nvcc, without Bazel, and prints their registers as a table.
 
-    python tools/cuda_build.py                              # registers and spills, as a table
-    python tools/cuda_build.py --architectures=sm_80 --source=varlen_attention
+    python tools/cuda_build.py
+    python tools/cuda_build.py --architectures sm_80 sm_90 --source=varlen_attention
 
-Needs nvcc 12 or 13, in $CUDA_HOME/bin or on PATH, and no GPU. The exit status is 1 where a kernel
-spills registers and 2 where there is no nvcc. The object that TensorFlow loads comes from Bazel:
-`make ops CUDA_HOME=...`.
+Needs nvcc 12 or 13, in $CUDA_HOME/bin or on PATH, but no GPU. The exit status is 1 if a kernel
+spills registers or does not compile, and 2 if there is no nvcc. This tool does not build the
+library that TensorFlow loads; Bazel does: `make ops CUDA_HOME=...`.
 """
 
 import argparse
@@ -20,11 +20,11 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = ("fused_bias_gelu", "fused_residual_layer_norm", "varlen_attention")
-# Also in custom_ops/kernels/BUILD.
+# The same flags are in custom_ops/kernels/BUILD.
 NVCC_FLAGS = ("-x", "cu", "-std=c++17", "-O3", "--extended-lambda", "--expt-relaxed-constexpr")
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90")
 
-# What `-Xptxas -v` writes of a kernel.
+# The output of `-Xptxas -v` for one kernel.
 _ENTRY = re.compile(
     r"Compiling entry function '(?P<name>\S+)' for '(?P<architecture>\S+)'.*?"
     r"(?P<spill_stores>\d+) bytes spill stores, (?P<spill_loads>\d+) bytes spill loads.*?"
@@ -35,18 +35,18 @@ _TYPES = (("(anonymous namespace)::", ""), ("bert_tf::", ""), ("cuda::", ""), ("
 
 
 class CompilationFailed(Exception):
-    """nvcc's messages."""
+    """nvcc failed; the text is its messages."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """What ptxas says of one kernel.
+    """What ptxas reports for one kernel.
 
     Attributes:
-        name: Its name with its template arguments, as `ForwardKernel<BFloat16, 64, true>`.
-        architecture: Such as sm_90.
-        registers: Of a thread.
-        spill_bytes: Stored to and loaded from local memory, of a thread.
+        name: The name with its template arguments, such as `ForwardKernel<BFloat16, 64, true>`.
+        architecture: The GPU architecture, such as sm_90.
+        registers: Number of registers per thread.
+        spill_bytes: Bytes per thread that are spilled to and loaded from local memory.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Kernel:
 
 
 def find_nvcc() -> str | None:
-    """The path of nvcc in $CUDA_HOME/bin or on PATH, or None."""
+    """Returns the path of nvcc in $CUDA_HOME/bin or on PATH, or None."""
     home = os.environ.get("CUDA_HOME")
     if home and (pathlib.Path(home) / "bin" / "nvcc").is_file():
         return str(pathlib.Path(home) / "bin" / "nvcc")
@@ -68,15 +68,15 @@ def source_path(name: str) -> pathlib.Path:
 
 
 def build(nvcc: str, architecture: str, directory: pathlib.Path) -> pathlib.Path:
-    """Compiles all kernels into one shared object.
+    """Compiles all kernels into one shared library.
 
     Args:
-        nvcc: its path.
-        architecture: `sm_90`, or what else nvcc's -arch takes.
-        directory: where the object goes.
+        nvcc: The path of nvcc.
+        architecture: A value of nvcc's -arch, such as `sm_90`.
+        directory: The directory to write the library to.
 
     Returns:
-        The object's path.
+        The path of the library.
     """
     library = directory / "libbert_tf_cuda.so"
     toolkit = pathlib.Path(nvcc).resolve().parent.parent
@@ -106,16 +106,16 @@ def build(nvcc: str, architecture: str, directory: pathlib.Path) -> pathlib.Path
 def compile_kernels(
     nvcc: str, name: str, architecture: str, directory: pathlib.Path
 ) -> list[Kernel]:
-    """Compiles one source, warnings being errors, and tells what each kernel takes.
+    """Compiles one source, with warnings as errors, and returns what ptxas reports.
 
     Args:
-        nvcc: its path.
-        name: one of `SOURCES`.
-        architecture: as in `build`.
-        directory: where the object file goes.
+        nvcc: The path of nvcc.
+        name: One of `SOURCES`.
+        architecture: As in `build`.
+        directory: The directory to write the object file to.
 
     Raises:
-        CompilationFailed: with the end of nvcc's messages.
+        CompilationFailed: If nvcc fails; with the end of its messages.
     """
     result = subprocess.run(
         [
@@ -142,7 +142,7 @@ def compile_kernels(
 
 
 def read_report(text: str) -> list[Kernel]:
-    """The kernels of what `nvcc -Xptxas -v` writes."""
+    """Parses the output of `nvcc -Xptxas -v`."""
     entries = list(_ENTRY.finditer(text))
     names = _demangled([entry["name"] for entry in entries])
     return [
@@ -157,7 +157,7 @@ def read_report(text: str) -> list[Kernel]:
 
 
 def _demangled(names: list[str]) -> list[str]:
-    """C++ names for people, where binutils (which g++ needs) can be asked."""
+    """Demangles C++ names with c++filt of binutils, if it is installed."""
     if names and shutil.which("c++filt"):
         answer = subprocess.run(
             ["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True
@@ -172,8 +172,11 @@ def _demangled(names: list[str]) -> list[str]:
 
 
 def resource_table(kernels: list[Kernel]) -> str:
-    """Registers of a thread in Markdown, a row a kernel and a column an architecture; spilled bytes
-    stand behind a plus."""
+    """Formats the registers per thread as a Markdown table.
+
+    The table has one row per kernel and one column per architecture. Spilled bytes follow a plus
+    sign.
+    """
     architectures = list(dict.fromkeys(kernel.architecture for kernel in kernels))
     cells: dict[str, dict[str, str]] = {}
     for kernel in kernels:
@@ -190,9 +193,19 @@ def resource_table(kernels: list[Kernel]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--architectures", nargs="+", default=ARCHITECTURES, metavar="sm_XX")
-    parser.add_argument("--source", choices=SOURCES, help="Only this one.")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--architectures",
+        nargs="+",
+        default=ARCHITECTURES,
+        metavar="sm_XX",
+        help=f"The GPU architectures to compile for. Default: {' '.join(ARCHITECTURES)}.",
+    )
+    parser.add_argument(
+        "--source", choices=SOURCES, help="The source file to compile. Default: all of them."
+    )
     flags = parser.parse_args()
     nvcc = find_nvcc()
     if nvcc is None:

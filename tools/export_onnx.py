@@ -1,14 +1,15 @@
-"""Turns the SavedModel of tools/export_saved_model.py into an ONNX file, and checks it.
+"""Converts a SavedModel of tools/export_saved_model.py to an ONNX file, and checks it.
 
     python tools/export_onnx.py --saved_model=serving/reviews/1 --output_file=reviews.onnx
 
-ONNX has no tokenizer of strings, so the file has the signature `tokens`: token_ids and segment_ids
-int32, padding_mask bool, all [batch, length], both of any size; the outputs are the signature's.
-The ids come from any tokenizer with the vocabulary in the SavedModel's assets.
+ONNX has no string tokenizer, so the file has the inputs of the signature `tokens`: token_ids and
+segment_ids (int32) and padding_mask (bool), all [batch, length], with any batch size and length.
+The outputs are those of the signature. Any tokenizer with the vocabulary in the SavedModel's assets
+can make the ids.
 
-Before the file is there, onnxruntime computes it beside TensorFlow, on batches of several sizes and
-lengths with padding, and the outputs must agree to --tolerance. Needs tf2onnx and onnxruntime:
-pip install 'bert-tf[onnx]'.
+Before the file is written, the tool runs it with onnxruntime on batches of several sizes with
+padding; the outputs must agree with those of TensorFlow within --tolerance. Needs tf2onnx and
+onnxruntime: pip install 'bert-tf[onnx]'.
 """
 
 import os
@@ -21,24 +22,29 @@ from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
-OPSET = 18  # LayerNormalization is 17's, and what reads 18 is years old
+OPSET = 18  # LayerNormalization needs 17; runtimes have supported 18 for years
 
-flags.DEFINE_string("saved_model", None, "A version's directory, exported with --portable.")
-flags.DEFINE_string("output_file", None, "The ONNX file.")
+flags.DEFINE_string(
+    "saved_model", None, "The directory of a version of the SavedModel, exported with --portable."
+)
+flags.DEFINE_string("output_file", None, "The ONNX file to write.")
 flags.DEFINE_float(
     "tolerance",
     1e-5,
-    "The largest difference between onnxruntime and TensorFlow, as a share of the largest value "
-    "but at least of 1.",
+    "Maximum difference between the outputs of onnxruntime and TensorFlow, relative to the larger "
+    "of 1 and the largest value of an output.",
     lower_bound=0.0,
 )
 
 
 def require_portable(directory: str) -> dict:
-    """The SavedModel's description.
+    """Returns the SavedModel's description.
+
+    Args:
+        directory: The directory of a version.
 
     Raises:
-        UserError: If there is none, or the model has fused operations.
+        UserError: If there is no description, or the model has fused operations.
     """
     from bert_tf.serving.description import read_description
 
@@ -46,28 +52,28 @@ def require_portable(directory: str) -> dict:
         description = read_description(directory)
     except UserError as error:
         raise UserError(
-            "--saved_model: a directory written by tools/export_saved_model.py was expected, such "
-            f"as serving/reviews/1. Received: {directory} ({error})"
+            "--saved_model must be a directory written by tools/export_saved_model.py, such as "
+            f"serving/reviews/1. Received: --saved_model={directory} ({error})"
         ) from None
     if not description["portable"]:
         raise UserError(
-            f"--saved_model: {directory} was exported with --noportable. ONNX has no such "
-            "operations; export it with --portable."
+            "--saved_model must be exported with --portable, as ONNX has no fused operations. "
+            f"Received: --saved_model={directory}, exported with --noportable"
         )
     return description
 
 
 def convert(function):
-    """The ONNX model of a concrete function whose arguments have names."""
+    """Converts a concrete function with named arguments to an ONNX model."""
     import tf2onnx
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-    frozen = convert_variables_to_constants_v2(function, lower_control_flow=False)
-    inputs = [tensor.name for tensor in frozen.inputs]
-    outputs = [tensor.name for tensor in frozen.outputs]
+    constant = convert_variables_to_constants_v2(function, lower_control_flow=False)
+    inputs = [tensor.name for tensor in constant.inputs]
+    outputs = [tensor.name for tensor in constant.outputs]
     names = sorted(function.structured_outputs)  # the order of tf.nest
     model, _ = tf2onnx.convert.from_graph_def(
-        frozen.graph.as_graph_def(),
+        constant.graph.as_graph_def(),
         input_names=inputs,
         output_names=outputs,
         opset=OPSET,
@@ -81,9 +87,10 @@ def convert(function):
 
 
 def _erfc(context, node, name, arguments):
-    """1 - erf(x), in the place of an operation that ONNX has not and tf2onnx does not know.
+    """Replaces Erfc, which neither ONNX nor tf2onnx has, by 1 - erf(x).
 
-    Of GELU's negative tail that keeps the sum, not the digits: 1e-7 of what is added to it.
+    In GELU's negative tail this loses the relative precision, but the absolute error is only about
+    1e-7.
     """
     import numpy as np
     from tf2onnx.utils import make_name, map_onnx_to_numpy_type
@@ -97,7 +104,7 @@ def _erfc(context, node, name, arguments):
 
 
 def check_batches(vocabulary_size: int, max_length: int):
-    """Token dictionaries of several sizes: ids at random, rows of different lengths."""
+    """Yields token dictionaries of several sizes, with random ids and rows of different lengths."""
     import numpy as np
 
     source = np.random.default_rng(0)
@@ -115,10 +122,16 @@ def check_batches(vocabulary_size: int, max_length: int):
 
 
 def check(path: str, function, batches, tolerance: float) -> float:
-    """The largest difference between onnxruntime and TensorFlow.
+    """Returns the largest relative difference between onnxruntime and TensorFlow.
+
+    Args:
+        path: The ONNX file.
+        function: The concrete function that it was converted from.
+        batches: Token dictionaries to compute.
+        tolerance: The largest difference that is allowed.
 
     Raises:
-        UserError: If it is above the tolerance.
+        UserError: If the difference is above the tolerance.
     """
     import numpy as np
     import onnxruntime
@@ -133,14 +146,17 @@ def check(path: str, function, batches, tolerance: float) -> float:
             reference = expected[name].numpy()
             if reference.dtype == object:
                 if not np.array_equal(reference, np.char.encode(received.astype(str))):
-                    raise UserError(f"onnxruntime and TensorFlow differ in {name!r}.")
+                    raise UserError(
+                        f"The output {name!r} of onnxruntime must be that of TensorFlow. Received: "
+                        "other strings"
+                    )
                 continue
             scale = max(1.0, float(np.abs(reference).max()))
             worst = max(worst, float(np.abs(received - reference).max()) / scale)
     if not worst <= tolerance:
         raise UserError(
-            f"onnxruntime and TensorFlow differ by {worst:.2e}; at most {tolerance:.0e} was "
-            "expected (--tolerance). No file was written."
+            f"onnxruntime and TensorFlow must differ by at most --tolerance={tolerance:.0e}. "
+            f"Received: {worst:.2e}. No file was written."
         )
     return worst
 
@@ -153,14 +169,14 @@ def main():
         import tf2onnx  # noqa: F401
     except ImportError as error:
         raise UserError(
-            f"tf2onnx and onnxruntime were expected. Received: {error}. "
-            "Install them with: pip install 'bert-tf[onnx]'"
+            f"tf2onnx and onnxruntime must be installed. Received: {error}. "
+            "pip install 'bert-tf[onnx]'"
         ) from None
     import tensorflow as tf
 
     from bert_tf.text.wordpiece import import_tensorflow_text
 
-    import_tensorflow_text()  # the other signatures of the file hold its operations
+    import_tensorflow_text()  # the other signatures of the SavedModel have its operations
     loaded = tf.saved_model.load(FLAGS.saved_model)
     function = loaded.signatures["tokens"]
     with open(os.path.join(FLAGS.saved_model, "assets", "vocab.txt"), encoding="utf-8") as file:

@@ -1,18 +1,18 @@
-r"""Exports a trained model as a SavedModel that takes raw strings.
+r"""Exports a trained model as a SavedModel that accepts raw strings.
 
     python tools/export_saved_model.py --model_dir=out/model --export_dir=serving/reviews
 
-writes serving/reviews/1 (the next time 2), with the signatures `serving_default` (strings),
-`tokens` (ids) and
-`examples` (serialised tf.train.Example), and prints what goes in and comes out. docs/serving.md
-says how TensorFlow Serving and other programs load it.
+This writes serving/reviews/1 (the next export serving/reviews/2) and prints its inputs and outputs.
+The SavedModel has the signatures `serving_default` (strings), `tokens` (token ids) and `examples`
+(serialized tf.train.Example). docs/serving.md explains how TensorFlow Serving and other programs
+load it.
 
     python tools/export_saved_model.py --model_dir=out/model --export_dir=serving/reviews \
         --quantize=int8 --noportable
 
-writes a model of a quarter of the size that computes in 8-bit integers, fast with the fused
-operations of bert_tf (--noportable); with stock operations (--portable) it is as small and slower
-than float32.
+This writes a model of a quarter of the size that computes in 8-bit integers. It is fast with the
+fused operations of bert_tf (--noportable). With stock operations (--portable) it is as small, but
+slower than float32.
 """
 
 from absl import flags
@@ -21,30 +21,46 @@ from common.model_flags import FLAGS, calibration_texts, kind_of_model
 from bert_tf import tool
 from bert_tf.errors import UserError
 
-flags.DEFINE_string("export_dir", None, "Where to write; TF Serving's model base path.")
+flags.DEFINE_string(
+    "export_dir",
+    None,
+    "The directory to write the versions of the model to: the model base path of TF Serving.",
+)
 flags.DEFINE_integer(
     "version",
     None,
-    "Name of the subdirectory; one that is there is replaced. Default: one more than the newest.",
+    "The version, which names the subdirectory; an existing one is replaced. Default: one more "
+    "than the newest.",
     lower_bound=1,
 )
-flags.DEFINE_enum("quantize", None, ["int8"], "8-bit integers instead of float32: smaller, faster.")
+flags.DEFINE_enum(
+    "quantize", None, ["int8"], "Quantize the model to 8-bit integers. Default: floating point."
+)
 flags.DEFINE_bool(
-    "portable", True, "Only stock operations, so that a stock TF Serving loads the model."
+    "portable",
+    True,
+    "Whether to write only stock operations, so that a stock TF Serving can load the model.",
 )
 flags.DEFINE_bool(
     "freeze",
     False,
-    "With --noportable: packs the kernels of the dense layers, for the fastest answers.",
+    "With --noportable: whether to prepack the kernels of the dense layers, which is fastest.",
 )
-flags.DEFINE_bool("pairs", False, "Whether a classifier takes two texts, `text` and `pair`.")
+flags.DEFINE_bool(
+    "pairs", False, "Whether a classifier has two inputs, `text` and `pair`, instead of one."
+)
 
 
 def main():
     if FLAGS.freeze and FLAGS.portable:
-        raise UserError("--freeze is for --noportable: packed kernels need the fused operations.")
+        raise UserError(
+            "--portable must be false with --freeze: prepacked kernels need the fused operations. "
+            "Received: --portable=True. Add --noportable."
+        )
     if FLAGS.calibration_file and not FLAGS.quantize:
-        raise UserError("--calibration_file is for --quantize=int8.")
+        raise UserError(
+            "--calibration_file must be used with --quantize=int8. Received: --quantize=None"
+        )
     texts = calibration_texts()
     tool.require_writable(FLAGS.export_dir, "export_dir")
 
@@ -54,8 +70,8 @@ def main():
     model = kind_of_model().from_pretrained(FLAGS.model_dir)
     if texts is not None and model.backbone.quantization is not None:
         raise UserError(
-            "--calibration_file is for a model in floating point. Received: --model_dir="
-            f"{FLAGS.model_dir}, quantized to {model.backbone.quantization} already"
+            "--calibration_file must be used with a floating-point model. Received: --model_dir="
+            f"{FLAGS.model_dir}, which is already quantized to {model.backbone.quantization}"
         )
     if FLAGS.quantize and model.backbone.quantization is None:
         model.quantize(FLAGS.quantize, calibration=texts)

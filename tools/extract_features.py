@@ -1,12 +1,12 @@
-r"""Writes BERT's hidden states of every token of every line, as JSON lines.
+r"""Writes BERT's hidden states of every token of the lines of a text file, as JSON lines.
 
-Flags and output as google-research/bert's extract_features.py:
+The flags and the output are those of google-research/bert's extract_features.py:
 
     python tools/extract_features.py --input_file=input.txt --output_file=output.jsonl \
       --init_checkpoint=uncased_L-12_H-768_A-12 --layers=-1,-2,-3,-4 --max_seq_length=128
 
-A line of --input_file is a text, or a pair of texts with ` ||| ` between them. A line of
---output_file:
+Each line of --input_file is a text, or a pair of texts separated by ` ||| `. For each of them the
+tool writes one line to --output_file:
 
     {"linex_index": 0, "features": [{"token": "[CLS]", "layers":
       [{"index": -1, "values": [0.123456, ...]}, ...]}, ...]}
@@ -27,46 +27,65 @@ from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("input_file", None, "UTF-8 text, one a line; ` ||| ` separates a pair.")
-flags.DEFINE_string("output_file", None, "Where the JSON lines are written.")
+flags.DEFINE_string(
+    "input_file",
+    None,
+    "The UTF-8 file with one text per line; ` ||| ` separates the two texts of a pair.",
+)
+flags.DEFINE_string("output_file", None, "The file to write the JSON lines to.")
 flags.DEFINE_string(
     "layers",
     "-1,-2,-3,-4",
-    "The blocks whose output is written: 0 is the first block, -1 the last.",
+    "The encoder blocks whose output is written, separated by commas: 0 is the first block, -1 the "
+    "last.",
 )
-flags.DEFINE_string("bert_config_file", None, "The config file, if not beside the checkpoint.")
-flags.DEFINE_integer("max_seq_length", 128, "Longest sequence in tokens; longer text is cut.")
+flags.DEFINE_string(
+    "bert_config_file", None, "The config file. Default: the one next to the checkpoint."
+)
+flags.DEFINE_integer(
+    "max_seq_length", 128, "Maximum sequence length in tokens; longer text is truncated."
+)
 flags.DEFINE_string(
     "init_checkpoint",
     None,
-    "A Hugging Face directory, a TF1 checkpoint directory, or a TF1 checkpoint's prefix.",
+    "The model: a Hugging Face directory, a TF1 checkpoint directory, or the prefix of a TF1 "
+    "checkpoint.",
 )
-flags.DEFINE_string("vocab_file", None, "The vocabulary, if not beside the checkpoint.")
-flags.DEFINE_bool("do_lower_case", None, "Lower the text. Default: as the tokenizer's files say.")
+flags.DEFINE_string(
+    "vocab_file", None, "The vocabulary file. Default: the one next to the checkpoint."
+)
+flags.DEFINE_bool(
+    "do_lower_case",
+    None,
+    "Whether to convert the text to lower case. Default: as the tokenizer's files say.",
+)
 _IGNORED = ("use_tpu", "master", "num_tpu_cores", "use_one_hot_embeddings")
 original_flags.define_ignored(*_IGNORED)
-flags.DEFINE_integer("batch_size", 32, "Lines computed at a time.", lower_bound=1)
+flags.DEFINE_integer("batch_size", 32, "Batch size, in lines.", lower_bound=1)
 
 DECIMALS = 6  # google-research/bert extract_features.py
 PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
 
 def read_lines(path):
-    """The texts of each line: one, or the two of a pair."""
+    """Returns the texts of each line: one, or the two of a pair."""
     try:
         with open(path, "rb") as file:
             lines = list(file)
     except OSError as error:
-        raise UserError(f"--input_file: cannot read {path}: {error.strerror}") from None
+        raise UserError(
+            "--input_file must be a readable file. Received: "
+            f"--input_file={path} ({error.strerror})"
+        ) from None
     if not lines:
-        raise UserError(f"--input_file: {path} holds no text.")
+        raise UserError(f"{path} must be a file with texts. Received: no text")
     examples = []
     for number, line in enumerate(lines, start=1):
         try:
             text = line.decode("utf-8").strip()
         except UnicodeDecodeError as error:
             raise UserError(
-                f"{path}, line {number}: expected UTF-8. Received: {error}. Convert the file first."
+                f"{path}, line {number} must be UTF-8. Received: {error}. Convert the file first."
             ) from None
         match = PAIR.match(text)
         examples.append(match.groups() if match else (text,))
@@ -78,7 +97,7 @@ def parse_layers(text):
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise UserError(
-            f"--layers: expected whole numbers with commas between. Received: {text!r}"
+            f"--layers must be whole numbers, separated by commas. Received: --layers={text}"
         ) from None
 
 
@@ -93,10 +112,10 @@ def load_extractor(layers):
     count = backbone.config.num_hidden_layers
     if not all(-count <= layer < count for layer in layers):
         raise UserError(
-            f"--layers: the model has {count} blocks, so {-count} to {count - 1} were expected. "
-            f"Received: {FLAGS.layers}"
+            f"--layers must be numbers from {-count} to {count - 1}, as the model has {count} "
+            f"blocks. Received: --layers={FLAGS.layers}"
         )
-    # Of the extractor's hidden states the first is the embeddings.
+    # The first of the extractor's hidden states is the output of the embeddings.
     indices = [layer + 1 if layer >= 0 else layer for layer in layers]
     return BertFeatureExtractor(
         backbone, indices, tokenizer=tokenizer, max_length=FLAGS.max_seq_length
@@ -104,8 +123,8 @@ def load_extractor(layers):
 
 
 def features_of(extractor, examples, layers):
-    """For each line the features of its tokens, ready for JSON."""
-    # A line that is no pair has no second segment at all, so pairs are computed apart.
+    """Returns the features of the tokens of each line, ready for JSON."""
+    # A single text has no second segment, so single texts and pairs are computed separately.
     results = [None] * len(examples)
     for width in {len(example) for example in examples}:
         rows = [row for row, example in enumerate(examples) if len(example) == width]
@@ -139,7 +158,7 @@ def main():
             for start in range(0, len(examples), FLAGS.batch_size):
                 batch = examples[start : start + FLAGS.batch_size]
                 for place, features in enumerate(features_of(extractor, batch, layers)):
-                    # Matches google-research/bert: the key really is spelt so.
+                    # Matches google-research/bert: the key is spelled `linex_index` there.
                     line = {"linex_index": start + place, "features": features}
                     file.write(json.dumps(line) + "\n")
                 bar.update(len(batch))

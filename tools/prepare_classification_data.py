@@ -1,12 +1,17 @@
-"""Writes a published data set as train.tsv, dev.tsv and test.tsv: text<TAB>label, 80/10/10 %.
+"""Converts a published data set to train.tsv, dev.tsv and test.tsv for tools/run_classifier.py.
 
     python tools/prepare_classification_data.py --dataset=film_reviews --output_dir=reviews
     python tools/prepare_classification_data.py --dataset=chinese_reviews --output_dir=chinese
 
-Data sets: `film_reviews` (fresh or rotten; no film is in two splits), `sms_spam` (ham or spam),
-`questions` (six kinds), `chinese_reviews` (pos or neg; also writes pretraining_text.txt for
-tools/run_pretraining.py: the training reviews, a sentence a line, an empty line after each).
-tools/fetch_materials.py fetches them.
+The files have lines of text<TAB>label and contain 80, 10 and 10 % of the data set. Run
+tools/fetch_materials.py first. The data sets are:
+
+    film_reviews       fresh or rotten; no film is in two splits
+    sms_spam           ham or spam
+    questions          six kinds of questions
+    chinese_reviews    pos or neg; the tool also writes pretraining_text.txt for
+                       tools/run_pretraining.py: the training reviews, one sentence per line, with
+                       an empty line after each review
 """
 
 import os
@@ -48,18 +53,18 @@ DATASETS = {
     "questions": _questions,
     "chinese_reviews": _chinese_reviews,
 }
-flags.DEFINE_enum("dataset", None, sorted(DATASETS), "Which data set.")
+flags.DEFINE_enum("dataset", None, sorted(DATASETS), "The data set.")
 flags.DEFINE_string(
     "materials_dir",
     os.environ.get("BERT_TF_MATERIALS", os.path.join(_REPOSITORY, ".cache", "materials")),
-    "Where tools/fetch_materials.py put the data sets.",
+    "The directory that tools/fetch_materials.py wrote the data sets to.",
 )
-flags.DEFINE_string("output_dir", None, "Where the files go.")
+flags.DEFINE_string("output_dir", None, "The directory to write the files to.")
 flags.DEFINE_integer("seed", 0, "Seed of the split.")
 
 
 def write_pretraining_text(train_reviews, path):
-    """Text for pre-training; dev and test reviews are not in it."""
+    """Writes the text of the training reviews, for pre-training."""
     from bert_tf.data.long_texts import split_sentences
 
     with atomic_path(path) as new, open(new, "w", encoding="utf-8") as file:
@@ -79,8 +84,8 @@ def main():
         counts = dict.fromkeys(sorted({label for _, label in examples}), 0)
         for _, label in examples:
             counts[label] += 1
-        told = ", ".join(f"{count} {label}" for label, count in counts.items())
-        print(f"{split}: {len(examples)} examples ({told})")
+        shown = ", ".join(f"{count} {label}" for label, count in counts.items())
+        print(f"{split}: {len(examples)} examples ({shown})")
     if FLAGS.dataset == "chinese_reviews":
         path = os.path.join(FLAGS.output_dir, "pretraining_text.txt")
         write_pretraining_text(splits["train"], path)

@@ -1,11 +1,10 @@
-r"""Writes the text of Debian's sword-text-web as input for create_pretraining_data.py.
+r"""Converts the text of the Debian package sword-text-web for tools/create_pretraining_data.py.
 
     python tools/fetch_materials.py --materials=ordered_text
     python tools/prepare_ordered_text.py --input_dir=.cache/materials/ordered_text \
       --output_file=ordered.txt --heldout_file=heldout.txt
 
-One sentence a line, a blank line between chapters, in reading order. Every --heldout_every-th
-chapter goes to --heldout_file, if one is given.
+The output has one sentence per line and a blank line between chapters, in reading order.
 """
 
 import os
@@ -18,10 +17,23 @@ from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("input_dir", None, "The material, or an unpacked sword-text-web.")
+flags.DEFINE_string(
+    "input_dir",
+    None,
+    "The directory ordered_text of tools/fetch_materials.py, or an unpacked sword-text-web.",
+)
 flags.DEFINE_string("output_file", None, "The text file to write.")
-flags.DEFINE_string("heldout_file", None, "A second text file, for chapters that are held out.")
-flags.DEFINE_integer("heldout_every", 20, "Of so many chapters one is held out.", lower_bound=2)
+flags.DEFINE_string(
+    "heldout_file",
+    None,
+    "A second text file to write, with held-out chapters. Default: no chapters are held out.",
+)
+flags.DEFINE_integer(
+    "heldout_every",
+    20,
+    "With --heldout_file: hold out one chapter of every this many.",
+    lower_bound=2,
+)
 
 
 def write(path, chapters):

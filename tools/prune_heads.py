@@ -1,18 +1,22 @@
-r"""Removes the attention heads that a fine-tuned classifier needs least.
+r"""Removes the least important attention heads of a fine-tuned text classifier or regressor.
 
     python tools/prune_heads.py --task_name=sst-2 --data_dir=SST-2 --model_dir=out/model \
       --prune_share=0.3 --output_dir=pruned
 
-The importance of a head is how strongly the loss on the task's examples depends on its output
-(Michel et al. 2019, arXiv 1905.10650); heads of all blocks are compared, every block keeps one.
-With --num_rounds=k a k-th of the heads goes at a time and the rest is measured again. The dev file
-is scored before and after.
+The importance of a head measures how strongly the loss on the task's examples depends on its output
+(Michel et al. 2019, arXiv 1905.10650). The heads of all blocks are compared, and every block keeps
+at least one. With --num_rounds=k, each of k rounds prunes one k-th of the heads; the importance of
+the others is measured again before each round.
 
-In --output_dir: `model/` (a Hugging Face directory with tokenizer and labels, `pruned_heads` in its
-config.json), `head_importance.tsv` (a line a head: its importance when it was last measured, and
-the round in which it went), `eval_results.txt`.
+The tool writes to --output_dir:
 
-Nothing is trained here. To fine-tune what is left, train the model once more:
+    model/                 the pruned model: a Hugging Face directory with tokenizer and labels, and
+                           `pruned_heads` in its config.json
+    head_importance.tsv    one line per head: its importance when it was last measured, and the
+                           round in which it was pruned
+    eval_results.txt       the scores of the dev file before and after the pruning
+
+This tool does not train. To fine-tune the pruned model:
 
     python tools/run_classifier.py --task_name=sst-2 --data_dir=SST-2 --do_train --do_eval \
       --init_checkpoint=pruned/model --output_dir=tuned
@@ -35,57 +39,58 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string(
     "model_dir",
     None,
-    "The classifier: what tools/run_classifier.py wrote to its "
-    "--output_dir/model, or any other directory of one.",
+    "The directory of the model, such as --output_dir/model of tools/run_classifier.py.",
 )
-flags.DEFINE_string("output_dir", None, "Where the pruned model and the results are written.")
+flags.DEFINE_string(
+    "output_dir", None, "The directory to write the pruned model and the results to."
+)
 flags.DEFINE_float(
     "prune_share",
     None,
-    "Share of all heads that the model shall lack afterwards, "
-    "those that it lacks already among them.",
+    "Share of all heads that are pruned at the end, including those that the model lacks already.",
     lower_bound=0.0,
     upper_bound=1.0,
 )
-flags.DEFINE_integer("num_rounds", 1, "Rounds of measuring and pruning.", lower_bound=1)
+flags.DEFINE_integer("num_rounds", 1, "Number of rounds of measuring and pruning.", lower_bound=1)
 flags.DEFINE_enum(
     "importance_split",
     "train",
     ["train", "dev"],
-    "Which file's examples the importance is measured on.",
+    "The file whose examples the importance is measured on.",
 )
 flags.DEFINE_integer(
     "max_importance_examples",
     1000,
-    "Measure on so many examples, drawn with the seed.",
+    "Maximum number of examples to measure on; of more, a random sample is used.",
     lower_bound=1,
 )
 flags.DEFINE_integer("importance_batch_size", 32, "Batch size for measuring.", lower_bound=1)
 flags.DEFINE_bool(
     "normalize_importance",
     True,
-    "Divide a block's importances by their l2 norm before heads of different blocks are compared.",
+    "Whether to divide the importances of a block by their L2 norm before the heads of different "
+    "blocks are compared.",
 )
 flags.DEFINE_integer(
     "max_seq_length",
     None,
-    "Longest sequence in tokens; longer text is cut. Default: the model's own.",
+    "Maximum sequence length in tokens; longer text is truncated. Default: as the model says.",
 )
-flags.DEFINE_bool("do_eval", True, "Whether to score the dev file before and after.")
-flags.DEFINE_integer("seed", 12345, "Seed of the examples that are drawn.")
+flags.DEFINE_bool("do_eval", True, "Whether to score the dev file before and after the pruning.")
+flags.DEFINE_integer("seed", 12345, "Seed of the sample of examples.")
 
-KEPT, BEFORE = "kept", "before"  # of a head, where others have a round
+KEPT, BEFORE = "kept", "before"  # in head_importance.tsv, for heads that no round pruned
 
 
 def labelled_examples(task, split, labels):
-    """The examples of one of the task's files, each with its label."""
+    """Reads one of the task's files, whose examples must all have labels."""
     examples = task.read(FLAGS.data_dir, split, labels)
     require_labels(examples, task.path(FLAGS.data_dir, split))
     return examples
 
 
 def load_model(task, labels):
-    """The classifier, with all that concerns the flags checked."""
+    """Loads the model and checks the flags against it."""
     from bert_tf.tasks.text_classification.model import BertTextClassifier
 
     options = {} if FLAGS.max_seq_length is None else {"max_length": FLAGS.max_seq_length}
@@ -106,16 +111,16 @@ def load_model(task, labels):
 
 
 def number_of_heads(config, share):
-    """A share of all heads that there were before any pruning, as a number of heads."""
+    """Converts a share of all heads, counting those pruned already, to a number of heads."""
     return round(share * config.num_hidden_layers * config.num_attention_heads)
 
 
 def prune(model, examples):
-    """Prunes in rounds.
+    """Prunes the model in rounds.
 
     Returns:
-        The importance `[L, N]` of every head when it was last measured, and for each head the round
-        in which it went, `BEFORE` or `KEPT`.
+        The importance `[L, N]` of every head when it was last measured, and a dictionary from each
+        pruned head to the round in which it was pruned, or `BEFORE`.
     """
     from bert_tf.compression import head_importance, least_important_heads
 
@@ -171,7 +176,7 @@ def main():
     new_model = os.path.join(FLAGS.output_dir, "model")
     if os.path.realpath(new_model) == os.path.realpath(FLAGS.model_dir):
         raise UserError(
-            f"--output_dir must be another than that of --model_dir, which stays as it is. "
+            f"--output_dir must be another directory than that of --model_dir, which is kept. "
             f"Received: --output_dir={FLAGS.output_dir}"
         )
     tool.require_writable(FLAGS.output_dir, "output_dir")

@@ -1,12 +1,14 @@
-"""Turns a trained model into 8-bit integers: about a quarter of the size, faster on a CPU.
+"""Quantizes a trained model to 8-bit integers: a quarter of the size, and faster on a CPU.
 
     python tools/quantize_model.py --model_dir=out/model --output_dir=out/int8
 
-writes a directory that every tool and `from_pretrained` opens like the one it came from. With
---calibration_file=texts.txt, unlabelled texts like those to come, the layers that gain by it are
-smoothed first. Prints the size of the weights before and after, and with calibration how many
-layers it changed; what it costs in accuracy compare_models.py shows, or run_ner.py --do_predict and
-its like on both directories.
+Every tool and `from_pretrained` can open --output_dir as they open --model_dir. With
+--calibration_file, the layers that gain accuracy by it are smoothed before they are quantized. The
+tool prints the size of the weights before and after and, with --calibration_file, the number of
+smoothed layers.
+
+To see what quantization costs in accuracy, run tools/compare_models.py on both directories, or the
+tool of the task, such as tools/run_ner.py --do_eval.
 """
 
 import os
@@ -18,14 +20,14 @@ from common.model_flags import FLAGS, calibration_texts, kind_of_model
 from bert_tf import tool
 from bert_tf.errors import UserError
 
-flags.DEFINE_string("output_dir", None, "Where the quantized model is written.")
+flags.DEFINE_string("output_dir", None, "The directory to write the quantized model to.")
 
 
 def main():
     if os.path.realpath(FLAGS.output_dir) == os.path.realpath(FLAGS.model_dir):
         raise UserError(
-            "--output_dir must be another directory than --model_dir: the float weights do not "
-            f"come back. Received: {FLAGS.output_dir}"
+            "--output_dir must be another directory than --model_dir, as the float weights cannot "
+            f"be restored. Received: --output_dir={FLAGS.output_dir}"
         )
     texts = calibration_texts()
     tool.require_writable(FLAGS.output_dir, "output_dir")

@@ -1,20 +1,27 @@
-r"""Fine-tunes, evaluates and runs a BERT text classifier or regressor.
+r"""Fine-tunes a BERT text classifier or regressor, evaluates it and predicts with it.
 
-Flags, files and results as google-research/bert's run_classifier.py:
+The flags, files and results are those of google-research/bert's run_classifier.py:
 
     python tools/run_classifier.py --task_name=sst-2 --data_dir=SST-2 \
       --init_checkpoint=uncased_L-12_H-768_A-12 --do_train --do_eval --output_dir=out
 
-Tasks: GLUE's (cola, sst-2, mrpc, qqp, sts-b, mnli, mnli-mm, qnli, rte, wnli, ax) and XNLI with
-their official files; `simple` (text<TAB>label, no header, labels are whatever occurs in train.tsv);
-`table` (train, dev and test as .tsv, .csv or .jsonl with named columns), also for several labels an
-example and for numbers.
+The tasks are those of GLUE (cola, sst-2, mrpc, qqp, sts-b, mnli, mnli-mm, qnli, rte, wnli, ax) and
+XNLI with their official files; `simple` (lines of text<TAB>label without a header, with the labels
+that occur in train.tsv); and `table` (train, dev and test as .tsv, .csv or .jsonl files with named
+columns), also for several labels per example and for numbers.
 
-In --output_dir: `model/` (a Hugging Face directory with tokenizer and labels), `checkpoints/` (a
-killed run, started again with the same flags, goes on from the newest, and a finished one trains no
-more; with --keep_best a killed one begins again), `eval_results.txt`,
-`test_results.tsv` (a line an example: the classes' probabilities separated by tabs, or the number),
-with --lora_rank also `lora.safetensors`. tools/evaluate.py reads the results.
+The tool writes to --output_dir:
+
+    model/              the trained model: a Hugging Face directory with tokenizer and labels
+    checkpoints/        the training state: the same command resumes a killed run from the newest
+                        checkpoint and does not train a finished run again; with --keep_best a
+                        killed run starts from the beginning
+    eval_results.txt    the scores of the dev file
+    test_results.tsv    one line per example: the probabilities of the classes, separated by tabs,
+                        or the number
+    lora.safetensors    the LoRA weights, with --lora_rank
+
+tools/evaluate.py reads the predictions.
 """
 
 import os
@@ -31,68 +38,97 @@ from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("output_dir", None, "Where the trained model and the results are written.")
+flags.DEFINE_string(
+    "output_dir", None, "The directory to write the trained model and the results to."
+)
 flags.DEFINE_string(
     "init_checkpoint",
     None,
-    "A Hugging Face directory, a TF1 checkpoint directory, or a TF1 checkpoint's prefix. "
-    "Without --do_train: the trained model (default: the one in --output_dir).",
+    "The model to start from: a Hugging Face directory, a TF1 checkpoint directory, or the prefix "
+    "of a TF1 checkpoint. Without --do_train: the trained model (default: the one in "
+    "--output_dir).",
 )
-flags.DEFINE_string("bert_config_file", None, "The config file, if not beside the checkpoint.")
-flags.DEFINE_string("vocab_file", None, "The vocabulary, if not beside the checkpoint.")
-flags.DEFINE_bool("do_lower_case", None, "Lower the text. Default: as the tokenizer's files say.")
-flags.DEFINE_integer("max_seq_length", 128, "Longest sequence in tokens; longer text is cut.")
-flags.DEFINE_bool("do_train", False, "Whether to train.")
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate on the dev file.")
-flags.DEFINE_bool("do_predict", False, "Whether to predict the test file.")
-flags.DEFINE_enum("predict_split", "test", ["dev", "test"], "Which file --do_predict reads.")
+flags.DEFINE_string(
+    "bert_config_file", None, "The config file. Default: the one next to the checkpoint."
+)
+flags.DEFINE_string(
+    "vocab_file", None, "The vocabulary file. Default: the one next to the checkpoint."
+)
+flags.DEFINE_bool(
+    "do_lower_case",
+    None,
+    "Whether to convert the text to lower case. Default: as the tokenizer's files say.",
+)
+flags.DEFINE_integer(
+    "max_seq_length", 128, "Maximum sequence length in tokens; longer text is truncated."
+)
+flags.DEFINE_bool("do_train", False, "Whether to train the model.")
+flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on the dev file.")
+flags.DEFINE_bool("do_predict", False, "Whether to write predictions for --predict_split.")
+flags.DEFINE_enum("predict_split", "test", ["dev", "test"], "The file that --do_predict reads.")
 flags.DEFINE_integer("train_batch_size", 32, "Batch size for training.", lower_bound=1)
 flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation.", lower_bound=1)
 flags.DEFINE_integer("predict_batch_size", 8, "Batch size for prediction.", lower_bound=1)
 flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate of Adam.", lower_bound=0.0)
-flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of training.", lower_bound=0.0)
+flags.DEFINE_float(
+    "num_train_epochs", 3.0, "Number of training epochs; may be a fraction.", lower_bound=0.0
+)
 flags.DEFINE_float(
     "warmup_proportion",
     0.1,
-    "Share of the training steps over which the learning rate rises.",
+    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
     lower_bound=0.0,
     upper_bound=1.0,
 )
 flags.DEFINE_integer(
-    "max_train_examples", None, "Train on so many examples, drawn with the seed.", lower_bound=1
+    "max_train_examples",
+    None,
+    "Train on this number of examples, drawn at random. Default: all examples.",
+    lower_bound=1,
 )
 flags.DEFINE_integer(
     "negatives_per_pair",
     0,
-    "For every training pair so many more, with second texts of others.",
+    "Number of negative pairs to add per training pair, made with the second texts of other pairs.",
     lower_bound=0,
 )
-flags.DEFINE_string("negative_label", None, "The label of those pairs.")
+flags.DEFINE_string("negative_label", None, "With --negatives_per_pair: the label of these pairs.")
 flags.DEFINE_enum(
     "pooling",
     None,
     POOLING_MODES,
-    "What the classifier sees of the sequence. Default: as the model was trained, a new one cls.",
+    "How the sequence is pooled for the classifier. Default: as the model was trained; cls for a "
+    "new classifier.",
 )
-flags.DEFINE_integer("num_encoder_layers", None, "Use only the first k encoder blocks.")
+flags.DEFINE_integer(
+    "num_encoder_layers",
+    None,
+    "Use only this number of encoder blocks, from the first. Default: all blocks.",
+)
 flags.DEFINE_float(
-    "classifier_dropout", None, "Dropout before the classifier. Default: as the config says."
+    "classifier_dropout",
+    None,
+    "Dropout rate before the classifier. Default: as the config file says.",
 )
 fine_tuning.define_class_weights()
 fine_tuning.define_epoch_flags("val_accuracy, val_auc, val_best_f1 or val_loss")
 fine_tuning.define_augmentation()
-flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
+flags.DEFINE_integer(
+    "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
+)
 original_flags.define_ignored(*original_flags.ESTIMATOR_FLAGS)
-flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
+flags.DEFINE_bool(
+    "bias_correction", False, "Whether Adam corrects its bias; the original does not."
+)
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 
-# google-research/bert run_classifier.py, `get_labels`: what it trains says nothing about labels.
+# google-research/bert run_classifier.py, `get_labels`: its checkpoints do not contain the labels.
 _NLI = ("contradiction", "entailment", "neutral")
 _ORIGINAL_LABELS = {"cola": ("0", "1"), "mrpc": ("0", "1"), "mnli": _NLI, "xnli": _NLI}
 
 
 def load_model(task, labels):
-    """The model to start from, with everything about it checked."""
+    """Loads the model to start from and checks it against the task."""
     from bert_tf.tasks.text_classification.model import BertTextClassifier
 
     options = {"labels": list(labels)} if labels else {}
@@ -116,7 +152,7 @@ def load_model(task, labels):
 
 
 def training_examples(task, labels):
-    """The training file, shortened and with negative pairs as the flags say."""
+    """Reads the training file; draws a sample and adds negative pairs if the flags say so."""
     import random
 
     from bert_tf.data.negative_pairs import negative_pairs
@@ -128,7 +164,11 @@ def training_examples(task, labels):
         examples = random.Random(FLAGS.seed).sample(examples, FLAGS.max_train_examples)
     if FLAGS.negatives_per_pair:
         if examples[0].text_b is None or FLAGS.negative_label is None:
-            raise UserError("--negatives_per_pair is for pairs and needs --negative_label.")
+            raise UserError(
+                "--negatives_per_pair must be used with pairs and --negative_label. Received: "
+                f"{'single texts' if examples[0].text_b is None else 'pairs'}, "
+                f"--negative_label={FLAGS.negative_label}"
+            )
         positives = [
             (example.text_a, example.text_b)
             for example in examples
@@ -176,7 +216,7 @@ def train(model, task, train_examples, dev_examples):
         fine_tuning.fit(
             model, inputs_of(train_examples), targets, batch_size, num_steps, step, callbacks
         )
-        if FLAGS.keep_best:  # what the best epoch was is known to this process alone
+        if FLAGS.keep_best:  # only this process knows the best epoch, so it is saved at the end
             checkpoint.set_model(model)
             checkpoint.step = num_steps
             checkpoint.save()
@@ -185,7 +225,7 @@ def train(model, task, train_examples, dev_examples):
 
 
 def training_checkpoint():
-    """What the run goes on from when it is started again."""
+    """Creates the checkpoint that a run resumes from when it is started again."""
     from bert_tf.training import TrainingCheckpoint
 
     names = (
@@ -207,7 +247,7 @@ def training_checkpoint():
 
 
 def global_step():
-    """The step of the newest checkpoint in --output_dir."""
+    """Returns the step of the newest checkpoint in --output_dir, or 0."""
     from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
 
     return max(checkpoint_steps(os.path.join(FLAGS.output_dir, "checkpoints")), default=0)
@@ -220,7 +260,7 @@ def evaluate(model, task, examples):
     targets = model.targets([example.label for example in examples])
     results = all_scores(targets, model.probabilities(logits), model.problem_type)
     lines = [f"eval_{name} = {value:.6f}" for name, value in sorted(results.items())]
-    # Matches google-research/bert: the estimator's own two lines after the metrics.
+    # Matches google-research/bert: tf.estimator adds these two lines to the metrics.
     lines += [f"global_step = {global_step()}", f"loss = {results['loss']:.6f}"]
     with atomic_path(os.path.join(FLAGS.output_dir, "eval_results.txt")) as path:
         with open(path, "w", encoding="utf-8") as file:
@@ -228,7 +268,7 @@ def evaluate(model, task, examples):
     official = ", ".join(f"eval_{name}" for name in task.metrics if name in results)
     print("***** Eval results *****", *lines, sep="\n")
     if official:
-        print(f"Of these the task is scored by: {official}")
+        print(f"The official scores of this task: {official}")
 
 
 def predict(model, examples):
@@ -242,9 +282,14 @@ def predict(model, examples):
 
 def main():
     if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
-        raise UserError("At least one of --do_train, --do_eval or --do_predict was expected.")
+        raise UserError(
+            "At least one of --do_train, --do_eval and --do_predict must be true. Received: none"
+        )
     if FLAGS.do_train and not FLAGS.init_checkpoint:
-        raise UserError("--do_train needs --init_checkpoint, the model to start from.")
+        raise UserError(
+            "--init_checkpoint must be set with --do_train: it is the model to start from. "
+            "Received: none"
+        )
     fine_tuning.check_flags()
     original_flags.tell_ignored(*original_flags.ESTIMATOR_FLAGS)
     tool.require_writable(FLAGS.output_dir, "output_dir")
@@ -257,7 +302,7 @@ def main():
     task = task_from_flags()
     if task.problem_type == REGRESSION and fine_tuning.changes_loss():
         raise UserError(
-            "--label_smoothing, --focal_gamma and --class_weights are for classes. "
+            "--label_smoothing, --focal_gamma and --class_weights must be used with classes. "
             f"Received: --task_name={FLAGS.task_name}, whose labels are numbers"
         )
     labels = tuple(FLAGS.labels) if FLAGS.labels else None
@@ -269,7 +314,10 @@ def main():
         FLAGS.do_train and task.dev is not None and os.path.exists(task.path(FLAGS.data_dir, "dev"))
     )
     if FLAGS.keep_best and not wants_dev:
-        raise UserError(f"--keep_best needs a dev file: {task.path(FLAGS.data_dir, 'dev')}")
+        raise UserError(
+            "--keep_best must have a dev file to score after each epoch. Received: no file "
+            f"{task.path(FLAGS.data_dir, 'dev')}"
+        )
     if wants_dev:
         require_scikit_learn()
     model = load_model(task, labels)

@@ -1,13 +1,20 @@
-r"""Trains, evaluates and runs a BERT tagger on CoNLL columns or word/tag text.
+r"""Trains a BERT token classifier on tagged text, evaluates it and tags text with it.
 
     python tools/run_ner.py --data_dir=conll2003 --init_checkpoint=cased_L-12_H-768_A-12 \
       --do_lower_case=false --do_train --do_eval --do_predict --output_dir=out
 
-Sentences longer than --max_seq_length are cut at word borders and put together again. In
---output_dir: `model/` (a Hugging Face directory with tokenizer and labels), `eval_results.txt` and
-`test_results.txt` (accuracy over words; precision, recall and F1 of whole spans, by seqeval),
-`test_predictions.txt` (word, gold tag where the file has one, predicted tag: what conlleval.pl
-and tools/evaluate.py --kind=tags read), with --lora_rank also `lora.safetensors`.
+The files are CoNLL columns or word/tag text. Sentences longer than --max_seq_length are split at
+word boundaries into windows, and the tags of the windows are joined again.
+
+The tool writes to --output_dir:
+
+    model/                  the trained model: a Hugging Face directory with tokenizer and labels
+    eval_results.txt        the scores of the dev file: accuracy of words, and precision, recall
+                            and F1 of whole spans by seqeval
+    test_results.txt        the same scores of the test file, if it has tags
+    test_predictions.txt    columns for conlleval.pl and tools/evaluate.py --kind=tags: word, gold
+                            tag (if the test file has tags), predicted tag
+    lora.safetensors        the LoRA weights, with --lora_rank
 """
 
 import os
@@ -31,69 +38,100 @@ from bert_tf.tasks.token_classification.tag_schemes import (
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string("data_dir", None, "The directory with train.txt, dev.txt and test.txt.")
-flags.DEFINE_string("train_file", None, "The file to train on. Default: train.txt of --data_dir.")
-flags.DEFINE_string("dev_file", None, "The file to evaluate on. Default: dev.txt of --data_dir.")
-flags.DEFINE_string("test_file", None, "The file to tag. Default: test.txt of --data_dir.")
-flags.DEFINE_enum("format", "conll", FORMATS, "A word a line in columns, or word/tag text.")
-flags.DEFINE_integer("word_column", 0, "For --format=conll: the column of the words, from 0.")
-flags.DEFINE_integer("tag_column", -1, "For --format=conll: that of the tags; -1 is the last.")
+flags.DEFINE_string("train_file", None, "The file to train on. Default: train.txt in --data_dir.")
+flags.DEFINE_string("dev_file", None, "The file to evaluate on. Default: dev.txt in --data_dir.")
+flags.DEFINE_string("test_file", None, "The file to tag. Default: test.txt in --data_dir.")
+flags.DEFINE_enum(
+    "format", "conll", FORMATS, "The file format: one word per line in columns, or word/tag text."
+)
+flags.DEFINE_integer(
+    "word_column", 0, "With --format=conll: the column of the words, counted from 0."
+)
+flags.DEFINE_integer(
+    "tag_column", -1, "With --format=conll: the column of the tags, counted from 0; -1 is the last."
+)
 flags.DEFINE_enum(
     "scheme",
     "IOB2",
     [*SCHEMES, "none"],
-    "The scheme that the model learns and writes; files may be in any of them. `none`: tags are "
-    "names of single words, as parts of speech.",
+    "The tagging scheme that the model learns and writes; the files may use any of them. `none`: "
+    "the tags are labels of single words, such as parts of speech.",
 )
 flags.DEFINE_list(
-    "labels", None, "The tags in the order of their ids. Default: all that --train_file implies."
+    "labels",
+    None,
+    "The tags in the order of their ids, separated by commas. Default: the tags that the scheme "
+    "has for the labels in --train_file.",
 )
-flags.DEFINE_string("output_dir", None, "Where the trained model and the results are written.")
+flags.DEFINE_string(
+    "output_dir", None, "The directory to write the trained model and the results to."
+)
 flags.DEFINE_string(
     "init_checkpoint",
     None,
-    "A Hugging Face directory, a TF1 checkpoint directory, or a TF1 checkpoint's prefix. "
-    "Without --do_train: the trained model (default: the one in --output_dir).",
+    "The model to start from: a Hugging Face directory, a TF1 checkpoint directory, or the prefix "
+    "of a TF1 checkpoint. Without --do_train: the trained model (default: the one in "
+    "--output_dir).",
 )
-flags.DEFINE_string("bert_config_file", None, "The config file, if not beside the checkpoint.")
-flags.DEFINE_string("vocab_file", None, "The vocabulary, if not beside the checkpoint.")
-flags.DEFINE_bool("do_lower_case", None, "Lower the text. Default: as the tokenizer's files say.")
-flags.DEFINE_integer("max_seq_length", 128, "Longest window in tokens.")
-flags.DEFINE_bool("do_train", False, "Whether to train.")
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate on the dev file.")
+flags.DEFINE_string(
+    "bert_config_file", None, "The config file. Default: the one next to the checkpoint."
+)
+flags.DEFINE_string(
+    "vocab_file", None, "The vocabulary file. Default: the one next to the checkpoint."
+)
+flags.DEFINE_bool(
+    "do_lower_case",
+    None,
+    "Whether to convert the text to lower case. Default: as the tokenizer's files say.",
+)
+flags.DEFINE_integer("max_seq_length", 128, "Maximum length of a window in tokens.")
+flags.DEFINE_bool("do_train", False, "Whether to train the model.")
+flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on the dev file.")
 flags.DEFINE_bool("do_predict", False, "Whether to tag the test file.")
-flags.DEFINE_bool("use_crf", False, "Whether a linear-chain CRF chooses the tags of a sentence.")
-flags.DEFINE_integer("num_encoder_layers", None, "Use only the first k encoder blocks.")
+flags.DEFINE_bool("use_crf", False, "Whether a linear-chain CRF chooses the tags of each sentence.")
+flags.DEFINE_integer(
+    "num_encoder_layers",
+    None,
+    "Use only this number of encoder blocks, from the first. Default: all blocks.",
+)
 flags.DEFINE_float(
-    "classifier_dropout", None, "Dropout before the classifier. Default: as the config says."
+    "classifier_dropout",
+    None,
+    "Dropout rate before the classifier. Default: as the config file says.",
 )
 flags.DEFINE_integer("train_batch_size", 32, "Batch size for training.", lower_bound=1)
 flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate of Adam.", lower_bound=0.0)
 flags.DEFINE_float(
     "crf_learning_rate",
     None,
-    "The same for the CRF's transitions. Default: 100 times --learning_rate.",
+    "With --use_crf: the peak learning rate of the CRF's transitions. Default: 100 times "
+    "--learning_rate.",
     lower_bound=0.0,
 )
-flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of training.", lower_bound=0.0)
+flags.DEFINE_float(
+    "num_train_epochs", 3.0, "Number of training epochs; may be a fraction.", lower_bound=0.0
+)
 flags.DEFINE_float(
     "warmup_proportion",
     0.1,
-    "Share of the training steps over which the learning rate rises.",
+    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
     lower_bound=0.0,
     upper_bound=1.0,
 )
 fine_tuning.define_class_weights()
 fine_tuning.define_epoch_flags("val_f1 or, for --scheme=none, val_word_accuracy")
-flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
+flags.DEFINE_bool(
+    "bias_correction", False, "Whether Adam corrects its bias; the original does not."
+)
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 
 
 def read(split):
-    """The words and, in the model's scheme, the tags of one file; no tags where it has none."""
+    """Returns the words of a file and its tags in the model's scheme, or None without tags."""
     path = getattr(FLAGS, f"{split}_file")
     if path is None:
         if FLAGS.data_dir is None:
-            raise UserError(f"--data_dir or --{split}_file was expected. Received: neither.")
+            raise UserError(f"--data_dir or --{split}_file must be set. Received: neither")
         path = os.path.join(FLAGS.data_dir, f"{split}.txt")
     columns = {}
     if FLAGS.format == "conll":
@@ -103,18 +141,18 @@ def read(split):
     tags = [sentence.tags for sentence in sentences]
     if tags[0] is None:
         if split != "test":
-            raise DataError(f"{path}: a tag was expected for every word. Received: words alone")
+            raise DataError(f"{path} must have a tag for every word. Received: words without tags")
         return words, None
     if FLAGS.scheme == "none":
         return words, tags
     try:
         return words, [convert_tags(row, FLAGS.scheme) for row in tags]
     except DataError as error:
-        raise DataError(f"{path}: {error} For those: --scheme=none") from None
+        raise DataError(f"{path}: {error} For tags of single words, set --scheme=none") from None
 
 
 def label_list(tags):
-    """Every tag that the scheme has for the labels that occur; without one, the tags themselves."""
+    """Returns --labels, or all tags that the scheme has for the labels in the training data."""
     if FLAGS.labels:
         return FLAGS.labels
     if FLAGS.scheme == "none":
@@ -124,7 +162,7 @@ def label_list(tags):
 
 
 def load_model(labels):
-    """The model to start from, with everything about it checked."""
+    """Loads the model to start from and checks it."""
     from bert_tf.tasks.token_classification.model import BertTokenClassifier
 
     options = {"labels": list(labels)} if labels else {}
@@ -186,7 +224,7 @@ def report(name, gold, predicted, labels):
     if unknown:
         count = sum(tag in unknown for row in gold for tag in row)
         print(
-            f"{count} words have tags that the model does not know, counted as its errors: "
+            f"{count} words have tags that the model does not know; they count as errors: "
             f"{' '.join(unknown)}"
         )
     scores = tagging_scores(gold, predicted)
@@ -203,14 +241,20 @@ def write(name, text):
 
 def main():
     if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
-        raise UserError("At least one of --do_train, --do_eval or --do_predict was expected.")
+        raise UserError(
+            "At least one of --do_train, --do_eval and --do_predict must be true. Received: none"
+        )
     if FLAGS.do_train and not FLAGS.init_checkpoint:
-        raise UserError("--do_train needs --init_checkpoint, the model to start from.")
+        raise UserError(
+            "--init_checkpoint must be set with --do_train: it is the model to start from. "
+            "Received: none"
+        )
     fine_tuning.check_flags(has_dev=FLAGS.do_eval)
     if FLAGS.use_crf and fine_tuning.changes_loss():
         raise UserError(
-            "--label_smoothing, --focal_gamma and --class_weights change the loss of "
-            "each word; --use_crf has one over whole sentences. Choose one of both."
+            "--use_crf must not be combined with --label_smoothing, --focal_gamma or "
+            "--class_weights, which change the loss of each word: the loss of a CRF is over whole "
+            "sentences. Received: both"
         )
     tool.require_writable(FLAGS.output_dir, "output_dir")
     data = read("train") if FLAGS.do_train else None
@@ -223,8 +267,8 @@ def main():
     model = load_model(label_list(data[1]) if data else FLAGS.labels)
     if FLAGS.scheme != "none" and not are_span_tags(model.labels):
         raise UserError(
-            f"Labels of the scheme {FLAGS.scheme} were expected, as {OUTSIDE} and B-PER. Received: "
-            f"{model.labels}. For tags of single words: --scheme=none"
+            f"The labels must be tags of the scheme {FLAGS.scheme}, such as {OUTSIDE} and B-PER. "
+            f"Received: {model.labels}. For tags of single words, set --scheme=none"
         )
     if FLAGS.do_train:
         train(model, data, dev)

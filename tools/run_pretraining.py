@@ -1,18 +1,26 @@
-r"""Pre-trains BERT on masked words and next sentences, and goes on where it was interrupted.
+r"""Pre-trains BERT on masked words and next sentences, and resumes an interrupted run.
 
-Flags and defaults of google-research/bert's run_pretraining.py:
+The flags and defaults are those of google-research/bert's run_pretraining.py:
 
     python tools/run_pretraining.py --input_file='data/*.tfrecord' --bert_config_file=config.json \
       --output_dir=out --do_train --do_eval
 
---input_file names TFRecord files of tools/create_pretraining_data.py (or of the original's), or
-text files (one sentence a line, an empty line between documents), masked anew in
-every epoch. In --output_dir: `checkpoints/` (the whole state every --save_checkpoints_steps; the
-same command again goes on from the newest good one), `model/` (the trained model, at the end),
-`eval_results.txt`, `log.jsonl` (a JSON line every --log_steps) and `tensorboard/`.
+--input_file names TFRecord files, made by tools/create_pretraining_data.py or by the original, or
+text files with one sentence per line and an empty line between documents. Text is masked again in
+every epoch.
 
-Several machines: the same command on each, --distribution_strategy=multi_worker_mirrored and
-TF_CONFIG in the environment; --output_dir must be one that all see.
+The tool writes to --output_dir:
+
+    checkpoints/        the training state, every --save_checkpoints_steps; the same command resumes
+                        an interrupted run from the newest valid checkpoint
+    model/              the trained model, at the end
+    eval_results.txt    the results of --do_eval
+    log.jsonl           one JSON line every --log_steps
+    tensorboard/        the same values for TensorBoard
+
+To train on several machines, run the same command on each of them with
+--distribution_strategy=multi_worker_mirrored and TF_CONFIG in the environment. All machines must
+see the same --output_dir.
 """
 
 import os
@@ -38,18 +46,21 @@ flags.adopt_module_key_flags(pretraining_flags)  # --help lists them
 
 
 def segmenter():
-    """What cuts Chinese text into words, or None."""
+    """Returns the function of --segmenter that splits Chinese text into words, or None."""
     if FLAGS.segmenter is None:
         return None
     try:
         import jieba
     except ImportError:
-        raise UserError("--segmenter=jieba needs jieba: pip install jieba") from None
+        raise UserError(
+            "jieba must be installed for --segmenter=jieba. Received: no such package. "
+            "pip install jieba"
+        ) from None
     return jieba.lcut
 
 
 def batches_of(files, batch_size, strategy, tokenizer, training):
-    """The `DistributedBatches` of some files: endless for training, in their order otherwise."""
+    """Returns `DistributedBatches`: shuffled and repeated for training, in file order otherwise."""
     from bert_tf.training.distribution.distributed_batches import DistributedBatches
 
     several = strategy.num_replicas_in_sync > 1
@@ -57,7 +68,7 @@ def batches_of(files, batch_size, strategy, tokenizer, training):
         "max_seq_length": FLAGS.max_seq_length,
         "max_predictions_per_seq": FLAGS.max_predictions_per_seq,
         "seed": FLAGS.seed,
-        "repeat": training or several,  # several devices must get equally many batches
+        "repeat": training or several,  # all devices must get the same number of batches
     }
 
     def read_records(batch_size, start_step, num_shards, shard_index):
@@ -98,7 +109,7 @@ def batches_of(files, batch_size, strategy, tokenizer, training):
         read_text if tokenizer else read_records,
         batch_size,
         strategy,
-        # The shards of text are the rows of one process's batches; those of records are not.
+        # A shard of text already is the rows of one process's batches; one of records is not.
         by_rows=tokenizer is None and FLAGS.input_sharding == "rows",
         num_batches=None if training else FLAGS.max_eval_steps,
     )
@@ -112,7 +123,7 @@ def make_optimizer(config):
     from bert_tf.training.schedules.warmup_linear_decay import WarmupLinearDecay
 
     if FLAGS.lr_schedule == "noam":
-        # Its own peak is at the end of the warm-up; --learning_rate is made that peak.
+        # Scales the schedule so that its peak, at the end of the warm-up, is --learning_rate.
         peak = (config.hidden_size * max(1, FLAGS.num_warmup_steps)) ** -0.5
         factor = FLAGS.learning_rate / peak
         schedule = Noam(config.hidden_size, max(1, FLAGS.num_warmup_steps), factor)
@@ -126,7 +137,7 @@ def make_optimizer(config):
 
 
 def make_model(config):
-    """The compiled model, at random weights or at those of --init_checkpoint."""
+    """Creates the compiled model, with random weights or those of --init_checkpoint."""
     from bert_tf import BertBackbone, BertPretrainer
     from bert_tf.checkpoints import load_task_model
 
@@ -150,7 +161,7 @@ def make_model(config):
 
 
 def train(model, checkpoint, step, strategy, training, held_out):
-    """Trains from `step` on, by `model.fit`."""
+    """Trains the model from `step` on."""
     from bert_tf import training as bert_training
     from bert_tf.training.distribution.strategies import is_chief
 
@@ -189,8 +200,7 @@ def train(model, checkpoint, step, strategy, training, held_out):
 
 
 def evaluate(model, step, held_out):
-    """The model's metrics on the held-out batches, with the original's names and what to read them
-    against."""
+    """Returns the metrics on the held-out batches, and statistics of the labels to compare with."""
     from bert_tf.tasks.pretraining.metrics import label_statistics
 
     results = model.evaluate(
@@ -199,7 +209,7 @@ def evaluate(model, step, held_out):
         return_dict=True,
         verbose=0,
     )
-    if held_out.devices == 1:  # several share the batches
+    if held_out.devices == 1:  # with several devices, each sees only a part of the batches
         results.update(label_statistics(held_out.of_worker(0, 1, 0), results))
     return {"global_step": step, **results}
 
@@ -213,7 +223,7 @@ def write_results(results):
 
 
 def save_trained(model, tokenizer):
-    """Writes the model as a directory that `from_pretrained` of every task takes."""
+    """Writes the model as a directory that `from_pretrained` of every task can open."""
     from bert_tf.checkpoints import save_model
 
     directory = os.path.join(FLAGS.output_dir, "model")
@@ -223,7 +233,7 @@ def save_trained(model, tokenizer):
 
 
 def run():
-    """The whole job."""
+    """Trains, evaluates and writes the results, as the flags say."""
     config = check_flags()
     train_files = input_files("input_file")
     eval_files = input_files("eval_input_file") if FLAGS.eval_input_file else train_files
@@ -248,12 +258,13 @@ def run():
         if tokenizer.vocab_size != config.vocab_size:
             raise UserError(
                 f"--vocab_file must have {config.vocab_size} entries, the vocab_size of "
-                f"{FLAGS.bert_config_file}. Received: {tokenizer.vocab_size}"
+                f"{FLAGS.bert_config_file}. Received: --vocab_file={FLAGS.vocab_file} with "
+                f"{tokenizer.vocab_size}"
             )
     masker = tokenizer if reads_text() else None
     train_batches = batches_of(train_files, FLAGS.train_batch_size, strategy, masker, True)
     eval_batches = batches_of(eval_files, FLAGS.eval_batch_size, strategy, masker, False)
-    # Readers look at their files when they are made: a bad one is told before any training.
+    # Readers open their files when they are created, so a bad file is reported before training.
     if FLAGS.do_train:
         train_batches.from_step(0)
     if FLAGS.do_eval:
@@ -286,8 +297,8 @@ def run():
         )
     elif not step and not FLAGS.init_checkpoint:
         raise UserError(
-            f"--do_eval needs a trained model: a checkpoint in {FLAGS.output_dir}/checkpoints, or "
-            "--init_checkpoint. Received: neither."
+            f"--do_eval must have a trained model: a checkpoint in {FLAGS.output_dir}/checkpoints, "
+            "or --init_checkpoint. Received: neither"
         )
     else:
         model.require_trained_heads("evaluated")
@@ -300,18 +311,19 @@ def run():
                 write_results(results)
         except OSError as error:
             raise UserError(
-                f"The results could not be written into {FLAGS.output_dir}: {error.strerror}. The "
-                "checkpoints are whole: make room and give the same command again."
+                "--output_dir must be a directory with room for the results. Received: "
+                f"--output_dir={FLAGS.output_dir} ({error.strerror}). The checkpoints are "
+                "complete: free disk space and run the same command again."
             ) from None
     if worker_addresses(strategy):
-        largest_of_workers(strategy, 0)  # none leaves while another still needs it
+        largest_of_workers(strategy, 0)  # no worker exits while another still needs it
 
 
 def main():
     try:
         run()
     except Exception as error:
-        # What TensorFlow raises in an operation with a worker that is gone.
+        # The errors that TensorFlow raises when a worker of a collective operation is lost.
         peer_errors = (
             "UnavailableError",
             "AbortedError",

@@ -1,16 +1,23 @@
-r"""Trains, evaluates and runs a BERT sentence encoder (Sentence-BERT) on pairs or triplets.
+r"""Trains a BERT sentence encoder (Sentence-BERT), evaluates it and encodes texts with it.
 
     python tools/run_sentence_encoder.py --init_checkpoint=uncased_L-12_H-768_A-12 \
       --objective=classification --train_file=nli.tsv --dev_file=sts-dev.tsv --score_scale=5 \
       --do_train --do_eval --output_dir=out
 
-Files are `.tsv` or `.csv` with a header, or `.jsonl`. Columns by --objective: `classification` and
-`cosine`: sentence1, sentence2, label (or score); `ranking`: anchor, positive and, if there,
-negative; `triplet`: all three. --dev_file has sentence1, sentence2, score.
+--train_file and --dev_file are .tsv or .csv files with a header, or .jsonl files. --dev_file has
+the columns sentence1, sentence2 and score. The columns of --train_file depend on --objective:
 
-In --output_dir: `model/` (a directory that sentence-transformers opens too), `eval_results.txt`
-(Pearson and Spearman correlation of cosines and scores) and, with --do_encode, `vectors.npy`; with
---lora_rank `lora.safetensors`.
+    classification    sentence1, sentence2, label
+    cosine            sentence1, sentence2, score
+    ranking           anchor, positive and optionally negative
+    triplet           anchor, positive, negative
+
+The tool writes to --output_dir:
+
+    model/              the trained model: a directory that sentence-transformers can open, too
+    eval_results.txt    the Pearson and Spearman correlations of cosines and scores, with --do_eval
+    vectors.npy         the vectors of the texts in --encode_file, with --do_encode
+    lora.safetensors    the LoRA weights, with --lora_rank
 """
 
 import os
@@ -34,49 +41,84 @@ from bert_tf.tasks.sentence_embedding.files import (
 FLAGS = flags.FLAGS
 OBJECTIVES = ("classification", "cosine", "ranking", "triplet")
 
-flags.DEFINE_string("train_file", None, "The examples to train on.")
-flags.DEFINE_string("dev_file", None, "Pairs with scores, for --do_eval and after each epoch.")
-flags.DEFINE_string("encode_file", None, "Texts to encode, one a line.")
-flags.DEFINE_string("output_dir", None, "Where the trained model and the results are written.")
+flags.DEFINE_string("train_file", None, "The file with the examples to train on.")
+flags.DEFINE_string(
+    "dev_file", None, "The file with scored pairs, for --do_eval and after each epoch."
+)
+flags.DEFINE_string("encode_file", None, "The file with the texts to encode, one per line.")
+flags.DEFINE_string(
+    "output_dir", None, "The directory to write the trained model and the results to."
+)
 flags.DEFINE_string(
     "init_checkpoint",
     None,
     "The model to start from: a directory of sentence-transformers, Hugging Face or TF1. "
     "Without --do_train: the trained model (default: the one in --output_dir).",
 )
-flags.DEFINE_bool("do_train", False, "Whether to train.")
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate on --dev_file.")
-flags.DEFINE_bool("do_encode", False, "Whether to encode --encode_file.")
-flags.DEFINE_enum("objective", "ranking", OBJECTIVES, "What the model learns from.")
-flags.DEFINE_float("score_scale", 1.0, "Scores are divided by this; 5 for STS.", lower_bound=1e-6)
-flags.DEFINE_float("scale", 20.0, "Of ranking: what cosines are multiplied by.", lower_bound=1e-6)
-flags.DEFINE_enum("distance", "euclidean", ["euclidean", "cosine"], "Of triplet.")
+flags.DEFINE_bool("do_train", False, "Whether to train the model.")
+flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on --dev_file.")
+flags.DEFINE_bool("do_encode", False, "Whether to encode the texts of --encode_file.")
+flags.DEFINE_enum(
+    "objective",
+    "ranking",
+    OBJECTIVES,
+    "What the model learns: the label of a pair, the cosine of a pair, to rank the positive above "
+    "the other texts of the batch, or to keep the negative farther away than the positive.",
+)
 flags.DEFINE_float(
-    "margin", 1.0, "Of triplet: how much farther the negative must be.", lower_bound=1e-6
+    "score_scale",
+    1.0,
+    "The scores in the files are divided by this; 5 for the STS data sets.",
+    lower_bound=1e-6,
+)
+flags.DEFINE_float(
+    "scale", 20.0, "With --objective=ranking: the cosines are multiplied by this.", lower_bound=1e-6
+)
+flags.DEFINE_enum(
+    "distance",
+    "euclidean",
+    ["euclidean", "cosine"],
+    "With --objective=triplet: the distance between vectors.",
+)
+flags.DEFINE_float(
+    "margin",
+    1.0,
+    "With --objective=triplet: how much farther away the negative must be than the positive.",
+    lower_bound=1e-6,
 )
 flags.DEFINE_enum(
     "pooling",
     None,
     POOLING_MODES,
-    "How a text's vector is made. Default: as the checkpoint says, else mean.",
+    "How the tokens of a text are pooled to its vector. Default: as the checkpoint says, or mean.",
 )
 flags.DEFINE_bool(
-    "normalize", None, "Scale vectors to length 1. Default: as the checkpoint says, else no."
+    "normalize",
+    None,
+    "Whether to scale the vectors to length 1. Default: as the checkpoint says, or false.",
 )
 flags.DEFINE_integer(
-    "max_seq_length", None, "Longest text in tokens; default: as the checkpoint says."
+    "max_seq_length", None, "Maximum length of a text in tokens. Default: as the checkpoint says."
 )
 flags.DEFINE_string(
-    "whitening_file", None, "Texts, one a line: after training, whiten the vectors by theirs."
+    "whitening_file",
+    None,
+    "A file with texts, one per line. After training, the vectors are whitened by the mean and "
+    "covariance of the vectors of these texts. Default: no whitening.",
 )
-flags.DEFINE_integer("whitening_size", None, "Size of whitened vectors. Default: all.")
+flags.DEFINE_integer(
+    "whitening_size",
+    None,
+    "With --whitening_file: size of the whitened vectors. Default: the number of directions in "
+    "which the vectors of the texts vary.",
+)
 flags.DEFINE_integer("train_batch_size", 32, "Batch size for training.", lower_bound=1)
 flags.DEFINE_float("learning_rate", 2e-5, "The peak learning rate of Adam.", lower_bound=0.0)
-flags.DEFINE_integer("num_train_epochs", 1, "Epochs of training.", lower_bound=1)
+flags.DEFINE_integer("num_train_epochs", 1, "Number of training epochs.", lower_bound=1)
 flags.DEFINE_float(
     "warmup_proportion",
     0.1,
-    "Share of the training steps over which the learning rate rises.",
+    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
     lower_bound=0.0,
     upper_bound=1.0,
 )
@@ -86,22 +128,24 @@ flags.DEFINE_integer("seed", 12345, "Seed of the shuffling and the dropout.")
 
 
 def read_texts(path):
-    """One text a line, as the file has them."""
+    """Returns the lines of a file as texts."""
     texts = [line for _, line in read_lines(path)]
     if not texts:
-        raise DataError(f"{path} holds no texts")
+        raise DataError(f"{path} must be a file with texts. Received: no text")
     return texts
 
 
 def read_train_data():
-    """Texts, labels (None without) and the loss."""
+    """Returns the texts, the labels (None if the objective has none) and the loss."""
     from bert_tf.tasks.sentence_embedding import losses as sentence_losses
 
     if FLAGS.objective == "classification":
         texts, names = read_labelled_pairs(FLAGS.train_file)
         classes = sorted(set(map(str, names)))
         if len(classes) < 2:
-            raise DataError(f"{FLAGS.train_file}: two labels were expected. Received: {classes}")
+            raise DataError(
+                f"{FLAGS.train_file} must have at least two different labels. Received: {classes}"
+            )
         ids = {name: index for index, name in enumerate(classes)}
         labels = np.array([ids[str(name)] for name in names], np.int32)
         loss = fine_tuning.class_loss(labels, len(classes))
@@ -114,12 +158,15 @@ def read_train_data():
     if FLAGS.objective == "ranking":
         return texts, None, sentence_losses.MultipleNegativesRankingLoss(FLAGS.scale)
     if len(texts) < 3:
-        raise DataError(f"{FLAGS.train_file}: triplets need the column `negative`")
+        raise DataError(
+            f"{FLAGS.train_file} must have a column `negative` for --objective=triplet. Received: "
+            "none"
+        )
     return texts, None, sentence_losses.TripletLoss(FLAGS.distance, FLAGS.margin)
 
 
 def load_encoder():
-    """The encoder to start from, or the trained one."""
+    """Loads the encoder to start from or, without --do_train, the trained one."""
     from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 
     path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
@@ -163,7 +210,7 @@ def train(encoder, texts, labels, loss, dev_data):
 
 
 def correlations(encoder, texts, scores):
-    """Pearson's and Spearman's correlation of the cosines of pairs with their scores."""
+    """Returns the Pearson and Spearman correlations of the pairs' cosines with their scores."""
     from bert_tf.config import REGRESSION
     from bert_tf.training.evaluation.scores import all_scores
 
@@ -198,7 +245,9 @@ def _lines(results):
 
 def main():
     if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_encode):
-        raise UserError("At least one of --do_train, --do_eval or --do_encode was expected.")
+        raise UserError(
+            "At least one of --do_train, --do_eval and --do_encode must be true. Received: none"
+        )
     needs = {
         "do_train": ("init_checkpoint", "train_file"),
         "do_eval": ("dev_file",),
@@ -207,13 +256,16 @@ def main():
     for flag, others in needs.items():
         for other in others:
             if FLAGS[flag].value and not FLAGS[other].value:
-                raise UserError(f"--{flag} needs --{other}.")
+                raise UserError(f"--{other} must be set with --{flag}. Received: none")
     if FLAGS.whitening_file and not FLAGS.do_train:
-        raise UserError("--whitening_file needs --do_train, which writes the model.")
+        raise UserError(
+            "--do_train must be true with --whitening_file, as only training writes the model. "
+            "Received: --do_train=False"
+        )
     fine_tuning.check_flags(has_dev=bool(FLAGS.dev_file))
     if FLAGS.objective != "classification" and fine_tuning.changes_loss():
         raise UserError(
-            "--label_smoothing, --focal_gamma and --class_weights are for "
+            "--label_smoothing, --focal_gamma and --class_weights must be used with "
             f"--objective=classification. Received: --objective={FLAGS.objective}"
         )
     tool.require_writable(FLAGS.output_dir, "output_dir")

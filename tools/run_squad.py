@@ -1,20 +1,27 @@
-r"""Fine-tunes a BERT question answerer on SQuAD 1.1 or 2.0, and answers questions with it.
+r"""Fine-tunes a BERT question answering model on SQuAD 1.1 or 2.0, and answers questions with it.
 
-Flags, files and results as google-research/bert's run_squad.py:
+The flags, files and results are those of google-research/bert's run_squad.py:
 
     python tools/run_squad.py --init_checkpoint=uncased_L-12_H-768_A-12 --do_train \
       --train_file=train-v1.1.json --do_predict --predict_file=dev-v1.1.json --output_dir=out
 
-In --output_dir: `model/` (a Hugging Face directory with tokenizer and settings), `checkpoints/`
-(a killed run, started again with the same flags, goes on from the newest), `predictions.json` (the
-answer to each id), `nbest_predictions.json`, with --version_2_with_negative `null_odds.json` (the
-score of no answer minus that of the best span), and, if the predict file has answers,
-`eval_results.txt`: exact match and F1 by the rules of the official scripts, with
---version_2_with_negative also the best --null_score_diff_threshold for this file; with --lora_rank
-`lora.safetensors`.
+The tool writes to --output_dir:
 
-Without --do_train and --init_checkpoint the model in --output_dir answers, with the settings that
-it was trained with; flags win over them.
+    model/                    the trained model: a Hugging Face directory with tokenizer and
+                              settings
+    checkpoints/              the training state: the same command resumes a killed run from the
+                              newest checkpoint
+    predictions.json          the answer to each question, by id
+    nbest_predictions.json    the best answers to each question
+    null_odds.json            the score of no answer minus that of the best span, with
+                              --version_2_with_negative
+    eval_results.txt          if the predict file has answers: exact match and F1 by the rules of
+                              the official scripts; with --version_2_with_negative also the best
+                              --null_score_diff_threshold for this file
+    lora.safetensors          the LoRA weights, with --lora_rank
+
+Without --do_train and --init_checkpoint, the model in --output_dir answers. It uses the settings
+that it was trained with, except for those that flags set.
 """
 
 import json
@@ -31,53 +38,95 @@ from bert_tf.tasks.question_answering.files import read_squad
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("train_file", None, "The SQuAD file to train on, as train-v1.1.json.")
-flags.DEFINE_string("predict_file", None, "The SQuAD file to answer; it may leave answers out.")
-flags.DEFINE_string("output_dir", None, "Where the trained model and the results are written.")
+flags.DEFINE_string("train_file", None, "The SQuAD file to train on, such as train-v1.1.json.")
+flags.DEFINE_string(
+    "predict_file", None, "The SQuAD file with the questions to answer; it needs no answers."
+)
+flags.DEFINE_string(
+    "output_dir", None, "The directory to write the trained model and the results to."
+)
 flags.DEFINE_string(
     "init_checkpoint",
     None,
-    "A Hugging Face directory, a TF1 checkpoint directory, or a TF1 checkpoint's prefix. "
-    "Without --do_train: the trained model (default: the one in --output_dir).",
+    "The model to start from: a Hugging Face directory, a TF1 checkpoint directory, or the prefix "
+    "of a TF1 checkpoint. Without --do_train: the trained model (default: the one in "
+    "--output_dir).",
 )
-flags.DEFINE_string("bert_config_file", None, "The config file, if not beside the checkpoint.")
-flags.DEFINE_string("vocab_file", None, "The vocabulary, if not beside the checkpoint.")
-flags.DEFINE_bool("do_lower_case", None, "Lower the text. Default: as the tokenizer's files say.")
-flags.DEFINE_integer("max_seq_length", 384, "Tokens of a window; longer contexts take several.")
+flags.DEFINE_string(
+    "bert_config_file", None, "The config file. Default: the one next to the checkpoint."
+)
+flags.DEFINE_string(
+    "vocab_file", None, "The vocabulary file. Default: the one next to the checkpoint."
+)
+flags.DEFINE_bool(
+    "do_lower_case",
+    None,
+    "Whether to convert the text to lower case. Default: as the tokenizer's files say.",
+)
 flags.DEFINE_integer(
-    "doc_stride", 128, "Tokens from the start of a window to the start of the next.", lower_bound=1
+    "max_seq_length",
+    384,
+    "Maximum length of a window in tokens; a longer context is split into several windows.",
 )
 flags.DEFINE_integer(
-    "max_query_length", 64, "Tokens of a question; longer ones lose their end.", lower_bound=1
+    "doc_stride",
+    128,
+    "Number of tokens between the starts of two windows of a context.",
+    lower_bound=1,
 )
-flags.DEFINE_bool("do_train", False, "Whether to train.")
-flags.DEFINE_bool("do_predict", False, "Whether to answer the predict file.")
-flags.DEFINE_integer("train_batch_size", 32, "Windows of a batch in training.", lower_bound=1)
-flags.DEFINE_integer("predict_batch_size", 8, "Windows of a batch in prediction.", lower_bound=1)
+flags.DEFINE_integer(
+    "max_query_length",
+    64,
+    "Maximum length of a question in tokens; a longer question is truncated.",
+    lower_bound=1,
+)
+flags.DEFINE_bool("do_train", False, "Whether to train the model.")
+flags.DEFINE_bool("do_predict", False, "Whether to answer the questions of --predict_file.")
+flags.DEFINE_integer("train_batch_size", 32, "Windows per batch in training.", lower_bound=1)
+flags.DEFINE_integer("predict_batch_size", 8, "Windows per batch in prediction.", lower_bound=1)
 flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate of Adam.", lower_bound=0.0)
-flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of training, over windows.", lower_bound=0.0)
+flags.DEFINE_float(
+    "num_train_epochs",
+    3.0,
+    "Number of training epochs over the windows; may be a fraction.",
+    lower_bound=0.0,
+)
 flags.DEFINE_float(
     "warmup_proportion",
     0.1,
-    "Share of the training steps over which the learning rate rises.",
+    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
     lower_bound=0.0,
     upper_bound=1.0,
 )
-flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
 flags.DEFINE_integer(
-    "n_best_size", 20, "Answers in nbest_predictions.json, for each question.", lower_bound=1
+    "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
 )
-flags.DEFINE_integer("max_answer_length", 30, "The most tokens of an answer.", lower_bound=1)
+flags.DEFINE_integer(
+    "n_best_size",
+    20,
+    "Maximum number of answers per question in nbest_predictions.json.",
+    lower_bound=1,
+)
+flags.DEFINE_integer(
+    "max_answer_length", 30, "Maximum length of an answer in tokens.", lower_bound=1
+)
 flags.DEFINE_bool(
-    "verbose_logging", False, "Name every question whose answer is not in its context."
+    "verbose_logging",
+    False,
+    "Whether to log the id of every question whose answer is not in its context.",
 )
-flags.DEFINE_bool("version_2_with_negative", False, "Whether some questions have no answer.")
+flags.DEFINE_bool(
+    "version_2_with_negative", False, "Whether questions may have no answer, as in SQuAD 2.0."
+)
 flags.DEFINE_float(
     "null_score_diff_threshold",
     0.0,
-    "No answer is predicted if its score is above that of the best span by more than this.",
+    "With --version_2_with_negative: predict no answer if its score exceeds that of the best span "
+    "by more than this.",
 )
-flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
+flags.DEFINE_bool(
+    "bias_correction", False, "Whether Adam corrects its bias; the original does not."
+)
 original_flags.define_ignored(*original_flags.ESTIMATOR_FLAGS)
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 
@@ -94,7 +143,7 @@ _MODEL_FLAGS = {
 
 
 def load_model():
-    """The model to start from, with everything about it checked."""
+    """Loads the model to start from and checks it."""
     from bert_tf.tasks.question_answering.model import BertQuestionAnswerer
 
     options = {
@@ -106,12 +155,16 @@ def load_model():
 
 
 def columns_of(examples):
-    """Questions and their contexts, as the model's methods take them."""
+    """Returns the questions and their contexts, the arguments of the model's methods."""
     return [example.question for example in examples], [example.context for example in examples]
 
 
 def check_answers(examples):
-    """Whether every question to train on has an answer, or is said to have none."""
+    """Requires an answer to every training question, or `is_impossible` with SQuAD 2.0.
+
+    Raises:
+        DataError: If a question has neither.
+    """
     allowed = FLAGS.version_2_with_negative
     without = [
         example.id
@@ -120,10 +173,10 @@ def check_answers(examples):
     ]
     if without:
         raise DataError(
-            f"{FLAGS.train_file}: every question to train on must have an answer"
+            f"{FLAGS.train_file} must have an answer to every question"
             f"{', or is_impossible=true' if allowed else ''}. Received: {len(without)} without, "
-            f"the first of id {without[0]!r}."
-            + ("" if allowed else " For SQuAD 2.0 pass --version_2_with_negative.")
+            f"the first with id {without[0]!r}."
+            + ("" if allowed else " For SQuAD 2.0, set --version_2_with_negative.")
         )
 
 
@@ -176,7 +229,7 @@ def train(model, examples):
 
 
 def predict(model, examples):
-    """Writes the answers, and what they are worth where the file tells the true ones."""
+    """Writes the answers and, if the file has the true ones, their scores."""
     selections = model.select(*columns_of(examples), batch_size=FLAGS.predict_batch_size, verbose=1)
     threshold = model.null_score_diff_threshold if model.allow_no_answer else None
     predictions, n_best, differences = {}, {}, {}
@@ -210,7 +263,7 @@ def predict(model, examples):
 
 
 def evaluate(examples, predictions, texts, differences, version_2):
-    """Writes eval_results.txt, with the official names."""
+    """Writes eval_results.txt, with the names of the official scores."""
     from bert_tf.tasks.question_answering.metrics import best_null_thresholds, squad_scores
 
     results = squad_scores(examples, predictions, version_2)
@@ -225,20 +278,22 @@ def evaluate(examples, predictions, texts, differences, version_2):
 
 def main():
     if not (FLAGS.do_train or FLAGS.do_predict):
-        raise UserError("At least one of --do_train or --do_predict was expected.")
+        raise UserError(
+            "At least one of --do_train and --do_predict must be true. Received: neither"
+        )
     for work, needed in (
         ("do_train", "train_file"),
         ("do_train", "init_checkpoint"),
         ("do_predict", "predict_file"),
     ):
         if FLAGS[work].value and not FLAGS[needed].value:
-            raise UserError(f"--{work} needs --{needed}.")
+            raise UserError(f"--{needed} must be set with --{work}. Received: none")
     fine_tuning.check_flags()
     original_flags.tell_ignored(*original_flags.ESTIMATOR_FLAGS)
     tool.require_writable(FLAGS.output_dir, "output_dir")
     if FLAGS.verbose_logging:
         logging.getLogger("bert_tf").setLevel(logging.DEBUG)
-    # Both files are read, and the model made, before any work: a bad one is told at once.
+    # Both files are read and the model is loaded before any work, so that errors show early.
     train_examples = read_squad(FLAGS.train_file) if FLAGS.do_train else None
     predict_examples = read_squad(FLAGS.predict_file) if FLAGS.do_predict else None
     if FLAGS.do_train:

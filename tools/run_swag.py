@@ -1,12 +1,19 @@
-r"""Fine-tunes, evaluates and runs BERT on SWAG, or on any multiple choice in its CSV layout.
+r"""Fine-tunes a BERT multiple choice model on SWAG, evaluates it and predicts with it.
 
     python tools/run_swag.py --data_dir=swag --init_checkpoint=uncased_L-12_H-768_A-12 \
       --do_train --do_eval --output_dir=out
 
-Reads train.csv, val.csv and test.csv of --data_dir (columns sent1, sent2, ending0 to ending3 and
-label; test.csv needs no label). In --output_dir: `model/` (a Hugging Face directory with its
-tokenizer), `eval_results.txt`, `test_results.tsv` (a line an example: the chosen ending, counted
-from 0, and the four probabilities, separated by tabs), with --lora_rank `lora.safetensors`.
+Reads train.csv, val.csv and test.csv in --data_dir, with the columns of SWAG: sent1, sent2,
+ending0 to ending3, and label (not needed in test.csv). Any multiple choice data set with these
+columns works.
+
+The tool writes to --output_dir:
+
+    model/              the trained model: a Hugging Face directory with tokenizer
+    eval_results.txt    the scores of val.csv
+    test_results.tsv    one line per example: the chosen ending, counted from 0, and the four
+                        probabilities, separated by tabs
+    lora.safetensors    the LoRA weights, with --lora_rank
 """
 
 import os
@@ -23,47 +30,69 @@ from bert_tf.tasks.multiple_choice.files import read_swag
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string("data_dir", None, "The directory with train.csv, val.csv and test.csv.")
-flags.DEFINE_string("output_dir", None, "Where the trained model and the results are written.")
+flags.DEFINE_string(
+    "output_dir", None, "The directory to write the trained model and the results to."
+)
 flags.DEFINE_string(
     "init_checkpoint",
     None,
-    "A Hugging Face directory, a TF1 checkpoint directory, or a TF1 checkpoint's prefix. "
-    "Without --do_train: the trained model (default: the one in --output_dir).",
+    "The model to start from: a Hugging Face directory, a TF1 checkpoint directory, or the prefix "
+    "of a TF1 checkpoint. Without --do_train: the trained model (default: the one in "
+    "--output_dir).",
 )
-flags.DEFINE_string("bert_config_file", None, "The config file, if not beside the checkpoint.")
-flags.DEFINE_string("vocab_file", None, "The vocabulary, if not beside the checkpoint.")
-flags.DEFINE_bool("do_lower_case", None, "Lower the text. Default: as the tokenizer's files say.")
-flags.DEFINE_integer("max_seq_length", 128, "Longest pair in tokens; the longer text is cut.")
-flags.DEFINE_bool("do_train", False, "Whether to train.")
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate on val.csv.")
-flags.DEFINE_bool("do_predict", False, "Whether to predict test.csv.")
+flags.DEFINE_string(
+    "bert_config_file", None, "The config file. Default: the one next to the checkpoint."
+)
+flags.DEFINE_string(
+    "vocab_file", None, "The vocabulary file. Default: the one next to the checkpoint."
+)
+flags.DEFINE_bool(
+    "do_lower_case",
+    None,
+    "Whether to convert the text to lower case. Default: as the tokenizer's files say.",
+)
 flags.DEFINE_integer(
-    "train_batch_size", 16, "Examples of four pairs in a batch for training.", lower_bound=1
+    "max_seq_length",
+    128,
+    "Maximum length of a pair in tokens; the longer text of a longer pair is truncated.",
 )
-flags.DEFINE_integer("eval_batch_size", 8, "Examples in a batch for evaluation.", lower_bound=1)
+flags.DEFINE_bool("do_train", False, "Whether to train the model.")
+flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on val.csv.")
+flags.DEFINE_bool("do_predict", False, "Whether to write predictions for test.csv.")
+flags.DEFINE_integer(
+    "train_batch_size",
+    16,
+    "Batch size for training, in examples of four pairs each.",
+    lower_bound=1,
+)
+flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation, in examples.", lower_bound=1)
 flags.DEFINE_float("learning_rate", 2e-5, "The peak learning rate of Adam.", lower_bound=0.0)
-flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of training.", lower_bound=0.0)
+flags.DEFINE_float(
+    "num_train_epochs", 3.0, "Number of training epochs; may be a fraction.", lower_bound=0.0
+)
 flags.DEFINE_float(
     "warmup_proportion",
     0.1,
-    "Share of the training steps over which the learning rate rises.",
+    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
     lower_bound=0.0,
     upper_bound=1.0,
 )
 fine_tuning.define_epoch_flags("val_accuracy or val_loss")
-flags.DEFINE_bool("bias_correction", False, "Adam with bias correction (the original has none).")
+flags.DEFINE_bool(
+    "bias_correction", False, "Whether Adam corrects its bias; the original does not."
+)
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 
 
 def load_model():
-    """The model to start from, with everything about it checked."""
+    """Loads the model to start from and checks it."""
     from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 
     return checkpoint_flags.load_model(BertMultipleChoice, max_length=FLAGS.max_seq_length)
 
 
 def inputs_of(examples):
-    """What the model's `fit` and `predict` take."""
+    """Returns the prompts and their choices, the inputs of `fit` and `predict`."""
     return [example.prompt for example in examples], [example.choices for example in examples]
 
 
@@ -121,9 +150,14 @@ def predict(model, examples):
 
 def main():
     if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
-        raise UserError("At least one of --do_train, --do_eval or --do_predict was expected.")
+        raise UserError(
+            "At least one of --do_train, --do_eval and --do_predict must be true. Received: none"
+        )
     if FLAGS.do_train and not FLAGS.init_checkpoint:
-        raise UserError("--do_train needs --init_checkpoint, the model to start from.")
+        raise UserError(
+            "--init_checkpoint must be set with --do_train: it is the model to start from. "
+            "Received: none"
+        )
     has_val = FLAGS.do_train and os.path.exists(os.path.join(FLAGS.data_dir, "val.csv"))
     fine_tuning.check_flags(has_dev=FLAGS.do_eval or has_val)
     tool.require_writable(FLAGS.output_dir, "output_dir")

@@ -1,12 +1,13 @@
-r"""Serves a model over HTTP with TensorFlow Serving's REST interface, and a page to try it.
+r"""Serves a model over HTTP with TensorFlow Serving's REST API, and a web page to try it.
 
     python tools/serve.py --model=out/model
     python tools/serve.py --model=serving/reviews --port=8501
     curl -d '{"instances": ["a waste of time"]}' http://127.0.0.1:8501/v1/models/reviews:predict
 
---model is a directory with numbered versions (1/, 2/, …), which is watched, or a model itself: a
-SavedModel, or what save_pretrained wrote, which runs on the padding-free operations where they are
-built. docs/local_server.md says what is answered and what is refused.
+--model is the directory of a model, or a directory with numbered versions (1/, 2/, ...), which the
+server watches for new ones. A model is a SavedModel or a directory that save_pretrained wrote; the
+latter runs on the padding-free operations if they are built. docs/local_server.md describes the
+requests that the server answers and those that it refuses.
 """
 
 import logging
@@ -20,87 +21,129 @@ from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("model", None, "Directory of the model or of its numbered versions.")
-flags.DEFINE_string("model_name", None, "The model's name in paths; default: the directory's name.")
-flags.DEFINE_bool(
-    "pairs", False, "Whether a classifier that save_pretrained wrote takes `text` and `pair`."
+flags.DEFINE_string("model", None, "The directory of the model, or of its numbered versions.")
+flags.DEFINE_string(
+    "model_name", None, "The name of the model in URLs. Default: the name of the directory."
 )
 flags.DEFINE_bool(
-    "trust", False, "Whether a SavedModel may read and write files, call Python and the like."
+    "pairs",
+    False,
+    "With a classifier that save_pretrained wrote: whether it has two inputs, `text` and `pair`.",
 )
-flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for every machine.")
-flags.DEFINE_integer(
-    "port", 8501, "Port; 0 takes a free one, which is printed.", lower_bound=0, upper_bound=65535
+flags.DEFINE_bool(
+    "trust",
+    False,
+    "Whether a SavedModel may have operations that read or write files or call Python.",
+)
+flags.DEFINE_string(
+    "host", "127.0.0.1", "The address to listen on; 0.0.0.0 accepts requests from other machines."
 )
 flags.DEFINE_integer(
-    "token_budget", 4096, "Tokens of a batch, estimated from the texts' bytes.", lower_bound=1
+    "port",
+    8501,
+    "The port to listen on; 0 chooses a free one, which is printed.",
+    lower_bound=0,
+    upper_bound=65535,
+)
+flags.DEFINE_integer(
+    "token_budget",
+    4096,
+    "Maximum number of tokens per batch, estimated from the bytes of the texts.",
+    lower_bound=1,
 )
 flags.DEFINE_float(
     "batch_wait_ms",
     0.0,
-    "How long a request waits for others although the model is free.",
+    "Milliseconds that a request waits for others to share a batch although the model is idle.",
     lower_bound=0.0,
 )
-flags.DEFINE_integer("threads", 0, "Threads of one computation; 0 takes one a core.", lower_bound=0)
+flags.DEFINE_integer(
+    "threads", 0, "Number of threads of one computation; 0 for one per core.", lower_bound=0
+)
 flags.DEFINE_float(
-    "poll_seconds", 1.0, "Time between two looks for new versions.", lower_bound=0.01
+    "poll_seconds", 1.0, "Seconds between two searches for new versions.", lower_bound=0.01
 )
 flags.DEFINE_float(
     "drain_seconds",
     1.0,
-    "From SIGTERM until the port closes: /readyz says no, requests are still answered.",
+    "Seconds from SIGTERM until the port closes; /readyz fails in that time, and requests are "
+    "still answered.",
     lower_bound=0.0,
 )
 flags.DEFINE_float(
-    "stop_seconds", 60.0, "Time that requests then have to be answered.", lower_bound=0.0
+    "stop_seconds",
+    60.0,
+    "Maximum number of seconds to answer the remaining requests after the port has closed.",
+    lower_bound=0.0,
 )
-flags.DEFINE_integer("max_body_bytes", 8 << 20, "The largest request.", lower_bound=1)
+flags.DEFINE_integer(
+    "max_body_bytes", 8 << 20, "Maximum size of a request, in bytes.", lower_bound=1
+)
 flags.DEFINE_integer(
     "max_buffered_bytes",
     256 << 20,
-    "Of all requests and answers in memory at a time.",
+    "Maximum size of all requests and answers in memory at a time, in bytes.",
     lower_bound=1,
 )
 flags.DEFINE_integer(
-    "max_answer_bytes", 64 << 20, "The largest answer, in bytes of its values.", lower_bound=1
+    "max_answer_bytes",
+    64 << 20,
+    "Maximum size of an answer, in bytes of its values.",
+    lower_bound=1,
 )
 flags.DEFINE_integer(
-    "max_text_length", 100_000, "The longest string, in characters.", lower_bound=1
+    "max_text_length", 100_000, "Maximum length of a string, in characters.", lower_bound=1
 )
 flags.DEFINE_integer(
-    "max_tokens", 131_072, "Tokens of one row's texts, estimated from their bytes.", lower_bound=1
+    "max_tokens",
+    131_072,
+    "Maximum number of tokens in the texts of one row, estimated from their bytes.",
+    lower_bound=1,
 )
-flags.DEFINE_integer("max_rows", 1024, "Rows of a request.", lower_bound=1)
+flags.DEFINE_integer("max_rows", 1024, "Maximum number of rows per request.", lower_bound=1)
 flags.DEFINE_integer(
-    "max_waiting", 1024, "Requests in the queue; further ones get status 429.", lower_bound=1
+    "max_waiting",
+    1024,
+    "Maximum number of requests in the queue; further ones get the status 429.",
+    lower_bound=1,
 )
 flags.DEFINE_float(
-    "read_timeout_seconds", 30.0, "Time for a request's body to arrive.", lower_bound=0.01
+    "read_timeout_seconds",
+    30.0,
+    "Maximum number of seconds for the body of a request to arrive.",
+    lower_bound=0.01,
 )
 flags.DEFINE_float(
     "write_timeout_seconds",
     30.0,
-    "Time that a client may take nothing of its answer.",
+    "Maximum number of seconds in which a client reads nothing of its answer.",
     lower_bound=0.01,
 )
 flags.DEFINE_float(
     "idle_timeout_seconds",
     75.0,
-    "Time for a request's head to arrive, and for the next request.",
+    "Maximum number of seconds for the headers of a request to arrive, and until the next request.",
     lower_bound=0.01,
 )
 flags.DEFINE_float(
-    "request_timeout_seconds", 60.0, "Time that a request waits for its answer.", lower_bound=0.01
+    "request_timeout_seconds",
+    60.0,
+    "Maximum number of seconds that a request waits for its answer.",
+    lower_bound=0.01,
 )
 
 
 def model_name() -> str:
-    """The name in paths, checked."""
+    """Returns the model's name in URLs.
+
+    Raises:
+        UserError: If it has characters that a name must not have.
+    """
     name = FLAGS.model_name or os.path.basename(os.path.abspath(FLAGS.model))
     if not re.fullmatch(r"[^/:\s]+", name):
         raise UserError(
-            f"--model_name: a name without slashes, colons and spaces was expected. "
-            f"Received: {name!r}"
+            "--model_name must be a name without slashes, colons and spaces. "
+            f"Received: --model_name={name}"
         )
     return name
 
@@ -108,7 +151,7 @@ def model_name() -> str:
 def main():
     name = model_name()
     if not os.path.isdir(FLAGS.model):
-        raise UserError(f"--model: a directory was expected. Received: {FLAGS.model!r}")
+        raise UserError(f"--model must be a directory. Received: --model={FLAGS.model}")
 
     import tensorflow as tf
 

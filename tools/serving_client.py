@@ -1,19 +1,18 @@
-r"""Asks a TensorFlow Serving server, or tools/serve.py, about texts.
+r"""Sends texts to a TensorFlow Serving server, or to tools/serve.py, and prints the predictions.
 
     python tools/serving_client.py --model=reviews --text="a waste of time" --text="wonderful"
     python tools/serving_client.py --server=localhost:8500 --protocol=grpc --model=answers \
         --question="Who wrote it?" --context="Ada Lovelace wrote the first program."
 
-Prints what the model says about each text, one JSON object a line. The inputs are the flags that
-are given: --text; --text and --pair; --question and --context; each may be repeated.
+Prints the prediction for each text, one JSON object per line. The inputs are the flags that are
+set: --text; --text and --pair; or --question and --context. Each flag may be repeated.
 
-REST needs no package beside Python. gRPC needs tensorflow-serving-api, which brings TensorFlow:
+REST needs only Python. gRPC needs tensorflow-serving-api, which installs TensorFlow:
 pip install 'bert-tf[serving]'.
 
-Every try ends at --deadline, which is for all tries together. A try is repeated where the server
-could not be reached or was too busy, after a pause that doubles and is drawn at random, so that
-clients that failed together do not come back together. Predictions change nothing in the server,
-so asking twice does no harm.
+A request is repeated if the server could not be reached or was too busy. The pauses before the
+retries are random and grow exponentially, so that clients that failed at the same time do not retry
+at the same time. Predictions do not change the server, so repeating them is safe.
 """
 
 import http.client
@@ -39,31 +38,37 @@ INPUTS = ("text", "pair", "question", "context")
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 LARGEST_ANSWER = 1 << 30  # bytes
-# Too many requests; bad gateway; unavailable (TF Serving: its queue is full, or the model is not
-# loaded yet); gateway time-out.
+# Too many requests; bad gateway; unavailable (TF Serving's queue is full, or the model is not
+# loaded yet); gateway timeout.
 BUSY_STATUSES = (429, 502, 503, 504)
 
 flags.DEFINE_string(
-    "server", None, "Address; default http://localhost:8501 for REST, localhost:8500 for gRPC."
+    "server",
+    None,
+    "The address of the server. Default: http://localhost:8501 for REST, localhost:8500 for gRPC.",
 )
-flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "How to ask.")
-flags.DEFINE_string("model", None, "The model's name in the server.")
-flags.DEFINE_integer("version", None, "The model's version; default: the newest.", lower_bound=1)
-flags.DEFINE_string("signature", "serving_default", "The signature.")
-flags.DEFINE_multi_string("text", None, "A text, or the first of a pair.")
+flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "The protocol of the request.")
+flags.DEFINE_string("model", None, "The name of the model in the server.")
+flags.DEFINE_integer(
+    "version", None, "The version of the model. Default: the newest.", lower_bound=1
+)
+flags.DEFINE_string("signature", "serving_default", "The signature of the model.")
+flags.DEFINE_multi_string("text", None, "A text, or the first text of a pair.")
 flags.DEFINE_multi_string("pair", None, "The second text of a pair.")
 flags.DEFINE_multi_string("question", None, "A question.")
 flags.DEFINE_multi_string("context", None, "The text that answers the question.")
-flags.DEFINE_float("deadline", 10.0, "Seconds for all tries together.", lower_bound=0.001)
-flags.DEFINE_integer("retries", 4, "How often to try again.", lower_bound=0)
+flags.DEFINE_float(
+    "deadline", 10.0, "Maximum number of seconds for all tries together.", lower_bound=0.001
+)
+flags.DEFINE_integer("retries", 4, "Maximum number of retries.", lower_bound=0)
 
 
 class ServerBusy(Exception):
-    """The server could not be reached or said that it is too busy.
+    """The server could not be reached, or it answered that it is too busy.
 
     Args:
         reason: What happened.
-        pause: Seconds that the server asks to wait, if it said so.
+        pause: Seconds that the server asks to wait; None if it does not say.
     """
 
     def __init__(self, reason: str, pause: float | None = None):
@@ -72,16 +77,16 @@ class ServerBusy(Exception):
 
 
 def with_retries(ask, deadline: float, retries: int, pauses=random):
-    """What `ask` returns, tried again while the server is busy.
+    """Calls `ask` and returns its answer; tries again while the server is busy.
 
     Args:
-        ask: Takes the seconds that are left and returns the answer.
+        ask: A function from the remaining seconds to the answer.
         deadline: Seconds for all tries and pauses together.
-        retries: How often to try again.
-        pauses: The source of the pauses' randomness.
+        retries: Maximum number of retries.
+        pauses: The random generator for the pauses.
 
     Raises:
-        UserError: If the deadline passes or the last try fails; with the last reason.
+        UserError: If the deadline passes or the last try fails.
     """
     end = time.monotonic() + deadline
     longest = FIRST_PAUSE_S
@@ -97,25 +102,26 @@ def with_retries(ask, deadline: float, retries: int, pauses=random):
         time.sleep(pause)
     count = "1 try" if tries == 1 else f"{tries} tries"
     raise UserError(
-        f"No answer after {count} in {deadline:g} s (--deadline, --retries). "
-        f"The last one said: {reason}"
+        f"The server must answer in time. Received: no answer after {count} in {deadline:g} s; the "
+        f"last error was: {reason}. See --deadline and --retries."
     )
 
 
 def _within(seconds: float, ask):
-    """What `ask(seconds)` returns, or raises.
+    """Returns the result of `ask(seconds)`, or raises its exception.
 
-    A socket's time-out is for each of its reads: an answer that comes byte by byte would never end.
+    The timeout of a socket applies to each read, so an answer that arrives byte by byte would never
+    end. Therefore `ask` runs in a daemon thread, which is abandoned when the time is over.
 
     Raises:
-        ServerBusy: If it takes longer; a daemon thread is left with it.
+        ServerBusy: If it takes longer than `seconds`.
     """
     answers = queue.SimpleQueue()
 
     def run():
         try:
             answers.put((ask(seconds), None))
-        except BaseException as error:  # for the thread that waits
+        except BaseException as error:  # raised again in the waiting thread
             answers.put((None, error))
 
     threading.Thread(target=run, daemon=True).start()
@@ -136,19 +142,22 @@ def ask_rest(
     inputs: dict[str, list[str]],
     timeout: float,
 ) -> list:
-    """One try over REST: a prediction a row.
+    """Sends one request over REST.
 
     Args:
-        server: "http://host:port".
+        server: The address, "http://host:port".
         model: The model's name.
-        version: Its version, or None.
+        version: Its version, or None for the newest.
         signature: The signature's name.
-        inputs: Lists of strings by the inputs' names.
+        inputs: Lists of strings, by the names of the inputs.
         timeout: Seconds.
 
+    Returns:
+        One prediction per row.
+
     Raises:
-        ServerBusy: If it is worth trying again.
-        UserError: If the server refuses the request.
+        ServerBusy: If a retry may help.
+        UserError: If the server refuses the request, or is not TensorFlow Serving.
     """
     path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
     path += "" if version is None else f"/versions/{version}"
@@ -160,7 +169,7 @@ def ask_rest(
     try:
         status, headers, text = _exchange(request, timeout)
     except (OSError, http.client.HTTPException) as error:
-        # No connection, one that broke, an answer that was cut short, or a time-out.
+        # No connection, a broken one, a truncated answer, or a timeout.
         raise ServerBusy(f"{server}: {error}") from None
     if status != http.HTTPStatus.OK:
         reason = f"HTTP {status}: {_message(text)}"
@@ -173,14 +182,14 @@ def ask_rest(
         predictions = None
     if not isinstance(predictions, list):
         raise UserError(
-            f"{server}: expected TensorFlow Serving's JSON. Is it such a server? "
+            f"{server} must answer with TensorFlow Serving's JSON. "
             f"Received: {text[:200].decode('utf-8', errors='replace')!r}"
         )
     return predictions
 
 
 def _exchange(request, timeout):
-    """Status, headers and body of an answer, whatever the status is."""
+    """Returns the status, the headers and the body of an answer, whatever the status is."""
     try:
         response = urllib.request.urlopen(request, timeout=timeout)
     except urllib.error.HTTPError as error:
@@ -188,16 +197,16 @@ def _exchange(request, timeout):
     with response:
         text = response.read(LARGEST_ANSWER + 1)
         if len(text) > LARGEST_ANSWER:
-            raise UserError(f"An answer of at most {LARGEST_ANSWER} bytes was expected.")
+            raise UserError(f"The answer must be at most {LARGEST_ANSWER} bytes. Received: more")
         announced = response.headers.get("Content-Length", "")
-        # With a size to read, Python does not notice this itself.
+        # `read` with a size does not detect a truncated body.
         if announced.isascii() and announced.isdigit() and len(text) < int(announced[:20]):
             raise http.client.IncompleteRead(text, int(announced[:20]) - len(text))
         return response.status, response.headers, text
 
 
 def _seconds(after: str | None) -> float | None:
-    """The seconds of a `Retry-After`, or None: it may be a date, or anything."""
+    """Returns the seconds of a `Retry-After` header, or None if it is a date or invalid."""
     try:
         seconds = float(after or "")
     except ValueError:
@@ -213,15 +222,15 @@ def ask_grpc(
     inputs: dict[str, list[str]],
     timeout: float,
 ) -> list:
-    """One try over gRPC; `server` is "host:port". See `ask_rest`."""
+    """Sends one request over gRPC; as `ask_rest`, but `server` is "host:port"."""
     try:
         import grpc
         import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
     except ImportError as error:
         raise UserError(
-            f"gRPC needs tensorflow-serving-api. Received: {error}. "
-            "Install it with: pip install 'bert-tf[serving]', or use --protocol=rest."
+            "tensorflow-serving-api must be installed for --protocol=grpc. Received: "
+            f"{error}. pip install 'bert-tf[serving]', or use --protocol=rest."
         ) from None
     request = predict_pb2.PredictRequest()
     request.model_spec.name, request.model_spec.signature_name = model, signature
@@ -248,14 +257,14 @@ def ask_grpc(
 
 
 def _plain(value):
-    """Bytes, in lists too, as the strings that JSON has."""
+    """Converts bytes to strings, also in nested lists."""
     if isinstance(value, list):
         return [_plain(part) for part in value]
     return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else value
 
 
 def _message(body: bytes) -> str:
-    """What TensorFlow Serving says in `error`, or the body's beginning."""
+    """Returns the `error` of TensorFlow Serving's JSON, or the start of another body."""
     try:
         return str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -263,17 +272,19 @@ def _message(body: bytes) -> str:
 
 
 def given_inputs() -> dict[str, list[str]]:
-    """The inputs of the flags, by name.
+    """Returns the inputs that the flags set, by name.
 
     Raises:
-        UserError: If none is given, or not as many of each.
+        UserError: If none is set, or their numbers differ.
     """
     inputs = {name: FLAGS[name].value for name in INPUTS if FLAGS[name].value}
     if not inputs:
-        raise UserError("--text, --text and --pair, or --question and --context was expected.")
+        raise UserError(
+            "--text, --text and --pair, or --question and --context must be set. Received: none"
+        )
     counts = {name: len(texts) for name, texts in inputs.items()}
     if len(set(counts.values())) > 1:
-        raise UserError(f"As many of each input were expected. Received: {counts}")
+        raise UserError(f"All inputs must be given the same number of times. Received: {counts}")
     return inputs
 
 
@@ -282,7 +293,7 @@ def main():
     if FLAGS.protocol == "rest":
         ask, server = ask_rest, FLAGS.server or "http://localhost:8501"
         if not server.startswith(("http://", "https://")):
-            raise UserError(f"--server: http://host:port was expected. Received: {server}")
+            raise UserError(f"--server must be http://host:port. Received: --server={server}")
     else:
         ask, server = ask_grpc, FLAGS.server or "localhost:8500"
 
@@ -293,7 +304,7 @@ def main():
         try:
             text = json.dumps(prediction, ensure_ascii=False)
             text.encode(sys.stdout.encoding)
-        except UnicodeEncodeError:  # half a character, or one that the terminal does not have
+        except UnicodeEncodeError:  # a lone surrogate, or a character that the terminal lacks
             text = json.dumps(prediction)
         sys.stdout.write(text + "\n")
 

@@ -1,11 +1,12 @@
-"""Shows what the tokenizer makes of text: pieces, ids, and where each piece stands in the text.
+"""Prints the tokens of texts: their pieces, ids and positions in the text.
 
     python tools/tokenize_text.py --vocab_file=vocab.txt --text="Hello worlds"
     python tools/tokenize_text.py --model_dir=out/model --input_file=texts.txt --json
 
-Offsets are in characters (code points) and in UTF-8 bytes; ends are exclusive. Named so because a
-file `tokenize.py` beside the other tools would hide Python's own module of that name from them.
+Positions are in characters (code points) and in UTF-8 bytes; ends are exclusive.
 """
+
+# The file is not named tokenize.py, which would hide Python's module `tokenize` from all tools.
 
 import json
 import sys
@@ -18,13 +19,27 @@ from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("vocab_file", None, "A vocab.txt or a Hugging Face tokenizer.json.")
-flags.DEFINE_string("model_dir", None, "A checkpoint directory; instead of --vocab_file.")
-flags.DEFINE_multi_string("text", None, "A text; may be repeated.")
-flags.DEFINE_string("input_file", None, "UTF-8 text, one a line; '-' is standard input.")
-flags.DEFINE_bool("do_lower_case", True, "With --vocab_file: lower-case the text.")
-flags.DEFINE_bool("keep_special_tokens", False, "Keep a [MASK] in the text whole.")
-flags.DEFINE_bool("json", False, "Print one JSON object a text.")
+flags.DEFINE_string(
+    "vocab_file", None, "The vocabulary: a vocab.txt or a Hugging Face tokenizer.json."
+)
+flags.DEFINE_string(
+    "model_dir", None, "The checkpoint directory with the tokenizer, instead of --vocab_file."
+)
+flags.DEFINE_multi_string("text", None, "A text to tokenize. The flag may be repeated.")
+flags.DEFINE_string(
+    "input_file",
+    None,
+    "A UTF-8 file with one text per line, instead of --text; '-' is standard input.",
+)
+flags.DEFINE_bool(
+    "do_lower_case", True, "With --vocab_file: whether to convert the text to lower case."
+)
+flags.DEFINE_bool(
+    "keep_special_tokens",
+    False,
+    "Whether a special token in the text, such as [MASK], is one token; otherwise it is split.",
+)
+flags.DEFINE_bool("json", False, "Whether to print one JSON object per text instead of a table.")
 
 TEXTS_AT_A_TIME = 256
 
@@ -32,7 +47,10 @@ TEXTS_AT_A_TIME = 256
 def read_texts():
     """Yields the texts that the flags name."""
     if bool(FLAGS.text) == bool(FLAGS.input_file):
-        raise UserError("Exactly one of --text and --input_file was expected.")
+        raise UserError(
+            "Exactly one of --text and --input_file must be set. Received: "
+            f"{'both' if FLAGS.text else 'neither'}"
+        )
     if FLAGS.text:
         yield from FLAGS.text
         return
@@ -41,7 +59,9 @@ def read_texts():
             try:
                 yield line.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise UserError(f"standard input, line {number}: expected UTF-8.") from error
+                raise UserError(
+                    f"Standard input, line {number} must be UTF-8. Received: {error}"
+                ) from error
         return
     from bert_tf.text.vocabulary_learning import read_lines
 
@@ -49,9 +69,12 @@ def read_texts():
 
 
 def make_tokenizer():
-    """The tokenizer that the flags ask for."""
+    """Creates the tokenizer of --vocab_file or --model_dir."""
     if bool(FLAGS.vocab_file) == bool(FLAGS.model_dir):
-        raise UserError("Exactly one of --vocab_file and --model_dir was expected.")
+        raise UserError(
+            "Exactly one of --vocab_file and --model_dir must be set. Received: "
+            f"{'both' if FLAGS.vocab_file else 'neither'}"
+        )
     from bert_tf.text import BertTokenizer
 
     options = {"split_special_tokens": not FLAGS.keep_special_tokens}
@@ -61,7 +84,7 @@ def make_tokenizer():
 
 
 def show(tokenizer, texts):
-    """Prints the pieces of a batch of texts."""
+    """Prints the tokens of a batch of texts."""
     fields = {
         name: value.to_list()
         for name, value in tokenizer.tokenize_with_offsets(texts)._asdict().items()

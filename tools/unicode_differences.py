@@ -1,12 +1,11 @@
-r"""Names the code points that the tokenizer would treat otherwise with another Unicode version.
+r"""Lists the code points that the tokenizer would treat differently with another Unicode version.
 
     python tools/unicode_differences.py --python=python3.10 --python=python3.13
 
-Prints a Markdown table: what the package's Unicode version (bert_tf/text/unicode_data.txt) says,
-and who says otherwise: the `unicodedata` of other Pythons, TensorFlow's ICU (`tf.strings.lower`,
-NFD by tensorflow-text) and TensorFlow's RE2 (`\\p{Mn}` and its like in
-`tf.strings.regex_full_match`).
-docs/tokenization.md holds the table.
+The tool compares the Unicode version of the package (bert_tf/text/unicode_data.txt) with the
+`unicodedata` of other Python interpreters, with TensorFlow's ICU (`tf.strings.lower`, and NFD by
+tensorflow-text) and with TensorFlow's RE2 (`\\p{Mn}` and similar patterns in
+`tf.strings.regex_full_match`). It prints the Markdown table of docs/tokenization.md.
 """
 
 import collections
@@ -22,13 +21,15 @@ from bert_tf.text import make_unicode_data
 FLAGS = flags.FLAGS
 
 flags.DEFINE_multi_string(
-    "python", [], "A Python interpreter whose unicodedata is compared; may be repeated."
+    "python", [], "A Python interpreter whose unicodedata to compare. The flag may be repeated."
 )
-flags.DEFINE_bool("tensorflow", True, "Compare ICU and RE2 of the installed TensorFlow.")
+flags.DEFINE_bool(
+    "tensorflow", True, "Whether to compare the ICU and the RE2 of the installed TensorFlow."
+)
 
 FINAL_SIGMA = "\u03c2"
 
-# Kind in unicode_data.txt, to what a code point is that has it and what it is that has it not.
+# From kinds in unicode_data.txt to the words for code points with it and without it.
 WORDS = {
     "mark": ("a mark (Mn)", "no mark"),
     "punctuation": ("punctuation (P)", "no punctuation"),
@@ -41,7 +42,7 @@ WORDS = {
     "ignorable": ("ignored beside a sigma", "not ignored beside a sigma"),
 }
 
-# What make_unicode_data.py asks of unicodedata, asked of RE2.
+# The same questions to RE2 that make_unicode_data.py has for unicodedata.
 PATTERNS = {
     "mark": r"\p{Mn}",
     "punctuation": r"[!-/:-@\[-`{-~\p{P}]",
@@ -49,7 +50,7 @@ PATTERNS = {
     "space": r"[\t\n\r\x{2028}\x{2029}\p{Zs}]",
 }
 
-# Kind to the values of the code points that have it, as unicode_data.txt spells them.
+# From kinds to the values of the code points that have them, in the spelling of unicode_data.txt.
 Properties = dict[str, dict[int, str]]
 
 
@@ -66,22 +67,28 @@ def parse(text: str) -> tuple[str, Properties]:
 
 
 def of_python(python: str) -> tuple[str, Properties]:
-    """The properties that another interpreter knows, with a name for the column."""
+    """Returns a name for another interpreter and the properties that it knows.
+
+    Raises:
+        UserError: If the interpreter cannot be run.
+    """
     try:
         version = _run(python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip()
         unicode_version, properties = parse(_run(python, make_unicode_data.__file__))
     except (OSError, subprocess.CalledProcessError) as error:
         detail = getattr(error, "stderr", None) or error
-        raise UserError(f"--python={python}: {detail}") from None
+        raise UserError(
+            f"--python must be a Python interpreter. Received: --python={python} ({detail})"
+        ) from None
     return f"Python {version} (Unicode {unicode_version})", properties
 
 
 def of_icu() -> Properties:
-    """What TensorFlow's ICU says about case and decomposition."""
+    """Returns what TensorFlow's ICU says about case and decomposition."""
     import tensorflow as tf
     import tensorflow_text
 
-    # Not NUL: tf.strings.lower ends a string there, whatever the Unicode version.
+    # Without NUL, at which tf.strings.lower ends a string with every Unicode version.
     code_points = _code_points()[1:]
     chars = [chr(code_point) for code_point in code_points]
 
@@ -89,7 +96,7 @@ def of_icu() -> Properties:
         return [text.decode() for text in tf.strings.lower(texts, encoding="utf-8").numpy()]
 
     decomposed = [text.decode() for text in tensorflow_text.normalize_utf8(chars, "NFD").numpy()]
-    # The questions of make_unicode_data.py: who makes a sigma after it a final one.
+    # As in make_unicode_data.py: a sigma is final after a cased character.
     cased = [text.endswith(FINAL_SIGMA) for text in lower([c + "\u03a3" for c in chars])]
     passed = [text.endswith(FINAL_SIGMA) for text in lower([f"A{c}\u03a3" for c in chars])]
     return {
@@ -103,7 +110,7 @@ def of_icu() -> Properties:
 
 
 def of_re2() -> Properties:
-    """What TensorFlow's RE2 says about categories."""
+    """Returns what TensorFlow's RE2 says about categories."""
     import tensorflow as tf
 
     code_points = _code_points()
@@ -118,20 +125,21 @@ def of_re2() -> Properties:
         }
         for kind, pattern in PATTERNS.items()
     }
-    for char in "\t\n\r":  # Cc, but the original takes them for white space
+    for char in "\t\n\r":  # category Cc, but white space for google-research/bert
         del properties["control"][ord(char)]
     return properties
 
 
 def differences(own: Properties, others: dict[str, Properties]) -> dict[tuple, list[int]]:
-    """Groups the code points about which somebody disagrees with the package.
+    """Groups the code points for which another source disagrees with the package.
 
     Args:
-        own: the package's properties.
-        others: name to properties; a kind that is missing there was not asked for.
+        own: The package's properties.
+        others: The properties of the others by name. A kind that is missing is not compared.
 
     Returns:
-        (kind, what the package says, what the others say, who they are) to code points.
+        A dictionary from (kind, what the package says, what the others say, their names) to lists
+        of code points.
     """
     groups = collections.defaultdict(list)
     for kind, (has, has_not) in WORDS.items():
@@ -159,7 +167,7 @@ def differences(own: Properties, others: dict[str, Properties]) -> dict[tuple, l
 
 
 def as_ranges(code_points: list[int]) -> str:
-    """Sorted code points as `U+0300-036F U+0483`."""
+    """Formats sorted code points as `U+0300-036F U+0483`."""
     spans: list[list[int]] = []
     for code_point in code_points:
         if spans and code_point == spans[-1][1] + 1:
@@ -176,7 +184,7 @@ def _run(*command: str) -> str:
 
 
 def _code_points() -> list[int]:
-    """All but surrogates and Hangul syllables, which unicode_data.txt leaves to a formula."""
+    """Returns all but surrogates and Hangul syllables, which unicode_data.txt does not list."""
     return [
         code_point
         for code_point in range(make_unicode_data.NUM_CODE_POINTS)
@@ -199,7 +207,9 @@ def main():
     if FLAGS.tensorflow:
         others.update({"ICU": of_icu(), "RE2": of_re2()})
     if not others:
-        raise UserError("Nothing to compare with: pass --python, or leave --tensorflow on.")
+        raise UserError(
+            "--python or --tensorflow must be set. Received: --python=[], --tensorflow=False"
+        )
     print(f"| Unicode {version} says | other | who | code points |\n|---|---|---|---|")
     for (_, said, says, who), code_points in differences(own, others).items():
         print(

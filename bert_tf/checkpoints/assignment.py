@@ -176,7 +176,7 @@ def _progress(plan):
 
 
 def _read(source, name, part):
-    """One part as float32 in the layout of the variable: `[in, out]`, with the heads in one axis."""
+    """One part as float32 in the layout of the variable: `[in, out]`, heads in a single axis."""
     values = read_floats(source, name)
     # Keras formats keep the heads in a separate axis, e.g. [H, N, D] -> [H, N * D].
     return values.T if part.transposed else values.reshape(part.our_shape)

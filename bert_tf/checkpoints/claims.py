@@ -1,6 +1,6 @@
-"""What a checkpoint's JSON claims, compared with its weights before memory is taken for a model.
+"""Compares the sizes in a checkpoint's JSON with its weights, before a model is allocated.
 
-This bounds memory and time, no more: `assignment` compares every shape and says what differs.
+This check only limits memory and time. `assignment` compares every shape.
 """
 
 import math
@@ -11,13 +11,14 @@ from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
 
-# A configuration that is wrong by a few blocks gets as far as the list of its missing tensors.
+# With this tolerance a configuration with a few blocks too many still gets the list of missing
+# tensors from `assignment`.
 _SLACK = 4
-_FEWEST_TENSORS = 6  # of a block; the format with the fewest has 12
+_MIN_BLOCK_TENSORS = 6  # every format has at least 12 tensors per block
 
 
 def distinct_shapes(source: TensorSource) -> dict[str, tuple[int, ...]]:
-    """The shapes of a file's tensors, each once: some formats know one under several names."""
+    """The shapes of a file's tensors, each tensor once even if it has several names."""
     aliases = getattr(source, "aliases", {})
     return {aliases.get(name, name): shape for name, shape in source.shapes.items()}
 
@@ -25,21 +26,22 @@ def distinct_shapes(source: TensorSource) -> dict[str, tuple[int, ...]]:
 def check_claims(
     config: BertConfig, options: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], path: str
 ) -> None:
-    """Refuses a model that is far larger than the weights that are there for it.
+    """Refuses a model that is much larger than the weights in its file.
 
     Args:
         config: The configuration.
-        options: The arguments of the model's class, as the file has them.
+        options: The arguments of the model's class in the file.
         shapes: The shapes of the file's tensors, by name.
-        path: The weights, for the message.
+        path: The file of the weights, for error messages.
 
     Raises:
         CheckpointError: If the weights cannot be those of such a model.
     """
-    if config.num_hidden_layers * _FEWEST_TENSORS > len(shapes):
+    if config.num_hidden_layers * _MIN_BLOCK_TENSORS > len(shapes):
         raise CheckpointError(
-            f"`num_hidden_layers` must be at most {len(shapes) // _FEWEST_TENSORS}: {path} holds "
-            f"{len(shapes)} tensors. Received: num_hidden_layers={config.num_hidden_layers}"
+            f"`num_hidden_layers` must be at most {len(shapes) // _MIN_BLOCK_TENSORS}, because "
+            f"{path} holds {len(shapes)} tensors. Received: "
+            f"num_hidden_layers={config.num_hidden_layers}"
         )
     available = sum(math.prod(shape) for shape in shapes.values())
     encoder, head = _encoder_numbers(config), _head_numbers(config, options)
@@ -47,14 +49,14 @@ def check_claims(
         largest = sorted(shapes, key=lambda name: -math.prod(shapes[name]))[:3]
         sizes = ", ".join(f"{name} {list(shapes[name])}" for name in largest)
         raise CheckpointError(
-            f"{path} does not fit the configuration: it holds {available:,} numbers, the "
-            f"configuration describes {encoder:,} of the encoder and {head:,} of the head.\n"
+            f"{path} must fit the configuration, which describes {encoder:,} numbers of the "
+            f"encoder and {head:,} of the head. Received: {available:,} numbers.\n"
             f"Largest tensors: {sizes}. Configuration: {config.to_dict()!s:.2000}"
         )
 
 
 def _encoder_numbers(config):
-    """Of the tables and kernels, which are nearly all."""
+    """The number of values in the tables and kernels, which are nearly all."""
     hidden = config.hidden_size
     rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
     heads = config.num_hidden_layers * config.num_attention_heads
@@ -64,7 +66,7 @@ def _encoder_numbers(config):
 
 
 def _head_numbers(config, options):
-    """Of the head and the whitening that the files name, whether or not they are loaded."""
+    """The number of values in the head and the whitening that the files describe."""
     classes = max(
         options.get("num_classes") or 0,
         len(options.get("labels") or ()),

@@ -1,4 +1,4 @@
-"""From one format to another: what tools/convert_checkpoint.py does."""
+"""Converts checkpoints from one format to another; tools/convert_checkpoint.py uses it."""
 
 import dataclasses
 import logging
@@ -31,19 +31,19 @@ from bert_tf.models.backbone import BertBackbone
 
 _logger = logging.getLogger("bert_tf")
 
-# Lengths at which a conversion is compared; cut to the position table.
+# Lengths at which two models are compared, limited by the position table.
 _LENGTHS = (1, 2, 17, 128)
 
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-    """What `convert` did.
+    """The result of `convert`.
 
     Attributes:
-        model: The model, as it was read.
-        source_format: The format it was in.
-        rows: For each tensor its name in the input, its shape there, its names in the output; the
-            last empty for a tensor that was left out.
+        model: The model that was read.
+        source_format: The format of the input.
+        rows: One tuple per tensor: its name and shape in the input, and its names in the output,
+            which are empty if the tensor was not converted.
     """
 
     model: Any
@@ -62,20 +62,22 @@ def convert(
     format: str,
     config_file: str | None = None,
 ) -> Conversion:
-    """Reads a checkpoint of any format, heads included, and writes it in another.
+    """Reads a checkpoint of any format, including its heads, and writes it in another format.
 
     Args:
-        path: What `from_pretrained` takes.
-        directory: Where to write.
+        path: The checkpoint, as for `from_pretrained`.
+        directory: The directory to write.
         format: "huggingface", "tf1" or "bert_tf".
-        config_file: The configuration, if it is not beside the weights.
+        config_file: The configuration, if it is not in the directory of the weights.
 
     Returns:
         A `Conversion`.
 
     Raises:
-        CheckpointError: If the input is damaged.
-        UserError: If the format cannot hold the model.
+        CheckpointError: If the input cannot be read.
+        ConfigError: If the input's configuration is not supported.
+        UserError: If the input is quantized, `format` is unknown or cannot hold the model, or
+            `directory` holds a checkpoint of another format.
 
     Example:
         >>> conversion = bert_tf.checkpoints.convert("minilm/", "minilm-tf1/", format="tf1")
@@ -85,8 +87,9 @@ def convert(
     pretrained = open_pretrained(path, config_file)
     if pretrained.quantization is not None:
         raise UserError(
-            f"{path} is quantized to {pretrained.quantization}: its float weights are gone. "
-            "Expected the checkpoint that it was made from."
+            f"{path} must be a checkpoint with floating-point weights. Received: weights that are "
+            f"quantized to {pretrained.quantization}. Convert the checkpoint from which it was "
+            "made."
         )
     model = build_recognised(pretrained)
     weights = weights_of(model, pretrained)
@@ -94,9 +97,9 @@ def convert(
     plan = assign_weights(pretrained.source, weights)
     if format == "tf1" and pretrained.config.hidden_act == "gelu":
         _logger.warning(
-            'The network computes the exact (erf) GELU. "gelu" in bert_config.json means the tanh '
-            "form to google-research/bert; the key `bert_tf_exact_gelu` tells bert_tf what is "
-            "meant, the original program ignores it."
+            'The network computes the exact (erf) GELU, but "gelu" in bert_config.json means the '
+            "tanh form in google-research/bert. The key `bert_tf_exact_gelu` selects the exact "
+            "form in bert_tf; the original program ignores it."
         )
     save_model(model, directory, format)
     rows = [row for assignment in plan for row in _rows(assignment, pretrained, format)]
@@ -105,7 +108,7 @@ def convert(
 
 
 def build_recognised(pretrained: Pretrained):
-    """The model that the checkpoint holds, found out from the class it names or from its heads."""
+    """The model that the checkpoint holds, according to the class that it names or its heads."""
     names = [pretrained.class_name] if pretrained.class_name else []
     names += [
         name
@@ -124,7 +127,7 @@ def build_recognised(pretrained: Pretrained):
 
 
 def _has_head(name, pretrained):
-    """Whether it is worth building the model: the first bias of every head is in the file."""
+    """Whether the file holds the first bias of every head, so that the model is worth building."""
     if pretrained.class_name == name:
         return True
     if pretrained.source.format == OWN or not SPECS[name].heads:
@@ -146,7 +149,7 @@ def _rows(assignment: Assignment, pretrained, format) -> Iterator[tuple]:
 
 
 def reopened(model, directory: str | os.PathLike, hidden_act: str | None = None):
-    """A model of the same class from a directory, on request with another activation."""
+    """A model of the same class, loaded from a directory, optionally with another activation."""
     pretrained = open_pretrained(directory)
     if hidden_act is not None:
         config = dataclasses.replace(pretrained.config, hidden_act=hidden_act)
@@ -160,12 +163,12 @@ def reopened(model, directory: str | os.PathLike, hidden_act: str | None = None)
 
 
 def largest_difference(one, other, seed: int = 0) -> float:
-    """The largest difference of two models' outputs on random tokens, padded and not.
+    """The largest difference between the outputs of two models on random tokens.
 
     Args:
         one: A model of this package.
-        other: Another one of the same sizes.
-        seed: Seed of the tokens.
+        other: A model of this package with the same sizes.
+        seed: The seed of the tokens.
     """
     config = backbone_of(one).config
     rng = np.random.default_rng(seed)

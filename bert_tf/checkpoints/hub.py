@@ -1,4 +1,4 @@
-"""Checkpoints by name, `org/name`, through `huggingface_hub` and its cache."""
+"""Downloads checkpoints by name, `org/name`, with `huggingface_hub` and its cache."""
 
 import os
 import re
@@ -6,10 +6,9 @@ import re
 from bert_tf.errors import CheckpointError
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-# Names from before the hub had organisations; the hub itself sends them on to google-bert.
+# Names from before the hub had organisations; the hub redirects them to google-bert.
 _OLD_NAME = re.compile(r"bert-(base|large)-[\w-]+")
 _OLD_ORGANISATION = "google-bert"
-# Fetched in this order until weights are among them: one copy of the weights is enough.
 _CONFIGURATION = [
     "config.json",
     "bert_config.json",
@@ -24,6 +23,7 @@ _CONFIGURATION = [
     "task.json",
     "assets/tokenizer/vocabulary.txt",
 ]
+# Tried in this order until weights have been downloaded: one copy of the weights is enough.
 _WEIGHTS = (
     ["model.safetensors", "model-*.safetensors", "model.safetensors.index.json"],
     ["pytorch_model.bin", "pytorch_model-*.bin", "pytorch_model.bin.index.json"],
@@ -33,9 +33,9 @@ _WEIGHTS = (
 
 
 def is_hub_name(path: str) -> bool:
-    """Whether `path` can only be meant as `org/name`: it looks like one and is no path here.
+    """Whether `path` is a name on the hub: `org/name` or an old name such as bert-base-uncased.
 
-    So does an old name without an organisation, as bert-base-uncased.
+    A path that exists, or whose first folder exists, is not a name.
     """
     if os.path.exists(path):
         return False
@@ -45,21 +45,24 @@ def is_hub_name(path: str) -> bool:
 
 
 def fetch(name: str) -> str:
-    """The local directory of a checkpoint on the Hugging Face Hub, from the cache if it is there.
+    """Downloads a checkpoint from the Hugging Face Hub unless it is in the cache.
 
     Args:
         name: `org/name`, or an old name: bert-base-uncased is google-bert/bert-base-uncased.
 
+    Returns:
+        The local directory of the checkpoint.
+
     Raises:
-        CheckpointError: If it is not in the cache and cannot be fetched, or `huggingface_hub` is
-            not installed.
+        CheckpointError: If it is not in the cache and cannot be downloaded, or `huggingface_hub`
+            is not installed.
     """
     try:
         import huggingface_hub
     except ImportError:
         raise CheckpointError(
-            f"There is no {name} here. To fetch it by that name from the Hugging Face Hub: "
-            "pip install huggingface_hub"
+            f"`path` must exist if huggingface_hub is not installed. Received: path={name!r}. To "
+            "download it from the Hugging Face Hub: pip install huggingface_hub"
         ) from None
     if "/" not in name:
         name = f"{_OLD_ORGANISATION}/{name}"
@@ -69,12 +72,13 @@ def fetch(name: str) -> str:
             directory = huggingface_hub.snapshot_download(
                 name, allow_patterns=[*_CONFIGURATION, *weights]
             )
-        except Exception as error:  # one of many kinds: offline, no such name, no permission, disk
+        except Exception as error:  # many types: offline, no such name, no permission, disk full
             raise CheckpointError(
-                f"There is no directory {name} here, and the Hugging Face Hub did not give it "
-                f"({type(error).__name__}: {_first_line(error)}). Offline, fetch it where there is "
-                f"a network, with `hf download {name} --local-dir DIRECTORY`, copy DIRECTORY here "
-                "and pass its path; or copy the hub's cache and set HF_HUB_CACHE."
+                f"`path` must exist or be a name on the Hugging Face Hub. Received: path={name!r}, "
+                f"which could not be downloaded ({type(error).__name__}: {_first_line(error)}). If "
+                "this machine is offline, run `hf download "
+                f"{name} --local-dir DIRECTORY` on another one, copy DIRECTORY here and pass its "
+                "path; or copy the hub's cache and set HF_HUB_CACHE."
             ) from None
         if any(re.search(r"\.(safetensors|bin|h5|index)$", file) for file in os.listdir(directory)):
             break

@@ -1,4 +1,4 @@
-"""The weights of a Hugging Face directory, whichever of its file formats they are in."""
+"""Opens the weights of a Hugging Face directory, in any of its file formats."""
 
 import os
 
@@ -15,7 +15,7 @@ def _tf_h5(path):
     return TfH5Source(path)
 
 
-# The first that is there is read.
+# The first file that exists is read.
 _FILES = {
     "model.safetensors": SafetensorsSource,
     "model.safetensors.index.json": SafetensorsSource,
@@ -33,7 +33,7 @@ _INDEX = object_of({"weight_map": mapping_of(_SHARD, least=1)})
 
 
 def weights_file(directory: str) -> str | None:
-    """The file of a Hugging Face directory that holds the weights, or lists who does."""
+    """The file of a Hugging Face directory that holds the weights or lists their shards."""
     for name in _FILES:
         path = os.path.join(directory, name)
         if os.path.isfile(path):
@@ -45,7 +45,8 @@ def open_weights(path: str) -> TensorSource:
     """Opens one weights file of Hugging Face, or the shards that an index lists.
 
     Raises:
-        CheckpointError: If a file is missing or damaged, or the index leaves its directory.
+        CheckpointError: If a file is missing or damaged, or the index names a file outside its
+            directory.
     """
     if path.endswith(".index.json"):
         return _sharded(path)
@@ -62,8 +63,14 @@ def _sharded(path):
     for tensor, name in read_json(path, _INDEX)["weight_map"].items():
         if name not in shards:
             if not os.path.isfile(os.path.join(directory, name)):
-                raise CheckpointError(f"{path} lists {name}, which is missing. Fetch it too.")
+                raise CheckpointError(
+                    f"{path} must list existing files. Received: {name}, which is missing. "
+                    "Download it too."
+                )
             shards[name] = open_weights(os.path.join(directory, name))
         if tensor not in shards[name].shapes:
-            raise CheckpointError(f"{path} lists {tensor:.200} in {name}, where it is not")
+            raise CheckpointError(
+                f"{path} must list the tensors of its files. Received: {tensor:.200}, which "
+                f"{name} does not hold"
+            )
     return JoinedSource(path, list(shards.values()))

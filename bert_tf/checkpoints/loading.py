@@ -27,12 +27,27 @@ from bert_tf.text.tokenizer import BertTokenizer
 
 _logger = logging.getLogger("bert_tf")
 
-# Heads that several classes of Hugging Face have under one name.
+# Names of heads that several classes of Hugging Face use.
 _AMBIGUOUS_HEADS = ("classifier", "token_classifier")
 
 
 def load_backbone(path, backbone_class=None, config_file=None, **options):
-    """Builds a `BertBackbone` or a subclass. See `BertBackbone.from_pretrained`.
+    """Builds a backbone from a checkpoint. See `BertBackbone.from_pretrained`.
+
+    Args:
+        path: The checkpoint: a directory, a file or a name on the Hugging Face Hub.
+        backbone_class: The class to build, a subclass of `BertBackbone`; None is `BertBackbone`.
+        config_file: The configuration of the network, instead of the checkpoint's.
+        **options: `quantization="int8"` to quantize floating-point weights; other arguments of the
+            class except `config`.
+
+    Returns:
+        The backbone.
+
+    Raises:
+        CheckpointError: If the checkpoint cannot be read or does not fit its configuration.
+        ConfigError: If the configuration describes a network that is not supported.
+        UserError: If an option is out of range.
 
     Example:
         >>> backbone = bert_tf.checkpoints.load_backbone("reviews/")
@@ -51,6 +66,23 @@ def load_backbone(path, backbone_class=None, config_file=None, **options):
 def load_task_model(model_class, path, config_file=None, tokenizer=None, **options):
     """Builds a task model from a checkpoint. See `TaskModel.from_pretrained`.
 
+    Args:
+        model_class: The class to build.
+        path: The checkpoint: a directory, a file or a name on the Hugging Face Hub.
+        config_file: The configuration of the network, instead of the checkpoint's.
+        tokenizer: A `BertTokenizer`, instead of the checkpoint's.
+        **options: `quantization="int8"` to quantize floating-point weights; other arguments of the
+            class and of `BertBackbone`, which override those in the checkpoint.
+
+    Returns:
+        The model.
+
+    Raises:
+        CheckpointError: If the checkpoint cannot be read, does not fit its configuration or names
+            an unknown class.
+        ConfigError: If the configuration describes a network that is not supported.
+        UserError: If an option is unknown or out of range.
+
     Example:
         >>> from bert_tf.checkpoints import load_task_model
         >>> classifier = load_task_model(bert_tf.BertTextClassifier, "reviews/")
@@ -65,7 +97,7 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
 
 
 def _assign(model, pretrained, quantization):
-    """Loads the weights and, where it is asked for, quantizes what came in floating point."""
+    """Loads the weights and, if requested, quantizes floating-point weights."""
     if quantization is not None:
         require_int8(quantization)
     restored = restore_quantized(backbone_of(model), pretrained.source)
@@ -75,29 +107,29 @@ def _assign(model, pretrained, quantization):
 
 
 def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
-    """The model for an opened checkpoint, its weights still at random.
+    """Builds the model for an opened checkpoint, with random weights.
 
     Args:
         model_class: A model of this package with a backbone.
         pretrained: The checkpoint.
-        tokenizer: Instead of the checkpoint's.
-        **options: Arguments of the class and of `BertBackbone`; they win over the file's.
+        tokenizer: A `BertTokenizer`, instead of the checkpoint's.
+        **options: Arguments of the class and of `BertBackbone`, which override the checkpoint's.
 
     Raises:
         UserError: If an option is unknown or out of range.
-        CheckpointError: If the file names a class that nobody knows.
+        CheckpointError: If the file names an unknown class.
     """
     _check_class(model_class, pretrained)
     accepted = _argument_names(model_class) | _argument_names(BertBackbone)
     unknown = set(options) - accepted
     if unknown:
         raise UserError(
-            f"{model_class.__name__}.from_pretrained takes {sorted(accepted)}. "
-            f"Received: {sorted(unknown)}"
+            f"The options of {model_class.__name__}.from_pretrained must be among "
+            f"{sorted(accepted)}. Received: {sorted(unknown)}"
         )
     options = {**_saved_options(model_class, pretrained, options), **options}
     if "tokenizer" in inspect.signature(model_class.__init__).parameters:
-        # Before the backbone: a damaged vocabulary is refused before memory is taken for weights.
+        # Before the backbone: a damaged vocabulary is refused before weights are allocated.
         options["tokenizer"] = tokenizer or _tokenizer(pretrained)
     backbone_options = {
         name: options.pop(name)
@@ -112,20 +144,20 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
 
 
 def _check_class(model_class, pretrained):
-    """Without its class the file's options and head would be left out without a word."""
+    """Refuses a file of an unknown class: its options and head would be silently ignored."""
     known = {*SPECS, "BertBackbone", *(base.__name__ for base in model_class.__mro__)}
     if pretrained.class_name is not None and pretrained.class_name not in known:
         raise CheckpointError(
             f"`class` in {pretrained.source.path} must be one of {sorted(SPECS)}, or the class "
-            f"that opens it. Received: class={pretrained.class_name!r}. If it is a class of your "
-            "own, open it with that class, or its encoder with BertBackbone.from_pretrained."
+            f"that opens it. Received: class={pretrained.class_name!r}. If this is your own class, "
+            "open the file with it, or open only the encoder with BertBackbone.from_pretrained."
         )
 
 
 def weights_of(model, pretrained: Pretrained) -> list:
-    """The weights of a model that the checkpoint has.
+    """The weights of a model that the checkpoint holds.
 
-    What the checkpoint lacks starts at random: the log names it, and so does the model's
+    The others keep their random initialization. They are logged and listed in the model's
     `untrained_heads`.
     """
     source = pretrained.source
@@ -140,24 +172,24 @@ def weights_of(model, pretrained: Pretrained) -> list:
         if uses_pooler(model):
             missing.append("pooler")
             _logger.warning(
-                "%s has no pooler; it starts at random. Use another pooling than 'cls', or "
+                "%s has no pooler; it is initialized randomly. Use another pooling than 'cls', or "
                 "fine-tune it.",
                 source.path,
             )
     for name, head in task_heads(model).items():
-        if _takes_head(name, type(model), pretrained) and has_any_weight(source, head):
+        if _is_same_head(name, type(model), pretrained) and has_any_weight(source, head):
             if name == "masked_lm":
                 _check_tied(pretrained)
             weights += head
         else:
             missing.append(name.replace("_", " "))
-            _logger.info("%s has no %s; it starts at random.", source.path, missing[-1])
+            _logger.info("%s has no %s; it is initialized randomly.", source.path, missing[-1])
     model.untrained_heads = tuple(missing)
     return weights
 
 
-def _takes_head(name, model_class, pretrained):
-    """Whether a head of that name in the file is the model's: several tasks share a name."""
+def _is_same_head(name, model_class, pretrained):
+    """Whether the file's head is the model's head of this name, which several tasks share."""
     if name not in _AMBIGUOUS_HEADS:
         return True
     if pretrained.source.format == OWN:
@@ -166,7 +198,7 @@ def _takes_head(name, model_class, pretrained):
     if not named or named.intersection(architectures_of(model_class)):
         return True
     _logger.warning(
-        "%s holds the classifier of %s, which is not that of %s.",
+        "%s holds the classifier of %s, which differs from that of %s.",
         pretrained.source.path,
         ", ".join(sorted(named)),
         model_class.__name__,
@@ -175,7 +207,7 @@ def _takes_head(name, model_class, pretrained):
 
 
 def _check_tied(pretrained):
-    """The masked-LM head shares its table with the embeddings; a file may have two tables."""
+    """Refuses a file whose masked-LM head does not share its table with the word embeddings."""
     source = pretrained.source
     decoder, table = "cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"
     if pretrained.config.extra.get("tie_word_embeddings", True) or decoder not in source.shapes:
@@ -184,8 +216,8 @@ def _check_tied(pretrained):
     found = TensorNames(source).find(Part((table,), shape, shape))
     if found is not None and not np.array_equal(source.read(decoder), source.read(found)):
         raise CheckpointError(
-            f"{source.path}: expected a masked-LM head that shares the word embeddings. Received: "
-            "tie_word_embeddings=false and another table in the head"
+            f"{source.path} must have a masked-LM head that shares the word embeddings. Received: "
+            "tie_word_embeddings=false and a different table in the head"
         )
 
 
@@ -195,8 +227,8 @@ def _tokenizer(pretrained):
     files = ("vocab.txt", "tokenizer.json", os.path.join("assets", "tokenizer", "vocabulary.txt"))
     if not any(os.path.exists(os.path.join(pretrained.directory, name)) for name in files):
         _logger.warning(
-            "%s has no vocabulary: the model takes token dictionaries only. Copy the checkpoint's "
-            "vocab.txt there, or pass `tokenizer=`.",
+            "%s has no vocabulary, so the model accepts token dictionaries only. Copy the "
+            "checkpoint's vocab.txt there, or pass `tokenizer`.",
             pretrained.directory,
         )
         return None
@@ -204,7 +236,7 @@ def _tokenizer(pretrained):
 
 
 def _saved_options(model_class, pretrained, given):
-    """What the file says about the head, but for what the caller says about it."""
+    """The options of the head in the file, without those that the caller overrides."""
     accepted = _argument_names(model_class)
     options = {}
     if pretrained.class_name in {base.__name__ for base in model_class.__mro__}:
@@ -223,7 +255,7 @@ def _saved_options(model_class, pretrained, given):
             options.update({} if classes is None else {"num_classes": classes})
     if "problem_type" in accepted and own_head:
         if given_classes not in (0, _num_classes(model_class, pretrained)):
-            options.pop("problem_type", None)  # the caller's head is another one
+            options.pop("problem_type", None)  # the caller builds another head
         elif pretrained.config.extra.get("problem_type"):
             options.setdefault("problem_type", pretrained.config.extra["problem_type"])
     return options
@@ -231,7 +263,7 @@ def _saved_options(model_class, pretrained, given):
 
 def _has_own_head(model_class, pretrained):
     heads = heads_of(model_class).values()
-    return all(_takes_head(head.name, model_class, pretrained) for head in heads)
+    return all(_is_same_head(head.name, model_class, pretrained) for head in heads)
 
 
 def _file_labels(config):
@@ -242,12 +274,12 @@ def _file_labels(config):
         return [str(labels[key]) for key in sorted(labels, key=int)]
     except ValueError:
         raise ConfigError(
-            f"`id2label` must have the class ids as keys. Received: {list(labels)!s:.200}"
+            f"`id2label` must have class ids as keys. Received: {list(labels)!s:.200}"
         ) from None
 
 
 def _num_classes(model_class, pretrained):
-    """The number of classes, from the bias of the file's head; None if it has none."""
+    """The number of classes according to the bias of the file's head; None without one."""
     source = pretrained.source
     for head in heads_of(model_class).values():
         for part in head_parts(head, "bias", source.format):

@@ -1,8 +1,8 @@
-"""LoRA's weights alone: the low-rank additions and the heads that were trained with them.
+"""Saves and loads LoRA weights: the low-rank matrices and the heads that were trained with them.
 
-A safetensors file of float32 tensors: `encoder.blocks.{i}.{layer}.lora_kernel_a` `[in, r]` and
-`…lora_kernel_b` `[r, out]`, `lora_alpha` `[]`, and the heads under their names in this package's
-own format.
+The file is a safetensors file of float32 tensors: `encoder.blocks.{i}.{layer}.lora_kernel_a`
+`[in, rank]` and `…lora_kernel_b` `[rank, out]`, `lora_alpha` `[]`, and the heads with the names of
+this package's own format.
 """
 
 import operator
@@ -24,14 +24,18 @@ _ALPHA = "lora_alpha"
 def save_lora(model, path: str | os.PathLike) -> None:
     """Writes the file. See `LoraModel.save_lora_weights`."""
     if model.lora is None:
-        raise UserError("There are no LoRA weights to save: call `enable_lora(rank)` first.")
+        raise UserError(
+            "The model must have LoRA weights. Received: a model without LoRA. Call "
+            "`enable_lora(rank)` first."
+        )
     variables = _variables(model)
     named = {id(variable) for variable in variables.values()}
     unnamed = [v.path for v in model.trainable_variables if id(v) not in named]
     if unnamed:
         raise UserError(
-            f"A file of LoRA weights has no names for {unnamed} of {type(model).__name__}. "
-            "Expected one of bert_tf's models, its backbone frozen."
+            "The model must be one of bert_tf's models with a frozen backbone. Received: "
+            f"{type(model).__name__} with the trainable variables {unnamed}, for which a file of "
+            "LoRA weights has no names"
         )
     tensors = {name: variable.numpy().astype(np.float32) for name, variable in variables.items()}
     alpha = model.lora["alpha"]
@@ -46,51 +50,55 @@ def load_lora(model, path: str | os.PathLike) -> None:
     names = [name for name in source.shapes if name.endswith(".lora_kernel_a")]
     if not names or _ALPHA not in source.shapes:
         raise CheckpointError(
-            f"{path}: expected a file of `save_lora_weights`. Received: {sorted(source.shapes)[:5]}"
+            f"{path} must be a file that `save_lora_weights` wrote. Received: a file with the "
+            f"tensors {sorted(source.shapes)[:5]}"
         )
-    told = {
+    saved = {
         "rank": _checked_rank(model, source, names),
         "alpha": _read_alpha(source),
         "layers": [
             layer
-            for layer, place in LORA_LAYERS.items()
-            if any(name.endswith(f".{place}.lora_kernel_a") for name in names)
+            for layer, path_in_block in LORA_LAYERS.items()
+            if any(name.endswith(f".{path_in_block}.lora_kernel_a") for name in names)
         ],
     }
-    before = model.lora
-    if before is None:
-        model.enable_lora(**told)
-    elif {**before, "alpha": float(before["alpha"] or before["rank"])} != told:
+    current = model.lora
+    if current is None:
+        model.enable_lora(**saved)
+    elif {**current, "alpha": float(current["alpha"] or current["rank"])} != saved:
         raise UserError(
-            f"The model has other LoRA than {path}: expected {told}. Received: {before}. Call "
-            "`merge_lora()` first."
+            f"The model must have no LoRA weights, or the same as {path}: {saved}. Received: "
+            f"{current}. Call `merge_lora()` first."
         )
     variables = _variables(model)
     expected = {name: tuple(variable.shape) for name, variable in variables.items()}
     received = {name: shape for name, shape in source.shapes.items() if name != _ALPHA}
     if expected != received:
         differing = sorted(set(expected.items()) ^ set(received.items()))
-        raise CheckpointError(f"{path} does not fit the model. They differ in: {differing}")
-    values = {name: np.array(read_floats(source, name)) for name in variables}  # all or none
+        raise CheckpointError(
+            f"{path} must hold the LoRA weights and heads of this model. Received: differences in "
+            f"{differing}"
+        )
+    # Read all of them before the first is assigned.
+    values = {name: np.array(read_floats(source, name)) for name in variables}
     for name, variable in variables.items():
         variable.assign(values[name])
 
 
 def _checked_rank(model, source, names):
-    """The rank of all additions, compared with the model before memory is taken for them."""
+    """The rank in the file, after comparing the shapes with the model and before allocating."""
     model.backbone.require_kernels("given LoRA")
-    widths = {
-        f"encoder.blocks.{index}.{place}.lora_kernel_a": getter(block).kernel.shape[0]
-        for place, getter in ((p, operator.attrgetter(p)) for p in LORA_LAYERS.values())
+    input_sizes = {
+        f"encoder.blocks.{index}.{path}.lora_kernel_a": getter(block).kernel.shape[0]
+        for path, getter in ((p, operator.attrgetter(p)) for p in LORA_LAYERS.values())
         for index, block in enumerate(model.backbone.encoder.blocks)
     }
     rank = source.shapes[names[0]][-1] if source.shapes[names[0]] else 0
     for name in names:
-        if rank < 1 or source.shapes[name] != (widths.get(name), rank):
+        if rank < 1 or source.shapes[name] != (input_sizes.get(name), rank):
             raise CheckpointError(
-                f"{source.path} does not fit the model: {name} of shape "
-                f"[{widths.get(name)}, rank] was expected, one rank in the whole file. Received: "
-                f"{list(source.shapes[name])}"
+                f"`{name}` in {source.path} must have shape [{input_sizes.get(name)}, rank], with "
+                f"the same rank in the whole file. Received: shape={list(source.shapes[name])}"
             )
     return rank
 
@@ -99,21 +107,21 @@ def _read_alpha(source):
     alpha = source.read(_ALPHA)
     if alpha.shape or not np.isfinite(float(alpha)):
         raise CheckpointError(
-            f"{source.path}: `{_ALPHA}` must be one finite number. "
+            f"`{_ALPHA}` in {source.path} must be one finite number. "
             f"Received: {_ALPHA}={alpha!r:.200}"
         )
     return float(alpha)
 
 
 def _variables(model):
-    """The variables of such a file by their names."""
+    """The variables that a file of LoRA weights holds, by name."""
     variables = {}
     for index, block in enumerate(model.backbone.encoder.blocks):
         for layer in model.lora["layers"]:
             dense = operator.attrgetter(LORA_LAYERS[layer])(block)
             for name in ("lora_kernel_a", "lora_kernel_b"):
-                place = f"encoder.blocks.{index}.{LORA_LAYERS[layer]}.{name}"
-                variables[place] = getattr(dense, name)
+                full_name = f"encoder.blocks.{index}.{LORA_LAYERS[layer]}.{name}"
+                variables[full_name] = getattr(dense, name)
     for weights in task_heads(model).values():
         variables.update({weight.name: weight.variable for weight in weights})
     return variables

@@ -1,4 +1,4 @@
-"""A model's weights and class as checkpoints see them."""
+"""The weights and the class of a model, as checkpoints store them."""
 
 from bert_tf import tasks
 from bert_tf.checkpoints.weight_names import (
@@ -13,26 +13,26 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_spec import Head
 
 BACKBONE = "BertBackbone"
-# By the name of the model's class.
+# The specs of the tasks by the name of the model's class.
 SPECS = {spec.model: spec for spec in tasks.specs()}
-# Every architecture with a head of its own: a file that names one has that head and no other.
+# The architectures with a head: a file that names one of them has its head and no other.
 HEAD_ARCHITECTURES = {name for spec in SPECS.values() if spec.heads for name in spec.architectures}
 
 
 def heads_of(model_class: type) -> dict[str, Head]:
-    """The heads that Hugging Face's class has too, by attribute; a user's class has none known."""
+    """A model class's heads by attribute, without optional ones; empty for a user's own class."""
     spec = tasks.spec_of(model_class)
     return {} if spec is None else spec.heads
 
 
 def architectures_of(model_class: type) -> tuple[str, ...]:
-    """Hugging Face's classes that correspond to a model's."""
+    """The classes of Hugging Face that correspond to a model class."""
     spec = tasks.spec_of(model_class)
     return ("BertModel",) if spec is None else spec.architectures
 
 
 def class_name_of(model) -> str:
-    """The public class of a model, also of one of the user's subclasses."""
+    """The name of a model's public class, also for a user's subclass of it."""
     for base in type(model).__mro__:
         if base.__name__ in (*SPECS, BACKBONE):
             return base.__name__
@@ -46,13 +46,13 @@ def task_heads(model) -> dict[str, list[Weight]]:
     heads = {}
     for path, head in ({**spec.heads, **spec.optional_heads} if spec else {}).items():
         layer = getattr(model, path)
-        if layer is not None:  # a pre-training model may have no next sentences, a tagger no CRF
+        if layer is not None:  # e.g. a token classifier without a CRF
             heads[head.name] = head_weights(head, layer, path, config)
     return heads
 
 
 def architecture_of(model) -> str:
-    """Hugging Face's class with the heads that the model has: a pre-training model may lack one."""
+    """The class of Hugging Face with the model's heads; a pre-training model may lack a head."""
     spec = tasks.spec_of(type(model))
     if spec is None:
         return "BertModel"
@@ -68,7 +68,7 @@ def architecture_of(model) -> str:
 
 
 def head_parts(head: Head, variable: str, format: str) -> tuple[Part, ...]:
-    """The names in a format of one variable of a head whose shapes are not known yet."""
+    """The names of one variable of a head in a format, without their shapes."""
     return tuple(
         Part(part_names(row, format, variable), (), ())
         for row in head.rows
@@ -82,8 +82,8 @@ def backbone_of(model):
 
 
 def uses_pooler(model) -> bool:
-    """Whether what a model computes depends on its pooler."""
-    if getattr(model, "next_sentence", True) is None:  # a pre-training model without that loss
+    """Whether the outputs of a model depend on its pooler."""
+    if getattr(model, "next_sentence", True) is None:  # pre-training without this head
         return False
     spec = tasks.spec_of(type(model))
     return (spec is None or spec.uses_pooler) and getattr(model, "pooling", "cls") == "cls"
@@ -99,7 +99,7 @@ def all_weights(model) -> list[Weight]:
 
 
 def model_class(name: str) -> type | None:
-    """The public model class of that name, or None if this version has none."""
+    """The public model class of a name, or None if this version has no such class."""
     if name == BACKBONE:
         return BertBackbone
     return SPECS[name].model_class() if name in SPECS else None

@@ -1,4 +1,4 @@
-"""Finds out by looking what kind of checkpoint stands at a path, and opens it."""
+"""Detects the format of the checkpoint at a path and opens it."""
 
 import dataclasses
 import logging
@@ -29,15 +29,15 @@ from bert_tf.json_schema import OBJECT
 
 _logger = logging.getLogger("bert_tf")
 
-# Where this package keeps what Hugging Face's config.json has no key for.
+# The key of config.json for what Hugging Face has no key for.
 OWN_KEY = "bert_tf"
-TRAINED_MODEL = "model"  # in a tool's --output_dir
+TRAINED_MODEL = "model"  # the folder of the trained model in a tool's --output_dir
 _CONFIG_FILES = ("config.json", "bert_config.json")
 _HUGGINGFACE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", "tf_model.h5", ".index.json")
-_EXPECTED = (
-    "a directory with model.safetensors, pytorch_model.bin, tf_model.h5, bert_model.ckpt.index, "
-    "model.weights.h5 or bert_tf.json; one such file; a ckpt-<step> of a training; a .keras file; "
-    "or a name on the Hugging Face Hub, org/name"
+_CHECKPOINT = (
+    "a checkpoint: a directory with model.safetensors, pytorch_model.bin, tf_model.h5, "
+    "bert_model.ckpt.index, model.weights.h5 or bert_tf.json; one such file; a training checkpoint "
+    "ckpt-<step>; a .keras file; or a name on the Hugging Face Hub, org/name"
 )
 
 
@@ -46,14 +46,14 @@ class Pretrained:
     """An opened checkpoint.
 
     Attributes:
-        directory: Where its files are.
+        directory: The directory of its files.
         config: Its configuration.
         source: Its tensors.
         class_name: The model class of this package that the file names, or None.
-        options: That class's arguments.
+        options: The arguments of that class.
         architectures: Hugging Face's names of the model's class, if the file has any.
         quantization: "int8" if the weights are quantized, or None.
-        tokenizer: The `BertTokenizer` in the file; None where it has files of its own.
+        tokenizer: The `BertTokenizer` in the file; None if the tokenizer has separate files.
     """
 
     directory: str
@@ -67,17 +67,20 @@ class Pretrained:
 
 
 def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> Pretrained:
-    """Opens the checkpoint at `path`, of whatever format.
+    """Opens a checkpoint of any format.
 
     Args:
         path: A directory, a file, a TensorFlow checkpoint's prefix or `org/name`.
-        config_file: The configuration of the network. What a trained model says besides (labels,
-            problem type, pooling) is read from the files of the checkpoint all the same.
+        config_file: The configuration of the network, instead of the checkpoint's. Other settings
+            of a trained model (labels, problem type, pooling) are still read from the checkpoint.
+
+    Returns:
+        A `Pretrained`.
 
     Raises:
-        CheckpointError: If nothing is there, a file is missing or damaged, or an interrupted save
-            cannot be undone.
-        ConfigError: If the configuration asks for another network.
+        CheckpointError: If `path` is not a checkpoint, a file is missing or damaged, or an
+            interrupted save cannot be undone.
+        ConfigError: If the configuration describes a network that is not supported.
     """
     path = resolve(path)
     recover(path if os.path.isdir(path) else os.path.dirname(path))
@@ -89,13 +92,14 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
 
 
 def resolve(path: str | os.PathLike) -> str:
-    """The path on this machine of a path or of `org/name`.
+    """The local path of a checkpoint.
 
-    The output directory of a tool means the trained model in it, and before there is one for
-    the newest checkpoint of the training.
+    Args:
+        path: A path or `org/name`. The output directory of a tool stands for the trained model in
+            it or, if there is none yet, for the newest training checkpoint.
 
     Raises:
-        CheckpointError: If the Hugging Face Hub does not give it.
+        CheckpointError: If it cannot be downloaded, or an interrupted save cannot be undone.
     """
     path = os.fspath(path)
     if hub.is_hub_name(path):
@@ -105,7 +109,7 @@ def resolve(path: str | os.PathLike) -> str:
     trained = os.path.join(path, TRAINED_MODEL)
     for directory in (path, trained, os.path.join(path, DIRECTORY)):
         if os.path.isdir(directory):
-            recover(directory)  # a save that was interrupted has moved files that are looked for
+            recover(directory)  # an interrupted save may have moved the files
     if format_of(path) is not None:
         return path
     if format_of(trained) is not None:
@@ -144,7 +148,9 @@ def _open_directory(path, config_file):
     if find_training_checkpoint(path) == path:
         name, config, options, source = load_training_checkpoint(path)
         return Pretrained(path, _with_network(config, config_file), source, name, options)
-    raise CheckpointError(f"Expected {_EXPECTED}. Found in {path}: {sorted(os.listdir(path))[:20]}")
+    raise CheckpointError(
+        f"{path} must be {_CHECKPOINT}. Received: a directory with {sorted(os.listdir(path))[:20]}"
+    )
 
 
 def _open_file(path, config_file):
@@ -160,7 +166,8 @@ def _open_file(path, config_file):
     prefix = checkpoint_prefix(path)
     if prefix is not None and not os.path.isdir(prefix):
         return _open_tensorflow(prefix, config_file)
-    raise CheckpointError(f"Expected a checkpoint directory or file: {_EXPECTED}. Received: {path}")
+    received = "a file of another kind" if os.path.exists(path) else "no such file or directory"
+    raise CheckpointError(f"{path} must be {_CHECKPOINT}. Received: {received}")
 
 
 def _open_huggingface(path, config_file):
@@ -182,7 +189,7 @@ def _open_tensorflow(prefix, config_file):
         config = _config(directory, config_file, *reversed(_CONFIG_FILES))
         return Pretrained(directory, config, source, *_class_and_options(config))
     source = TfModelsSource(prefix)
-    if config_file is None and _beside(directory) is None:
+    if config_file is None and _find_config(directory) is None:
         return Pretrained(directory, keras_hub.config_from_shapes(source), source)
     return Pretrained(directory, _config(directory, config_file, *reversed(_CONFIG_FILES)), source)
 
@@ -211,7 +218,7 @@ def _open_preset(directory, network_file):
 def _open_archive(path, config_file):
     archive = StoredZip(path)
     values = keras_archive.read_archive_config(archive)
-    weights = archive.view(keras_archive.WEIGHTS)  # compared with its checksum
+    weights = archive.view(keras_archive.WEIGHTS)  # verifies the checksum
     directory = os.path.dirname(path) or "."
     if keras_hub.is_keras_hub(values):
         config, name = keras_hub.read_config(values, path)
@@ -232,7 +239,7 @@ def _open_keras_weights(path, config_file):
     shapes = H5File(path).shapes
     if any("transformer_encoder" in name or "transformer_layer" in name for name in shapes):
         source = keras_hub.KerasHubSource(path)
-        for file in (config_file, _beside(directory, "config.json")):
+        for file in (config_file, _find_config(directory, "config.json")):
             if file and keras_hub.is_keras_hub(read_json(file, OBJECT)):
                 config, name = keras_hub.read_config(read_json(file, OBJECT), file)
                 if file != config_file:
@@ -251,12 +258,12 @@ def _open_keras_weights(path, config_file):
 
 
 def _class_and_options(config):
-    """What this package has written about the model's class, if it has written the file."""
+    """The model's class and its arguments, if this package wrote the file."""
     own = config.extra.get(OWN_KEY) or {}
     return own.get("class"), dict(own.get("options") or {})
 
 
-def _beside(directory, *names):
+def _find_config(directory, *names):
     for name in names or _CONFIG_FILES:
         if os.path.exists(os.path.join(directory, name)):
             return os.path.join(directory, name)
@@ -265,22 +272,23 @@ def _beside(directory, *names):
 
 def _config(directory, config_file, *names):
     names = names or _CONFIG_FILES
-    path = _beside(directory, *names)
+    path = _find_config(directory, *names)
     if path is not None:
         try:
             return _with_network(BertConfig.from_json_file(path), config_file)
         except ConfigError as error:
             if config_file is None:
                 raise
-            _logger.warning("%s. Labels and settings of a head are not known then.", error)
+            _logger.warning("%s. The labels and settings of a head are therefore unknown.", error)
     if config_file is None:
         raise CheckpointError(
-            f"Expected {' or '.join(names)} in {directory}. "
-            f"Found: {sorted(os.listdir(directory))[:20]}. Pass `config_file=` if it is elsewhere."
+            f"{directory} must hold {' or '.join(names)}. Received: "
+            f"{sorted(os.listdir(directory))[:20]}. If the configuration is elsewhere, pass "
+            "`config_file`."
         )
     return BertConfig.from_json_file(config_file)
 
 
 def _with_network(config, config_file):
-    """A checkpoint's own configuration, with what another file says of the network."""
+    """A checkpoint's configuration, with the network that another file describes."""
     return config if config_file is None else BertConfig.from_json_file(config_file, config)

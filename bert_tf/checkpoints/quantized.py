@@ -1,9 +1,9 @@
 """Quantized weights in this package's own format.
 
-In place of a float32 tensor there are two: the integers, int8 of the same shape and name, and their
-float32 scales, under the name with `_scale` at the end: a column's of a kernel `[in, out]`, a
-word's of the word embeddings `[V, H]`. A kernel that was calibrated has a third, `_smoothing`,
-float32 `[in]`; without it there are ones.
+Instead of one float32 tensor the file holds an int8 tensor with the same shape and name, and its
+float32 scales with the suffix `_scale`: one per column of a kernel `[in, out]`, one per row of the
+word embeddings `[V, H]`. A calibrated kernel also has a float32 tensor `[in]` with the suffix
+`_smoothing`; without it, the smoothing is 1.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ _WORDS = "embeddings.word_embeddings"
 
 
 def quantized_tensors(backbone) -> dict[str, np.ndarray]:
-    """What the file holds of a quantized backbone's integers; {} of another backbone."""
+    """The file's tensors of a quantized backbone's integers; empty if it is not quantized."""
     tensors = {}
     for name, (read, _) in _places(backbone):
         tensors[name], tensors[name + _SCALE], *smoothing = (part.numpy() for part in read())
@@ -30,12 +30,12 @@ def quantized_tensors(backbone) -> dict[str, np.ndarray]:
 
 
 def holds_smoothing(tensors: dict[str, np.ndarray]) -> bool:
-    """Whether any kernel of what `quantized_tensors` gave was calibrated."""
+    """Whether any kernel in the result of `quantized_tensors` was calibrated."""
     return any(name.endswith(_SMOOTHING) for name in tensors)
 
 
 def quantized_variables(backbone) -> list[keras.Variable]:
-    """The variables that `quantized_tensors` is made of."""
+    """The variables from which `quantized_tensors` is computed."""
     if backbone.quantization is None:
         return []
     embeddings = backbone.embeddings
@@ -58,7 +58,7 @@ def restore_quantized(backbone, source: TensorSource) -> list[str]:
         The names of the tensors that were read.
 
     Raises:
-        CheckpointError: If a tensor is missing, of another shape or type, or damaged.
+        CheckpointError: If a tensor is missing, damaged or of another shape or dtype.
     """
     names = []
     for name, (read, write) in _places(backbone):
@@ -70,15 +70,15 @@ def restore_quantized(backbone, source: TensorSource) -> list[str]:
             like = np.asarray(like)
             if source.shapes.get(part_name) != like.shape:
                 raise CheckpointError(
-                    f"{source.path}: expected {part_name} of shape {list(like.shape)}. Received: "
-                    f"{source.shapes.get(part_name, 'no such tensor')}"
+                    f"`{part_name}` in {source.path} must have shape {like.shape}. Received: "
+                    f"shape={source.shapes.get(part_name, 'no such tensor')}"
                 )
             part = source.read(part_name)
             is_finite = part.dtype.kind != "f" or np.isfinite(part).all()
             if part.dtype != like.dtype or not is_finite:
                 raise CheckpointError(
-                    f"{source.path}: expected {part_name} of finite {like.dtype} numbers. "
-                    f"Received: {part.dtype}"
+                    f"`{part_name}` in {source.path} must hold finite {like.dtype} numbers. "
+                    f"Received: {part.dtype}{'' if is_finite else ' with NaN or infinity'}"
                 )
             parts.append(np.array(part))  # not a view of the file
             names.append(part_name)
@@ -87,7 +87,7 @@ def restore_quantized(backbone, source: TensorSource) -> list[str]:
 
 
 def _places(backbone) -> Iterator[tuple[str, tuple[Callable, Callable]]]:
-    """The names, with a function each to read the integers and scales and to replace them."""
+    """The name of each quantized weight, with functions that read and that replace its parts."""
     if backbone.quantization is None:
         return
     embeddings = backbone.embeddings

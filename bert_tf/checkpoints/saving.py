@@ -1,4 +1,4 @@
-"""Writes models: Hugging Face directories, TF1 checkpoints, this package's own format."""
+"""Writes models as Hugging Face directories, TF1 checkpoints or in this package's own format."""
 
 import json
 import logging
@@ -28,15 +28,21 @@ _logger = logging.getLogger("bert_tf")
 
 FORMATS = ("huggingface", "tf1", OWN)
 TF1_PREFIX = "bert_model.ckpt"
-# Facts about the file that a config.json came from, not about the network.
+# Keys that describe the file from which a config.json was read, not the network.
 _STALE_KEYS = ("torch_dtype", "dtype", "problem_type", OWN_KEY)
 
 
 def save_model(model, directory: str | os.PathLike, format: str = "huggingface") -> None:
     """Writes a backbone or a task model. See `TaskModel.save_pretrained`.
 
-    All files are replaced together: a write that fails leaves the directory as it was, one that
-    is killed too, once it is opened or saved again. Other files in it stay.
+    The files are replaced atomically. If writing fails, the directory keeps its old files. If the
+    process is killed, they are restored when the directory is next opened or saved to. Other files
+    in the directory are kept.
+
+    Args:
+        model: A backbone or a task model.
+        directory: The directory to write. It is created if missing.
+        format: "huggingface", "tf1" or "bert_tf".
 
     Raises:
         UserError: If `format` is unknown, the directory holds a checkpoint of another format, or
@@ -52,7 +58,7 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
     quantization = backbone_of(model).quantization
     if quantization is not None and format != OWN:
         raise UserError(
-            f"A model quantized to {quantization} has a place in format={OWN!r} alone. "
+            f"`format` must be {OWN!r} for a model that is quantized to {quantization}. "
             f"Received: format={format!r}"
         )
     directory = os.fspath(directory)
@@ -60,8 +66,9 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
     present = format_of(directory)
     if present not in (None, format):
         raise UserError(
-            f"{directory} holds a checkpoint of format {present!r}, which would be read instead of "
-            f"the new one. Expected another directory for format={format!r}."
+            f"`directory` must not hold a checkpoint of another format than {format!r}. Received: "
+            f"directory={directory!r}, which holds one of format {present!r} that would be read "
+            "instead of the new one. Save to another directory."
         )
     with staged_files(directory) as staging:
         _WRITERS[format](model, staging)
@@ -75,7 +82,7 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
 def _write_huggingface(model, directory):
     backbone = backbone_of(model)
     own = {weight.name for weight in backbone_weights(backbone) + pooler_weights(backbone)}
-    # As `transformers` saves: BertModel without a prefix, BertFor… with it, heads without.
+    # As in `transformers`: the encoder's names have a prefix in BertFor… models, not in BertModel.
     prefix = "bert." if task_heads(model) else ""
     tensors = {}
     for weight in _writable(model, "huggingface"):
@@ -97,14 +104,14 @@ def _write_tf1(model, directory):
     backbone = backbone_of(model)
     if backbone.config.hidden_act not in ("gelu_new", "relu"):
         _logger.warning(
-            "google-research/bert has no %r: bert_tf reads it back from bert_config.json, the "
-            "original program would compute another activation.",
+            "google-research/bert has no activation %r. bert_tf reads it from bert_config.json; "
+            "the original program would compute another activation.",
             backbone.config.hidden_act,
         )
     if backbone.config.pruned_heads:
         _logger.warning(
-            "google-research/bert knows no pruned heads: bert_tf reads them back from "
-            "bert_config.json, the original program would expect kernels of other shapes."
+            "google-research/bert does not support pruned heads. bert_tf reads them from "
+            "bert_config.json; the original program would expect kernels of other shapes."
         )
     tensors = {}
     for weight in _writable(model, "tf1"):
@@ -131,7 +138,7 @@ def _write_own(model, directory):
         "config": backbone.config.to_dict(),
         "options": _options(model),
     }
-    if not backbone.config.pruned_heads:  # so that older versions open it
+    if not backbone.config.pruned_heads:  # so that older versions can open the file
         del content["config"]["pruned_heads"]
     if backbone.quantization is not None:
         content["format_version"] = (
@@ -154,25 +161,26 @@ def _writable(model, format) -> list[Weight]:
     unknown = [variable.path for variable in model.weights if id(variable) not in known]
     if unknown:
         raise UserError(
-            f"Checkpoints have no names for {unknown} of {type(model).__name__}. Expected one of "
-            'bert_tf\'s models; save others with `model.save("….keras")`.'
+            f"The model must have no variables besides those of bert_tf's models. Received: "
+            f"{type(model).__name__} with {unknown}, for which checkpoints have no names. Save it "
+            'with `model.save("….keras")`.'
         )
     backbone = backbone_of(model)
     if backbone.pooler.is_missing and not uses_pooler(model):
-        # It came without one; random numbers in its place would be taken for a trained pooler.
+        # The checkpoint had no pooler. If the random one were saved, readers would use it.
         pooler = {id(weight.variable) for weight in pooler_weights(backbone)}
         weights = [weight for weight in weights if id(weight.variable) not in pooler]
-    homeless = [weight.name for weight in weights if not weight.parts[format]]
-    if homeless:
+    unnamed = [weight.name for weight in weights if not weight.parts[format]]
+    if unnamed:
         raise UserError(
-            f"Format {format!r} has no names for {homeless} of {type(model).__name__}. "
-            f"Expected format={OWN!r}, which holds every model."
+            f"`format` must be {OWN!r} for a {type(model).__name__} with the weights {unnamed}, "
+            f"for which {format!r} has no names. Received: format={format!r}"
         )
     return weights
 
 
 def _tensors(weight: Weight, format: str, prefix: str) -> dict[str, np.ndarray]:
-    """The tensors of one weight as the file has them, float32."""
+    """The tensors of one weight in the layout of the file, as float32."""
     values = weight.variable.numpy().astype(np.float32)
     parts = weight.parts[format]
     pieces = np.split(values, len(parts), axis=-1) if len(parts) > 1 else [values]
@@ -180,7 +188,7 @@ def _tensors(weight: Weight, format: str, prefix: str) -> dict[str, np.ndarray]:
 
 
 def _options(model) -> dict:
-    """The constructor's arguments, but for what has a place of its own."""
+    """The constructor's arguments, except those that are saved elsewhere."""
     if backbone_of(model) is model:
         return {}
     config = model.get_config()
@@ -192,7 +200,7 @@ def _options(model) -> dict:
 
 
 def _head_config(model) -> dict:
-    """What config.json says about a head: Hugging Face's keys and this package's own."""
+    """The entries of config.json that describe a head: Hugging Face's keys and this package's."""
     if backbone_of(model) is model:
         return {}
     options = _options(model)

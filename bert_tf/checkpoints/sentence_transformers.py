@@ -1,5 +1,4 @@
-"""What a sentence-transformers directory says beside its BERT: pooling, a linear map,
-normalization, length.
+"""Reads and writes the files of sentence-transformers: pooling, dense layer, normalization, length.
 
 Reference: sentence-transformers, `modules.json`, `1_Pooling/config.json`, `2_Dense/` and
 `sentence_bert_config.json` of its saved models.
@@ -38,7 +37,7 @@ _POOLING = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_max_tokens": "max",
 }
-# Since version 5.7 one key names the mode, or several in the order in which they are concatenated.
+# Since version 5.7, one key holds the mode or a list of modes in the order of concatenation.
 _POOLING_KEY = "pooling_mode"
 _MEAN_MAX = ["mean", "max"]
 _TYPES = "sentence_transformers.models."
@@ -72,7 +71,7 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
     path = resolve(path)
     options = {**encoder_options(path), **options}
     if options.get("whitening_size") is not None:
-        whitening_source(path, options["whitening_size"])  # before memory is taken for it
+        whitening_source(path, options["whitening_size"])  # check before allocating memory
     encoder = load_task_model(encoder_class, path, **options)
     if encoder.whitening is not None:
         load_whitening(encoder.whitening, path)
@@ -80,18 +79,19 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
 
 
 def encoder_options(directory: str | os.PathLike) -> dict:
-    """The arguments of `BertSentenceEncoder` that the directory asks for.
+    """The arguments of `BertSentenceEncoder` that a directory specifies.
 
     Args:
-        directory: A checkpoint directory; without a `modules.json` it asks for nothing.
+        directory: A checkpoint directory.
 
     Returns:
-        `pooling`, `normalize` and, where the files say so, `whitening_size` and `max_length`.
+        A dictionary of `pooling`, `normalize` and, if the files specify them, `whitening_size` and
+        `max_length`. It is empty if there is no `modules.json`.
 
     Raises:
-        CheckpointError: If a module is none of Transformer, Pooling, Dense without an activation
-            and Normalize, in this order, or the pooling is one that `BertSentenceEncoder` does not
-            have.
+        CheckpointError: If the modules are other than Transformer, Pooling, Dense without an
+            activation and Normalize, in this order, or `BertSentenceEncoder` does not support the
+            pooling.
     """
     directory = os.fspath(directory)
     path = os.path.join(directory, _MODULES_FILE)
@@ -107,8 +107,8 @@ def encoder_options(directory: str | os.PathLike) -> dict:
             options["normalize"] = True
         elif kind != "Transformer":
             raise CheckpointError(
-                f"{path}: modules of the types Transformer, Pooling, at most one Dense, and "
-                f"Normalize were expected, in this order. Received: type={kind!r}"
+                f"`type` in {path} must be Transformer, Pooling, Dense (at most once) and "
+                f"Normalize, in this order. Received: type={kind!r}"
             )
     limits = os.path.join(directory, _LENGTH_FILE)
     if os.path.exists(limits):
@@ -118,10 +118,14 @@ def encoder_options(directory: str | os.PathLike) -> dict:
 
 
 def whitening_source(directory: str | os.PathLike, size: int) -> TensorSource:
-    """The weights of the Dense module of a directory, which are vectors of `size` numbers.
+    """Opens the weights of the Dense module of a directory.
+
+    Args:
+        directory: A checkpoint directory.
+        size: The required size of the module's output vectors.
 
     Raises:
-        CheckpointError: If the directory has none, or they are of another size.
+        CheckpointError: If the directory has no such module or the size differs.
     """
     directory = os.fspath(directory)
     has_modules = os.path.exists(os.path.join(directory, _MODULES_FILE))
@@ -129,22 +133,27 @@ def whitening_source(directory: str | os.PathLike, size: int) -> TensorSource:
     file = weights_file(paths[0]) if paths else None
     if file is None:
         raise CheckpointError(
-            f"{directory}: the weights of a Dense module were expected, for whitened vectors of "
-            f"size {size}. Received: none. Pass whitening_size=None, and fit it anew."
+            f"{directory} must hold the weights of a Dense module for whitening_size={size}. "
+            "Received: no such weights. Pass whitening_size=None and fit the whitening again."
         )
     source = open_weights(file)
     if source.shapes.get(_BIAS) != (size,):
         raise CheckpointError(
-            f"{file}: {_BIAS} of shape [{size}] was expected. Received: {source.shapes.get(_BIAS)}"
+            f"`{_BIAS}` in {file} must have shape {(size,)}. Received: "
+            f"shape={source.shapes.get(_BIAS)}"
         )
     return source
 
 
 def load_whitening(layer, directory: str | os.PathLike) -> None:
-    """Fills a `Whitening` layer from the Dense module of a directory.
+    """Loads the weights of a `Whitening` layer from the Dense module of a directory.
+
+    Args:
+        layer: The layer.
+        directory: A checkpoint directory.
 
     Raises:
-        CheckpointError: If the directory has none, or it is of another shape.
+        CheckpointError: If the directory has no such module or the shapes differ.
     """
     source = whitening_source(directory, layer.units)
     values = {}
@@ -152,8 +161,8 @@ def load_whitening(layer, directory: str | os.PathLike) -> None:
         shape = tuple(reversed(variable.shape))
         if source.shapes.get(name) != shape:
             raise CheckpointError(
-                f"{source.path}: {name} of shape {list(shape)} was expected. "
-                f"Received: {source.shapes.get(name)}"
+                f"`{name}` in {source.path} must have shape {shape}. Received: "
+                f"shape={source.shapes.get(name)}"
             )
         values[name] = np.array(read_floats(source, name))
     layer.kernel.assign(values[_KERNEL].T)
@@ -161,13 +170,13 @@ def load_whitening(layer, directory: str | os.PathLike) -> None:
 
 
 def module_variables(model) -> list:
-    """The variables that `write_modules` writes: they stand in no format's table of names."""
+    """The variables that `write_modules` writes; the table of weight names does not have them."""
     whitening = getattr(model, "whitening", None)
     return [] if whitening is None else whitening.variables
 
 
 def write_modules(encoder, directory: str) -> None:
-    """Writes what sentence-transformers opens an encoder by, beside the encoder's own files."""
+    """Writes the files that sentence-transformers needs in addition to those of the encoder."""
     config = encoder.backbone.config
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     pooling = {"word_embedding_dimension": config.hidden_size}
@@ -197,13 +206,13 @@ def write_modules(encoder, directory: str) -> None:
         for index, (kind, path) in enumerate(modules)
     ]
     _write(entries, os.path.join(directory, _MODULES_FILE))
-    # Whether text is lowered the tokenizer's files say.
+    # The tokenizer's files specify whether text is lowercased.
     limits = {"max_seq_length": encoder.max_length, "do_lower_case": False}
     _write(limits, os.path.join(directory, _LENGTH_FILE))
 
 
 def _modules(directory):
-    """Pairs of a module's kind and its directory."""
+    """Pairs of each module's type and directory."""
     path = os.path.join(directory, _MODULES_FILE)
     return [
         (module["type"].rsplit(".", 1)[-1], os.path.join(directory, module["path"]))
@@ -220,7 +229,8 @@ def _pooling(path):
         modes = modes if isinstance(modes, list) else [modes]
         if len(modes) != 1 or modes[0] not in _POOLING.values():
             raise CheckpointError(
-                f"{path}: `{_POOLING_KEY}` must be cls, mean, max or {_MEAN_MAX}. Received: {modes}"
+                f"`{_POOLING_KEY}` in {path} must be cls, mean, max or {_MEAN_MAX}. Received: "
+                f"{_POOLING_KEY}={values[_POOLING_KEY]!r:.200}"
             )
         return modes[0]
     wanted = [
@@ -229,17 +239,17 @@ def _pooling(path):
     modes = [_POOLING.get(name) for name in wanted]
     if len(modes) != 1 or modes[0] is None:
         raise CheckpointError(
-            f"{path}: exactly one of {sorted(_POOLING)} was expected. Received: {wanted}"
+            f"{path} must set exactly one of {sorted(_POOLING)} to true. Received: {wanted}"
         )
     return modes[0]
 
 
 def _linear_size(path):
     values = read_json(path, _DENSE)
-    # Without the key the module has a tanh.
+    # If the key is missing, the activation is tanh.
     if values.get("activation_function") != _IDENTITY or values.get("bias") is False:
         raise CheckpointError(
-            f"{path}: a Dense module with a bias and the activation {_IDENTITY} was expected. "
+            f"{path} must describe a Dense module with a bias and the activation {_IDENTITY}. "
             f"Received: activation_function={values.get('activation_function')!r:.200}, "
             f"bias={values.get('bias')!r}"
         )

@@ -1,7 +1,7 @@
-"""What `TrainingCheckpoint` writes, opened for its weights: the state of the optimizer stays there.
+"""Loads the weights from the checkpoints that `TrainingCheckpoint` writes.
 
-A state without the class of the model is of a version before 0.22, and names the model's variables
-after the class.
+The state of the optimizer is not loaded. Versions before 0.22 did not save the class of the model,
+but the names of the model's variables begin with it.
 """
 
 import dataclasses
@@ -25,12 +25,12 @@ from bert_tf.training.checkpointing.checkpoint_files import (
 )
 from bert_tf.training.checkpointing.training_checkpoint import model_variables
 
-DIRECTORY = "checkpoints"  # of the tools, in --output_dir
+DIRECTORY = "checkpoints"  # the folder of the training checkpoints in a tool's --output_dir
 _MODEL = object_of({"class": one_of(*SPECS), "options": OPTIONS})
 
 
 def find_training_checkpoint(path: str) -> str | None:
-    """The `ckpt-<step>` that a path means: itself, or the newest in it or in its `checkpoints`."""
+    """The directory `ckpt-<step>` of a path: itself, or the newest in it or its `checkpoints`."""
     if os.path.exists(os.path.join(path, MANIFEST)):
         return path
     for directory in (path, os.path.join(path, DIRECTORY)):
@@ -41,26 +41,27 @@ def find_training_checkpoint(path: str) -> str | None:
 
 
 def describe_model(model) -> dict:
-    """What a checkpoint says of the model besides its network; nothing of a user's own class."""
+    """The class and arguments that a checkpoint stores of a model; empty for a user's own class."""
     name = class_name_of(model)
     if name not in SPECS or not type(model).__module__.startswith("bert_tf."):
         return {}
-    kept_elsewhere = ("name", "dtype", "backbone", "tokenizer")
-    options = {k: v for k, v in model.get_config().items() if k not in kept_elsewhere}
+    saved_elsewhere = ("name", "dtype", "backbone", "tokenizer")
+    options = {k: v for k, v in model.get_config().items() if k not in saved_elsewhere}
     return {"class": name, "options": options}
 
 
 def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSource]:
-    """Builds the model that was trained and gives it the checkpoint's weights.
+    """Builds the model that was trained and loads the checkpoint's weights.
 
     Args:
         path: The directory `ckpt-<step>`.
 
     Returns:
-        The class's name, the configuration, the class's other arguments, and the weights.
+        A tuple of the class's name, the configuration, the class's other arguments and the weights.
 
     Raises:
-        CheckpointError: If it is damaged, or of a model that is none of this package's.
+        CheckpointError: If the checkpoint is damaged, its model is not one of this package's, or
+            it has LoRA weights that are not merged.
     """
     tensors, state = read_checkpoint(path)
     tensors = {name: v for name, v in tensors.items() if name.startswith("model/")}
@@ -71,8 +72,8 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     options = saved.get("options") or {}
     if "lora" in options:
         raise CheckpointError(
-            f"{path} was expected to hold whole kernels. Received: those of a run with LoRA, not "
-            "yet merged. Take the model that the run wrote at its end."
+            f"{path} must be a checkpoint of a run without LoRA. Received: LoRA weights that are "
+            "not merged. Open the model that the run wrote at its end."
         )
     fields = {field.name for field in dataclasses.fields(BertConfig)}
     network = {key: value for key, value in state["network"].items() if key in fields}
@@ -81,15 +82,17 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     try:
         model = model_class(name)(BertBackbone(config), **options)
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: its options do not fit {name}: {error}") from None
+        raise CheckpointError(
+            f"{path} must hold valid arguments of {name}. Received: {error}"
+        ) from None
     variables = model_variables(model)
     if {key: tuple(v.shape) for key, v in variables.items()} != {
         key: values.shape for key, values in tensors.items()
     }:
-        other = sorted(set(variables) ^ set(tensors))[:5]
+        differing = sorted(set(variables) ^ set(tensors))[:5]
         raise CheckpointError(
-            f"{path} was expected to hold the variables of a {name}. Received: others, as {other}. "
-            "Take the model that the run wrote at its end."
+            f"{path} must hold the variables of a {name}. Received: other variables or shapes, "
+            f"such as {differing}. Open the model that the run wrote at its end."
         )
     for key, variable in variables.items():
         variable.assign(tensors[key])
@@ -102,6 +105,6 @@ def _class_of(tensors, path):
         if re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() in roots:
             return name
     raise CheckpointError(
-        f"{path}: a checkpoint of one of bert_tf's models was expected. Received: one of "
+        f"{path} must be a checkpoint of one of bert_tf's models. Received: variables of "
         f"{sorted(roots)[:5]}"
     )

@@ -187,7 +187,7 @@ class Weight:
 
 
 def backbone_weights(backbone) -> list[Weight]:
-    """All weights of a `BertBackbone` except the pooler's, without Hugging Face's prefix `bert.`."""
+    """A `BertBackbone`'s weights except the pooler's; names lack Hugging Face's prefix `bert.`."""
     weights = _weights(EMBEDDINGS, backbone, backbone.config)
     for index in range(backbone.config.num_hidden_layers):
         fields = {

@@ -1,7 +1,7 @@
-"""What the data of several tasks share: batches by tokens, windows, masks, tables, augmentation.
+"""Data functions that several tasks share: batches by tokens, windows, masks, tables, augmentation.
 
-Names are loaded when they are first used: the processes that make pre-training examples import this
-package without TensorFlow.
+Names are imported when they are first used, because the processes that create pre-training examples
+import this package without TensorFlow.
 """
 
 from bert_tf.lazy_names import lazy_names

@@ -1,7 +1,9 @@
-"""Noise on training texts: words inserted, swapped and deleted at random, in tf.data.
+"""Augments training texts in tf.data: words are inserted, swapped and deleted at random.
 
-The operations of Wei and Zou 2019 (arXiv 1901.11196), "Easy Data Augmentation", without a
-thesaurus: what is inserted is another word of the same text.
+The operations are those of Wei and Zou 2019 (arXiv 1901.11196), "Easy Data Augmentation", but
+without a thesaurus: an inserted word is a random word of the same text.
+
+Glossary: `B` texts, `W` words of all texts.
 """
 
 import tensorflow as tf
@@ -12,16 +14,20 @@ UNITS = ("word", "character")
 
 
 class TextAugmentation:
-    """Changes texts at random; the length stays about the same, and no text becomes empty.
+    """Changes texts at random. No text becomes empty.
 
-    Swaps are keras-hub's. Its deletions are not taken: they differ from run to run with one seed.
+    Words are swapped with keras-hub's `RandomSwap`. Its `RandomDeletion` is not used, because its
+    results differ between runs with the same seed.
 
     Args:
-        insertion: Share of the words after which another word of the text is inserted.
-        swap: Share of the words that change places with another.
-        deletion: Share of the words that are deleted.
-        unit: "word" by white space, or "character" for Chinese.
-        seed: Of all three.
+        insertion: The fraction of words after which a word of the same text is inserted.
+        swap: The fraction of words that are swapped with another.
+        deletion: The fraction of words that are deleted.
+        unit: "word" (separated by white space), or "character" for Chinese.
+        seed: The seed of all random changes.
+
+    Raises:
+        UserError: If a fraction is not in [0, 1) or `unit` is unknown.
 
     Example:
         >>> augmentation = TextAugmentation(insertion=0.1, swap=0.1, deletion=0.1)
@@ -42,11 +48,12 @@ class TextAugmentation:
     ):
         from keras_hub.layers import RandomSwap
 
-        rates = {"insertion": insertion, "swap": swap, "deletion": deletion}
-        if unit not in UNITS or any(not 0.0 <= rate < 1.0 for rate in rates.values()):
+        rates = (insertion, swap, deletion)
+        if unit not in UNITS or any(not 0.0 <= rate < 1.0 for rate in rates):
             raise UserError(
-                f"Rates in [0, 1) and a `unit` of {UNITS} were expected. "
-                f"Received: {rates}, unit={unit!r}"
+                "`insertion`, `swap` and `deletion` must be in [0, 1), and `unit` one of "
+                f"{UNITS}. Received: insertion={insertion}, swap={swap}, deletion={deletion}, "
+                f"unit={unit!r}."
             )
         self.insertion = insertion
         self.deletion = deletion
@@ -55,7 +62,7 @@ class TextAugmentation:
         self._swap = RandomSwap(swap, seed=seed) if swap else None
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
-        """Strings `[B]` -> strings `[B]`."""
+        """Returns the changed texts: strings `[B]` -> strings `[B]`."""
         return self._changed(texts)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
@@ -75,14 +82,14 @@ class TextAugmentation:
         return tf.where(changed == "", texts, changed)
 
     def _insert(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        """After a word, with the probability `insertion`, another one of the same text."""
-        values, rows = words.values, words.value_rowids()  # [N], [N]
+        """Inserts a random word of the text after each word, with probability `insertion`."""
+        values, rows = words.values, words.value_rowids()  # [W], [W]
         lengths = tf.gather(words.row_lengths(), rows)
         places = self._generator.uniform(tf.shape(values)) * tf.cast(lengths, tf.float32)
         places = tf.minimum(tf.cast(places, tf.int64), lengths - 1)
         others = tf.gather(values, tf.gather(words.row_starts(), rows) + places)
         inserted = self._generator.uniform(tf.shape(values)) < self.insertion
-        kept = tf.stack([tf.ones_like(inserted), inserted], axis=1)  # [N, 2]
+        kept = tf.stack([tf.ones_like(inserted), inserted], axis=1)  # [W, 2]
         counts = tf.math.segment_sum(1 + tf.cast(inserted, tf.int64), rows)
         counts = tf.pad(counts, [[0, words.nrows() - tf.size(counts, tf.int64)]])
         return tf.RaggedTensor.from_row_lengths(
@@ -91,17 +98,17 @@ class TextAugmentation:
 
 
 def augment(dataset: tf.data.Dataset, augmentation: TextAugmentation) -> tf.data.Dataset:
-    """Augments the texts of batches that a task model's `fit` takes.
+    """Augments the texts of a dataset for a task model's `fit`.
 
     Args:
-        dataset: Of `(texts, labels, ...)`; the texts are strings `[B]` or a tuple of them.
-        augmentation: What is done to each text.
+        dataset: Batches `(texts, labels, ...)`. The texts are strings `[B]` or a tuple of them.
+        augmentation: The changes to each text.
 
     Returns:
-        The dataset with other texts in every epoch.
+        The dataset, with different changes in every epoch.
     """
 
     def change(texts, *rest):
         return (tf.nest.map_structure(augmentation, texts), *rest)
 
-    return dataset.map(change)  # one at a time: the random streams have an order
+    return dataset.map(change)  # not in parallel, so that the order of random numbers is fixed

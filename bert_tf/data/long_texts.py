@@ -1,9 +1,9 @@
-"""Texts longer than the model: windows over their tokens, or their key sentences.
+"""Handles texts that are too long for the model: windows over their tokens, or key sentences.
 
-What cuts a text at one side instead is `BertTokenizer(truncation_side=...)`; a longer position
-table is `bert_tf.models.extend_positions`.
+To truncate texts instead, see `BertTokenizer(truncation_side=...)`. For a longer table of
+position embeddings, see `bert_tf.models.extend_positions`.
 
-Glossary: `B` texts, `W` windows, `S` sentences of a text, `V` vocabulary.
+Glossary: `B` texts, `T` tokens of a text, `W` windows, `S` sentences of a text.
 """
 
 import re
@@ -14,26 +14,28 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 
-# A sentence ends after its last mark and what closes a quotation; Chinese has no space there.
+# A sentence ends after its end mark and closing quotes or brackets. Chinese has no space there.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+|(?<=[。！？；…])[”’」』）]*\s*|\s*\n\s*")
 TEXTRANK_DAMPING = 0.85  # Mihalcea and Tarau 2004, section 2
-# The chain forgets its start like DAMPING^steps: after so many, less than 1e-7 of it is left.
+# The influence of the start decays like TEXTRANK_DAMPING^steps: after 100 steps, below 1e-7.
 _TEXTRANK_STEPS = 100
 
 
 def token_windows(
     token_ids: tf.RaggedTensor, size: int, stride: int
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Windows of at most `size` tokens, one every `stride`; the last ends where its text ends.
+    """Cuts texts into windows of at most `size` tokens, one every `stride` tokens.
+
+    The last window of a text ends where the text ends.
 
     Args:
-        token_ids: int32 ragged `[B, (T)]`, without special tokens.
-        size: Tokens of a window.
-        stride: Tokens from the start of one window to that of the next, at most `size`.
+        token_ids: Ids without special tokens, ragged int32 `[B, (T)]`.
+        size: The number of tokens of a window.
+        stride: The number of tokens between the starts of two windows, at most `size`.
 
     Returns:
-        int32 ragged `[W, (size)]`, at least one window a text, and the text of each window, int64
-        `[W]`.
+        The windows, ragged int32 `[W, (size)]`, at least one per text, and the index of the text of
+        each window, int64 `[W]`.
 
     Example:
         >>> windows, texts = token_windows(tf.ragged.constant([[1, 2, 3, 4, 5, 6], [7]]), 4, 3)
@@ -43,9 +45,9 @@ def token_windows(
     lengths = tf.cast(token_ids.row_lengths(), tf.int64)  # [B]
     beyond = tf.maximum(lengths - size, 0)
     counts = 1 + (beyond + stride - 1) // stride
-    number = tf.ragged.range(counts, row_splits_dtype=tf.int64)  # [B, (windows of the text)]
-    text_of_window = number.value_rowids()  # [W]
-    starts = tf.minimum(number.values * stride, tf.gather(beyond, text_of_window))
+    indices = tf.ragged.range(counts, row_splits_dtype=tf.int64)  # [B, (windows of the text)]
+    text_of_window = indices.value_rowids()  # [W]
+    starts = tf.minimum(indices.values * stride, tf.gather(beyond, text_of_window))
     starts += tf.gather(tf.cast(token_ids.row_starts(), tf.int64), text_of_window)
     sizes = tf.gather(tf.minimum(lengths, size), text_of_window)
     places = tf.ragged.range(starts, starts + sizes, row_splits_dtype=tf.int64)  # [W, (size)]
@@ -53,7 +55,7 @@ def token_windows(
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, by their end marks (Latin and Chinese) and line ends."""
+    """Splits a text into sentences at end marks (Latin and Chinese) and line ends."""
     sentences, start = [], 0
     for end in _SENTENCE_END.finditer(text):
         sentences.append(text[start : end.end()])
@@ -64,25 +66,25 @@ def split_sentences(text: str) -> list[str]:
 def key_sentences(
     texts: Sequence[str], tokenizer, max_length: int, method: str = "textrank"
 ) -> list[str]:
-    """Shortens texts to `max_length` tokens by leaving out their least telling sentences.
+    """Shortens texts to `max_length` tokens by removing the least important sentences.
 
-    Sentences are ranked, and taken from the top as long as they fit; they keep their order. Texts
-    that fit stay as they are. A sentence is the bag of its word pieces, each weighted by its count
-    and by log(S / sentences that hold it).
+    Sentences are selected in the order of their scores if they still fit, and keep their order in
+    the text. Texts that fit are not changed. A sentence is represented by its pieces, each weighted
+    by its count and by log(S / number of sentences that contain it).
 
     Args:
         texts: The texts.
         tokenizer: A `BertTokenizer`.
-        max_length: Tokens of a text, `[CLS]` and `[SEP]` counted.
-        method: "textrank": a sentence matters if sentences that matter are like it (cosine of the
-            bags); "tfidf": by the mean weight of its pieces.
+        max_length: The maximum number of tokens of a text, including `[CLS]` and `[SEP]`.
+        method: "textrank" gives a high score to a sentence that is similar (cosine of the weights)
+            to sentences with high scores. "tfidf" scores by the mean weight of the pieces.
 
     Returns:
-        A text for each text: its key sentences, joined by a space (Chinese ones by nothing). If
-        the best sentence alone is too long, it comes whole; the tokenizer will cut it.
+        One text for each text: its key sentences, joined by a space (Chinese ones without it). If
+        no sentence fits, the best one, which the tokenizer then truncates.
 
     Raises:
-        UserError: For another method, or a `max_length` below 3.
+        UserError: If `method` is unknown or `max_length` is below 3.
 
     Example:
         >>> tokenizer = bert_tf.BertTokenizer("vocab.txt")
@@ -93,9 +95,11 @@ def key_sentences(
     Reference: Mihalcea and Tarau 2004, "TextRank: Bringing Order into Texts".
     """
     if method not in _RANKINGS:
-        raise UserError(f"`method` must be one of {sorted(_RANKINGS)}. Received: method={method!r}")
+        raise UserError(
+            f"`method` must be one of {sorted(_RANKINGS)}. Received: method={method!r}."
+        )
     if max_length < 3:
-        raise UserError(f"`max_length` must be at least 3. Received: max_length={max_length}")
+        raise UserError(f"`max_length` must be at least 3. Received: max_length={max_length}.")
     lengths = tokenizer.tokenize(list(texts)).row_lengths().numpy() if len(texts) else []
     budget = max_length - 2
     return [
@@ -126,7 +130,7 @@ def _shortened(text, tokenizer, budget, rank):
 
 
 def _weights(pieces):
-    """TF-IDF of the pieces of S sentences: `[S, distinct pieces]`."""
+    """Returns the TF-IDF weights of the pieces of sentences, `[S, distinct pieces]`."""
     sentence, ids = pieces.value_rowids().numpy(), pieces.values.numpy()
     distinct, column = np.unique(ids, return_inverse=True)
     counts = np.zeros([int(pieces.nrows()), len(distinct)])
@@ -140,14 +144,14 @@ def _tfidf(weights):
 
 
 def _textrank(weights):
-    """The stationary distribution of a walk from sentence to like sentence: `[S]`."""
+    """Returns the stationary distribution of a random walk to similar sentences, `[S]`."""
     norms = np.linalg.norm(weights, axis=1, keepdims=True)
     units = weights / np.where(norms > 0, norms, 1.0)
-    likeness = units @ units.T  # [S, S]
-    np.fill_diagonal(likeness, 0.0)
-    total = likeness.sum(axis=1, keepdims=True)
+    similarity = units @ units.T  # [S, S]
+    np.fill_diagonal(similarity, 0.0)
+    total = similarity.sum(axis=1, keepdims=True)
     count = len(weights)
-    step = np.where(total > 0, likeness / np.where(total > 0, total, 1.0), 1.0 / count)
+    step = np.where(total > 0, similarity / np.where(total > 0, total, 1.0), 1.0 / count)
     rank = np.full(count, 1.0 / count)
     for _ in range(_TEXTRANK_STEPS):
         rank = (1.0 - TEXTRANK_DAMPING) / count + TEXTRANK_DAMPING * (rank @ step)

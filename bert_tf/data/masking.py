@@ -1,10 +1,10 @@
-"""Masks for the masked language model, drawn in the graph.
+"""Draws the masks of masked language modeling, in the graph.
 
 Glossary: `B` rows, `T` sequence length, `P` masked positions, `W` words of a row (at most `T`),
-`L` the most words of a span, `V` vocabulary size.
+`K` maximum number of words of a span, `V` vocabulary size.
 
-The bits of a row depend on `seed` and on the row's stream alone, neither on the other rows of the
-batch nor on its padding, so an example gets the same masks in whatever batch it comes.
+The random bits of a row depend only on `seed` and on the row's stream. They do not depend on the
+other rows of the batch or on padding, so an example has the same masks in every batch.
 
 References: google-research/bert create_pretraining_data.py, `create_masked_lm_predictions`; Joshi
 et al., "SpanBERT", arXiv 1907.10529; Lan et al., "ALBERT", arXiv 1909.11942.
@@ -20,7 +20,7 @@ from bert_tf.errors import ConfigError
 from bert_tf.ops.philox import philox_uniform_bits_streams
 
 MASKINGS = ("token", "whole_word", "span")
-MASKED_SHARE = 0.8  # Devlin et al. 2019, section 3.1; of the rest, half stay and half are random
+MASKED_SHARE = 0.8  # Devlin et al. 2019, section 3.1: of the rest, half stay and half are random
 KEPT_SHARE = 0.1
 
 
@@ -33,7 +33,7 @@ def _geometric(p: float, longest: int) -> tuple[float, ...]:
 SPANBERT_SPANS = _geometric(0.2, 10)  # arXiv 1907.10529, section 3.1: mean 3.8
 ALBERT_NGRAMS = (6 / 11, 3 / 11, 2 / 11)  # arXiv 1909.11942, section 4.1: proportional to 1/n
 
-_DRAWS = 4  # of each token: its place in the order, what becomes of it, which token, which span
+_DRAWS = 4  # per token: its random order, what replaces it, the random token, the span length
 _ORDER, _ACTION, _TOKEN, _SPAN = range(_DRAWS)
 _ALL_BITS = 2**32
 
@@ -42,10 +42,10 @@ class MaskedTokens(NamedTuple):
     """A batch with its masks.
 
     Attributes:
-        token_ids: int32 `[B, T]`, what the model sees.
-        masked_positions: int32 `[B, P]`, rising; 0 at unused places.
-        masked_ids: int32 `[B, P]`, the tokens that were there; 0 at unused places.
-        masked_weights: float32 `[B, P]`, 1, or 0 at unused places.
+        token_ids: The input of the model, int32 `[B, T]`.
+        masked_positions: int32 `[B, P]`, in increasing order; 0 at unused places.
+        masked_ids: The original tokens there, int32 `[B, P]`; 0 at unused places.
+        masked_weights: float32 `[B, P]`: 1, or 0 at unused places.
     """
 
     token_ids: tf.Tensor
@@ -55,17 +55,18 @@ class MaskedTokens(NamedTuple):
 
 
 def num_to_predict(lengths, masked_lm_prob: float, max_predictions: int):
-    """How many tokens of sequences of these lengths are masked, `[CLS]` and `[SEP]` counted.
+    """Returns how many tokens are masked in sequences of these lengths.
 
     Matches google-research/bert: rounds half to even, and masks at least one token.
 
     Args:
-        lengths: integers of any shape, a NumPy array or a Tensor.
-        masked_lm_prob: the share.
-        max_predictions: the most.
+        lengths: Lengths including `[CLS]` and `[SEP]`: integers of any shape, a NumPy array or a
+            Tensor.
+        masked_lm_prob: The fraction of tokens to mask.
+        max_predictions: The maximum number of masked tokens.
 
     Returns:
-        int32 of the same shape and kind.
+        A NumPy array or a Tensor like `lengths`, int32.
     """
     if tf.is_tensor(lengths):
         rounded = tf.cast(tf.round(tf.cast(lengths, tf.float64) * masked_lm_prob), tf.int32)
@@ -90,34 +91,35 @@ def mask_tokens(
     word_starts: tf.Tensor | None = None,
     span_probabilities: Sequence[float] = SPANBERT_SPANS,
 ) -> MaskedTokens:
-    """Hides tokens of each row and says which.
+    """Masks tokens of each row.
 
-    Of the chosen tokens 80 % become `[MASK]`, 10 % stay, 10 % become a random token of the whole
-    vocabulary: token by token, or, with spans, span by span as in SpanBERT.
+    Of the chosen tokens, 80 % become `[MASK]`, 10 % stay and 10 % become a random token of the
+    whole vocabulary. This is drawn for each token or, for spans, for each span, as in SpanBERT.
 
     Args:
         token_ids: int32 `[B, T]`.
         maskable: bool `[B, T]`, False at special tokens and padding.
-        lengths: int `[B]`, the tokens of each row, special ones counted.
-        streams: int64 `[B]`, the number of each row's stream of random bits; an example that comes
-            again gets new masks by another number.
-        seed: the seed.
-        mask_token_id: the id of `[MASK]`.
+        lengths: The number of tokens of each row, special ones included, int `[B]`.
+        streams: The number of each row's random stream, int64 `[B]`. Another number gives the same
+            example other masks.
+        seed: The random seed.
+        mask_token_id: The id of `[MASK]`.
         vocab_size: `V`.
         max_predictions: `P`.
-        masked_lm_prob: the share of tokens to mask.
-        masking: "token"; "whole_word": words in random order, those skipped that would make too
-            many; "span": runs of whole words, cut where the row's number is reached, where a
-            segment ends, or where another span begins.
-        word_starts: bool `[B, T]`, True where a word starts; for "whole_word" and "span". The
-            first token behind a special token starts a word in any case.
-        span_probabilities: of spans of 1, 2, ... words; `SPANBERT_SPANS` or `ALBERT_NGRAMS`.
+        masked_lm_prob: The fraction of tokens to mask.
+        masking: "token"; "whole_word": words in random order, without those that would exceed the
+            number of masked tokens; "span": runs of whole words, which end where that number is
+            reached, where a segment ends or where another span begins.
+        word_starts: bool `[B, T]`, True where a word starts. Required for "whole_word" and "span".
+            The first token after a special token always starts a word.
+        span_probabilities: The probabilities of spans of 1, 2, ... words: `SPANBERT_SPANS` or
+            `ALBERT_NGRAMS`.
 
     Returns:
         The `MaskedTokens`.
 
     Raises:
-        ConfigError: an argument has no such value.
+        ConfigError: If an argument has an invalid value.
 
     Example:
         >>> masked = mask_tokens(
@@ -136,11 +138,11 @@ def mask_tokens(
     check_masking(masking, masked_lm_prob, max_predictions, span_probabilities)
     if masking != "token" and word_starts is None:
         raise ConfigError(
-            f"Expected word_starts with masking={masking!r}. Received: word_starts=None."
+            f"`word_starts` must be given with masking={masking!r}. Received: word_starts=None."
         )
     shape = tf.shape(token_ids)
     columns = tf.range(shape[1])[tf.newaxis, :] + tf.zeros_like(token_ids)  # [B, T]
-    # Four draws beside each other for each token, so that a draw does not depend on T.
+    # The four draws of a token are adjacent, so that a draw does not depend on T.
     bits = philox_uniform_bits_streams(seed, streams, shape[1] * _DRAWS)
     bits = tf.cast(tf.reshape(bits, [shape[0], shape[1], _DRAWS]), tf.int64)
     budget = num_to_predict(lengths, masked_lm_prob, max_predictions)
@@ -154,7 +156,7 @@ def mask_tokens(
             bits, maskable, maskable & (word_starts | first), budget, probabilities
         )
         chosen = anchors >= 0
-        # The first token of a span decides for all of it.
+        # The draw of its first token is used for the whole span.
         deciding = tf.where(chosen, anchors, columns) if masking == "span" else columns
     action = tf.gather(bits[:, :, _ACTION], deciding, batch_dims=1)  # [B, T]
     random_ids = tf.cast(tf.bitwise.right_shift(bits[:, :, _TOKEN] * vocab_size, 32), tf.int32)
@@ -162,7 +164,7 @@ def mask_tokens(
     shown = tf.where(action < kept_below, token_ids, random_ids)
     shown = tf.where(action < round(MASKED_SHARE * _ALL_BITS), mask_token_id, shown)
 
-    # The chosen columns first, in order: [B, T] -> [B, P]
+    # The chosen columns in increasing order: [B, T] -> [B, P]
     positions = tf.sort(tf.where(chosen, columns, shape[1]), axis=1)[:, :max_predictions]
     positions = tf.pad(
         positions,
@@ -184,22 +186,26 @@ def mask_tokens(
 def check_masking(
     masking: str, masked_lm_prob: float, max_predictions: int, span_probabilities: Sequence[float]
 ) -> None:
-    """Refuses options of `mask_tokens` that have no meaning.
+    """Checks options of `mask_tokens`.
+
+    Args:
+        masking: As in `mask_tokens`.
+        masked_lm_prob: As in `mask_tokens`.
+        max_predictions: As in `mask_tokens`.
+        span_probabilities: As in `mask_tokens`.
 
     Raises:
-        ConfigError: says which.
+        ConfigError: If an option has an invalid value.
     """
     if masking not in MASKINGS:
-        raise ConfigError(
-            f"Expected masking to be one of {MASKINGS}. Received: masking={masking!r}."
-        )
+        raise ConfigError(f"`masking` must be one of {MASKINGS}. Received: masking={masking!r}.")
     if not 0 < masked_lm_prob < 1:
         raise ConfigError(
-            f"Expected masked_lm_prob between 0 and 1. Received: masked_lm_prob={masked_lm_prob}."
+            f"`masked_lm_prob` must be in (0, 1). Received: masked_lm_prob={masked_lm_prob}."
         )
     if max_predictions < 1:
         raise ConfigError(
-            "Expected at least one prediction a sequence. "
+            "`max_predictions_per_seq` must be at least 1. "
             f"Received: max_predictions_per_seq={max_predictions}."
         )
     if (
@@ -208,13 +214,13 @@ def check_masking(
         or not np.isclose(sum(span_probabilities), 1)
     ):
         raise ConfigError(
-            "Expected span_probabilities, of spans of 1, 2, ... words, that sum to 1. "
+            "`span_probabilities` must be probabilities of spans of 1, 2, ... words and sum to 1. "
             f"Received: span_probabilities={tuple(span_probabilities)}."
         )
 
 
 def _choose_tokens(order, maskable, budget, max_predictions) -> tf.Tensor:
-    """Bool [B, T]: the `budget` maskable tokens that come first in random order."""
+    """Returns bool `[B, T]`: the first `budget` maskable tokens in random order."""
     shape = tf.shape(maskable)
     order = tf.where(maskable, order, _ALL_BITS)
     count = tf.minimum(max_predictions, shape[1])
@@ -226,7 +232,7 @@ def _choose_tokens(order, maskable, budget, max_predictions) -> tf.Tensor:
 
 
 def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
-    """int32 [B, T]: the first token of the span that a token is chosen with, or -1."""
+    """Returns int32 `[B, T]`: the first token of the span that a token is chosen in, or -1."""
     shape = tf.shape(maskable)
     longest = len(probabilities)
     columns = tf.range(shape[1])[tf.newaxis, :] + tf.zeros(shape, tf.int32)
@@ -242,7 +248,7 @@ def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
     word_starts = tf.sort(tf.where(starts, columns, shape[1]), axis=1)  # [B, W]
     follows = tf.pad(word_starts[:, 1:] == word_starts[:, :-1] + sizes[:, :-1], [[0, 0], [1, 0]])
     order = tf.argsort(tf.where(starts, bits[:, :, _ORDER], _ALL_BITS), axis=1, stable=True)
-    # The words of a row in random order, and how many words a span from there is to have.
+    # The words of a row in random order, and the number of words of a span that starts there.
     thresholds = np.round(np.cumsum(probabilities)[:-1] * _ALL_BITS).astype(np.int64)
     wanted = 1 + tf.reduce_sum(
         tf.cast(bits[:, :, _SPAN, tf.newaxis] >= thresholds, tf.int32), axis=-1
@@ -250,17 +256,17 @@ def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
     candidates = tf.transpose(tf.gather(words, order, batch_dims=1))  # [W, B]
     wanted = tf.transpose(tf.gather(wanted, order, batch_dims=1))  # [W, B]
     order = tf.transpose(order)  # [W, B]
-    sizes = tf.pad(sizes, [[0, 0], [0, longest]])  # [B, W + L]: windows may reach over the end
+    sizes = tf.pad(sizes, [[0, 0], [0, longest]])  # [B, W + K]: spans may extend past the end
     follows = tf.pad(follows, [[0, 0], [0, longest]])
     word_numbers = tf.range(shape[1] + longest)[tf.newaxis, :]
-    ahead = tf.range(longest)[tf.newaxis, :]  # [1, L]
+    ahead = tf.range(longest)[tf.newaxis, :]  # [1, K]
 
     def unfinished(step, left, anchors):
         return tf.reduce_any((step < num_words) & (left > 0))
 
     def take(step, left, anchors):
         word = candidates[step][:, tf.newaxis]  # [B, 1]
-        window = tf.maximum(word, 0) + ahead  # [B, L]
+        window = tf.maximum(word, 0) + ahead  # [B, K]
         size = tf.gather(sizes, window, batch_dims=1)
         free = tf.gather(anchors, window, batch_dims=1) < 0
         joined = tf.gather(follows, window, batch_dims=1) | (ahead == 0)
@@ -270,7 +276,7 @@ def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
             tf.cast(free & joined & fits & inside & (size > 0), tf.int32), axis=1
         )
         end = word + tf.reduce_sum(taken, axis=1, keepdims=True)
-        in_span = (word_numbers >= word) & (word_numbers < end)  # [B, W + L]
+        in_span = (word_numbers >= word) & (word_numbers < end)  # [B, W + K]
         anchors = tf.where(in_span, order[step][:, tf.newaxis], anchors)
         return step + 1, left - tf.reduce_sum(taken * size, axis=1), anchors
 

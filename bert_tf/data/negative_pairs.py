@@ -1,4 +1,4 @@
-"""Pairs that do not belong together, drawn from pairs that do."""
+"""Negative pairs of texts, drawn from positive ones."""
 
 import random
 from collections.abc import Sequence
@@ -9,26 +9,27 @@ from bert_tf.errors import DataError, UserError
 def negative_pairs(
     positives: Sequence[tuple[str, str]], per_pair: int = 1, seed: int = 0
 ) -> list[tuple[str, str]]:
-    """For every pair, pairs of its first text with second texts of others.
+    """Draws negative pairs: each first text with second texts of other pairs.
 
     Args:
-        positives: Pairs that belong together; a first text may have several second ones.
-        per_pair: How many for each.
-        seed: Of the draw.
+        positives: Pairs that belong together. A first text can have several second texts.
+        per_pair: The number of negative pairs for each positive one.
+        seed: The random seed.
 
     Returns:
-        `len(positives) * per_pair` pairs, in the order of `positives`; none is a positive one, and
-        those of one pair differ.
+        `len(positives) * per_pair` pairs, in the order of `positives`. None is a positive pair, and
+        the negative pairs of one positive pair are different.
 
     Raises:
-        DataError: If a first text goes with too many of the second texts to find others.
+        DataError: If there are too few second texts that do not belong to a first text.
+        UserError: If `per_pair` is below 1.
 
     Example:
         >>> negative_pairs([("capital of France?", "Paris"), ("2 + 2?", "4")])
         [('capital of France?', '4'), ('2 + 2?', 'Paris')]
     """
     if per_pair < 1:
-        raise UserError(f"`per_pair` must be at least 1. Received: per_pair={per_pair}")
+        raise UserError(f"`per_pair` must be at least 1. Received: per_pair={per_pair}.")
     generator = random.Random(seed)
     partners = {}
     for first, second in positives:
@@ -39,8 +40,8 @@ def negative_pairs(
         taken = partners[first]
         if len(seconds) - len(taken) < per_pair:
             raise DataError(
-                f"{per_pair} other second texts were expected for {first!r}. Received: "
-                f"{len(seconds) - len(taken)}"
+                f"`positives` must have at least {per_pair} second texts that do not belong to "
+                f"{first!r}. Received: {len(seconds) - len(taken)}."
             )
         chosen = set()
         while len(chosen) < per_pair:

@@ -1,7 +1,7 @@
-"""The rows of any container by their place, whatever library made it.
+"""Converts containers of rows, from any library, to NumPy arrays or lists.
 
-A pandas Series, a Polars or pyarrow column, a tensor: all become a NumPy array or a list. Rows are
-taken by place, never by an index label. None of these libraries is imported here.
+The containers can be pandas Series, Polars or pyarrow columns, or tensors. Rows are selected by
+position, never by index label. pandas, Polars and pyarrow are not imported here.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Set
@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from bert_tf.errors import DataError, UserError
 
-SHOWN_ROWS = 10  # so many rows are named in an error
-# pandas's marks for a missing value; unlike NaN they cannot be found by comparing.
+SHOWN_ROWS = 10  # the maximum number of rows that an error names
+# The types of pandas's missing values, which a comparison does not find as it finds NaN.
 _MISSING_TYPES = ("NAType", "NaTType")
 
 
 def is_container(values: Any) -> bool:
-    """Whether `plain_rows` takes `values`."""
+    """Returns whether `plain_rows` accepts `values`."""
     if isinstance(values, (str, bytes, Mapping, Set, tf.data.Dataset)):
         return False
     return hasattr(values, "__array__") or isinstance(
@@ -27,18 +27,18 @@ def is_container(values: Any) -> bool:
 
 
 def plain_rows(values: Any, name: str = "x") -> np.ndarray | list:
-    """The rows of a container as a NumPy array or a list.
+    """Returns the rows of a container as a NumPy array or a list.
 
     Args:
         values: A list, tuple, NumPy array, tensor, deque or iterator; a column or data frame of
-            pandas, Polars or pyarrow; a column of a Hugging Face data set.
-        name: What the values are, for the error.
+            pandas, Polars or pyarrow; or a column of a Hugging Face dataset.
+        name: The name of the values, for the error.
 
     Returns:
-        An array `[n, ...]`, or a list of n rows.
+        An array `[n, ...]`, or a list of `n` rows.
 
     Raises:
-        UserError: If `values` is no container, or one without an order.
+        UserError: If `values` is not a container, or has no order.
 
     Example:
         >>> import collections
@@ -51,18 +51,24 @@ def plain_rows(values: Any, name: str = "x") -> np.ndarray | list:
         return values.to_list()
     if not is_container(values):
         raise UserError(
-            f"`{name}` must be a list, array, tensor or column with a row for every example. "
-            f"Received: {name}={shown(values)}"
+            f"`{name}` must be a list, array, tensor or column with one row per example. "
+            f"Received: {name}={shown(values)}."
         )
     return np.asarray(values) if hasattr(values, "__array__") else list(values)
 
 
 def row_array(values: Any, name: str) -> np.ndarray:
-    """`plain_rows` as an array; rows that differ in length are the objects of an array `[n]`.
+    """Returns the rows of a container as a NumPy array.
 
     Args:
         values: As in `plain_rows`.
         name: As in `plain_rows`.
+
+    Returns:
+        An array `[n, ...]`. Rows of different lengths become the objects of an array `[n]`.
+
+    Raises:
+        UserError: If `values` is not a container, or has no order.
     """
     rows = plain_rows(values, name)
     if isinstance(rows, list):
@@ -76,7 +82,7 @@ def row_array(values: Any, name: str) -> np.ndarray:
 
 
 def object_array(rows) -> np.ndarray:
-    """An array `[n]` of Python objects, also where these are lists of the same length."""
+    """Returns an array `[n]` of Python objects, even if they are lists of the same length."""
     array = np.empty(len(rows), object)
     for place, row in enumerate(rows):
         array[place] = row
@@ -84,23 +90,26 @@ def object_array(rows) -> np.ndarray:
 
 
 def is_text(value: Any) -> bool:
-    """Whether `value` is one string."""
+    """Returns whether `value` is one string."""
     return isinstance(value, (str, bytes))
 
 
 def is_missing(value: Any) -> bool:
-    """Whether `value` is None, NaN or pandas's `NA`."""
+    """Returns whether `value` is None, NaN, or pandas's `NA` or `NaT`."""
     if value is None or type(value).__name__ in _MISSING_TYPES:
         return True
     return isinstance(value, (float, np.floating)) and bool(value != value)
 
 
 def refuse_missing(values, name: str) -> None:
-    """Raises `DataError` that names the rows in which a value is missing.
+    """Checks that no value is missing.
 
     Args:
         values: An array `[n, ...]` or a list.
-        name: What the values are.
+        name: The name of the values, for the error.
+
+    Raises:
+        DataError: If a value is missing. The message names the rows.
     """
     if isinstance(values, np.ndarray) and values.dtype.kind in "fc":
         missing = np.isnan(values).any(axis=tuple(range(1, values.ndim)))
@@ -112,18 +121,18 @@ def refuse_missing(values, name: str) -> None:
     if rows:
         raise DataError(
             f"`{name}` must have a value in every row. Received: missing values (None or NaN) in "
-            f"{named_rows(rows)} of {len(values)}. Leave these rows out, or fill them."
+            f"{named_rows(rows)} of {len(values)}. Remove these rows, or fill the values in."
         )
 
 
 def named_rows(rows: list[int]) -> str:
-    """Numbers of rows for an error: the first of them, and how many more there are."""
+    """Returns row numbers as text for an error: the first ones and how many more there are."""
     shown = ", ".join(map(str, rows[:SHOWN_ROWS]))
     more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""
     return f"row{'s' if len(rows) > 1 else ''} {shown}{more}"
 
 
 def shown(value: Any) -> str:
-    """A value for an error, cut where it is long."""
+    """Returns a value as text for an error, shortened if it is long."""
     text = repr(value)
     return text if len(text) < 80 else f"{type(value).__name__} {text[:60]}…"

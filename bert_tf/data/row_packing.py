@@ -1,7 +1,8 @@
-"""Several short sequences in one row, so that little of a statically shaped batch is padding.
+"""Packs several short sequences into one row, so that batches of static shape have little padding.
 
-Glossary: `N` sequences, `B` rows, `T` row length, `S` most sequences of a row, `P` masked
-positions of a row, `Q` masked positions of a sequence.
+Glossary: `E` sequences (examples), `B` rows, `T` row length, `S` maximum number of sequences of a
+row, `P` masked positions of a row, `Q` masked positions of a sequence, `R` real tokens, `M` masked
+tokens.
 
 Reference: Krell et al., "Efficient Sequence Packing without Cross-contamination",
 arXiv 2107.02027.
@@ -19,12 +20,12 @@ Features = dict[str, tf.Tensor]
 
 
 class Places(NamedTuple):
-    """Where sequences go, all int32 `[N]`.
+    """The places of sequences in rows, all int32 `[E]`.
 
     Attributes:
-        rows: which row, counted from 0.
-        columns: its first column there.
-        slots: which sequence of the row it is, counted from 0.
+        rows: The row of each sequence.
+        columns: The first column of each sequence in its row.
+        slots: The index of each sequence among those of its row.
     """
 
     rows: np.ndarray
@@ -40,21 +41,21 @@ def first_fit(
     max_predictions: int | None = None,
     open_rows: int = OPEN_ROWS,
 ) -> Places:
-    """Finds a row for every sequence: the first open one with room, or a new one.
+    """Finds a row for every sequence: the first open row with enough space, or a new row.
 
     Args:
-        lengths: int `[N]`, the tokens of each sequence, special ones counted.
+        lengths: The number of tokens of each sequence, special ones included, int `[E]`.
         row_length: `T`.
         max_sequences: `S`.
-        predictions: int `[N]`, the most masked positions of each sequence; None for 0.
+        predictions: The number of masked positions of each sequence, int `[E]`. None for 0.
         max_predictions: `P`.
-        open_rows: when so many rows are open and none has room, the fullest one is closed.
+        open_rows: The maximum number of open rows. If one more is needed, the fullest is closed.
 
     Returns:
-        The `Places`; rows are numbered in the order in which they were opened.
+        The `Places`. Rows are numbered in the order in which they were opened.
 
     Raises:
-        DataError: a sequence does not fit into an empty row.
+        DataError: If a sequence does not fit into an empty row.
 
     Example:
         >>> first_fit(np.array([5, 6, 3]), row_length=8, max_sequences=4).rows
@@ -65,12 +66,12 @@ def first_fit(
     max_predictions = 0 if max_predictions is None else max_predictions
     if np.any(lengths > row_length) or np.any(predictions > max_predictions):
         raise DataError(
-            f"Expected sequences of at most {row_length} tokens and {max_predictions} predictions, "
+            f"A sequence must have at most {row_length} tokens and {max_predictions} predictions, "
             "to fit into a row. "
             f"Received: {lengths.max()} tokens and {predictions.max()} predictions."
         )
     places = np.zeros([3, len(lengths)], np.int32)
-    # Of each open row: number, free columns, free slots, free predictions.
+    # For each open row: its number, free columns, free slots, free predictions.
     rows: list[list[int]] = []
     count = 0
     for index, (length, predicted) in enumerate(zip(lengths.tolist(), predictions.tolist())):
@@ -102,25 +103,25 @@ def place_in_rows(
     max_predictions: int,
     pad_token_id: int = 0,
 ) -> tuple[Features, Features]:
-    """Puts sequences into the rows that `first_fit` found for them, in the graph.
+    """Puts sequences into the rows that `first_fit` found, in the graph.
 
     Args:
-        features: `token_ids`, `segment_ids` int32 and `padding_mask` bool `[N, *]`, sequences from
-            column 0 on, and `masked_positions` int32 `[N, Q]`.
-        labels: `masked_ids` int32 and `masked_weights` float32 `[N, Q]`, `next_sentence_labels`
-            int32 `[N]` and, where some do not count, `next_sentence_weights` float32 `[N]`.
-        places: the rows.
+        features: `token_ids` and `segment_ids` int32 and `padding_mask` bool `[E, *]`, with
+            sequences that begin in column 0, and `masked_positions` int32 `[E, Q]`.
+        labels: `masked_ids` int32 and `masked_weights` float32 `[E, Q]`, `next_sentence_labels`
+            int32 `[E]` and, optionally, `next_sentence_weights` float32 `[E]`.
+        places: The `Places` of the sequences.
         num_rows: `B`.
         row_length: `T`.
         max_sequences: `S`.
         max_predictions: `P`.
-        pad_token_id: the id at padded positions.
+        pad_token_id: The id at padded positions.
 
     Returns:
-        Features and labels of rows: the same, now `[B, T]` and `[B, P]`, and `sequence_ids`
-        int32 `[B, T]` (1, 2, ...; 0 is padding), `positions` int32 `[B, T]` (from 0 in each
-        sequence), `sequence_starts` int32 `[B, S]`; `next_sentence_labels` int32 and
-        `next_sentence_weights` float32 `[B, S]`, 0 at unused places.
+        Features and labels of rows. They have the same keys with shapes `[B, T]` and `[B, P]`, and
+        also `sequence_ids` int32 `[B, T]` (1, 2, ...; 0 is padding), `positions` int32 `[B, T]`
+        (from 0 in each sequence) and `sequence_starts` int32 `[B, S]`. `next_sentence_labels` int32
+        and `next_sentence_weights` float32 are `[B, S]`, 0 at unused places.
     """
     rows, columns, slots = (tf.cast(field, tf.int32) for field in places)
     tokens = tf.cast(tf.where(features["padding_mask"]), tf.int32)  # [R, 2]: sequence, column
@@ -144,7 +145,7 @@ def place_in_rows(
         "sequence_ids": sequence_ids,
         "positions": at_tokens(within),
     }
-    # The masked positions of a row, those of its first sequence first.
+    # The masked positions of a row, in the order of its sequences.
     used = tf.cast(tf.where(labels["masked_weights"] > 0), tf.int32)  # [M, 2]
     order = tf.argsort(tf.gather(rows * max_sequences + slots, used[:, 0]), stable=True)
     used = tf.gather(used, order)
@@ -180,26 +181,27 @@ def pack_rows(
     pad_token_id: int = 0,
     drop_remainder: bool = True,
 ) -> tf.data.Dataset:
-    """Packs a dataset of examples, such as `pretraining_records` gives, into rows.
+    """Packs the examples of a dataset, such as that of `pretraining_records`, into rows.
 
-    The dataset is worked on in windows, each packed for itself, so the result is as deterministic
-    as what it is made from, and no sequence is lost or cut.
+    The examples are packed in windows, independently of each other, so the result is as
+    deterministic as `dataset`. No sequence is lost or truncated.
 
     Args:
-        dataset: batches of (features, labels); see `place_in_rows`.
+        dataset: Batches of (features, labels); see `place_in_rows`.
         batch_size: `B`.
         row_length: `T`.
         max_sequences: `S`.
         max_predictions: `P`.
-        window: sequences packed together; more leave less padding.
-        pad_token_id: the id at padded positions.
-        drop_remainder: whether a last batch of fewer rows is left out.
+        window: The number of sequences that are packed together. A larger window leaves less
+            padding.
+        pad_token_id: The id at padded positions.
+        drop_remainder: Whether to drop a last batch of fewer rows.
 
     Returns:
         A dataset of (features, labels) with static shapes `[B, T]`, `[B, S]` and `[B, P]`.
 
     Raises:
-        ConfigError: a size is not positive.
+        ConfigError: If a size is below 1.
 
     Example:
         >>> from bert_tf.tasks.pretraining.records import pretraining_records
@@ -222,7 +224,7 @@ def pack_rows(
     }
     for name, size in sizes.items():
         if size < 1:
-            raise ConfigError(f"Expected {name} to be at least 1. Received: {name}={size}.")
+            raise ConfigError(f"`{name}` must be at least 1. Received: {name}={size}.")
 
     def fit(lengths, predictions):
         return first_fit(lengths, row_length, max_sequences, predictions, max_predictions)
@@ -248,14 +250,14 @@ def pack_rows(
 
 
 def padding_share(dataset: tf.data.Dataset, num_batches: int) -> float:
-    """The share of positions that are padding in the first batches of a dataset.
+    """Returns the fraction of positions that are padding in the first batches of a dataset.
 
     Args:
-        dataset: batches of (features, labels), `features["padding_mask"]` bool `[B, T]`.
-        num_batches: how many batches are looked at.
+        dataset: Batches of (features, labels), with `features["padding_mask"]` bool `[B, T]`.
+        num_batches: The number of batches to count.
 
     Returns:
-        The share, from 0 to 1.
+        The fraction, from 0 to 1.
 
     Example:
         >>> from bert_tf.tasks.pretraining.records import pretraining_records

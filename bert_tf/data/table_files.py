@@ -1,4 +1,4 @@
-"""Tables of texts: tab-separated, CSV and JSON lines, read strictly: errors name file and line."""
+"""Reads tables of texts (tab-separated, CSV, JSON lines); errors name the file and the line."""
 
 import csv
 import json
@@ -12,19 +12,19 @@ SUFFIXES = (".tsv", ".csv", ".jsonl")
 
 
 def read_table(path: str | os.PathLike) -> Iterator[tuple[int, dict]]:
-    """Yields line numbers, from 1, and each row as a dictionary.
+    """Yields the line number, from 1, and the dictionary of each row.
 
     Args:
-        path: By its ending a `.csv` (RFC 4180) or `.tsv` file (no quoting), each with the columns'
-            names in its first line, or `.jsonl`, an object a line, whose values may be anything.
+        path: A `.csv` (RFC 4180) or `.tsv` file (no quoting) with the names of the columns in its
+            first line, or a `.jsonl` file with one object per line, which may have any values.
 
     Raises:
-        DataError: If the ending is another one, the file is missing, not UTF-8 or damaged, or a
-            line has more or fewer fields than the header.
+        DataError: If the file has another ending, is missing, not UTF-8 or damaged, two columns
+            have the same name, or a line has more or fewer fields than the header.
     """
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     if suffix not in SUFFIXES:
-        raise DataError(f"A file that ends in one of {SUFFIXES} was expected. Received: {path}")
+        raise DataError(f"`path` must end in one of {SUFFIXES}. Received: path={str(path)!r}.")
     if suffix == ".jsonl":
         yield from _read_json_lines(path)
         return
@@ -34,26 +34,33 @@ def read_table(path: str | os.PathLike) -> Iterator[tuple[int, dict]]:
         if header is None:
             header = fields
             if len(set(header)) != len(header):
-                raise DataError(f"{path}: two columns have the same name. Received: {header}")
+                raise DataError(f"{path} must have columns of different names. Received: {header}.")
         elif len(fields) != len(header):
             raise DataError(
-                f"{path}, line {line}: expected {len(header)} fields, as in the header. "
-                f"Received: {len(fields)}"
+                f"{path}, line {line} must have {len(header)} fields, as the header. "
+                f"Received: {len(fields)} fields."
             )
         else:
             yield line, dict(zip(header, fields))
 
 
 def find_table(directory: str, name: str) -> str:
-    """The file `name`.tsv, .csv or .jsonl in a directory; the .tsv if there is none.
+    """Returns the path of the file `name`.tsv, .csv or .jsonl in a directory.
+
+    Args:
+        directory: The directory.
+        name: The name of the file, without its ending.
+
+    Returns:
+        The path. If there is no such file, that of the .tsv.
 
     Raises:
-        DataError: If there are several: it would be a guess which one is meant.
+        DataError: If there are several.
     """
     paths = [os.path.join(directory, name + suffix) for suffix in SUFFIXES]
     found = [path for path in paths if os.path.exists(path)]
     if len(found) > 1:
-        raise DataError(f"One file was expected for {name!r}. Received: {found}")
+        raise DataError(f"{directory} must have only one file for {name!r}. Received: {found}.")
     return found[0] if found else paths[0]
 
 
@@ -67,11 +74,10 @@ def _read_csv(path):
                         yield reader.line_num, fields
             except (csv.Error, UnicodeDecodeError) as error:
                 raise DataError(
-                    f"{path}, after line {reader.line_num}: expected CSV in UTF-8. "
-                    f"Received: {error}"
+                    f"{path} must be CSV in UTF-8. Received after line {reader.line_num}: {error}."
                 ) from None
     except OSError as error:
-        raise DataError(f"Expected a data file at {path}: {error.strerror}") from None
+        raise DataError(f"{path} must be a data file. Received: {error.strerror}.") from None
 
 
 def _read_json_lines(path):
@@ -84,13 +90,13 @@ def _read_json_lines(path):
                     row = json.loads(line)
                 except (ValueError, RecursionError) as error:
                     raise DataError(
-                        f"{path}, line {number}: expected a JSON object. Received: {error}"
+                        f"{path}, line {number} must be a JSON object. Received: {error}."
                     ) from None
                 if not isinstance(row, dict):
                     raise DataError(
-                        f"{path}, line {number}: expected a JSON object. "
-                        f"Received: {type(row).__name__}"
+                        f"{path}, line {number} must be a JSON object. "
+                        f"Received: {type(row).__name__}."
                     )
                 yield number, row
     except OSError as error:
-        raise DataError(f"Expected a data file at {path}: {error.strerror}") from None
+        raise DataError(f"{path} must be a data file. Received: {error.strerror}.") from None

@@ -1,6 +1,6 @@
-"""Batches by tokens, not by rows: what a step costs on the padding-free path.
+"""Batches with a maximum number of tokens, which determines the cost of a step without padding.
 
-Glossary: `N` sequences, `M` batches.
+Glossary: `E` sequences (examples), `M` batches.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,10 @@ class TokenBatches(NamedTuple):
     """Sequences in batches.
 
     Attributes:
-        order: int64 `[N]`, the sequences in the order of the batches.
-        splits: int64 `[M + 1]`, where each batch starts in `order`.
-        inverse: int64 `[N]`, the place of each sequence in `order`: results that come in the order
-            of the batches, indexed by it, are in the order of the input again.
+        order: The indices of the sequences in the order of the batches, int64 `[E]`.
+        splits: Where each batch starts in `order`, int64 `[M+1]`.
+        inverse: The place of each sequence in `order`, int64 `[E]`. Results in the order of the
+            batches, indexed by it, are in the order of the input.
     """
 
     order: np.ndarray
@@ -34,23 +34,23 @@ def token_batches(
     sort: bool = True,
     padded: bool = False,
 ) -> TokenBatches:
-    """Cuts sequences into batches of at most `token_budget` tokens.
+    """Divides sequences into batches of at most `token_budget` tokens.
 
-    A sequence that is longer than the budget is a batch of its own.
+    A sequence that is longer than the budget is a separate batch.
 
     Args:
-        lengths: int `[N]`, the tokens of each sequence.
-        token_budget: the most tokens of a batch.
-        max_rows: the most sequences of a batch; None for any.
-        sort: whether sequences of like length come together, the longest first, so that memory
-            that suffices for the first batch suffices for all; otherwise the order stays.
-        padded: whether padding counts: rows times the longest of the batch.
+        lengths: The number of tokens of each sequence, int `[E]`.
+        token_budget: The maximum number of tokens of a batch.
+        max_rows: The maximum number of sequences of a batch. None for no limit.
+        sort: Whether to batch sequences of similar length, the longest first, so that enough memory
+            for the first batch is enough for all. False keeps the order.
+        padded: Whether to count padding: the number of rows times the longest length.
 
     Returns:
         The `TokenBatches`.
 
     Raises:
-        ConfigError: a limit is below 1.
+        ConfigError: If a limit is below 1.
 
     Example:
         >>> batches = token_batches(np.array([3, 9, 4, 2]), token_budget=10)
@@ -89,30 +89,31 @@ def batch_by_tokens(
     padding_values: dict[str, Any] | None = None,
     seed: int = 0,
 ) -> tf.data.Dataset:
-    """Batches single examples under a token budget.
+    """Batches the examples of a dataset with a maximum number of tokens per batch.
 
-    The dataset is cut in windows; within one, examples of like length come together and the batches
-    are shuffled, by `seed` and the window's number alone.
+    The dataset is divided into windows. Within a window, examples of similar length are batched,
+    and the batches are shuffled. The shuffle depends only on `seed` and the window's number.
 
     Args:
-        dataset: single examples, unpadded: scalars and vectors in any nest of dictionaries and
-            tuples.
-        token_budget: the most tokens of a batch.
-        length: the number of tokens of an example, an int scalar, from its components; None for
-            the size of `token_ids` of the dictionary that an example is or begins with.
-        max_rows: the most examples of a batch; None for any.
-        window: examples that are ordered together.
-        sort: see `token_batches`; without it the order stays, of the batches too.
-        padded: see `token_batches`.
-        ragged: whether vectors become RaggedTensors; otherwise they are padded to the longest.
-        padding_values: what to pad with, by the name of a component; else 0, False or "".
-        seed: the seed.
+        dataset: Single examples without padding: scalars and vectors in any nest of dictionaries
+            and tuples.
+        token_budget: The maximum number of tokens of a batch.
+        length: A function from the components of an example to its number of tokens, an int scalar.
+            None for the size of `token_ids` in the dictionary that is the example or its first
+            component.
+        max_rows: The maximum number of examples of a batch. None for no limit.
+        window: The number of examples of a window.
+        sort: As in `token_batches`. False keeps the order of the examples and of the batches.
+        padded: As in `token_batches`.
+        ragged: Whether vectors become RaggedTensors. False pads them to the longest.
+        padding_values: Padding values by the name of a component. The default is 0, False or "".
+        seed: The seed of the shuffle.
 
     Returns:
         A dataset of batches.
 
     Raises:
-        ConfigError: a limit is below 1.
+        ConfigError: If a limit is below 1, or `length` is None and there are no `token_ids`.
 
     Example:
         >>> dataset = tf.data.Dataset.from_generator(
@@ -124,7 +125,7 @@ def batch_by_tokens(
     """
     _check(token_budget, max_rows)
     if window < 1:
-        raise ConfigError(f"Expected window to be at least 1. Received: window={window}.")
+        raise ConfigError(f"`window` must be at least 1. Received: window={window}.")
     padding_values = padding_values or {}
     length = length or _length_of_token_ids(dataset)
 
@@ -163,14 +164,14 @@ def _length_of_token_ids(dataset: tf.data.Dataset) -> Callable[..., tf.Tensor]:
     features = spec[0] if isinstance(spec, tuple) else spec
     if not isinstance(features, dict) or "token_ids" not in features:
         raise ConfigError(
-            "Expected examples that are or begin with a dictionary with token_ids. "
-            f"Received: {spec}. Pass length, a function of an example."
+            "`dataset` must have examples that are or begin with a dictionary with token_ids. "
+            f"Received: dataset.element_spec={spec}. Pass `length`, a function of an example."
         )
     return lambda *example: tf.size(example[0]["token_ids"])
 
 
 def _map_named(function: Callable[[str, Any], Any], nest: Any, name: str = "") -> Any:
-    """Maps the leaves of a nest, with the name of the dictionary key they are under."""
+    """Maps the leaves of a nest, each with the dictionary key that it is under."""
     if isinstance(nest, dict):
         return {key: _map_named(function, value, key) for key, value in nest.items()}
     if isinstance(nest, tuple):
@@ -181,7 +182,7 @@ def _map_named(function: Callable[[str, Any], Any], nest: Any, name: str = "") -
 def _check(token_budget: int, max_rows: int | None) -> None:
     if token_budget < 1:
         raise ConfigError(
-            f"Expected token_budget to be at least 1. Received: token_budget={token_budget}."
+            f"`token_budget` must be at least 1. Received: token_budget={token_budget}."
         )
     if max_rows is not None and max_rows < 1:
-        raise ConfigError(f"Expected max_rows to be at least 1. Received: max_rows={max_rows}.")
+        raise ConfigError(f"`max_rows` must be at least 1. Received: max_rows={max_rows}.")

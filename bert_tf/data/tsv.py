@@ -1,4 +1,4 @@
-"""Lines and tab-separated files, read strictly: every error names file and line."""
+"""Reads the lines and fields of text files; errors name the file and the line."""
 
 import os
 from collections.abc import Iterator
@@ -7,12 +7,15 @@ from bert_tf.errors import DataError
 
 
 def read_tsv(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
-    """Yields line numbers, from 1, and the fields of each line that is not empty.
+    """Yields the number, from 1, and the fields of each line that is not empty.
 
-    No quoting, as in the GLUE files: a tab separates, a line end ends.
+    As in the GLUE files, there is no quoting: each tab separates two fields.
+
+    Args:
+        path: The file.
 
     Raises:
-        DataError: If the file is missing or a line is not UTF-8 (names the byte).
+        DataError: If the file is missing or a line is not UTF-8.
     """
     for number, line in read_lines(path):
         if line:
@@ -20,15 +23,20 @@ def read_tsv(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
-    """Yields every line with its number, from 1, without its end and without a byte-order mark.
+    """Yields the number, from 1, and the text of each line, without line ends.
+
+    A byte-order mark at the start of the file is removed.
+
+    Args:
+        path: The file.
 
     Raises:
-        DataError: If the file is missing or a line is not UTF-8 (names the byte).
+        DataError: If the file is missing or a line is not UTF-8. The message names the byte.
     """
     try:
         file = open(path, "rb")
     except OSError as error:
-        raise DataError(f"Expected a data file at {path}: {error.strerror}") from None
+        raise DataError(f"{path} must be a data file. Received: {error.strerror}.") from None
     with file:
         for number, line in enumerate(file, start=1):
             if number == 1:
@@ -37,7 +45,7 @@ def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise DataError(
-                    f"{path}, line {number}: expected UTF-8, received byte "
+                    f"{path}, line {number} must be UTF-8. Received: byte "
                     f"0x{line[error.start]:02x} at position {error.start}. Convert the file first, "
                     "for example with iconv."
                 ) from None

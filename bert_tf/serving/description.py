@@ -1,4 +1,4 @@
-"""What a SavedModel says about itself: every signature's inputs and outputs, the labels."""
+"""The description of a SavedModel: the inputs and outputs of every signature, and the labels."""
 
 import os
 
@@ -15,7 +15,7 @@ from bert_tf.json_schema import (
 )
 from bert_tf.models.serving_module import ServingModule
 
-# Beside the model, in the folder that TF Serving leaves alone.
+# In the folder `assets.extra`, whose files the graph does not load.
 DESCRIPTION_FILE = "bert_tf.json"
 _FIELDS = mapping_of(
     object_of({"dtype": text(), "shape": list_of(integer(least=-1)), "meaning": text()})
@@ -33,18 +33,18 @@ _DESCRIPTION = object_of(
 
 
 def describe(module: ServingModule, functions: dict, **facts) -> dict:
-    """The description of a SavedModel, as JSON holds it.
+    """Describes a SavedModel.
 
     Args:
-        module: What is exported.
+        module: The module that is exported.
         functions: Its concrete functions by signature.
-        **facts: More to say, such as the version.
+        **facts: Further entries, such as the version.
 
     Returns:
-        A dictionary: `model`, the class's name; `max_length`; `signatures`, in each `inputs` and
-        `outputs`, in each by name `dtype`, `shape` (-1 for what varies; the first is the batch),
-        `meaning` and, of inputs, what `ServingModule.limits` says; and what the task adds, such as
-        `labels`.
+        A dictionary that can be written as JSON: `model`, the class's name; `max_length`;
+        `signatures`, each with `inputs` and `outputs`; and the task's entries, such as `labels`. An
+        input or output has `dtype`, `shape` (-1 for a variable dimension; the first is the batch)
+        and `meaning`; an input also has the entries of `ServingModule.limits`.
     """
     signatures = {}
     for name, function in functions.items():
@@ -68,16 +68,19 @@ def describe(module: ServingModule, functions: dict, **facts) -> dict:
 
 
 def read_description(directory: str | os.PathLike) -> dict:
-    """The description of a SavedModel that `export` wrote; see `describe`.
+    """Reads the description of a SavedModel that `export` wrote; see `describe`.
+
+    Args:
+        directory: The directory of the SavedModel.
 
     Raises:
-        CheckpointError: If there is none, or it is not what `export` writes.
+        CheckpointError: If there is no description or it is not valid.
     """
     return read_json(os.path.join(directory, "assets.extra", DESCRIPTION_FILE), _DESCRIPTION)
 
 
 def as_text(description: dict) -> str:
-    """A description as a person reads it."""
+    """A description as text for people."""
     lines = [f"{description['model']}, version {description['version']}"]
     for name, signature in description["signatures"].items():
         lines.append(f"  {name}")

@@ -1,4 +1,4 @@
-"""Writes a task model as a SavedModel that takes raw strings."""
+"""Exports a task model as a SavedModel whose inputs are raw strings."""
 
 import json
 import os
@@ -22,35 +22,38 @@ def export(
     portable: bool = True,
     pairs: bool = False,
 ) -> str:
-    """Writes `directory/version`, the layout that TF Serving watches.
+    """Writes a SavedModel to `directory/version`, the directory layout of TF Serving.
 
-    Signatures, `B` being the batch and `T` the tokens, both of any size:
-        serving_default: string `[B]` inputs (choices: `[B, C]`) -> the outputs of the task
-            (docs/serving.md).
-        tokens: `token_ids` int32, `segment_ids` int32 and `padding_mask` bool, all `[B, T]`; of
-            multiple choice `[B, C, T]`.
-        examples: `examples` string `[B]`, serialised `tf.train.Example`s -> as serving_default.
+    The SavedModel has these signatures, with any batch size `B` and sequence length `T`; `C` is the
+    number of choices. docs/serving.md lists the outputs of every task:
+        serving_default: string inputs `[B]` (multiple choice: `[B, C]`).
+        tokens: `token_ids` int32, `segment_ids` int32 and `padding_mask` bool, all `[B, T]`
+            (multiple choice: `[B, C, T]`).
+        examples: `examples` string `[B]`, serialised `tf.train.Example`s; the outputs are those of
+            serving_default.
 
-    The directory also holds, under `assets`, the vocabulary, the tokenizer's and the network's
-    configuration and the labels; under `assets.extra` TF Serving's warm-up requests and
-    `bert_tf.json`, which says what goes in and comes out.
+    The folder `assets` holds the vocabulary, the configurations of the tokenizer and the network,
+    and the labels. The folder `assets.extra` holds TF Serving's warm-up requests and
+    `bert_tf.json`, which describes the inputs and outputs.
 
     Args:
-        model: A task model with its tokenizer. (The models that pre-train are none.)
+        model: A task model with a tokenizer, other than a pre-training model.
         directory: The model's directory.
-        version: Name of the subdirectory; an older one of that name is replaced as a whole. None is
-            one more than the newest: servers load a version once, so a new model is a new version.
+        version: The name of the subdirectory. An existing one is replaced atomically. None is one
+            more than the newest version: servers load a version once, so a new model needs a new
+            version.
         portable: True writes only stock TensorFlow and tensorflow-text operations, which any
-            program with those libraries loads. False keeps the fused operations and computes no
-            padding; it needs `import bert_tf` (or its shared object) in the loading program.
-        pairs: For a classifier: whether it takes two texts, `text` and `pair`.
+            program with these libraries can load. False keeps the fused operations, which do not
+            compute padding; the loading program must `import bert_tf` or load its shared object.
+        pairs: For a classifier, whether its inputs are two texts, `text` and `pair`.
 
     Returns:
-        The path that was written.
+        The path of the SavedModel.
 
     Raises:
-        UserError: If the model is of another kind, is not trained or has no tokenizer, if a frozen
-            one shall be portable, or for `portable=False` without the built operations.
+        UserError: If the model's class cannot be exported, it is not trained or has no tokenizer,
+            `pairs` is not supported, `portable=True` is given for prepacked kernels, or
+            `portable=False` without the built operations.
 
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -61,13 +64,14 @@ def export(
     model.require_trained_heads("exported")
     if portable and model.backbone.is_frozen:
         raise UserError(
-            "A model frozen for inference has packed kernels, which only the fused operations "
-            "read. Received: portable=True. Export before freezing, or with portable=False."
+            "`portable` must be False for a model with prepacked kernels, which only the fused "
+            "operations can read. Received: portable=True. Export the model before calling "
+            "`freeze_for_inference()`, or pass portable=False."
         )
     if not portable and ops.native.library() is None:
         raise UserError(
-            "`portable=False` needs the native operations. Received: none are built here. Build "
-            "them (`make ops`), or export with portable=True."
+            "`portable` must be True if the native operations are not built. Received: "
+            "portable=False. Build them (`make ops`), or pass portable=True."
         )
     if version is None:
         version = max(find_versions(directory), default=0) + 1
@@ -93,34 +97,41 @@ def export(
 
 
 def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
-    """What `export` writes, as a module that can be called.
+    """Builds the module that `export` writes.
+
+    Args:
+        model: A task model with a tokenizer.
+        pairs: For a classifier, whether its inputs are two texts.
 
     Raises:
-        UserError: As in `export`.
+        UserError: If the model's class cannot be exported, it has no tokenizer, or `pairs` is not
+            supported.
     """
     spec = tasks.spec_of(type(model))
     module = None if spec is None else spec.serving_class()
     if module is None:
         raise UserError(
-            f"One of {[spec.model for spec in tasks.specs() if spec.serving]} was expected. "
+            f"`model` must be one of {[spec.model for spec in tasks.specs() if spec.serving]}. "
             f"Received: {type(model).__name__}"
         )
     if model.tokenizer is None:
-        raise UserError("A model with a tokenizer was expected. Received: tokenizer=None")
+        raise UserError("`model` must have a tokenizer. Received: tokenizer=None")
     if pairs and not module.takes_pairs:
-        takers = [s.model for s in tasks.specs() if s.serving and s.serving_class().takes_pairs]
+        names = [s.model for s in tasks.specs() if s.serving and s.serving_class().takes_pairs]
         raise UserError(
-            f"`pairs` is for {' or '.join(takers)}. Received: pairs=True, {type(model).__name__}"
+            f"`pairs` must be False unless the model is a {' or '.join(names)}. Received: "
+            f"pairs=True, model={type(model).__name__}"
         )
     return module(model, pairs) if pairs else module(model)
 
 
 def _used_variables(functions) -> list[tf.Variable]:
-    """TensorFlow's variables that the signatures read, each once.
+    """TensorFlow's variables that the signatures read, without duplicates.
 
-    A Keras model must not be tracked itself: of every Keras variable TensorFlow would write two,
-    the one that the graph reads and a copy, and restore the copy. `tf.saved_model.load` mends that;
-    TF Serving and every other program in C++ would find the variables without values.
+    A Keras model must not be tracked itself: TensorFlow would write two variables for every Keras
+    variable, the one that the graph reads and a copy, and restore only the copy.
+    `tf.saved_model.load` corrects this; in TF Serving and other C++ programs the variables would
+    have no values.
     """
     variables = {}
     for function in functions.values():
@@ -130,7 +141,7 @@ def _used_variables(functions) -> list[tf.Variable]:
 
 
 def _write_assets(model, directory) -> list[str]:
-    """The files about the model that are written into `directory`."""
+    """Writes the model's asset files into `directory` and returns their paths."""
     model.tokenizer.save_pretrained(directory)
     with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
         json.dump(model.backbone.config.to_huggingface(), file, indent=2, sort_keys=True)

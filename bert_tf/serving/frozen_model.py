@@ -1,4 +1,4 @@
-"""A model with its weights inside the graph, for answers to one text at a time."""
+"""A constant graph of a model, for predictions with low latency."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,21 +10,22 @@ from bert_tf.models.text_inputs import as_columns
 
 
 class FrozenModel:
-    """Text in, arrays out, in a graph of constants.
+    """Runs a task model as a constant graph: its weights are folded into the graph.
 
-    One short text takes a few milliseconds, of which a `tf.function` spends one on its way through
-    TensorFlow's eager layer: handing over every variable, and reading it. Here there are none. The
-    weights are a copy: what happens to the model afterwards does not show, and memory holds both
-    until the model is dropped. `model.freeze_for_inference()` before makes it faster still.
+    A short text takes a few milliseconds. A `tf.function` spends one of them in TensorFlow's eager
+    layer, where every variable is passed and read; a constant graph has no variables. The weights
+    are copied, so later changes of the model have no effect, and memory holds both copies until the
+    model is deleted. Call `model.freeze_for_inference()` first to make it even faster.
 
     Args:
-        model: A task model with its tokenizer.
+        model: A task model with a tokenizer.
 
     Call arguments:
-        texts: A list of strings, or one.
+        texts: A string or a list of strings.
 
     Returns:
-        What the model returns for strings, as arrays: float32 `[B, D]` of a `BertSentenceEncoder`.
+        The outputs of the model as arrays, for example float32 `[B, H]` of a `BertSentenceEncoder`
+        with mean pooling.
 
     Raises:
         UserError: If the model has no tokenizer.
@@ -33,13 +34,13 @@ class FrozenModel:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
         >>> encoder.freeze_for_inference()
         >>> encode = bert_tf.serving.FrozenModel(encoder)
-        >>> len(encode("A dog barks."))  # one text, one vector
+        >>> len(encode("A dog barks."))  # one vector per text
         1
     """
 
     def __init__(self, model: TaskModel):
         if model.tokenizer is None:
-            raise UserError("A model with a tokenizer was expected. Received: tokenizer=None")
+            raise UserError("`model` must have a tokenizer. Received: tokenizer=None")
         traced = tf.function(
             lambda texts: model(texts, training=False),
             input_signature=[tf.TensorSpec([None], tf.string)],
@@ -49,7 +50,7 @@ class FrozenModel:
         graph = tf.Graph()
         with graph.as_default():
             tf.import_graph_def(frozen.graph.as_graph_def(), name="")
-        # A ConcreteFunction would hold constants of this size many times over.
+        # A ConcreteFunction would hold several copies of the constants.
         self._session = tf.compat.v1.Session(
             graph=graph,
             config=tf.compat.v1.ConfigProto(

@@ -1,12 +1,12 @@
-"""Requests that TF Serving sends to a model itself, before it lets others in.
+"""Writes warm-up requests, which TF Serving runs when it loads a model.
 
-The first request of a kind costs a server many times what later ones do. TF Serving reads
+The first request of a kind takes much longer than later ones. TF Serving reads
 `assets.extra/tf_serving_warmup_requests`: a TFRecord file of at most 1,000 `PredictionLog`s.
 
-That message is defined in the package tensorflow-serving-api, which pins a TensorFlow version and
-brings gRPC. To write four small messages neither is needed: they are declared here, with the names,
-numbers and types of the original's fields, and protobuf does the rest. Only the fields that are
-written are declared; protobuf's wire format needs no others.
+The package tensorflow-serving-api defines this message, but it pins a TensorFlow version and
+depends on gRPC. Therefore the four small messages are declared here, with the original names,
+numbers and types of the fields. Only the fields that are written are declared; protobuf's wire
+format does not need the others.
 
 References: tensorflow/serving `g3doc/saved_model_warmup.md`, `apis/prediction_log.proto`,
 `apis/predict.proto`, `apis/model.proto`.
@@ -21,7 +21,7 @@ from tensorflow.core.framework import tensor_pb2
 
 WARMUP_FILE = "tf_serving_warmup_requests"
 
-# Not the original's package: a process may import both.
+# Differs from the original package, because a process may import both.
 _PACKAGE = "bert_tf.warmup"
 _FIELD = descriptor_pb2.FieldDescriptorProto
 
@@ -29,11 +29,11 @@ _FIELD = descriptor_pb2.FieldDescriptorProto
 def write_warmup_requests(
     path: str | os.PathLike, requests: list[tuple[str, dict[str, tf.Tensor]]]
 ) -> None:
-    """Writes the file.
+    """Writes a file of warm-up requests.
 
     Args:
-        path: Where to.
-        requests: Of each, the signature's name and the inputs by name.
+        path: The file.
+        requests: For each request, the signature's name and the inputs by name.
     """
     with tf.io.TFRecordWriter(os.fspath(path)) as writer:
         for signature, inputs in requests:
@@ -43,7 +43,7 @@ def write_warmup_requests(
 def prediction_log(signature: str, inputs: dict[str, tf.Tensor]) -> bytes:
     """A serialised `PredictionLog` of a request to `Predict`.
 
-    The model's name is left out: TF Serving asks the model that the file lies in.
+    It does not name the model: TF Serving uses the model that the file belongs to.
 
     Args:
         signature: The signature's name.
@@ -53,7 +53,7 @@ def prediction_log(signature: str, inputs: dict[str, tf.Tensor]) -> bytes:
     request = log.predict_log.request
     request.model_spec.signature_name = signature
     for name, value in inputs.items():
-        # By way of bytes: this pool's class of the message is another one than TensorFlow's.
+        # As bytes, because the class of the message in this pool is not TensorFlow's class.
         request.inputs[name].ParseFromString(tf.make_tensor_proto(value).SerializeToString())
     return log.SerializeToString()
 
@@ -70,7 +70,7 @@ def _message_class(name):
     )
     _add_message(file, "ModelSpec", signature_name=(3, _FIELD.TYPE_STRING))
     request = _add_message(file, "PredictRequest", model_spec=(1, "ModelSpec"))
-    # `map<string, TensorProto> inputs = 2` is, by protobuf's definition, this repeated message.
+    # Protobuf defines `map<string, TensorProto> inputs = 2` as this repeated message.
     entry = request.nested_type.add(name="InputsEntry")
     entry.options.map_entry = True
     entry.field.add(name="key", number=1, type=_FIELD.TYPE_STRING, label=_FIELD.LABEL_OPTIONAL)
@@ -106,7 +106,7 @@ def _add_message(file, name, **fields):
 
 
 def _add_with_dependencies(pool, descriptor):
-    """TensorFlow's own descriptors; a file may only be added after those that it imports."""
+    """Adds TensorFlow's descriptors; a file can only be added after the files that it imports."""
     for dependency in descriptor.dependencies:
         _add_with_dependencies(pool, dependency)
     file = descriptor_pb2.FileDescriptorProto()

@@ -1,6 +1,6 @@
-"""Text in: the tokenizer, vocabularies, whole words.
+"""Text processing: the tokenizer, vocabularies and whole words.
 
-Nothing here imports tensorflow-text before a tokenizer tokenizes for the first time.
+tensorflow-text is imported when it is first needed, not with this package.
 """
 
 from bert_tf.lazy_names import lazy_names

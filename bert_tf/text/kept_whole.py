@@ -1,8 +1,8 @@
-"""Parts of a text that become one id before it is split into words.
+"""Parts of a text that become one token before the text is split into words.
 
-Special tokens written in the text (`[MASK]`) and numbers that one token stands for (`#NUM#`).
+These are special tokens in the text (`[MASK]`) and numbers, if one token (`#NUM#`) replaces them.
 
-Glossary: `B` strings, `S` segments of strings, `P` pieces.
+Glossary: `B` strings, `S` segments of strings, `T` pieces of a string.
 """
 
 import re
@@ -11,17 +11,17 @@ import tensorflow as tf
 
 from bert_tf.text.wordpiece import Pieces, WordPiece, import_tensorflow_text
 
-# An integer or a decimal number that is no part of an English word; in RE2 `\b` knows ASCII only,
-# so an ideograph beside a number is a boundary.
+# An integer or a decimal number that is not part of an English word. RE2's `\b` knows only ASCII,
+# so there is a boundary between a number and an ideograph.
 NUMBER = r"\b[0-9]+(?:\.[0-9]+)?\b"
 
 
 class KeptWhole:
-    """Cuts texts at the parts that are kept whole and gives those their ids.
+    """Cuts texts at the parts that are kept whole and looks up the ids of these parts.
 
     Args:
-        literals: strings that are kept whole, to their ids.
-        number_id: the id that every number gets; None leaves numbers to the vocabulary.
+        literals: The strings that are kept whole, with their ids.
+        number_id: The id of every number. None leaves numbers to the vocabulary.
     """
 
     def __init__(self, literals: dict[str, int], number_id: int | None):
@@ -29,7 +29,7 @@ class KeptWhole:
         self.number_id = number_id
 
     def ids(self, texts: tf.Tensor, wordpiece: WordPiece) -> tf.RaggedTensor:
-        """Returns the ids of `texts` (`[B]` string) as ragged int32 `[B, (P)]`."""
+        """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
         segments, kept_ids, _ = self._cut(wordpiece.splitter.checked(texts))
         others = tf.where(kept_ids < 0, segments.values, "")
         ids = tf.concat([wordpiece.ids(others), _one_where_kept(kept_ids, kept_ids)], axis=1)
@@ -38,12 +38,12 @@ class KeptWhole:
         )
 
     def pieces(self, texts: tf.Tensor, wordpiece: WordPiece) -> Pieces:
-        """Returns the `Pieces` of `texts` (`[B]` string)."""
+        """Returns the `Pieces` of `texts` (strings `[B]`)."""
         segments, kept_ids, byte_starts = self._cut(wordpiece.splitter.checked(texts))
         others = wordpiece.pieces(tf.where(kept_ids < 0, segments.values, ""))
         chars = tf.cast(tf.strings.length(segments.values, unit="UTF8_CHAR"), tf.int64)
         sizes = tf.cast(tf.strings.length(segments.values), tf.int64)
-        # The segments of a row lie end to end, so its first one says where the row starts.
+        # The segments of a row follow each other without gaps: the first one starts the row.
         before = tf.cumsum(chars, exclusive=True)
         row_starts = tf.gather(tf.concat([before, [0]], axis=0), segments.row_starts())
         char_starts = before - tf.gather(row_starts, segments.value_rowids())
@@ -65,7 +65,7 @@ class KeptWhole:
         )
 
     def _cut(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """Segments `[B, (S)]`, the id of each or -1, and its first byte, both flat."""
+        """Returns segments `[B, (S)]` and, flat, the id of each (or -1) and its first byte."""
         patterns = [re.escape(literal) for literal in sorted(self.literals, key=len)[::-1]]
         if self.number_id is not None:
             patterns.append(NUMBER)
@@ -83,7 +83,7 @@ class KeptWhole:
 
 
 def _one_where_kept(values: tf.Tensor, kept_ids: tf.Tensor) -> tf.RaggedTensor:
-    """Ragged `[S, (0 or 1)]`: the value of the segments that are kept whole."""
+    """Returns ragged `[S, (0 or 1)]`: the values of the segments that are kept whole."""
     kept = kept_ids >= 0
     return tf.RaggedTensor.from_row_lengths(
         tf.boolean_mask(values, kept), tf.cast(kept, tf.int64), validate=False

@@ -1,11 +1,11 @@
 """Writes `unicode_data.txt`, the character properties that tokenization depends on.
 
-Run by a maintainer who wants another Unicode version, with a Python that has it:
+To change the Unicode version, a maintainer runs it with a Python that has the new version:
 
     python -m bert_tf.text.make_unicode_data > bert_tf/text/unicode_data.txt
 
-The file is part of the package because Python, ICU and RE2 each know another Unicode version: a
-tokenizer that asked them would give other ids on another machine.
+The file is part of the package because Python, ICU and RE2 each have their own Unicode version: a
+tokenizer that used theirs would return other ids on another machine.
 """
 
 import sys
@@ -17,23 +17,23 @@ SURROGATES = range(0xD800, 0xE000)
 
 
 def is_control(char: str) -> bool:
-    """Whether google-research/bert removes the character (`_is_control`, NUL and U+FFFD)."""
+    """Returns whether google-research/bert removes it (`_is_control`, NUL and U+FFFD)."""
     if char in "\t\n\r":
         return False
     return char in "\0\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
 
 
 def is_space(char: str) -> bool:
-    """Whether google-research/bert splits words at the character.
+    """Returns whether google-research/bert splits words at the character.
 
-    That is category Zs (`_is_whitespace`) and, because the original then calls `str.split`, also
+    These are category Zs (`_is_whitespace`) and, because the original then calls `str.split`, also
     U+2028 and U+2029.
     """
     return not is_control(char) and (char.isspace() or unicodedata.category(char) == "Zs")
 
 
 def is_punctuation(char: str) -> bool:
-    """`_is_punctuation` of google-research/bert: category P and all ASCII symbols."""
+    """Returns `_is_punctuation` of google-research/bert: category P and all ASCII symbols."""
     ascii_symbol = (
         "!" <= char <= "/" or ":" <= char <= "@" or "[" <= char <= "`" or ("{" <= char <= "~")
     )
@@ -41,17 +41,17 @@ def is_punctuation(char: str) -> bool:
 
 
 def ends_sigma_context(char: str) -> bool:
-    """Whether `str.lower` takes the character for cased (and not ignorable) beside a sigma."""
+    """Returns whether `str.lower` treats it as cased (and not ignorable) next to a sigma."""
     return (char + "\u03a3").lower().endswith("\u03c2")
 
 
 def is_case_ignorable(char: str) -> bool:
-    """Whether `str.lower` looks past the character when it looks around a sigma."""
+    """Returns whether `str.lower` skips the character when it looks around a sigma."""
     return ("A" + char + "\u03a3").lower().endswith("\u03c2") and not ends_sigma_context(char)
 
 
 def ranges(value_of: Callable[[str], object]) -> Iterator[tuple[int, int, object]]:
-    """Yields (first, last, value) for every run of code points whose value is true."""
+    """Yields `(first, last, value)` for every run of code points with the same true value."""
     first, value = None, None
     for code_point in range(NUM_CODE_POINTS + 1):
         outside = code_point == NUM_CODE_POINTS or code_point in SURROGATES

@@ -1,6 +1,6 @@
-"""Segments to model inputs: truncation, special tokens, padding; pure functions on ragged ids.
+"""Builds model inputs from segments: truncation, special tokens and padding of ragged ids.
 
-Glossary: `B` rows, `T` length of the longest packed row (or the asked length).
+Glossary: `B` rows, `T` length of the longest row (or the requested length).
 
 Reference: google-research/bert `run_classifier.py`, `_truncate_seq_pair` and
 `convert_single_example`.
@@ -15,20 +15,20 @@ TRUNCATION_SIDES = ("right", "left", "middle")
 def truncated_lengths(
     first: tf.Tensor, second: tf.Tensor, budget: int, truncation: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """How many tokens of each segment are kept.
+    """Returns how many tokens of each segment are kept.
 
     Args:
-        first: `[B]` int64, lengths of the first segments.
-        second: `[B]` int64, lengths of the second segments.
-        budget: how many tokens a row may have, special tokens not counted.
-        truncation: "longest_first" (google-research/bert's: the longer one loses its last token
-            until both fit, the second one where they are equal), "only_first" or "only_second".
+        first: Lengths of the first segments, int64 `[B]`.
+        second: Lengths of the second segments, int64 `[B]`.
+        budget: The maximum number of tokens of a row, without special tokens.
+        truncation: "longest_first" (as google-research/bert: the longer segment loses its last
+            token until both fit, the second one if they are equal), "only_first" or "only_second".
 
     Returns:
-        The two kept lengths, `[B]` int64.
+        The lengths that are kept, two int64 tensors `[B]`.
 
     Raises:
-        tf.errors.InvalidArgumentError: the segment that must stay whole does not fit alone.
+        tf.errors.InvalidArgumentError: If the segment that is not truncated exceeds the budget.
     """
     limit = tf.cast(budget, first.dtype)
     if truncation == "longest_first":
@@ -38,7 +38,7 @@ def truncated_lengths(
     fits = tf.debugging.Assert(
         tf.reduce_all(whole <= limit),
         [
-            f"Expected the segment that truncation={truncation!r} keeps whole to have at most "
+            f"The segment that truncation={truncation!r} does not truncate must have at most "
             f"{budget} tokens. Received: row(s)",
             tf.where(whole > limit)[:, 0],
             "with lengths",
@@ -62,19 +62,22 @@ def pack(
     truncation: str,
     truncation_side: str = "right",
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Joins segments to `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`.
+    """Joins segments into `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`.
 
     Args:
-        first: ragged int32 `[B, (ids)]`.
-        second: the same, or None.
-        cls_id: the id put in front.
-        sep_id: the id put behind each segment.
-        max_length: the greatest length of a row, special tokens counted; None for any.
-        truncation: see `truncated_lengths`.
-        truncation_side: where segments are cut; see `BertTokenizer`.
+        first: Ids of the first segments, ragged int32 `[B, (ids)]`.
+        second: Ids of the second segments in the same form, or None.
+        cls_id: The id at the start of each row.
+        sep_id: The id after each segment.
+        max_length: The maximum length of a row, special tokens included. None for no limit.
+        truncation: See `truncated_lengths`.
+        truncation_side: Where segments lose tokens; see `BertTokenizer`.
 
     Returns:
         Token ids and segment ids, both ragged int32 `[B, (T)]` with the same row splits.
+
+    Raises:
+        tf.errors.InvalidArgumentError: See `truncated_lengths`.
     """
     if max_length is not None:
         if second is None:
@@ -113,17 +116,18 @@ def pad(
     length: int | None,
     multiple: int,
 ) -> dict[str, tf.Tensor]:
-    """Packed rows to dense model inputs.
+    """Pads ragged rows to dense model inputs.
 
     Args:
-        token_ids: ragged int32 `[B, (T)]`.
-        segment_ids: the same.
-        pad_id: the id at padded positions; the segment there is 0.
-        length: `T`; None for the longest row.
-        multiple: `T` becomes the next multiple of it (where `length` is None).
+        token_ids: Ragged int32 `[B, (T)]`.
+        segment_ids: Ragged int32 `[B, (T)]`.
+        pad_id: The token id at padded positions. The segment id there is 0.
+        length: `T`. None for the length of the longest row.
+        multiple: If `length` is None, `T` is rounded up to a multiple of this number.
 
     Returns:
-        `token_ids` and `segment_ids` int32 `[B, T]`, `padding_mask` bool `[B, T]`, True at tokens.
+        A dictionary of `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool
+        `[B, T]`, True at tokens.
     """
     lengths = token_ids.row_lengths()
     if length is None:
@@ -155,12 +159,23 @@ def pack_and_pad(
     length: int | None,
     multiple: int,
 ) -> dict[str, tf.Tensor]:
-    """`pack` and `pad` of one segment a row that loses its end, in a tenth of the ops: for one
-    short text they take longer than the tokens.
+    """Does `pack` and `pad` for rows of one segment that is truncated on the right.
 
-    Args and returns: as of `pack` and `pad`.
+    It runs a tenth of their ops. For one short text, their ops take longer than tokenization.
+
+    Args:
+        segments: Ids of the segments, ragged int32 `[B, (ids)]`.
+        cls_id: As in `pack`.
+        sep_id: As in `pack`.
+        pad_id: As in `pad`.
+        max_length: As in `pack`.
+        length: As in `pad`.
+        multiple: As in `pad`.
+
+    Returns:
+        As `pad`.
     """
-    lengths = segments.row_lengths() + 2  # [B], of the packed rows
+    lengths = segments.row_lengths() + 2  # [B], with the special tokens
     if max_length is not None:
         lengths = tf.minimum(lengths, max_length)
     if length is None:
@@ -178,7 +193,7 @@ def pack_and_pad(
 
 
 def _kept(segments: tf.RaggedTensor, lengths: tf.Tensor, side: str) -> tf.RaggedTensor:
-    """`lengths[i]` values of row i; what stands at `side` goes."""
+    """Returns `lengths[i]` values of row `i`: the others are removed at `side`."""
     if side == "right":
         head = lengths
     elif side == "left":

@@ -1,15 +1,18 @@
-"""Pieces of texts by character offsets, in the graph."""
+"""Slices of texts by character offsets, in the graph.
+
+Glossary: `B` texts, `S` slices.
+"""
 
 import tensorflow as tf
 
 
 class TextSlices:
-    """Texts, decoded once, out of which any number of slices is cut.
+    """Texts that are decoded once and sliced any number of times.
 
     `tf.strings.substr` would copy the whole text for every slice.
 
     Args:
-        texts: string `[B]`, UTF-8.
+        texts: Strings `[B]` in UTF-8.
 
     Example:
         >>> rows = tf.constant([0, 0], tf.int64)
@@ -24,10 +27,19 @@ class TextSlices:
         self._row_starts = decoded.row_starts()
 
     def __call__(self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-        """Characters `[starts, ends)` of the texts `rows`, all int64 `[N]`: string `[N]`."""
+        """Returns the characters `[starts, ends)` of the texts `rows`.
+
+        Args:
+            rows: Indices of texts, int64 `[S]`.
+            starts: The first character of each slice, int64 `[S]`.
+            ends: The character after the last one of each slice, int64 `[S]`.
+
+        Returns:
+            Strings `[S]`.
+        """
         lengths = ends - starts
         first = tf.gather(self._row_starts, rows) + starts
-        inside = tf.ragged.range(lengths)  # ragged [N, (characters)]
+        inside = tf.ragged.range(lengths)  # ragged [S, (characters)]
         places = inside.values + tf.repeat(first, lengths)
         slices = inside.with_values(tf.gather(self._characters, places))
         return tf.strings.unicode_encode(slices, "UTF-8")

@@ -1,4 +1,7 @@
-"""`BertTokenizer`: text to the ids of google-research/bert, in the graph."""
+"""`BertTokenizer`: converts text to the ids of google-research/bert, in the graph.
+
+Glossary: `B` texts, `T` length of the longest row, or the ids of one text, `V` vocabulary size.
+"""
 
 import os
 from collections.abc import Sequence
@@ -21,37 +24,41 @@ TextLike = str | Sequence[str] | tf.Tensor | tf.RaggedTensor
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertTokenizer:
-    """Text to token ids, segment ids and padding mask, equal to google-research/bert's, id for id.
+    """Converts text to token ids, segment ids and a padding mask.
 
-    Everything is made of stock TensorFlow and tensorflow-text ops, so it works eagerly, in
-    `tf.data`, in `tf.function`, under a distribution strategy and inside a SavedModel.
+    The ids are exactly those of google-research/bert. The tokenizer consists of stock TensorFlow
+    and tensorflow-text ops, so it works eagerly, in `tf.data`, in `tf.function`, under a
+    distribution strategy and inside a SavedModel.
 
     Args:
-        vocabulary: the path of a `vocab.txt` or a Hugging Face `tokenizer.json`, or the pieces in
-            the order of their ids.
-        lowercase: whether to lower-case; False for the cased models.
-        strip_accents: whether to remove accents (NFD, then category Mn); None does what
-            `lowercase` says, as the original.
-        split_special_tokens: whether `[MASK]` and its like, written in the text, are taken for
-            ordinary text, as the original does; False keeps them whole, as Hugging Face does.
-        split_on_cjk: whether each CJK ideograph is a word of its own.
-        max_input_chars_per_word: longer words become `[UNK]`.
-        max_length: the length that rows are truncated to, special tokens counted; None for any.
-        number_token: replaces every integer and decimal number of the text by this piece, such as
-            `#NUM#`; None leaves numbers alone.
-        errors: what to do with text that is not UTF-8: "strict" raises and names the rows,
-            "replace" drops the malformed bytes.
-        truncation_side: where a text that is too long loses tokens: "right" keeps its beginning,
-            as the original, "left" its end, "middle" the first quarter of what fits and the end.
-        unk_token: the piece for words that the vocabulary cannot spell.
-        sep_token: the piece behind each segment.
-        pad_token: the piece at padded positions.
-        cls_token: the piece in front.
-        mask_token: the piece that hides a token in pre-training; None where there is none.
+        vocabulary: The path of a `vocab.txt` or of a Hugging Face `tokenizer.json`, or the pieces
+            in the order of their ids.
+        lowercase: Whether to lower-case the text. Pass False for cased models.
+        strip_accents: Whether to remove accents (NFD, then category Mn). None follows `lowercase`,
+            as the original does.
+        split_special_tokens: Whether special tokens in the text, such as `[MASK]`, are split like
+            ordinary text, as in the original. False keeps them whole, as Hugging Face does.
+        split_on_cjk: Whether each CJK ideograph is a separate word.
+        max_input_chars_per_word: Longer words become `unk_token`.
+        max_length: The length that rows are truncated to, special tokens included. None for no
+            limit.
+        number_token: A piece, such as `#NUM#`, that replaces every integer and decimal number in
+            the text. None leaves numbers unchanged.
+        errors: What to do with text that is not UTF-8: "strict" raises an error that names the
+            rows, "replace" removes the malformed bytes.
+        truncation_side: Where a text that is too long loses tokens. "right" keeps its beginning, as
+            the original does; "left" keeps its end; "middle" keeps both: a quarter of the tokens
+            from the beginning, the others from the end.
+        unk_token: The piece for words that cannot be built from the vocabulary.
+        sep_token: The piece after each segment.
+        pad_token: The piece at padded positions.
+        cls_token: The piece at the start of each row.
+        mask_token: The piece that hides a token in pre-training. None if there is none.
 
     Raises:
-        DataError: the vocabulary cannot be read, repeats a piece, or lacks a special one.
-        ConfigError: an option has no such value.
+        DataError: If the vocabulary cannot be read, contains a piece twice, or lacks a special
+            token.
+        ConfigError: If an option has an invalid value.
 
     Example:
         >>> vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "##s"]
@@ -90,16 +97,16 @@ class BertTokenizer:
             check_vocabulary(vocabulary)
         if errors not in ("strict", "replace"):
             raise ConfigError(
-                f"Expected errors to be 'strict' or 'replace'. Received: errors={errors!r}."
+                f"`errors` must be 'strict' or 'replace'. Received: errors={errors!r}."
             )
         if truncation_side not in packing.TRUNCATION_SIDES:
             raise ConfigError(
-                f"Expected truncation_side to be one of {packing.TRUNCATION_SIDES}. "
+                f"`truncation_side` must be one of {packing.TRUNCATION_SIDES}. "
                 f"Received: truncation_side={truncation_side!r}."
             )
         if max_input_chars_per_word < 1:
             raise ConfigError(
-                "Expected max_input_chars_per_word to be at least 1. "
+                "`max_input_chars_per_word` must be at least 1. "
                 f"Received: max_input_chars_per_word={max_input_chars_per_word}."
             )
         _check_max_length(max_length, pairs=False)
@@ -131,31 +138,33 @@ class BertTokenizer:
         missing = {k: v for k, v in needed.items() if v is not None and v not in self._ids}
         if missing:
             raise DataError(
-                f"Expected the vocabulary{f' {source}' if source else ''} to hold every special "
-                f"token. Received: {len(vocabulary)} pieces without "
+                f"{source or '`vocabulary`'} must contain every special token. Received: "
+                f"{len(vocabulary)} pieces without "
                 f"{', '.join(f'{v!r} ({k})' for k, v in missing.items())}. Pass the names that "
-                "the vocabulary uses, or mask_token=None where it has no mask."
+                "the vocabulary uses, or mask_token=None if it has no mask token."
             )
         self._graphs = self._shared_graphs()
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike, **options) -> "BertTokenizer":
-        """Makes the tokenizer of a checkpoint directory.
+        """Creates the tokenizer of a checkpoint directory.
 
         Args:
-            directory: holds `vocab.txt` or `tokenizer.json`, and `tokenizer_config.json` where it
-                came from Hugging Face; keras-hub presets are read too.
-            **options: constructor arguments that override what the directory says. A TF1
-                checkpoint does not say whether it is cased: pass `lowercase=False` if it is. With
-                a `vocabulary` the directory needs none.
+            directory: A directory with `vocab.txt` or `tokenizer.json` and, from Hugging Face,
+                `tokenizer_config.json`; or a keras-hub preset.
+            **options: Constructor arguments that override the files. A TF1 checkpoint does not say
+                whether it is cased: pass `lowercase=False` if it is. With `vocabulary`, the
+                directory does not need one.
 
         Returns:
             The tokenizer.
 
         Raises:
-            DataError: there is no vocabulary, or a file of the directory cannot be read.
-            ConfigError: the vocabulary is cased and neither the directory nor `lowercase` says
-                whether text is lowered.
+            DataError: If there is no vocabulary, or a file of the directory cannot be read.
+            ConfigError: If the vocabulary is cased and neither the directory nor `lowercase` says
+                whether to lower-case text, the files are not of a BERT tokenizer, or an option has
+                an invalid value.
+            CheckpointError: If an interrupted save in the directory cannot be undone.
 
         Example:
             >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/", max_length=128)
@@ -169,10 +178,14 @@ class BertTokenizer:
         return cls(**options)
 
     def save_pretrained(self, directory: str | os.PathLike) -> None:
-        """Writes `vocab.txt` and `tokenizer_config.json`, which Hugging Face reads too.
+        """Writes `vocab.txt` and `tokenizer_config.json`, which Hugging Face can read.
 
         Args:
-            directory: made where it does not exist; its other files stay.
+            directory: The directory. It is created if it does not exist; its other files are kept.
+
+        Raises:
+            DataError: If a piece contains a line end.
+            CheckpointError: If an interrupted save in the directory cannot be undone.
         """
         tokenizer_files.write(self.get_config(), directory)
 
@@ -185,31 +198,34 @@ class BertTokenizer:
         truncation: str = "longest_first",
         ragged: bool = False,
     ) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-        """Turns texts, or pairs of texts, into model inputs.
+        """Converts texts, or pairs of texts, to model inputs.
 
         Args:
-            texts: `[B]` strings, or one string.
-            pairs: second segments, like `texts`.
-            max_length: rows are truncated to it; None takes the tokenizer's `max_length`.
-            padding: "longest" (of the batch), "max_length", or a number: to the next multiple.
-            truncation: "longest_first", "only_first" or "only_second".
-            ragged: whether to return ragged rows without padding, for the packed path.
+            texts: Strings `[B]`, or one string.
+            pairs: The second segments, in the same form as `texts`.
+            max_length: The length that rows are truncated to. None for the tokenizer's
+                `max_length`.
+            padding: "longest" pads to the longest row of the batch, an integer to the next multiple
+                of it, "max_length" to `max_length`.
+            truncation: Which segment of a pair is truncated: "longest_first", "only_first" or
+                "only_second".
+            ragged: Whether to return ragged rows without padding.
 
         Returns:
-            `token_ids` int32 `[B, T]`, `segment_ids` int32 `[B, T]` and `padding_mask` bool
-            `[B, T]`, True at tokens; without `B` for one string. With `ragged`, `token_ids` and
-            `segment_ids` as RaggedTensors `[B, (T)]`.
+            A dictionary of `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool
+            `[B, T]`, True at tokens; for one string, without `B`. With `ragged`, only `token_ids`
+            and `segment_ids`, as RaggedTensors `[B, (T)]`.
 
         Raises:
-            ConfigError: an argument has no such value.
-            tf.errors.InvalidArgumentError: text is not UTF-8 (see `errors`), or a segment that
-                must stay whole is too long.
+            ConfigError: If an argument has an invalid value, type or shape.
+            tf.errors.InvalidArgumentError: If text is not UTF-8 (see `errors`), or the segment that
+                is not truncated is too long.
         """
         max_length = self.max_length if max_length is None else max_length
         _check_max_length(max_length, pairs is not None)
         if truncation not in packing.TRUNCATIONS:
             raise ConfigError(
-                f"Expected truncation to be one of {packing.TRUNCATIONS}. "
+                f"`truncation` must be one of {packing.TRUNCATIONS}. "
                 f"Received: truncation={truncation!r}."
             )
         multiple = padding if isinstance(padding, int) else 1
@@ -219,24 +235,24 @@ class BertTokenizer:
             or (padding == "max_length" and max_length is None)
         ):
             raise ConfigError(
-                "Expected padding to be 'longest', a multiple of at least 1, or 'max_length' with "
-                f"a max_length. Received: padding={padding!r}, max_length={max_length}."
+                "`padding` must be 'longest', an integer of at least 1, or 'max_length' together "
+                f"with `max_length`. Received: padding={padding!r}, max_length={max_length}."
             )
         with tf.device("CPU:0"):
             texts = _as_strings(texts, "texts")
             scalar = texts.shape.rank == 0
             if texts.shape.rank not in (0, 1):
                 raise ConfigError(
-                    "Expected texts to be one string or a batch [B] of strings. "
-                    f"Received: texts of shape {texts.shape}."
+                    "`texts` must be one string or a batch [B] of strings. "
+                    f"Received: texts.shape={texts.shape}."
                 )
             second = None
             if pairs is not None:
                 pairs = _as_strings(pairs, "pairs")
                 if not pairs.shape.is_compatible_with(texts.shape):
                     raise ConfigError(
-                        "Expected as many pairs as texts. Received: texts of shape "
-                        f"{texts.shape}, pairs of shape {pairs.shape}."
+                        "`pairs` must have the shape of `texts`. Received: "
+                        f"pairs.shape={pairs.shape}, texts.shape={texts.shape}."
                     )
                 second = self.tokenize(tf.reshape(pairs, [-1]))
             first = self.tokenize(tf.reshape(texts, [-1]))
@@ -269,14 +285,18 @@ class BertTokenizer:
             return {name: value[0] for name, value in outputs.items()} if scalar else outputs
 
     def tokenize(self, texts: TextLike) -> tf.RaggedTensor:
-        """Text to ids, without special tokens.
+        """Converts text to ids, without special tokens.
 
         Args:
-            texts: strings of any shape, ragged too; words that are already split stay apart.
+            texts: Strings of any shape, also a RaggedTensor. Each string is tokenized separately.
 
         Returns:
-            int32 ids of the shape of `texts` and one ragged dimension more; a plain Tensor for one
-            string.
+            int32 ids, with the shape of `texts` and one more, ragged dimension. For one string, a
+            Tensor.
+
+        Raises:
+            ConfigError: If `texts` are not strings.
+            tf.errors.InvalidArgumentError: If text is not UTF-8 (see `errors`).
 
         Example:
             >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
@@ -292,7 +312,17 @@ class BertTokenizer:
             return _map_strings(flat, texts)
 
     def pieces(self, texts: TextLike) -> tf.RaggedTensor:
-        """Like `tokenize`, but the pieces themselves, as strings.
+        """Converts text to pieces: like `tokenize`, but returns strings.
+
+        Args:
+            texts: As in `tokenize`.
+
+        Returns:
+            The pieces, in the shape that `tokenize` returns.
+
+        Raises:
+            ConfigError: If `texts` are not strings.
+            tf.errors.InvalidArgumentError: If text is not UTF-8 (see `errors`).
 
         Example:
             >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
@@ -306,16 +336,20 @@ class BertTokenizer:
             return tf.gather(self._piece_table(), ids)
 
     def tokenize_with_offsets(self, texts: Sequence[str] | tf.Tensor) -> Pieces:
-        """Text to ids and where each piece stands in the text as it was given.
+        """Converts text to ids and the position of each piece in the original text.
 
-        A span includes the accents that normalisation removed; the span of `[UNK]` is its word.
+        A span includes the accents that normalization removed. The span of `[UNK]` is its word.
 
         Args:
-            texts: `[B]` strings.
+            texts: Strings `[B]`.
 
         Returns:
-            A `Pieces` tuple of ragged `[B, (P)]`: `ids` int32, and int64 `byte_starts`,
-            `byte_ends`, `char_starts`, `char_ends`; ends are exclusive, characters code points.
+            A `Pieces` tuple of ragged `[B, (T)]`: `ids` int32, and int64 `byte_starts`,
+            `byte_ends`, `char_starts`, `char_ends`. Ends are exclusive; characters are code points.
+
+        Raises:
+            ConfigError: If `texts` is not a batch of strings.
+            tf.errors.InvalidArgumentError: If text is not UTF-8 (see `errors`).
 
         Example:
             >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
@@ -327,8 +361,7 @@ class BertTokenizer:
             texts = _as_strings(texts, "texts")
             if texts.shape.rank != 1:
                 raise ConfigError(
-                    "Expected texts to be a batch [B] of strings. "
-                    f"Received: texts of shape {texts.shape}."
+                    f"`texts` must be a batch [B] of strings. Received: texts.shape={texts.shape}."
                 )
             row_splits, *values = self._graphs.pieces(texts)
             return Pieces(
@@ -338,11 +371,11 @@ class BertTokenizer:
     def detokenize(
         self, ids: tf.Tensor | tf.RaggedTensor | Sequence, skip_special_tokens: bool = True
     ) -> tf.Tensor:
-        """Ids to readable text; what normalisation removed stays removed.
+        """Converts ids to readable text. What normalization removed is not restored.
 
         Args:
-            ids: ids `[B, T]`, dense or ragged, or one row.
-            skip_special_tokens: whether to leave out `[CLS]`, `[SEP]` and `[PAD]`.
+            ids: Ids `[B, T]`, dense or ragged, or one row `[T]`.
+            skip_special_tokens: Whether to omit `[CLS]`, `[SEP]` and `[PAD]`.
 
         Returns:
             Strings `[B]`, or one string.
@@ -396,15 +429,15 @@ class BertTokenizer:
 
     @property
     def mask_token_id(self) -> int | None:
-        """The id of `mask_token`, or None where there is none."""
+        """The id of `mask_token`, or None if there is none."""
         return None if self.mask_token is None else self._ids[self.mask_token]
 
     def token_to_id(self, token: str) -> int:
-        """The id of a piece, or that of `unk_token` where the vocabulary lacks it."""
+        """Returns the id of a piece, or that of `unk_token` if it is not in the vocabulary."""
         return self._ids.get(token, self.unk_token_id)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor arguments, the vocabulary as a list."""
+        """Returns the constructor arguments, with the vocabulary as a list."""
         return {
             "vocabulary": list(self.vocabulary),
             "lowercase": self.lowercase,
@@ -425,20 +458,24 @@ class BertTokenizer:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "BertTokenizer":
-        """Makes a tokenizer from what `get_config` returned.
+        """Creates a tokenizer from the result of `get_config`.
 
-        The pieces must be in it: a model file with a path in their place would make its reader
-        open any file.
+        The vocabulary must be a list of pieces. A path is refused, because a model file could
+        otherwise make its reader open any file.
+
+        Args:
+            config: The constructor arguments.
 
         Raises:
-            ConfigError: `vocabulary` is no list of strings, or an option has no such value.
-            DataError: the vocabulary repeats a piece or lacks a special one.
+            ConfigError: If `vocabulary` is not a list of strings, or an option has an invalid
+                value.
+            DataError: If the vocabulary contains a piece twice or lacks a special token.
         """
         check(config, tokenizer_files.PIECES, None, ConfigError)
         return cls(**config)
 
     def __reduce__(self):
-        # A copy, or one in another process, makes graphs of its own.
+        # A copy is created from the configuration, without the graphs.
         return type(self).from_config, (self.get_config(),)
 
     def _shared_graphs(self) -> TokenizerGraphs:
@@ -471,7 +508,7 @@ def _check_max_length(max_length: int | None, pairs: bool) -> None:
     least = 3 if pairs else 2  # the special tokens
     if max_length is not None and max_length < least:
         raise ConfigError(
-            f"Expected max_length to be at least {least}, for the special tokens. "
+            f"`max_length` must be at least {least}, to hold the special tokens. "
             f"Received: max_length={max_length}."
         )
 
@@ -484,12 +521,14 @@ def _as_strings(texts: TextLike, name: str) -> tf.Tensor | tf.RaggedTensor:
     else:
         strings = tf.convert_to_tensor(texts)
     if strings.dtype != tf.string:
-        raise ConfigError(f"Expected {name} to be strings. Received: dtype {strings.dtype.name}.")
+        raise ConfigError(
+            f"`{name}` must be strings. Received: {name}.dtype={strings.dtype.name!r}."
+        )
     return strings
 
 
 def _map_strings(function, texts: TextLike) -> tf.RaggedTensor | tf.Tensor:
-    """Applies a function on `[B]` strings to strings of any shape."""
+    """Applies a function of strings `[B]` to strings of any shape."""
     texts = _as_strings(texts, "texts")
     if isinstance(texts, tf.RaggedTensor):
         return texts.with_flat_values(function(texts.flat_values))

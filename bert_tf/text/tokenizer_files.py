@@ -1,4 +1,7 @@
-"""The tokenizer's files in a checkpoint directory, those of Hugging Face and of keras-hub."""
+"""Reads and writes the tokenizer's files of a checkpoint directory.
+
+Files of Hugging Face and of keras-hub are read; files are written in Hugging Face's format.
+"""
 
 import json
 import logging
@@ -34,11 +37,11 @@ TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 KERAS_HUB_VOCABULARY_FILE = os.path.join("assets", "tokenizer", "vocabulary.txt")
 
-# Hugging Face writes int(1e30) where it knows no limit.
+# Hugging Face writes int(1e30) if there is no limit.
 NO_LIMIT = 10**9
 
-# Constructor argument to the key in tokenizer_config.json. Of these, Hugging Face does not know
-# the last three, and keeps them.
+# Constructor argument -> key in tokenizer_config.json. Hugging Face does not know the last three,
+# but keeps them.
 _KEYS = {
     "lowercase": "do_lower_case",
     "strip_accents": "strip_accents",
@@ -57,11 +60,10 @@ _KEYS = {
 }
 
 _PIECE = text()
-# The pieces themselves, no path of a file: what is read from one must not make the reader open
-# another.
+# The pieces themselves, not a path: a model file must not make its reader open another file.
 _VOCABULARY = list_of(_PIECE, least=1)
 PIECES = object_of({"vocabulary": _VOCABULARY})
-# What `BertTokenizer.get_config` returns, as model files hold it.
+# The result of `BertTokenizer.get_config`, as model files store it.
 ARGUMENTS = object_of(
     {
         "vocabulary": _VOCABULARY,
@@ -122,20 +124,20 @@ _KERAS_HUB = object_of(
 def read(
     directory: str | os.PathLike, vocabulary: str | os.PathLike | Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Reads what a checkpoint directory says about its tokenizer.
+    """Reads the options of a tokenizer from a checkpoint directory.
 
     Args:
-        directory: a Hugging Face directory, a keras-hub preset, a TF1 checkpoint with its
-            `vocab.txt`, or one that `write` wrote.
-        vocabulary: the vocabulary or its file, if it is not in the directory.
+        directory: A Hugging Face directory, a keras-hub preset, a TF1 checkpoint with its
+            `vocab.txt`, or a directory that `write` wrote.
+        vocabulary: The pieces or the path of their file. None reads them from the directory.
 
     Returns:
-        Constructor arguments of `BertTokenizer`; those the files do not mention are left out.
+        The constructor arguments of `BertTokenizer` that the files set, and the vocabulary.
 
     Raises:
-        DataError: there is no vocabulary, or a file cannot be read.
-        ConfigError: the files ask for a tokenizer that is not BERT's.
-        CheckpointError: an interrupted save cannot be undone.
+        DataError: If there is no vocabulary, or a file cannot be read.
+        ConfigError: If the files are not of a BERT tokenizer.
+        CheckpointError: If an interrupted save in the directory cannot be undone.
     """
     directory = os.fspath(directory)
     recover(directory)
@@ -167,53 +169,57 @@ def read(
         vocabulary_path = paths[TOKENIZER_FILE]
     else:
         raise DataError(
-            f"Expected {VOCABULARY_FILE} or {TOKENIZER_FILE} in the directory. Received: "
-            f"directory={directory!r} without them. Copy the checkpoint's vocabulary there."
+            f"`directory` must contain {VOCABULARY_FILE} or {TOKENIZER_FILE}. Received: "
+            f"directory={directory!r}, which has neither. Copy the checkpoint's vocabulary there."
         )
     return {"vocabulary": read_vocabulary(vocabulary_path), **options}
 
 
 def check_case(vocabulary: Sequence[str], lowercase: bool | None, given: bool = True) -> None:
-    """Whether text is lowered as the vocabulary wants it.
+    """Checks that `lowercase` fits the vocabulary.
 
-    Matches google-research/bert: `validate_case_matches_checkpoint`, which goes by the names of
-    checkpoints. Lowered text under a cased vocabulary loses every piece with a capital letter.
+    Matches google-research/bert: `validate_case_matches_checkpoint`, which decides by the names of
+    checkpoints. Lower-cased text never matches the pieces with capital letters.
 
     Args:
-        vocabulary: the pieces.
-        lowercase: what the caller or the files say; None if neither does.
-        given: whether the caller says it: then another choice than the vocabulary's is only logged.
+        vocabulary: The pieces.
+        lowercase: The option as the caller or the files set it. None if neither does.
+        given: Whether the caller set it. A choice that does not fit is then logged.
 
     Raises:
-        ConfigError: the vocabulary is cased and nobody says what to do.
+        ConfigError: If the vocabulary is cased and `lowercase` is None.
     """
     cased = is_cased(vocabulary)
     if lowercase is None and cased:
         raise ConfigError(
-            "`lowercase` must be given for a vocabulary with capital letters when the files do not "
-            "say whether text is lowered. Received: lowercase=None. The checkpoint is cased: pass "
-            "lowercase=False, or --do_lower_case=false to a tool."
+            "`lowercase` must be given for a vocabulary with capital letters if the files do not "
+            "say whether to lower-case text. Received: lowercase=None. The checkpoint is cased: "
+            "pass lowercase=False, or --do_lower_case=false to a tool."
         )
     if given and lowercase is not None and lowercase == cased:
         _logger.warning(
-            "lowercase=%s does not fit the vocabulary, which has %s capital letters: words with "
-            "capital letters are not those that the model knows.",
+            "lowercase=%s does not fit the vocabulary, which has %s capital letters: the model "
+            "does not know words with capital letters in the form that it will receive.",
             lowercase,
             "many" if cased else "no",
         )
 
 
 def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
-    """Writes `vocab.txt` and `tokenizer_config.json`, both or none.
+    """Writes `vocab.txt` and `tokenizer_config.json` together, atomically.
 
     Args:
-        config: what `BertTokenizer.get_config` returned.
-        directory: made where it does not exist.
+        config: The result of `BertTokenizer.get_config`.
+        directory: The directory. It is created if it does not exist.
+
+    Raises:
+        DataError: If a piece contains a line end.
+        CheckpointError: If an interrupted save in the directory cannot be undone.
     """
     content = {key: config[argument] for argument, key in _KEYS.items()}
     if content["model_max_length"] is None:
         content["model_max_length"] = int(1e30)
-    if content["truncation_side"] == "middle":  # Hugging Face refuses what it does not know
+    if content["truncation_side"] == "middle":  # Hugging Face refuses unknown values
         del content["truncation_side"]
         content["truncates_middle"] = True
     for key in ("number_token", "mask_token"):
@@ -251,7 +257,7 @@ def _normalizer_options(normalizer: dict[str, Any] | None, path: str) -> dict[st
         return {}
     if normalizer.get("type") != "BertNormalizer":
         raise ConfigError(
-            f"{path}: expected the normalizer of BERT, BertNormalizer. "
+            f"The normalizer in {path} must be BertNormalizer. "
             f"Received: type={normalizer.get('type')!r:.200}."
         )
     return {

@@ -1,6 +1,9 @@
-"""The traced functions of a tokenizer, shared by all tokenizers of the same pieces and options.
+"""The traced functions of tokenizers, shared by all tokenizers with the same pieces and options.
 
-Tracing the exact path takes a second; notebooks and tests make the same tokenizer many times.
+Tracing the exact path takes about a second, and notebooks and tests create the same tokenizer many
+times.
+
+Glossary: `B` strings, `R` pieces of all strings.
 """
 
 import functools
@@ -15,18 +18,18 @@ _STRINGS = [tf.TensorSpec([None], tf.string)]
 
 
 class TokenizerGraphs:
-    """Strings `[B]` to ids and pieces, as functions that are traced once.
+    """Functions from strings `[B]` to ids and pieces, each traced once.
 
     Args:
         vocabulary: The pieces in the order of their ids.
-        splitter: Cuts text into words.
-        unk_token: The piece of words that have none.
+        splitter: Splits text into words.
+        unk_token: The piece for words that cannot be built from the vocabulary.
         max_input_chars_per_word: Longer words become `unk_token`.
-        kept_whole: What text is cut at before it is split into words, if anything.
+        kept_whole: The parts of a text that are not split, or None.
 
     Attributes:
-        ids: Strings `[B]` to row splits int64 `[B + 1]` and ids int32 `[P]`.
-        pieces: Strings `[B]` to row splits and the values of the fields of `Pieces`.
+        ids: Strings `[B]` -> row splits int64 `[B+1]` and ids int32 `[R]`.
+        pieces: Strings `[B]` -> row splits int64 `[B+1]` and the fields of `Pieces`, each `[R]`.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class TokenizerGraphs:
 
     @functools.cached_property
     def _wordpiece(self) -> WordPiece:
-        # Made when it is first used: importing tensorflow-text takes a while.
+        # Created when it is first used, because importing tensorflow-text is slow.
         return WordPiece(
             self._vocabulary, self._splitter, self._unk_token, self._max_input_chars_per_word
         )
@@ -83,7 +86,7 @@ def shared_graphs(
     literals: tuple[tuple[str, int], ...],
     number_id: int | None,
 ) -> TokenizerGraphs:
-    """The `TokenizerGraphs` of these options; the same object for the same options.
+    """Returns the `TokenizerGraphs` of these options, the same object for the same options.
 
     Args:
         vocabulary: The pieces in the order of their ids.
@@ -94,7 +97,7 @@ def shared_graphs(
         unk_token: As in `BertTokenizer`.
         max_input_chars_per_word: As in `BertTokenizer`.
         literals: Strings that are kept whole, with their ids.
-        number_id: The id of every number, if all have one.
+        number_id: The id of every number. None leaves numbers to the vocabulary.
     """
     return TokenizerGraphs(
         list(vocabulary),

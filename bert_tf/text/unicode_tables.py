@@ -1,12 +1,12 @@
 """Character properties and mappings of one fixed Unicode version, as small lookup tables.
 
-Every rule of google-research/bert's `tokenization.py` is a function of single code points, but for
-two: the final sigma and the order of combining marks. This module folds the rules into one int32
-entry a code point, so that the graph does with one lookup what the original does with a loop.
+Every rule of google-research/bert's `tokenization.py` is a function of single code points, except
+for two: the final sigma and the order of combining marks. This module combines the rules into one
+int32 entry per code point, so that one lookup in the graph replaces a loop of the original.
 
-Layout of an entry: the low `PAYLOAD_SHIFT` bits are the flags below, the others a signed payload:
-what to add to the code point to get its normalised form or, where `EXPANDS` is set, the position
-of its expansion in `CharacterTable.expansions`.
+Layout of an entry: the low `PAYLOAD_SHIFT` bits are the flags below, the others a signed payload.
+The payload is what to add to the code point to get its normalized form or, if `EXPANDS` is set, the
+position of its expansion in `CharacterTable.expansions`.
 """
 
 import dataclasses
@@ -15,15 +15,15 @@ import pathlib
 
 import numpy as np
 
-KEPT = 1  # the character leaves something behind: it is no space, no control, no removed mark
+KEPT = 1  # the character is not removed: it is not a space, a control or a removed mark
 SPACE = 2
 CJK = 4
-PUNCTUATION = 8  # of the normalised form: U+1FEF becomes the ASCII punctuation U+0060
-EXPANDS = 16  # the normalised form has more than one code point
-REORDERS = 32  # a kept mark (category Mc) that NFD may move past its neighbours
+PUNCTUATION = 8  # of the normalized form: U+1FEF becomes the ASCII punctuation U+0060
+EXPANDS = 16  # the normalized form has more than one code point
+REORDERS = 32  # a kept mark (category Mc) that NFD may move past its neighbors
 CASED = 64
 CASE_IGNORABLE = 128
-MARK = 256  # category Mn, before normalisation
+MARK = 256  # category Mn, before normalization
 CONTROL = 512  # removed before anything else
 PAYLOAD_SHIFT = 10
 
@@ -46,7 +46,7 @@ CJK_BLOCKS = (
     (0x2F800, 0x2FA1F),
 )
 
-# The formula of the Unicode standard, section 3.12.
+# Hangul syllables are decomposed with the formula of the Unicode standard, section 3.12.
 _HANGUL_BASE, _HANGUL_LAST = 0xAC00, 0xD7A3
 _L_BASE, _V_BASE, _T_BASE = 0x1100, 0x1161, 0x11A7
 _V_COUNT, _T_COUNT = 21, 28
@@ -57,11 +57,11 @@ class UnicodeData:
     """The content of `unicode_data.txt`.
 
     Args:
-        version: the Unicode version, such as "14.0.0".
-        properties: for each property a bool array over all code points.
-        combining_class: int32 over all code points.
-        lower: code point to the code points of its lower-case form, where it differs.
-        decomposition: the same for the canonical decomposition (NFD).
+        version: The Unicode version, such as "14.0.0".
+        properties: One bool array over all code points for each property.
+        combining_class: The canonical combining class, an int32 array over all code points.
+        lower: Code points with the code points of their lower-case forms, where these differ.
+        decomposition: The same for the canonical decomposition (NFD).
     """
 
     version: str
@@ -76,11 +76,12 @@ class CharacterTable:
     """Two-level tables: `entries[pages[c >> 8] * 256 + (c & 255)]` is the entry of `c`.
 
     Args:
-        pages: int32 [NUM_CODE_POINTS / 256], which page a block of 256 code points uses.
-        entries: int32 [pages * 256], flags and payload.
-        combining_classes: int32 like `entries`, the canonical combining class.
-        expansions: int32, the concatenated expansions.
-        expansion_lengths: int32 like `expansions`, at an expansion's first position its length.
+        pages: The page of each block of 256 code points, int32 `[NUM_CODE_POINTS / 256]`.
+        entries: Flags and payload, int32 `[pages * 256]`.
+        combining_classes: The canonical combining class, int32 in the shape of `entries`.
+        expansions: The concatenated expansions, int32.
+        expansion_lengths: int32 in the shape of `expansions`: at the first position of each
+            expansion its length, elsewhere 0.
     """
 
     pages: np.ndarray
@@ -92,7 +93,7 @@ class CharacterTable:
 
 @functools.cache
 def unicode_data() -> UnicodeData:
-    """Reads the package's Unicode data, once."""
+    """Reads the Unicode data of the package, once."""
     properties = {
         name: np.zeros(NUM_CODE_POINTS, bool)
         for name in ("control", "space", "punctuation", "mark", "cased", "ignorable")
@@ -126,21 +127,21 @@ def unicode_data() -> UnicodeData:
 def character_table(
     lowercase: bool, decompose: bool, strip_marks: bool, split_on_cjk: bool
 ) -> CharacterTable:
-    """Builds the table of one way to normalise.
+    """Builds the table for one kind of normalization.
 
     Args:
-        lowercase: whether the normalised form is lower case.
-        decompose: whether it is decomposed (NFD).
-        strip_marks: whether marks (category Mn) are removed after that.
-        split_on_cjk: whether CJK ideographs are marked as words of their own.
+        lowercase: Whether the normalized form is lower case.
+        decompose: Whether it is decomposed (NFD).
+        strip_marks: Whether marks (category Mn) are removed after that.
+        split_on_cjk: Whether CJK ideographs are marked as separate words.
 
     Returns:
-        The table; the same object for the same arguments.
+        The table, the same object for the same arguments.
     """
     data = unicode_data()
     properties = data.properties
 
-    def normalise(code_point: int) -> tuple[int, ...]:
+    def normalize(code_point: int) -> tuple[int, ...]:
         result = data.lower.get(code_point, (code_point,)) if lowercase else (code_point,)
         if decompose:
             result = tuple(d for c in result for d in data.decomposition.get(c, (c,)))
@@ -164,7 +165,7 @@ def character_table(
     if strip_marks:
         flags[properties["mark"]] &= ~KEPT
     for code_point in sorted(changed):
-        result = normalise(code_point)
+        result = normalize(code_point)
         if decompose and any(data.combining_class[c] and not properties["mark"][c] for c in result):
             flags[code_point] |= REORDERS
         if not result:

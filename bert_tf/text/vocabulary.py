@@ -10,15 +10,15 @@ from bert_tf.json_files import parse_json, read_bytes
 from bert_tf.json_schema import check, integer, list_of, mapping_of, object_of, optional, text
 
 CONTINUATION = "##"
-# google-research's uncased vocabularies hold no capital letter but in a few marks such as <S>; of
-# the cased ones a third of the pieces or more has one.
+# google-research's uncased vocabularies have capital letters only in a few marks such as <S>. In
+# the cased ones, a third of the pieces or more has a capital letter.
 _CASED_SHARE = 0.01
 
 
 def is_cased(vocabulary: Sequence[str]) -> bool:
-    """Whether the pieces have capital letters: then the text must not be lowered.
+    """Returns whether the pieces have capital letters, so that text must not be lower-cased.
 
-    Marks in brackets, as [UNK], do not count.
+    Pieces in brackets, such as `[UNK]`, do not count.
 
     Example:
         >>> is_cased(["[UNK]", "Paris", "##s"]), is_cased(["[UNK]", "paris", "##s"])
@@ -41,17 +41,17 @@ _TOKENIZER = object_of(
 
 
 def read_vocabulary(path: str | os.PathLike) -> list[str]:
-    """Reads a `vocab.txt` (a piece a line) or a Hugging Face `tokenizer.json`.
+    """Reads a `vocab.txt` (one piece per line) or a Hugging Face `tokenizer.json`.
 
     Args:
-        path: the file; its name ends in `.json` or it is taken for a `vocab.txt`. Lines may end as
-            they like, and white space around a piece is no part of it, as in google-research/bert.
+        path: The file. If its name does not end in `.json`, it is read as a `vocab.txt`, with any
+            line ends. White space around a piece is removed, as in google-research/bert.
 
     Returns:
         The pieces in the order of their ids.
 
     Raises:
-        DataError: the file is no vocabulary; the message names file and line.
+        DataError: If the file is not a valid vocabulary. The message names the file and the line.
 
     Example:
         >>> bert_tf.text.write_vocabulary(["[UNK]", "hello", "##s"], "small.txt")
@@ -62,37 +62,37 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
         content = read_bytes(path)
     except OSError as error:
         raise DataError(
-            f"Expected a vocabulary file. Received: path={os.fspath(path)!r}, which cannot be "
-            f"read ({error.strerror or error})."
+            f"{path} must be a vocabulary file. Received: {error.strerror or error}."
         ) from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{path}, line {line}: expected UTF-8. Received: bytes "
-            f"{content[error.start : error.end]!r}. Write the file again as UTF-8."
+            f"{path}, line {line} must be UTF-8. Received: bytes "
+            f"{content[error.start : error.end]!r}. Convert the file to UTF-8."
         ) from error
     if os.fspath(path).endswith(".json"):
         return _read_tokenizer_json(path, text)
     lines = re.split("\r\n|\n|\r", text)
     if not lines[-1]:
         lines.pop()
-    # A piece of nothing but white space cannot be met, and keeps its line for the ids after it.
+    # A piece of white space never occurs in text, but its line counts for the ids after it.
     pieces = [line.strip() or line for line in lines]
     check_vocabulary(pieces, path)
     return pieces
 
 
 def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None:
-    """Writes a `vocab.txt` that this package, google-research/bert and Hugging Face read.
+    """Writes a `vocab.txt` that this package, google-research/bert and Hugging Face can read.
 
     Args:
-        vocabulary: the pieces in the order of their ids.
-        path: the file; it is written whole or not at all.
+        vocabulary: The pieces in the order of their ids.
+        path: The file. It is written atomically.
 
     Raises:
-        DataError: a piece is empty, occurs twice or holds a line end.
+        DataError: If a piece is empty, occurs twice or contains a line end.
+        CheckpointError: If an interrupted save in the directory cannot be undone.
 
     Example:
         >>> bert_tf.text.write_vocabulary(["[UNK]", "hello", "##s"], "small.txt")
@@ -101,37 +101,38 @@ def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None
     for index, piece in enumerate(vocabulary):
         if re.search("[\r\n]", piece):
             raise DataError(
-                f"{path}, line {index + 1}: expected a piece without line ends. "
-                f"Received: {piece!r}."
+                f"{path}, line {index + 1} must be a piece without line ends. Received: {piece!r}."
             )
     with atomic_path(path) as new, open(new, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(piece + "\n" for piece in vocabulary)
 
 
 def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None = None) -> None:
-    """Refuses a vocabulary with empty or repeated pieces.
+    """Checks that a vocabulary is not empty and has no empty or repeated pieces.
 
     Args:
-        vocabulary: the pieces in the order of their ids.
-        path: the file they came from, for the message.
+        vocabulary: The pieces in the order of their ids.
+        path: The file that they came from, for the message.
 
     Raises:
-        DataError: names the line, or the index where there is no file.
+        DataError: If it does. The message names the line, or the index if there is no file.
     """
 
     def place(index: int) -> str:
-        return f"vocabulary[{index}]" if path is None else f"{path}, line {index + 1}"
+        return f"`vocabulary[{index}]`" if path is None else f"{path}, line {index + 1}"
 
     if not vocabulary:
-        raise DataError(f"{path or 'vocabulary'}: expected at least one piece. Received: nothing.")
+        raise DataError(
+            f"{path or '`vocabulary`'} must have at least one piece. Received: no pieces."
+        )
     first: dict[str, int] = {}
     for index, piece in enumerate(vocabulary):
         if not isinstance(piece, str) or not piece:
-            raise DataError(f"{place(index)}: expected a piece. Received: {piece!r:.200}.")
+            raise DataError(f"{place(index)} must be a non-empty piece. Received: {piece!r:.200}.")
         if first.setdefault(piece, index) != index:
             raise DataError(
-                f"{place(index)}: expected every piece once. Received: {piece!r:.200}, which is "
-                f"also {place(first[piece])}. Two ids for one piece cannot be right: rename one."
+                f"{place(index)} must be a piece that occurs once. Received: {piece!r:.200}, which "
+                f"is also {place(first[piece])}. Rename one of them: a piece has one id."
             )
 
 
@@ -140,18 +141,18 @@ def _read_tokenizer_json(path, text: str) -> list[str]:
     model = content.get("model") if isinstance(content, dict) else None
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
         raise DataError(
-            f'{path}: expected a Hugging Face tokenizer with "model" and "vocab" in it. '
-            "Received: another JSON file. Give the path of vocab.txt."
+            f'{path} must be a Hugging Face tokenizer with "model" and "vocab". '
+            "Received: another JSON file. Pass the path of vocab.txt instead."
         )
     if model.get("type", "WordPiece") != "WordPiece":
         raise DataError(
-            f"{path}: expected a WordPiece model. Received: type={model['type']!r:.200}."
+            f"{path} must have a WordPiece model. Received: type={model['type']!r:.200}."
         )
     prefix = model.get("continuing_subword_prefix", CONTINUATION)
     if prefix != CONTINUATION:
         raise DataError(
-            f"{path}: expected continuing_subword_prefix={CONTINUATION!r}. "
-            f"Received: {prefix!r:.200}."
+            f"`continuing_subword_prefix` in {path} must be {CONTINUATION!r}. "
+            f"Received: continuing_subword_prefix={prefix!r:.200}."
         )
     check(content, _TOKENIZER, path, DataError)
     ids = dict(model["vocab"])
@@ -161,8 +162,8 @@ def _read_tokenizer_json(path, text: str) -> list[str]:
     for expected, piece in enumerate(vocabulary):
         if ids[piece] != expected:
             raise DataError(
-                f"{path}: expected the ids 0 to {len(ids) - 1}, each once. "
-                f"Received: id {ids[piece]} for {piece!r:.200} where {expected} was due."
+                f"{path} must have the ids 0 to {len(ids) - 1}, each once. "
+                f"Received: id {ids[piece]} for {piece!r:.200} instead of {expected}."
             )
     check_vocabulary(vocabulary, path)
     return vocabulary

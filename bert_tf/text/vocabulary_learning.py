@@ -1,12 +1,12 @@
-"""Learns vocabularies from raw text: WordPiece as tensorflow-text does it, or byte-pair merges.
+"""Learns vocabularies from raw text: WordPiece with tensorflow-text's learner, or BPE.
 
-Words are what `WordSplitter` makes of the text, so a learnt vocabulary fits the tokenizer. Only
-the counts of distinct words are held in memory, and counts add up, so neither the size of the
-files nor how they are cut into shards changes the result.
+`WordSplitter` splits the text into words, so a learned vocabulary fits the tokenizer. Only the
+counts of distinct words are held in memory. Counts can be added, so it does not matter how the text
+is divided into files.
 
-The merges are learnt here and not by Hugging Face's `tokenizers`, because a vocabulary must come
-out the same twice: with `##` continuations its trainer numbers the pieces in the order of a hash
-map that is seeded anew in each process (0.23.3: three runs on one corpus, three orders of ids).
+BPE is implemented here, not with Hugging Face's `tokenizers`, because learning must be
+reproducible. With `##` continuations, its trainer numbers the pieces in the order of a hash map
+that has another seed in each process (0.23.3: three runs on one corpus gave three orders of ids).
 
 References: tensorflow-text `wordpiece_tokenizer_learner_lib.py`; Sennrich, Haddow and Birch,
 "Neural Machine Translation of Rare Words with Subword Units", arXiv 1508.07909.
@@ -48,26 +48,28 @@ def learn_vocabulary(
     """Learns a vocabulary from raw text.
 
     Args:
-        texts: the texts, each no longer than fits into memory; they are read once.
-        vocabulary_size: the greatest number of pieces.
+        texts: The texts. They are read once, a few thousand at a time.
+        vocabulary_size: The maximum number of pieces.
         algorithm: "wordpiece" (tensorflow-text's learner) or "bpe" (merges of the most frequent
             pair).
-        lowercase: as for `BertTokenizer`.
-        strip_accents: as for `BertTokenizer`.
-        split_on_cjk: as for `BertTokenizer`; CJK ideographs then become pieces of their own,
-            without a `##` form that could never be met.
-        special_tokens: the first pieces; `[PAD]` is id 0 where it comes first.
-        num_unused: how many `[unusedN]` pieces follow them, places for words of later users.
-        min_frequency: rarer words, characters and pairs are not learnt from.
-        max_characters: the greatest number of distinct characters; the most frequent are kept.
-        progress: whether to show progress bars.
+        lowercase: As in `BertTokenizer`.
+        strip_accents: As in `BertTokenizer`.
+        split_on_cjk: As in `BertTokenizer`. CJK ideographs then get no `##` pieces, which would
+            never occur.
+        special_tokens: The first pieces. `[PAD]` has id 0 if it comes first.
+        num_unused: The number of `[unusedN]` pieces after them, which can later be replaced by new
+            words.
+        min_frequency: Words, characters and pairs that occur less often are ignored.
+        max_characters: The maximum number of distinct characters. The most frequent ones are kept.
+        progress: Whether to show progress bars.
 
     Returns:
         The pieces: special and unused ones, characters, then longer ones, the most frequent first.
 
     Raises:
-        ConfigError: an option has no such value.
-        DataError: there is no word in the texts, or the characters alone exceed the size.
+        ConfigError: If an option has an invalid value.
+        DataError: If no word is frequent enough, or `vocabulary_size` is too small for the special
+            tokens and the characters.
 
     Example:
         >>> vocabulary = bert_tf.text.learn_vocabulary(["low lower lowest"] * 9, vocabulary_size=30)
@@ -96,17 +98,17 @@ def count_words(
     split_on_cjk: bool = True,
     progress: bool = True,
 ) -> dict[str, int]:
-    """Counts the words that the tokenizer would split texts into.
+    """Counts the words that the tokenizer splits texts into.
 
     Args:
-        texts: the texts, read once, a few thousand at a time.
-        lowercase: as for `BertTokenizer`.
-        strip_accents: as for `BertTokenizer`.
-        split_on_cjk: as for `BertTokenizer`.
-        progress: whether to show a progress bar.
+        texts: The texts. They are read once, a few thousand at a time.
+        lowercase: As in `BertTokenizer`.
+        strip_accents: As in `BertTokenizer`.
+        split_on_cjk: As in `BertTokenizer`.
+        progress: Whether to show a progress bar.
 
     Returns:
-        Word to count.
+        The words with their counts.
 
     Example:
         >>> dict(count_words(["a b.", "A"]))
@@ -148,45 +150,46 @@ def learn_from_counts(
     """Learns a vocabulary from word counts; see `learn_vocabulary`.
 
     Args:
-        word_counts: word to count; counts of several shards may be added up.
-        vocabulary_size: the greatest number of pieces.
-        algorithm: "wordpiece" or "bpe".
-        special_tokens: the first pieces.
-        num_unused: how many `[unusedN]` pieces follow them.
-        min_frequency: rarer words, characters and pairs are not learnt from.
-        max_characters: the greatest number of distinct characters.
-        progress: whether to show progress bars.
+        word_counts: Words with their counts. The counts of several shards can be added.
+        vocabulary_size: As in `learn_vocabulary`.
+        algorithm: As in `learn_vocabulary`.
+        special_tokens: As in `learn_vocabulary`.
+        num_unused: As in `learn_vocabulary`.
+        min_frequency: As in `learn_vocabulary`.
+        max_characters: As in `learn_vocabulary`.
+        progress: Whether to show progress bars.
 
     Returns:
         The pieces in the order of their ids.
 
     Raises:
-        ConfigError: an option has no such value.
-        DataError: there is no word, or the characters alone exceed the size.
+        ConfigError: If an option has an invalid value.
+        DataError: If no word is frequent enough, or `vocabulary_size` is too small for the special
+            tokens and the characters.
     """
     if algorithm not in ALGORITHMS:
         raise ConfigError(
-            f"Expected algorithm to be one of {ALGORITHMS}. Received: algorithm={algorithm!r}."
+            f"`algorithm` must be one of {ALGORITHMS}. Received: algorithm={algorithm!r}."
         )
     if min_frequency < 1 or max_characters < 1 or num_unused < 0:
         raise ConfigError(
-            "Expected min_frequency and max_characters of at least 1 and num_unused of at least "
-            f"0. Received: min_frequency={min_frequency}, max_characters={max_characters}, "
+            "`min_frequency` and `max_characters` must be at least 1, and `num_unused` at least 0. "
+            f"Received: min_frequency={min_frequency}, max_characters={max_characters}, "
             f"num_unused={num_unused}."
         )
     reserved = [*special_tokens, *(f"[unused{index}]" for index in range(num_unused))]
     if len(set(reserved)) != len(reserved):
         raise ConfigError(
-            "Expected every special token once. "
+            "`special_tokens` must be unique, and not among the `num_unused` tokens [unusedN]. "
             f"Received: special_tokens={list(special_tokens)}, num_unused={num_unused}."
         )
     counts = _usable_counts(word_counts, min_frequency, max_characters)
     if not counts:
         raise DataError(
-            f"Expected words that occur at least min_frequency={min_frequency} times. Received: "
-            f"{len(word_counts)} distinct words, none of them so frequent."
+            f"The texts must have words that occur at least min_frequency={min_frequency} times. "
+            f"Received: {len(word_counts)} distinct words, none of them often enough."
         )
-    # A character that is always a word of its own (an ideograph, a full stop) needs no ## form.
+    # A character that is always a separate word (an ideograph, a full stop) needs no ## piece.
     joined = {char for word in counts if len(word) > 1 for char in word}
     alone = [word for word in counts if len(word) == 1 and word not in joined]
     counts = {word: count for word, count in counts.items() if word in joined or len(word) > 1}
@@ -198,26 +201,28 @@ def learn_from_counts(
         characters += [CONTINUATION + char for char in characters]
     if len(characters) > room:
         raise DataError(
-            f"Expected the {len(reserved)} special tokens and the {len(alone) + len(characters)} "
-            f"single characters to fit into vocabulary_size={vocabulary_size}. Raise it, or "
-            f"lower max_characters (now {max_characters})."
+            f"`vocabulary_size` must be at least {vocabulary_size + len(characters) - room}, for "
+            f"{len(reserved)} special tokens and {len(alone) + len(characters)} single characters. "
+            f"Received: vocabulary_size={vocabulary_size}. Raise it, or lower max_characters (now "
+            f"{max_characters})."
         )
-    learnt = []
+    learned = []
     if len(characters) < room:
         learn = _learn_bpe if algorithm == "bpe" else _learn_wordpiece
-        learnt = learn(counts, room, set(characters), min_frequency, progress)
-    return [*reserved, *sorted(alone), *sorted(characters), *learnt]
+        learned = learn(counts, room, set(characters), min_frequency, progress)
+    return [*reserved, *sorted(alone), *sorted(characters), *learned]
 
 
 def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Iterator[str]:
-    """Yields the lines of UTF-8 text files, one after the other, without their ends.
+    """Yields the lines of UTF-8 text files, without their line ends.
 
     Args:
-        paths: the files, in this order.
-        progress: whether to show a progress bar over the bytes of all files.
+        paths: The files, in this order.
+        progress: Whether to show a progress bar over the bytes of all files.
 
     Raises:
-        DataError: a file cannot be read or a line is not UTF-8; the message names both.
+        DataError: If a file cannot be read or a line is not UTF-8. The message names the file and
+            the line.
     """
     try:
         total = sum(os.path.getsize(path) for path in paths)
@@ -232,19 +237,19 @@ def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Ite
                             yield line.decode("utf-8").rstrip("\r\n")
                         except UnicodeDecodeError as error:
                             raise DataError(
-                                f"{path}, line {number}: expected UTF-8. "
+                                f"{path}, line {number} must be UTF-8. "
                                 f"Received: {error.reason} at byte {error.start}."
                             ) from error
     except OSError as error:
         raise DataError(
-            f"Expected readable text files. Received: {error.filename} ({error.strerror})."
+            f"{error.filename} must be a readable text file. Received: {error.strerror}."
         ) from error
 
 
 def _usable_counts(
     word_counts: Mapping[str, int], min_frequency: int, max_characters: int
 ) -> dict[str, int]:
-    """The frequent words made of the most frequent characters, the most frequent first."""
+    """Returns the frequent words of the most frequent characters, the most frequent first."""
     characters: collections.Counter[str] = collections.Counter()
     for word, count in word_counts.items():
         for char in word:
@@ -260,7 +265,7 @@ def _usable_counts(
 
 
 def _learn_wordpiece(counts, room, characters, min_frequency, progress) -> list[str]:
-    """The pieces beyond single characters that tensorflow-text's learner finds."""
+    """Returns the pieces longer than one character that tensorflow-text's learner finds."""
     import_tensorflow_text()
     from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
 
@@ -276,7 +281,7 @@ def _learn_wordpiece(counts, room, characters, min_frequency, progress) -> list[
             max_unique_chars=len(characters),
         )
         bar.update(len(counts))
-    # The learner may end above its target; it lists the most frequent pieces first.
+    # The learner may return more pieces than its target, the most frequent first.
     return [piece for piece in vocabulary if piece not in characters][: room - len(characters)]
 
 
@@ -289,7 +294,7 @@ def _symbols(word: str) -> list[str]:
 
 
 def _learn_bpe(counts, room, characters, min_frequency, progress) -> list[str]:
-    """Merges the most frequent pair (the first in order where several are) until `room` is full."""
+    """Merges the most frequent pair, the first in sorted order of equal ones, up to `room`."""
     words = [_symbols(word) for word in counts]
     frequencies = list(counts.values())
     pairs: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -298,10 +303,10 @@ def _learn_bpe(counts, room, characters, min_frequency, progress) -> list[str]:
         for pair in zip(word, word[1:]):
             pairs[pair] += frequencies[index]
             places[pair].add(index)
-    # Counts change behind the heap's back: an entry that is no longer true is put back mended.
+    # Counts change while pairs are in the heap: an outdated entry is pushed again, corrected.
     heap = [(-count, pair) for pair, count in pairs.items()]
     heapq.heapify(heap)
-    learnt: list[str] = []
+    learned: list[str] = []
     known = set(characters)
     bar = tqdm.tqdm(
         desc="learning BPE", unit=" pieces", total=room - len(characters), disable=not progress
@@ -318,25 +323,25 @@ def _learn_bpe(counts, room, characters, min_frequency, progress) -> list[str]:
             merged = pair[0] + pair[1].removeprefix(CONTINUATION)
             if merged not in known:  # two pairs may spell the same piece
                 known.add(merged)
-                learnt.append(merged)
+                learned.append(merged)
                 bar.update()
-            touched: set[tuple[str, str]] = set()
+            changed: set[tuple[str, str]] = set()
             for index in places.pop(pair):
                 old = words[index]
                 new = _merge(old, pair, merged)
                 words[index] = new
-                for gone in zip(old, old[1:]):
-                    pairs[gone] -= frequencies[index]
-                    places[gone].discard(index)
-                for made in zip(new, new[1:]):
-                    pairs[made] += frequencies[index]
-                    places[made].add(index)
-                    touched.add(made)
+                for old_pair in zip(old, old[1:]):
+                    pairs[old_pair] -= frequencies[index]
+                    places[old_pair].discard(index)
+                for new_pair in zip(new, new[1:]):
+                    pairs[new_pair] += frequencies[index]
+                    places[new_pair].add(index)
+                    changed.add(new_pair)
             del pairs[pair]
             places.pop(pair, None)
-            for made in touched:
-                heapq.heappush(heap, (-pairs[made], made))
-    return learnt
+            for new_pair in changed:
+                heapq.heappush(heap, (-pairs[new_pair], new_pair))
+    return learned
 
 
 def _merge(word: list[str], pair: tuple[str, str], merged: str) -> list[str]:

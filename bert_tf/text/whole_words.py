@@ -1,6 +1,6 @@
-"""Which pieces belong together, for masking whole words.
+"""Finds the pieces of whole words, for whole-word masking.
 
-Glossary: `B` texts, `P` pieces.
+Glossary: `B` texts, `T` pieces of a text, `R` pieces of all texts.
 
 References: google-research/bert `create_pretraining_data.py`, `--do_whole_word_mask`; Cui et al.,
 "Pre-Training with Whole Word Masking for Chinese BERT", arXiv 1906.08101.
@@ -22,23 +22,24 @@ Segmenter = Callable[[str], Sequence[str]]
 def whole_word_units(
     tokenizer: BertTokenizer, texts: Sequence[str] | tf.Tensor, segmenter: Segmenter | None = None
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Text to ids, and for each the number of the word it belongs to.
+    """Converts text to ids and, for each id, the number of its word.
 
-    Without a segmenter a word is a piece and the `##` pieces behind it: an English word inside
-    Chinese text is one unit, each ideograph is one. With a segmenter, the ideographs of each of
-    its words are one unit too.
+    Without a segmenter, a word is a piece and the `##` pieces after it: an English word in Chinese
+    text is one unit, and so is each ideograph. With a segmenter, the ideographs of each of its
+    words are one unit.
 
     Args:
-        tokenizer: the tokenizer.
-        texts: `[B]` strings.
-        segmenter: cuts a text into words; joined they must be the text again. It is a Python
-            function, so data pipelines can use it, a SavedModel cannot.
+        tokenizer: The tokenizer.
+        texts: Strings `[B]`.
+        segmenter: A Python function that splits a text into words, which joined must give the text
+            again. It works in data pipelines, but not in a SavedModel.
 
     Returns:
-        Ids and units, both ragged int32 `[B, (P)]`; the units of a row count from 0.
+        Ids and units, both ragged int32 `[B, (T)]`. The units of each row start at 0.
 
     Raises:
-        DataError: the words of the segmenter are not the text.
+        DataError: If the words of the segmenter, joined, are not the text.
+        ConfigError: If `texts` is not a batch of strings.
 
     Example:
         >>> tokenizer = bert_tf.BertTokenizer(".cache/materials/chinese_vocab/vocab.txt")
@@ -73,10 +74,10 @@ def whole_word_units(
 
 
 def jieba_segmenter() -> Segmenter:
-    """Returns jieba's cut as a segmenter.
+    """Returns `jieba.lcut` as a segmenter.
 
     Raises:
-        ImportError: jieba is not installed.
+        ImportError: If jieba is not installed.
 
     Example:
         >>> segmenter = bert_tf.text.jieba_segmenter()  # doctest: +SKIP
@@ -92,14 +93,14 @@ def jieba_segmenter() -> Segmenter:
 
 
 def _inside_words(segmenter, texts, starts, ends, row_splits) -> np.ndarray:
-    """Bool [P]: the ideograph belongs to the word of the ideograph before it."""
+    """Returns bool `[R]`: whether an ideograph is in the word of the ideograph before it."""
     result = np.zeros(len(starts), bool)
     for row, encoded in enumerate(texts):
         text = encoded.decode("utf-8", "replace")
         words = list(segmenter(text))
         if "".join(words) != text:
             raise DataError(
-                "Expected the segmenter's words, joined, to be the text. "
+                "`segmenter` must return words that give the text when they are joined. "
                 f"Received: text={text!r}, words={words!r}."
             )
         boundaries = set(np.cumsum([0] + [len(word) for word in words]).tolist())

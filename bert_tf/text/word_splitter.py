@@ -1,12 +1,12 @@
 """Splits text into the words of google-research/bert's `BasicTokenizer`, with stock TensorFlow ops.
 
-The strings of a batch are decoded into one flat vector of code points; every rule of
-`tokenization.py` is then a vector operation on it, most of them one lookup in a table of
-`unicode_tables`. So the time is linear in the text, whatever it holds, and the result depends on
-one Unicode version only.
+The strings of a batch are decoded into one flat vector of code points. Every rule of
+`tokenization.py` is then a vector operation on it, usually one lookup in a table of
+`unicode_tables`. The time is therefore linear in the length of any text, and the result depends on
+one fixed Unicode version only.
 
-Glossary: `B` strings, `C` code points of all strings, `K` normalised code points that are left,
-`W` words.
+Glossary: `B` strings, `C` code points of all strings, `K` normalized code points that are kept,
+`W` words of all strings.
 
 Reference: google-research/bert `tokenization.py`, class `BasicTokenizer`.
 """
@@ -34,15 +34,15 @@ from bert_tf.text.unicode_tables import (
     SPACE,
 )
 
-# How the error in the graph begins.
-MALFORMED_TEXT = "Expected every string to be valid UTF-8."
+# The beginning of the error that the graph raises.
+MALFORMED_TEXT = "Every text must be valid UTF-8."
 
 
 class Spans(NamedTuple):
-    """Where in its own string each normalised code point stood, all int64 [K]; ends exclusive.
+    """The position of each normalized code point in its string, all int64 `[K]`.
 
-    The end includes the marks that normalisation removed behind the code point, so that a span
-    never cuts an accent from its letter.
+    Ends are exclusive. They include the marks after the code point that normalization removed, so
+    that a span never separates a letter from its accent.
     """
 
     char_starts: tf.Tensor
@@ -54,12 +54,12 @@ class Spans(NamedTuple):
 class Words(NamedTuple):
     """The words of a batch of strings.
 
-    Args:
-        words: `[W]` string, normalised.
-        row_splits: `[B+1]` int64, which words belong to which string.
-        code_points: `[K]` int32, the code points of `words`.
-        word_splits: `[W+1]` int64, which code points belong to which word.
-        spans: the `Spans` of `code_points`, or None where they were not asked for.
+    Attributes:
+        words: The normalized words, strings `[W]`.
+        row_splits: Which words belong to which string, int64 `[B+1]`.
+        code_points: The code points of `words`, int32 `[K]`.
+        word_splits: Which code points belong to which word, int64 `[W+1]`.
+        spans: The `Spans` of `code_points`, or None if they were not requested.
     """
 
     words: tf.Tensor
@@ -70,14 +70,17 @@ class Words(NamedTuple):
 
 
 class WordSplitter:
-    """Text to normalised words: clean, space CJK, split, lower-case, strip accents, punctuation.
+    """Splits text into normalized words.
+
+    The steps are those of the original: clean the text, put spaces around CJK ideographs, split at
+    white space, lower-case, strip accents, split at punctuation.
 
     Args:
-        lowercase: whether words are lower-cased, each as Python's `str.lower` does it.
-        strip_accents: whether words are decomposed (NFD) and lose their marks (category Mn).
-        split_on_cjk: whether each CJK ideograph is a word of its own.
-        errors: "strict" refuses strings that are not valid UTF-8, "replace" reads each malformed
-            part as U+FFFD, which tokenization then removes.
+        lowercase: Whether to lower-case words, each as Python's `str.lower` does.
+        strip_accents: Whether to decompose words (NFD) and remove their marks (category Mn).
+        split_on_cjk: Whether each CJK ideograph is a separate word.
+        errors: "strict" refuses strings that are not valid UTF-8. "replace" reads each malformed
+            part as U+FFFD, which is then removed.
 
     Example:
         >>> WordSplitter(lowercase=True, strip_accents=True).ragged_words(tf.constant(["Él, no"]))
@@ -99,7 +102,7 @@ class WordSplitter:
         self.errors = errors
 
     def ragged_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the words of `texts` (`[B]` string) as ragged strings `[B, (words)]`."""
+        """Returns the words of `texts` (strings `[B]`) as ragged strings `[B, (words)]`."""
         words = self.split(self.checked(texts))
         return tf.RaggedTensor.from_row_splits(words.words, words.row_splits, validate=False)
 
@@ -107,8 +110,8 @@ class WordSplitter:
         """Splits strings into words.
 
         Args:
-            texts: `[B]` string, UTF-8.
-            with_spans: whether to return where each code point of a word came from.
+            texts: Strings `[B]` in UTF-8.
+            with_spans: Whether to return the position of each code point in the original text.
 
         Returns:
             The `Words`. Malformed bytes are read as U+FFFD; see `checked`.
@@ -124,8 +127,8 @@ class WordSplitter:
         code_points, row_splits = ragged.values, ragged.row_splits  # [C], [B+1]
         entries = _lookup(table, table.entries, code_points)  # [C]
 
-        # Two code points are in the same word-to-be when no break lies between them: a break is
-        # before and after each space and ideograph, and before each string.
+        # Code points without a break between them are one run, from which words are made: there is
+        # a break before and after each space and ideograph, and before each string.
         separators = _has(entries, SPACE | CJK)
         breaks = separators | tf.concat([[False], separators[:-1]], axis=0)[: tf.size(separators)]
         breaks |= _starts(row_splits, tf.size(code_points, out_type=tf.int64))
@@ -137,9 +140,9 @@ class WordSplitter:
                 lambda: _place_final_sigmas(table, code_points, entries, runs),
                 lambda: (code_points, entries),
             )
-        normalised, sources, punctuation = self._normalise(table, code_points, entries, runs)
+        normalized, sources, punctuation = self._normalize(table, code_points, entries, runs)
 
-        # [K]: a word starts at a new run, at punctuation, and after it.
+        # [K]: a word starts at a new run, at punctuation and after punctuation.
         new_runs = tf.gather(runs, sources)
         word_starts = tf.concat(
             [
@@ -149,22 +152,22 @@ class WordSplitter:
             axis=0,
         )
         starts = tf.where(word_starts)[:, 0]  # [W]
-        word_splits = tf.concat([starts, [tf.size(normalised, out_type=tf.int64)]], axis=0)
-        # `sources` is sorted but for marks that changed places inside one word.
+        word_splits = tf.concat([starts, [tf.size(normalized, out_type=tf.int64)]], axis=0)
+        # `sources` is sorted, except for marks that were reordered within a word.
         row_ends = tf.searchsorted(tf.gather(sources, starts), row_splits, out_type=tf.int64)
         words = tf.strings.unicode_encode(
-            tf.RaggedTensor.from_row_splits(normalised, word_splits, validate=False), "UTF-8"
+            tf.RaggedTensor.from_row_splits(normalized, word_splits, validate=False), "UTF-8"
         )
         spans = None
         if with_spans:
             spans = _spans(texts, row_splits, byte_starts, entries, runs, sources)
-        return Words(words, row_ends, normalised, word_splits, spans)
+        return Words(words, row_ends, normalized, word_splits, spans)
 
     def checked(self, texts: tf.Tensor) -> tf.Tensor:
-        """Returns `texts`; with `errors="strict"` fails where one is not UTF-8.
+        """Returns `texts`. With `errors="strict"`, it first checks that all are UTF-8.
 
         Raises:
-            tf.errors.InvalidArgumentError: names the rows that are not UTF-8.
+            tf.errors.InvalidArgumentError: If a text is not UTF-8. The message names the rows.
         """
         if self.errors != "strict":
             return texts
@@ -174,7 +177,7 @@ class WordSplitter:
             [
                 f"{MALFORMED_TEXT} Received: malformed bytes in row(s)",
                 tf.where(~valid)[:, 0],
-                "Decode the text with its real encoding, or make the "
+                "Decode the text with its real encoding, or create the "
                 "tokenizer with errors='replace'.",
             ],
             summarize=20,
@@ -182,8 +185,8 @@ class WordSplitter:
         with tf.control_dependencies([check] if check is not None else []):
             return tf.identity(texts)
 
-    def _normalise(self, table, code_points, entries, runs):
-        """Maps code points to what is left of them: values, sources and punctuation, all [K]."""
+    def _normalize(self, table, code_points, entries, runs):
+        """Returns the normalized code points, their sources and punctuation flags, all `[K]`."""
 
         def one_to_one():
             sources = tf.where(_has(entries, KEPT))[:, 0]
@@ -211,7 +214,7 @@ def _has(entries: tf.Tensor, flags: int) -> tf.Tensor:
 
 
 def _lookup(table, values, code_points: tf.Tensor) -> tf.Tensor:
-    """Reads a two-level table at every code point."""
+    """Looks up every code point in a two-level table."""
     pages = tf.gather(tf.constant(table.pages), tf.bitwise.right_shift(code_points, PAGE_BITS))
     return tf.gather(
         tf.constant(values), pages * PAGE_SIZE + tf.bitwise.bitwise_and(code_points, PAGE_SIZE - 1)
@@ -219,19 +222,19 @@ def _lookup(table, values, code_points: tf.Tensor) -> tf.Tensor:
 
 
 def _starts(row_splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """Marks the first element of every non-empty row: bool [size]."""
+    """Returns bool `[size]`: True at the first element of every non-empty row."""
     ones = tf.ones_like(row_splits, tf.int32)
     return tf.scatter_nd(row_splits[:, tf.newaxis], ones, [size + 1])[:size] > 0
 
 
 def _place_final_sigmas(table, code_points, entries, runs):
-    """Replaces each capital sigma that ends a word by the final small sigma.
+    """Replaces each capital sigma at the end of a word by the final small sigma.
 
-    Matches Python's `str.lower`, applied word by word: final is a sigma after a cased character
-    and not before one, in both directions looking past case-ignorable characters.
+    Matches Python's `str.lower`, applied to each word: a sigma is final if a cased character is
+    before it and none is after it. Case-ignorable characters are skipped in both directions.
     """
     present = ~_has(entries, SPACE | CASE_IGNORABLE | CONTROL)
-    seen = tf.where(present)[:, 0]  # the code points that are looked at: [S]
+    seen = tf.where(present)[:, 0]  # the code points that are not skipped
     run = tf.gather(runs, seen)
     cased = _has(tf.gather(entries, seen), CASED)
     same_run = run[1:] == run[:-1]
@@ -248,7 +251,7 @@ def _place_final_sigmas(table, code_points, entries, runs):
 
 
 def _expand(table, code_points, entries):
-    """Like the one-to-one mapping, for texts where one code point may become several."""
+    """Normalizes texts in which one code point can become several."""
     sources = tf.where(_has(entries, KEPT))[:, 0]
     kept = tf.gather(entries, sources)
     values = tf.gather(code_points, sources)
@@ -272,7 +275,7 @@ def _expand(table, code_points, entries):
 
 
 def _decompose_in_order(lowercase, split_on_cjk, table, code_points, entries, runs):
-    """Like `_expand`, and sorts marks as NFD does, before those of category Mn are removed."""
+    """Does `_expand` and sorts marks as NFD does, before marks of category Mn are removed."""
     full = unicode_tables.character_table(lowercase, True, False, split_on_cjk)
     values, sources, punctuation = _expand(
         full, code_points, _lookup(full, full.entries, code_points)
@@ -289,7 +292,7 @@ def _decompose_in_order(lowercase, split_on_cjk, table, code_points, entries, ru
 
 
 def _spans(texts, row_splits, byte_starts, entries, runs, sources) -> Spans:
-    """Where the normalised code points came from, removed marks behind them included."""
+    """Returns the `Spans` of the normalized code points."""
     row_of = tf.repeat(
         tf.range(tf.size(texts, out_type=tf.int64)), row_splits[1:] - row_splits[:-1]
     )  # [C]
@@ -300,7 +303,7 @@ def _spans(texts, row_splits, byte_starts, entries, runs, sources) -> Spans:
         tf.gather(tf.cast(tf.strings.length(texts), tf.int64), row_of),
         tf.concat([byte_starts[1:], byte_starts[:1]], axis=0),
     )
-    # A group is a code point and the removed marks behind it; controls and spaces are no part.
+    # A group is a code point and the removed marks after it, without controls and spaces.
     own = _has(entries, KEPT | SPACE)
     marks = _has(entries, MARK) & ~own
     new_run = tf.concat([[True], runs[1:] != runs[:-1]], axis=0)[: tf.size(runs)]

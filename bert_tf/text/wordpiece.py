@@ -1,12 +1,14 @@
-"""Text to WordPiece ids, in the graph: an exact path for every string, a fast one for ASCII.
+"""Converts text to WordPiece ids in the graph: an exact path for any text, a fast one for ASCII.
 
-tensorflow-text's `FastBertTokenizer` gives the ids of google-research/bert on printable ASCII, and
-other ids elsewhere. So strings of printable ASCII go its way; from other strings the words that are
-not ASCII are cut out at their spaces (always a word boundary), and what is left goes its way too.
-The words that were cut out go through `WordSplitter` and `FastWordpieceTokenizer`, and the pieces
-are put back in order. A batch of few bytes goes that way as a whole.
+tensorflow-text's `FastBertTokenizer` returns the ids of google-research/bert on printable ASCII,
+but other ids elsewhere. It is used for strings of printable ASCII. From other strings, the words
+that are not ASCII are cut out at the spaces around them, which are always word boundaries, and it
+is used for the rest. The words that were cut out are tokenized with `WordSplitter` and
+`FastWordpieceTokenizer`, and the pieces are put back in order. If a batch that is not ASCII has few
+bytes, all of it is tokenized with these two.
 
-Glossary: `B` strings, `S` segments of strings, `W` words, `P` pieces.
+Glossary: `B` strings, `S` segments of strings, `W` words, `T` pieces of a string or a word,
+`K` code points of all words.
 
 References: google-research/bert `tokenization.py`, class `WordpieceTokenizer`; Song et al., "Fast
 WordPiece Tokenization", arXiv 2012.15524.
@@ -21,21 +23,23 @@ from bert_tf.text.word_splitter import Words, WordSplitter
 PRINTABLE_ASCII = r"[\t\n\r -~]*"
 MAX_UTF8_BYTES = 4
 FEW_BYTES = 1000
-# Words, between spaces, with anything else in them; neighbours together.
+# A word, between spaces, with any other character; adjacent words are matched together.
 _OTHER_WORD = r"[^ ]*[^\t\n\r -~][^ ]*"
 _OTHER_WORDS = f"{_OTHER_WORD}(?: {_OTHER_WORD})*"
-# A control character: tokenization removes it, so it can be taken out of the text beforehand and
-# then mark where to cut.
+# A control character. Tokenization removes it, so it can be removed first and then used to mark
+# where to cut.
 _CUT = "\x01"
 
 
 class Pieces(NamedTuple):
-    """Pieces with the places they came from, every field a ragged `[B, (P)]`.
+    """Pieces and their positions in the text, all ragged `[B, (T)]`.
 
-    Args:
-        ids: int32, the ids.
-        byte_starts: int64, first byte in the row's string; `byte_ends` is exclusive.
-        char_starts: int64, the same in code points; `char_ends` is exclusive.
+    Attributes:
+        ids: The ids, int32.
+        byte_starts: The first byte of each piece in its string, int64.
+        byte_ends: The byte after the last one, int64.
+        char_starts: The first code point of each piece in its string, int64.
+        char_ends: The code point after the last one, int64.
     """
 
     ids: tf.RaggedTensor
@@ -46,30 +50,30 @@ class Pieces(NamedTuple):
 
 
 def import_tensorflow_text():
-    """Imports tensorflow-text when it is needed first.
+    """Imports tensorflow-text and returns it.
 
     Raises:
-        ImportError: it is not installed for this TensorFlow; the message says what to install.
+        ImportError: If it is not installed for this TensorFlow. The message says what to install.
     """
     try:
         import tensorflow_text
     except (ImportError, tf.errors.NotFoundError) as error:
         minor = ".".join(tf.__version__.split(".")[:2])
         raise ImportError(
-            "Tokenization needs tensorflow-text of TensorFlow's own minor version. "
+            "Tokenization needs the tensorflow-text of TensorFlow's minor version. "
             f"Received: {error}. Install it with: pip install 'tensorflow-text=={minor}.*'"
         ) from error
     return tensorflow_text
 
 
 class WordPiece:
-    """The ids of google-research/bert's `FullTokenizer` for one vocabulary.
+    """Converts text to the ids of google-research/bert's `FullTokenizer`.
 
     Args:
-        vocabulary: the pieces in the order of their ids.
-        splitter: how text becomes words.
-        unk_token: the piece that stands for words the vocabulary cannot spell.
-        max_input_chars_per_word: longer words become `unk_token`.
+        vocabulary: The pieces in the order of their ids.
+        splitter: Splits text into words.
+        unk_token: The piece for words that cannot be built from the vocabulary.
+        max_input_chars_per_word: Longer words become `unk_token`.
     """
 
     def __init__(
@@ -82,9 +86,9 @@ class WordPiece:
         text = import_tensorflow_text()
         self.splitter = splitter
         self.max_input_chars_per_word = max_input_chars_per_word
-        # Words are compared in characters before; this limit only has to lie above them all.
+        # The limit in characters is applied before; this one only has to be large enough.
         self.max_bytes_per_word = MAX_UTF8_BYTES * max_input_chars_per_word
-        # Kept as arrays, not tensors: every graph gets constants of its own, so the tokenizer
+        # Stored as arrays, not tensors: every graph creates its own constants, so the tokenizer
         # works in any graph, whichever used it first, and is exported with it.
         with tf.init_scope(), tf.device("CPU:0"):
             fast = text.FastBertTokenizer(
@@ -93,7 +97,7 @@ class WordPiece:
                 unknown_token=unk_token,
                 lower_case_nfd_strip_accents=splitter.lowercase,
             )
-            # Of the fast tokenizer only the normaliser and the model are wanted.
+            # Only the normalizer and the model of the fast tokenizer are used.
             self._fast_normalizer_model = _as_bytes(fast._fast_bert_normalizer._model)
             self._fast_wordpiece_model = _as_bytes(fast._fast_wordpiece_tokenizer._model)
             self._wordpiece_model = _as_bytes(
@@ -106,11 +110,11 @@ class WordPiece:
             )
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of `texts` (`[B]` string) as ragged int32 `[B, (P)]`."""
+        """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
         is_ascii = tf.strings.regex_full_match(texts, PRINTABLE_ASCII)
 
         def other_ids():
-            # Cutting takes longer than it saves where there is little to cut.
+            # For a short text, cutting takes longer than it saves.
             return tf.cond(
                 tf.reduce_sum(tf.strings.length(texts)) <= FEW_BYTES,
                 lambda: _parts(self._exact_ids(self.splitter.checked(texts))),
@@ -123,9 +127,9 @@ class WordPiece:
         return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
     def pieces(self, texts: tf.Tensor) -> Pieces:
-        """Returns the `Pieces` of `texts` (`[B]` string); always takes the exact path."""
+        """Returns the `Pieces` of `texts` (strings `[B]`), always with the exact path."""
         words = self.splitter.split(self.splitter.checked(texts), with_spans=True)
-        ids, first, last = self._word_pieces(words)  # [W, (P)]
+        ids, first, last = self._word_pieces(words)  # [W, (T)]
         row_splits = tf.gather(ids.row_splits, words.row_splits)
 
         def ragged(values: tf.Tensor) -> tf.RaggedTensor:
@@ -150,13 +154,13 @@ class WordPiece:
 
     def _exact_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         words = self.splitter.split(texts)
-        ids = self._wordpiece_tokenizer().tokenize(self._sized_words(words))  # [W, (P)]
+        ids = self._wordpiece_tokenizer().tokenize(self._sized_words(words))  # [W, (T)]
         return tf.RaggedTensor.from_row_splits(
             ids.values, tf.gather(ids.row_splits, words.row_splits), validate=False
         )
 
     def _mixed_ids(self, texts: tf.Tensor, is_ascii: tf.Tensor) -> tf.RaggedTensor:
-        """The ids of strings of which some are ASCII and some are not."""
+        """Returns the ids of strings of which some are ASCII and some are not."""
         # Checked before they are cut, so that an error names the row and not the segment.
         others = self.splitter.checked(tf.where(is_ascii, "", texts))
         if self.splitter.errors != "strict":  # the pattern does not match malformed bytes
@@ -190,7 +194,7 @@ class WordPiece:
         )
 
     def _sized_words(self, words: Words) -> tf.Tensor:
-        """The words, those with too many characters replaced by one with too many bytes."""
+        """Returns the words; those of too many characters become one of too many bytes."""
         too_long = "a" * (self.max_bytes_per_word + 1)
         return tf.where(
             words.word_splits[1:] - words.word_splits[:-1] > self.max_input_chars_per_word,
@@ -199,7 +203,7 @@ class WordPiece:
         )
 
     def _word_pieces(self, words: Words):
-        """The pieces of each word, with the first and the last code point of each piece."""
+        """Returns the pieces of each word and the first and last code point of each piece."""
         ids, starts, ends = self._wordpiece_tokenizer().tokenize_with_offsets(
             self._sized_words(words)
         )

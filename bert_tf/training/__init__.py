@@ -4,52 +4,70 @@ Everything is in the sub-packages; what most programs use can be imported from h
 """
 
 from bert_tf.lazy_names import lazy_names
+from bert_tf.training.callbacks import EpochScores, GradualUnfreezing, ThresholdSweep
+from bert_tf.training.checkpointing import TrainingCheckpoint
+from bert_tf.training.distribution import make_strategy
+from bert_tf.training.evaluation import BinaryAUC, BinaryF1, all_scores
+from bert_tf.training.freezing import freeze_layers
+from bert_tf.training.losses import (
+    ClassificationLoss,
+    CosineRegressionLoss,
+    MultipleNegativesRankingLoss,
+    SparseCrossentropy,
+    TripletLoss,
+    balanced_class_weights,
+)
+from bert_tf.training.optimizers import LAMB, AdamWeightDecay
+from bert_tf.training.reinitialization import reinitialize_top_layers
+from bert_tf.training.schedules import Noam, WarmupCosineDecay, WarmupLinearDecay
+from bert_tf.training.steps import fit_steps
 
-__getattr__, __dir__, __all__ = lazy_names(
+__all__ = [
+    "LAMB",
+    "AdamWeightDecay",
+    "BinaryAUC",
+    "BinaryF1",
+    "ClassificationLoss",
+    "CosineRegressionLoss",
+    "EpochScores",
+    "GradualUnfreezing",
+    "MultipleNegativesRankingLoss",
+    "Noam",
+    "SparseCrossentropy",
+    "ThresholdSweep",
+    "TrainingCheckpoint",
+    "TripletLoss",
+    "WarmupCosineDecay",
+    "WarmupLinearDecay",
+    "all_scores",
+    "balanced_class_weights",
+    "fit_steps",
+    "freeze_layers",
+    "make_strategy",
+    "reinitialize_top_layers",
+]
+__getattr__, _, _ = lazy_names(
     __name__,
-    {
-        "AdamWeightDecay": ".optimizers.adam_weight_decay",
-        "BinaryAUC": ".evaluation.metrics",
-        "BinaryF1": ".evaluation.metrics",
-        "ClassificationLoss": ".losses.sentence_losses",
-        "CosineRegressionLoss": ".losses.sentence_losses",
-        "DamagedCheckpoint": ".checkpointing.checkpoint_files",
-        "DistributedBatches": ".distribution.distributed_batches",
-        "EpochScores": ".callbacks.epoch_scores",
-        "GradualUnfreezing": ".callbacks.gradual_unfreezing",
-        "JsonLines": ".callbacks.json_lines",
-        "LAMB": ".optimizers.lamb",
-        "MultipleNegativesRankingLoss": ".losses.sentence_losses",
-        "Noam": ".schedules.noam",
-        "PeerWatch": ".distribution.peer_watch",
-        "ProgressLine": ".callbacks.progress_line",
-        "STRATEGIES": ".distribution.strategies",
-        "SparseCrossentropy": ".losses.sparse_crossentropy",
-        "StopOnBadLoss": ".callbacks.stop_on_bad_loss",
-        "StopOnSignal": ".callbacks.stop_on_signal",
-        "TensorBoardScalars": ".callbacks.tensorboard_scalars",
-        "ThresholdSweep": ".callbacks.threshold_sweep",
-        "TrainingCheckpoint": ".checkpointing.training_checkpoint",
-        "TrainingLog": ".callbacks.training_log",
-        "TripletLoss": ".losses.sentence_losses",
-        "WarmupCosineDecay": ".schedules.warmup_cosine_decay",
-        "WarmupLinearDecay": ".schedules.warmup_linear_decay",
-        "all_scores": ".evaluation.scores",
-        "balanced_class_weights": ".losses.sparse_crossentropy",
-        "best_threshold": ".callbacks.threshold_sweep",
-        "bootstrap_intervals": ".evaluation.bootstrap",
-        "fit_steps": ".steps",
-        "freeze_layers": ".freezing",
-        "is_chief": ".distribution.strategies",
-        "make_strategy": ".distribution.strategies",
-        "read_json_lines": ".callbacks.json_lines",
-        "reinitialize_top_layers": ".reinitialization",
-    },
+    {},
     moved={
+        "DamagedCheckpoint": "bert_tf.training.checkpointing",
+        "DistributedBatches": "bert_tf.training.distribution",
+        "JsonLines": "bert_tf.training.callbacks",
+        "PeerWatch": "bert_tf.training.distribution",
+        "ProgressLine": "bert_tf.training.callbacks",
+        "STRATEGIES": "bert_tf.training.distribution",
+        "StopOnBadLoss": "bert_tf.training.callbacks",
+        "StopOnSignal": "bert_tf.training.callbacks",
         "TaggingScores": "bert_tf.tasks.token_classification",
+        "TensorBoardScalars": "bert_tf.training.callbacks",
+        "TrainingLog": "bert_tf.training.callbacks",
         "best_null_thresholds": "bert_tf.tasks.question_answering",
+        "best_threshold": "bert_tf.training.callbacks",
+        "bootstrap_intervals": "bert_tf.training.evaluation",
         "head_importance": "bert_tf.compression",
+        "is_chief": "bert_tf.training.distribution",
         "least_important_heads": "bert_tf.compression",
+        "read_json_lines": "bert_tf.training.callbacks",
         "squad_intervals": "bert_tf.tasks.question_answering",
         "squad_scores": "bert_tf.tasks.question_answering",
         "tagging_intervals": "bert_tf.tasks.token_classification",

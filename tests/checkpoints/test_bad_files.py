@@ -49,7 +49,7 @@ def wrong_type(header):
 @pytest.mark.parametrize("change", [overlap, swap_shape, too_long, wrong_type])
 def test_headers_that_lie(change, safetensors_directory):
     rewrite_header(safetensors_directory / "model.safetensors", change)
-    with pytest.raises(CheckpointError, match="not a whole safetensors|received|expected shape"):
+    with pytest.raises(CheckpointError, match="complete safetensors|received|expected shape"):
         BertBackbone.from_pretrained(safetensors_directory)
 
 
@@ -57,7 +57,7 @@ def test_headers_that_lie(change, safetensors_directory):
 def test_oversized_header(length, safetensors_directory):
     path = safetensors_directory / "model.safetensors"
     path.write_bytes(struct.pack("<Q", length) + path.read_bytes()[8:])
-    with pytest.raises(CheckpointError, match="not a whole safetensors"):
+    with pytest.raises(CheckpointError, match="must be a complete safetensors file"):
         BertBackbone.from_pretrained(safetensors_directory)
 
 
@@ -65,7 +65,7 @@ def test_numbers_that_are_none(safetensors_directory):
     tensors = foreign.random_tensors()
     tensors["pooler.dense.bias"][3] = np.nan
     foreign.write_huggingface(safetensors_directory, tensors)
-    with pytest.raises(CheckpointError, match="pooler.dense.bias holds values that are not finite"):
+    with pytest.raises(CheckpointError, match="`pooler.dense.bias` in .* must hold finite"):
         BertBackbone.from_pretrained(safetensors_directory)
 
 
@@ -165,7 +165,7 @@ def test_keras_archives(tmp_path, tiny_config):
     members = keras_archive(tmp_path, tiny_config)
     path = tmp_path / "bad.keras"
     write_archive(path, {**members, "model.weights.h5": bytes(2**26)}, zipfile.ZIP_DEFLATED)
-    with pytest.raises(CheckpointError, match="stored as they are"):
+    with pytest.raises(CheckpointError, match="without compression"):
         BertBackbone.from_pretrained(path)
     # A class of somebody else's, which Keras might import and call.
     harmful = {"module": "os", "class_name": "system", "registered_name": "system"}
@@ -175,7 +175,7 @@ def test_keras_archives(tmp_path, tiny_config):
     config = json.loads(members["config.json"])
     config["config"]["config"]["vocab_size"] = 10**9
     write_archive(path, {**members, "config.json": json.dumps(config)})
-    with pytest.raises(UserError, match="does not fit"):
+    with pytest.raises(UserError, match="must fit the configuration"):
         BertBackbone.from_pretrained(path)
     write_archive(path, {"config.json": members["config.json"]})
     with pytest.raises(CheckpointError, match="model.weights.h5"):

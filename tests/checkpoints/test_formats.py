@@ -305,7 +305,7 @@ def test_other_networks_are_refused_by_name(changes, words, tmp_path):
 
 def test_oversized_configuration_is_refused_before_it_is_built(tmp_path):
     foreign.write_huggingface(tmp_path, foreign.random_tensors(), vocab_size=10**9)
-    with pytest.raises(CheckpointError, match="does not fit the configuration"):
+    with pytest.raises(CheckpointError, match="must fit the configuration"):
         BertBackbone.from_pretrained(tmp_path)
 
 
@@ -341,7 +341,7 @@ def test_nothing_useful_there(tmp_path):
     (tmp_path / "readme.txt").write_text("nothing")
     with pytest.raises(CheckpointError, match="readme.txt"):
         BertBackbone.from_pretrained(tmp_path)
-    with pytest.raises(CheckpointError, match="Expected a checkpoint"):
+    with pytest.raises(CheckpointError, match="must be a checkpoint"):
         BertBackbone.from_pretrained(tmp_path / "readme.txt")
     foreign.write_huggingface(tmp_path, foreign.random_tensors())
     (tmp_path / "config.json").unlink()

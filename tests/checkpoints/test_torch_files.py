@@ -101,14 +101,14 @@ def test_compressed_members_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "model.bin", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", foreign.torch_pickle({}))
         archive.writestr("archive/data/0", bytes(2**26))
-    with pytest.raises(CheckpointError, match="stored as they are"):
+    with pytest.raises(CheckpointError, match="without compression"):
         TorchSource(str(tmp_path / "model.bin"))
 
 
 def test_tensors_beyond_their_storage(tmp_path):
     big = {"a": np.zeros([1000, 1000], np.float32)}
     zip_with_pickle(tmp_path / "cut.bin", foreign.torch_pickle(big), **{"0": b"1234"})
-    with pytest.raises(CheckpointError, match="cut short"):
+    with pytest.raises(CheckpointError, match="must be a complete file"):
         read_all(tmp_path / "cut.bin")
     repeated = {"a": np.broadcast_to(np.float32(1), [1000, 1000])}  # strides of zero
     content = foreign.torch_pickle(repeated).replace(b"J\x40\x42\x0f\x00", b"J\x01\x00\x00\x00")

@@ -79,10 +79,10 @@ def test_saved_alone(make, tmp_path):
     other.load_lora_weights(path)  # again, into what is enabled
     other.merge_lora()
     other.enable_lora(2)
-    with pytest.raises(UserError, match="other LoRA"):
+    with pytest.raises(UserError, match="no LoRA weights, or the same"):
         other.load_lora_weights(path)
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(CheckpointError, match="whole safetensors"):
+    with pytest.raises(CheckpointError, match="complete safetensors"):
         make().load_lora_weights(path)
 
 
@@ -96,7 +96,7 @@ def test_files_that_hold_no_weights(value, dtype, make, tmp_path):
     tensors[name] = np.full(tensors[name].shape, value, dtype)
     save_file(tensors, path)
     before = [variable.numpy() for variable in model.variables]
-    with pytest.raises(CheckpointError, match=f"{name} (holds|must hold)"):
+    with pytest.raises(CheckpointError, match=f"`{name}` in .* must hold"):
         model.load_lora_weights(path)
     for old, variable in zip(before, model.variables):
         np.testing.assert_array_equal(old, variable)

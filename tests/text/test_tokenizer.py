@@ -111,7 +111,7 @@ def test_truncation_of_one_segment(tokenizer):
     assert spell(tokenizer, row["token_ids"]) == ["[CLS]", "a", "a", "[SEP]", "b", "b", "[SEP]"]
     row = tokenizer("a a", "b b b", max_length=7, truncation="only_second", ragged=True)
     assert spell(tokenizer, row["token_ids"]) == ["[CLS]", "a", "a", "[SEP]", "b", "b", "[SEP]"]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="keeps whole"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="does not truncate"):
         tokenizer(["a", "a a a a a"], ["b", "b"], max_length=7, truncation="only_second")
 
 
@@ -128,11 +128,11 @@ def test_arguments_are_checked(tokenizer):
             tokenizer(["a"], **arguments)
     with pytest.raises(ConfigError, match="at least 3"):
         tokenizer(["a"], ["b"], max_length=2)
-    with pytest.raises(ConfigError, match="dtype int32"):
+    with pytest.raises(ConfigError, match="dtype='int32'"):
         tokenizer([1])
     with pytest.raises(ConfigError, match="shape"):
         tokenizer([["a"]])
-    with pytest.raises(ConfigError, match="as many pairs"):
+    with pytest.raises(ConfigError, match="must have the shape"):
         tokenizer(["a"], ["b", "c"])
     with pytest.raises(ConfigError, match="strict"):
         BertTokenizer(VOCABULARY, errors="ignore")
@@ -257,7 +257,7 @@ def test_directories(tokenizer, tmp_path, minilm):
     (tmp_path / "vocab.txt").unlink()
     with pytest.raises(DataError, match="vocab.txt"):
         BertTokenizer.from_pretrained(tmp_path)
-    with pytest.raises(DataError, match="Expected the vocabulary .*'\\[SEP\\]' \\(sep_token\\)"):
+    with pytest.raises(DataError, match="every special token.*'\\[SEP\\]' \\(sep_token\\)"):
         BertTokenizer(["[UNK]", "[PAD]", "[CLS]", "[MASK]"])
 
 

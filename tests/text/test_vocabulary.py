@@ -28,9 +28,9 @@ def test_byte_order_mark_and_odd_spaces(tmp_path):
     "content, message",
     [
         (b"", "at least one piece"),
-        (b"a\n\nb\n", r"vocab.txt, line 2: expected a piece"),
-        (b"a\nb\na\n", r"vocab.txt, line 3: .*'a', which is also .*line 1"),
-        (b"a\nb\n\xff\n", r"vocab.txt, line 3: expected UTF-8"),
+        (b"a\n\nb\n", r"vocab.txt, line 2 must be a non-empty piece"),
+        (b"a\nb\na\n", r"vocab.txt, line 3 .*'a', which is also .*line 1"),
+        (b"a\nb\n\xff\n", r"vocab.txt, line 3 must be UTF-8"),
     ],
 )
 def test_bad_files_are_refused_by_line(tmp_path, content, message):
@@ -41,7 +41,7 @@ def test_bad_files_are_refused_by_line(tmp_path, content, message):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="none.txt must be a vocabulary file"):
         read_vocabulary(tmp_path / "none.txt")
 
 
@@ -67,8 +67,8 @@ def test_tokenizer_json(tmp_path, minilm):
     )
     assert read_vocabulary(path) == ["a", "b", "[X]"]
     for content, message in [
-        ("{", "tokenizer.json is not a JSON file.*line 1"),
-        ("[]", "expected a Hugging Face tokenizer"),
+        ("{", "tokenizer.json must be a valid JSON file.*line 1"),
+        ("[]", "must be a Hugging Face tokenizer"),
         ('{"model": {"type": "BPE", "vocab": {}}}', "WordPiece"),
         ('{"model": {"vocab": {"a": 0, "b": 2}}}', "id 2 for 'b'"),
     ]:

@@ -111,7 +111,7 @@ def test_read_lines(tmp_path):
     (tmp_path / "b").write_bytes(b"three\n\xff\n")
     lines = read_lines([tmp_path / "a", tmp_path / "b"], progress=False)
     assert [next(lines) for _ in range(3)] == ["one", "two", "three"]
-    with pytest.raises(DataError, match="b, line 2: expected UTF-8"):
+    with pytest.raises(DataError, match="b, line 2 must be UTF-8"):
         next(lines)
     with pytest.raises(DataError, match="none"):
         next(read_lines([tmp_path / "none"], progress=False))

@@ -42,5 +42,5 @@ def test_segmenter_joins_ideographs():
 
 
 def test_segmenter_must_keep_the_text():
-    with pytest.raises(Exception, match="to be the text"):
+    with pytest.raises(Exception, match="give the text"):
         whole_word_units(TOKENIZER, ["手机"], lambda text: ["手"])

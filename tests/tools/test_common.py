@@ -155,5 +155,5 @@ def test_the_best_epoch_is_that_of_the_dev_file(start, tmp_path, tool):
     flags += ["--task_name=simple"] if tool == "run_classifier" else []
     result = run(tool, *flags)
     assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
-    message = "--keep_best must be a score of the dev file, whose names begin with val_"
+    message = "--keep_best must be a score of the dev file, whose name begins with val_"
     assert message in result.stderr

@@ -39,7 +39,7 @@ def test_a_line_a_model(start):
     assert result.returncode == 0, result.stderr
     lines = result.stdout.strip().splitlines()[-4:]
     head, *rows = (re.split(r"\s{2,}", line.strip()) for line in lines)
-    assert head[:4] == ["parameters", "weights MB", "ms a text", "accuracy"]
+    assert head[:4] == ["parameters", "weights MB", "ms per text", "accuracy"]
     assert [row[0] for row in rows] == directories
     whole, half = (int(row[1].replace(",", "")) for row in rows[:2])
     assert half < whole and rows[2][1] == "-"
@@ -50,7 +50,7 @@ def test_a_line_a_model(start):
 
 def test_mistakes(start):
     for directories, message in (
-        (f"{start}/whole,{start}/whole", "different directories"),
+        (f"{start}/whole,{start}/whole", "must be different directories"),
         (f"{start}/whole,{start}/other", "the same labels in the same order"),
         (f"{start}/whole,{start}/turned", "the same labels in the same order"),
         (f"{start}/nothing", "nothing"),

@@ -52,4 +52,4 @@ def test_converts_and_verifies(checkpoint):
 def test_says_what_is_wrong(tmp_path):
     result = run("convert_checkpoint", f"--input={tmp_path}/absent", f"--output={tmp_path}/out")
     assert result.returncode == 1
-    assert "error: Expected a checkpoint" in result.stderr and "Traceback" not in result.stderr
+    assert "must be a checkpoint" in result.stderr and "Traceback" not in result.stderr

@@ -127,11 +127,11 @@ class TestTheTool:
     @pytest.mark.parametrize(
         "flags,words",
         [
-            ({"input_file": "absent.txt"}, "expected a text file. Received: absent.txt"),
-            ({"input_file": "absent*"}, "no file fits 'absent*'"),
-            ({"output_file": "IN/in.txt"}, "is an input file"),
-            ({"output_file": "IN/a,IN/a"}, "expected every file once"),
-            ({"output_file": "/proc/none/a"}, "cannot make /proc/none"),
+            ({"input_file": "absent.txt"}, "must be text files. Received: absent.txt"),
+            ({"input_file": "absent*"}, "must match at least one file. Received: 'absent*'"),
+            ({"output_file": "IN/in.txt"}, "must not be an input file"),
+            ({"output_file": "IN/a,IN/a"}, "must name every file once"),
+            ({"output_file": "/proc/none/a"}, "/proc/none must be a directory"),
             ({"vocab_file": "IN/nomask.txt"}, "without '[MASK]' (mask_token)"),
             (
                 {"input_file": "IN/mixed.txt"},
@@ -169,7 +169,7 @@ class TestTheTool:
             "--num_processes=1",
         )
         assert result.returncode == 0, result.stderr
-        assert "hold one document only" in result.stderr
+        assert "have only one document" in result.stderr
         examples = examples_of(output)
         assert [example["next_sentence_labels"] for example in examples] == [[0]] * 3
 
@@ -395,4 +395,4 @@ def test_help_reads_like_a_manual():
     result = run("create_pretraining_data", "--helpfull")
     for flag in ("--max_predictions_per_seq", "--encoding_errors", "(default: '0.15')"):
         assert flag in result.stdout
-    assert "all its\npairs are then true neighbours" in result.stdout
+    assert "All its\npairs are then consecutive segments" in result.stdout

@@ -128,24 +128,26 @@ def test_from_a_teacher_to_a_student(start, tmp_path, flags, layers, width):
 @pytest.mark.parametrize(
     "flags, words",
     [
-        ((), "One of ['--student', '--num_hidden_layers', '--student_layers']"),
+        ((), "Exactly one of --student, --num_hidden_layers and --student_layers must be set"),
         full_only(("--student_layers=0,4",), "some of 0 to 3"),
         full_only(("--num_hidden_layers=2", "--freeze_layers=3"), "in [0, 2]"),
         (("--student=START/swapped",), "`labels` must be the teacher's"),
-        full_only(("--num_hidden_layers=2", "--student_layers=0"), "was expected. Received"),
-        full_only(("--student_layers=0,x",), "Received: 0,x"),
+        full_only(("--num_hidden_layers=2", "--student_layers=0"), "must be set. Received"),
+        full_only(("--student_layers=0,x",), "Received: --student_layers=0,x"),
         full_only(("--num_hidden_layers=5",), "in [1, 4]"),
-        full_only(("--student_layers=",), "One of ['--student'"),
+        full_only(("--student_layers=",), "Exactly one of --student"),
         full_only(
             ("--num_hidden_layers=2", "--output_dir=START/x", "--teacher=START/x/model"),
-            "must be another than --teacher's",
+            "must be another directory than that of --teacher",
         ),
         full_only(("--num_hidden_layers=2", "--temperature=0"), "--temperature must be above 0"),
         full_only(
-            ("--num_hidden_layers=2", "--unlabeled_file=START/more.txt"), "needs --logits_weight=1"
+            ("--num_hidden_layers=2", "--unlabeled_file=START/more.txt"),
+            "--logits_weight must be 1 with --unlabeled_file",
         ),
         full_only(
-            ("--num_hidden_layers=2", "--logits_weight=1", "--focal_gamma=2"), "labels do not count"
+            ("--num_hidden_layers=2", "--logits_weight=1", "--focal_gamma=2"),
+            "--logits_weight must be below 1",
         ),
         full_only(("--num_hidden_layers=2", "--class_weights=1"), "2 numbers"),
     ],
@@ -166,5 +168,5 @@ def test_a_bad_line_is_found_before_training(start, tmp_path):
         f"--unlabeled_file={tmp_path}/more.txt",
     )
     assert result.returncode == 1
-    assert "more.txt, line 2: expected 1 tab-separated texts" in result.stderr
+    assert "more.txt, line 2 must be 1 tab-separated texts" in result.stderr
     assert "Epoch" not in result.stdout

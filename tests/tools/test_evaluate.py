@@ -93,4 +93,4 @@ def test_answers(tmp_path):
 @pytest.mark.parametrize("kind,flag", [("classes", "task_name"), ("answers", "gold_file")])
 def test_what_a_kind_needs(tmp_path, kind, flag):
     result = run("evaluate", f"--kind={kind}", "--predictions_file=x", f"--output_dir={tmp_path}")
-    assert result.returncode == 1 and f"--kind={kind} needs --{flag}" in result.stderr
+    assert result.returncode == 1 and f"--{flag} must be set with --kind={kind}" in result.stderr

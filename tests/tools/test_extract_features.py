@@ -63,9 +63,12 @@ def test_writes_the_states_of_every_token(start):
 @pytest.mark.parametrize(
     "flags,words",
     [
-        (("--layers=2",), "2 blocks, so -2 to 1"),
+        (("--layers=2",), "numbers from -2 to 1"),
         (("--layers=-1,x",), "whole numbers"),
-        (("--input_file=absent.txt",), "cannot read absent.txt"),
+        (
+            ("--input_file=absent.txt",),
+            "must be a readable file. Received: --input_file=absent.txt",
+        ),
     ],
 )
 def test_wrong_flags_are_told(start, flags, words):

@@ -156,7 +156,7 @@ def test_run_squad(base, tmp_path):
     written = (output / "nbest_predictions.json").read_bytes()
     assert written.isascii() and b"caf\\u00e9" in written  # as json.dumps of the original
     text = checked("run_squad", *flags, "--do_train=False", "--null_score_diff_threshold=-1.0")
-    assert f"{output}/model is taken" in text
+    assert f"{output}/model is used instead" in text
     assert (output / "nbest_predictions.json").read_bytes() == written
 
 

@@ -144,7 +144,7 @@ def full_only(*values):
         (["--prune_share=1"], "in (0, 1)"),
         full_only(["--prune_share=0.9"], "at most 6 of 8 heads"),
         full_only(["--prune_share=0.01"], "more than 0"),
-        full_only(["--model_dir=absent"], "Expected a checkpoint directory"),
+        full_only(["--model_dir=absent"], "must be a checkpoint"),
         full_only(["--labels=good,bad"], "The model's labels must be the task's"),
         full_only(["--data_dir=absent"], "train.tsv"),
         (["--output_dir=MODEL/.."], "--output_dir must be another"),

@@ -127,8 +127,8 @@ def test_predict_and_saved_model_agree(trained, start):
     "flags,words",
     [
         ((), "At least one of --do_train"),
-        (("--do_train",), "needs --init_checkpoint"),
-        (("--do_eval", "--init_checkpoint=absent"), "Expected a checkpoint directory"),
+        (("--do_train",), "--init_checkpoint must be set with --do_train"),
+        (("--do_eval", "--init_checkpoint=absent"), "must be a checkpoint"),
         (("--do_eval", "--max_seq_length=400", "--init_checkpoint=CHECKPOINT"), "in [3, 40]"),
     ],
 )

@@ -95,10 +95,10 @@ def test_the_craft(start):
 
 def test_wrong_flags_are_told(start):
     for flags, message in (
-        (("--use_crf", "--label_smoothing=0.1"), "--use_crf has one over whole sentences"),
-        (("--use_crf", "--class_weights=balanced"), "Choose one of both"),
-        (("--keep_best=val_f1", "--num_train_epochs=2"), "needs examples to score"),
-        (("--early_stopping_patience=2",), "needs --keep_best"),
+        (("--use_crf", "--label_smoothing=0.1"), "--use_crf must not be combined with"),
+        (("--use_crf", "--class_weights=balanced"), "--use_crf must not be combined with"),
+        (("--keep_best=val_f1", "--num_train_epochs=2"), "must have a dev file to score"),
+        (("--early_stopping_patience=2",), "--keep_best must be set with"),
     ):
         result = run("run_ner", *flags_for(start, *flags))
         assert result.returncode == 1 and message in result.stderr

@@ -63,12 +63,12 @@ def test_trains_evaluates_and_encodes(tiny_config, tiny_vocabulary, tmp_path):
 def test_flags_are_checked_before_any_work(tmp_path):
     for flags, message in (
         ((), "At least one of"),
-        (("--do_train", "--init_checkpoint=x"), "--do_train needs --train_file"),
-        (("--do_eval",), "--do_eval needs --dev_file"),
+        (("--do_train", "--init_checkpoint=x"), "--train_file must be set with --do_train"),
+        (("--do_eval",), "--dev_file must be set with --do_eval"),
         (("--do_eval", "--dev_file=x", "--label_smoothing=0.1"), "--objective=classification"),
         (
             ("--do_train", "--init_checkpoint=x", "--train_file=x", "--keep_best=val_spearman"),
-            "needs examples to score",
+            "must have a dev file to score",
         ),
     ):
         result = run("run_sentence_encoder", f"--output_dir={tmp_path}", *flags)

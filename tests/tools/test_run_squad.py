@@ -121,13 +121,16 @@ def test_the_trained_model_answers_alone(trained, start):
     "flags,words",
     [
         ((), "At least one of --do_train"),
-        (("--do_train", "--train_file=x"), "--do_train needs --init_checkpoint"),
-        (("--do_predict",), "--do_predict needs --predict_file"),
-        (("--do_predict", "--predict_file=x", "--lora_rank=2", "--freeze_layers=1"), "One of"),
+        (("--do_train", "--train_file=x"), "--init_checkpoint must be set with --do_train"),
+        (("--do_predict",), "--predict_file must be set with --do_predict"),
+        (
+            ("--do_predict", "--predict_file=x", "--lora_rank=2", "--freeze_layers=1"),
+            "At most one of",
+        ),
         (("--do_predict", "--predict_file=tests/conftest.py"), "expected JSON"),
         (
             ("--do_train", "--train_file=START/dev.json", "--init_checkpoint=START/checkpoint"),
-            "15 without, the first of id 'q0'. For SQuAD 2.0 pass --version_2_with_negative",
+            "15 without, the first with id 'q0'. For SQuAD 2.0, set --version_2_with_negative",
         ),
     ],
 )

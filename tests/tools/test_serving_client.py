@@ -157,7 +157,7 @@ def test_half_a_character_is_printed_as_json(server):
     "flags, message",
     [
         ([], "--text and --pair"),
-        (["--text=a", "--text=b", "--pair=c"], "As many of each"),
+        (["--text=a", "--text=b", "--pair=c"], "must be given the same number of times"),
         (["--text=a", "--server=localhost:1"], "http://host:port"),
     ],
 )

@@ -80,7 +80,8 @@ def calibration_texts():
             lines = [line.rstrip("\n") for line in file if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
-            f"--calibration_file: cannot read {FLAGS.calibration_file}: {error}"
+            "--calibration_file must be a readable UTF-8 text file. Received: "
+            f"--calibration_file={FLAGS.calibration_file} ({error})"
         ) from None
     rows = [line.split("\t") for line in lines[: FLAGS.calibration_texts]]
     widths = {len(row) for row in rows}

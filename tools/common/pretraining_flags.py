@@ -1,4 +1,4 @@
-"""The flags of run_pretraining.py, and what can be checked of them without TensorFlow."""
+"""The flags of run_pretraining.py, and the checks of them that do not need TensorFlow."""
 
 import glob
 import os
@@ -12,140 +12,193 @@ from common import original_flags
 FLAGS = flags.FLAGS
 
 OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "ltr")
-# What the objective asks of the pairs, when they are made from raw text.
+# How the objective pairs segments when the examples are made from raw text.
 NEXT_SENTENCE = {"mlm_nsp": "nsp", "mlm_sop": "sop", "mlm": None, "ltr": None}
-# As in bert_tf.training.distribution.strategies, which is not imported before the flags are
-# checked: it brings TensorFlow.
 WARMUP_STEPS = 10000  # google-research/bert run_pretraining.py
+# Copied from bert_tf.training.distribution.strategies, which imports TensorFlow: the flags are
+# checked before that.
 STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored", "tpu", "parameter_server")
 DTYPES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
-# The original's flags.
-flags.DEFINE_string("bert_config_file", None, "The configuration of the network, a JSON file.")
-flags.DEFINE_string("input_file", None, "TFRecord files, or text files: comma-separated globs.")
-flags.DEFINE_string("output_dir", None, "Where checkpoints, model and results are written.")
+# The flags of google-research/bert.
+flags.DEFINE_string("bert_config_file", None, "The JSON file with the model's configuration.")
 flags.DEFINE_string(
-    "init_checkpoint", None, "Weights to start from: a TF1 or a Hugging Face checkpoint."
+    "input_file", None, "The TFRecord files or text files, as glob patterns separated by commas."
+)
+flags.DEFINE_string(
+    "output_dir", None, "The directory to write checkpoints, model, results and logs to."
+)
+flags.DEFINE_string(
+    "init_checkpoint",
+    None,
+    "The TF1 or Hugging Face checkpoint to start from. Default: random weights.",
 )
 flags.DEFINE_integer(
-    "max_seq_length", 128, "Tokens of a row, as the data were made with.", lower_bound=4
+    "max_seq_length",
+    128,
+    "Length of a row in tokens. With TFRecord files: the value that they were made with.",
+    lower_bound=4,
 )
 flags.DEFINE_integer(
     "max_predictions_per_seq",
     20,
-    "Masked places of a row, as the data were made with.",
+    "Maximum number of masked tokens per row. With TFRecord files: the value that they were made "
+    "with.",
     lower_bound=1,
 )
-flags.DEFINE_bool("do_train", False, "Whether to train.")
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate.")
+flags.DEFINE_bool("do_train", False, "Whether to train the model.")
+flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model.")
 flags.DEFINE_integer(
-    "train_batch_size", 32, "Batch size of training, over all devices.", lower_bound=1
+    "train_batch_size", 32, "Batch size for training, over all devices.", lower_bound=1
 )
 flags.DEFINE_integer(
-    "eval_batch_size", 8, "Batch size of evaluation, over all devices.", lower_bound=1
+    "eval_batch_size", 8, "Batch size for evaluation, over all devices.", lower_bound=1
 )
 flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate.", lower_bound=0.0)
-flags.DEFINE_integer("num_train_steps", 100000, "Optimizer steps of the whole run.", lower_bound=1)
+flags.DEFINE_integer(
+    "num_train_steps", 100000, "Total number of optimizer steps of the run.", lower_bound=1
+)
 flags.DEFINE_integer(
     "num_warmup_steps",
     None,
-    "Steps of the warm-up. Default: 10000, but at most a tenth of --num_train_steps.",
+    "Number of warm-up steps. Default: 10000, but at most a tenth of --num_train_steps.",
     lower_bound=0,
 )
 flags.DEFINE_integer(
-    "save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1
+    "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
 )
-flags.DEFINE_integer("max_eval_steps", 100, "Most batches of an evaluation.", lower_bound=1)
-flags.DEFINE_bool("use_tpu", False, "The original's; the same as --distribution_strategy=tpu.")
-flags.DEFINE_string("tpu_name", None, "Name or address of the TPU. Default: the environment's.")
+flags.DEFINE_integer(
+    "max_eval_steps", 100, "Maximum number of batches per evaluation.", lower_bound=1
+)
+flags.DEFINE_bool("use_tpu", False, "The original's flag: the same as --distribution_strategy=tpu.")
+flags.DEFINE_string(
+    "tpu_name", None, "Name or address of the TPU. Default: as the environment says."
+)
 _IGNORED = ("iterations_per_loop", "tpu_zone", "gcp_project", "master", "num_tpu_cores")
 original_flags.define_ignored(*_IGNORED)
 
-# This program's.
-flags.DEFINE_enum("distribution_strategy", "one_device", STRATEGIES, "What to train on.")
+# The flags that google-research/bert does not have.
 flags.DEFINE_enum(
-    "mixed_precision", "none", sorted(DTYPES), "Type of the activations; float16 scales the loss."
+    "distribution_strategy", "one_device", STRATEGIES, "The tf.distribute strategy to train with."
+)
+flags.DEFINE_enum(
+    "mixed_precision",
+    "none",
+    sorted(DTYPES),
+    "The dtype of the activations; `none` is float32. With float16 the loss is scaled.",
 )
 flags.DEFINE_integer(
     "gradient_accumulation_steps",
     1,
-    "Parts in which a device works through its batch, to save memory; the step is the same.",
+    "Number of parts that each device splits its batch into to save memory; their gradients are "
+    "accumulated before the optimizer step.",
     lower_bound=1,
 )
 flags.DEFINE_enum(
     "objective",
     "mlm_nsp",
     OBJECTIVES,
-    "Masked words with next sentence, without, with sentence order; or left to right.",
+    "What the model learns: masked words and next sentences (mlm_nsp), masked words (mlm), masked "
+    "words and the order of sentences (mlm_sop), or the next word from left to right (ltr).",
 )
-flags.DEFINE_enum("optimizer", "adamw", ("adamw", "lamb"), "The original's, or LAMB.")
-flags.DEFINE_float("weight_decay_rate", 0.01, "Decoupled weight decay.", lower_bound=0.0)
+flags.DEFINE_enum(
+    "optimizer", "adamw", ("adamw", "lamb"), "The optimizer: adamw, as the original, or LAMB."
+)
+flags.DEFINE_float(
+    "weight_decay_rate", 0.01, "Decoupled weight decay of the optimizer.", lower_bound=0.0
+)
 flags.DEFINE_float(
     "layer_decay",
     None,
-    "Factor of the learning rate from a block to the one below.",
+    "Layer-wise learning rate decay: the learning rate of a block divided by that of the block "
+    "above it. Default: no decay.",
     lower_bound=0.0,
     upper_bound=1.0,
 )
 flags.DEFINE_bool(
     "bias_correction",
     None,
-    "Correct the bias of the first steps. Default: as the papers, not with adamw, with lamb.",
+    "Whether the optimizer corrects the bias of its first steps. Default: false with adamw, as the "
+    "original; true with lamb, as its paper.",
 )
 flags.DEFINE_enum(
     "lr_schedule",
     "linear",
     ("linear", "cosine", "noam"),
-    "Decay after the warm-up, from the peak "
-    "--learning_rate: linear, as the original, or cosine to zero, or with the step's inverse root.",
+    "How the learning rate falls from --learning_rate after the warm-up: linearly to 0, as the "
+    "original; along a cosine to 0; or with the inverse square root of the step (noam).",
 )
-flags.DEFINE_bool("recompute", False, "Compute activations again in the backward pass, for memory.")
+flags.DEFINE_bool(
+    "recompute",
+    False,
+    "Gradient checkpointing: compute activations again in the backward pass, to save memory.",
+)
 flags.DEFINE_string(
     "eval_input_file",
     None,
-    "Held-out files. With them, --do_train evaluates at every checkpoint "
-    "and keeps the best. Default: --input_file, as the original.",
+    "The held-out files, as --input_file. With it, --do_train --do_eval evaluates at every "
+    "checkpoint and keeps the best one. Default: --input_file, as the original.",
 )
-flags.DEFINE_integer("keep_checkpoint_max", 5, "Newest checkpoints that are kept.", lower_bound=1)
-flags.DEFINE_integer("log_steps", 100, "Steps between two lines of the logs.", lower_bound=1)
-flags.DEFINE_integer("seed", 12345, "Of weights, dropout, shuffling and masks.")
-flags.DEFINE_integer("shuffle_buffer", 10000, "Records that are shuffled together.", lower_bound=1)
+flags.DEFINE_integer(
+    "keep_checkpoint_max", 5, "Number of newest checkpoints to keep.", lower_bound=1
+)
+flags.DEFINE_integer(
+    "log_steps", 100, "Number of steps between two lines of the logs.", lower_bound=1
+)
+flags.DEFINE_integer(
+    "seed", 12345, "Seed of the weights, the dropout, the shuffling and the masks."
+)
+flags.DEFINE_integer(
+    "shuffle_buffer", 10000, "Size of the shuffle buffer, in records.", lower_bound=1
+)
 flags.DEFINE_bool(
     "deterministic",
     None,
-    "The same run twice gives the same weights, bit for bit. Default: on a "
-    "CPU, where it costs little; on a GPU it makes some operations slower.",
+    "Whether two runs with the same flags give the same weights, bit for bit. Default: true on a "
+    "CPU, where it costs little; false on a GPU, where it makes some operations slower.",
 )
 flags.DEFINE_enum(
     "input_sharding",
     "rows",
     ("rows", "records"),
-    "How several workers share the input. rows: "
-    "each reads all and takes its rows, so that the batches are those of one process, however many "
-    "workers there are. records: each reads some of the files or records, which is less work. Raw "
-    "text is always shared by rows.",
+    "How several workers share the input. rows: each worker reads all records and keeps its rows, "
+    "so that the batches do not depend on the number of workers. records: each worker reads some "
+    "of the files or records, which is less work. Raw text is always shared by rows.",
 )
-flags.DEFINE_bool("jit_compile", False, "Compile the step with XLA. Always so on a TPU.")
+flags.DEFINE_bool(
+    "jit_compile", False, "Whether to compile the training step with XLA. Always true on a TPU."
+)
 
 flags.DEFINE_string(
     "vocab_file",
     None,
-    "The vocabulary. Raw text needs it; with TFRecords it is "
-    "saved with the model, which takes text then.",
+    "The vocabulary file. Required for raw text. With TFRecord files it is only saved with the "
+    "model, so that the model accepts text.",
 )
-flags.DEFINE_bool("do_lower_case", True, "Lower the text.")
+flags.DEFINE_bool("do_lower_case", True, "Whether to convert the text to lower case.")
 
-# Raw text only.
-flags.DEFINE_enum("masking", "token", ("token", "whole_word", "span"), "What is masked together.")
-flags.DEFINE_bool("whole_word_mask", False, "The original's; the same as --masking=whole_word.")
-flags.DEFINE_bool("pack_rows", False, "Put several short sequences into each row.")
+# The flags for raw text.
+flags.DEFINE_enum(
+    "masking",
+    "token",
+    ("token", "whole_word", "span"),
+    "For raw text: mask single tokens, all tokens of a word, or spans of words.",
+)
+flags.DEFINE_bool(
+    "whole_word_mask", False, "The original's flag: the same as --masking=whole_word."
+)
+flags.DEFINE_bool("pack_rows", False, "For raw text: put several short sequences into each row.")
 flags.DEFINE_float(
-    "masked_lm_prob", 0.15, "Share of the tokens to mask.", lower_bound=0.0, upper_bound=1.0
+    "masked_lm_prob",
+    0.15,
+    "For raw text: share of the tokens to mask.",
+    lower_bound=0.0,
+    upper_bound=1.0,
 )
 flags.DEFINE_float(
     "short_seq_prob",
     0.1,
-    "Share of the rows that are made short.",
+    "For raw text: probability of making a row shorter than --max_seq_length on purpose.",
     lower_bound=0.0,
     upper_bound=1.0,
 )
@@ -153,11 +206,13 @@ flags.DEFINE_enum(
     "segmenter",
     None,
     ("jieba",),
-    "Cuts Chinese text into words, for --masking=whole_word and "
-    "span: pip install jieba. Default: every ideograph is a word.",
+    "For raw text with --masking=whole_word or span: the program that splits Chinese text into "
+    "words (pip install jieba). Default: every ideograph is a word.",
 )
 flags.DEFINE_bool(
-    "replace_numbers", False, "Make numbers the token #NUM#, which the vocabulary must have."
+    "replace_numbers",
+    False,
+    "For raw text: replace numbers by the token #NUM#, which the vocabulary must have.",
 )
 TEXT_FLAGS = (
     "masking",
@@ -171,23 +226,28 @@ TEXT_FLAGS = (
 
 
 def input_files(flag):
-    """The files that the flag's globs match, in a fixed order; all are records, or all are text."""
+    """Returns the files that the flag's globs match, in a fixed order.
+
+    Raises:
+        DataError: If no file matches, or not all are readable files of the expected kind.
+    """
     files = _matching_files(flag)
     for file in files:
         if not os.access(file, os.R_OK):
-            raise DataError(f"--{flag}: {file} cannot be read")
+            raise DataError(f"--{flag} must be files that can be read. Received: {file}")
         if is_tfrecord(file) == reads_text():
             raise DataError(
-                f"--{flag}: {file} is a TFRecord file. Text was expected, as in --input_file."
+                f"{file} must be a text file, as the first file of --input_file is. Received: a "
+                "TFRecord file"
                 if reads_text()
-                else f"--{flag}: {file} is no TFRecord file. For raw text give --vocab_file, and "
-                "text files alone."
+                else f"{file} must be a TFRecord file. Received: another file. For raw text, set "
+                "--vocab_file and give text files only."
             )
     return files
 
 
 def reads_text():
-    """Whether --input_file names text, which is masked while it is read."""
+    """Whether --input_file is raw text, which is masked while it is read."""
     return bool(FLAGS.vocab_file) and not is_tfrecord(_matching_files("input_file")[0])
 
 
@@ -198,67 +258,78 @@ def _matching_files(flag):
         recover_around(pattern)
         found = sorted(path for path in glob.glob(pattern) if os.path.isfile(path))
         if not found:
-            raise DataError(f"--{flag}: a file was expected. Received: {pattern}, which is none")
+            raise DataError(f"--{flag} must match at least one file. Received: {pattern}")
         files += found
     if not files:
-        raise DataError(f"--{flag}: files were expected. Received: {FLAGS[flag].value!r}")
+        raise DataError(f"--{flag} must name files. Received: --{flag}={FLAGS[flag].value!r}")
     return files
 
 
 def is_tfrecord(path):
-    """Whether the file starts like a TFRecord: with a length in 8 bytes, the upper ones zero."""
+    """Whether a file starts as a TFRecord file does: a length of 8 bytes, the upper 4 zero."""
     with open(path, "rb") as file:
         start = file.read(8)
     return len(start) == 8 and start[4:] == b"\0\0\0\0"
 
 
 def check_flags():
-    """Everything that can be seen without TensorFlow. Returns the configuration."""
+    """Checks the flags as far as possible without TensorFlow, and completes their values.
+
+    Returns:
+        The `BertConfig` of --bert_config_file.
+
+    Raises:
+        UserError: If flags do not fit together or with the configuration.
+    """
     from bert_tf.config import BertConfig
 
     if not (FLAGS.do_train or FLAGS.do_eval):
-        raise UserError("At least one of --do_train or --do_eval was expected.")
+        raise UserError("At least one of --do_train and --do_eval must be true. Received: neither")
     if FLAGS.use_tpu:
         FLAGS.distribution_strategy = "tpu"
     original_flags.tell_ignored(*_IGNORED)
     if FLAGS.num_warmup_steps is None:
         FLAGS.num_warmup_steps = min(WARMUP_STEPS, FLAGS.num_train_steps // 10)
-    # The same flags must do for an evaluation alone.
+    # Checked without --do_train too, so that the flags of a training run also work for --do_eval.
     if FLAGS.num_warmup_steps > FLAGS.num_train_steps:
         raise UserError(
             "--num_warmup_steps must be at most --num_train_steps. Received: "
-            f"{FLAGS.num_warmup_steps} of {FLAGS.num_train_steps}"
+            f"--num_warmup_steps={FLAGS.num_warmup_steps}, "
+            f"--num_train_steps={FLAGS.num_train_steps}"
         )
     if FLAGS.max_predictions_per_seq > FLAGS.max_seq_length:
         raise UserError(
             "--max_predictions_per_seq must be at most --max_seq_length. Received: "
-            f"{FLAGS.max_predictions_per_seq} of {FLAGS.max_seq_length}"
+            f"--max_predictions_per_seq={FLAGS.max_predictions_per_seq}, "
+            f"--max_seq_length={FLAGS.max_seq_length}"
         )
     if FLAGS.train_batch_size % FLAGS.gradient_accumulation_steps:
         raise UserError(
             "--train_batch_size must be a multiple of --gradient_accumulation_steps. Received: "
-            f"{FLAGS.train_batch_size} and {FLAGS.gradient_accumulation_steps}"
+            f"--train_batch_size={FLAGS.train_batch_size}, "
+            f"--gradient_accumulation_steps={FLAGS.gradient_accumulation_steps}"
         )
     if not reads_text():
         names = TEXT_FLAGS if FLAGS.vocab_file else ("do_lower_case", *TEXT_FLAGS)
         given = [name for name in names if FLAGS[name].present]
         if given:
             raise UserError(
-                f"{', '.join(f'--{name}' for name in given)}: for raw text only, with "
-                "--vocab_file. TFRecords are masked when they are made: create_pretraining_data."
+                f"{', '.join(f'--{name}' for name in given)} must not be set with TFRecord files, "
+                "which tools/create_pretraining_data.py has masked already; such flags are for raw "
+                f"text, with --vocab_file. Received: --input_file={FLAGS.input_file}"
             )
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     if FLAGS.max_seq_length > config.max_position_embeddings:
         raise UserError(
             f"--max_seq_length must be at most {config.max_position_embeddings}, the "
             f"max_position_embeddings of {FLAGS.bert_config_file}. Received: "
-            f"{FLAGS.max_seq_length}"
+            f"--max_seq_length={FLAGS.max_seq_length}"
         )
     return config
 
 
 def settings():
-    """What makes a run besides the network; another value on resuming is told."""
+    """Returns the flags that a checkpoint records; a change of one on resuming is reported."""
     names = (
         "input_file",
         "vocab_file",

@@ -48,9 +48,7 @@ flags.DEFINE_enum(
     "For --task_name=table: one label per example, several labels, or a number.",
 )
 flags.DEFINE_string(
-    "label_separator",
-    ",",
-    "For --task_name=table: the separator of several labels in one field.",
+    "label_separator", ",", "For --task_name=table: the separator of several labels in one field."
 )
 flags.DEFINE_string(
     "xnli_language", "zh", "For --task_name=xnli: the code of the language, such as zh or de."

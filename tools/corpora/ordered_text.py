@@ -1,10 +1,9 @@
-"""Ordered English text out of a SWORD module: chapters of whole sentences, in reading order.
+"""Reads ordered English text from a SWORD module: chapters of sentences, in reading order.
 
-Debian's sword-text-web holds the World English Bible, which is in the public domain: some 5 MB of
-running text, and no registry has a larger one in its order. A zText module keeps, for each of its
-two parts (`ot`, `nt`), zlib blocks, a book each (`.bzz`), and where they begin (`.bzs`: offset,
-packed size, size). Its third file, which piece of which block each verse is, is not needed for the
-text as a whole, and has no room for the longest pieces.
+The Debian package sword-text-web contains the World English Bible, about 5 MB of running text in
+the public domain. For each of its two parts (`ot`, `nt`), a zText module has a file of zlib blocks,
+one per book (`.bzz`), and their index (`.bzs`: offset, compressed size, size). The third file,
+which maps verses to blocks, is not needed to read the whole text.
 
 Reference: the SWORD project's zText driver; OSIS, the markup of the text.
 """
@@ -20,26 +19,26 @@ from bert_tf.errors import DataError
 
 PARTS = ("ot", "nt")
 _BLOCK_ENTRY = struct.Struct("<III")
-# What is no running text: footnotes (with variants and references in them) and headings.
+# Not part of the running text: footnotes (with variants and references) and headings.
 _NOT_TEXT = re.compile(r"<(note|title)\b[^>]*>.*?</\1>", re.DOTALL)
 _CHAPTER = re.compile(r"<chapter\b[^>]*\bsID=[^>]*>")
 _TAG = re.compile(r"<[^>]*>")
 _SPACE_BEFORE_MARK = re.compile(r"\s+([,.;:!?’”)\]])")
-# A sentence ends at . ! or ? and the quotes and brackets behind it, before a capital or a quote.
+# A sentence ends at . ! or ? and the quotes and brackets after it, before a capital or a quote.
 _SENTENCE_END = re.compile(r"(?<=[.!?])([’”)\]]*)\s+(?=[“‘(\[]*[A-Z0-9])")
 
 
 def read_ordered_text(directory: str | os.PathLike) -> Iterator[list[str]]:
     """Yields the chapters of a SWORD zText module, each a list of sentences.
 
-    Footnotes and headings are left out.
+    Footnotes and headings are dropped.
 
     Args:
-        directory: holds `ot.bzs`, `ot.bzz`, `nt.bzs` and `nt.bzz`, at any depth: the folder of
-            tools/fetch_materials.py, or an unpacked Debian package.
+        directory: The directory with `ot.bzs`, `ot.bzz`, `nt.bzs` and `nt.bzz`, at any depth: that
+            of tools/fetch_materials.py, or an unpacked Debian package.
 
     Raises:
-        DataError: a file is missing or damaged.
+        DataError: If a file is missing or damaged.
 
     Example:
         >>> chapters = list(read_ordered_text(".cache/materials/ordered_text"))
@@ -57,7 +56,7 @@ def read_ordered_text(directory: str | os.PathLike) -> Iterator[list[str]]:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Splits running English text at full stops, question and exclamation marks.
+    """Splits running English text at full stops, question marks and exclamation marks.
 
     Example:
         >>> split_sentences("He said, “Go!” They went. Why?")
@@ -68,7 +67,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _spaced(markup: str) -> str:
-    """Puts a space where a line, a paragraph or an item begins or ends."""
+    """Inserts a space where a line, a paragraph or an item begins or ends."""
     return re.sub(r"<(?=/?(?:div|l|lg|lb|item|list|chapter|milestone|speaker)\b)", " <", markup)
 
 
@@ -77,14 +76,14 @@ def _find_module(directory: str | os.PathLike) -> str:
         if "ot.bzz" in files:
             return folder
     raise DataError(
-        f"Expected a SWORD zText module (ot.bzs, ot.bzz, nt.bzs and nt.bzz) in "
-        f"{os.fspath(directory)}. Received: no ot.bzz. Fetch it with tools/fetch_materials.py "
+        f"{os.fspath(directory)} must have a SWORD zText module (ot.bzs, ot.bzz, nt.bzs and "
+        "nt.bzz). Received: no ot.bzz. Download it with tools/fetch_materials.py "
         "--materials=ordered_text, or unpack sword-text-web with dpkg-deb -x."
     )
 
 
 def _blocks(stem: str) -> Iterator[str]:
-    """The blocks of one part in their order."""
+    """Yields the blocks of one part in their order."""
     try:
         with open(f"{stem}.bzs", "rb") as index, open(f"{stem}.bzz", "rb") as packed:
             for offset, packed_size, size in _BLOCK_ENTRY.iter_unpack(index.read()):
@@ -92,12 +91,12 @@ def _blocks(stem: str) -> Iterator[str]:
                 content = zlib.decompress(packed.read(packed_size))
                 if len(content) != size:
                     raise DataError(
-                        f"{stem}.bzz: expected a block of {size} bytes at {offset}. "
-                        f"Received: {len(content)}. Fetch the module again."
+                        f"{stem}.bzz must have a block of {size} bytes at {offset}. "
+                        f"Received: {len(content)} bytes. Download the module again."
                     )
                 yield content.decode("utf-8")
     except (OSError, struct.error, zlib.error, UnicodeDecodeError) as error:
         raise DataError(
-            f"{stem}.bzs and .bzz: expected a whole SWORD zText module. Received: {error}. "
-            "Fetch it again."
+            f"{stem}.bzs and .bzz must be those of a SWORD zText module. Received: {error}. "
+            "Download it again."
         ) from error

@@ -1,8 +1,9 @@
-"""CRC-32C (Castagnoli), with which TensorFlow's checkpoints protect every block and every tensor.
+"""CRC-32C (Castagnoli), the checksum of every block and tensor in TensorFlow's checkpoints.
 
-A CRC is linear over GF(2): the checksum of two pieces is that of the first, moved over as many zero
-bytes as the second has, XOR that of the second. So a long buffer is cut into lanes of equal length
-that NumPy goes through side by side, two bytes a step, and the lanes are joined pairwise.
+A CRC is linear over GF(2): the checksum of two concatenated pieces is the checksum of the first,
+advanced by as many zero bytes as the second piece has, XOR the checksum of the second. A long
+buffer is therefore split into lanes of equal length. NumPy processes all lanes in parallel, two
+bytes per step, and the results of the lanes are combined pairwise.
 
 Reference: RFC 3720, appendix B.4; the "masked" form: tensorflow/core/lib/hash/crc32c.h.
 """
@@ -14,22 +15,21 @@ import numpy as np
 _POLYNOMIAL = 0x82F63B78  # reflected
 _ALL_ONES = 0xFFFFFFFF
 _MASK_DELTA = 0xA282EAD8  # tensorflow/core/lib/hash/crc32c.h, kMaskDelta
-# 4 MiB at a time: many lanes, so that each of NumPy's loops is long, and few enough that the states
-# stay in a processor's cache.
+# 4 MiB at a time: enough lanes for long NumPy loops, few enough that the states stay in the cache.
 _LANES, _LANE_SIZE = 16384, 256
-# What is left is cut into lanes of this many bytes.
+# The lane size for the remaining bytes.
 _SHORT_LANE_SIZE = 64
 
 
 def crc32c(content, start: int = 0) -> int:
-    """The checksum of `content`, which continues that of what came before it.
+    """Computes the checksum of `content`, optionally continuing that of preceding bytes.
 
     Args:
-        content: Bytes, or any contiguous buffer of them.
-        start: The checksum of what came before.
+        content: Bytes, or any contiguous buffer of bytes.
+        start: The checksum of the preceding bytes.
 
     Returns:
-        The checksum, 0 to 2**32 - 1.
+        The checksum, from 0 to 2**32 - 1.
     """
     content = np.frombuffer(content, np.uint8)
     state = start ^ _ALL_ONES
@@ -37,7 +37,7 @@ def crc32c(content, start: int = 0) -> int:
         lanes, size = _LANES, _LANE_SIZE
         if len(content) < lanes * size:
             size = _SHORT_LANE_SIZE
-            lanes = 1 << (len(content) // size).bit_length() - 1  # the lanes are joined pairwise
+            lanes = 1 << (len(content) // size).bit_length() - 1  # a power of two, to be paired
         words = content[: lanes * size].view("<u2").reshape(lanes, size // 2)
         state = _after_zeros(state, lanes * size) ^ _checksum_of_lanes(words)
         content = content[lanes * size :]
@@ -48,15 +48,15 @@ def crc32c(content, start: int = 0) -> int:
 
 
 def masked(checksum: int) -> int:
-    """The form in which a checksum is stored next to the bytes that it protects."""
+    """The masked form of a checksum, in which it is stored next to the data."""
     return ((checksum >> 15 | checksum << 17) + _MASK_DELTA) & _ALL_ONES
 
 
 def _checksum_of_lanes(words):
-    """The state after the bytes of all lanes, one lane after the other, from state 0.
+    """The state after the bytes of all lanes in sequence, starting from state 0.
 
     Args:
-        words: `[lanes, words per lane]`, 16-bit; as many lanes as some power of two.
+        words: 16-bit integers `[lanes, words per lane]`; the number of lanes is a power of two.
     """
     table = _word_table()
     states = np.zeros(len(words), np.uint32)
@@ -73,7 +73,7 @@ def _checksum_of_lanes(words):
 
 
 def _after_zeros(states, size):
-    """States after `size` zero bytes."""
+    """The states after `size` further zero bytes."""
     first, second, third, fourth = _zeros_tables(size)
     shifted = (
         first[states & 0xFF]
@@ -86,7 +86,7 @@ def _after_zeros(states, size):
 
 @functools.cache
 def _zeros_tables(size):
-    """For each of a state's 4 bytes, what its 256 values become after `size` zero bytes."""
+    """For each of the 4 bytes of a state, a table of its 256 values after `size` zero bytes."""
     values = np.arange(256, dtype=np.uint32) << (np.arange(4, dtype=np.uint32) * 8)[:, None]
     if size == 1:
         return _byte_table()[values & 0xFF] ^ (values >> 8)
@@ -105,7 +105,7 @@ def _byte_table():
 
 @functools.cache
 def _word_table():
-    """What 16 bits, XORed into the low half of a state, contribute after two bytes."""
+    """The contribution of 16 bits in the low half of a state after two bytes."""
     table = _byte_table()
     words = np.arange(1 << 16, dtype=np.uint32)
     low = table[words & 0xFF] ^ words >> 8

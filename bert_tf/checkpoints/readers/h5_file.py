@@ -1,4 +1,4 @@
-"""HDF5 files, opened with suspicion: the format can point to other files and unpack without end."""
+"""Reads HDF5 files defensively: the format allows links to other files and compression bombs."""
 
 import mmap
 
@@ -8,21 +8,21 @@ import numpy as np
 from bert_tf.checkpoints.readers.stored_zip import ViewFile, release_pages
 from bert_tf.errors import CheckpointError
 
-# A BERT-large has 400 tensors in 1,200 groups.
-_MOST_OBJECTS = 100_000
-_DEEPEST = 24
+# For comparison, a BERT-large has 400 tensors in 1,200 groups.
+_MAX_OBJECTS = 100_000
+_MAX_DEPTH = 24
 
 
 class H5File:
     """The datasets of one HDF5 file.
 
     Args:
-        path: The file, or what to call it in messages.
-        content: The file's bytes, if it stands in an archive.
+        path: The file, or its name in error messages if `content` is given.
+        content: The file's bytes, if it is a member of an archive.
 
     Attributes:
-        datasets: The datasets by path; only those whose numbers stand in this very file.
-        shapes: Their shapes; of one without numbers ().
+        datasets: The datasets by path. All of them are stored in this file.
+        shapes: Their shapes; () for a dataset without values.
 
     Raises:
         CheckpointError: If the file is damaged, links to other files, or its datasets are
@@ -41,15 +41,15 @@ class H5File:
                     self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 content = memoryview(self._map)
             self._size = len(content)
-            # By its bytes, not by its name: HDF5 hands out a file again that it still has open,
-            # even if another one has taken its place.
+            # From its bytes, not by its path: HDF5 would return a file of this path that is still
+            # open, even if the file has been replaced.
             self._file = h5py.File(ViewFile(content), "r")
             self._walk(self._file, "", 0)
         except _ERRORS as error:
             if isinstance(error, CheckpointError):
                 raise
             raise CheckpointError(
-                f"{path} is not a whole HDF5 file ({error}). Fetch it again."
+                f"{path} must be a complete HDF5 file. Received: {error}. Download it again."
             ) from None
 
     @property
@@ -63,7 +63,7 @@ class H5File:
             release_pages(self._map)
         try:
             values = dataset[()]
-            if dataset.attrs.get("dtype") == "bfloat16":  # Keras 3 marks what HDF5 cannot name
+            if dataset.attrs.get("dtype") == "bfloat16":  # Keras 3; HDF5 has no such type
                 import ml_dtypes
 
                 values = np.asarray(values)
@@ -71,18 +71,23 @@ class H5File:
                 return values.view(ml_dtypes.bfloat16) if raw else values.astype(ml_dtypes.bfloat16)
             return values
         except _ERRORS as error:
-            raise CheckpointError(f"{self.path}: {name} is damaged ({error})") from None
+            raise CheckpointError(
+                f"`{name}` in {self.path} must be readable. Received: {error}. The file is damaged."
+            ) from None
 
     def _walk(self, group, prefix, depth):
         for name in group:
             self._count += 1
-            if self._count > _MOST_OBJECTS or depth > _DEEPEST:
-                raise CheckpointError(f"{self.path}: too many groups for a model's weights")
+            if self._count > _MAX_OBJECTS or depth > _MAX_DEPTH:
+                raise CheckpointError(
+                    f"{self.path} must hold at most {_MAX_OBJECTS} objects, in at most "
+                    f"{_MAX_DEPTH} levels. Received: more"
+                )
             link = group.get(name, getlink=True)
             if not isinstance(link, h5py.HardLink):
                 raise CheckpointError(
-                    f"{self.path}: expected everything in the file itself. Received: {prefix}{name}"
-                    f", a {type(link).__name__}"
+                    f"{self.path} must hold all data itself. Received: {prefix}{name}, "
+                    f"which is of type {type(link).__name__}"
                 )
             item = group[name]
             if isinstance(item, h5py.Group):
@@ -94,22 +99,30 @@ class H5File:
     def _check(self, dataset, name):
         if dataset.is_virtual or dataset.external:
             raise CheckpointError(
-                f"{self.path}: {name} keeps its numbers in another file, which is not read"
+                f"`{name}` in {self.path} must be stored in the file itself. Received: a dataset "
+                "that is stored in another file, which is not read"
             )
         properties = dataset.id.get_create_plist()
         if properties.get_nfilters() or (dataset.nbytes or 0) > self._size:
             raise CheckpointError(
-                f"{self.path}: expected plain numbers, as Keras writes them. Received: {name}, "
-                f"{dataset.shape} {dataset.dtype}, compressed or larger than the file"
+                f"`{name}` in {self.path} must be uncompressed, as Keras writes it, and not larger "
+                f"than the file. Received: shape={dataset.shape}, dtype={dataset.dtype}, "
+                f"{properties.get_nfilters()} filters"
             )
         if dataset.id.get_storage_size() < (dataset.nbytes or 0):
-            raise CheckpointError(f"{self.path}: the numbers of {name} are not in the file")
+            raise CheckpointError(
+                f"`{name}` in {self.path} must be stored in full. Received: "
+                f"{dataset.id.get_storage_size()} of {dataset.nbytes} bytes"
+            )
         self._total += dataset.nbytes or 0
         if self._total > self._size:  # one dataset under many names
-            raise CheckpointError(f"{self.path}: its datasets are larger than the file")
+            raise CheckpointError(
+                f"The datasets of {self.path} must not be larger than the file. Received: "
+                f"{self._total} bytes in a file of {self._size}"
+            )
 
 
-# What h5py raises over a damaged file.
+# The exceptions that h5py raises for a damaged file.
 _ERRORS = (
     OSError,
     ValueError,

@@ -1,7 +1,7 @@
-"""Keras's own files: `.keras` archives and `.weights.h5` of this package's models.
+"""Reads `.keras` archives and `.weights.h5` files that Keras wrote of this package's models.
 
-Nothing that the file names is imported: its `config.json` may only name this package's models, and
-their arguments are read here, value by value.
+Nothing that a file names is imported: its `config.json` may only name this package's models, and
+their arguments are checked value by value.
 
 Reference: Keras 3 `saving_lib` (a stored zip of `config.json` and `model.weights.h5`).
 """
@@ -37,7 +37,12 @@ _TASK_MODEL = object_of(
 
 
 class ModelSource:
-    """The variables of a model that Keras has loaded. A `TensorSource`."""
+    """The variables of a model whose weights are loaded. A `TensorSource`.
+
+    Args:
+        path: The file of the weights, for error messages.
+        model: The model.
+    """
 
     format = OWN
 
@@ -60,31 +65,33 @@ def read_archive_config(archive: StoredZip) -> dict:
     """The `config.json` of a `.keras` archive: a serialized Keras object.
 
     Raises:
-        CheckpointError: If it is missing, damaged or no JSON object.
+        CheckpointError: If it is missing, damaged or not a JSON object.
     """
     return parse_json(archive.view("config.json"), f"{archive.path}, config.json", OBJECT)
 
 
 def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | None]:
-    """What a serialized object of this package says.
+    """Reads a serialized object of this package.
 
     Args:
         values: The JSON object.
-        path: The file, for messages.
+        path: The file, for error messages.
 
     Returns:
-        The class's name, the configuration, the other arguments of a task model, `tokenizer` among
-        them as a `BertTokenizer` or None, and None or "int8" if the weights are quantized.
+        A tuple of the class's name, the configuration, the other arguments of a task model
+        (`tokenizer` is a `BertTokenizer` or None), and "int8" if the weights are quantized, else
+        None.
 
     Raises:
-        ConfigError: If it is no model of this package, or a value is out of range.
+        ConfigError: If it is not a model of this package, has LoRA weights, or a value is out of
+            range.
     """
     registered = values.get("registered_name")
     name = str(registered).removeprefix(_PACKAGE)
     if not str(registered).startswith(_PACKAGE) or model_class(name) is None:
         raise ConfigError(
             f"`registered_name` in {path} must be that of a model of bert_tf or of keras-hub. "
-            f"Received: {registered!r:.200}"
+            f"Received: registered_name={registered!r:.200}"
         )
     is_backbone = name == "BertBackbone"
     check(values, _BACKBONE if is_backbone else _TASK_MODEL, path, ConfigError)
@@ -93,8 +100,8 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | N
     arguments = backbone["config"]
     if options.get("lora") is not None:
         raise ConfigError(
-            f"{path}: a model without LoRA was expected, or one that `merge_lora()` has merged. "
-            "Received: a model with LoRA. `keras.saving.load_model` opens it."
+            f"{path} must hold a model without LoRA weights. Received: a model with LoRA weights. "
+            "Open it with `keras.saving.load_model`, or call `merge_lora()` before saving."
         )
     try:
         if options.get("tokenizer") is not None:
@@ -110,27 +117,33 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | N
 def load_archive(
     path: str, name: str, config: BertConfig, options: dict, quantization: str | None = None
 ) -> ModelSource:
-    """Builds the model that the file was saved from and lets Keras load it.
+    """Builds the model that was saved and loads its weights with Keras.
 
     Args:
         path: The `.keras` or `.weights.h5` file.
-        name: The model's class.
+        name: The name of the model's class.
         config: Its configuration.
         options: Its other arguments.
         quantization: "int8" if the weights are quantized.
 
     Raises:
-        CheckpointError: If the weights are damaged or do not fit.
+        CheckpointError: If the weights are damaged or do not fit the model.
     """
     if model_class(name) is None:
-        raise CheckpointError(f"{path}: a model class of bert_tf was expected. Received: {name!r}")
+        raise CheckpointError(
+            f"{path} must hold a model of one of bert_tf's classes. Received: class={name!r}"
+        )
     backbone = BertBackbone(config, quantization=quantization)
     try:
         model = backbone if name == "BertBackbone" else model_class(name)(backbone, **options)
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: its options do not fit {name}: {error}") from None
+        raise CheckpointError(
+            f"{path} must hold valid arguments of {name}. Received: {error}"
+        ) from None
     try:
         model.load_weights(path)
     except (ValueError, OSError, KeyError, RuntimeError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path} does not fit the {name} it names: {error}") from None
+        raise CheckpointError(
+            f"{path} must hold the weights of the {name} that it names. Received: {error}"
+        ) from None
     return ModelSource(path, model)

@@ -1,8 +1,8 @@
-"""keras-hub's BERT: presets (`config.json`, `model.weights.h5`, …) and bare `.weights.h5`.
+"""Reads keras-hub's BERT: presets (`config.json`, `model.weights.h5`, …) and bare `.weights.h5`.
 
-keras-hub computes every BERT with the tanh GELU, whatever the weights were trained with, so that is
-what its checkpoints get here. (Its masked-LM head alone uses erf and a LayerNorm epsilon of 1e-5,
-which no BERT was trained with; here the head follows the network.)
+keras-hub computes every BERT with the tanh GELU, regardless of how the weights were trained, so its
+checkpoints are opened with the tanh GELU here. (Only its masked-LM head uses erf and a LayerNorm
+epsilon of 1e-5, with which no BERT was trained; here the head uses the network's settings.)
 
 Reference: keras-hub `keras_hub/src/models/bert/`, written by Keras 3 (`saving_lib`).
 """
@@ -21,7 +21,7 @@ _CLASSES = {
     "BertBackbone": None,
     "BertMaskedLM": "BertMaskedLM",
     "BertTextClassifier": "BertTextClassifier",
-    "BertClassifier": "BertTextClassifier",  # the name before 2024
+    "BertClassifier": "BertTextClassifier",  # its name before 2024
 }
 _CONFIG_KEYS = {
     "vocabulary_size": "vocab_size",
@@ -49,7 +49,8 @@ _TASK = object_of(
         )
     }
 )
-# Keras has named what it saves by layer name and by class; the table has the second.
+# Some versions of Keras save under the layer's name, others under its class; the table of weight
+# names uses the class.
 _LAYER_NAMES = {
     "token_embedding": "reversible_embedding",
     "segment_embedding": "embedding",
@@ -64,9 +65,10 @@ class KerasHubSource:
     """Reads one `.weights.h5` of keras-hub. A `TensorSource`.
 
     Args:
-        path: The file, or what to call it in messages.
-        part: "backbone" or "task" for the two files of a preset; None for a file that says itself.
-        content: The file's bytes, if it stands in an archive.
+        path: The file, or its name in error messages if `content` is given.
+        part: "backbone" or "task" for the two files of a preset; None to infer it from the names
+            in the file.
+        content: The file's bytes, if it is a member of an archive.
 
     Raises:
         CheckpointError: If the file is damaged.
@@ -95,7 +97,7 @@ class KerasHubSource:
 
 
 def _table_name(name, part):
-    """`layers/bert_backbone/layers/dense/vars/0` -> `task/backbone/dense/vars/0`, and so on."""
+    """For example, `layers/bert_backbone/layers/dense/vars/0` -> `task/backbone/dense/vars/0`."""
     steps = name.replace("_layer_checkpoint_dependencies", "layers").split("/")
     steps = [step for step in steps if step != "layers"]
     steps = ["backbone" if re.fullmatch(r"(bert_)?backbone", step) else step for step in steps]
@@ -108,28 +110,29 @@ def _table_name(name, part):
 
 
 def is_keras_hub(values: dict) -> bool:
-    """Whether a `config.json` is a serialized object of keras-hub (or of keras-nlp before it)."""
+    """Whether a `config.json` is a serialized object of keras-hub or its predecessor keras-nlp."""
     return str(values.get("registered_name", "")).startswith(("keras_hub>", "keras_nlp>"))
 
 
 def read_config(values: dict, path: str) -> tuple[BertConfig, str | None]:
-    """The configuration of a serialized keras-hub object, and our name for its class.
+    """Reads a serialized keras-hub object.
 
     Args:
         values: The JSON object.
-        path: The file, for messages.
+        path: The file, for error messages.
 
     Returns:
-        The `BertConfig`, and the name of the task model or None for a backbone.
+        A tuple of the `BertConfig` and this package's name of the task model, None for a backbone.
 
     Raises:
-        ConfigError: If it is another network than BERT.
+        ConfigError: If the network is not a BERT.
     """
     name = str(values.get("registered_name", "")).rpartition(">")[2]
     if name not in _CLASSES:
         raise ConfigError(
-            f"{path}: expected keras-hub's {' or '.join(_CLASSES)}: bert_tf implements BERT "
-            f"encoders only. Received: {values.get('registered_name')!r:.200}"
+            f"`registered_name` in {path} must be keras-hub's {' or '.join(_CLASSES)}, because "
+            "bert_tf implements BERT encoders only. Received: "
+            f"registered_name={values.get('registered_name')!r:.200}"
         )
     ours = _CLASSES[name]
     check(values, object_of({"config": _BACKBONE}) if ours is None else _TASK, path, ConfigError)
@@ -148,12 +151,12 @@ def read_config(values: dict, path: str) -> tuple[BertConfig, str | None]:
 
 
 def config_from_shapes(source) -> BertConfig:
-    """The configuration of a file without one, from the shapes of its tensors.
+    """Derives the configuration from the shapes of a file's tensors.
 
-    Works where query kernels are [H, N, D]: in the formats of keras-hub and tensorflow/models.
+    This works for keras-hub and tensorflow/models, whose query kernels have shape `[H, N, D]`.
 
     Args:
-        source: A `TensorSource` of one of them.
+        source: A `TensorSource` of one of these formats.
 
     Raises:
         CheckpointError: If the tensors are not those of a BERT.
@@ -186,17 +189,17 @@ def config_from_shapes(source) -> BertConfig:
         count += 1
     if len(kernels) < count:
         raise CheckpointError(
-            f"{source.path}: a query kernel for each block was expected. Received: {len(kernels)} "
-            f"for {count} blocks"
+            f"{source.path} must hold one query kernel per block. Received: {len(kernels)} "
+            f"kernels for {count} blocks"
         )
     shapes = [source.shapes.get(name, ()) for name in embedding]
     queries = source.shapes.get(f"{first.format(blocks[0])}{query}", ())
     widths = source.shapes.get(f"{first.format(blocks[0])}{wide}", ())
     if any(len(shape) != 2 for shape in (*shapes, widths)) or len(queries) != 3:
         raise CheckpointError(
-            f"{source.path}: there is no configuration beside it, and its tensors are not those of "
-            f"a BERT that says its own sizes. Received: {sorted(source.shapes)[:5]}, … Pass "
-            "`config_file=`."
+            f"{source.path} must have a configuration in the same directory, or tensors from whose "
+            f"shapes the sizes of a BERT follow. Received: {sorted(source.shapes)[:5]}, … Pass "
+            "`config_file`."
         )
     return BertConfig(
         vocab_size=shapes[0][0],
@@ -206,5 +209,5 @@ def config_from_shapes(source) -> BertConfig:
         intermediate_size=widths[1],
         max_position_embeddings=shapes[1][0],
         type_vocab_size=shapes[2][0],
-        hidden_act=ACTIVATION,  # tensorflow/models computes the tanh form too
+        hidden_act=ACTIVATION,  # tensorflow/models also uses the tanh form
     )

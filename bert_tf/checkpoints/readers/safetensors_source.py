@@ -1,7 +1,8 @@
-"""Files in the safetensors format, memory-mapped: Hugging Face's and our own.
+"""Reads and writes files in the safetensors format, Hugging Face's and this package's.
 
-The library checks the header: its length, that offsets fit the shapes, overlap nowhere and leave no
-holes. The format has no checksums; files that bert_tf writes carry one a tensor in their metadata.
+Files are memory-mapped. The safetensors library checks the header: its length, and that the offsets
+fit the shapes without overlaps and gaps. The format has no checksums; files that bert_tf writes
+have one per tensor in their metadata.
 
 Reference: https://github.com/huggingface/safetensors (8 bytes of header length, JSON header, data).
 """
@@ -29,10 +30,10 @@ class SafetensorsSource:
 
     Args:
         path: The file.
-        format: The column of the table of weight names: "huggingface" or "bert_tf".
+        format: The format of the tensors' names: "huggingface" or "bert_tf".
 
     Raises:
-        CheckpointError: If the file is truncated or not of the format.
+        CheckpointError: If the file is truncated or not a safetensors file.
     """
 
     def __init__(self, path: str, format: str = "huggingface"):
@@ -55,7 +56,7 @@ class SafetensorsSource:
             raise
         except (SafetensorError, OSError, ValueError) as error:
             raise CheckpointError(
-                f"{path} is not a whole safetensors file ({error}). Fetch it again."
+                f"{path} must be a complete safetensors file. Received: {error}. Download it again."
             ) from None
 
     def read(self, name: str) -> np.ndarray:
@@ -69,18 +70,18 @@ class SafetensorsSource:
                 values = self._file.get_tensor(name)
         except (SafetensorError, TypeError, ValueError, AttributeError, KeyError) as error:
             raise CheckpointError(
-                f"{self.path}: {name} cannot be read as {self._types[name]} ({error}). Expected "
-                "float32, float16, bfloat16 or float64."
+                f"`{name}` in {self.path} must be float32, float16, bfloat16 or float64. Received: "
+                f"{self._types[name]} ({error})"
             ) from None
         if self._checksums is not None and self._checksums.get(name) != checksum(values):
             raise CheckpointError(
-                f"{self.path}: {name} is damaged: its checksum is not the one that was written. "
-                "Fetch the file again."
+                f"`{name}` in {self.path} must have the checksum in the file's metadata. Received: "
+                "another checksum. The file is damaged; download it again."
             )
         return values
 
     def _view(self, name):
-        """The tensor where it stands in the mapped file, without a copy."""
+        """The tensor as a view of the mapped file."""
         import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 
         first, end = self._header[name]["data_offsets"]
@@ -97,7 +98,11 @@ def checksum(values: np.ndarray) -> int:
 
 
 def write_safetensors(path: str, tensors: dict[str, np.ndarray]) -> None:
-    """Writes a safetensors file whose metadata hold the tensors' checksums.
+    """Writes a safetensors file with the tensors' checksums in its metadata.
+
+    Args:
+        path: The file.
+        tensors: The tensors by name.
 
     Raises:
         OSError: If it cannot be written.
@@ -120,6 +125,7 @@ def _checksums(metadata, shapes, path):
     checksums = parse_json(text, f"{path}, {CHECKSUMS_KEY}", _CHECKSUMS)
     if checksums.keys() != shapes.keys():
         raise CheckpointError(
-            f"{path} is damaged: its tensors are not those that were written. Fetch it again."
+            f"{path} must hold the tensors that `{CHECKSUMS_KEY}` in its metadata lists. Received: "
+            "other tensors. The file is damaged; download it again."
         )
     return checksums

@@ -1,4 +1,4 @@
-"""Sorted string tables, the format of a TensorFlow checkpoint's `.index`, read defensively.
+"""Reads sorted string tables, the format of a TensorFlow checkpoint's `.index`, defensively.
 
     file         = block*  metaindex block  index block  footer
     block        = entry*  restart offset (uint32)*  number of restart offsets (uint32)
@@ -7,13 +7,13 @@
     footer       = handle of the metaindex  handle of the index  zeros to 40 bytes  magic (8 bytes)
     block handle = offset  size (varints)
 
-A key repeats the first `shared` bytes of the key before it. The index block has an entry for each
-data block, whose value is the block's handle. The restart offsets only serve a binary search, and
-the metaindex is empty in a checkpoint; neither is used here.
+A key begins with the first `shared` bytes of the previous key. The index block has one entry per
+data block, whose value is the block's handle. The restart offsets are for binary search only, and
+the metaindex of a checkpoint is empty; neither is used here.
 
-What a table may hold is limited before anything is built of it: blocks follow each other in the
-file and keys rise, so the work is bounded by the file's size, and the keys' bytes are counted,
-because prefixes let a small file announce long ones.
+The work and the memory are limited: blocks must follow each other in the file and keys must be in
+ascending order, so the work is bounded by the file's size; and the bytes of the keys are counted,
+because shared prefixes allow a small file to hold very long keys.
 
 Reference: LevelDB doc/table_format.md; tensorflow/core/lib/io/{format,block,table_builder}.cc.
 """
@@ -23,20 +23,20 @@ from collections.abc import Iterator
 from bert_tf.checkpoints.readers.crc32c import crc32c, masked
 from bert_tf.errors import CheckpointError
 
-# A BERT-large with its optimizer has 1,200 entries in 0.3 MB.
+# For comparison, a BERT-large with its optimizer has 1,200 entries in 0.3 MB.
 MAX_TABLE_BYTES = 16 * 2**20
 _MAX_ENTRIES = 100_000
 _MAX_VALUE_BYTES = 64 * 2**10
 
 _FOOTER_SIZE = 48
 _MAGIC = bytes.fromhex("57fb808b247547db")
-_TRAILER_SIZE = 5  # type and checksum of a block
+_TRAILER_SIZE = 5  # a block's type and checksum
 _UNCOMPRESSED = 0
 _MAX_VARINT_BYTES = 10
 
 
 def read_table(path: str) -> dict[bytes, bytes]:
-    """All entries of a table.
+    """Reads all entries of a table.
 
     Args:
         path: The file.
@@ -53,22 +53,23 @@ def read_table(path: str) -> dict[bytes, bytes]:
         return _Table(content).entries
     except (OSError, _Damage) as error:
         raise CheckpointError(
-            f"{path} is not a whole TensorFlow checkpoint: {error}. Fetch it again."
+            f"{path} must be the complete index of a TensorFlow checkpoint. Received: {error}. "
+            "Download it again."
         ) from None
 
 
 class _Damage(Exception):
-    """What is wrong with a table."""
+    """A table is not valid; the message completes "Received: "."""
 
 
 class _Table:
-    """Reads the blocks of a table, and counts what they hold."""
+    """Reads the blocks of a table and counts their entries and bytes."""
 
     def __init__(self, content: bytes):
         if len(content) > MAX_TABLE_BYTES:
-            raise _Damage(f"it is larger than {MAX_TABLE_BYTES} bytes")
+            raise _Damage(f"more than {MAX_TABLE_BYTES} bytes")
         if len(content) < _FOOTER_SIZE or content[-len(_MAGIC) :] != _MAGIC:
-            raise _Damage("it does not end with the format's signature")
+            raise _Damage("a file that does not end with the format's signature")
         self.entries = {}
         self._content = content
         self._blocks_end = 0
@@ -80,51 +81,51 @@ class _Table:
         for _, handle in self._entries_of(self._block(*footer.handle())):
             offset, size = _Cursor(handle).handle()
             if offset < self._blocks_end:
-                raise _Damage("its blocks overlap or are out of order")
+                raise _Damage("blocks that overlap or are out of order")
             self._blocks_end = offset + size
             for key, value in self._entries_of(self._block(offset, size)):
                 if last_key is not None and key <= last_key:
-                    raise _Damage(f"its keys do not rise at {key!r:.100}")
+                    raise _Damage(f"keys that are not in ascending order at {key!r:.100}")
                 self.entries[key] = value
                 last_key = key
 
     def _block(self, offset, size):
-        """The content of a block, compared with its checksum."""
+        """The content of a block, after verifying its checksum."""
         end = offset + size + _TRAILER_SIZE
         if end > len(self._content):
-            raise _Damage("one of its blocks reaches beyond the file")
+            raise _Damage("a block that ends after the end of the file")
         block, stored = self._content[offset : end - 4], self._content[end - 4 : end]
         if masked(crc32c(block)) != int.from_bytes(stored, "little"):
-            raise _Damage("one of its blocks is damaged: its checksum differs")
+            raise _Damage("a damaged block, whose checksum differs")
         if block[-1] != _UNCOMPRESSED:
-            # TensorFlow's writer of checkpoints does not compress (`TableBuilderOptions` in
+            # TensorFlow writes checkpoints uncompressed (`TableBuilderOptions` in
             # tensor_bundle.cc).
-            raise _Damage("one of its blocks is compressed, as TensorFlow writes none")
+            raise _Damage("a compressed block, which TensorFlow does not write")
         return block[:-1]
 
     def _entries_of(self, block) -> Iterator[tuple[bytes, bytes]]:
         num_restarts = int.from_bytes(block[-4:], "little")
         size = len(block) - 4 * (num_restarts + 1)
         if size < 0:
-            raise _Damage("one of its blocks is too short")
+            raise _Damage("a block that is too short")
         cursor = _Cursor(block[:size])
         key = b""
         while not cursor.is_at_end:
             shared, unshared, value_size = cursor.varint(), cursor.varint(), cursor.varint()
             if shared > len(key):
-                raise _Damage("a key continues more of the one before than there is")
+                raise _Damage("a key that shares more bytes with the previous key than that has")
             key = key[:shared] + cursor.take(unshared)
             self._num_entries += 1
             self._key_bytes += len(key)
             if self._num_entries > _MAX_ENTRIES or self._key_bytes > MAX_TABLE_BYTES:
-                raise _Damage("it has more entries than a checkpoint's index")
+                raise _Damage("more entries than the index of a checkpoint has")
             if value_size > _MAX_VALUE_BYTES:
-                raise _Damage(f"the entry {key!r:.100} is too long: {value_size} bytes")
+                raise _Damage(f"a value of {value_size} bytes for the key {key!r:.100}")
             yield key, cursor.take(value_size)
 
 
 class _Cursor:
-    """Takes numbers and bytes from the front of a buffer."""
+    """Reads numbers and bytes from the front of a buffer."""
 
     def __init__(self, content: bytes):
         self._content = content
@@ -139,7 +140,7 @@ class _Cursor:
             if byte < 0x80:
                 self._position += index + 1
                 return value
-        raise _Damage("a number in it does not end")
+        raise _Damage("a number that does not end")
 
     def handle(self) -> tuple[int, int]:
         """A block's offset and size."""
@@ -148,7 +149,7 @@ class _Cursor:
     def take(self, size: int) -> bytes:
         start, self._position = self._position, self._position + size
         if self._position > len(self._content):
-            raise _Damage("an entry reaches beyond its block")
+            raise _Damage("an entry that ends after the end of its block")
         return self._content[start : self._position]
 
     @property

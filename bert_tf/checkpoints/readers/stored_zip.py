@@ -1,7 +1,7 @@
-"""Zip archives whose members are stored, not compressed: PyTorch's and Keras's files are such.
+"""Reads zip archives with uncompressed members, such as the files of PyTorch and Keras.
 
-Nothing is unpacked: members are looked at where they stand in the memory-mapped file, so an archive
-cannot grow when it is read.
+Members are views of the memory-mapped file. Nothing is unpacked, so reading an archive never needs
+more memory than the file's size.
 """
 
 import io
@@ -23,7 +23,8 @@ class StoredZip:
         path: The archive.
 
     Raises:
-        CheckpointError: If it is no whole zip archive, or a member is compressed or encrypted.
+        CheckpointError: If the file is not a complete zip archive, or a member is compressed or
+            encrypted.
     """
 
     def __init__(self, path: str):
@@ -45,7 +46,7 @@ class StoredZip:
             OverflowError,
         ) as error:
             raise CheckpointError(
-                f"{path} is not a whole zip archive ({error}). Fetch it again."
+                f"{path} must be a complete zip archive. Received: {error}. Download it again."
             ) from None
         self._view = memoryview(self._map)
         self._members = {}
@@ -55,58 +56,69 @@ class StoredZip:
                 continue
             if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _ENCRYPTED:
                 raise CheckpointError(
-                    f"{path}: expected members that are stored as they are. Received: "
-                    f"{member.filename!r}, compressed or encrypted. It was not written by PyTorch "
-                    "or Keras; unpack it yourself if you trust it."
+                    f"{path} must be a zip archive without compression and encryption, as PyTorch "
+                    f"and Keras write it. Received: {member.filename!r}, which is compressed or "
+                    "encrypted. If you trust the file, unpack it yourself."
                 )
             if member.filename in self._members:
-                raise CheckpointError(f"{path}: expected each member once: {member.filename!r}")
+                raise CheckpointError(
+                    f"{path} must hold every member once. Received: {member.filename!r} twice"
+                )
             self._members[member.filename] = member
 
     def release(self) -> None:
-        """Lets go of the memory of what was read; views read it from the file again."""
+        """Releases the memory of the pages that were read; views stay valid."""
         release_pages(self._map)
 
     @property
     def names(self) -> list[str]:
+        """The names of the members."""
         return list(self._members)
 
     def view(self, name: str) -> memoryview:
-        """The bytes of a member, compared with its checksum.
+        """The bytes of a member, after verifying its checksum.
 
         Raises:
-            CheckpointError: If the member is missing, cut or damaged.
+            CheckpointError: If the member is missing, truncated or damaged.
         """
         if name not in self._members:
-            raise CheckpointError(f"{self.path}: expected a member {name!r}, there is none")
+            raise CheckpointError(
+                f"{self.path} must hold a member {name!r}. Received: no such member"
+            )
         member = self._members[name]
         start = member.header_offset
         header = self._view[start : start + _LOCAL_HEADER.size]
         if start < 0 or len(header) < _LOCAL_HEADER.size:
-            raise CheckpointError(f"{self.path}: member {name!r} lies outside the file")
+            raise self._outside(name)
         signature, name_length, extra_length = _LOCAL_HEADER.unpack(header)
         start += _LOCAL_HEADER.size + name_length + extra_length
         content = self._view[start : start + member.file_size]
         if signature != b"PK\x03\x04" or len(content) != member.file_size:
-            raise CheckpointError(f"{self.path}: member {name!r} lies outside the file")
+            raise self._outside(name)
         if name not in self._checked:
             if zlib.crc32(content) != member.CRC:
                 raise CheckpointError(
-                    f"{self.path}: member {name!r} is damaged (its checksum differs). Fetch the "
-                    "file again."
+                    f"{name!r} in {self.path} must have the checksum that the archive gives. "
+                    "Received: another checksum. The file is damaged; download it again."
                 )
             self._checked.add(name)
         return content
 
+    def _outside(self, name):
+        return CheckpointError(
+            f"{self.path} must hold all bytes of {name!r}. Received: a member that lies outside "
+            "the file"
+        )
+
 
 def release_pages(mapped: mmap.mmap) -> None:
-    """Takes a mapped file's pages out of this process's memory; they come back when touched."""
+    """Removes a mapped file's pages from this process's memory; accessing them reads them again."""
     if hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class ViewFile(io.RawIOBase):
-    """A memory view as a seekable file, without a copy."""
+    """A seekable file that reads a memory view without copying it."""
 
     def __init__(self, view: memoryview):
         super().__init__()

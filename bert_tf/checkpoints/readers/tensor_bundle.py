@@ -1,12 +1,12 @@
-"""TensorFlow's checkpoint files, `<prefix>.index` and `<prefix>.data-0000k-of-0000n`.
+"""Reads TensorFlow's checkpoint files, `<prefix>.index` and `<prefix>.data-0000k-of-0000n`.
 
-The index is a sorted table of a `BundleEntryProto` for each tensor: type, shape, the data file and
-the range of bytes in it, and a checksum. TensorFlow's own reader trusts an index whose checksums
-are right, and a hostile one ends the process (`Check failed` over a negative dimension). Here every
-entry is checked before a tensor is offered, and the numbers are views of the mapped data files.
+The index is a sorted table with one `BundleEntryProto` per tensor: its type, shape, data file, byte
+range and checksum. TensorFlow's own reader trusts every index with correct checksums, so a
+malicious one can terminate the process (`Check failed` for a negative dimension). This reader
+checks every entry before it offers a tensor, and its tensors are views of the mapped data files.
 
-A partitioned variable has an entry with the list of its slices and no bytes; each slice has an
-entry of its own under an encoded key.
+A partitioned variable has an entry with a list of its slices and without data; each slice has a
+separate entry with an encoded key.
 
 Reference: tensorflow/core/util/tensor_bundle/tensor_bundle.{h,cc},
 tensorflow/core/protobuf/tensor_bundle.proto; for the keys of slices
@@ -28,8 +28,8 @@ _VERSION = 1  # tensor_bundle.h, kTensorBundleVersion
 _MAX_DIMENSIONS = 32  # of a NumPy array, before version 2
 _CHECKSUM_SIZE = 4
 _MAX_LENGTH_SIZE = 5  # of a varint of 32 bits
-# By the name in tensorflow/core/framework/types.proto. Others (variants of datasets, resources) may
-# be in a checkpoint, but no weight is one of them.
+# By the name in tensorflow/core/framework/types.proto. A checkpoint may hold other types (dataset
+# variants, resources), but weights never have them.
 _NUMPY_TYPES = {
     "DT_FLOAT": "float32",
     "DT_DOUBLE": "float64",
@@ -58,7 +58,7 @@ class TensorBundle:
         shapes: Shape of every tensor, by name.
 
     Raises:
-        CheckpointError: If a file is missing, or the index is damaged or does not fit the data.
+        CheckpointError: If a file is missing, or the index is damaged or does not match the data.
     """
 
     def __init__(self, prefix: str):
@@ -71,7 +71,10 @@ class TensorBundle:
         self._data_sizes = {}
         table = read_table(f"{prefix}.index")
         if _HEADER_KEY not in table:
-            raise CheckpointError(f"{prefix}.index is no index of a checkpoint: it has no header")
+            raise CheckpointError(
+                f"{prefix}.index must be the index of a checkpoint. Received: a table without a "
+                "header"
+            )
         try:
             header = tensor_bundle_pb2.BundleHeaderProto.FromString(table.pop(_HEADER_KEY))
             entries = {
@@ -79,12 +82,14 @@ class TensorBundle:
                 for key, value in table.items()
             }
         except DecodeError as error:
-            raise CheckpointError(f"{prefix}.index is damaged: {error}") from None
+            raise CheckpointError(
+                f"{prefix}.index must be the index of a checkpoint. Received: {error}"
+            ) from None
         little = tensor_bundle_pb2.BundleHeaderProto.LITTLE
         if header.endianness != little or header.version.min_consumer > _VERSION:
             raise CheckpointError(
-                f"{prefix}.index: numbers in little-endian order and version {_VERSION} of the "
-                f"format were expected. Received: {header}"
+                f"{prefix}.index must have version {_VERSION} of the format and little-endian "
+                f"order. Received: {header}"
             )
         self._num_shards = header.num_shards
         self._check_extents(entries)
@@ -97,10 +102,10 @@ class TensorBundle:
             self._check_size(key, entry)
 
     def read(self, name: str) -> np.ndarray:
-        """The values of one tensor of numbers; a view of the file where it is not partitioned.
+        """The values of one numeric tensor; a view of the file unless it is partitioned.
 
         Raises:
-            CheckpointError: If it is damaged, or holds no numbers.
+            CheckpointError: If it is damaged or not numeric.
         """
         return self._read(name.encode())
 
@@ -108,19 +113,23 @@ class TensorBundle:
         """The value of a tensor that is one string.
 
         Raises:
-            CheckpointError: If it is damaged, longer than `max_bytes`, or is none.
+            CheckpointError: If it is damaged, longer than `max_bytes` or not one string.
         """
         key = name.encode()
         entry = self._entries.get(key)
         if entry is None or _type_name(entry) != _STRING or self.shapes[name] or entry.slices:
-            raise CheckpointError(f"{self.path}: one string was expected in {name}")
+            raise CheckpointError(
+                f"`{name}` in {self.path} must be one string. Received: "
+                f"{'no such tensor' if entry is None else _type_name(entry)}, "
+                f"shape={self.shapes.get(name)}"
+            )
         if entry.size > max_bytes:
             raise CheckpointError(
-                f"{self.path}: at most {max_bytes} bytes were expected in {name}. Received: "
-                f"{entry.size}"
+                f"`{name}` in {self.path} must have at most {max_bytes} bytes. Received: "
+                f"{entry.size} bytes"
             )
-        # The length as a varint, a checksum of it as uint32, the string. `crc32c` is of the length
-        # as uint32, its checksum and the string.
+        # The content is the length as a varint, its checksum as uint32, and the string. The entry's
+        # `crc32c` covers the length as uint32, its checksum and the string.
         content = bytes(self._bytes(entry))
         prefix = (
             next((i for i, byte in enumerate(content[:_MAX_LENGTH_SIZE]) if byte < 0x80), 0) + 1
@@ -137,7 +146,7 @@ class TensorBundle:
         type_name = _type_name(entry)
         if type_name not in _NUMPY_TYPES:
             raise CheckpointError(
-                f"{self.path}: {_shown(key)} must hold numbers. Received: {type_name}"
+                f"`{_shown(key)}` in {self.path} must hold numbers. Received: {type_name}"
             )
         shape = self._shape(key, entry)
         if not entry.slices:
@@ -149,15 +158,21 @@ class TensorBundle:
         for part in entry.slices:
             place, _ = self._place(key, shape, part)
             if is_filled[place].any():
-                raise CheckpointError(f"{self.path}: the slices of {_shown(key)} overlap")
+                raise CheckpointError(
+                    f"The slices of `{_shown(key)}` in {self.path} must not overlap. Received: "
+                    f"{str(part)[:200]}"
+                )
             values[place] = self._read(_slice_key(key, part))
             is_filled[place] = True
         if not is_filled.all():
-            raise CheckpointError(f"{self.path}: the slices of {_shown(key)} leave gaps")
+            raise CheckpointError(
+                f"The slices of `{_shown(key)}` in {self.path} must cover it. Received: slices "
+                "with gaps"
+            )
         return values
 
     def _bytes(self, entry):
-        """The bytes of a tensor in its mapped file, which lives as long as they are used."""
+        """The bytes of a tensor as a view of its file, which stays mapped while the view exists."""
         if not entry.size:
             return b""
         with open(self._data_file(entry.shard_id), "rb") as file:
@@ -167,12 +182,12 @@ class TensorBundle:
     def _require_checksum(self, key, entry, content):
         if masked(crc32c(content)) != entry.crc32c:
             raise CheckpointError(
-                f"{self.path}: tensor {_shown(key)} is damaged (its checksum differs). Fetch "
-                "the file again."
+                f"`{_shown(key)}` in {self.path} must have the checksum in the index. Received: "
+                "another checksum. The file is damaged; download it again."
             )
 
     def _check_extents(self, entries):
-        """Every tensor is in its file, and together they are not more than the files."""
+        """Checks that every tensor is inside its file and all together do not exceed the files."""
         announced = 0
         for key, entry in entries.items():
             if entry.slices:
@@ -185,15 +200,18 @@ class TensorBundle:
             announced += entry.size
         if announced > sum(self._data_sizes.values()):
             raise CheckpointError(
-                f"{self.path}: the index announces more numbers than there are: {announced} bytes "
-                f"in files of {sum(self._data_sizes.values())}"
+                f"The tensors of {self.path} must not be larger than its data files. Received: the "
+                f"index announces {announced} bytes in files of {sum(self._data_sizes.values())}"
             )
 
     def _data_size(self, shard):
         if shard not in self._data_sizes:
             path = self._data_file(shard)
             if not os.path.isfile(path):
-                raise CheckpointError(f"{self.path}: {path} was expected. There is no such file.")
+                raise CheckpointError(
+                    f"{path} must be a data file of the checkpoint {self.path}. Received: no such "
+                    "file"
+                )
             self._data_sizes[shard] = os.path.getsize(path)
         return self._data_sizes[shard]
 
@@ -207,7 +225,7 @@ class TensorBundle:
         return shape
 
     def _check_size(self, key, entry):
-        """The shape takes as many bytes as there are."""
+        """Checks that the shape has as many bytes as the entry."""
         type_name, count = _type_name(entry), math.prod(self._shape(key, entry))
         if entry.slices:
             found = 0
@@ -232,7 +250,7 @@ class TensorBundle:
             self._refuse(key, f"{entry.size} bytes of {count} values of {type_name}")
 
     def _place(self, key, shape, part):
-        """Where a slice is in its tensor, and its shape."""
+        """The index expression of a slice in its tensor, and its shape."""
         place, part_shape = [], []
         if len(part.extent) != len(shape):
             self._refuse(key, f"the slice {part} of the shape {list(shape)}")
@@ -252,8 +270,8 @@ class TensorBundle:
 
     def _refuse(self, key, received):
         raise CheckpointError(
-            f"{self.path}: {_shown(key)} is damaged: an entry of the index that fits the data "
-            f"files was expected. Received: {str(received)[:200]}"
+            f"`{_shown(key)}` in {self.path} must match the data files. Received: "
+            f"{str(received)[:200]}. The index is damaged."
         )
 
 
@@ -276,7 +294,7 @@ def _numpy_type(type_name):
 
 def _slice_key(key: bytes, part) -> bytes:
     """The key of a slice of the tensor `key`: `EncodeTensorNameSlice` of TensorFlow."""
-    # Of what the encoding escapes, UTF-8 has the zero byte only.
+    # The zero byte is the only byte in UTF-8 text that the encoding escapes.
     escaped = key.replace(b"\0", b"\0\xff")
     encoded = b"\0" + escaped + b"\0\x01" + _ordered_count(len(part.extent))
     for extent in part.extent:
@@ -287,7 +305,7 @@ def _slice_key(key: bytes, part) -> bytes:
 
 
 def _ordered_count(value):
-    """`OrderedCode::WriteNumIncreasing`: the number of bytes, and the bytes."""
+    """`OrderedCode::WriteNumIncreasing`: the number of bytes, then the bytes."""
     content = value.to_bytes((value.bit_length() + 7) // 8, "big")
     return bytes([len(content)]) + content
 
@@ -296,5 +314,5 @@ def _ordered_number(value):
     """`OrderedCode::WriteSignedNumIncreasing`: as many leading ones as bytes, then the number."""
     magnitude = ~value if value < 0 else value
     size = magnitude.bit_length() // 7 + 1
-    ones = ((1 << size) - 1) << 7 * size  # a header of `size` ones before a sign bit of its own
+    ones = ((1 << size) - 1) << 7 * size  # a header of `size` ones; the next bit is the sign
     return ((value ^ ones) & ((1 << 8 * size) - 1)).to_bytes(size, "big")

@@ -1,4 +1,4 @@
-"""Named tensors in a file, whatever the file's format."""
+"""The interface of the readers: the named tensors of a file, independent of its format."""
 
 from typing import Protocol
 
@@ -8,12 +8,12 @@ from bert_tf.errors import CheckpointError
 
 
 class TensorSource(Protocol):
-    """What a reader of one file format offers.
+    """The interface of a reader of one file format.
 
     Attributes:
-        path: The file or directory, for messages.
-        format: The column of the table of weight names that it follows.
-        shapes: Shape of every tensor, by name; known without loading the tensors.
+        path: The file or directory, for error messages.
+        format: The format whose names the table of weight names gives to its tensors.
+        shapes: The shape of every tensor, by name; available without loading the tensors.
     """
 
     path: str
@@ -21,7 +21,7 @@ class TensorSource(Protocol):
     shapes: dict[str, tuple[int, ...]]
 
     def read(self, name: str) -> np.ndarray:
-        """The values of one tensor, in the file's own type.
+        """The values of one tensor, with the dtype of the file.
 
         Raises:
             CheckpointError: If the values are damaged.
@@ -29,11 +29,11 @@ class TensorSource(Protocol):
 
 
 class JoinedSource:
-    """Several files that together are one checkpoint. A `TensorSource`.
+    """A checkpoint that consists of several files. A `TensorSource`.
 
     Args:
-        path: What to call the whole in messages.
-        sources: The files; a tensor is in one of them.
+        path: The path of the checkpoint, for error messages.
+        sources: The files. Every tensor is in exactly one of them.
 
     Raises:
         CheckpointError: If two files hold a tensor of the same name.
@@ -48,7 +48,7 @@ class JoinedSource:
             for name, shape in source.shapes.items():
                 if name in self._owners:
                     raise CheckpointError(
-                        f"{path}: expected every tensor once. Received: {name} in "
+                        f"{path} must hold every tensor once. Received: {name} in "
                         f"{self._owners[name].path} and in {source.path}"
                     )
                 self._owners[name] = source

@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints by name: google-research/bert's `bert_model.ckpt.{index,data-*}`."""
+"""Reads TensorFlow 1 checkpoints: google-research/bert's `bert_model.ckpt.{index,data-*}`."""
 
 import glob
 import os
@@ -8,14 +8,14 @@ import numpy as np
 
 from bert_tf.checkpoints.readers.tensor_bundle import TensorBundle
 
-# Written by the original's optimizer and loop; not part of the network.
+# Variables of the original program's optimizer and training loop.
 _TRAINING_STATE = ("adam_m", "adam_v", "global_step")
-# Present in every checkpoint of `tf.train.Checkpoint`, and in no other.
+# Only the checkpoints of `tf.train.Checkpoint` have this key.
 OBJECT_GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 class Tf1Source:
-    """Reads one TF1 checkpoint; optimizer slots and the step are left out. A `TensorSource`.
+    """Reads one TF1 checkpoint without optimizer slots and the step. A `TensorSource`.
 
     Args:
         prefix: The path without `.index`.
@@ -40,10 +40,15 @@ class Tf1Source:
 
 
 def checkpoint_prefix(path: str) -> str | None:
-    """The checkpoint's prefix for a prefix, an `.index` file or a directory; None if there is none.
+    """The prefix of a checkpoint.
 
-    Of several checkpoints in a directory it is the one with the highest step in its name. The file
-    `checkpoint`, which may name paths elsewhere, is not asked.
+    Args:
+        path: A prefix, an `.index` file or a directory. In a directory with several checkpoints,
+            the one with the highest step in its name is used. The file `checkpoint` is ignored,
+            because it may name other directories.
+
+    Returns:
+        The prefix, or None if there is no checkpoint.
     """
     if os.path.exists(f"{path}.index"):
         return path

@@ -1,4 +1,4 @@
-"""`tf_model.h5`: the weights of `transformers`' TensorFlow models (until version 4)."""
+"""Reads `tf_model.h5`: the weights of `transformers`' TensorFlow models (until version 4)."""
 
 import re
 
@@ -12,8 +12,12 @@ _LEAVES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": 
 class TfH5Source:
     """Reads one `tf_model.h5` under the names of Hugging Face's PyTorch models. A `TensorSource`.
 
-    A dataset is called `<layer>/<model>/<layer>/…/kernel:0`, with `layer_._0` for `layer.0` and
-    `mlm___cls` for `cls`; kernels are [in, out] here and [out, in] there.
+    The file's datasets have names such as `<layer>/<model>/<layer>/…/kernel:0`, with `layer_._0`
+    for `layer.0` and `mlm___cls` for `cls`. Its kernels are `[in, out]`; PyTorch's, and so this
+    reader's, are `[out, in]`.
+
+    Args:
+        path: The file.
 
     Raises:
         CheckpointError: If the file is damaged.
@@ -28,7 +32,7 @@ class TfH5Source:
         self.shapes = {}
         for dataset, values in self._file.datasets.items():
             name = _pytorch_name(dataset)
-            if name is None or name in self._datasets:  # tied tables stand in the file twice
+            if name is None or name in self._datasets:  # the file has tied tables twice
                 continue
             self._datasets[name] = dataset
             shape = tuple(values.shape or ())

@@ -1,8 +1,8 @@
-"""TensorFlow 2 object checkpoints of tensorflow/models (official/nlp), and TF Hub's of that origin.
+"""Reads TensorFlow 2 object checkpoints of tensorflow/models (official/nlp), also from TF Hub.
 
-Such a file holds a graph of objects; a variable is found by walking attribute names from the root,
-and has the key that the graph says. So one variable is found under every name it has in the graph:
-`layer_with_weights-4` of the functional encoder, or `_transformer_layers/0`.
+Such a checkpoint holds a graph of objects. A variable is found by following attribute names from
+the root, and the graph gives its key in the file. A variable can have several names: for example,
+`layer_with_weights-4` of the functional encoder is also `_transformer_layers/0`.
 
 Reference: tensorflow/core/protobuf/trackable_object_graph.proto; tensorflow/models
 official/nlp/modeling.
@@ -14,21 +14,22 @@ from bert_tf.checkpoints.readers.tensor_bundle import TensorBundle
 from bert_tf.checkpoints.readers.tf1_source import OBJECT_GRAPH_KEY
 from bert_tf.errors import CheckpointError
 
-# That of a BERT-large with its optimizer has less than 1 MB; parsed it takes up to 32 times that.
+# The graph of a BERT-large with its optimizer has less than 1 MB. The parsed graph needs up to 32
+# times as much memory.
 _MAX_GRAPH_BYTES = 4 * 2**20
-# Where the encoder and the heads hang, by what the file was saved with: `Checkpoint(encoder=…)`,
-# `Checkpoint(model=…)` around a pre-training model or an encoder, or the encoder itself.
+# The possible paths of the encoder and the masked-LM head, depending on how the file was saved:
+# `Checkpoint(encoder=…)`, `Checkpoint(model=…)` of a pre-training model or an encoder, or the
+# encoder itself.
 _ROOTS = {
     "encoder": ("encoder", "model/encoder", "model/encoder_network", "model", ""),
     "masked_lm": ("masked_lm", "model/masked_lm"),
 }
 _MARKS = {"encoder": "layer_with_weights-0 _embedding_layer", "masked_lm": "dense"}
-# encoder/_transformer_layers/0/_attention_layer/_query_dense/kernel
-_DEPTH = 5
-# Objects refer to each other in circles; a real BERT-large needs a fifth of this.
-_MOST_STEPS = 100_000
-# No part of a BERT has a longer name; a walk through a hostile graph would make long paths of it.
-_LONGEST_NAME = 100
+_DEPTH = 5  # encoder/_transformer_layers/0/_attention_layer/_query_dense/kernel
+# Objects can refer to each other in cycles. A BERT-large needs a fifth of this.
+_MAX_STEPS = 100_000
+# Names in a BERT are shorter; in a malicious graph they could make very long paths.
+_MAX_NAME_LENGTH = 100
 
 
 class TfModelsSource:
@@ -38,7 +39,7 @@ class TfModelsSource:
         prefix: The path without `.index`.
 
     Raises:
-        CheckpointError: If the files are damaged, or hold no BERT of tensorflow/models.
+        CheckpointError: If the files are damaged or do not hold a BERT of tensorflow/models.
     """
 
     format = "tf_models"
@@ -53,10 +54,12 @@ class TfModelsSource:
         try:
             graph.ParseFromString(self._bundle.read_string(OBJECT_GRAPH_KEY, _MAX_GRAPH_BYTES))
         except DecodeError as error:
-            raise CheckpointError(f"{prefix}: the object graph is damaged ({error})") from None
+            raise CheckpointError(
+                f"{prefix} must hold a valid object graph. Received: {error}"
+            ) from None
         self._nodes = graph.nodes
         if not len(self._nodes):
-            raise CheckpointError(f"{prefix}: expected an object graph. Received: an empty one")
+            raise CheckpointError(f"{prefix} must hold an object graph. Received: an empty one")
         stored = self._bundle.shapes
         self._known_children = {}
         self._keys = {}
@@ -70,12 +73,12 @@ class TfModelsSource:
         pooler = self._walk(0, "next_sentence.pooler_dense")
         if pooler is not None:
             self._collect(pooler, "next_sentence.pooler_dense", stored, _DEPTH)
-        # Names of one variable, for whoever wants to know which variables were not used.
+        # Maps all names of a variable to its key; `assignment` finds the unused variables with it.
         self.aliases = self._keys
         self.shapes = {name: stored[key] for name, key in self._keys.items()}
         if not self.shapes:
             raise CheckpointError(
-                f"{prefix}: expected an encoder of tensorflow/models. Received: the objects "
+                f"{prefix} must hold an encoder of tensorflow/models. Received: the objects "
                 f"{sorted(child.local_name for child in self._nodes[0].children)}"
             )
 
@@ -87,7 +90,8 @@ class TfModelsSource:
             self._known_children[node] = {
                 child.local_name: child.node_id
                 for child in self._nodes[node].children
-                if 0 <= child.node_id < len(self._nodes) and len(child.local_name) <= _LONGEST_NAME
+                if 0 <= child.node_id < len(self._nodes)
+                and len(child.local_name) <= _MAX_NAME_LENGTH
             }
         return self._known_children[node]
 
@@ -104,8 +108,11 @@ class TfModelsSource:
 
     def _collect(self, node, name, stored, depth):
         self._steps += 1
-        if self._steps > _MOST_STEPS:
-            raise CheckpointError(f"{self.path}: the object graph is too tangled for a BERT")
+        if self._steps > _MAX_STEPS:
+            raise CheckpointError(
+                f"The object graph of {self.path} must have at most {_MAX_STEPS} paths. Received: "
+                "more"
+            )
         for attribute in self._nodes[node].attributes:
             if attribute.name == "VARIABLE_VALUE" and attribute.checkpoint_key in stored:
                 self._keys[name] = attribute.checkpoint_key

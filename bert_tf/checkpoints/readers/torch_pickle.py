@@ -1,8 +1,9 @@
 """Reads the pickle of a PyTorch state dict without executing anything.
 
 A pickle is a program for a small stack machine, and two of its instructions import and call
-whatever the file names. This interpreter has neither: names stay strings, and the only "calls" it
-knows are the few that every state dict consists of, done by hand. Anything else is refused by name.
+arbitrary objects. This interpreter implements neither: names stay strings, and the only calls it
+accepts are the few that state dicts consist of, which it evaluates itself. All others are refused
+with an error that names them.
 
 Reference: Python's pickletools (the instructions), torch/_utils.py (`_rebuild_tensor_v2`).
 """
@@ -33,7 +34,7 @@ _PARAMETERS = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_paramet
 
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
-    """Where a tensor's numbers stand: a window on a storage, in elements."""
+    """The place of a tensor's values in a storage; `numel`, offset and strides are in elements."""
 
     dtype: str
     key: str
@@ -45,7 +46,7 @@ class StoredTensor:
 
 @dataclasses.dataclass(frozen=True)
 class _Name:
-    """What the pickle calls an import; here it is only a name."""
+    """The name of an object that a pickle would import."""
 
     name: str
 
@@ -61,14 +62,19 @@ _MARK = object()
 
 
 def read_pickle(file: BinaryIO, path: str) -> Any:
-    """The value of one pickle: dictionaries, lists, tuples, strings, numbers, `StoredTensor`s.
+    """Reads one pickle.
 
     Args:
-        file: Positioned at the pickle's first byte; afterwards behind its last.
-        path: For messages.
+        file: A file at the position of the pickle's first byte. Afterwards it is at the first byte
+            after the pickle.
+        path: The file, for error messages.
+
+    Returns:
+        The value: dictionaries, lists, tuples, strings, numbers and `StoredTensor`s.
 
     Raises:
-        CheckpointError: If the pickle is damaged, or asks for anything that a state dict does not.
+        CheckpointError: If the pickle is damaged or contains anything that is not part of a state
+            dict.
     """
     try:
         return _Interpreter(path).run(file)
@@ -84,7 +90,8 @@ def read_pickle(file: BinaryIO, path: str) -> Any:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(
-            f"{path} is not a whole PyTorch state dict ({type(error).__name__}: {error})"
+            f"{path} must be a complete PyTorch state dict. Received: {type(error).__name__}: "
+            f"{error}"
         ) from None
 
 
@@ -110,8 +117,8 @@ class _Interpreter:
 
     def _refuse(self, what):
         raise CheckpointError(
-            f"{self._path}: expected the weights of a model and nothing else. Received: {what}. "
-            "bert_tf runs no code from checkpoints. Save the weights as safetensors."
+            f"{self._path} must hold the weights of a model and nothing else. Received: {what}. "
+            "bert_tf does not run code from checkpoints. Save the weights as safetensors."
         )
 
     def _pop_to_mark(self):
@@ -171,7 +178,7 @@ class _Interpreter:
             target[self._key(key)] = value
 
     def _key(self, key):
-        # Tuples could be nested so that hashing them takes forever.
+        # Hashing maliciously nested tuples could take forever.
         if not isinstance(key, (str, int)):
             self._refuse(f"a dictionary with keys of type {type(key).__name__}")
         return key
@@ -184,13 +191,13 @@ class _Interpreter:
     def _persistent_id(self, _):
         kind, storage, key, _location, numel, *_ = self._expect(self._stack.pop(), tuple)
         if kind != "storage" or not isinstance(storage, _Name):
-            self._refuse("a persistent object that is no storage")
+            self._refuse("a persistent object that is not a storage")
         if storage.name not in STORAGE_TYPES or not isinstance(key, str):
             self._refuse(f"a storage of type {storage.name}")
         self._stack.append(_Storage(STORAGE_TYPES[storage.name], key, _count(numel)))
 
     def _build(self, _):
-        # The `_metadata` of an OrderedDict: module versions, of no use here.
+        # The `_metadata` of an OrderedDict: module versions, which are not needed here.
         self._stack.pop()
         self._expect(self._stack[-1], dict)
 
@@ -199,7 +206,7 @@ class _Interpreter:
         function = self._expect(self._stack.pop(), _Name).name
         if function == _ORDERED_DICT:
             if arguments and arguments != ([],):
-                self._refuse("an OrderedDict with contents of its own")
+                self._refuse("an OrderedDict that is built with items")
             self._stack.append({})
         elif function == _TENSOR:
             storage, offset, shape, strides, *_ = arguments
@@ -207,7 +214,7 @@ class _Interpreter:
             shape = tuple(_count(size) for size in self._expect(shape, tuple))
             strides = tuple(_count(step) for step in self._expect(strides, tuple))
             if len(shape) != len(strides):
-                raise ValueError("a tensor has as many strides as dimensions")
+                raise ValueError("a tensor must have as many strides as dimensions")
             self._stack.append(
                 StoredTensor(
                     storage.dtype, storage.key, storage.numel, _count(offset), shape, strides
@@ -221,7 +228,7 @@ class _Interpreter:
 
 def _count(value):
     if type(value) is not int or value < 0:
-        raise ValueError("sizes are whole numbers from 0")
+        raise ValueError("sizes must be non-negative integers")
     return value
 
 

@@ -1,7 +1,7 @@
-"""PyTorch's `pytorch_model.bin`, read without PyTorch and without executing anything.
+"""Reads PyTorch's `pytorch_model.bin` without PyTorch and without executing anything.
 
-Two containers are in the wild: the zip archive that `torch.save` writes since PyTorch 1.6, and the
-older plain sequence of pickles followed by the raw numbers, which most checkpoints of 2019 are.
+There are two file formats: the zip archive that `torch.save` has written since PyTorch 1.6, and the
+older sequence of pickles followed by the raw data, which most checkpoints from 2019 use.
 
 Reference: torch/serialization.py, `_save` and `_legacy_save`.
 """
@@ -21,14 +21,17 @@ from bert_tf.errors import CheckpointError
 _ZIP_SIGNATURE = b"PK\x03\x04"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # torch/serialization.py, MAGIC_NUMBER
 _LEGACY_PROTOCOL = 1001
-_COUNT_SIZE = 8  # each storage of the legacy container starts with its number of elements
+_COUNT_SIZE = 8  # in the legacy format, each storage begins with its number of elements
 
 
 class TorchSource:
     """Reads one `.bin` or `.pt` file with a state dict. A `TensorSource`.
 
+    Args:
+        path: The file.
+
     Raises:
-        CheckpointError: If the file is damaged, is no state dict, or its pickle would run code.
+        CheckpointError: If the file is damaged, is not a state dict, or its pickle would run code.
     """
 
     format = "huggingface"
@@ -36,18 +39,23 @@ class TorchSource:
     def __init__(self, path: str):
         self.path = path
         if sys.byteorder != "little":
-            raise CheckpointError(f"{path}: PyTorch files are read on little-endian machines only")
+            raise CheckpointError(
+                f"{path} must be read on a little-endian machine, because it is a PyTorch file. "
+                f"Received: sys.byteorder={sys.byteorder!r}"
+            )
         try:
             with open(path, "rb") as file:
                 is_zip = file.read(len(_ZIP_SIGNATURE)) == _ZIP_SIGNATURE
         except OSError as error:
-            raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+            raise CheckpointError(
+                f"{path} must be a PyTorch file. Received: {error.strerror}"
+            ) from None
         state = self._open_zip() if is_zip else self._open_legacy()
         if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
             state = state["state_dict"]
         if not isinstance(state, dict):
             raise CheckpointError(
-                f"{path}: expected a state dict. Received: {type(state).__name__}"
+                f"{path} must hold a state dict. Received: {type(state).__name__}"
             )
         self._tensors = {
             name: value
@@ -55,27 +63,34 @@ class TorchSource:
             if isinstance(name, str) and isinstance(value, StoredTensor)
         }
         if not self._tensors:
-            raise CheckpointError(f"{path}: expected a state dict. Received: no tensor in it")
+            raise CheckpointError(
+                f"{path} must hold a state dict. Received: a dictionary without tensors"
+            )
         self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
         for name, tensor in self._tensors.items():
             if math.prod(tensor.shape) > tensor.numel:
-                raise CheckpointError(f"{path}: {name} is larger than its storage")
-        # A storage is compared with the file when it is read; a model is built before that.
+                raise CheckpointError(
+                    f"`{name}` in {path} must not be larger than its storage of {tensor.numel} "
+                    f"numbers. Received: shape={tensor.shape}"
+                )
+        # Storages are compared with the file only when they are read, after the model is built.
         if sum(math.prod(shape) for shape in self.shapes.values()) > os.path.getsize(path):
-            raise CheckpointError(f"{path}: it is cut short: its tensors are larger than the file")
+            raise CheckpointError(
+                f"{path} must be a complete file. Received: tensors that are larger than the file"
+            )
 
     def _open_zip(self):
         self._archive = StoredZip(self.path)
         pickles = [name for name in self._archive.names if name.endswith("data.pkl")]
         if len(pickles) != 1:
             raise CheckpointError(
-                f"{self.path}: expected one data.pkl in the archive, as torch.save writes it. "
-                f"Received: {len(pickles)} of them"
+                f"{self.path} must hold one data.pkl, as torch.save writes it. Received: "
+                f"{len(pickles)} of them"
             )
         folder = pickles[0].removesuffix("data.pkl")
         if f"{folder}byteorder" in self._archive.names:
             if bytes(self._archive.view(f"{folder}byteorder")) != b"little":
-                raise CheckpointError(f"{self.path}: expected numbers in little-endian order")
+                raise self._big_endian()
         self._release = self._archive.release
         self._storage = lambda tensor: self._archive.view(f"{folder}data/{tensor.key}")
         return read_pickle(io.BytesIO(self._archive.view(pickles[0])), self.path)
@@ -85,21 +100,36 @@ class TorchSource:
             try:
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except ValueError:
-                raise CheckpointError(f"{self.path} is empty. Fetch it again.") from None
+                raise CheckpointError(
+                    f"{self.path} must be a PyTorch file. Received: an empty file. Download it "
+                    "again."
+                ) from None
         if read_pickle(content, self.path) != _LEGACY_MAGIC:
-            raise CheckpointError(f"{self.path} is not a file that torch.save wrote")
-        if read_pickle(content, self.path) != _LEGACY_PROTOCOL:
-            raise CheckpointError(f"{self.path}: expected version {_LEGACY_PROTOCOL} of torch.save")
+            raise CheckpointError(
+                f"{self.path} must be a file that torch.save wrote. Received: another pickle"
+            )
+        if (version := read_pickle(content, self.path)) != _LEGACY_PROTOCOL:
+            raise CheckpointError(
+                f"{self.path} must have version {_LEGACY_PROTOCOL} of torch.save's format. "
+                f"Received: {version!r:.200}"
+            )
         system = read_pickle(content, self.path)
         if not isinstance(system, dict) or system.get("little_endian") is not True:
-            raise CheckpointError(f"{self.path}: expected numbers in little-endian order")
+            raise self._big_endian()
         state = read_pickle(content, self.path)
         keys = read_pickle(content, self.path)
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise CheckpointError(f"{self.path} is not a whole PyTorch file: no list of storages")
+            raise CheckpointError(
+                f"{self.path} must be a complete PyTorch file. Received: no list of storages"
+            )
         self._release = lambda: release_pages(content)
         self._storage = _LegacyStorages(memoryview(content), content.tell(), keys, state, self.path)
         return state
+
+    def _big_endian(self):
+        return CheckpointError(
+            f"{self.path} must hold numbers in little-endian order. Received: another order"
+        )
 
     def read(self, name: str) -> np.ndarray:
         self._release()
@@ -107,13 +137,19 @@ class TorchSource:
         dtype = _numpy_type(tensor.dtype)
         values = np.frombuffer(self._storage(tensor), np.uint8)
         if values.nbytes < tensor.numel * dtype.itemsize:
-            raise CheckpointError(f"{self.path}: the numbers of {name} are cut short")
+            raise CheckpointError(
+                f"`{name}` in {self.path} must be stored in full. Received: {values.nbytes} of "
+                f"{tensor.numel * dtype.itemsize} bytes"
+            )
         values = values[: tensor.numel * dtype.itemsize].view(dtype)
         last = tensor.offset + sum(
             (size - 1) * step for size, step in zip(tensor.shape, tensor.strides)
         )
         if 0 in tensor.shape or last >= tensor.numel:
-            raise CheckpointError(f"{self.path}: {name} reaches beyond its storage")
+            raise CheckpointError(
+                f"`{name}` in {self.path} must be within its storage of {tensor.numel} numbers. "
+                f"Received: offset={tensor.offset}, shape={tensor.shape}, strides={tensor.strides}"
+            )
         return np.lib.stride_tricks.as_strided(
             values[tensor.offset :],
             tensor.shape,
@@ -129,7 +165,7 @@ def _numpy_type(name):
 
 
 class _LegacyStorages:
-    """Finds the storages, which stand one behind the other in the order of `keys`."""
+    """Finds the storages, which follow each other in the order of `keys`."""
 
     def __init__(self, content, start, keys, state, path):
         tensors = state.values() if isinstance(state, dict) else ()
@@ -143,18 +179,27 @@ class _LegacyStorages:
         self._views = {}
         for key in keys:
             if key not in sizes:
-                raise CheckpointError(f"{path}: a storage belongs to no tensor: {key!r}")
+                raise CheckpointError(
+                    f"{path} must hold a tensor for every storage. Received: storage {key!r:.200} "
+                    "without a tensor"
+                )
             numel, item_size = sizes[key]
             found = int.from_bytes(content[start : start + _COUNT_SIZE], "little")
             start += _COUNT_SIZE
             view = content[start : start + numel * item_size]
             if found != numel or len(view) != numel * item_size:
-                raise CheckpointError(f"{path} is cut short or damaged. Fetch it again.")
+                raise CheckpointError(
+                    f"{path} must be a complete PyTorch file. Received: a truncated or damaged "
+                    f"storage {key!r:.200}. Download it again."
+                )
             self._views[key] = view
             start += numel * item_size
         self._path = path
 
     def __call__(self, tensor):
         if tensor.key not in self._views:
-            raise CheckpointError(f"{self._path}: a tensor has no storage: {tensor.key!r}")
+            raise CheckpointError(
+                f"{self._path} must hold a storage for every tensor. Received: no storage "
+                f"{tensor.key!r:.200}"
+            )
         return self._views[tensor.key]

@@ -1,19 +1,19 @@
-"""A local server with TensorFlow Serving's REST interface, for those who have none.
+"""A local server with TensorFlow Serving's REST interface, which needs no TensorFlow Serving.
 
-    json_tensors     request bodies to arrays, arrays to answers
-    signatures       what a SavedModel takes and gives
-    served_model     a SavedModel, loaded and ready to run
-    graph_check      what a SavedModel would do besides computing; allowed_operations lists what
-                     is only computing
-    model_directory  what stands in a model's directory; this package's own models go through
-                     export_for_server
-    model_versions   loads new versions, switches to them, unloads old ones
-    batcher          computes the waiting requests together
-    described_inputs whether a request keeps to what `export` wrote about the model's inputs
-    limits           how much the server takes on: its memory for requests, and bodies read
-    rest_api         TensorFlow Serving's paths
-    metrics          for Prometheus
-    application      all of it on aiohttp, from the first version's loading to the graceful stop
+    json_tensors     converts request bodies to arrays and arrays to response bodies
+    signatures       the inputs and outputs of a SavedModel
+    served_model     a loaded SavedModel
+    graph_check      finds what a SavedModel would do besides computing; allowed_operations lists
+                     the operations that only compute
+    model_directory  finds the models in a directory; export_for_server exports this package's
+                     models
+    model_versions   loads new versions, switches to them and unloads old ones
+    batcher          computes waiting requests together
+    described_inputs checks that a request matches the description that `export` wrote
+    limits           limits of requests, their memory and the reading of bodies
+    rest_api         TensorFlow Serving's REST paths
+    metrics          metrics for Prometheus
+    application      the aiohttp server, from loading the first version to graceful shutdown
 
 Reference: tensorflow/serving, tensorflow_serving/g3doc/api_rest.md,
 model_servers/http_rest_api_*.cc, model_servers/http_server.cc and util/json_tensor.cc.

@@ -1,14 +1,15 @@
 """The TensorFlow operations that a served model may use without `--trust`.
 
-Each computes its outputs from its inputs, from variables and from tables in memory; none reaches a
-file, the network, Python or another process. A list of what is allowed, not of what is refused:
-what TensorFlow adds later is refused until it is looked at. It was made from TensorFlow 2.21's
-families of operations; left out of them are those that map a file into memory (`ImmutableConst`),
-read one (`FixedUnigramCandidateSampler`), end the process (`Abort`), run elsewhere (`RemoteCall`),
-print, write summaries or return memory that nobody has written (`Empty`).
+They compute their outputs from their inputs, variables and tables in memory, and do not access
+files, the network, Python or other processes. Because this is a list of allowed operations, those
+that TensorFlow adds later are refused until somebody has reviewed them. The list was made from the
+operations of TensorFlow 2.21. It excludes operations that map a file into memory
+(`ImmutableConst`), read a file (`FixedUnigramCandidateSampler`), terminate the process (`Abort`),
+run on another device or machine (`RemoteCall`), print, write summaries or return uninitialized
+memory (`Empty`).
 """
 
-# This package's own operations.
+# The prefix of this package's operations.
 ALLOWED_PREFIX = "BertTf>"
 
 _GROUPS = (

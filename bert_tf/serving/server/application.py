@@ -1,8 +1,9 @@
-"""The server: aiohttp around the REST interface, the page, health and metrics.
+"""The aiohttp application: the REST interface, the web page, health checks and metrics.
 
-Stopping: on SIGTERM or SIGINT the server says that it is not ready, ends every connection with its
-next answer, goes on accepting for `drain_seconds` so that nothing sent meanwhile is lost, then
-closes the port, answers what has come and ends. A second signal ends it at once.
+Graceful shutdown: on SIGTERM or SIGINT, the server reports that it is not ready and closes every
+connection after its next answer. It still accepts connections for `drain_seconds`, so that no
+request is lost. Then it closes the port, answers the remaining requests and exits. A second signal
+terminates it immediately.
 """
 
 import asyncio
@@ -29,27 +30,28 @@ from bert_tf.serving.server.rest_api import RestApi
 log = logging.getLogger("bert_tf.serving")
 
 _PAGE = "page.html"
-_BACKLOG = 1024  # connections that the system holds until they are accepted
+_BACKLOG = 1024  # connections that the operating system queues until they are accepted
 _SETTLE_SECONDS = 0.1  # for connections that are accepted but not yet served
-_WRITE_SECONDS = 10.0  # when stopping, for answers that are on their way to the client
+_WRITE_SECONDS = 10.0  # at shutdown, for answers that are being sent
 
 
 @dataclasses.dataclass(frozen=True)
 class ServerOptions:
-    """How a model is served.
+    """The options of the server.
 
     Attributes:
-        model_dir: Numbered versions, or one model.
-        model_name: Its name in paths.
-        pairs: Whether classifiers that `save_pretrained` wrote take two texts.
+        model_dir: The directory of the numbered versions, or of one model.
+        model_name: The model's name in REST paths.
+        pairs: Whether the inputs of classifiers that `save_pretrained` wrote are two texts.
         trusted: Whether SavedModels may do more than compute.
-        host, port: Where to listen; port 0 takes a free one.
-        token_budget: Tokens of a batch.
-        batch_wait: Seconds that a lone request waits for others.
-        poll_seconds: Between two looks for new versions.
-        drain_seconds: From the signal to stop until the port closes.
-        stop_seconds: That requests then have to be answered.
-        limits: What requests may take.
+        host: The address to listen on.
+        port: The port to listen on; 0 chooses a free port.
+        token_budget: Maximum tokens of a batch.
+        batch_wait: Seconds that a single request waits for others.
+        poll_seconds: Seconds between two searches for new versions.
+        drain_seconds: Seconds from the stop signal until the port is closed.
+        stop_seconds: Seconds in which the remaining requests must then be answered.
+        limits: The limits of requests.
     """
 
     model_dir: str | os.PathLike
@@ -67,10 +69,16 @@ class ServerOptions:
 
 
 def serve(options: ServerOptions) -> None:
-    """Serves until a signal comes, then ends the process; prints the address when it answers.
+    """Serves a model until a signal arrives, then exits the process.
+
+    Prints the address as soon as the model is loaded.
+
+    Args:
+        options: The options of the server.
 
     Raises:
-        UserError: If aiohttp is missing, the port is taken or the model cannot be loaded.
+        UserError: If aiohttp or prometheus-client is not installed, the address cannot be used or
+            the model cannot be loaded.
     """
     web = _aiohttp_web()
     asyncio.run(_Server(options, web).run())
@@ -81,7 +89,8 @@ def _aiohttp_web():
         from aiohttp import web
     except ImportError:
         raise UserError(
-            "The server needs aiohttp and prometheus-client: pip install 'bert-tf[serve]'"
+            "aiohttp and prometheus-client must be installed to run the server: "
+            "pip install 'bert-tf[serve]'"
         ) from None
     return web
 
@@ -99,7 +108,7 @@ class _Server:
         self._page = importlib.resources.files(__package__).joinpath(_PAGE).read_bytes()
         self._stop = asyncio.Event()
         self._answered = 0
-        self._inside = 0  # requests
+        self._num_requests = 0  # that are being answered
         self._all_answered = asyncio.Event()
         self._all_answered.set()
 
@@ -125,19 +134,19 @@ class _Server:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
             await _close_port(runner, site, listener)
-            # aiohttp's cleanup leaves off reading: what is inside must be answered before it.
+            # aiohttp's cleanup stops reading, so current requests must be answered before it.
             for end in (self._all_answered.wait, runner.cleanup, self._versions.close):
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(end(), self._options.stop_seconds)
         print(f"Stopped: {self._answered} requests answered", flush=True)
         logging.shutdown()
-        # Everything is answered. Threads that load a version or belong to TensorFlow are not waited
-        # for: one of them could keep the process for ever.
+        # All requests are answered. Threads of TensorFlow, or that load a version, are not joined,
+        # because they could keep the process running forever.
         os._exit(0)
 
     def _signalled(self):
         if self._stop.is_set():
-            log.warning("A second signal: stopping at once")
+            log.warning("Received a second signal: stopping immediately")
             os._exit(1)
         self._stop.set()
 
@@ -159,7 +168,7 @@ class _Server:
             with self._memory.share() as share:
                 request["share"] = share
                 response = await self._counted(request, handler)
-                # Here and not by aiohttp: memory counts until the client has taken it.
+                # Sent here instead of by aiohttp, so that its memory is counted until it is sent.
                 with contextlib.suppress(ConnectionError):
                     await _send(request, response)
                 return response
@@ -173,7 +182,7 @@ class _Server:
         add("GET", "/readyz", self._show_ready)
         for path in (METRICS_PATH, "/metrics"):
             add("GET", path, self._show_metrics)
-        quiet = logging.getLogger("bert_tf.serving.http")  # of clients' broken HTTP
+        quiet = logging.getLogger("bert_tf.serving.http")  # logs invalid HTTP of clients
         quiet.setLevel(logging.CRITICAL)
         return self._web.AppRunner(
             application,
@@ -181,22 +190,22 @@ class _Server:
             logger=quiet,
             keepalive_timeout=self._options.limits.idle_timeout,
             lingering_time=2.0,  # for the rest of a body that was refused
-            handler_cancellation=True,  # who has gone is not computed
+            handler_cancellation=True,  # do not compute requests of disconnected clients
             shutdown_timeout=_WRITE_SECONDS,
         )
 
     async def _counted(self, request, handler):
-        """Every error as JSON, every answer counted; while stopping the connection ends with it."""
+        """Answers and counts a request; during shutdown, closes the connection afterwards."""
         started = time.monotonic()
         self._metrics.requests_in_progress.inc()
-        self._inside += 1
+        self._num_requests += 1
         self._all_answered.clear()
         try:
             response = await self._answer(request, handler)
         finally:
             self._metrics.requests_in_progress.dec()
-            self._inside -= 1
-            if not self._inside:
+            self._num_requests -= 1
+            if not self._num_requests:
                 self._all_answered.set()
         method = request.get("method", "other")
         self._metrics.requests.labels(method, str(response.status)).inc()
@@ -217,10 +226,12 @@ class _Server:
                 error.status,
             )
         except ConnectionError:
-            raise  # the client has gone
+            raise  # the client has disconnected
         except Exception as error:
             if isinstance(error, self._web.RequestPayloadError):
-                return self._error(invalid(f"The body cannot be read: {error}"))
+                return self._error(
+                    invalid(f"The body must be complete and decodable. Received: {error}")
+                )
             log.exception("A request failed: %s %s", request.method, request.path)
             return self._error(of_computation(error))
 
@@ -273,9 +284,10 @@ async def _send(request, response):
 
 
 def _listen(host, port, write_timeout):
-    """A socket of that address, before any work; it listens when the model is loaded.
+    """Binds a socket before any other work; it begins to listen when the model is loaded.
 
-    Its connections inherit that the system ends them when nothing sent is taken for so long.
+    The operating system closes a connection whose client receives nothing for `write_timeout`
+    seconds; connections inherit this setting from the socket.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -286,12 +298,15 @@ def _listen(host, port, write_timeout):
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         listener.bind((host, port))
     except OSError as error:
-        raise UserError(f"Cannot listen on {host}:{port}: {error}") from None
+        raise UserError(
+            f"`host` and `port` must be a free address of this machine. Received: host={host!r}, "
+            f"port={port} ({error})"
+        ) from None
     return listener
 
 
 async def _close_port(runner, site, listener):
-    """Closes the port without losing connections that the system has accepted already."""
+    """Closes the port without losing connections that the operating system has accepted."""
     waiting = listener.dup()
     await site.stop()
     loop = asyncio.get_running_loop()
@@ -303,6 +318,6 @@ async def _close_port(runner, site, listener):
                 accepted.append(waiting.accept()[0])
     for connection in accepted:
         await loop.connect_accepted_socket(runner.server, connection)
-    # Their requests are here already, or come too late. Without this pause a connection that has
-    # just been made would not notice the end, and aiohttp would wait for it.
+    # Without this pause, a connection that has just been made would not notice the shutdown, and
+    # aiohttp would wait for it. Requests that arrive later are not answered.
     await asyncio.sleep(_SETTLE_SECONDS)

@@ -1,9 +1,9 @@
-"""Dynamic batching: requests that wait are computed together.
+"""Dynamic batching: waiting requests are computed together.
 
-A batch starts as soon as the model is free, with as many of the waiting rows as the token budget
-holds, so batches grow with the load and a lone request waits for nothing; `batch_wait` lets it
-wait for company. Rows are taken from the requests in turn, one from each, so that a request of a
-thousand rows and one of one row are served side by side. A request that waits past its deadline is
+A batch starts as soon as the model is idle, with as many waiting rows as fit in the token budget.
+Batches therefore grow with the load, and a single request is computed at once, unless `batch_wait`
+lets it wait for others. Rows are taken from the requests in turn, one from each, so a request with
+one row does not wait for a request with a thousand rows. A request that exceeds its deadline is
 dropped.
 """
 
@@ -28,15 +28,15 @@ from bert_tf.serving.server.metrics import Metrics
 from bert_tf.serving.server.served_model import ServedModel
 from bert_tf.serving.server.signatures import Signature
 
-TOKEN_BUDGET = 4096  # as `predict`'s
-# English text has 4 to 5 bytes a WordPiece, Chinese 3: enough to plan batches by.
+TOKEN_BUDGET = 4096  # the default of `predict`
+# An estimate: a WordPiece has 4 to 5 bytes in English text and 3 in Chinese text.
 _BYTES_PER_TOKEN = 4
 _SPECIAL_TOKENS = 2
 
 
 @dataclasses.dataclass(eq=False)
 class _Waiting:
-    """A request in the queue; rows before `next_row` have been given to batches."""
+    """A request in the queue; the rows before `next_row` are already in batches."""
 
     signature: Signature
     arrays: Mapping[str, np.ndarray]
@@ -53,16 +53,17 @@ class _Waiting:
 
 
 class Batcher:
-    """The queue in front of a model. Everything but the computation runs on the event loop.
+    """The request queue of a model. All its work except the computation runs on the event loop.
 
     Args:
-        model: What computes.
-        token_budget: Tokens of a batch, estimated from the texts' bytes.
+        model: The model.
+        token_budget: Maximum tokens of a batch, estimated from the texts' bytes.
         batch_wait: Seconds that a request waits for others to fill its batch.
-        max_waiting: Requests in the queue; further ones are refused.
+        max_waiting: Maximum number of requests in the queue; further ones are refused.
         request_timeout: Seconds that a request waits for its answer.
-        metrics: Where batches are counted.
-        max_tokens: Tokens of one row's texts; the model's memory grows with them.
+        metrics: The metrics in which batches are counted.
+        max_tokens: Maximum tokens of the texts of one row, because the memory of the model grows
+            with them; None for no limit.
     """
 
     def __init__(
@@ -90,20 +91,22 @@ class Batcher:
     async def run(
         self, signature: Signature, arrays: Mapping[str, np.ndarray], rows: int
     ) -> dict[str, np.ndarray]:
-        """The outputs for one request.
+        """Computes the outputs for one request.
 
         Args:
-            signature: One of the model's.
-            arrays: Of every input, with the same number of rows.
-            rows: That number.
+            signature: A signature of the model.
+            arrays: The arrays of all inputs, with the same number of rows.
+            rows: The number of rows.
 
         Raises:
-            RequestError: If the queue is full, the deadline passes or the computation fails.
+            RequestError: If the queue is full, a row has too many tokens, the request is too large
+                for one batch although its rows depend on each other, the deadline passes or the
+                computation fails.
         """
         if len(self._queue) >= self._max_waiting:
             raise RequestError(
                 RESOURCE_EXHAUSTED,
-                f"{len(self._queue)} requests are waiting already. Try again later.",
+                f"{len(self._queue)} requests are already waiting. Try again later.",
             )
         request = self._request(signature, arrays, rows)
         self._queue.append(request)
@@ -114,20 +117,20 @@ class Batcher:
             raise RequestError(
                 DEADLINE_EXCEEDED, f"No answer within {self._request_timeout:g} seconds."
             ) from None
-        finally:  # also if the client has gone
+        finally:  # also if the client has disconnected
             if request in self._queue:
                 self._queue.remove(request)
 
     @property
     def waiting(self) -> int:
-        """How many requests have rows that no batch has taken."""
+        """The number of requests with rows that are not yet in a batch."""
         return len(self._queue)
 
     async def close(self) -> None:
-        """Ends the worker; no request may be waiting."""
+        """Stops the worker; no request may be waiting."""
         self._worker.cancel()
         await asyncio.gather(self._worker, return_exceptions=True)
-        self._executor.shutdown(wait=False)  # its last batch is of requests that have gone
+        self._executor.shutdown(wait=False)  # the clients of its last batch have disconnected
         self._model = None
 
     def _request(self, signature, arrays, rows):
@@ -136,8 +139,8 @@ class Batcher:
         if self._max_tokens is not None and has_texts and max(tokens) > self._max_tokens:
             raise RequestError(
                 BODY_TOO_LARGE,
-                f"Texts of at most {self._max_tokens} tokens together in a row were expected. "
-                f"Received: about {max(tokens)} in row {np.argmax(tokens)}. Send parts of them.",
+                f"The texts of a row must have at most {self._max_tokens} tokens together. "
+                f"Received: about {max(tokens)} in row {np.argmax(tokens)}. Split them.",
             )
         key = (signature.name,)
         if signature.joins_rows:
@@ -145,11 +148,12 @@ class Batcher:
         else:
             if len(tokens) > 1 and sum(tokens) > self._token_budget:
                 raise invalid(
-                    f"The answers of signature {signature.name} depend on the rows beside them, so "
-                    f"a request is one batch, of at most {self._token_budget} tokens. Received: "
-                    f"about {sum(tokens)} tokens in {rows} rows. Send fewer rows at a time."
+                    f"A request must have at most {self._token_budget} tokens, because the rows of "
+                    f"signature {signature.name} depend on each other and are computed in one "
+                    f"batch. Received: about {sum(tokens)} tokens in {rows} rows. Send fewer rows "
+                    "at a time."
                 )
-            key += (object(),)  # with no other
+            key += (object(),)  # never batched with another request
         answer = asyncio.get_running_loop().create_future()
         return _Waiting(signature, arrays, tokens, key, time.monotonic(), answer)
 
@@ -159,12 +163,12 @@ class Batcher:
             if not self._queue:
                 await self._arrival.wait()
                 continue
-            await self._wait_for_company()
+            await self._wait_for_batch()
             batch = self._next_batch()
             if batch:
                 await self._compute(batch)
 
-    async def _wait_for_company(self):
+    async def _wait_for_batch(self):
         """Waits until the oldest request has waited `batch_wait`, or the budget is reached."""
         while self._queue:
             left = self._queue[0].arrived + self._batch_wait - time.monotonic()
@@ -178,7 +182,7 @@ class Batcher:
                 return
 
     def _next_batch(self) -> list[tuple[_Waiting, slice]]:
-        """Takes rows off the queue: of each request its next ones."""
+        """Takes the next rows of the requests from the queue."""
         if not self._queue:
             return []
         oldest = self._queue[0]
@@ -202,7 +206,7 @@ class Batcher:
             if item.next_row < item.rows:
                 members.append(item)
         batch = [(item, slice(start, item.next_row)) for item, start in starts.items()]
-        for item, _ in batch:  # who has rows left waits behind the others
+        for item, _ in batch:  # a request with remaining rows moves to the end of the queue
             self._queue.remove(item)
             if item.next_row < item.rows:
                 self._queue.append(item)
@@ -215,7 +219,7 @@ class Batcher:
             if len(batch) == 1:
                 _fail(batch[0][0], of_computation(error))
                 return
-            for part in batch:  # whose fault it is shows when each is computed by itself
+            for part in batch:  # computed one by one to find the request that fails
                 await self._compute([part])
 
     async def _answer_all(self, batch):
@@ -240,7 +244,7 @@ class Batcher:
         for (item, rows), size in zip(batch, sizes):
             part = outputs
             if signature.joins_rows:
-                # A copy: a part would keep the others' answers in memory for as long as its own.
+                # A copy, because a view would keep the answers of the other requests in memory.
                 part = {
                     name: values[start : start + size].copy() for name, values in outputs.items()
                 }
@@ -252,12 +256,15 @@ class Batcher:
         if signature.joins_rows:
             for name, values in outputs.items():
                 if len(values) != rows:
-                    raise ValueError(f"output {name} has {len(values)} rows, the input {rows}")
+                    raise ValueError(
+                        f"Output `{name}` must have {rows} rows, as the input. Received: "
+                        f"{len(values)} rows"
+                    )
         return outputs
 
 
 def _answer(item, rows, outputs):
-    """Adds a part; the last one makes the answer."""
+    """Adds the outputs of some rows; the last ones complete the answer."""
     item.parts.append((rows.start, outputs))
     done = sum(len(next(iter(part.values()))) for _, part in item.parts)
     if item.answer.done():
@@ -275,7 +282,7 @@ def _joined(item):
 
 
 def _stacked(arrays):
-    """Rows of several batches below each other; what is narrower gets the wider one's padding."""
+    """Concatenates the rows of several batches after padding them to the same width."""
     if len(arrays) == 1:
         return arrays[0]
     width = max(array.shape[1] if array.ndim > 1 else 0 for array in arrays)
@@ -295,7 +302,7 @@ def _fail(item, error):
 
 
 def _tokens(arrays, rows):
-    """About how many tokens each row has: of its texts, or of its ids."""
+    """The estimated number of tokens of each row, from its texts or its ids."""
     tokens = [_SPECIAL_TOKENS] * rows
     texts = [array for array in arrays.values() if array.dtype == object]
     for array in texts:

@@ -1,6 +1,7 @@
-"""Whether a request keeps to what `bert_tf.serving.export` wrote about a model's inputs.
+"""Checks that a request matches the description of a model that `bert_tf.serving.export` wrote.
 
-The graph itself would compute something else, or fail in a node that means nothing to a client.
+Without this check the graph would compute a wrong result, or fail with an error that does not help
+a client.
 """
 
 from collections.abc import Mapping
@@ -19,35 +20,36 @@ _EXAMPLES = "examples"
 def check_described_inputs(
     description: Mapping[str, Any], signature: Signature, arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Checks a request's arrays, of which the signature's shapes are right already.
+    """Checks the arrays of a request, whose shapes match the signature.
 
     Args:
-        description: What `export` wrote; of other models it is empty, and nothing is checked.
+        description: The description that `export` wrote. It is empty for other models; then
+            nothing is checked.
         signature: The signature.
-        arrays: Of every input.
+        arrays: The arrays of all inputs.
 
     Raises:
-        RequestError: Naming the input.
+        RequestError: If an input does not match its description.
     """
     first_of_rank = {}
     for name, facts in _facts(description, signature).items():
         array = arrays[name]
         if 0 in array.shape:
             raise invalid(
-                f"Input {name}: at least one value in each row was expected. Received: shape "
+                f"`{name}` must have at least one value in each row. Received: shape "
                 f"{list(array.shape)}"
             )
         other = first_of_rank.setdefault(array.ndim, name)
         if array.shape != arrays[other].shape:
             raise invalid(
-                f"Inputs {other} and {name} must have the same shape. Received: "
+                f"`{other}` and `{name}` must have the same shape. Received: "
                 f"{list(arrays[other].shape)} and {list(array.shape)}"
             )
         _check_values(name, facts, array)
 
 
 def _facts(description, signature):
-    """What is said about the inputs that the signature has; a file may say anything."""
+    """The descriptions of the signature's inputs; the file may hold arbitrary JSON."""
     try:
         inputs = description["signatures"][signature.name]["inputs"].items()
     except (KeyError, TypeError, AttributeError):
@@ -63,23 +65,22 @@ def _check_values(name, facts, array):
     least, most, length = (facts.get(key) for key in ("minimum", "maximum", "max_length"))
     if isinstance(length, int) and array.shape[-1] > length:
         raise invalid(
-            f"Input {name}: at most {length} values in a row were expected. Received: "
-            f"{array.shape[-1]}"
+            f"`{name}` must have at most {length} values in a row. Received: {array.shape[-1]}"
         )
     if isinstance(least, int) and isinstance(most, int) and array.dtype != object:
         wrong = np.argwhere((array < least) | (array > most))
         if len(wrong):
             place = tuple(wrong[0].tolist())
             raise invalid(
-                f"Input {name}: values from {least} to {most} were expected. Received: "
-                f"{array[place]} at {list(place)}"
+                f"`{name}` must have values from {least} to {most}. Received: {array[place]} at "
+                f"{list(place)}"
             )
     if facts.get("needs_text") is True and array.dtype == object:
         empty = np.flatnonzero((array == b"").all(axis=-1))
         if len(empty):
             raise invalid(
-                f"Input {name}: at least one text that is not empty was expected in each row. "
-                f"Received: none in row {empty[0]}"
+                f"`{name}` must have at least one non-empty text in each row. Received: none in "
+                f"row {empty[0]}"
             )
     if name == _EXAMPLES and array.dtype == object:
         for row, value in enumerate(array.flat):
@@ -87,6 +88,6 @@ def _check_values(name, facts, array):
                 tf.train.Example.FromString(value)
             except DecodeError:
                 raise invalid(
-                    f"Input {name}: serialised tf.train.Examples were expected. Received: "
-                    f"something else in row {row}"
+                    f"`{name}` must hold serialised tf.train.Examples. Received: other bytes in "
+                    f"row {row}"
                 ) from None

@@ -1,4 +1,4 @@
-"""Errors of a request, with TensorFlow's status codes and the HTTP status each becomes."""
+"""Errors of requests, with TensorFlow's status codes and their HTTP status."""
 
 import re
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 class Code(NamedTuple):
-    """A status: TensorFlow's name of it and the HTTP status."""
+    """A status: TensorFlow's name for it and the HTTP status."""
 
     name: str
     http: int
@@ -23,7 +23,7 @@ OUT_OF_RANGE = Code("OUT_OF_RANGE", 400)
 UNIMPLEMENTED = Code("UNIMPLEMENTED", 501)
 UNAVAILABLE = Code("UNAVAILABLE", 503)
 INTERNAL = Code("INTERNAL", 500)
-# HTTP's own, which TensorFlow Serving leaves to its HTTP library.
+# HTTP errors that TensorFlow Serving leaves to its HTTP library.
 REQUEST_TIMEOUT = Code("REQUEST_TIMEOUT", 408)
 BODY_TOO_LARGE = Code("BODY_TOO_LARGE", 413)
 ANSWER_TOO_LARGE = Code("ANSWER_TOO_LARGE", 413)
@@ -40,21 +40,21 @@ _OF_TENSORFLOW = {
 }
 
 
-# Where in the graph an error arose, which says nothing to a client.
+# The place of an error in the graph, which does not help a client.
 _NODES = re.compile(
     r"Graph execution error:\s*|Detected at node \S+ defined at \(most recent call last\):\s*"
     r"|<stack traces unavailable>\s*|\s*\[\[.*?\]\]|\{\{\w*node [^}]*\}\}\s*|\s*\[Op:[^]]*\]",
     re.DOTALL,
 )
-_LONGEST_MESSAGE = 1000  # characters; some of TensorFlow's repeat the input
+_MAX_MESSAGE_LENGTH = 1000  # characters; some of TensorFlow's messages repeat the input
 
 
 class RequestError(Exception):
-    """Why a request is not answered.
+    """A request cannot be answered.
 
     Args:
         code: The status.
-        message: What was expected and received, for whoever sent the request.
+        message: What was expected and received, for the client.
     """
 
     def __init__(self, code: Code, message: str):
@@ -64,25 +64,25 @@ class RequestError(Exception):
 
 
 def invalid(message: str) -> RequestError:
-    """The error of a request that cannot be understood."""
+    """The error of an invalid request."""
     return RequestError(INVALID_ARGUMENT, message)
 
 
 def of_computation(error: Exception) -> RequestError:
-    """What an exception out of the model means for the request."""
+    """The error of a request for an exception that the model raised."""
     if isinstance(error, RequestError):
         return error
     if isinstance(error, tf.errors.OpError):
         code = _OF_TENSORFLOW.get(type(error), INTERNAL)
         return RequestError(code, _without_nodes(error.message))
     if isinstance(error, UnicodeDecodeError):
-        # TensorFlow's, of an error whose message repeats what came in and is no text. Its kind is
-        # lost; only the input can have brought such bytes.
+        # TensorFlow raises this for an error whose message repeats input that is not text. The
+        # error's type is lost, but only the input can have caused it.
         return invalid(_without_nodes(error.object.decode("utf-8", "replace")))
     if isinstance(error, MemoryError):
-        return RequestError(RESOURCE_EXHAUSTED, "The request does not fit into memory.")
+        return RequestError(RESOURCE_EXHAUSTED, "The request needs more memory than is available.")
     return RequestError(INTERNAL, f"{type(error).__name__}: {error}")
 
 
 def _without_nodes(message):
-    return _NODES.sub("", message)[:_LONGEST_MESSAGE]
+    return _NODES.sub("", message)[:_MAX_MESSAGE_LENGTH]

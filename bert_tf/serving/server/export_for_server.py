@@ -1,8 +1,8 @@
-"""Exports a model directory for the server, in a process of its own.
+"""Exports a model directory for the server; run as a separate process.
 
     python -m bert_tf.serving.server.export_for_server MODEL_DIR EXPORT_DIR [pairs]
 
-The last line of its output is JSON: `{"path": ...}`, or `{"error": ...}` of a user's mistake.
+The last line of the output is JSON: `{"path": ...}`, or `{"error": ...}` for a `UserError`.
 """
 
 import json
@@ -19,18 +19,18 @@ from bert_tf.serving.export import export
 
 
 def export_for_server(path: str, directory: str, pairs: str = "") -> str:
-    """Writes the SavedModel of a model directory, padding-free where the operations are built.
+    """Writes the SavedModel of a model directory, padding-free if the operations are built.
 
     Args:
         path: The model directory.
-        directory: Where version 1 goes.
-        pairs: "pairs" for a classifier of two texts.
+        directory: The directory in which version 1 is written.
+        pairs: "pairs" for a classifier whose inputs are two texts.
 
     Returns:
-        Its path.
+        The path of the SavedModel.
 
     Raises:
-        UserError: If nothing says which task the model is for, or it cannot be exported.
+        UserError: If the model's task is unknown or it cannot be exported.
     """
     model = _class_of(path).from_pretrained(path)
     portable = ops.active_backend() != "native"
@@ -48,9 +48,9 @@ def _class_of(path):
             if architecture in HEAD_ARCHITECTURES and architecture in spec.architectures:
                 return model_class(name)
     raise UserError(
-        "A model of a task was expected, such as a classifier that save_pretrained wrote. "
-        f"Received: {pretrained.class_name or list(pretrained.architectures)}. Open it as the "
-        "model that you want, and save or export that."
+        "The model must be a task model, such as a classifier that `save_pretrained` wrote. "
+        f"Received: {pretrained.class_name or list(pretrained.architectures)}. Open it with the "
+        "class of its task, then save or export it."
     )
 
 

@@ -1,16 +1,17 @@
-"""What a SavedModel would do besides computing, found in its protobuf before anything is loaded.
+"""Finds what a SavedModel would do besides computing, in its protobuf and before it is loaded.
 
-A SavedModel is a program: it may read and write files, call Python or start servers. A graph may
-hold the operations of `allowed_operations` only, in itself, in its functions and in whatever
-functions their attributes name. Three of those that read and write files belong to ordinary
-models, where they are harmless, and are allowed there:
+A SavedModel is a program: it can read and write files, call Python or start servers. A graph, its
+functions and the functions that their attributes name may only hold the operations of
+`allowed_operations`. Ordinary models also need some operations that read and write files. These are
+allowed where they are harmless:
 
-    the saver         writes and reads the variables. Nothing that is served may lead to it, and it
-                      may restore from no other place than the one the loader names
-    tables of a file  read it when the model is loaded. It must be one of the SavedModel's assets
+    saver             writes and reads the variables. Signatures must not reach it, and it may only
+                      restore from the path that the loader passes
+    tables of a file  read the file when the model is loaded. It must be one of the SavedModel's
+                      assets
 
-This is no sandbox. It says nothing about how long a graph computes, and trusts TensorFlow's
-operations to do what they are for.
+This is not a sandbox. It does not limit how long a graph computes, and it relies on TensorFlow's
+operations being free of vulnerabilities.
 """
 
 import graphlib
@@ -25,25 +26,26 @@ _RESTORE = ("RestoreV2", "Restore")
 _SAVER = (*_RESTORE, "SaveV2", "SaveSlices", "Save", "MergeV2Checkpoints", "ShardedFilename")
 _TEXT_FILE_TABLES = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-_INITIALIZER = "__saved_model_init_op"  # TensorFlow's names: a signature, and collections
+# TensorFlow's names of a signature and of collections.
+_INITIALIZER = "__saved_model_init_op"
 _INITIALIZER_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
-_GRAPH = None  # the scope of the nodes that are in no function; no function has this name
+_GRAPH = None  # the scope of nodes outside of functions; no function has this name
 
 
 def graph_problems(meta_graph, path: str | os.PathLike) -> list[str]:
-    """Why a graph should not be loaded unless whoever made it is trusted.
+    """The reasons why a graph should only be loaded if its author is trusted.
 
     Args:
         meta_graph: A `MetaGraphDef`.
         path: The SavedModel's directory.
 
     Returns:
-        A line for each operation, with its node; empty if there is none. One line if the graph
-        cannot be checked.
+        One line per asset or operation that is not allowed, with its node; empty if there is none.
+        A single line if the graph cannot be checked.
     """
     try:
         return _problems(meta_graph, path)
-    except Exception as error:  # a malformed graph shows in many ways
+    except Exception as error:  # malformed graphs raise many types
         return [f"a graph that cannot be checked ({error!r})"]
 
 
@@ -74,14 +76,14 @@ def _problems(meta_graph, path):
 
 
 class _Graph:
-    """A graph and its functions, to follow values and calls through.
+    """A graph and its functions, for following values and calls.
 
-    TensorFlow 2 writes objects, whose functions are all that `tf.saved_model.load` brings back to
-    life; the nodes outside of functions are for other loaders. TensorFlow 1 writes nodes only.
+    TensorFlow 2 writes objects, and `tf.saved_model.load` restores only their functions; the nodes
+    outside of functions are for other loaders. TensorFlow 1 writes nodes only.
 
     Attributes:
-        saver_files: The node by which the loader says where the variables are.
-        assets: The tensors, and nodes of the object graph, that hold an asset's path.
+        saver_files: The node through which the loader passes the path of the variables.
+        assets: The tensors, and the nodes of the object graph, that hold an asset's path.
     """
 
     def __init__(self, meta_graph):
@@ -98,7 +100,7 @@ class _Graph:
             for number, node in enumerate(self._objects.nodes)
             if node.WhichOneof("kind") == "asset"
         }
-        # What a client sends in says no path.
+        # A client's input is never a trusted path.
         inputs = {
             _node_of(name)
             for signature in meta_graph.signature_def.values()
@@ -112,10 +114,10 @@ class _Graph:
             for name, one in self._functions.items()
         }
         self._callers = self._find_callers()
-        self._from_allowed = {}  # for each set of allowed sources: the places known so far
+        self._from_allowed = {}  # for each set of allowed sources, the places checked so far
 
     def nodes(self) -> Iterator:
-        """Every scope and node."""
+        """Yields every node with its scope."""
         for node in self._meta_graph.graph_def.node:
             yield _GRAPH, node
         for name, function in self._functions.items():
@@ -123,13 +125,14 @@ class _Graph:
                 yield name, node
 
     def is_allowed(self, name: str) -> bool:
-        """Whether an operation, or a function that goes by that name, may be called."""
+        """Whether the operation or function of this name may be called."""
         if name in self._functions:
-            return not hasattr(tf.raw_ops, name)  # or what it calls is anybody's guess
+            # A function with the name of an operation would make it unclear which one is called.
+            return not hasattr(tf.raw_ops, name)
         return name in ALLOWED_OPERATIONS or name.startswith(ALLOWED_PREFIX)
 
     def served_nodes(self) -> list[str]:
-        """The nodes that make the signatures' outputs, if they are what is run."""
+        """The nodes of the signatures' outputs; none if the model has objects."""
         if self._has_objects:
             return []
         return [
@@ -141,7 +144,7 @@ class _Graph:
         ]
 
     def initializer_nodes(self) -> list[str]:
-        """The nodes that are run when the model is loaded."""
+        """The nodes that run when the model is loaded."""
         if self._has_objects:
             return []
         names = [
@@ -160,17 +163,17 @@ class _Graph:
         return [_node_of(name) for name in names]
 
     def restoring_nodes(self) -> list[str]:
-        """The nodes that are run to read the variables."""
+        """The nodes that run to read the variables."""
         if self._has_objects:
             return []
         return [_node_of(self._meta_graph.saver_def.restore_op_name)]
 
     def restored_functions(self) -> list[str]:
-        """The functions that loading brings back to life; whatever they are for may be called."""
+        """The functions that loading restores; all of them may be called."""
         return list(self._objects.concrete_functions)
 
     def reached(self, nodes, functions=()) -> set[tuple[str, str]]:
-        """Scope and name of every node that takes part in computing nodes and functions."""
+        """The scope and name of every node that is needed to compute nodes and functions."""
         seen, called = set(), set()
         todo = [(_GRAPH, name) for name in nodes]
 
@@ -194,15 +197,15 @@ class _Graph:
         return seen
 
     def comes_from(self, allowed: frozenset, scope: str | None, node, index: int) -> bool:
-        """Whether an input of a node can only be one of the allowed values.
+        """Whether an input of a node can only come from the allowed sources.
 
-        Every place is looked at once, however many ways lead to it.
+        Every place is visited once, even if several paths lead to it.
 
         Args:
-            allowed: Nodes outside of functions, and numbers of the object graph's nodes.
+            allowed: Names of nodes outside of functions, and numbers of the object graph's nodes.
             scope: The node's function, or `_GRAPH`.
             node: A `NodeDef`.
-            index: Of the input.
+            index: The index of the input.
         """
         known = self._from_allowed.setdefault(allowed, {})
         place = scope, _input_of(node, index)
@@ -221,12 +224,12 @@ class _Graph:
             for one in graphlib.TopologicalSorter(suppliers).static_order():
                 if one not in known:
                     known[one] = all(known[supplier] for supplier in suppliers[one])
-        except graphlib.CycleError:  # nodes or functions that lead to themselves
+        except graphlib.CycleError:  # nodes or functions that depend on themselves
             known.update(dict.fromkeys(suppliers, False))
         return known[place]
 
     def _suppliers(self, allowed, scope, name):
-        """The places from which a value is passed on; None if it may be another than allowed."""
+        """The places from which a value comes; None if it may not come from an allowed source."""
         node = self._scopes[scope].get(name)
         if node is not None:
             if node.op == "Identity":
@@ -249,9 +252,9 @@ class _Graph:
         return found
 
     def _find_callers(self):
-        """For each function: the scope and node of its calls, and whether they pass their inputs.
+        """For each function, the scope and node of its calls and whether they pass their inputs.
 
-        A node that only names a function in an attribute may give it any arguments.
+        A node that only names a function in an attribute may pass it arbitrary arguments.
         """
         callers = {}
         for scope, node in self.nodes():
@@ -273,7 +276,7 @@ def _input_of(node, index: int) -> str | None:
 
 
 def _functions_of(node) -> set[str]:
-    """The functions that a node's attributes name, however deep."""
+    """The functions that a node's attributes name, including nested attributes."""
     found = set()
     todo = list(node.attr.values())
     while todo:

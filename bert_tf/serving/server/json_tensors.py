@@ -1,8 +1,8 @@
-"""TensorFlow Serving's JSON: request bodies to arrays, arrays to answers.
+"""Converts between arrays and TensorFlow Serving's JSON of requests and answers.
 
 Row format: `{"instances": [row, ...]}` -> `{"predictions": [row, ...]}`. Column format:
-`{"inputs": {name: rows}}` -> `{"outputs": {name: rows}}`. Where there is one input or one output,
-its name is left out.
+`{"inputs": {name: rows}}` -> `{"outputs": {name: rows}}`. The name of a single input or output is
+omitted.
 
 Reference: tensorflow_serving/g3doc/api_rest.md; util/json_tensor.cc.
 """
@@ -22,18 +22,18 @@ from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, Signature, Tens
 ROWS, COLUMNS = "instances", "inputs"
 _ANSWERS = {ROWS: "predictions", COLUMNS: "outputs"}
 _BASE64 = "b64"
-_VALUES_AT_ONCE = 1 << 14  # are written as JSON; as Python's objects they take 30 times as much
+_VALUES_AT_ONCE = 1 << 14  # converted to JSON in one part; Python objects need 30 times the memory
 _SHOWN = 256  # characters of a value in an error; kMaxJsonDebugStringBytes
 _TYPES = {dict: "Object", list: "Array", str: "String", bool: "Boolean", type(None): "Null"}
 
 
 class PredictRequest(NamedTuple):
-    """A request as it came.
+    """A parsed request.
 
     Attributes:
-        signature_name: The signature it asks for.
+        signature_name: The name of the signature to call.
         format: `ROWS` or `COLUMNS`.
-        values: What stands under that key.
+        values: The value of this key in the body.
     """
 
     signature_name: str
@@ -42,10 +42,10 @@ class PredictRequest(NamedTuple):
 
 
 def parse_predict(body: bytes) -> PredictRequest:
-    """Reads a body.
+    """Parses the body of a request.
 
     Raises:
-        RequestError: If it is no JSON object of the form above.
+        RequestError: If it is not a JSON object in row or column format.
     """
     if not body:
         raise invalid("JSON Parse error: The document is empty")
@@ -79,15 +79,15 @@ def parse_predict(body: bytes) -> PredictRequest:
 def arrays_of(
     request: PredictRequest, signature: Signature, max_text_length: int
 ) -> dict[str, np.ndarray]:
-    """The arrays of every input.
+    """Converts a request to the arrays of all inputs.
 
     Args:
-        request: From `parse_predict`.
-        signature: The signature that it asks for.
-        max_text_length: The most characters of one string.
+        request: The result of `parse_predict`.
+        signature: The signature to call.
+        max_text_length: Maximum characters of one string.
 
     Raises:
-        RequestError: If inputs are missing or unknown, or values of another type or shape.
+        RequestError: If inputs are missing or unknown, or values have another type or shape.
     """
     columns = (_columns_of_rows if request.format == ROWS else _columns)(request.values, signature)
     return {
@@ -97,18 +97,21 @@ def arrays_of(
 
 
 def answer_parts(format: str, outputs: Mapping[str, np.ndarray], has_rows: bool) -> Iterator[str]:
-    """The answer to a request, as JSON in parts: a large one never is in memory as a whole.
+    """Generates the JSON of an answer in parts, so that a large answer is never fully in memory.
 
     Args:
-        format: The request's.
-        outputs: By name.
-        has_rows: Whether every output has a row an example; the row format needs it.
+        format: The format of the request.
+        outputs: The outputs by name.
+        has_rows: Whether every output has one row per example, as the row format requires.
 
     Raises:
-        RequestError: If outputs without rows were asked for in rows; before the first part.
+        RequestError: Before the first part, if the row format is used for outputs without rows.
     """
     if format == ROWS and not has_rows:
-        raise invalid("The outputs do not have a row an example: use the column format, 'inputs'")
+        raise invalid(
+            "The request must use the column format, 'inputs', because the outputs do not have one "
+            "row per example. Received: 'instances'"
+        )
     return _answer_parts(format, outputs)
 
 
@@ -162,11 +165,11 @@ def _json(values):
 
 
 def json_values(array: np.ndarray, binary: bool = False) -> Any:
-    """Nested lists of an array; floats as short as their type allows, strings as text."""
+    """An array as nested lists: floats with as few digits as their dtype needs, strings as text."""
     if array.dtype == object:
         return _strings(array.tolist(), binary)
     if array.dtype.kind == "f" and array.dtype != np.float64:
-        # Of float32 0.2: "0.2", not the 0.20000000298 that it is as a double.
+        # For example, float32 0.2 becomes 0.2, not 0.20000000298, its exact value.
         return array.astype(np.float32).astype(str).astype(np.float64).tolist()
     return array.tolist()
 
@@ -187,8 +190,8 @@ def _columns_of_rows(rows, signature):
     names = list(signature.inputs)
     if not signature.has_rows:
         raise invalid(
-            f"Signature {signature.name} does not take a row an example: use the column format, "
-            "'inputs'"
+            "The request must use the column format, 'inputs', because the inputs of signature "
+            f"{signature.name} do not have one row per example. Received: 'instances'"
         )
     if not any(map(_is_named, rows)):
         if len(names) > 1:
@@ -251,7 +254,9 @@ def _array(values, spec: TensorSpec, name, max_text_length):
         raise invalid(f"Input {name}: {error.message}") from None
     convert = _CONVERTERS.get(spec.dtype)
     if convert is None:
-        raise invalid(f"Input {name}: type {spec.dtype.name} cannot be given in JSON")
+        raise invalid(
+            f"`{name}` must have a dtype that JSON can express. Received: dtype={spec.dtype.name}"
+        )
     if spec.dtype == tf.string:
         binary = is_binary(name)
         flat = [_bytes(value, name, binary, max_text_length) for value in flat]
@@ -307,14 +312,15 @@ def _bytes(value, name, binary, max_text_length):
             raise invalid(f"Input {name}: unable to base64 decode {_shown(value)}") from None
         except UnicodeDecodeError as error:
             raise invalid(
-                f"Input {name}: text in UTF-8 was expected. Received: {_shown(value)}, "
-                f"{error.reason} at byte {error.start}"
+                f"`{name}` must be text in UTF-8. Received: {_shown(value)}, {error.reason} at "
+                f"byte {error.start}"
             ) from None
     else:
         raise _type_error(value, tf.string)
     if length > max_text_length:
         raise invalid(
-            f"Input {name}: at most {max_text_length} characters were expected. Received: {length}"
+            f"`{name}` must have at most {max_text_length} characters. Received: {length} "
+            "characters"
         )
     return data
 
@@ -326,7 +332,9 @@ def _numbers(flat, dtype):
     try:
         return np.array(flat, np.float64).astype(dtype.as_numpy_dtype)
     except OverflowError:
-        raise invalid(f"A number is too large for {dtype.name}") from None
+        raise invalid(
+            f"The numbers must be in the range of {dtype.name}. Received: a larger number"
+        ) from None
 
 
 def _integers(flat, dtype):

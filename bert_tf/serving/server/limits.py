@@ -1,4 +1,4 @@
-"""How much the server takes on: its memory for requests, and bodies read within it."""
+"""The limits of the server: the memory of requests, and reading bodies within it."""
 
 import asyncio
 import contextlib
@@ -17,20 +17,22 @@ _MEBIBYTE = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What one request and all of them together may take.
+    """The limits of one request and of all requests together.
 
     Attributes:
-        max_body: Bytes of a request's body, unpacked if it came compressed.
-        max_buffered: Bytes of all requests at a time: their bodies, then what was read out of
-            them, then their answers.
-        max_answer: Bytes of one answer's values, before they are written as JSON.
-        max_text_length: Characters of one string.
-        max_tokens: Tokens of one row's texts, estimated from their bytes.
-        max_rows: Rows of a request.
-        max_waiting: Requests that wait for their answer.
-        read_timeout: Seconds for a request's body to arrive.
-        write_timeout: Seconds that a client may take nothing of its answer; on Linux.
-        idle_timeout: Seconds for its head, and for the next one on the same connection.
+        max_body: Maximum bytes of a request's body, after decompression.
+        max_buffered: Maximum bytes of all current requests: their bodies, then the arrays that were
+            read from them, then their answers.
+        max_answer: Maximum bytes of the values of one answer, before they are written as JSON.
+        max_text_length: Maximum characters of one string.
+        max_tokens: Maximum tokens of the texts of one row, estimated from their bytes.
+        max_rows: Maximum rows of a request.
+        max_waiting: Maximum number of requests that wait for their answer.
+        read_timeout: Seconds in which a request's body must arrive.
+        write_timeout: Seconds after which a connection is closed if the client does not receive any
+            of its answer; only on Linux.
+        idle_timeout: Seconds in which a request's head, and the next one on the same connection,
+            must arrive.
         request_timeout: Seconds that a request waits for its answer.
     """
 
@@ -48,13 +50,13 @@ class Limits:
 
 
 class Memory:
-    """Counts the bytes that all requests hold at a time.
+    """Counts the bytes that all current requests hold.
 
     Args:
-        limit: The most.
+        limit: The maximum number of bytes.
 
     Attributes:
-        held: How many they are.
+        held: The current number of bytes.
     """
 
     def __init__(self, limit: int):
@@ -63,7 +65,7 @@ class Memory:
 
     @contextlib.contextmanager
     def share(self) -> Iterator["MemoryShare"]:
-        """What one request holds; given back at the end."""
+        """Yields the share of one request, which is released at the end."""
         share = MemoryShare(self)
         try:
             yield share
@@ -72,17 +74,17 @@ class Memory:
 
 
 class MemoryShare:
-    """One request's part of the memory; see `Memory.share`."""
+    """The bytes that one request holds; see `Memory.share`."""
 
     def __init__(self, memory: Memory):
         self._memory = memory
         self._held = 0
 
     def hold(self, size: int) -> None:
-        """Says how many bytes the request holds from now on.
+        """Sets the number of bytes that the request holds.
 
         Raises:
-            RequestError: If they and those of the others are too many.
+            RequestError: If all requests together would hold too many bytes.
         """
         self._memory.held += size - self._held
         self._held, more = size, size > self._held
@@ -94,23 +96,27 @@ class MemoryShare:
 
 
 class BodyReader:
-    """Reads bodies.
+    """Reads the bodies of requests.
 
-    Only bytes that came count: slow clients that announce large bodies take nothing from others.
+    Only received bytes are counted, so slow clients that announce large bodies do not use up the
+    memory of other requests.
+
+    Args:
+        limits: The limits of a body and its time.
     """
 
     def __init__(self, limits: Limits):
         self._limits = limits
 
     async def read(self, request, share: MemoryShare) -> bytes:
-        """The body of an aiohttp request.
+        """Reads the body of an aiohttp request.
 
         Args:
             request: The request.
-            share: Where its bytes are counted.
+            share: The share of memory in which the bytes are counted.
 
         Raises:
-            RequestError: If it is too large, comes too slowly, or memory is full.
+            RequestError: If the body is too large or arrives too slowly, or the memory is full.
         """
         if request.content_length is not None and request.content_length > self._limits.max_body:
             raise self._too_large(request.content_length)
@@ -119,7 +125,7 @@ class BodyReader:
         except asyncio.TimeoutError:
             raise RequestError(
                 REQUEST_TIMEOUT,
-                f"The body did not arrive in {self._limits.read_timeout:g} seconds.",
+                f"The body did not arrive within {self._limits.read_timeout:g} seconds.",
             ) from None
 
     async def _collect(self, request, share):
@@ -135,6 +141,6 @@ class BodyReader:
     def _too_large(self, size):
         return RequestError(
             BODY_TOO_LARGE,
-            f"A body of at most {self._limits.max_body} bytes was expected. Received: {size} or "
-            "more",
+            f"The body must have at most {self._limits.max_body} bytes. Received: {size} or more "
+            "bytes",
         )

@@ -1,22 +1,23 @@
-"""What the server counts, in Prometheus's text format."""
+"""The metrics of the server, in Prometheus's text format."""
 
 from bert_tf.errors import UserError
 
-PATH = "/monitoring/prometheus/metrics"  # TensorFlow Serving's, where its configuration names none
+PATH = "/monitoring/prometheus/metrics"  # TensorFlow Serving's default
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
 class Metrics:
-    """Counters of one server, in a registry of their own.
+    """The metrics of one server, in a separate registry.
 
     Attributes:
-        requests: Answers by method and HTTP status.
-        request_seconds: From a request's head to its answer, by method.
-        batch_seconds: Of one batch's computation.
-        requests_in_progress: Requests that have come and are not yet answered.
-        version: The version that requests go to which name none.
+        registry: The registry.
+        requests: The number of answers, by method and HTTP status.
+        request_seconds: The time from a request's head to its answer, by method.
+        batch_seconds: The time to compute one batch.
+        requests_in_progress: The number of requests that are not yet answered.
+        version: The model version that answers requests without a version.
 
     Raises:
         UserError: If prometheus-client is not installed.
@@ -27,7 +28,8 @@ class Metrics:
             import prometheus_client
         except ImportError:
             raise UserError(
-                "The server needs aiohttp and prometheus-client: pip install 'bert-tf[serve]'"
+                "aiohttp and prometheus-client must be installed to run the server: "
+                "pip install 'bert-tf[serve]'"
             ) from None
         self._client = prometheus_client
         self.registry = registry = prometheus_client.CollectorRegistry()
@@ -46,23 +48,23 @@ class Metrics:
 
         self.requests = counter("requests", "Answers sent.", ("method", "status"))
         self.request_seconds = histogram(
-            "request_seconds", "From a request's head to its answer.", _SECONDS, ("method",)
+            "request_seconds", "Time from a request's head to its answer.", _SECONDS, ("method",)
         )
-        self.batch_seconds = histogram("batch_seconds", "Computing one batch.", _SECONDS)
+        self.batch_seconds = histogram("batch_seconds", "Time to compute one batch.", _SECONDS)
         self.requests_in_progress = gauge("requests_in_progress", "Requests not yet answered.")
-        self.version = gauge("model_version", "The version that answers.")
-        self._rows = histogram("batch_rows", "Rows of a batch.", _SIZES)
-        self._tokens = histogram("batch_tokens", "Tokens of a batch, estimated.", _TOKENS)
+        self.version = gauge("model_version", "Model version that answers requests.")
+        self._rows = histogram("batch_rows", "Rows per batch.", _SIZES)
+        self._tokens = histogram("batch_tokens", "Estimated tokens per batch.", _TOKENS)
         self._waited = histogram(
-            "batch_wait_seconds", "How long a batch's oldest request waited.", _SECONDS
+            "batch_wait_seconds", "Time that the oldest request of a batch waited.", _SECONDS
         )
 
     def count_batch(self, rows: int, tokens: int, waited: float) -> None:
-        """Counts a batch that is about to be computed."""
+        """Records a batch before it is computed."""
         self._rows.observe(rows)
         self._tokens.observe(tokens)
         self._waited.observe(waited)
 
     def page(self) -> tuple[bytes, str]:
-        """The text that Prometheus reads, and its content type."""
+        """The metrics as text for Prometheus, and their content type."""
         return self._client.generate_latest(self.registry), self._client.CONTENT_TYPE_LATEST

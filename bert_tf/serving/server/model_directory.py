@@ -1,4 +1,4 @@
-"""What stands in a model's directory, and its models as SavedModels."""
+"""Finds the models in a directory and loads them as SavedModels."""
 
 import contextlib
 import json
@@ -15,21 +15,21 @@ _MODEL_FILES = ("config.json", "bert_config.json", "bert_tf.json")
 
 
 def is_model(directory: str | os.PathLike) -> bool:
-    """Whether a directory holds a model itself: a SavedModel, or what `save_pretrained` writes."""
+    """Whether a directory holds a SavedModel or a model that `save_pretrained` wrote."""
     return any(
         os.path.isfile(os.path.join(directory, name)) for name in (SAVED_MODEL_FILE, *_MODEL_FILES)
     )
 
 
 def find_versions(directory: str | os.PathLike) -> dict[int, str]:
-    """The versions below a directory, as TensorFlow Serving finds them: folders named by numbers.
+    """The versions in a directory: folders named by numbers, as in TensorFlow Serving.
 
     A directory that holds a model itself is version 1.
 
     Returns:
-        The path of each version.
+        The path of each version, by its number.
     """
-    with contextlib.suppress(CheckpointError):  # the versions that are there are whole
+    with contextlib.suppress(CheckpointError):  # the existing versions are complete
         recover(directory)
     if is_model(directory):
         return {1: os.fspath(directory)}
@@ -51,8 +51,8 @@ def open_model(path: str | os.PathLike, pairs: bool = False, trusted: bool = Fal
     A model that `save_pretrained` wrote is exported first.
 
     Args:
-        path: Its directory.
-        pairs: Whether a classifier that `save_pretrained` wrote takes two texts.
+        path: The model's directory.
+        pairs: Whether the inputs of a classifier that `save_pretrained` wrote are two texts.
         trusted: Whether a SavedModel may do more than compute.
 
     Raises:
@@ -68,14 +68,14 @@ def open_model(path: str | os.PathLike, pairs: bool = False, trusted: bool = Fal
 
 
 def export_apart(path: str | os.PathLike, folder: str | os.PathLike, pairs: bool = False) -> str:
-    """Exports a model directory, with the padding-free operations where they are built.
+    """Exports a model directory, with the padding-free operations if they are built.
 
-    A process of its own does it: nothing of that stays in the server's memory.
+    A separate process exports it, so that the server's memory does not grow.
 
     Args:
-        path: What `save_pretrained` wrote.
-        folder: Where the SavedModel's version 1 goes.
-        pairs: Whether a classifier takes two texts.
+        path: A directory that `save_pretrained` wrote.
+        folder: The directory in which version 1 of the SavedModel is written.
+        pairs: Whether the inputs of a classifier are two texts.
 
     Returns:
         The SavedModel's path.
@@ -96,12 +96,14 @@ def export_apart(path: str | os.PathLike, folder: str | os.PathLike, pairs: bool
         capture_output=True,
         text=True,
         errors="replace",
-        start_new_session=True,  # Ctrl-C is for the server alone
+        start_new_session=True,  # so that Ctrl-C interrupts only the server
     )
     try:
         answer = json.loads(process.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        raise UserError(f"{path} could not be exported:\n{process.stderr[-2000:]}") from None
+        raise UserError(
+            f"{path} must be a model that can be exported. Received:\n{process.stderr[-2000:]}"
+        ) from None
     if "error" in answer:
         raise UserError(f"{path}: {answer['error']}")
     return answer["path"]

@@ -1,8 +1,8 @@
-"""The versions of a model: loads what appears, switches to it, unloads what it replaces.
+"""The versions of a model: loads new versions, switches to them and unloads old ones.
 
-As in TensorFlow Serving the highest number answers, a new version answers before the old one goes,
-and the old one goes when its last request is answered. Otherwise than there, the last version stays
-when its directory disappears.
+As in TensorFlow Serving, the version with the highest number answers requests. A new version is
+loaded before the old one is unloaded, and the old one is unloaded after its last request has been
+answered. Unlike TensorFlow Serving, the last version stays loaded if its directory is removed.
 """
 
 import asyncio
@@ -22,17 +22,18 @@ from bert_tf.serving.server.served_model import ServedModel
 log = logging.getLogger("bert_tf.serving")
 
 LOADING, AVAILABLE, UNLOADING, END = "LOADING", "AVAILABLE", "UNLOADING", "END"
-_REMEMBERED = 16  # versions that have ended, in the status
+_REMEMBERED = 16  # unloaded versions that the status lists
 
 
 @dataclasses.dataclass
 class VersionState:
-    """What became of a version.
+    """The state of a version.
 
     Attributes:
-        state: TensorFlow Serving's name of it.
-        error: Why it could not be loaded.
-        fingerprint: Of the files that could not be loaded; when they change it is tried again.
+        state: TensorFlow Serving's name for it.
+        error: The reason why the version could not be loaded.
+        fingerprint: The fingerprint of the files that could not be loaded. If they change, loading
+            is tried again.
     """
 
     state: str
@@ -41,12 +42,12 @@ class VersionState:
 
 
 class LoadedVersion:
-    """A version that answers.
+    """A version that can answer requests.
 
     Attributes:
-        number: The version.
+        number: The version's number.
         model: Its model.
-        batcher: The queue in front of it.
+        batcher: The model's request queue.
     """
 
     def __init__(self, number: int, model: ServedModel, batcher: Batcher):
@@ -59,7 +60,7 @@ class LoadedVersion:
 
     @contextlib.contextmanager
     def in_use(self):
-        """While requests are inside the version is not unloaded."""
+        """Keeps the version loaded while a request uses it."""
         self._users += 1
         self._unused.clear()
         try:
@@ -70,7 +71,7 @@ class LoadedVersion:
                 self._unused.set()
 
     async def wait_until_unused(self) -> None:
-        """Returns when no request is inside."""
+        """Waits until no request uses the version."""
         await self._unused.wait()
 
 
@@ -78,15 +79,15 @@ class ModelVersions:
     """The versions of one model.
 
     Args:
-        name: The model's name in paths.
-        directory: Where its versions appear, or a model itself.
-        make_batcher: Makes the queue of a loaded model.
-        pairs: Whether classifiers that `save_pretrained` wrote take two texts.
+        name: The model's name in REST paths.
+        directory: The directory of its versions, or of a single model.
+        make_batcher: A function that makes the request queue of a loaded model.
+        pairs: Whether the inputs of classifiers that `save_pretrained` wrote are two texts.
         trusted: Whether SavedModels may do more than compute.
 
     Attributes:
         name: The model's name.
-        states: Of every version seen lately.
+        states: The states of the loaded and the most recent versions, by number.
     """
 
     def __init__(
@@ -108,15 +109,18 @@ class ModelVersions:
 
     @property
     def current(self) -> LoadedVersion | None:
-        """The version that requests go to which name none."""
+        """The version that answers requests without a version."""
         return self._current
 
     @contextlib.asynccontextmanager
     async def use(self, number: int | None = None) -> AsyncIterator[LoadedVersion]:
-        """A version for the time of one request.
+        """Yields a version for one request.
+
+        Args:
+            number: The version's number; None is the current version.
 
         Raises:
-            RequestError: If it is not there.
+            RequestError: If the version is not loaded.
         """
         current = self._current
         if current is None or number not in (None, current.number):
@@ -136,8 +140,8 @@ class ModelVersions:
         versions = await self._find()
         if not versions:
             raise UserError(
-                f"{self._directory}: a model, or folders named 1, 2, … with one each, were "
-                "expected. Received: neither"
+                f"{self._directory} must hold a model, or folders named 1, 2, … that each hold a "
+                "model. Received: neither"
             )
         newest = max(versions)
         await self._load(newest, versions[newest])
@@ -145,36 +149,36 @@ class ModelVersions:
             raise UserError(self.states[newest].error)
 
     async def watch(self, seconds: float) -> None:
-        """Looks for new versions for ever."""
+        """Looks for new versions repeatedly, without an end."""
         while True:
             await asyncio.sleep(seconds)
             try:
                 await self.look_again()
             except Exception:
-                log.exception("Looking for versions of %s failed; trying again", self.name)
+                log.exception("Looking for new versions of %s failed; will try again", self.name)
 
     async def look_again(self) -> None:
-        """Loads the highest version, if it is another than the one that answers."""
+        """Loads the highest version if it is not the current one."""
         versions = await self._find()
         for number in sorted(versions, reverse=True):
             if self._current is not None and self._current.number == number:
                 return
             state = self.states.get(number)
             if state and state.error and state.fingerprint == _fingerprint(versions[number]):
-                continue  # as broken as before: the next lower one
+                continue  # its files have not changed, so try the next lower version
             await self._load(number, versions[number])
             if self._current is not None and self._current.number == number:
                 return
 
     async def close(self) -> None:
-        """Unloads everything when the requests that are inside are answered."""
+        """Unloads all versions after their requests have been answered."""
         if self._current is not None:
             self._unload(self._current)
             self._current = None
         await asyncio.gather(*self._unloading)
 
     async def _find(self):
-        # It may wait for a writer of the directory, and requests may not.
+        # In a thread, because it may wait for a process that writes to the directory.
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, find_versions, self._directory)
 
@@ -187,12 +191,12 @@ class ModelVersions:
             )
         except Exception as error:
             message = str(error) if isinstance(error, UserError) else repr(error)
-            log.error("Version %s of %s cannot be loaded: %s", number, self.name, message)
+            log.error("Version %s of %s could not be loaded: %s", number, self.name, message)
             self._remember(number, VersionState(END, message, fingerprint))
             return
         old, self._current = self._current, LoadedVersion(number, model, self._make_batcher(model))
         self._remember(number, VersionState(AVAILABLE))
-        log.info("Version %s of %s answers", number, self.name)
+        log.info("Version %s of %s is loaded", number, self.name)
         if old is not None:
             self._unload(old)
 
@@ -206,7 +210,7 @@ class ModelVersions:
         await version.wait_until_unused()
         await version.batcher.close()
         version.model = version.batcher = None
-        gc.collect()  # a loaded SavedModel is full of cycles
+        gc.collect()  # a loaded SavedModel has reference cycles
         self._remember(version.number, VersionState(END))
         log.info("Version %s of %s is unloaded", version.number, self.name)
 
@@ -218,7 +222,7 @@ class ModelVersions:
 
 
 def _fingerprint(path):
-    """Changes with the files below a directory."""
+    """A value that changes when files in a directory or its subdirectories change."""
     found = []
     for folder, _, names in os.walk(path):
         for name in names:

@@ -4,7 +4,7 @@
     GET  /v1/models/NAME[/versions/V]/metadata    the signatures
     POST /v1/models/NAME[/versions/V]:predict     {"instances": [...]} or {"inputs": ...}
 
-An error is `{"error": message}` with the HTTP status that TensorFlow Serving gives its kind.
+An error is `{"error": message}` with the HTTP status that TensorFlow Serving uses for it.
 
 Reference: tensorflow_serving/model_servers/http_rest_api_util.cc and http_rest_api_handler.cc.
 """
@@ -39,18 +39,18 @@ _GET = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _LARGEST_VERSION = 2**63 - 1
-# What is larger is parsed and written by a thread, so that other requests go on.
+# Larger bodies and answers are converted in a thread, so that other requests are not blocked.
 _LARGE_BODY = 1 << 16  # bytes
 _LARGE_ANSWER = 1 << 14  # values
 
 
 class Target(NamedTuple):
-    """What a path asks for.
+    """The target of a request.
 
     Attributes:
         action: predict, classify, regress, metadata or status.
         model: The model's name.
-        version: Its number, or None.
+        version: The number of its version, or None.
     """
 
     action: str
@@ -59,14 +59,14 @@ class Target(NamedTuple):
 
 
 def parse_path(method: str, path: str) -> Target:
-    """What a request asks for.
+    """Parses the path of a request.
 
     Args:
-        method: GET, POST or another.
-        path: Still quoted, without the query.
+        method: The HTTP method.
+        path: The path, percent-encoded and without the query.
 
     Raises:
-        RequestError: If no path of the interface has this form.
+        RequestError: If the path is not valid.
     """
     pattern = {"POST": _POST, "GET": _GET, "HEAD": _GET}.get(method)
     match = pattern.fullmatch(path) if pattern else None
@@ -90,40 +90,44 @@ class RestApi:
     """Answers requests to the paths above.
 
     Args:
-        versions: The model.
-        limits: What a request may take.
+        versions: The versions of the model.
+        limits: The limits of requests.
     """
 
     def __init__(self, versions: ModelVersions, limits: Limits):
         self._versions = versions
         self._limits = limits
         self._bodies = BodyReader(limits)
-        # Large bodies are decoded one at a time: as Python's objects they take up to 40 times as
-        # much memory, which nothing counts.
+        # Large bodies are decoded one at a time: as Python objects they need up to 40 times as much
+        # memory, which is not counted.
         self._decoder = concurrent.futures.ThreadPoolExecutor(1, "decode")
 
     async def answer(
         self, target: Target, request, share: MemoryShare
     ) -> str | AsyncIterator[bytes]:
-        """The JSON text for an aiohttp request; a large one in parts.
+        """Answers an aiohttp request.
 
         Args:
-            target: What the request asks for.
+            target: The target of the request.
             request: The request.
-            share: Where the memory that it takes is counted.
+            share: The share of memory in which the request is counted.
+
+        Returns:
+            The JSON text; a large one in parts.
 
         Raises:
-            RequestError: Why there is none.
+            RequestError: If the request cannot be answered.
         """
         if target.action == "status":
             return self._status(target)
         if target.action == "metadata":
             return await self._metadata(target)
-        # Read before anything is refused, or a client that is still sending hears of it too late.
+        # The body is read before a request is refused; otherwise a client that is still sending it
+        # would not receive the error in time.
         body = await self._bodies.read(request, share)
         if target.action != "predict":
             raise RequestError(
-                UNIMPLEMENTED, f"{target.action} is not implemented here. Expected: predict"
+                UNIMPLEMENTED, f"The method must be predict. Received: {target.action}"
             )
         self._check_name(target.model)
         async with self._versions.use(target.version) as version:
@@ -139,7 +143,8 @@ class RestApi:
             rows = signature.checked_rows(arrays)
             if rows > self._limits.max_rows:
                 raise invalid(
-                    f"At most {self._limits.max_rows} rows were expected. Received: {rows}"
+                    f"The inputs must have at most {self._limits.max_rows} rows. Received: {rows} "
+                    "rows"
                 )
             check_described_inputs(version.model.description, signature, arrays)
             expected = signature.least_answer_bytes(arrays)
@@ -158,22 +163,22 @@ class RestApi:
             return text
 
     def _read(self, body, version: LoadedVersion):
-        asked = parse_predict(body)
-        signature = version.model.signatures.get(asked.signature_name)
+        parsed = parse_predict(body)
+        signature = version.model.signatures.get(parsed.signature_name)
         if signature is None:
             raise invalid(
-                f'Serving signature name: "{asked.signature_name[:100]}" not found in signature '
+                f'Serving signature name: "{parsed.signature_name[:100]}" not found in signature '
                 f"def. Expected: {', '.join(version.model.signatures)}"
             )
-        # Not the request itself: as Python's objects it takes many times the memory of its body.
-        return asked.format, signature, arrays_of(asked, signature, self._limits.max_text_length)
+        # Without the parsed request: as Python objects it needs much more memory than its body.
+        return parsed.format, signature, arrays_of(parsed, signature, self._limits.max_text_length)
 
     def _check_answer(self, size):
         if size > self._limits.max_answer:
             raise RequestError(
                 ANSWER_TOO_LARGE,
-                f"An answer of at most {self._limits.max_answer} bytes of values was expected. "
-                f"This one would have {size}. Send fewer rows at a time, or shorter ones.",
+                f"The answer must have at most {self._limits.max_answer} bytes of values. "
+                f"Received: {size} bytes. Send fewer rows at a time, or shorter ones.",
             )
 
     async def _in_threads(self, parts):
@@ -224,7 +229,7 @@ class RestApi:
             )
 
     def page_facts(self) -> dict[str, Any]:
-        """What the web page must know: where to ask, what for, and what the labels are called."""
+        """The facts that the web page needs: the model, its version, its inputs and its labels."""
         version = self._versions.current
         model = version.model if version else None
         signature = model.signatures.get(DEFAULT_SIGNATURE) if model else None
@@ -252,7 +257,7 @@ class RestApi:
 
 
 def error_text(error: RequestError) -> str:
-    """The body that tells an error."""
+    """The body of the response for an error."""
     return _text({"error": error.message})
 
 

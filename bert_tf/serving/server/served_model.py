@@ -1,4 +1,4 @@
-"""A SavedModel, loaded and ready to run."""
+"""Loads and runs a SavedModel."""
 
 import os
 import tempfile
@@ -24,23 +24,24 @@ _WARM_UP_TEXT = "The first call is the slowest."
 
 
 class ServedModel:
-    """A SavedModel of any program, with strings or numbers in.
+    """A loaded SavedModel, written by any program.
 
-    Its memory is given back when the last reference is gone.
+    Its memory is released with the last reference.
 
     Args:
         path: The directory of the SavedModel.
         trusted: Whether it may do more than compute; see `graph_check`.
 
     Attributes:
-        signatures: By name.
-        signature_def: The signatures as TensorFlow Serving's metadata shows them.
-        padding_free: Whether padding costs nothing, so that a batch costs its tokens alone.
-        description: What `bert_tf.serving.export` wrote about the model, if it did.
+        signatures: The signatures by name.
+        signature_def: The signatures in the form of TensorFlow Serving's metadata.
+        padding_free: Whether padding is not computed, so that the cost of a batch depends only on
+            its tokens.
+        description: The description that `bert_tf.serving.export` wrote; empty without one.
 
     Raises:
-        UserError: If there is no SavedModel that can be loaded here, or it is not trusted and reads
-            or writes files, or the like.
+        UserError: If the SavedModel cannot be loaded, or it is not trusted and would do more than
+            compute, such as reading or writing files.
     """
 
     def __init__(self, path: str | os.PathLike, trusted: bool = False):
@@ -54,15 +55,15 @@ class ServedModel:
         if problems and not trusted:
             shown = "; ".join(problems[:_SHOWN_PROBLEMS])
             raise UserError(
-                f"{path}: a model that only computes was expected. Received: {len(problems)} "
-                f"things that may reach files, the network or other code: {shown}"
-                f"{'; …' if len(problems) > _SHOWN_PROBLEMS else ''}. If you trust its maker, "
+                f"{path} must be a SavedModel that only computes. Received: {len(problems)} parts "
+                f"that may access files, the network or other code: {shown}"
+                f"{'; …' if len(problems) > _SHOWN_PROBLEMS else ''}. If you trust its author, "
                 "serve it with --trust"
             )
         self.padding_free = _PADDING_FREE_OP in _operations(meta_graph.graph_def)
         self.signatures = signatures_of(meta_graph)
         if not self.signatures:
-            raise UserError(f"{path}: a SavedModel with signatures was expected. Received: none")
+            raise UserError(f"{path} must be a SavedModel with signatures. Received: no signatures")
         self.signature_def = {
             name: json_format.MessageToDict(
                 definition,
@@ -73,20 +74,20 @@ class ServedModel:
         }
         self.description = _description(path)
         try:
-            # What reads files may do so with every request, where the copy is gone.
+            # Not from a temporary copy: a model that reads files may do so with every request.
             if problems:
                 self._loaded = tf.saved_model.load(os.fspath(path))
             else:
                 self._loaded = _load_without_gradients(saved_model, path)
-        except Exception as error:  # a damaged file shows in many ways
-            raise UserError(f"{path} cannot be loaded as a SavedModel: {error}") from error
+        except Exception as error:  # damaged files raise many types
+            raise UserError(f"{path} must be a valid SavedModel. Received: {error}") from error
 
     def run(self, signature: Signature, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Computes one batch. Any number of threads may call it.
+        """Computes one batch. It may be called from several threads.
 
         Args:
-            signature: One of this model's.
-            arrays: Of every input of the signature; strings as object arrays of `bytes`.
+            signature: A signature of this model.
+            arrays: The arrays of all inputs of the signature; strings are object arrays of `bytes`.
 
         Returns:
             The outputs by name.
@@ -99,7 +100,7 @@ class ServedModel:
         return {name: outputs[name].numpy() for name in signature.outputs}
 
     def warm_up(self) -> None:
-        """Calls the default signature once if it takes nothing but texts."""
+        """Calls the default signature once, if all its inputs are texts."""
         signature = self.signatures.get(DEFAULT_SIGNATURE)
         if signature is None or not signature.has_rows:
             return
@@ -111,17 +112,18 @@ class ServedModel:
 
 
 def _load_without_gradients(saved_model, path):
-    """Loads a SavedModel from a copy that says nothing about its custom gradients.
+    """Loads a SavedModel from a copy without its custom gradients.
 
-    TensorFlow registers those for good, and with them every function and constant of the model: it
-    could never be unloaded. It also loads what was checked, whatever became of the file.
+    TensorFlow registers custom gradients permanently, and with them every function and constant of
+    the model, so the model could never be unloaded. The copy also guarantees that the graph that
+    was checked is the one that is loaded, even if the file has changed.
     """
     for meta_graph in saved_model.meta_graphs:
         library = meta_graph.graph_def.library
         del library.registered_gradients[:]
         for function in library.function:
             for node in function.node_def:
-                node.attr.pop(_GRADIENT, None)  # or TensorFlow warns of it
+                node.attr.pop(_GRADIENT, None)  # otherwise TensorFlow logs a warning
     with tempfile.TemporaryDirectory(prefix="bert_tf_serve_") as folder:
         for name in ("variables", "assets", "fingerprint.pb"):
             if os.path.exists(os.path.join(path, name)):
@@ -132,17 +134,20 @@ def _load_without_gradients(saved_model, path):
 
 
 def _read(path):
-    """The SavedModel's protobuf, and the graph in it that is for serving."""
+    """The SavedModel's protobuf and its graph for serving."""
     saved_model = saved_model_pb2.SavedModel()
     try:
         with open(os.path.join(path, SAVED_MODEL_FILE), "rb") as file:
             saved_model.ParseFromString(file.read())
     except (OSError, DecodeError) as error:
-        raise UserError(f"{path} cannot be loaded as a SavedModel: {error}") from None
+        raise UserError(f"{path} must be a valid SavedModel. Received: {error}") from None
     for meta_graph in saved_model.meta_graphs:
         if tf.saved_model.SERVING in meta_graph.meta_info_def.tags:
             return saved_model, meta_graph
-    raise UserError(f"{path}: a SavedModel with the tag 'serve' was expected. Received: none")
+    raise UserError(
+        f"{path} must be a SavedModel with the tag {tf.saved_model.SERVING!r}. Received: no graph "
+        "with this tag"
+    )
 
 
 def _operations(graph_def):
@@ -155,5 +160,5 @@ def _operations(graph_def):
 def _description(path):
     try:
         return read_description(path)
-    except UserError:  # a SavedModel of another program has none
+    except UserError:  # SavedModels of other programs have no description
         return {}

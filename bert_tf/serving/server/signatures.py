@@ -1,4 +1,4 @@
-"""What a SavedModel takes and gives, read from its signatures."""
+"""The inputs and outputs of a SavedModel, read from its signatures."""
 
 import dataclasses
 import sys
@@ -10,12 +10,12 @@ import tensorflow as tf
 from bert_tf.serving.server.errors import invalid
 
 DEFAULT_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-# A string that is meant as bytes: TensorFlow Serving's suffix, and serialised tf.Examples.
+# Names of strings that hold bytes: TensorFlow Serving's suffix, and serialised tf.Examples.
 BINARY_SUFFIX = "_bytes"
 BINARY_NAMES = ("examples", "inputs")
-# `entity_count` says how many values of a row of `entity_text` are no padding; see `export`.
+# For example, `entity_count` is the number of values in a row of `entity_text` before the padding.
 COUNT_SUFFIX = "_count"
-_POINTER = 8  # bytes that a string takes in an array, besides its own
+_POINTER = 8  # bytes of a string in an array, without its content
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +23,8 @@ class TensorSpec:
     """An input or output.
 
     Attributes:
-        dtype: Its type.
-        shape: Its dimensions, None where they are free; None if even the rank is.
+        dtype: The dtype.
+        shape: The dimensions, None for a variable dimension; None if the rank is unknown.
     """
 
     dtype: tf.DType
@@ -32,7 +32,7 @@ class TensorSpec:
 
     @property
     def has_rows(self) -> bool:
-        """Whether the first dimension is free: a row an example."""
+        """Whether the first dimension is variable: one row per example."""
         return bool(self.shape) and self.shape[0] is None
 
     def __str__(self) -> str:
@@ -50,7 +50,8 @@ class Signature:
 
     Attributes:
         name: Its key.
-        inputs, outputs: By name, in the names' order.
+        inputs: The inputs by name, sorted by name.
+        outputs: The outputs by name, sorted by name.
     """
 
     name: str
@@ -59,16 +60,17 @@ class Signature:
 
     @property
     def has_rows(self) -> bool:
-        """Whether every input and output has a row an example."""
+        """Whether every input and output has one row per example."""
         specs = (*self.inputs.values(), *self.outputs.values())
         return bool(self.inputs) and all(spec.has_rows for spec in specs)
 
     @property
     def joins_rows(self) -> bool:
-        """Whether rows may be computed together with those of other requests.
+        """Whether rows of different requests may be computed together.
 
-        An output with a further free dimension is as wide as the widest row of its batch, so an
-        answer would depend on the requests beside it, unless a `_count` says where padding begins.
+        An output with another variable dimension is as wide as the widest row of its batch, so its
+        result would depend on the other requests, unless a `_count` output gives the number of
+        values before the padding.
         """
         return self.has_rows and all(
             None not in spec.shape[1:]
@@ -77,7 +79,7 @@ class Signature:
         )
 
     def count_of(self, output: str) -> str | None:
-        """The output that says how many values of a row of `output` are no padding, or None."""
+        """The name of the output with the number of values per row of `output`, or None."""
         spec = self.outputs[output]
         if not spec.has_rows or len(spec.shape) < 2 or spec.shape[1] is not None:
             return None
@@ -89,7 +91,7 @@ class Signature:
         return None
 
     def rows(self, outputs: Mapping[str, np.ndarray], part: slice) -> dict[str, np.ndarray]:
-        """Some rows of a batch's outputs, as they would be if these rows were all."""
+        """Some rows of a batch's outputs, with the padding that they would have by themselves."""
         cut = {}
         for name, values in outputs.items():
             cut[name] = values[part]
@@ -99,14 +101,14 @@ class Signature:
         return cut
 
     def least_answer_bytes(self, arrays: Mapping[str, np.ndarray]) -> int:
-        """How many bytes the outputs for a request will have, as far as shapes tell it.
+        """Estimates the minimum size of the outputs for a request, in bytes, from the shapes.
 
-        A free dimension of an output is taken to be as large as that of the inputs at its place: a
-        value per token. Of sounds and images, numbers with a fraction, models make fewer: they do
-        not count.
+        A variable dimension of an output is assumed to be as large as the same dimension of the
+        inputs, as for one value per token. Floating-point inputs (audio, images) are ignored,
+        because their outputs are usually smaller.
 
         Args:
-            arrays: Of every input.
+            arrays: The arrays of all inputs.
         """
         sizes = [array.shape for array in arrays.values() if array.dtype.kind != "f"]
         total = 0
@@ -119,10 +121,14 @@ class Signature:
         return total
 
     def checked_rows(self, arrays: Mapping[str, np.ndarray]) -> int:
-        """The number of rows of a request whose arrays fit this signature.
+        """Checks the shapes of a request and returns its number of rows.
+
+        Args:
+            arrays: The arrays of all inputs.
 
         Raises:
-            RequestError: If a shape does not fit, or inputs differ in their number of rows.
+            RequestError: If a shape does not match, the inputs have different numbers of rows, or
+                there are no rows.
         """
         for name, spec in self.inputs.items():
             shape = arrays[name].shape
@@ -131,22 +137,20 @@ class Signature:
                 and all(want in (None, size) for want, size in zip(spec.shape, shape))
             )
             if not fits:
-                raise invalid(
-                    f"Input {name}: expected {spec}. Received: {spec.dtype.name} {list(shape)}"
-                )
+                raise invalid(f"`{name}` must be {spec}. Received: {spec.dtype.name} {list(shape)}")
         if not self.has_rows:
             return 1
         counts = {name: len(arrays[name]) for name in self.inputs}
         if len(set(counts.values())) > 1:
-            raise invalid(f"Inputs must have equally many rows. Received: {counts}")
+            raise invalid(f"The inputs must have the same number of rows. Received: {counts}")
         rows = next(iter(counts.values()))
         if rows == 0:
-            raise invalid("At least one row was expected. Received: 0 rows")
+            raise invalid("The inputs must have at least one row. Received: 0 rows")
         return rows
 
 
 def bytes_of(arrays: Mapping[str, np.ndarray]) -> int:
-    """How much memory arrays take, with the strings in them."""
+    """The memory of arrays in bytes, including their strings."""
     return sum(
         array.nbytes + (sum(map(sys.getsizeof, array.flat)) if array.dtype == object else 0)
         for array in arrays.values()
@@ -154,7 +158,7 @@ def bytes_of(arrays: Mapping[str, np.ndarray]) -> int:
 
 
 def is_binary(name: str) -> bool:
-    """Whether a string input or output of that name holds bytes that need not be text."""
+    """Whether a string input or output with this name holds bytes instead of text."""
     return name.endswith(BINARY_SUFFIX) or name in BINARY_NAMES
 
 
@@ -163,7 +167,7 @@ def signatures_of(meta_graph) -> dict[str, Signature]:
     return {
         name: Signature(name, _specs(definition.inputs), _specs(definition.outputs))
         for name, definition in meta_graph.signature_def.items()
-        if not name.startswith("__")  # the SavedModel's own initialisation
+        if not name.startswith("__")  # TensorFlow's signatures for initialization
     }
 
 

@@ -1,20 +1,25 @@
 """Callbacks: logs, scores after each epoch, gradual unfreezing, stopping."""
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.training.callbacks.epoch_scores import EpochScores
+from bert_tf.training.callbacks.gradual_unfreezing import GradualUnfreezing
+from bert_tf.training.callbacks.json_lines import JsonLines, read_json_lines
+from bert_tf.training.callbacks.progress_line import ProgressLine
+from bert_tf.training.callbacks.stop_on_bad_loss import StopOnBadLoss
+from bert_tf.training.callbacks.stop_on_signal import StopOnSignal
+from bert_tf.training.callbacks.tensorboard_scalars import TensorBoardScalars
+from bert_tf.training.callbacks.threshold_sweep import ThresholdSweep, best_threshold
+from bert_tf.training.callbacks.training_log import TrainingLog
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "EpochScores": ".epoch_scores",
-        "GradualUnfreezing": ".gradual_unfreezing",
-        "JsonLines": ".json_lines",
-        "ProgressLine": ".progress_line",
-        "StopOnBadLoss": ".stop_on_bad_loss",
-        "StopOnSignal": ".stop_on_signal",
-        "TensorBoardScalars": ".tensorboard_scalars",
-        "ThresholdSweep": ".threshold_sweep",
-        "TrainingLog": ".training_log",
-        "best_threshold": ".threshold_sweep",
-        "read_json_lines": ".json_lines",
-    },
-)
+__all__ = [
+    "EpochScores",
+    "GradualUnfreezing",
+    "JsonLines",
+    "ProgressLine",
+    "StopOnBadLoss",
+    "StopOnSignal",
+    "TensorBoardScalars",
+    "ThresholdSweep",
+    "TrainingLog",
+    "best_threshold",
+    "read_json_lines",
+]

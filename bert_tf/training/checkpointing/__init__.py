@@ -1,8 +1,6 @@
 """Checkpoints of a training, from which it goes on step-exactly."""
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.training.checkpointing.checkpoint_files import DamagedCheckpoint
+from bert_tf.training.checkpointing.training_checkpoint import TrainingCheckpoint
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {"DamagedCheckpoint": ".checkpoint_files", "TrainingCheckpoint": ".training_checkpoint"},
-)
+__all__ = ["DamagedCheckpoint", "TrainingCheckpoint"]

@@ -1,14 +1,7 @@
 """Training on several GPUs, machines or a TPU."""
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.training.distribution.distributed_batches import DistributedBatches
+from bert_tf.training.distribution.peer_watch import PeerWatch
+from bert_tf.training.distribution.strategies import STRATEGIES, is_chief, make_strategy
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "DistributedBatches": ".distributed_batches",
-        "PeerWatch": ".peer_watch",
-        "STRATEGIES": ".strategies",
-        "is_chief": ".strategies",
-        "make_strategy": ".strategies",
-    },
-)
+__all__ = ["STRATEGIES", "DistributedBatches", "PeerWatch", "is_chief", "make_strategy"]

@@ -1,13 +1,7 @@
 """Metrics that are watched while training, and scores that are reported."""
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.training.evaluation.bootstrap import bootstrap_intervals
+from bert_tf.training.evaluation.metrics import BinaryAUC, BinaryF1
+from bert_tf.training.evaluation.scores import all_scores
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "BinaryAUC": ".metrics",
-        "BinaryF1": ".metrics",
-        "all_scores": ".scores",
-        "bootstrap_intervals": ".bootstrap",
-    },
-)
+__all__ = ["BinaryAUC", "BinaryF1", "all_scores", "bootstrap_intervals"]

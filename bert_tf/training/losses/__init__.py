@@ -1,15 +1,18 @@
 """Losses on class ids and on sentence vectors."""
 
-from bert_tf.lazy_names import lazy_names
-
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "ClassificationLoss": ".sentence_losses",
-        "CosineRegressionLoss": ".sentence_losses",
-        "MultipleNegativesRankingLoss": ".sentence_losses",
-        "SparseCrossentropy": ".sparse_crossentropy",
-        "TripletLoss": ".sentence_losses",
-        "balanced_class_weights": ".sparse_crossentropy",
-    },
+from bert_tf.training.losses.sentence_losses import (
+    ClassificationLoss,
+    CosineRegressionLoss,
+    MultipleNegativesRankingLoss,
+    TripletLoss,
 )
+from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy, balanced_class_weights
+
+__all__ = [
+    "ClassificationLoss",
+    "CosineRegressionLoss",
+    "MultipleNegativesRankingLoss",
+    "SparseCrossentropy",
+    "TripletLoss",
+    "balanced_class_weights",
+]

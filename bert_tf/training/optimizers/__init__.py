@@ -1,12 +1,7 @@
 """Optimizers: Adam with weight decay as in the original, LAMB; both clip by the global norm."""
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
+from bert_tf.training.optimizers.clipped_optimizer import ClippedOptimizer
+from bert_tf.training.optimizers.lamb import LAMB
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "AdamWeightDecay": ".adam_weight_decay",
-        "ClippedOptimizer": ".clipped_optimizer",
-        "LAMB": ".lamb",
-    },
-)
+__all__ = ["LAMB", "AdamWeightDecay", "ClippedOptimizer"]

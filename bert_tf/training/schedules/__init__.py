@@ -1,12 +1,7 @@
 """Learning rates over a run."""
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.training.schedules.noam import Noam
+from bert_tf.training.schedules.warmup_cosine_decay import WarmupCosineDecay
+from bert_tf.training.schedules.warmup_linear_decay import WarmupLinearDecay
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "Noam": ".noam",
-        "WarmupCosineDecay": ".warmup_cosine_decay",
-        "WarmupLinearDecay": ".warmup_linear_decay",
-    },
-)
+__all__ = ["Noam", "WarmupCosineDecay", "WarmupLinearDecay"]

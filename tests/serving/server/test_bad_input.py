@@ -35,21 +35,21 @@ BODIES = {
     "number": (b'{"instances": ["a", 1]}', "not of expected type: string"),
     "null": (b'{"instances": [null]}', "not of expected type: string"),
     "true": (b'{"instances": [true]}', "not of expected type: string"),
-    "deeper": (b'{"instances": [["a"]]}', "expected string [?]"),
+    "deeper": (b'{"instances": [["a"]]}', "must be string [?]"),
     "uneven": (b'{"instances": ["a", ["b"]]}', "unexpected level"),
     "uneven names": (b'{"instances": [{"text": "a"}, "b"]}', "Expecting object"),
     "another name": (b'{"instances": [{"txt": "a"}]}', "keys must be equal to: text"),
     "one name more": (b'{"instances": [{"text": "a", "x": "b"}]}', "keys must be equal to"),
     "input missing": (b'{"inputs": {"txt": ["a"]}}', "Missing named input: text"),
     "input unknown": (b'{"inputs": {"text": ["a"], "x": []}}', "Unknown named input"),
-    "inputs scalar": (b'{"inputs": "a"}', "expected string [?]"),
-    "inputs none": (b'{"inputs": []}', "At least one row"),
+    "inputs scalar": (b'{"inputs": "a"}', "must be string [?]"),
+    "inputs none": (b'{"inputs": []}', "at least one row"),
     "no base64": (b'{"instances": [{"b64": "%%%"}]}', "unable to base64 decode"),
-    "base64 no UTF-8": (b'{"instances": [{"b64": "/w=="}]}', "text in UTF-8 was expected"),
+    "base64 no UTF-8": (b'{"instances": [{"b64": "/w=="}]}', "must be text in UTF-8"),
     "ids and mask differ": (
         b'{"signature_name": "tokens", "inputs": {"token_ids": [[2, 3]], "segment_ids": [[0, 0]],'
         b' "padding_mask": [[true, true], [true, true]]}}',
-        "equally many rows",
+        "the same number of rows",
     ),
     "id is text": (
         b'{"signature_name": "tokens", "instances": [{"token_ids": ["a"], "segment_ids": [0],'
@@ -64,12 +64,12 @@ BODIES = {
     "id out of the vocabulary": (
         b'{"signature_name": "tokens", "instances": [{"token_ids": [2, 5000],'
         b' "segment_ids": [0, 0], "padding_mask": [true, true]}]}',
-        "Input token_ids: values from 0 to 63 were expected. Received: 5000 at [0, 1]",
+        "`token_ids` must have values from 0 to 63. Received: 5000 at [0, 1]",
     ),
     "segment of a third text": (
         b'{"signature_name": "tokens", "instances": [{"token_ids": [2, 3],'
         b' "segment_ids": [0, -1], "padding_mask": [true, true]}]}',
-        "Input segment_ids: values from 0 to 1 were expected. Received: -1 at [0, 1]",
+        "`segment_ids` must have values from 0 to 1. Received: -1 at [0, 1]",
     ),
     "other lengths": (  # once answered without a word, for the first two segments
         b'{"signature_name": "tokens", "instances": [{"token_ids": [2, 3],'
@@ -95,18 +95,18 @@ BODIES = {
                 ],
             }
         ).encode(),
-        "at most 40 values in a row were expected. Received: 41",
+        "at most 40 values in a row. Received: 41",
     ),
     "broken examples": (
         b'{"signature_name": "examples", "instances": [{"b64": "//5icm9rZW4="}]}',
-        "Input examples: serialised tf.train.Examples were expected",
+        "`examples` must hold serialised tf.train.Examples",
     ),
     "examples without the text": (
         b'{"signature_name": "examples", "instances": [{"b64": ""}]}',
         "Feature: text (data type: string) is required but could not be found.",
     ),
     "long text": (json.dumps({"instances": ["a" * 2001]}).encode(), "at most 2000 characters"),
-    "many rows": (json.dumps({"instances": ["a"] * 65}).encode(), "At most 64 rows"),
+    "many rows": (json.dumps({"instances": ["a"] * 65}).encode(), "at most 64 rows"),
 }
 
 
@@ -254,7 +254,7 @@ def test_a_flood_is_answered_or_refused(server):
     refused = [answer for status, answer in answers if status != 200]
     assert {status for status, _ in answers} <= {200, 429}
     assert len(refused) < len(answers)
-    assert all("are waiting already" in answer["error"] for answer in refused)
+    assert all("are already waiting" in answer["error"] for answer in refused)
 
 
 def test_idle_connections_keep_nobody_out(server, is_full):

@@ -199,7 +199,7 @@ def test_deadline_full_queue_and_clients_that_left(model):
         first = await _busy(batcher, model)
         second = _ask(batcher, model, "second")
         await _until(lambda: batcher.waiting == 1)
-        with pytest.raises(RequestError, match="waiting already") as full:
+        with pytest.raises(RequestError, match="already waiting") as full:
             await _ask(batcher, model, "third")
         assert full.value.code.http == 429
         for late in (first, second):

@@ -40,7 +40,7 @@ def test_two_texts():
         with pytest.raises(RequestError, match="multiple input tensors"):
             _arrays(body, PAIRS)
     uneven = _arrays({"inputs": {"text": ["a", "c"], "pair": ["b"]}}, PAIRS)
-    with pytest.raises(RequestError, match="equally many rows"):
+    with pytest.raises(RequestError, match="the same number of rows"):
         PAIRS.checked_rows(uneven)
 
 
@@ -50,11 +50,11 @@ def test_numbers():
     assert arrays["x"].dtype == np.float32
     for rows, message in (
         ([[1, 2], [3]], "unexpected size"),
-        ([[1, 2, 3]], r"expected float32"),
+        ([[1, 2, 3]], "must be float32"),
         ([[1, "2"]], "Type: String"),
         ([[1, True]], "Type: Boolean"),
         ([[[1]], [2]], "level"),
-        ([1, 2], "expected float32"),
+        ([1, 2], "must be float32"),
     ):
         with pytest.raises(RequestError, match=message):
             NUMBERS.checked_rows(_arrays({"instances": rows}, NUMBERS))
@@ -94,8 +94,8 @@ def test_choices_without_a_text_are_refused():
     said = {"signatures": {"s": {"inputs": {"choices": {"needs_text": True}, "other": {}}}}}
     check_described_inputs(said, choices, _arrays({"instances": [["", "a"], ["b", ""]]}, choices))
     for rows, message in (
-        ([["", "a"], ["", ""]], "Input choices: .* none in row 1"),
-        ([[], []], r"Input choices: .* shape \[2, 0\]"),
+        ([["", "a"], ["", ""]], "`choices` must .* none in row 1"),
+        ([[], []], r"`choices` must .* shape \[2, 0\]"),
     ):
         arrays = _arrays({"instances": rows}, choices)
         with pytest.raises(RequestError, match=message):

@@ -93,7 +93,7 @@ REFUSED = [
     ("GET", "/v1/models/foo", 404, "Could not find any versions of model foo"),
     ("GET", "/v1/models/tiny/versions/99", 404, "Could not find version 99 of model tiny"),
     ("GET", "/v1/models/foo/metadata", 404, "Servable not found"),
-    ("POST", "/v1/models/tiny:classify", 501, "Expected: predict"),
+    ("POST", "/v1/models/tiny:classify", 501, "must be predict"),
     ("GET", "/elsewhere", 404, "Not Found"),
     ("PUT", "/healthz", 405, "Method Not Allowed"),
 ]

@@ -131,12 +131,12 @@ def test_tables_of_several_labels_and_of_numbers(tmp_path):
 @pytest.mark.parametrize(
     "content,words",
     [
-        ('{"text": "x", "label": "a"}\n{"text": "y"', "line 2: expected a JSON object"),
+        ('{"text": "x", "label": "a"}\n{"text": "y"', "line 2 must be a JSON object"),
         ('{"text": "x"}', r"line 1: expected the columns \['label'\]"),
         ('{"text": 3, "label": "a"}', "line 1: expected text. Received: 3"),
         ('{"text": "x", "label": "c"}', "line 1: unknown label 'c'"),
         ('{"text": "x", "label": "a", "id": 1}\n' * 2, "line 2: expected an id of its own"),
-        ("[1]", "expected a JSON object. Received: list"),
+        ("[1]", "must be a JSON object. Received: list"),
     ],
 )
 def test_bad_tables_name_the_line(tmp_path, content, words):
@@ -148,10 +148,10 @@ def test_bad_tables_name_the_line(tmp_path, content, words):
 
 def test_more_bad_tables(tmp_path):
     (tmp_path / "train.csv").write_text("text,label\nx,a,b\n")
-    with pytest.raises(DataError, match="line 2: expected 2 fields"):
+    with pytest.raises(DataError, match="line 2 must have 2 fields"):
         table_task(tmp_path).read(tmp_path, "train")
     (tmp_path / "train.tsv").write_text("text\tlabel\nx\ta\n")
-    with pytest.raises(DataError, match="One file was expected"):
+    with pytest.raises(DataError, match="must have only one file"):
         table_task(tmp_path)
     (tmp_path / "dev.tsv").write_text("h\n" + "\t".join("0123456789") + "high\n")
     with pytest.raises(DataError, match="expected a number as label. Received: '9high'"):
@@ -171,7 +171,7 @@ def test_test_files_need_no_labels(tmp_path):
     "content,words",
     [
         (b"a film\tgood\nno label\n", "line 2: expected at least 2"),
-        (b"a film\tgood\nb\xff\tbad\n", "line 2: expected UTF-8, received byte 0xff"),
+        (b"a film\tgood\nb\xff\tbad\n", "line 2 must be UTF-8. Received: byte 0xff"),
         (b"", "no examples"),
         (b"\n\n", "no examples"),
     ],
@@ -183,7 +183,7 @@ def test_bad_files_name_the_line(tmp_path, content, words):
 
 
 def test_unknown_and_missing(tmp_path):
-    with pytest.raises(DataError, match="Expected a data file"):
+    with pytest.raises(DataError, match="must be a data file"):
         TASKS["simple"].read(tmp_path, "train")
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\nfine\t2\n")
     with pytest.raises(DataError, match="line 2: unknown label '2'"):

@@ -48,7 +48,7 @@ def test_conll_columns(write):
         ("a O\nb\n", "line 2: expected 2 columns"),
         ("a\tO\nb\t\n", "line 2: expected 2 columns"),
         ("a O\nb O X\n", "line 2: expected 2 columns"),
-        ("a O\n\xff".encode("latin-1"), "line 2: expected UTF-8"),
+        ("a O\n\xff".encode("latin-1"), "line 2 must be UTF-8"),
         ("\n\n", "no sentences"),
     ],
 )
@@ -60,7 +60,7 @@ def test_holes_in_columns(write, text, message):
 def test_columns_that_are_not_there(write):
     with pytest.raises(DataError, match="line 3: expected a column 4"):
         read_conll(write(CONLL), tag_column=4)
-    with pytest.raises(DataError, match="Expected a data file"):
+    with pytest.raises(DataError, match="must be a data file"):
         read_conll("nowhere.txt")
     with pytest.raises(UserError, match="format"):
         read_tagged_text(write(CONLL), "xml")

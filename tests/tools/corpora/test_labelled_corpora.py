@@ -38,9 +38,9 @@ def test_texts_with_two_labels_are_dropped():
 
 def test_files_that_are_something_else(tmp_path):
     (tmp_path / "x").write_text("text,label\nhello,1\n")
-    with pytest.raises(DataError, match="line 2: expected number,0 or 1"):
+    with pytest.raises(DataError, match="line 2 must be number,0 or 1"):
         labelled_corpora.read_sms_spam(tmp_path / "x")
-    with pytest.raises(DataError, match="line 1: expected KIND:detail"):
+    with pytest.raises(DataError, match="line 1 must be KIND:detail"):
         labelled_corpora.read_questions(tmp_path / "x")
-    with pytest.raises(DataError, match="not a readable text file"):
+    with pytest.raises(DataError, match="must be a readable UTF-8 text file"):
         labelled_corpora.read_chinese_reviews(tmp_path)
