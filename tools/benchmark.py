@@ -1,4 +1,4 @@
-r"""Measures bert_tf beside what its users would pick instead.
+r"""Compares the speed and memory of bert_tf with those of other libraries.
 
     python tools/benchmark.py inference
     python tools/benchmark.py inference --dtype=int8
@@ -6,15 +6,15 @@ r"""Measures bert_tf beside what its users would pick instead.
     python tools/benchmark.py ops --json=/tmp/ops.json --plot=/tmp/ops.png
     python tools/benchmark.py training --device=gpu
 
-Jobs (first argument, or --job): inference, training, ops, matmul, tokenizer, latency, memory,
-xla.
+The first argument, or --job, is the job: inference, training, ops, matmul, tokenizer, latency,
+memory or xla.
 
-All peers get the same random weights and the same inputs, and each its best arrangement, which a
-search finds and prints. Outputs are compared before anything is timed. Every peer lives in its own
-process; they are timed in turn, one call each, round after round. A peer that is missing, fails or
-computes something else makes the table invalid, and the exit status is 1; name the ones you have
-with --peers. On a GPU it is bert_tf alone, in bfloat16: its GPU kernels, plain TensorFlow, and XLA.
-docs/performance.md explains the method.
+All libraries ("peers") get the same random weights and the same inputs. A search finds and prints
+the fastest way to run each of them. Their outputs are compared before they are timed. Every peer
+runs in its own process, and the peers are timed in turn, in several rounds. If a peer is missing,
+fails or computes something else, the table is invalid and the exit status is 1; set --peers to
+those that are installed. On a GPU only bert_tf is measured, in bfloat16: with its GPU kernels, with
+plain TensorFlow, and with XLA. docs/performance.md explains the method.
 """
 
 import os
@@ -50,132 +50,166 @@ FLAGS = flags.FLAGS
 _JOBS = ("inference", "training", "ops", "matmul", "tokenizer", "latency", "memory", "xla")
 _REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-flags.DEFINE_enum("job", None, _JOBS, "What to measure; may stand first without the flag.")
+flags.DEFINE_enum(
+    "job", None, _JOBS, "What to measure; may also be the first argument, without the flag."
+)
 flags.DEFINE_list(
     "peers",
     None,
-    "Whom to compare with; all that do the job by default. bert_tf itself always takes part.",
+    "The libraries to compare with, separated by commas. Default: all that support the job. "
+    "bert_tf is always measured.",
 )
 flags.DEFINE_enum(
-    "device", "cpu", ("cpu", "gpu"), "gpu: training only; refuses where TensorFlow sees none."
+    "device", "cpu", ("cpu", "gpu"), "The device. gpu is for training only, and needs a GPU."
 )
 flags.DEFINE_enum(
     "dtype",
     "float32",
     ["float32", "int8"],
-    "Of inference and matmul: what "
-    "everybody computes in; int8 prints the errors of inference against our float32.",
+    "For inference and matmul: the dtype that all peers compute in. With int8, inference also "
+    "prints the errors against float32.",
 )
 flags.DEFINE_list(
     "config",
     None,
-    f"The model: {', '.join(models.CONFIGS)}, or a JSON file; on a "
-    f"GPU several. Default: base; on a GPU {','.join(gpu_training.CONFIGS)}; of "
-    "latency the real weights of MiniLM-L6.",
+    f"The model: {', '.join(models.CONFIGS)}, or a JSON file; on a GPU several, separated by "
+    f"commas. Default: base; on a GPU {','.join(gpu_training.CONFIGS)}; for latency the real "
+    "weights of MiniLM-L6.",
 )
 flags.DEFINE_list(
     "workloads",
     None,
-    "Of inference, training and xla: BATCHxLENGTH for dense ones, "
-    "ragged or raggedCOUNT for sequences of real lengths. "
-    f"Default: {','.join(inference.WORKLOADS)}; {','.join(training.WORKLOADS)}; "
-    f"on a GPU {','.join(gpu_training.WORKLOADS)}.",
+    "For inference, training and xla: the batches, separated by commas. BATCHxLENGTH has equal "
+    "lengths; ragged or raggedCOUNT has the lengths of real text. Default for inference: "
+    f"{','.join(inference.WORKLOADS)}; for training: {','.join(training.WORKLOADS)}; on a GPU: "
+    f"{','.join(gpu_training.WORKLOADS)}.",
 )
 flags.DEFINE_float(
     "peak_tflops",
     None,
-    "Of a GPU: its dense bfloat16 peak, for the utilisation; "
-    "a table knows A10, A30, A100, H100, H200, L4, L40 and L40S.",
+    "For --device=gpu: the GPU's dense bfloat16 peak in TFLOP/s. Default: from a table of A10, "
+    "A30, A100, H100, H200, L4, L40 and L40S.",
     lower_bound=1e-3,
 )
-flags.DEFINE_integer("gpu_steps", 10, "Of a GPU: optimizer steps in one timing.", lower_bound=1)
 flags.DEFINE_integer(
-    "threads", None, "Threads of one call, for everybody; all cores by default.", lower_bound=1
+    "gpu_steps", 10, "For --device=gpu: number of optimizer steps per measurement.", lower_bound=1
 )
-flags.DEFINE_integer("rounds", 9, "How often each peer is timed, in turn.", lower_bound=1)
 flags.DEFINE_integer(
-    "search_calls", 3, "Timed calls of each arrangement in the search.", lower_bound=1
+    "threads", None, "Number of threads per call, for all peers. Default: all cores.", lower_bound=1
+)
+flags.DEFINE_integer("rounds", 9, "Number of times that each peer is timed.", lower_bound=1)
+flags.DEFINE_integer(
+    "search_calls", 3, "Number of timed calls of each variant in the search.", lower_bound=1
 )
 flags.DEFINE_list(
     "buckets",
     [str(size or "all") for size in BUCKETS],
-    "Of real lengths: the sizes "
-    "of the peers' length-sorted batches that the search tries; all: one batch.",
+    "For ragged workloads: the batch sizes that the search tries for the peers' length-sorted "
+    "batches, separated by commas; all: one batch.",
 )
 flags.DEFINE_float(
-    "turn_seconds", 0.5, "A short call is repeated until a turn takes about this.", lower_bound=0.0
+    "turn_seconds",
+    0.5,
+    "Length of one measurement in seconds; a short call is repeated to fill it.",
+    lower_bound=0.0,
 )
 flags.DEFINE_bool(
     "tuned_malloc",
     False,
-    "Let glibc keep freed memory (MALLOC_TRIM_THRESHOLD_ and its like), for everybody.",
+    "Whether glibc keeps freed memory (MALLOC_TRIM_THRESHOLD_ and similar), for all peers.",
 )
 flags.DEFINE_integer(
-    "ops_scale", 1, "Divides the sizes of the ops, for a quick look.", lower_bound=1
+    "ops_scale", 1, "For ops: the sizes are divided by this, for a quick run.", lower_bound=1
 )
-flags.DEFINE_list("ops", list(ops.NAMES), "Of ops: which.")
-flags.DEFINE_list("matmul_models", list(matmul.MODELS), "Of matmul: whose dense layers.")
+flags.DEFINE_list("ops", list(ops.NAMES), "For ops: the ops, separated by commas.")
+flags.DEFINE_list(
+    "matmul_models",
+    list(matmul.MODELS),
+    "For matmul: the models whose dense layers to measure, separated by commas.",
+)
 flags.DEFINE_list(
     "matmul_rows",
     [str(rows) for rows in matmul.ROWS],
-    "Of matmul: the rows, M, of the left matrix.",
+    "For matmul: the numbers of rows of the left matrix, M, separated by commas.",
 )
 flags.DEFINE_integer(
-    "tokenizer_texts", 10000, "At most so many texts of each language.", lower_bound=1
+    "tokenizer_texts", 10000, "For tokenizer: maximum number of texts per language.", lower_bound=1
 )
 flags.DEFINE_list(
-    "lengths", [str(length) for length in memory.LENGTHS], "Of memory: the sequence lengths."
+    "lengths",
+    [str(length) for length in memory.LENGTHS],
+    "For memory: the sequence lengths, separated by commas.",
 )
 flags.DEFINE_string(
     "materials_dir",
     os.environ.get("BERT_TF_MATERIALS", os.path.join(_REPOSITORY, ".cache", "materials")),
-    "Of tokenizer and latency: where texts and weights are.",
+    "For tokenizer and latency: the directory of tools/fetch_materials.py with texts and weights.",
 )
-flags.DEFINE_string("json", None, "Write everything, unrounded, to this file.")
-flags.DEFINE_string("plot", None, "Draw bars into this .png, .svg or .pdf file.")
+flags.DEFINE_string(
+    "json", None, "A JSON file to write all results to, without rounding. Default: none."
+)
+flags.DEFINE_string(
+    "plot", None, "A .png, .svg or .pdf file to plot the results to. Default: none."
+)
 
 
 def model_config(name: str) -> dict:
-    """`BertConfig`'s arguments: one of `models.CONFIGS` or a file."""
+    """Returns the arguments of `BertConfig` for a name in `models.CONFIGS` or a JSON file.
+
+    Raises:
+        UserError: If it is neither.
+    """
     if name in models.CONFIGS:
         config = BertConfig(**models.CONFIGS[name])
     elif os.path.isfile(name):
         config = BertConfig.from_json_file(name)
     else:
         raise UserError(
-            f"--config: expected {', '.join(models.CONFIGS)} or a JSON file. Received: {name!r}"
+            f"--config must be one of {', '.join(models.CONFIGS)}, or a JSON file. "
+            f"Received: {name!r}"
         )
     return config.to_dict()
 
 
 def parse_workload(text: str, longest: int) -> Workload:
-    """ "8x128", "ragged" or "ragged32"; `longest` is what the model can take."""
+    """Parses a workload.
+
+    Args:
+        text: "8x128", "ragged" or "ragged32".
+        longest: The maximum length of the model.
+
+    Raises:
+        UserError: If it has another form or is too long.
+    """
     dense = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
     if dense:
         if int(dense[2]) > longest:
             raise UserError(
-                f"--workloads: the model takes at most {longest} tokens. Received: {text!r}"
+                f"--workloads must have at most {longest} tokens per sequence for this model. "
+                f"Received: {text!r}"
             )
         return Workload.dense(int(dense[1]), int(dense[2]))
     ragged = re.fullmatch(r"ragged([1-9]\d*)?", text)
     if ragged:
         return Workload.ragged(int(ragged[1] or RAGGED_SEQUENCES), min(longest, RAGGED_LONGEST))
-    raise UserError(
-        f"--workloads: expected BATCHxLENGTH, ragged or raggedCOUNT. Received: {text!r}"
-    )
+    raise UserError(f"--workloads must be BATCHxLENGTH, ragged or raggedCOUNT. Received: {text!r}")
 
 
 def parse_bucket(text: str) -> int | None:
-    """ "8" or "all"."""
+    """Parses a bucket size, such as "8", or "all" (None).
+
+    Raises:
+        UserError: If it is neither.
+    """
     if text == "all":
         return None
     if not re.fullmatch(r"[1-9]\d*", text):
-        raise UserError(f"--buckets: expected sizes or 'all'. Received: {text!r}")
+        raise UserError(f"--buckets must be sizes or 'all'. Received: {text!r}")
     return int(text)
 
 
 def measure_gpu(device: gpu.Gpu, configs, workload_list, options: Options, results) -> None:
-    """The pre-training step on a GPU; its workers make their own weights."""
+    """Measures the pre-training step on a GPU; its workers create their own weights."""
     threads = FLAGS.threads or os.cpu_count()
     with workers.scratch_folder() as scratch:
 
@@ -250,23 +284,27 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
 
 def main():
     if FLAGS.job is None:
-        raise UserError(f"Expected a job, one of {', '.join(_JOBS)}, as the first argument.")
+        raise UserError(
+            f"--job, or the first argument, must be one of {', '.join(_JOBS)}. Received: none"
+        )
     job = FLAGS.job
     if FLAGS.dtype == "int8":
         if job not in ("inference", "matmul"):
-            raise UserError(f"--dtype=int8 is for inference and matmul. Received: --job={job}")
+            raise UserError(
+                f"--job must be inference or matmul with --dtype=int8. Received: --job={job}"
+            )
         job += "_int8"
-    # Everything a user can get wrong is found before any work.
+    # All flags are checked before any work.
     on_gpu = FLAGS.device == "gpu"
     if on_gpu and job != "training":
-        raise UserError(f"--device=gpu: expected the job training. Received: {job}")
+        raise UserError(f"--job must be training with --device=gpu. Received: --job={job}")
     if (on_gpu or job == "xla") and FLAGS.peers:
         raise UserError(
-            "--peers: expected none with xla and with --device=gpu, where bert_tf is measured "
-            f"alone. Received: {FLAGS.peers}"
+            "--peers must not be set with --job=xla or --device=gpu, which measure only bert_tf. "
+            f"Received: --peers={','.join(FLAGS.peers)}"
         )
     if not on_gpu and FLAGS.peak_tflops is not None:
-        raise UserError("--peak_tflops: expected --device=gpu. Received: --device=cpu")
+        raise UserError("--device must be gpu with --peak_tflops. Received: --device=cpu")
     if on_gpu:
         chosen = []
     else:
@@ -275,12 +313,16 @@ def main():
     strangers = sorted(set(peers) - set(of_job(job)))
     if strangers:
         raise UserError(
-            f"--peers: {job} knows {', '.join(of_job(job)) or 'no peers'}. Received: {strangers}"
+            f"--peers must be some of {', '.join(of_job(job)) or 'no peers'} for {job}. "
+            f"Received: {strangers}"
         )
     workers.require_installed(peers, job)
     config_names = FLAGS.config or (gpu_training.CONFIGS if on_gpu else ["base"])
     if len(config_names) > 1 and not on_gpu:
-        raise UserError(f"--config: expected one model on a CPU. Received: {FLAGS.config}")
+        raise UserError(
+            "--config must be one model with --device=cpu. Received: "
+            f"--config={','.join(FLAGS.config)}"
+        )
     configs = {name: model_config(name) for name in config_names}
     config = configs[config_names[0]]
     texts = FLAGS.workloads or {
@@ -294,11 +336,11 @@ def main():
     workload_list = [parse_workload(text, longest) for text in texts]
     for flag in ("lengths", "matmul_rows"):
         if not all(value.isdecimal() and int(value) > 0 for value in FLAGS[flag].value):
-            raise UserError(f"--{flag}: expected positive integers. Received: {FLAGS[flag].value}")
+            raise UserError(f"--{flag} must be positive integers. Received: {FLAGS[flag].value}")
     for flag, known in (("ops", ops.NAMES), ("matmul_models", matmul.MODELS)):
         if not set(FLAGS[flag].value) <= set(known):
             raise UserError(
-                f"--{flag}: expected some of {', '.join(known)}. Received: {FLAGS[flag].value}"
+                f"--{flag} must be some of {', '.join(known)}. Received: {FLAGS[flag].value}"
             )
     options = chosen_options()
     if job == "tokenizer":
@@ -338,7 +380,7 @@ def main():
         report.write_plot(results, FLAGS.plot)
     if results.problems:
         heads = [problem.splitlines()[0] for problem in results.problems]
-        raise UserError("The result is invalid:\n" + "\n".join(heads))
+        raise UserError("The result must have no problems. Received:\n" + "\n".join(heads))
 
 
 if __name__ == "__main__":

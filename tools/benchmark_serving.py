@@ -1,13 +1,13 @@
-r"""Loads a running server and prints latency and throughput against concurrency.
+r"""Measures the latency and throughput of a running server at several concurrencies.
 
     python tools/serve.py --model=out/model --model_name=reviews &
     python tools/benchmark_serving.py --url=http://127.0.0.1:8501/v1/models/reviews:predict \
         --text_file=reviews.txt
 
-Any server with TensorFlow Serving's REST interface will do. At each concurrency that many clients,
-each on a connection of its own, send one text after another and wait for the answer, until
---requests answers have come or --seconds are over. The clients are one process with aiohttp, which
-takes processor time from a server on the same machine: the figures are those of both.
+The server must have TensorFlow Serving's REST API. At each concurrency, the clients send one text
+after another, each on its own connection, and wait for the answer, until --requests requests are
+sent or --seconds are over. All clients run in one process with aiohttp. On the same machine as the
+server it shares the processor with it, so the results include its work.
 """
 
 import asyncio
@@ -25,41 +25,62 @@ FLAGS = flags.FLAGS
 
 _PERCENTILES = (50, 95, 99)
 
-flags.DEFINE_string("url", None, "The address of :predict.")
-flags.DEFINE_string("text_file", None, "UTF-8 texts, one a line, sent in turn.")
-flags.DEFINE_string("input_name", None, "Send each text as an object with this name.")
-flags.DEFINE_list("concurrency", ["1", "2", "4", "8", "16", "32", "64"], "Numbers of clients.")
-flags.DEFINE_integer("requests", 2000, "The most requests at each.", lower_bound=1)
-flags.DEFINE_float("seconds", 20.0, "The most time at each.", lower_bound=0.1)
-flags.DEFINE_integer("warm_up", 50, "Requests before anything is measured.", lower_bound=0)
-flags.DEFINE_string("json", None, "Write everything, unrounded, to this file.")
+flags.DEFINE_string("url", None, "The URL of the model, which ends with :predict.")
+flags.DEFINE_string("text_file", None, "A UTF-8 file with the texts to send in turn, one per line.")
+flags.DEFINE_string(
+    "input_name",
+    None,
+    "The name of the input, to send each text as an object. Default: send it as a string.",
+)
+flags.DEFINE_list(
+    "concurrency",
+    ["1", "2", "4", "8", "16", "32", "64"],
+    "The numbers of clients to measure with, separated by commas.",
+)
+flags.DEFINE_integer("requests", 2000, "Maximum number of requests per concurrency.", lower_bound=1)
+flags.DEFINE_float("seconds", 20.0, "Maximum number of seconds per concurrency.", lower_bound=0.1)
+flags.DEFINE_integer("warm_up", 50, "Number of requests before the measurement.", lower_bound=0)
+flags.DEFINE_string(
+    "json", None, "A JSON file to write all results to, without rounding. Default: none."
+)
 
 
 def concurrencies() -> list[int]:
-    """--concurrency, checked."""
+    """Parses --concurrency.
+
+    Raises:
+        UserError: If it is not positive numbers.
+    """
     if not all(item.isdigit() and int(item) for item in FLAGS.concurrency):
         raise UserError(
-            f"--concurrency: positive numbers were expected. Received: "
-            f"{','.join(FLAGS.concurrency)}"
+            "--concurrency must be positive whole numbers. Received: "
+            f"--concurrency={','.join(FLAGS.concurrency)}"
         )
     return [int(item) for item in FLAGS.concurrency]
 
 
 def request_bodies() -> list[bytes]:
-    """A request for each text."""
+    """Returns the body of a request for each text.
+
+    Raises:
+        UserError: If --text_file cannot be read or has no text.
+    """
     try:
         with open(FLAGS.text_file, encoding="utf-8") as file:
             texts = [line.rstrip("\n") for line in file if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--text_file: {error}") from None
+        raise UserError(
+            "--text_file must be a readable UTF-8 file. Received: "
+            f"--text_file={FLAGS.text_file} ({error})"
+        ) from None
     if not texts:
-        raise UserError(f"--text_file: {FLAGS.text_file} holds no text")
+        raise UserError(f"{FLAGS.text_file} must be a file with texts. Received: no text")
     name = FLAGS.input_name
     return [json.dumps({"instances": [{name: text} if name else text]}).encode() for text in texts]
 
 
 async def load(session, bodies, clients: int, requests: int, seconds: float) -> dict:
-    """What `clients` clients measured together.
+    """Sends requests from several clients at a time.
 
     Returns:
         `clients`, `requests`, `seconds`, `failed` and `latencies`, the seconds of each answer.
@@ -91,7 +112,7 @@ async def load(session, bodies, clients: int, requests: int, seconds: float) -> 
 
 
 async def measure(bodies, clients: list[int]) -> list[dict]:
-    """`load` at each concurrency; a row is printed as soon as it is there."""
+    """Runs `load` at each concurrency, and prints each row as soon as it is measured."""
     import aiohttp
 
     print(
@@ -123,17 +144,25 @@ def main():
     try:
         import aiohttp
     except ImportError:
-        raise UserError("This tool needs aiohttp: pip install 'bert-tf[serve]'") from None
+        raise UserError(
+            "aiohttp must be installed. Received: no such package. pip install 'bert-tf[serve]'"
+        ) from None
     try:
         rows = asyncio.run(measure(bodies, counts))
     except aiohttp.ClientError as error:
-        raise UserError(f"{FLAGS.url}: {error}") from None
+        raise UserError(
+            f"--url must be a running server. Received: {FLAGS.url} ({error})"
+        ) from None
     if FLAGS.json:
         with atomic_path(FLAGS.json) as path:
             with open(path, "w", encoding="utf-8") as file:
                 json.dump(rows, file)
     if any(row["failed"] for row in rows):
-        raise UserError("Requests failed: the figures do not hold.")
+        failed = sum(row["failed"] for row in rows)
+        raise UserError(
+            f"All requests must get the status 200. Received: {failed} others, so the results are "
+            "not valid."
+        )
 
 
 if __name__ == "__main__":

@@ -108,7 +108,17 @@ def convert(
 
 
 def build_recognised(pretrained: Pretrained):
-    """The model that the checkpoint holds, according to the class that it names or its heads."""
+    """Builds the model that a checkpoint holds, according to the class that it names or its heads.
+
+    Args:
+        pretrained: The checkpoint.
+
+    Returns:
+        The model, with random weights.
+
+    Raises:
+        UserError: If an option in the checkpoint is out of range.
+    """
     names = [pretrained.class_name] if pretrained.class_name else []
     names += [
         name
@@ -149,7 +159,18 @@ def _rows(assignment: Assignment, pretrained, format) -> Iterator[tuple]:
 
 
 def reopened(model, directory: str | os.PathLike, hidden_act: str | None = None):
-    """A model of the same class, loaded from a directory, optionally with another activation."""
+    """Loads a model of the same class from a directory, optionally with another activation.
+
+    Args:
+        model: The model whose class is built.
+        directory: The checkpoint.
+        hidden_act: The activation; None is the one in the checkpoint.
+
+    Raises:
+        CheckpointError: If the checkpoint cannot be read or does not fit its configuration.
+        ConfigError: If the configuration describes a network that is not supported.
+        UserError: If an option in the checkpoint is out of range.
+    """
     pretrained = open_pretrained(directory)
     if hidden_act is not None:
         config = dataclasses.replace(pretrained.config, hidden_act=hidden_act)

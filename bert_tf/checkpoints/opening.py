@@ -95,8 +95,8 @@ def resolve(path: str | os.PathLike) -> str:
     """The local path of a checkpoint.
 
     Args:
-        path: A path or `org/name`. The output directory of a tool stands for the trained model in
-            it or, if there is none yet, for the newest training checkpoint.
+        path: A path or `org/name`. For the output directory of a tool, it is the trained model in
+            that directory or, if there is none yet, its newest training checkpoint.
 
     Raises:
         CheckpointError: If it cannot be downloaded, or an interrupted save cannot be undone.

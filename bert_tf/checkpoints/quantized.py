@@ -71,7 +71,7 @@ def restore_quantized(backbone, source: TensorSource) -> list[str]:
             if source.shapes.get(part_name) != like.shape:
                 raise CheckpointError(
                     f"`{part_name}` in {source.path} must have shape {like.shape}. Received: "
-                    f"shape={source.shapes.get(part_name, 'no such tensor')}"
+                    f"{source.shapes.get(part_name, 'no such tensor')}"
                 )
             part = source.read(part_name)
             is_finite = part.dtype.kind != "f" or np.isfinite(part).all()

@@ -67,7 +67,18 @@ _LENGTHS = object_of({"max_seq_length": optional(integer())})
 
 
 def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **options):
-    """Builds the encoder of a checkpoint directory. See `BertSentenceEncoder.from_pretrained`."""
+    """Builds the encoder of a checkpoint directory. See `BertSentenceEncoder.from_pretrained`.
+
+    Args:
+        encoder_class: The class to build.
+        path: The checkpoint.
+        **options: Options of `load_task_model`, which override those in the directory.
+
+    Raises:
+        CheckpointError: If a file cannot be read or the modules are not supported.
+        ConfigError: If the configuration describes a network that is not supported.
+        UserError: If an option is unknown or out of range.
+    """
     path = resolve(path)
     options = {**encoder_options(path), **options}
     if options.get("whitening_size") is not None:

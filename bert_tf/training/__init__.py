@@ -8,6 +8,7 @@ from bert_tf.training.callbacks import EpochScores, GradualUnfreezing, Threshold
 from bert_tf.training.checkpointing import TrainingCheckpoint
 from bert_tf.training.distribution import make_strategy
 from bert_tf.training.evaluation import BinaryAUC, BinaryF1, all_scores
+from bert_tf.training.fit_steps import fit_steps
 from bert_tf.training.freezing import freeze_layers
 from bert_tf.training.losses import (
     ClassificationLoss,
@@ -20,7 +21,6 @@ from bert_tf.training.losses import (
 from bert_tf.training.optimizers import LAMB, AdamWeightDecay
 from bert_tf.training.reinitialization import reinitialize_top_layers
 from bert_tf.training.schedules import Noam, WarmupCosineDecay, WarmupLinearDecay
-from bert_tf.training.steps import fit_steps
 
 __all__ = [
     "LAMB",

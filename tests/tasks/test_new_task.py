@@ -40,10 +40,10 @@ served = tf.saved_model.load(model.export("served")).signatures["serving_default
 scores = served(first=tf.constant(pairs[0]), second=tf.constant(pairs[1]))["score"]
 np.testing.assert_allclose(scores, 1 / (1 + np.exp(-logits)), atol=1e-6)
 
-model.enable_lora(2)
-model.merge_lora()
-model.quantize("int8")
-np.testing.assert_allclose(model.predict(pairs, verbose=0), logits, atol=0.05)
+opened.enable_lora(2)
+opened.merge_lora()
+opened.quantize("int8")
+np.testing.assert_allclose(opened.predict(pairs, verbose=0), logits, atol=0.05)
 """
 
 

@@ -228,23 +228,23 @@ def test_a_tiny_run_under_xla(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ([], "Expected a job"),
-        (["xla", "--peers=pytorch"], "expected none with xla"),
+        ([], "--job, or the first argument, must be one of"),
+        (["xla", "--peers=pytorch"], "--peers must not be set with --job=xla"),
         (["latency", "--peers=", "--config=tiny"], "vocabulary of at least 30522"),
-        (["ops", "--peers=", "--plot=out.jpg"], "expected a .png, .svg or .pdf"),
-        (["training", "--dtype=int8"], "--dtype=int8 is for inference"),
-        (["inference", "--dtype=int8", "--peers=pytorch"], "knows onnxruntime, openvino"),
-        (["inference", "--peers=nobody"], "inference knows"),
-        (["inference", "--peers=", "--config=huge"], "--config: expected"),
-        (["ops", "--peers=", "--ops=gelu"], "--ops: expected some of fused_bias_gelu"),
-        (["inference", "--peers=", "--workloads=8by128"], "--workloads: expected"),
+        (["ops", "--peers=", "--plot=out.jpg"], "must be a .png, .svg or .pdf"),
+        (["training", "--dtype=int8"], "--job must be inference or matmul with --dtype=int8"),
+        (["inference", "--dtype=int8", "--peers=pytorch"], "some of onnxruntime, openvino"),
+        (["inference", "--peers=nobody"], "--peers must be some of"),
+        (["inference", "--peers=", "--config=huge"], "--config must be one of"),
+        (["ops", "--peers=", "--ops=gelu"], "--ops must be some of fused_bias_gelu"),
+        (["inference", "--peers=", "--workloads=8by128"], "--workloads must be"),
         (["inference", "--peers=", "--workloads=1x513"], "at most 512"),
         (["tokenizer", "--peers=", "--materials_dir=/nowhere"], "fetch_materials.py"),
-        (["inference", "--peers=", "--config=tiny,base"], "--config: expected one model"),
-        (["inference", "--device=gpu"], "expected the job training"),
-        (["training", "--device=gpu", "--peers=pytorch"], "--peers: expected none"),
-        (["training", "--peers=", "--peak_tflops=312"], "--peak_tflops: expected --device=gpu"),
-        (["training", "--device=gpu", "--config=base,nothing"], "--config: expected"),
+        (["inference", "--peers=", "--config=tiny,base"], "--config must be one model"),
+        (["inference", "--device=gpu"], "--job must be training"),
+        (["training", "--device=gpu", "--peers=pytorch"], "--peers must not be set"),
+        (["training", "--peers=", "--peak_tflops=312"], "--device must be gpu with --peak_tflops"),
+        (["training", "--device=gpu", "--config=base,nothing"], "--config must be one of"),
         (["training", "--device=gpu", "--workloads=8x513"], "at most 512"),
     ],
 )
@@ -279,7 +279,7 @@ class TestGpu:
             pytest.skip("needs a machine without a GPU")
         result = run("benchmark", "training", "--device=gpu", "--peak_tflops=312")
         assert result.returncode == 1 and result.stdout == ""
-        assert "expected a GPU that TensorFlow sees. Received: none" in result.stderr
+        assert "must be a GPU that TensorFlow sees. Received: none" in result.stderr
         assert "Traceback" not in result.stderr
 
     @pytest.mark.parametrize(

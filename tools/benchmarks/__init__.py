@@ -1,6 +1,6 @@
-"""What `tools/benchmark.py` runs: bert_tf beside what its users would pick instead.
+"""The benchmarks of `tools/benchmark.py`, which compare bert_tf with other libraries ("peers").
 
-Every peer lives in a worker process of its own (`worker.py`), so that no thread pool, allocator or
-import of one can disturb another. The parent asks the workers in turn, one timed call at a time
-(`timing.py`), which keeps drifts of the machine's clock out of the ratios.
+Every peer runs in its own worker process (`worker.py`), so that the thread pools, allocators and
+imports of the peers do not disturb each other. The parent process measures the workers in turn
+(`timing.py`), so that changes of the machine's clock frequency do not distort the ratios.
 """

@@ -1,4 +1,4 @@
-"""One workload, all peers: outputs compared, the best arrangement of each searched, then timed."""
+"""Measures one workload on all peers: finds the best variant of each, compares outputs, times."""
 
 import contextlib
 import dataclasses
@@ -14,10 +14,10 @@ from .timing import interleave, ratio
 from .workers import PeerFailed, Worker
 from .workloads import Workload
 
-# Float32 throughout, twelve layers, sums in other orders: correct peers agree to about 1e-5.
+# In float32, with twelve layers and sums in different orders, correct peers agree to about 1e-5.
 LARGEST_DIFFERENCE = 1e-3
-# In 8-bit integers each peer rounds in its own way: what is compared is the error against float32,
-# the root of its mean square over that of the output.
+# In 8-bit integers each peer rounds differently, so its error against float32 is compared: the root
+# mean square of the error divided by that of the output.
 LARGEST_INT8_ERROR = 0.25
 INT8 = "inference_int8"
 
@@ -27,11 +27,11 @@ class Options:
     """How long to measure.
 
     Attributes:
-        rounds: Of the interleaved run.
-        turn_seconds: A short task is called again until a turn takes about so long.
-        search_calls: Timed calls of each arrangement in the search.
-        buckets: Sizes of length-sorted batches that are tried on real lengths; None: all in one.
-        progress: Wraps a sequence of turns.
+        rounds: Number of rounds of the interleaved run.
+        turn_seconds: Length of one measurement; a short task is repeated to fill it.
+        search_calls: Number of timed calls of each arrangement in the search.
+        buckets: Sizes of length-sorted batches to try for real lengths; None is a single batch.
+        progress: A function that wraps the sequence of measurements, such as tqdm.
     """
 
     rounds: int
@@ -43,7 +43,7 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Arrangement:
-    """A way of one peer to do the workload, made and checked."""
+    """A prepared and checked way for a peer to run the workload: a variant and a bucket size."""
 
     key: str
     label: str
@@ -53,15 +53,15 @@ class Arrangement:
 
 
 class Contest:
-    """A job on one workload.
+    """Measures a job on one workload.
 
     Args:
         job: "inference", "inference_int8" or "training".
         workload: The sequences.
-        workers: By name; ours must be among them.
-        config: The model's.
-        options: How long.
-        report: Gets table and problems.
+        workers: The workers by name, with that of bert_tf.
+        config: The configuration of the model.
+        options: How long to measure.
+        report: The report to add the table and the problems to.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Contest:
             if found:
                 best[name] = min(found, key=lambda arrangement: arrangement.seconds)
         if OURS not in best:
-            return  # the problem is in the report already
+            return  # the problem has been added to the report
         contestants = {
             name: self._turn(name, arrangement.key) for name, arrangement in best.items()
         }
@@ -113,7 +113,7 @@ class Contest:
         self._report.add(self._table(best, seconds, peak.flops, note))
 
     def _expect_float32(self):
-        """Takes our own outputs in float32 for the right ones."""
+        """Uses the float32 outputs of bert_tf as the expected ones."""
         worker = self._workers[OURS]
         batches = workloads.batches(self._workload, None, self._config["vocab_size"])
         key = worker.make("inference", batches=batches, variant="graph")
@@ -124,9 +124,9 @@ class Contest:
         return "Inference in int8" if self._job == INT8 else self._job.capitalize()
 
     def _search(self, name) -> list[Arrangement]:
-        """Every arrangement of one peer, slower ones dropped; prints what was found."""
+        """Tries all arrangements of one peer, drops all but the fastest, and prints their times."""
         buckets = [None]
-        if self._workload.is_ragged and name != OURS:  # ours has no padding to avoid
+        if self._workload.is_ragged and name != OURS:  # bert_tf has no padding to avoid
             count = len(self._workload.lengths)
             buckets = [size for size in self._options.buckets if size is None or size < count]
             buckets = buckets or [None]
@@ -167,7 +167,7 @@ class Contest:
                 )
                 return None
             seconds = worker.warm_up(key, self._options.search_calls)
-            if seconds < self._options.turn_seconds:  # too short for a few calls to say much
+            if seconds < self._options.turn_seconds:  # too short for a reliable time of few calls
                 seconds = worker.turn(key, self._options.turn_seconds)
         except PeerFailed as failure:
             self._report.problem(f"{where}: {failure}")
@@ -176,7 +176,7 @@ class Contest:
         return Arrangement(key, label, seconds, difference, error)
 
     def _comparable(self, outputs, bucket) -> dict[str, np.ndarray]:
-        """Brings the outputs of any arrangement into the workload's order, without padding."""
+        """Puts the outputs of an arrangement in the order of the workload, without padding."""
         if self._job == "training":
             return outputs
         number = len(workloads.groups(self._workload, bucket))
@@ -188,8 +188,9 @@ class Contest:
         }
 
     def _difference(self, outputs) -> tuple[float, float]:
-        """The largest difference to what is expected, by default the first outputs seen, which are
-        ours, and the largest relative error of an output."""
+        """Returns the largest absolute difference from the expected outputs, and the largest
+        relative error of an output. The first outputs, those of bert_tf, are the expected ones
+        unless `_expect_float32` was called."""
         if self._expected is None:
             self._expected = outputs
         largest, error = 0.0, 0.0
@@ -205,7 +206,7 @@ class Contest:
         return lambda: self._workers[name].turn(key, self._options.turn_seconds)
 
     def _forget(self, name, key):
-        with contextlib.suppress(PeerFailed):  # its process is gone: that has been reported
+        with contextlib.suppress(PeerFailed):  # its process has ended, which was reported
             self._workers[name].drop(key)
 
     def _table(self, best, seconds, peak_flops, note) -> Table:

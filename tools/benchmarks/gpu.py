@@ -1,13 +1,13 @@
-"""The GPU of this machine, and what its tensor cores can do at most."""
+"""The GPU of this machine and the peak performance of its tensor cores."""
 
 import dataclasses
 import re
 
 from bert_tf.errors import UserError
 
-# Dense bfloat16 matmuls with float32 sums, TFLOP/s, from NVIDIA's data sheets (which print twice as
-# much for the newer ones: that is with 2:4 sparsity). Names as TensorFlow tells them; the first
-# that fits counts.
+# Dense bfloat16 matmuls with float32 sums, in TFLOP/s, from NVIDIA's data sheets. (For newer GPUs
+# they also print twice as much, with 2:4 sparsity.) The patterns are for the names that TensorFlow
+# reports; the first that matches is used.
 PEAK_TFLOPS = (
     (r"\bA100\b", 312.0),
     (r"\bA30\b", 165.0),
@@ -24,14 +24,14 @@ PEAK_TFLOPS = (
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """A device's name, and its peak in FLOP/s."""
+    """The name of a GPU and its peak in FLOP/s."""
 
     name: str
     peak_flops: float
 
 
 def peak_tflops(name: str) -> float | None:
-    """The peak of a GPU that is in the table, or None."""
+    """Returns the peak of a GPU in TFLOP/s, or None if the table does not have it."""
     for pattern, value in PEAK_TFLOPS:
         if re.search(pattern, name):
             return value
@@ -39,13 +39,13 @@ def peak_tflops(name: str) -> float | None:
 
 
 def require_gpu(peak: float | None = None) -> Gpu:
-    """The first GPU that TensorFlow sees.
+    """Returns the first GPU that TensorFlow sees.
 
     Args:
-        peak: TFLOP/s, instead of the table's.
+        peak: The peak in TFLOP/s; None for that of the table.
 
     Raises:
-        UserError: If there is none, or neither the table nor `peak` tells what it can do.
+        UserError: If there is no GPU, or its peak is not in the table and `peak` is None.
     """
     import tensorflow as tf
 
@@ -53,15 +53,15 @@ def require_gpu(peak: float | None = None) -> Gpu:
     if not devices:
         built = "is built with CUDA" if tf.test.is_built_with_cuda() else "is built without CUDA"
         raise UserError(
-            f"--device=gpu: expected a GPU that TensorFlow sees. Received: none; TensorFlow "
-            f"{tf.__version__} {built}. On a machine with an NVIDIA GPU install "
-            "`tensorflow[and-cuda]`; elsewhere take --device=cpu."
+            f"--device=gpu must be a GPU that TensorFlow sees. Received: none; TensorFlow "
+            f"{tf.__version__} {built}. On a machine with an NVIDIA GPU, install "
+            "`tensorflow[and-cuda]`; on others, use --device=cpu."
         )
     name = tf.config.experimental.get_device_details(devices[0]).get("device_name", "unknown")
     peak = peak if peak is not None else peak_tflops(name)
     if peak is None:
         raise UserError(
-            f"--peak_tflops: expected the dense bfloat16 peak of this GPU, which is not in the "
-            f"table. Received: {name!r}. Its data sheet has it (without sparsity)."
+            "--peak_tflops must be set to the dense bfloat16 peak of this GPU, which is not in the "
+            f"table. Received: {name!r}. Its data sheet has the peak (without sparsity)."
         )
     return Gpu(name, peak * 1e12)

@@ -1,4 +1,4 @@
-"""Encoding: dense batches, and sequences of real lengths."""
+"""Measures inference on dense batches and on sequences of real lengths."""
 
 from .contest import Contest, Options
 from .report import Report
@@ -15,6 +15,6 @@ def run(
     report: Report,
     job: str = "inference",
 ):
-    """A table a workload; see `Contest`."""
+    """Adds one table per workload; see `Contest`."""
     for workload in workload_list:
         Contest(job, workload, workers, config, options, report).run()

@@ -1,22 +1,22 @@
-"""The machine's own limits, measured between the peers' turns."""
+"""Measures the limits of the machine in the same rounds as the peers."""
 
 import os
 import time
 
 from .peers.machine import MATMULS
 
-# Pools that spin at their barriers suffer most when they do not get all their cores: what such a
-# machine measures is unjust to them.
+# Other programs slow down thread pools that spin at barriers more than the others, so the
+# comparison would not be fair.
 _BUSY_CORES = 0.15
 _LOOK_SECONDS = 0.5
 
 
 class MatmulPeak:
-    """The fastest large float32 matmul of any installed library.
+    """Measures the fastest large float32 matmul of all installed libraries.
 
     Args:
-        worker: Of "machine".
-        turn_seconds: Length of a turn.
+        worker: The worker of "machine".
+        turn_seconds: Length of one measurement.
     """
 
     def __init__(self, worker, turn_seconds: float):
@@ -38,12 +38,18 @@ class MatmulPeak:
         print(f"  matmul peak: {best[0] / 1e9:.0f} GFLOP/s ({self.label})", flush=True)
 
     def turn(self) -> float:
-        """Seconds of `flops` operations."""
+        """Returns the seconds for `flops` operations."""
         return self._worker.turn(self._key, self._turn_seconds)
 
 
 class Copy:
-    """Copying as many bytes as an op reads and writes, from one buffer to another."""
+    """Measures a copy that moves as many bytes as an op reads and writes.
+
+    Args:
+        worker: The worker of "machine".
+        bytes_moved: Bytes read and written.
+        turn_seconds: Length of one measurement.
+    """
 
     def __init__(self, worker, bytes_moved: int, turn_seconds: float):
         self._worker = worker
@@ -52,7 +58,7 @@ class Copy:
         worker.warm_up(self._key, 3)
 
     def turn(self) -> float:
-        """Seconds of one copy."""
+        """Returns the seconds for one copy."""
         return self._worker.turn(self._key, self._turn_seconds)
 
     def close(self) -> None:
@@ -60,7 +66,7 @@ class Copy:
 
 
 def busy_note() -> str:
-    """For a table's title: that other programs were computing while all workers rested, if so."""
+    """Returns a warning for a table's title if other programs use the cores, or ""."""
     before = _busy_seconds()
     time.sleep(_LOOK_SECONDS)
     cores = (_busy_seconds() - before) / _LOOK_SECONDS
@@ -70,7 +76,7 @@ def busy_note() -> str:
 
 
 def _busy_seconds() -> float:
-    """What all cores have worked since the start; 0 where the system does not say."""
+    """Returns the busy seconds of all cores since the start; 0 if the system does not say."""
     try:
         with open("/proc/stat", encoding="ascii") as file:
             user, nice, system, _, _, irq, soft_irq, steal = map(int, file.readline().split()[1:9])

@@ -1,4 +1,4 @@
-"""Tables for people, JSON for programs, bars for slides."""
+"""Formats the results as Markdown tables, as JSON and as bar charts."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from .timing import Spread
 
 _FORMATS = ("png", "svg", "pdf")
 
-_TITLE_WIDTH = 90  # characters of a picture's title before it breaks
+_TITLE_WIDTH = 90  # characters per line of a chart's title
 
 
 @dataclasses.dataclass
@@ -25,7 +25,7 @@ class Table:
     Attributes:
         title: What was compared.
         rows: Dictionaries of plain values and `Spread`s.
-        bars: The key whose values the picture shows; None for no picture.
+        bars: The key of the values in the bar chart; None for no chart.
     """
 
     title: str
@@ -35,7 +35,7 @@ class Table:
 
 @dataclasses.dataclass
 class Report:
-    """All tables of a run, and what makes them invalid."""
+    """All tables of a run, the problems that make them invalid, and facts about the run."""
 
     tables: list[Table] = dataclasses.field(default_factory=list)
     problems: list[str] = dataclasses.field(default_factory=list)
@@ -51,7 +51,7 @@ class Report:
 
 
 def machine() -> dict[str, Any]:
-    """What the run ran on."""
+    """Returns the processor, its relevant instruction sets, and the system."""
     model, flags = platform.processor(), []
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
@@ -62,7 +62,7 @@ def machine() -> dict[str, Any]:
                 elif key.strip() == "flags":
                     flags = value.split()
     except OSError:
-        pass  # not Linux: the name alone
+        pass  # not Linux: only the name is known
     wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile")
     return {
         "processor": model,
@@ -74,7 +74,7 @@ def machine() -> dict[str, Any]:
 
 
 def format_table(table: Table) -> str:
-    """The table as GitHub's Markdown, columns aligned."""
+    """Formats a table as GitHub's Markdown, with aligned columns."""
     if not table.rows:
         return f"{table.title}\n(no rows)"
     columns = list(dict.fromkeys(key for row in table.rows for key in row))
@@ -101,7 +101,7 @@ def format_table(table: Table) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Three significant digits; a spread as "median (min–max)"."""
+    """Formats a number with three significant digits, and a spread as "median (min–max)"."""
     if value is None:
         return "–"
     if isinstance(value, Spread):
@@ -118,7 +118,7 @@ def format_value(value: Any) -> str:
 
 
 def write_json(report: Report, path: str) -> None:
-    """Writes everything of the run, unrounded."""
+    """Writes all results of the run to a JSON file, without rounding."""
     content = {
         "facts": report.facts,
         "problems": report.problems,
@@ -143,21 +143,27 @@ def write_json(report: Report, path: str) -> None:
 
 
 def require_plotting(path: str) -> None:
-    """Before hours of measuring: can this picture be drawn?
+    """Checks that a chart can be written, before any work.
+
+    Args:
+        path: The file to write.
 
     Raises:
-        UserError: If matplotlib is missing, or draws no such file.
+        UserError: If matplotlib is missing or does not support the format.
     """
     if _format(path) not in _FORMATS:
-        raise UserError(f"--plot: expected a .png, .svg or .pdf file. Received: {path!r}")
+        raise UserError(f"--plot must be a .png, .svg or .pdf file. Received: --plot={path}")
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise UserError("--plot needs matplotlib: `pip install matplotlib`") from None
+        raise UserError(
+            "matplotlib must be installed for --plot. Received: no such package. "
+            "pip install matplotlib"
+        ) from None
 
 
 def write_plot(report: Report, path: str) -> None:
-    """Writes the tables that have bars as one picture, a panel each; ours in another colour."""
+    """Writes a bar chart with one panel per table; bert_tf has another colour than the peers."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""Tokenization: megabytes of real text a second, English and Chinese."""
+"""Measures tokenization in megabytes of real text per second, English and Chinese."""
 
 import os
 import statistics
@@ -15,17 +15,20 @@ from .report import Report, Table
 from .timing import interleave, ratio
 from .workers import PeerFailed
 
-# Materials as `tools/fetch_materials.py` lays them out.
+# The files that `tools/fetch_materials.py` writes.
 _REVIEWS = os.path.join("film_reviews", "rotten_tomatoes_corpus_full.csv.bz2")
 _ENGLISH_VOCABULARY = os.path.join("minilm", "vocab.txt")
 _CHINESE = (os.path.join("chinese_text", "pos.txt"), os.path.join("chinese_text", "neg.txt"))
-# Long texts are another case: nearly each has a character that is not ASCII somewhere.
+# Long texts are measured separately: nearly all of them have a character that is not ASCII.
 _REVIEWS_A_DOCUMENT = 40
 _CHINESE_VOCABULARY = os.path.join("chinese_vocab", "vocab.txt")
 
 
 def require_materials(directory: str) -> None:
-    """Before any work: are the texts there?
+    """Checks that the texts exist, before any work.
+
+    Args:
+        directory: The directory of tools/fetch_materials.py.
 
     Raises:
         UserError: If one is missing.
@@ -34,13 +37,22 @@ def require_materials(directory: str) -> None:
     missing = [name for name in wanted if not os.path.isfile(os.path.join(directory, name))]
     if missing:
         raise UserError(
-            f"--materials_dir: {directory} lacks {', '.join(missing)}. Run "
-            "`python tools/fetch_materials.py` or `make materials`."
+            f"--materials_dir must have {', '.join(missing)}. Received: "
+            f"--materials_dir={directory}. Run `python tools/fetch_materials.py` or "
+            "`make materials`."
         )
 
 
 def run(workers, materials: str, options: Options, report: Report, most_texts: int):
-    """A table a corpus. The share of texts tokenized as google-research/bert does is in it."""
+    """Adds one table per corpus, with the share of texts that get the same ids as from bert_tf.
+
+    Args:
+        workers: The workers by name.
+        materials: The directory of tools/fetch_materials.py.
+        options: Rounds and length of the measurements.
+        report: The report to add the tables and the problems to.
+        most_texts: Maximum number of texts per language.
+    """
     english, chinese = _english(materials)[:most_texts], _chinese(materials)[:most_texts]
     corpora = {
         "English film reviews": (english, _ENGLISH_VOCABULARY),
@@ -83,7 +95,7 @@ def _contest(title, texts, vocabulary, workers, options, report):
                 key = worker.make("tokenizer", texts=texts, vocabulary=vocabulary, variant=variant)
                 keys.append((worker, key))
                 outputs = worker.outputs(key)
-                expected = expected or outputs  # ours: google-research/bert's, id for id
+                expected = expected or outputs  # of bert_tf, equal to google-research/bert's
                 same[label] = _equal_share(expected, outputs)
                 worker.warm_up(key, 2)
                 turns[label] = _turn(worker, key, options)
@@ -121,7 +133,7 @@ def _turn(worker, key, options):
 
 
 def _equal_share(expected, outputs) -> float:
-    """How many texts got the ids that ours gets."""
+    """Returns the share of the texts with the same ids."""
 
     def rows(values):
         return np.split(values["ids"], values["row_splits"][1:-1])

@@ -1,17 +1,18 @@
-"""The process of one peer: reads one request a line, answers with one line of JSON.
+"""The process of one peer. It reads requests and writes answers, one JSON object per line.
 
-`python -m benchmarks.worker PEER MODEL_DIRECTORY THREADS SCRATCH`. Requests have a "do":
+`python -m benchmarks.worker PEER MODEL_DIRECTORY THREADS SCRATCH`. The key "do" of a request is the
+command:
 
-  hello     imports the framework; answers its version and the resident memory
+  hello     {} -> {version, resident_mib}: imports the framework
   variants  {job, bucket, is_ragged} -> {variants}
-  make      {key, job, arguments, arrays?}: prepares a task; arrays is an .npz of batches
-  outputs   {key, path}: writes what the task computes as .npz
-  time      {key, calls}: -> {seconds}, one a call
-  drop      {key}
-  memory    {reset} -> {current_mib, peak_mib}, after setting the peak back if asked to
-  device_memory  {reset} -> {peak_bytes} of the GPU's tensors, then set back if asked to
+  make      {key, job, arguments, arrays?} -> {}: prepares a task; arrays is an .npz file of batches
+  outputs   {key, path} -> {}: writes the outputs of a task to an .npz file
+  time      {key, calls} -> {seconds}, one value per call
+  drop      {key} -> {}: deletes a task
+  memory    {reset} -> {current_mib, peak_mib}; `reset` resets the peak before
+  device_memory  {reset} -> {peak_bytes} of the GPU's tensors; `reset` resets the peak after
 
-An answer is {"error": ...} if something was raised.
+If a command raises an exception, the answer is {"error": ...}.
 """
 
 import json
@@ -39,7 +40,7 @@ def load_batches(path: str) -> list[dict[str, np.ndarray]]:
 
 
 class Worker:
-    """The commands, one method each."""
+    """The commands, with one method per command."""
 
     def __init__(self, name: str, setup: Setup):
         self._entry = PEERS[name]
@@ -70,7 +71,7 @@ class Worker:
 
     def _outputs(self, key, path):
         np.savez(path, **self._tasks[key].outputs())
-        memory_use.give_back()  # what the first call needed for compiling
+        memory_use.give_back()  # the memory that the first call needed for compiling
         return {}
 
     def _time(self, key, calls):
@@ -99,14 +100,14 @@ class Worker:
 
 def main():
     name, model_directory, threads, scratch = sys.argv[1:]
-    # Whatever a library prints goes to the log; only answers go to the parent.
+    # What libraries print to stdout goes to the log; only answers go to the parent.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     worker = Worker(name, Setup(model_directory, int(threads), scratch))
     for line in sys.stdin:
         try:
             answer = worker.answer(json.loads(line))
-        except Exception as error:  # the parent decides what an error means
+        except Exception as error:  # the parent handles it
             traceback.print_exc()
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=answers, flush=True)

@@ -1,4 +1,4 @@
-"""bert_tf under XLA beside bert_tf without it, inference and the pre-training step."""
+"""Compares bert_tf with and without XLA, in inference and in the pre-training step."""
 
 import statistics
 
@@ -18,14 +18,14 @@ WORKLOADS = ("1x128", "8x128")
 def run(
     worker: Worker, config: dict, workload_list: list[Workload], options: Options, report: Report
 ):
-    """A table for each job and workload.
+    """Adds a table for each job and workload.
 
     Args:
-        worker: Of the peer `bert_tf_xla`.
-        config: The model's.
-        workload_list: The sequences; under XLA they are padded to one length.
-        options: Rounds and turns.
-        report: Gets tables and problems.
+        worker: The worker of the peer `bert_tf_xla`.
+        config: The configuration of the model.
+        workload_list: The sequences, which are padded to one length under XLA.
+        options: Rounds and length of the measurements.
+        report: The report to add the tables and the problems to.
     """
     for workload in workload_list:
         for job in ("inference", "training"):
@@ -67,7 +67,7 @@ def _table(job, workload, worker, config, options, report) -> Table:
 
 
 def _comparable(outputs, workload):
-    """The loss, or the vectors of real tokens."""
+    """Returns the loss, or the outputs at real tokens."""
     if "loss" in outputs:
         return outputs
     rows = workloads.real_rows([outputs["0/sequence_output"]], workload, None)

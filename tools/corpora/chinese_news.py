@@ -117,7 +117,8 @@ def split_in_order(sentences: Sequence[TaggedSentence]) -> dict[str, list[Tagged
 def documents_of(sentences: Sequence[TaggedSentence]) -> list[list[str]]:
     """Returns the text as documents of sentences.
 
-    A line without a mark at its end is a headline, and a document begins with a headline.
+    A line without a punctuation mark at its end is a headline. A document begins with one or more
+    headlines.
     """
     documents = []
     after_headline = False

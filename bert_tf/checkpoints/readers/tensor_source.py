@@ -12,7 +12,7 @@ class TensorSource(Protocol):
 
     Attributes:
         path: The file or directory, for error messages.
-        format: The format whose names the table of weight names gives to its tensors.
+        format: The format of the tensors' names, as in the table of weight names.
         shapes: The shape of every tensor, by name; available without loading the tensors.
     """
 

@@ -89,8 +89,8 @@ def _aiohttp_web():
         from aiohttp import web
     except ImportError:
         raise UserError(
-            "aiohttp and prometheus-client must be installed to run the server: "
-            "pip install 'bert-tf[serve]'"
+            "aiohttp and prometheus-client must be installed to run the server. Received: no such "
+            "package. pip install 'bert-tf[serve]'"
         ) from None
     return web
 

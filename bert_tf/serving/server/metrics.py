@@ -28,8 +28,8 @@ class Metrics:
             import prometheus_client
         except ImportError:
             raise UserError(
-                "aiohttp and prometheus-client must be installed to run the server: "
-                "pip install 'bert-tf[serve]'"
+                "aiohttp and prometheus-client must be installed to run the server. Received: no "
+                "such package. pip install 'bert-tf[serve]'"
             ) from None
         self._client = prometheus_client
         self.registry = registry = prometheus_client.CollectorRegistry()

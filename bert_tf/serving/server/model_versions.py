@@ -135,7 +135,7 @@ class ModelVersions:
         """Loads the highest version.
 
         Raises:
-            UserError: If there is none, or it cannot be loaded.
+            UserError: If there is no version or it cannot be loaded.
         """
         versions = await self._find()
         if not versions:

@@ -15,6 +15,7 @@ class TextClassificationModule(ServingModule):
         pairs: Whether it was trained on pairs of texts.
     """
 
+    takes_pairs = True
     outputs = {
         "label": "The likeliest label.",
         "labels": "The labels' names, in the order of the probabilities.",

@@ -206,7 +206,7 @@ def test_no_film_is_in_two_splits(materials):
 
 def test_reviews_that_are_no_corpus(tmp_path):
     (tmp_path / "x.bz2").write_bytes(b"not bzip2")
-    with pytest.raises(DataError, match="not a readable"):
+    with pytest.raises(DataError, match="must be a readable"):
         read_film_reviews(tmp_path / "x.bz2")
     (tmp_path / "x.bz2").write_bytes(bz2.compress(b"a,b\n1,2\n"))
     with pytest.raises(DataError, match="columns"):
