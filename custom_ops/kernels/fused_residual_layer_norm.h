@@ -15,11 +15,17 @@
 #define BERT_TF_CUSTOM_OPS_KERNELS_FUSED_RESIDUAL_LAYER_NORM_H_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "custom_ops/kernels/float_types.h"
 #include "custom_ops/kernels/parallel.h"
 
 namespace bert_tf {
+
+// A seed is a number; in the arguments of a GPU's launchers, whose T is void, its address in the
+// GPU's memory.
+template <typename T>
+using SeedOf = std::conditional_t<std::is_void_v<T>, const int64_t*, uint64_t>;
 
 // Row-major matrices of [rows, columns]; bias, gamma and beta are [columns], mean and rstd [rows].
 template <typename T>
@@ -33,7 +39,7 @@ struct ResidualLayerNormArgs {
   int64_t columns;
   float epsilon;
   float dropout_rate;  // in [0, 1)
-  uint64_t seed;
+  SeedOf<T> seed;
   T* y;  // may be x or residual
   float* mean;
   float* rstd;
@@ -51,7 +57,7 @@ struct ResidualLayerNormGradArgs {
   int64_t rows;
   int64_t columns;
   float dropout_rate;
-  uint64_t seed;
+  SeedOf<T> seed;
   T* dx;           // may be dy, x or residual
   T* dresidual;    // written only with residual and dropout (without dropout it equals dx, and is
                    // best taken for it); may be dy, x or residual where dx is not

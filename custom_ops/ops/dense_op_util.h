@@ -7,6 +7,7 @@
 #define BERT_TF_CUSTOM_OPS_OPS_DENSE_OP_UTIL_H_
 
 #include <atomic>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -110,58 +111,116 @@ inline absl::Status DenseEpilogueShape(tensorflow::shape_inference::InferenceCon
   return absl::OkStatus();
 }
 
-// The optional inputs of an epilogue, of the shapes that x [rows, K] asks for; null where there are
-// none.
-struct DenseEpilogueInputs {
-  const tensorflow::Tensor* bias;
-  const tensorflow::Tensor* residual;
-  const tensorflow::Tensor* gamma;
-  const tensorflow::Tensor* beta;
+// How an op packs a kernel [depth, units].
+struct Packing {
+  int64_t (*size)(int64_t depth, int64_t units);  // elements, or kTooLarge
+  int64_t most_depth = std::numeric_limits<int64_t>::max();
 
-  absl::Status Read(tensorflow::OpKernelContext* context, int64_t rows, int64_t units) {
-    tensorflow::TensorShape vector, matrix;
+  absl::Status Check(int64_t depth, int64_t units, const std::string& received,
+                     int64_t received_size) const {
+    if (depth > most_depth) {
+      return InvalidArgument("Expected x of at most ", most_depth,
+                             " columns, whose sums int32 holds. Received: ", depth);
+    }
+    const int64_t packed_size = size(depth, units);
+    const bool fits = received_size == kUnknownSize || received_size == packed_size;
+    return CheckPacked(packed_size, depth, units, fits, received);
+  }
+
+  static constexpr int64_t kUnknownSize = -1;
+};
+
+// Checks the shapes of the first two inputs, x [M, K] and packed.
+inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
+                               const DenseAttributes& attributes, const Packing& packing,
+                               tensorflow::shape_inference::ShapeHandle* x) {
+  tensorflow::shape_inference::ShapeHandle packed;
+  if (!c->WithRank(c->input(0), 2, x).ok()) {
+    return InvalidArgument("Expected x to have shape [M, K]. Received: x of shape ",
+                           c->DebugString(c->input(0)));
+  }
+  if (!c->WithRank(c->input(1), 1, &packed).ok()) {
+    return InvalidArgument("Expected packed to be a vector. Received: packed of shape ",
+                           c->DebugString(c->input(1)));
+  }
+  if (!c->ValueKnown(c->Dim(*x, 1))) return absl::OkStatus();
+  const int64_t size =
+      c->ValueKnown(c->Dim(packed, 0)) ? c->Value(c->Dim(packed, 0)) : Packing::kUnknownSize;
+  return packing.Check(c->Value(c->Dim(*x, 1)), attributes.units, c->DebugString(packed), size);
+}
+
+// The inputs that both ops have, and the result.
+class DenseCall {
+ public:
+  // Checks x [M, K], packed, and the optional inputs bias?, residual?, gamma?, beta?.
+  absl::Status Read(tensorflow::OpKernelContext* context, const DenseAttributes& attributes,
+                    const Packing& packing) {
+    const int64_t units = attributes.units;
+    TF_RETURN_IF_ERROR(context->input("x", &x_));
+    TF_RETURN_IF_ERROR(context->input("packed", &packed_));
+    if (x_->dims() != 2) {
+      return InvalidArgument("Expected x to have shape [M, K]. Received: x of shape ",
+                             x_->shape().DebugString());
+    }
+    if (packed_->dims() != 1) {
+      return InvalidArgument("Expected packed to be a vector. Received: packed of shape ",
+                             packed_->shape().DebugString());
+    }
+    TF_RETURN_IF_ERROR(
+        packing.Check(depth(), units, packed_->shape().DebugString(), packed_->dim_size(0)));
+    tensorflow::TensorShape vector;
     TF_RETURN_IF_ERROR(MakeShape({units}, &vector));
-    TF_RETURN_IF_ERROR(MakeShape({rows, units}, &matrix));
-    TF_RETURN_IF_ERROR(Optional(context, "bias", vector, &bias));
-    TF_RETURN_IF_ERROR(Optional(context, "residual", matrix, &residual));
-    TF_RETURN_IF_ERROR(Optional(context, "gamma", vector, &gamma));
-    return Optional(context, "beta", vector, &beta);
+    TF_RETURN_IF_ERROR(MakeShape({x_->dim_size(0), units}, &result_shape_));
+    TF_RETURN_IF_ERROR(Optional(context, "bias", vector, &bias_));
+    TF_RETURN_IF_ERROR(Optional(context, "residual", result_shape_, &residual_));
+    TF_RETURN_IF_ERROR(Optional(context, "gamma", vector, &gamma_));
+    return Optional(context, "beta", vector, &beta_);
   }
 
-  // Sets what FusedDenseArgs and QuantizedDenseArgs have in common.
-  template <typename T, typename Args>
-  void SetArgs(const DenseAttributes& attributes, const tensorflow::Tensor& x,
-               tensorflow::Tensor* y, Args* args) const {
-    args->x = Data<T>(x);
-    args->bias = DataOrNull<T>(bias);
+  // Allocates the result and sets what FusedDenseArgs and QuantizedDenseArgs have in common.
+  // `residual_index` is the number of the input whose buffer the result may take.
+  template <typename Args>
+  absl::Status SetArgs(tensorflow::OpKernelContext* context, const DenseAttributes& attributes,
+                       int residual_index, Args* args) const {
+    std::vector<int> in_place;
+    if (residual_ != nullptr) in_place.push_back(residual_index);
+    tensorflow::Tensor* y = nullptr;
+    TF_RETURN_IF_ERROR(context->forward_input_or_allocate_output(in_place, 0, result_shape_, &y));
+    SetPointer(x_, &args->x);
+    SetPointer(packed_, &args->packed);
+    SetPointer(bias_, &args->bias);
+    SetPointer(residual_, &args->residual);
+    SetPointer(gamma_, &args->gamma);
+    SetPointer(beta_, &args->beta);
+    SetPointer(y, &args->y);
     args->activation = attributes.activation;
-    args->residual = DataOrNull<T>(residual);
-    args->gamma = DataOrNull<T>(gamma);
-    args->beta = DataOrNull<T>(beta);
     args->epsilon = attributes.epsilon;
-    args->rows = x.dim_size(0);
-    args->depth = x.dim_size(1);
+    args->rows = x_->dim_size(0);
+    args->depth = depth();
     args->columns = attributes.units;
-    args->y = MutableData<T>(y);
+    return absl::OkStatus();
   }
+
+  const tensorflow::Tensor& packed() const { return *packed_; }
+  int64_t depth() const { return x_->dim_size(1); }
 
  private:
-  // The named optional input of the shape given, or null.
   static absl::Status Optional(tensorflow::OpKernelContext* context, const char* name,
                                const tensorflow::TensorShape& shape,
                                const tensorflow::Tensor** tensor) {
-    tensorflow::OpInputList list;
-    TF_RETURN_IF_ERROR(context->input_list(name, &list));
-    *tensor = list.size() == 0 ? nullptr : &list[0];
+    TF_RETURN_IF_ERROR(OptionalInput(context, name, tensor));
     if (*tensor == nullptr || (*tensor)->shape() == shape) return absl::OkStatus();
     return InvalidArgument("Expected ", name, " to have shape ", shape.DebugString(),
                            ". Received: ", name, " of shape ", (*tensor)->shape().DebugString());
   }
 
-  template <typename T>
-  static const KernelType<T>* DataOrNull(const tensorflow::Tensor* tensor) {
-    return tensor == nullptr ? nullptr : Data<T>(*tensor);
-  }
+  const tensorflow::Tensor* x_;
+  const tensorflow::Tensor* packed_;
+  const tensorflow::Tensor* bias_;  // or null, as the others
+  const tensorflow::Tensor* residual_;
+  const tensorflow::Tensor* gamma_;
+  const tensorflow::Tensor* beta_;
+  tensorflow::TensorShape result_shape_;
 };
 
 // Large pages for a kernel that is met twice at the same place, and so stays there.

@@ -1,4 +1,6 @@
 // BertTf>FusedBiasGelu and its gradient; custom_ops/kernels/fused_bias_gelu.h has the formulas.
+#include "custom_ops/ops/fused_bias_gelu_op.h"
+
 #include "custom_ops/kernels/fused_bias_gelu.h"
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"
@@ -9,11 +11,7 @@
 namespace bert_tf {
 namespace {
 
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
@@ -59,78 +57,22 @@ absl::Status GradShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-absl::Status CheckShapes(const TensorShape& x, const TensorShape& bias) {
-  if (x.dims() < 1 || bias.dims() != 1 || x.dim_size(x.dims() - 1) != bias.dim_size(0)) {
-    return InvalidArgument(
-        "Expected x of shape [..., F] and bias of shape [F]. Received: x of "
-        "shape ",
-        x.DebugString(), ", bias of shape ", bias.DebugString());
-  }
-  return absl::OkStatus();
-}
-
-// x's rows; zero where they have no elements.
-int64_t NumRows(const Tensor& x, int64_t columns) {
-  return columns == 0 ? 0 : x.NumElements() / columns;
-}
-
-template <typename T>
-class FusedBiasGeluOp : public OpKernel {
- public:
-  explicit FusedBiasGeluOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("approximate", &approximate_));
+struct Cpu {
+  template <typename T>
+  static absl::Status Run(OpKernelContext* context, const BiasGeluArgs<T>& args) {
+    FusedBiasGelu(TensorFlowParallel(context), args);
+    return absl::OkStatus();
   }
 
-  void Compute(OpKernelContext* context) override {
-    const Tensor& x = context->input(0);
-    const Tensor& bias = context->input(1);
-    OP_REQUIRES_OK(context, CheckShapes(x.shape(), bias.shape()));
-    Tensor* y = nullptr;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, x.shape(), &y));
-    const int64_t columns = bias.NumElements();
-    FusedBiasGelu(TensorFlowParallel(context),
-                  BiasGeluArgs<KernelType<T>>{Data<T>(x), Data<T>(bias), NumRows(x, columns),
-                                              columns, approximate_, MutableData<T>(y)});
+  template <typename T>
+  static absl::Status Run(OpKernelContext* context, const BiasGeluGradArgs<T>& args) {
+    FusedBiasGeluGrad(TensorFlowParallel(context), args);
+    return absl::OkStatus();
   }
 
- private:
-  bool approximate_;
-};
-
-template <typename T>
-class FusedBiasGeluGradOp : public OpKernel {
- public:
-  explicit FusedBiasGeluGradOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("approximate", &approximate_));
+  static int64_t GradScratchSize(int64_t rows, int64_t columns) {
+    return BiasGeluGradScratchSize(rows, columns);
   }
-
-  void Compute(OpKernelContext* context) override {
-    const Tensor& dy = context->input(0);
-    const Tensor& x = context->input(1);
-    const Tensor& bias = context->input(2);
-    OP_REQUIRES_OK(context, CheckShapes(x.shape(), bias.shape()));
-    OP_REQUIRES(
-        context, dy.shape() == x.shape(),
-        InvalidArgument("Expected dy to have the shape of x. Received: dy of shape ",
-                        dy.shape().DebugString(), ", x of shape ", x.shape().DebugString()));
-    Tensor* dx = nullptr;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0, 1}, 0, x.shape(), &dx));
-    Tensor* dbias = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(1, bias.shape(), &dbias));
-    const int64_t columns = bias.NumElements();
-    const int64_t rows = NumRows(x, columns);
-    TensorShape scratch_shape;
-    OP_REQUIRES_OK(context, MakeShape({BiasGeluGradScratchSize(rows, columns)}, &scratch_shape));
-    Tensor scratch;
-    OP_REQUIRES_OK(context, context->allocate_temp(tensorflow::DT_FLOAT, scratch_shape, &scratch));
-    FusedBiasGeluGrad(TensorFlowParallel(context),
-                      BiasGeluGradArgs<KernelType<T>>{
-                          Data<T>(dy), Data<T>(x), Data<T>(bias), rows, columns, approximate_,
-                          MutableData<T>(dx), MutableData<T>(dbias), MutableData<float>(&scratch)});
-  }
-
- private:
-  bool approximate_;
 };
 
 REGISTER_OP("BertTf>FusedBiasGelu")
@@ -154,10 +96,10 @@ REGISTER_OP("BertTf>FusedBiasGeluGrad")
 #define BERT_TF_REGISTER(T)                                                                   \
   REGISTER_KERNEL_BUILDER(                                                                    \
       Name("BertTf>FusedBiasGelu").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),     \
-      FusedBiasGeluOp<T>);                                                                    \
+      FusedBiasGeluOp<KernelType<T>, Cpu>);                                                   \
   REGISTER_KERNEL_BUILDER(                                                                    \
       Name("BertTf>FusedBiasGeluGrad").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
-      FusedBiasGeluGradOp<T>);
+      FusedBiasGeluGradOp<KernelType<T>, Cpu>);
 BERT_TF_REGISTER(float)
 BERT_TF_REGISTER(Eigen::bfloat16)
 BERT_TF_REGISTER(Eigen::half)

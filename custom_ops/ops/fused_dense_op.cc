@@ -1,8 +1,5 @@
 // BertTf>FusedDense and BertTf>PackDense; custom_ops/kernels/fused_dense.h has the formulas and the
 // layout of a packed kernel, dense_op_util.h what the optional inputs are.
-#include <string>
-#include <vector>
-
 #include "custom_ops/kernels/fused_dense.h"
 #include "custom_ops/ops/dense_op_util.h"
 #include "custom_ops/ops/op_util.h"
@@ -23,25 +20,14 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
+constexpr Packing kPacking{PackedDenseSize};
+
 // Inputs: x, packed, bias?, residual?, gamma?, beta?.
-absl::Status DenseShape(InferenceContext* c) {
+absl::Status FusedDenseShape(InferenceContext* c) {
   DenseAttributes attributes;
   TF_RETURN_IF_ERROR(attributes.Read(c));
-  ShapeHandle x, packed;
-  if (!c->WithRank(c->input(0), 2, &x).ok()) {
-    return InvalidArgument("Expected x to have shape [M, K]. Received: x of shape ",
-                           c->DebugString(c->input(0)));
-  }
-  if (!c->WithRank(c->input(1), 1, &packed).ok()) {
-    return InvalidArgument("Expected packed to be a vector. Received: packed of shape ",
-                           c->DebugString(c->input(1)));
-  }
-  if (c->ValueKnown(c->Dim(x, 1)) && c->ValueKnown(c->Dim(packed, 0))) {
-    const int64_t depth = c->Value(c->Dim(x, 1));
-    const int64_t size = PackedDenseSize(depth, attributes.units);
-    TF_RETURN_IF_ERROR(CheckPacked(size, depth, attributes.units,
-                                   c->Value(c->Dim(packed, 0)) == size, c->DebugString(packed)));
-  }
+  ShapeHandle x;
+  TF_RETURN_IF_ERROR(DenseShape(c, attributes, kPacking, &x));
   return DenseEpilogueShape(c, attributes, 2);
 }
 
@@ -72,29 +58,11 @@ class FusedDenseOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    const int64_t units = attributes_.units;
-    const Tensor& x = context->input(0);
-    const Tensor& packed = context->input(1);
-    OP_REQUIRES(context, x.dims() == 2,
-                InvalidArgument("Expected x to have shape [M, K]. Received: x of shape ",
-                                x.shape().DebugString()));
-    const int64_t rows = x.dim_size(0);
-    const int64_t depth = x.dim_size(1);
-    const int64_t size = PackedDenseSize(depth, units);
-    OP_REQUIRES_OK(context,
-                   CheckPacked(size, depth, units, packed.dims() == 1 && packed.dim_size(0) == size,
-                               packed.shape().DebugString()));
-    DenseEpilogueInputs epilogue;
-    OP_REQUIRES_OK(context, epilogue.Read(context, rows, units));
-    std::vector<int> in_place;
-    if (epilogue.residual != nullptr) in_place.push_back(2 + attributes_.num_bias);
-    Tensor* y = nullptr;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output(
-                                in_place, 0, TensorShape({rows, units}), &y));
+    DenseCall call;
+    OP_REQUIRES_OK(context, call.Read(context, attributes_, kPacking));
     FusedDenseArgs<KernelType<T>> args;
-    epilogue.SetArgs<T>(attributes_, x, y, &args);
-    args.packed = Data<T>(packed);
-    huge_pages_.Prefer(packed);
+    OP_REQUIRES_OK(context, call.SetArgs(context, attributes_, 2 + attributes_.num_bias, &args));
+    huge_pages_.Prefer(call.packed());
     FusedDense(TensorFlowParallel(context), args);
   }
 
@@ -145,7 +113,7 @@ REGISTER_OP("BertTf>FusedDense")
     .Input("gamma: num_layer_norm * T")
     .Input("beta: num_layer_norm * T")
     .Output("y: T")
-    .SetShapeFn(DenseShape);
+    .SetShapeFn(FusedDenseShape);
 
 REGISTER_OP("BertTf>PackDense")
     .Attr("T: {float, bfloat16, half}")

@@ -1,9 +1,6 @@
 // BertTf>FusedResidualLayerNorm and its gradient; custom_ops/kernels/fused_residual_layer_norm.h
 // has the formulas.
-//
-// residual and bias are lists of no or one tensor. The gradient op returns dresidual only where it
-// differs from dx: with residual and dropout (num_dresidual = 1).
-#include <vector>
+#include "custom_ops/ops/fused_residual_layer_norm_op.h"
 
 #include "custom_ops/kernels/fused_residual_layer_norm.h"
 #include "custom_ops/ops/op_attributes.h"
@@ -16,13 +13,7 @@
 namespace bert_tf {
 namespace {
 
-using tensorflow::OpInputList;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
-using tensorflow::OpOutputList;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
@@ -146,200 +137,22 @@ absl::Status GradShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// What both ops have in common: the attributes and the checks of the inputs.
-class ResidualLayerNormOpBase : public OpKernel {
- protected:
-  using OpKernel::OpKernel;
-
-  // The named optional input, or null.
-  static absl::Status Optional(OpKernelContext* context, const char* name, const Tensor** tensor) {
-    OpInputList list;
-    TF_RETURN_IF_ERROR(context->input_list(name, &list));
-    *tensor = list.size() == 0 ? nullptr : &list[0];
+struct Cpu {
+  template <typename T>
+  static absl::Status Run(OpKernelContext* context, const ResidualLayerNormArgs<T>& args) {
+    FusedResidualLayerNorm(TensorFlowParallel(context), args);
     return absl::OkStatus();
-  }
-
-  static absl::Status CheckX(const Tensor& x) {
-    if (x.dims() >= 1) return absl::OkStatus();
-    return InvalidArgument("Expected x to have shape [..., H]. Received: x of shape ",
-                           x.shape().DebugString());
-  }
-
-  // Null tensors pass.
-  static absl::Status CheckSame(const char* name, const Tensor* tensor, const Tensor& x) {
-    if (tensor == nullptr || tensor->shape() == x.shape()) return absl::OkStatus();
-    return InvalidArgument("Expected ", name, " to have the shape of x. Received: x of shape ",
-                           x.shape().DebugString(), ", ", name, " of shape ",
-                           tensor->shape().DebugString());
-  }
-
-  static absl::Status CheckVector(const char* name, const Tensor* tensor, int64_t length,
-                                  const Tensor& x) {
-    if (tensor == nullptr || tensor->shape() == TensorShape({length})) return absl::OkStatus();
-    return InvalidArgument("Expected ", name, " to have shape [", length,
-                           "]. Received: x of shape ", x.shape().DebugString(), ", ", name,
-                           " of shape ", tensor->shape().DebugString());
-  }
-
-  static absl::Status GetSeed(OpKernelContext* context, uint64_t* seed) {
-    const Tensor* tensor;
-    TF_RETURN_IF_ERROR(context->input("seed", &tensor));
-    if (tensor->dims() != 0) {
-      return InvalidArgument("Expected seed to be a scalar. Received: seed of shape ",
-                             tensor->shape().DebugString());
-    }
-    *seed = static_cast<uint64_t>(tensor->scalar<int64_t>()());
-    return absl::OkStatus();
-  }
-
-  static int64_t NumColumns(const Tensor& x) { return x.dim_size(x.dims() - 1); }
-
-  static int64_t NumRows(const Tensor& x) {
-    int64_t rows = 1;
-    for (int i = 0; i + 1 < x.dims(); ++i) rows *= x.dim_size(i);
-    return rows;
   }
 
   template <typename T>
-  static const KernelType<T>* DataOrNull(const Tensor* tensor) {
-    return tensor == nullptr ? nullptr : Data<T>(*tensor);
-  }
-
-  ResidualLayerNormAttributes attributes_;
-};
-
-template <typename T>
-class FusedResidualLayerNormOp : public ResidualLayerNormOpBase {
- public:
-  explicit FusedResidualLayerNormOp(OpKernelConstruction* context)
-      : ResidualLayerNormOpBase(context) {
-    OP_REQUIRES_OK(context, attributes_.Read(context));
-    OP_REQUIRES_OK(context, ReadEpsilon(context, &epsilon_));
-  }
-
-  void Compute(OpKernelContext* context) override {
-    const Tensor *x, *residual, *bias, *gamma, *beta;
-    OP_REQUIRES_OK(context, context->input("x", &x));
-    OP_REQUIRES_OK(context, Optional(context, "residual", &residual));
-    OP_REQUIRES_OK(context, Optional(context, "bias", &bias));
-    OP_REQUIRES_OK(context, context->input("gamma", &gamma));
-    OP_REQUIRES_OK(context, context->input("beta", &beta));
-    OP_REQUIRES_OK(context, CheckX(*x));
-    const int64_t rows = NumRows(*x);
-    const int64_t columns = NumColumns(*x);
-    OP_REQUIRES_OK(context, CheckSame("residual", residual, *x));
-    OP_REQUIRES_OK(context, CheckVector("bias", bias, columns, *x));
-    OP_REQUIRES_OK(context, CheckVector("gamma", gamma, columns, *x));
-    OP_REQUIRES_OK(context, CheckVector("beta", beta, columns, *x));
-    uint64_t seed = 0;
-    OP_REQUIRES_OK(context, GetSeed(context, &seed));
-
-    std::vector<int> in_place = {0};  // x, or else residual
-    if (residual != nullptr) in_place.push_back(1);
-    Tensor* y = nullptr;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output(in_place, 0, x->shape(), &y));
-    Tensor* mean = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({rows}), &mean));
-    Tensor* rstd = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(2, TensorShape({rows}), &rstd));
-
-    ResidualLayerNormArgs<KernelType<T>> args;
-    args.x = Data<T>(*x);
-    args.residual = DataOrNull<T>(residual);
-    args.bias = DataOrNull<T>(bias);
-    args.gamma = Data<T>(*gamma);
-    args.beta = Data<T>(*beta);
-    args.rows = rows;
-    args.columns = columns;
-    args.epsilon = epsilon_;
-    args.dropout_rate = attributes_.dropout_rate;
-    args.seed = seed;
-    args.y = MutableData<T>(y);
-    args.mean = MutableData<float>(mean);
-    args.rstd = MutableData<float>(rstd);
-    FusedResidualLayerNorm(TensorFlowParallel(context), args);
-  }
-
- private:
-  float epsilon_;
-};
-
-template <typename T>
-class FusedResidualLayerNormGradOp : public ResidualLayerNormOpBase {
- public:
-  explicit FusedResidualLayerNormGradOp(OpKernelConstruction* context)
-      : ResidualLayerNormOpBase(context) {
-    OP_REQUIRES_OK(context, attributes_.ReadGrad(context, &num_dresidual_));
-  }
-
-  void Compute(OpKernelContext* context) override {
-    const Tensor *dy, *x, *residual, *bias, *gamma, *mean, *rstd;
-    OP_REQUIRES_OK(context, context->input("dy", &dy));
-    OP_REQUIRES_OK(context, context->input("x", &x));
-    OP_REQUIRES_OK(context, Optional(context, "residual", &residual));
-    OP_REQUIRES_OK(context, Optional(context, "bias", &bias));
-    OP_REQUIRES_OK(context, context->input("gamma", &gamma));
-    OP_REQUIRES_OK(context, context->input("mean", &mean));
-    OP_REQUIRES_OK(context, context->input("rstd", &rstd));
-    OP_REQUIRES_OK(context, CheckX(*x));
-    const int64_t rows = NumRows(*x);
-    const int64_t columns = NumColumns(*x);
-    OP_REQUIRES_OK(context, CheckSame("dy", dy, *x));
-    OP_REQUIRES_OK(context, CheckSame("residual", residual, *x));
-    OP_REQUIRES_OK(context, CheckVector("bias", bias, columns, *x));
-    OP_REQUIRES_OK(context, CheckVector("gamma", gamma, columns, *x));
-    OP_REQUIRES_OK(context, CheckVector("mean", mean, rows, *x));
-    OP_REQUIRES_OK(context, CheckVector("rstd", rstd, rows, *x));
-    uint64_t seed = 0;
-    OP_REQUIRES_OK(context, GetSeed(context, &seed));
-
-    // dx takes the buffer of dy if that is free, dresidual that of x or residual.
-    Tensor* dx = nullptr;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, x->shape(), &dx));
-    int output = 1;
-    Tensor* dresidual = nullptr;
-    if (num_dresidual_ == 1) {
-      OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({1, 2}, output++,
-                                                                        x->shape(), &dresidual));
-    }
-    const TensorShape features({columns});
-    Tensor* dbias = nullptr;
-    if (bias != nullptr) {
-      OP_REQUIRES_OK(context, context->allocate_output(output++, features, &dbias));
-    }
-    Tensor* dgamma = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(output++, features, &dgamma));
-    Tensor* dbeta = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(output++, features, &dbeta));
-    TensorShape scratch_shape;
-    OP_REQUIRES_OK(context,
-                   MakeShape({ResidualLayerNormGradScratchSize(rows, columns)}, &scratch_shape));
-    Tensor scratch;
-    OP_REQUIRES_OK(context, context->allocate_temp(tensorflow::DT_FLOAT, scratch_shape, &scratch));
-
-    ResidualLayerNormGradArgs<KernelType<T>> args;
-    args.dy = Data<T>(*dy);
-    args.x = Data<T>(*x);
-    args.residual = DataOrNull<T>(residual);
-    args.bias = DataOrNull<T>(bias);
-    args.gamma = Data<T>(*gamma);
-    args.mean = Data<float>(*mean);
-    args.rstd = Data<float>(*rstd);
-    args.rows = rows;
-    args.columns = columns;
-    args.dropout_rate = attributes_.dropout_rate;
-    args.seed = seed;
-    args.dx = MutableData<T>(dx);
-    args.dresidual = dresidual == nullptr ? nullptr : MutableData<T>(dresidual);
-    args.dbias = dbias == nullptr ? nullptr : MutableData<T>(dbias);
-    args.dgamma = MutableData<T>(dgamma);
-    args.dbeta = MutableData<T>(dbeta);
-    args.scratch = MutableData<float>(&scratch);
+  static absl::Status Run(OpKernelContext* context, const ResidualLayerNormGradArgs<T>& args) {
     FusedResidualLayerNormGrad(TensorFlowParallel(context), args);
+    return absl::OkStatus();
   }
 
- private:
-  int num_dresidual_;
+  static int64_t GradScratchSize(int64_t rows, int64_t columns) {
+    return ResidualLayerNormGradScratchSize(rows, columns);
+  }
 };
 
 REGISTER_OP("BertTf>FusedResidualLayerNorm")
@@ -383,11 +196,11 @@ REGISTER_OP("BertTf>FusedResidualLayerNormGrad")
 #define BERT_TF_REGISTER(T)                                                                        \
   REGISTER_KERNEL_BUILDER(                                                                         \
       Name("BertTf>FusedResidualLayerNorm").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
-      FusedResidualLayerNormOp<T>);                                                                \
+      FusedResidualLayerNormOp<KernelType<T>, Cpu>);                                               \
   REGISTER_KERNEL_BUILDER(Name("BertTf>FusedResidualLayerNormGrad")                                \
                               .Device(tensorflow::DEVICE_CPU)                                      \
                               .TypeConstraint<T>("T"),                                             \
-                          FusedResidualLayerNormGradOp<T>);
+                          FusedResidualLayerNormGradOp<KernelType<T>, Cpu>);
 BERT_TF_REGISTER(float)
 BERT_TF_REGISTER(Eigen::bfloat16)
 BERT_TF_REGISTER(Eigen::half)

@@ -47,14 +47,6 @@ inline absl::Status LaunchStatus(const char* kernel, int cuda_error) {
       absl::StrCat("Launching ", kernel, " failed with CUDA error ", cuda_error, "."));
 }
 
-// `count` floats that live as long as the computation.
-inline absl::Status AllocateScratch(tensorflow::OpKernelContext* context, int64_t count,
-                                    tensorflow::Tensor* scratch) {
-  tensorflow::TensorShape shape;
-  TF_RETURN_IF_ERROR(MakeShape({count}, &shape));
-  return context->allocate_temp(tensorflow::DT_FLOAT, shape, scratch);
-}
-
 // The address of a tensor's first byte, whatever its type.
 inline const void* Address(const tensorflow::Tensor& tensor) { return tensor.data(); }
 inline void* MutableAddress(tensorflow::Tensor* tensor) { return tensor->data(); }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "custom_ops/kernels/float_types.h"
+#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
@@ -51,6 +52,41 @@ const KernelType<T>* Data(const tensorflow::Tensor& tensor) {
 template <typename T>
 KernelType<T>* MutableData(tensorflow::Tensor* tensor) {
   return reinterpret_cast<KernelType<T>*>(tensor->flat<T>().data());
+}
+
+// Sets a pointer of a kernel's arguments to a tensor's elements, or to null. T may be void.
+template <typename T>
+void SetPointer(const tensorflow::Tensor* tensor, const T** pointer) {
+  *pointer = tensor == nullptr ? nullptr : static_cast<const T*>(tensor->data());
+}
+template <typename T>
+void SetPointer(tensorflow::Tensor* tensor, T** pointer) {
+  *pointer = tensor == nullptr ? nullptr : static_cast<T*>(tensor->data());
+}
+
+// The seed's value on the CPU; its address on a GPU, in whose memory it stays.
+inline void SetSeed(const tensorflow::Tensor& seed, uint64_t* value) {
+  *value = static_cast<uint64_t>(seed.scalar<int64_t>()());
+}
+inline void SetSeed(const tensorflow::Tensor& seed, const int64_t** address) {
+  *address = Data<int64_t>(seed);
+}
+
+// The named input that is a list of no or one tensor: null, or the tensor.
+inline absl::Status OptionalInput(tensorflow::OpKernelContext* context, const char* name,
+                                  const tensorflow::Tensor** tensor) {
+  tensorflow::OpInputList list;
+  TF_RETURN_IF_ERROR(context->input_list(name, &list));
+  *tensor = list.size() == 0 ? nullptr : &list[0];
+  return absl::OkStatus();
+}
+
+// `count` floats that live as long as the computation.
+inline absl::Status AllocateScratch(tensorflow::OpKernelContext* context, int64_t count,
+                                    tensorflow::Tensor* scratch) {
+  tensorflow::TensorShape shape;
+  TF_RETURN_IF_ERROR(MakeShape({count}, &shape));
+  return context->allocate_temp(tensorflow::DT_FLOAT, shape, scratch);
 }
 
 }  // namespace bert_tf

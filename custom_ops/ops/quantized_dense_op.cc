@@ -1,7 +1,6 @@
 // BertTf>QuantizedDense; custom_ops/kernels/quantized_dense.h has the formulas and the layout of a
 // packed kernel, dense_op_util.h what the optional inputs are.
 #include <string>
-#include <vector>
 
 #include "custom_ops/kernels/quantized_dense.h"
 #include "custom_ops/ops/dense_op_util.h"
@@ -29,31 +28,14 @@ absl::Status WrongSmoothing(const std::string& depth, const std::string& receive
                          "], a number for a column of x. Received: smoothing of shape ", received);
 }
 
-absl::Status TooDeep(int64_t depth) {
-  return InvalidArgument("Expected x of at most ", kQuantizedDenseDepth,
-                         " columns, whose sums int32 holds. Received: ", depth);
-}
+constexpr Packing kPacking{PackedQuantizedDenseSize, kQuantizedDenseDepth};
 
 // Inputs: x, packed, scale, column_sums, smoothing, bias?, residual?, gamma?, beta?.
 absl::Status QuantizedDenseShape(InferenceContext* c) {
   DenseAttributes attributes;
   TF_RETURN_IF_ERROR(attributes.Read(c));
-  ShapeHandle x, packed;
-  if (!c->WithRank(c->input(0), 2, &x).ok()) {
-    return InvalidArgument("Expected x to have shape [M, K]. Received: x of shape ",
-                           c->DebugString(c->input(0)));
-  }
-  if (!c->WithRank(c->input(1), 1, &packed).ok()) {
-    return InvalidArgument("Expected packed to be a vector. Received: packed of shape ",
-                           c->DebugString(c->input(1)));
-  }
-  if (c->ValueKnown(c->Dim(x, 1))) {
-    const int64_t depth = c->Value(c->Dim(x, 1));
-    if (depth > kQuantizedDenseDepth) return TooDeep(depth);
-    const int64_t size = PackedQuantizedDenseSize(depth, attributes.units);
-    const bool fits = !c->ValueKnown(c->Dim(packed, 0)) || c->Value(c->Dim(packed, 0)) == size;
-    TF_RETURN_IF_ERROR(CheckPacked(size, depth, attributes.units, fits, c->DebugString(packed)));
-  }
+  ShapeHandle x;
+  TF_RETURN_IF_ERROR(DenseShape(c, attributes, kPacking, &x));
   const char* const names[] = {"scale", "column_sums"};
   for (int i = 0; i < 2; ++i) {
     ShapeHandle merged;
@@ -78,47 +60,27 @@ class QuantizedDenseOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    const int64_t units = attributes_.units;
-    const Tensor& x = context->input(0);
-    const Tensor& packed = context->input(1);
+    DenseCall call;
+    OP_REQUIRES_OK(context, call.Read(context, attributes_, kPacking));
     const Tensor& scale = context->input(2);
     const Tensor& column_sums = context->input(3);
-    OP_REQUIRES(context, x.dims() == 2,
-                InvalidArgument("Expected x to have shape [M, K]. Received: x of shape ",
-                                x.shape().DebugString()));
-    const int64_t rows = x.dim_size(0);
-    const int64_t depth = x.dim_size(1);
-    OP_REQUIRES(context, depth <= kQuantizedDenseDepth, TooDeep(depth));
-    const int64_t size = PackedQuantizedDenseSize(depth, units);
-    OP_REQUIRES_OK(context,
-                   CheckPacked(size, depth, units, packed.dims() == 1 && packed.dim_size(0) == size,
-                               packed.shape().DebugString()));
+    const Tensor& smoothing = context->input(4);
     TensorShape vector;
-    OP_REQUIRES_OK(context, MakeShape({units}, &vector));
+    OP_REQUIRES_OK(context, MakeShape({attributes_.units}, &vector));
     OP_REQUIRES(
         context, scale.shape() == vector && column_sums.shape() == vector,
         InvalidArgument("Expected scale and column_sums to have shape ", vector.DebugString(),
                         ". Received: scale of shape ", scale.shape().DebugString(),
                         ", column_sums of shape ", column_sums.shape().DebugString()));
-    const Tensor& smoothing = context->input(4);
-    OP_REQUIRES(context, smoothing.shape() == TensorShape({depth}),
-                WrongSmoothing(std::to_string(depth), smoothing.shape().DebugString()));
-    DenseEpilogueInputs epilogue;
-    OP_REQUIRES_OK(context, epilogue.Read(context, rows, units));
-    std::vector<int> in_place;
-    if (epilogue.residual != nullptr) {
-      in_place.push_back(kFirstOptionalInput + attributes_.num_bias);
-    }
-    Tensor* y = nullptr;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output(
-                                in_place, 0, TensorShape({rows, units}), &y));
+    OP_REQUIRES(context, smoothing.shape() == TensorShape({call.depth()}),
+                WrongSmoothing(std::to_string(call.depth()), smoothing.shape().DebugString()));
     QuantizedDenseArgs<KernelType<T>> args;
-    epilogue.SetArgs<T>(attributes_, x, y, &args);
-    args.packed = Data<int8_t>(packed);
+    OP_REQUIRES_OK(context, call.SetArgs(context, attributes_,
+                                         kFirstOptionalInput + attributes_.num_bias, &args));
     args.column_scale = Data<float>(scale);
     args.column_sums = Data<int32_t>(column_sums);
     args.smoothing = Data<float>(smoothing);
-    huge_pages_.Prefer(packed);
+    huge_pages_.Prefer(call.packed());
     QuantizedDense(TensorFlowParallel(context), args);
   }
 

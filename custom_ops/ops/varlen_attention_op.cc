@@ -1,5 +1,7 @@
 // BertTf>VarlenAttention and its gradient: shapes, checks, and the call of the kernel. The formula
 // stands in custom_ops/kernels/varlen_attention.h.
+#include "custom_ops/ops/varlen_attention_op.h"
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,11 +19,8 @@
 namespace bert_tf {
 namespace {
 
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
@@ -104,104 +103,49 @@ REGISTER_OP("BertTf>VarlenAttentionGrad")
 The gradient of VarlenAttention in qkv; output and logsumexp are that op's.
 )doc");
 
-// What the op and its gradient have in common: the attributes and the checks of the inputs.
-template <typename Splits>
-class VarlenAttentionBase : public OpKernel {
- public:
-  explicit VarlenAttentionBase(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, attributes_.Read(context));
+template <typename T, typename Splits>
+struct Cpu {
+  static absl::Status Check(const VarlenAttentionCall&) { return absl::OkStatus(); }
+
+  static absl::Status Forward(OpKernelContext* context, const VarlenAttentionCall& call,
+                              Tensor* output, Tensor* logsumexp) {
+    std::vector<int64_t> splits;
+    VarlenAttentionOptions options;
+    TF_RETURN_IF_ERROR(ReadOptions(context, call, &splits, &options));
+    VarlenAttentionForward(TensorFlowParallel(context), options, Data<T>(*call.qkv),
+                           MutableData<T>(output), MutableData<float>(logsumexp));
+    return absl::OkStatus();
   }
 
- protected:
-  // Sets the kernel's options, or the context's status. `row_splits` holds what they point at.
-  void ReadInputs(OpKernelContext* context, const Tensor& qkv, const Tensor& row_splits,
-                  const Tensor& seed, std::vector<int64_t>* splits,
-                  VarlenAttentionOptions* options) const {
-    OP_REQUIRES(context, qkv.dims() == 4 && qkv.dim_size(1) == 3,
-                InvalidArgument("Expected qkv of shape [rows, 3, heads, head size]. Received: "
-                                "qkv.shape=",
-                                qkv.shape().DebugString()));
-    const int64_t rows = qkv.dim_size(0);
-    OP_REQUIRES(context, row_splits.dims() == 1,
-                InvalidArgument("Expected row_splits of shape [sequences + 1]. Received: "
-                                "row_splits.shape=",
-                                row_splits.shape().DebugString()));
-    OP_REQUIRES_OK(context, CheckAttentionSizes(rows, qkv.dim_size(2), qkv.dim_size(3),
-                                                row_splits.dim_size(0), qkv.shape().DebugString()));
-    OP_REQUIRES(context, seed.dims() == 0,
-                InvalidArgument("Expected a scalar seed. Received: seed.shape=",
-                                seed.shape().DebugString()));
-    const int64_t count = row_splits.dim_size(0);
-    const std::string error = ReadRowSplits(row_splits.flat<Splits>().data(), count, rows, splits);
-    OP_REQUIRES(context, error.empty(), InvalidArgument(error));
-    options->num_sequences = count - 1;
-    options->row_splits = splits->data();
-    options->num_heads = qkv.dim_size(2);
-    options->head_size = qkv.dim_size(3);
-    options->causal = attributes_.causal;
-    options->window_size = attributes_.window_size;
-    options->num_global_tokens = attributes_.num_global_tokens;
-    options->dropout_rate = attributes_.dropout_rate;
-    options->seed = static_cast<uint64_t>(seed.scalar<int64_t>()());
-    options->num_threads = TensorFlowParallel(context).NumThreads();
+  static absl::Status Backward(OpKernelContext* context, const VarlenAttentionCall& call,
+                               Tensor* d_qkv) {
+    std::vector<int64_t> splits;
+    VarlenAttentionOptions options;
+    TF_RETURN_IF_ERROR(ReadOptions(context, call, &splits, &options));
+    VarlenAttentionBackward(TensorFlowParallel(context), options, Data<T>(*call.d_output),
+                            Data<T>(*call.qkv), Data<T>(*call.output), Data<float>(*call.logsumexp),
+                            MutableData<T>(d_qkv));
+    return absl::OkStatus();
   }
 
  private:
-  VarlenAttentionAttributes attributes_;
-};
-
-template <typename T, typename Splits>
-class VarlenAttentionOp : public VarlenAttentionBase<Splits> {
- public:
-  using VarlenAttentionBase<Splits>::VarlenAttentionBase;
-
-  void Compute(OpKernelContext* context) override {
-    const Tensor& qkv = context->input(0);
-    std::vector<int64_t> splits;
-    VarlenAttentionOptions options;
-    this->ReadInputs(context, qkv, context->input(1), context->input(2), &splits, &options);
-    if (!context->status().ok()) return;
-    const int64_t rows = qkv.dim_size(0);
-    Tensor* output = nullptr;
-    Tensor* logsumexp = nullptr;
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(
-                       0, TensorShape({rows, options.num_heads, options.head_size}), &output));
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(1, TensorShape({rows, options.num_heads}), &logsumexp));
-    VarlenAttentionForward(TensorFlowParallel(context), options, Data<T>(qkv),
-                           MutableData<T>(output), MutableData<float>(logsumexp));
-  }
-};
-
-template <typename T, typename Splits>
-class VarlenAttentionGradOp : public VarlenAttentionBase<Splits> {
- public:
-  using VarlenAttentionBase<Splits>::VarlenAttentionBase;
-
-  void Compute(OpKernelContext* context) override {
-    const Tensor& d_output = context->input(0);
-    const Tensor& qkv = context->input(1);
-    const Tensor& output = context->input(2);
-    const Tensor& logsumexp = context->input(3);
-    std::vector<int64_t> splits;
-    VarlenAttentionOptions options;
-    this->ReadInputs(context, qkv, context->input(4), context->input(5), &splits, &options);
-    if (!context->status().ok()) return;
-    const TensorShape output_shape({qkv.dim_size(0), options.num_heads, options.head_size});
-    const TensorShape logsumexp_shape({qkv.dim_size(0), options.num_heads});
-    OP_REQUIRES(
-        context, output.shape() == output_shape && d_output.shape() == output_shape,
-        InvalidArgument("Expected output and d_output of shape ", output_shape.DebugString(),
-                        ". Received: output.shape=", output.shape().DebugString(),
-                        ", d_output.shape=", d_output.shape().DebugString()));
-    OP_REQUIRES(context, logsumexp.shape() == logsumexp_shape,
-                InvalidArgument("Expected logsumexp of shape ", logsumexp_shape.DebugString(),
-                                ". Received: logsumexp.shape=", logsumexp.shape().DebugString()));
-    Tensor* d_qkv = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, qkv.shape(), &d_qkv));
-    VarlenAttentionBackward(TensorFlowParallel(context), options, Data<T>(d_output), Data<T>(qkv),
-                            Data<T>(output), Data<float>(logsumexp), MutableData<T>(d_qkv));
+  // `splits` holds what the options point at.
+  static absl::Status ReadOptions(OpKernelContext* context, const VarlenAttentionCall& call,
+                                  std::vector<int64_t>* splits, VarlenAttentionOptions* options) {
+    const std::string error = ReadRowSplits(call.row_splits->flat<Splits>().data(),
+                                            call.num_sequences() + 1, call.rows(), splits);
+    if (!error.empty()) return InvalidArgument(error);
+    options->num_sequences = call.num_sequences();
+    options->row_splits = splits->data();
+    options->num_heads = call.num_heads();
+    options->head_size = call.head_size();
+    options->causal = call.attributes.causal;
+    options->window_size = call.attributes.window_size;
+    options->num_global_tokens = call.attributes.num_global_tokens;
+    options->dropout_rate = call.attributes.dropout_rate;
+    SetSeed(*call.seed, &options->seed);
+    options->num_threads = TensorFlowParallel(context).NumThreads();
+    return absl::OkStatus();
   }
 };
 
@@ -210,12 +154,12 @@ class VarlenAttentionGradOp : public VarlenAttentionBase<Splits> {
                               .Device(tensorflow::DEVICE_CPU)     \
                               .TypeConstraint<T>("T")             \
                               .TypeConstraint<Splits>("Tsplits"), \
-                          VarlenAttentionOp<T, Splits>);          \
+                          VarlenAttentionOp<Cpu<T, Splits>>);     \
   REGISTER_KERNEL_BUILDER(Name("BertTf>VarlenAttentionGrad")      \
                               .Device(tensorflow::DEVICE_CPU)     \
                               .TypeConstraint<T>("T")             \
                               .TypeConstraint<Splits>("Tsplits"), \
-                          VarlenAttentionGradOp<T, Splits>)
+                          VarlenAttentionGradOp<Cpu<T, Splits>>)
 #define BERT_TF_REGISTER_TYPE(T) \
   BERT_TF_REGISTER(T, int32_t);  \
   BERT_TF_REGISTER(T, int64_t)

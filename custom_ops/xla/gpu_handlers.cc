@@ -5,6 +5,7 @@
 #include <string>
 
 #include "custom_ops/kernels/cuda_launchers.h"
+#include "custom_ops/xla/ffi_args.h"
 #include "custom_ops/xla/ffi_buffers.h"
 #include "custom_ops/xla/gpu_platform.h"
 #include "xla/ffi/api/ffi.h"
@@ -34,79 +35,46 @@ ffi::Error Answer(const char* kernel, int cuda_error) {
                               std::to_string(cuda_error) + ".");
 }
 
-ffi::Error BiasGelu(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+ffi::Error BiasGelu(void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results,
                     bool approximate) {
-  Operands in(args);
-  Results out(rets);
-  const ffi::AnyBuffer x = in.Next();
-  const Matrix matrix(x);
-  const void* const bias = in.NextData<void>();
+  const BiasGeluArgs<void> args = BiasGeluArgsOf<void>(operands, results, approximate);
   return Answer("fused_bias_gelu",
-                BertTfCudaBiasGelu(TypeOf(args), x.untyped_data(), bias, matrix.rows,
-                                   matrix.columns, approximate, out.NextData<void>(), stream));
+                BertTfCudaBiasGelu(TypeOf(operands), args.x, args.bias, args.rows, args.columns,
+                                   args.approximate, args.y, stream));
 }
 
-ffi::Error BiasGeluGrad(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+ffi::Error BiasGeluGrad(void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results,
                         bool approximate) {
-  Operands in(args);
-  Results out(rets);
-  const ffi::AnyBuffer dy = in.Next();
-  const Matrix matrix(dy);
-  const void* const x = in.NextData<void>();
-  const void* const bias = in.NextData<void>();
-  void* const dx = out.NextData<void>();
-  void* const dbias = out.NextData<void>();
+  const BiasGeluGradArgs<void> args = BiasGeluGradArgsOf<void>(operands, results, approximate);
   return Answer(
       "the gradient of fused_bias_gelu",
-      BertTfCudaBiasGeluGrad(TypeOf(args), dy.untyped_data(), x, bias, matrix.rows, matrix.columns,
-                             approximate, dx, dbias, out.NextData<float>(), stream));
+      BertTfCudaBiasGeluGrad(TypeOf(operands), args.dy, args.x, args.bias, args.rows, args.columns,
+                             args.approximate, args.dx, args.dbias, args.scratch, stream));
 }
 
-ffi::Error ResidualLayerNorm(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+ffi::Error ResidualLayerNorm(void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results,
                              int64_t num_residual, int64_t num_bias, float epsilon,
                              float dropout_rate) {
-  Operands in(args);
-  Results out(rets);
-  const ffi::AnyBuffer x = in.Next();
-  const Matrix matrix(x);
-  const void* const residual = in.NextDataIf<void>(num_residual == 1);
-  const void* const bias = in.NextDataIf<void>(num_bias == 1);
-  const void* const gamma = in.NextData<void>();
-  const void* const beta = in.NextData<void>();
-  const int64_t* const seed = in.NextData<int64_t>();
-  void* const y = out.NextData<void>();
-  float* const mean = out.NextData<float>();
-  return Answer(
-      "fused_residual_layer_norm",
-      BertTfCudaResidualLayerNorm(TypeOf(args), x.untyped_data(), residual, bias, gamma, beta,
-                                  matrix.rows, matrix.columns, epsilon, dropout_rate, seed, y, mean,
-                                  out.NextData<float>(), stream));
+  const ResidualLayerNormArgs<void> args = ResidualLayerNormArgsOf<void>(
+      operands, results, num_residual, num_bias, epsilon, dropout_rate);
+  return Answer("fused_residual_layer_norm",
+                BertTfCudaResidualLayerNorm(TypeOf(operands), args.x, args.residual, args.bias,
+                                            args.gamma, args.beta, args.rows, args.columns,
+                                            args.epsilon, args.dropout_rate, args.seed, args.y,
+                                            args.mean, args.rstd, stream));
 }
 
-ffi::Error ResidualLayerNormGrad(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                                 int64_t num_residual, int64_t num_bias, int64_t num_dresidual,
-                                 float dropout_rate) {
-  Operands in(args);
-  Results out(rets);
-  const ffi::AnyBuffer dy = in.Next();
-  const Matrix matrix(dy);
-  const void* const x = in.NextData<void>();
-  const void* const residual = in.NextDataIf<void>(num_residual == 1);
-  const void* const bias = in.NextDataIf<void>(num_bias == 1);
-  const void* const gamma = in.NextData<void>();
-  const float* const mean = in.NextData<float>();
-  const float* const rstd = in.NextData<float>();
-  const int64_t* const seed = in.NextData<int64_t>();
-  void* const dx = out.NextData<void>();
-  void* const dresidual = out.NextDataIf<void>(num_dresidual == 1);
-  void* const dbias = out.NextDataIf<void>(num_bias == 1);
-  void* const dgamma = out.NextData<void>();
-  void* const dbeta = out.NextData<void>();
-  return Answer("the gradient of fused_residual_layer_norm",
-                BertTfCudaResidualLayerNormGrad(TypeOf(args), dy.untyped_data(), x, residual, bias,
-                                                gamma, mean, rstd, matrix.rows, matrix.columns,
-                                                dropout_rate, seed, dx, dresidual, dbias, dgamma,
-                                                dbeta, out.NextData<float>(), stream));
+ffi::Error ResidualLayerNormGrad(void* stream, ffi::RemainingArgs operands,
+                                 ffi::RemainingRets results, int64_t num_residual, int64_t num_bias,
+                                 int64_t num_dresidual, float dropout_rate) {
+  const ResidualLayerNormGradArgs<void> args = ResidualLayerNormGradArgsOf<void>(
+      operands, results, num_residual, num_bias, num_dresidual, dropout_rate);
+  return Answer(
+      "the gradient of fused_residual_layer_norm",
+      BertTfCudaResidualLayerNormGrad(TypeOf(operands), args.dy, args.x, args.residual, args.bias,
+                                      args.gamma, args.mean, args.rstd, args.rows, args.columns,
+                                      args.dropout_rate, args.seed, args.dx, args.dresidual,
+                                      args.dbias, args.dgamma, args.dbeta, args.scratch, stream));
 }
 
 // What both attention handlers read of qkv [R, 3, N, D] and row_splits [B + 1].
@@ -178,8 +146,6 @@ ffi::Error AttentionGrad(void* stream, ffi::RemainingArgs args, ffi::RemainingRe
                     dropout_rate, seed, d_qkv, out.NextData<float>(), stream));
 }
 
-auto Bind() { return ffi::Ffi::Bind().Ctx<StreamContext>().RemainingArgs().RemainingRets(); }
-
 #define BERT_TF_REGISTER(NAME, FUNCTION, BINDING)                    \
   XLA_FFI_REGISTER_HANDLER(                                          \
       XLA_FFI_GetApi(), "BertTf>" NAME, kGpuPlatform,                \
@@ -188,32 +154,14 @@ auto Bind() { return ffi::Ffi::Bind().Ctx<StreamContext>().RemainingArgs().Remai
         return handler->Call(frame);                                 \
       },                                                             \
       XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE)
-BERT_TF_REGISTER("FusedBiasGelu", BiasGelu, Bind().Attr<bool>("approximate"));
-BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGrad, Bind().Attr<bool>("approximate"));
+BERT_TF_REGISTER("FusedBiasGelu", BiasGelu, BindBiasGelu<StreamContext>());
+BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGrad, BindBiasGelu<StreamContext>());
 BERT_TF_REGISTER("FusedResidualLayerNorm", ResidualLayerNorm,
-                 Bind()
-                     .Attr<int64_t>("num_residual")
-                     .Attr<int64_t>("num_bias")
-                     .Attr<float>("epsilon")
-                     .Attr<float>("dropout_rate"));
+                 BindResidualLayerNorm<StreamContext>());
 BERT_TF_REGISTER("FusedResidualLayerNormGrad", ResidualLayerNormGrad,
-                 Bind()
-                     .Attr<int64_t>("num_residual")
-                     .Attr<int64_t>("num_bias")
-                     .Attr<int64_t>("num_dresidual")
-                     .Attr<float>("dropout_rate"));
-BERT_TF_REGISTER("VarlenAttention", Attention,
-                 Bind()
-                     .Attr<float>("dropout_rate")
-                     .Attr<bool>("causal")
-                     .Attr<int64_t>("window_size")
-                     .Attr<int64_t>("num_global_tokens"));
-BERT_TF_REGISTER("VarlenAttentionGrad", AttentionGrad,
-                 Bind()
-                     .Attr<float>("dropout_rate")
-                     .Attr<bool>("causal")
-                     .Attr<int64_t>("window_size")
-                     .Attr<int64_t>("num_global_tokens"));
+                 BindResidualLayerNormGrad<StreamContext>());
+BERT_TF_REGISTER("VarlenAttention", Attention, BindAttention<StreamContext>());
+BERT_TF_REGISTER("VarlenAttentionGrad", AttentionGrad, BindAttention<StreamContext>());
 #undef BERT_TF_REGISTER
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "custom_ops/kernels/quantized_dense.h"
 #include "custom_ops/kernels/row_splits.h"
 #include "custom_ops/kernels/varlen_attention.h"
+#include "custom_ops/xla/ffi_args.h"
 #include "custom_ops/xla/ffi_buffers.h"
 #include "custom_ops/xla/ffi_parallel.h"
 #include "xla/ffi/api/ffi.h"
@@ -40,14 +41,7 @@ ffi::Error ForType(const ffi::RemainingArgs& args, const Fn& fn) {
 ffi::Error BiasGelu(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
                     bool approximate) {
   return ForType(args, [&](auto type) {
-    using T = decltype(type);
-    Operands in(args);
-    Results out(rets);
-    const ffi::AnyBuffer x = in.Next();
-    const Matrix matrix(x);
-    FusedBiasGelu(FfiParallel(pool),
-                  BiasGeluArgs<T>{static_cast<const T*>(x.untyped_data()), in.NextData<T>(),
-                                  matrix.rows, matrix.columns, approximate, out.NextData<T>()});
+    FusedBiasGelu(FfiParallel(pool), BiasGeluArgsOf<decltype(type)>(args, rets, approximate));
     return ffi::Error::Success();
   });
 }
@@ -55,22 +49,8 @@ ffi::Error BiasGelu(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Remainin
 ffi::Error BiasGeluGrad(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
                         bool approximate) {
   return ForType(args, [&](auto type) {
-    using T = decltype(type);
-    Operands in(args);
-    Results out(rets);
-    const ffi::AnyBuffer dy = in.Next();
-    const Matrix matrix(dy);
-    BiasGeluGradArgs<T> call;
-    call.dy = static_cast<const T*>(dy.untyped_data());
-    call.x = in.NextData<T>();
-    call.bias = in.NextData<T>();
-    call.rows = matrix.rows;
-    call.columns = matrix.columns;
-    call.approximate = approximate;
-    call.dx = out.NextData<T>();
-    call.dbias = out.NextData<T>();
-    call.scratch = out.NextData<float>();
-    FusedBiasGeluGrad(FfiParallel(pool), call);
+    FusedBiasGeluGrad(FfiParallel(pool),
+                      BiasGeluGradArgsOf<decltype(type)>(args, rets, approximate));
     return ffi::Error::Success();
   });
 }
@@ -79,26 +59,9 @@ ffi::Error ResidualLayerNorm(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi:
                              int64_t num_residual, int64_t num_bias, float epsilon,
                              float dropout_rate) {
   return ForType(args, [&](auto type) {
-    using T = decltype(type);
-    Operands in(args);
-    Results out(rets);
-    const ffi::AnyBuffer x = in.Next();
-    const Matrix matrix(x);
-    ResidualLayerNormArgs<T> call;
-    call.x = static_cast<const T*>(x.untyped_data());
-    call.residual = in.NextDataIf<T>(num_residual == 1);
-    call.bias = in.NextDataIf<T>(num_bias == 1);
-    call.gamma = in.NextData<T>();
-    call.beta = in.NextData<T>();
-    call.rows = matrix.rows;
-    call.columns = matrix.columns;
-    call.epsilon = epsilon;
-    call.dropout_rate = dropout_rate;
-    call.seed = in.NextScalar<uint64_t>();
-    call.y = out.NextData<T>();
-    call.mean = out.NextData<float>();
-    call.rstd = out.NextData<float>();
-    FusedResidualLayerNorm(FfiParallel(pool), call);
+    FusedResidualLayerNorm(FfiParallel(pool),
+                           ResidualLayerNormArgsOf<decltype(type)>(
+                               args, rets, num_residual, num_bias, epsilon, dropout_rate));
     return ffi::Error::Success();
   });
 }
@@ -107,30 +70,9 @@ ffi::Error ResidualLayerNormGrad(ffi::ThreadPool pool, ffi::RemainingArgs args,
                                  ffi::RemainingRets rets, int64_t num_residual, int64_t num_bias,
                                  int64_t num_dresidual, float dropout_rate) {
   return ForType(args, [&](auto type) {
-    using T = decltype(type);
-    Operands in(args);
-    Results out(rets);
-    const ffi::AnyBuffer dy = in.Next();
-    const Matrix matrix(dy);
-    ResidualLayerNormGradArgs<T> call;
-    call.dy = static_cast<const T*>(dy.untyped_data());
-    call.x = in.NextData<T>();
-    call.residual = in.NextDataIf<T>(num_residual == 1);
-    call.bias = in.NextDataIf<T>(num_bias == 1);
-    call.gamma = in.NextData<T>();
-    call.mean = in.NextData<float>();
-    call.rstd = in.NextData<float>();
-    call.rows = matrix.rows;
-    call.columns = matrix.columns;
-    call.dropout_rate = dropout_rate;
-    call.seed = in.NextScalar<uint64_t>();
-    call.dx = out.NextData<T>();
-    call.dresidual = out.NextDataIf<T>(num_dresidual == 1);
-    call.dbias = out.NextDataIf<T>(num_bias == 1);
-    call.dgamma = out.NextData<T>();
-    call.dbeta = out.NextData<T>();
-    call.scratch = out.NextData<float>();
-    FusedResidualLayerNormGrad(FfiParallel(pool), call);
+    FusedResidualLayerNormGrad(
+        FfiParallel(pool), ResidualLayerNormGradArgsOf<decltype(type)>(
+                               args, rets, num_residual, num_bias, num_dresidual, dropout_rate));
     return ffi::Error::Success();
   });
 }
@@ -313,7 +255,15 @@ ffi::Error Adam(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
   return ffi::Error::Success();
 }
 
-auto Bind() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().RemainingArgs().RemainingRets(); }
+auto BindDense() {
+  return BindOp<ffi::ThreadPool>()
+      .Attr<int64_t>("units")
+      .Attr<std::string_view>("activation")
+      .Attr<float>("epsilon")
+      .Attr<int64_t>("num_bias")
+      .Attr<int64_t>("num_residual")
+      .Attr<int64_t>("num_layer_norm");
+}
 
 #define BERT_TF_REGISTER(NAME, FUNCTION, BINDING)                               \
   XLA_FFI_REGISTER_HANDLER(                                                     \
@@ -321,51 +271,20 @@ auto Bind() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().RemainingArgs().Rem
         static auto* const handler = BINDING.To(FUNCTION).release();            \
         return handler->Call(frame);                                            \
       })
-BERT_TF_REGISTER("FusedBiasGelu", BiasGelu, Bind().Attr<bool>("approximate"));
-BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGrad, Bind().Attr<bool>("approximate"));
+BERT_TF_REGISTER("FusedBiasGelu", BiasGelu, BindBiasGelu<ffi::ThreadPool>());
+BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGrad, BindBiasGelu<ffi::ThreadPool>());
 BERT_TF_REGISTER("FusedResidualLayerNorm", ResidualLayerNorm,
-                 Bind()
-                     .Attr<int64_t>("num_residual")
-                     .Attr<int64_t>("num_bias")
-                     .Attr<float>("epsilon")
-                     .Attr<float>("dropout_rate"));
+                 BindResidualLayerNorm<ffi::ThreadPool>());
 BERT_TF_REGISTER("FusedResidualLayerNormGrad", ResidualLayerNormGrad,
-                 Bind()
-                     .Attr<int64_t>("num_residual")
-                     .Attr<int64_t>("num_bias")
-                     .Attr<int64_t>("num_dresidual")
-                     .Attr<float>("dropout_rate"));
-BERT_TF_REGISTER("FusedDense", Dense,
-                 Bind()
-                     .Attr<int64_t>("units")
-                     .Attr<std::string_view>("activation")
-                     .Attr<float>("epsilon")
-                     .Attr<int64_t>("num_bias")
-                     .Attr<int64_t>("num_residual")
-                     .Attr<int64_t>("num_layer_norm"));
-BERT_TF_REGISTER("PackDense", Pack, Bind().Attr<bool>("transposed"));
-BERT_TF_REGISTER("QuantizedDense", DenseInt8,
-                 Bind()
-                     .Attr<int64_t>("units")
-                     .Attr<std::string_view>("activation")
-                     .Attr<float>("epsilon")
-                     .Attr<int64_t>("num_bias")
-                     .Attr<int64_t>("num_residual")
-                     .Attr<int64_t>("num_layer_norm"));
-BERT_TF_REGISTER("VarlenAttention", Attention,
-                 Bind()
-                     .Attr<float>("dropout_rate")
-                     .Attr<bool>("causal")
-                     .Attr<int64_t>("window_size")
-                     .Attr<int64_t>("num_global_tokens"));
-BERT_TF_REGISTER("VarlenAttentionGrad", AttentionGrad,
-                 Bind()
-                     .Attr<float>("dropout_rate")
-                     .Attr<bool>("causal")
-                     .Attr<int64_t>("window_size")
-                     .Attr<int64_t>("num_global_tokens"));
-BERT_TF_REGISTER("AdamWeightDecay", Adam,
-                 Bind().Attr<float>("beta_1").Attr<float>("beta_2").Attr<float>("epsilon"));
+                 BindResidualLayerNormGrad<ffi::ThreadPool>());
+BERT_TF_REGISTER("FusedDense", Dense, BindDense());
+BERT_TF_REGISTER("PackDense", Pack, BindOp<ffi::ThreadPool>().Attr<bool>("transposed"));
+BERT_TF_REGISTER("QuantizedDense", DenseInt8, BindDense());
+BERT_TF_REGISTER("VarlenAttention", Attention, BindAttention<ffi::ThreadPool>());
+BERT_TF_REGISTER("VarlenAttentionGrad", AttentionGrad, BindAttention<ffi::ThreadPool>());
+BERT_TF_REGISTER(
+    "AdamWeightDecay", Adam,
+    BindOp<ffi::ThreadPool>().Attr<float>("beta_1").Attr<float>("beta_2").Attr<float>("epsilon"));
 #undef BERT_TF_REGISTER
 
 }  // namespace

@@ -1,0 +1,163 @@
+// XLA's buffers as the arguments of the kernels, the same for CPU and GPU: operands and results
+// come in the order of the op's inputs and outputs. T is the kernels' element type; void for a GPU,
+// whose launchers take the type as a number.
+#ifndef BERT_TF_CUSTOM_OPS_XLA_FFI_ARGS_H_
+#define BERT_TF_CUSTOM_OPS_XLA_FFI_ARGS_H_
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "custom_ops/kernels/fused_bias_gelu.h"
+#include "custom_ops/kernels/fused_residual_layer_norm.h"
+#include "custom_ops/xla/ffi_buffers.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace bert_tf {
+
+// The next operand as the seed: its value, or its address where T is void.
+template <typename T>
+SeedOf<T> NextSeed(Operands* in) {
+  if constexpr (std::is_void_v<T>) {
+    return in->NextData<int64_t>();
+  } else {
+    return in->NextScalar<uint64_t>();
+  }
+}
+
+template <typename T>
+BiasGeluArgs<T> BiasGeluArgsOf(const xla::ffi::RemainingArgs& operands,
+                               const xla::ffi::RemainingRets& results, bool approximate) {
+  Operands in(operands);
+  Results out(results);
+  const xla::ffi::AnyBuffer x = in.Next();
+  const Matrix matrix(x);
+  BiasGeluArgs<T> args;
+  args.x = static_cast<const T*>(x.untyped_data());
+  args.bias = in.NextData<T>();
+  args.rows = matrix.rows;
+  args.columns = matrix.columns;
+  args.approximate = approximate;
+  args.y = out.NextData<T>();
+  return args;
+}
+
+template <typename T>
+BiasGeluGradArgs<T> BiasGeluGradArgsOf(const xla::ffi::RemainingArgs& operands,
+                                       const xla::ffi::RemainingRets& results, bool approximate) {
+  Operands in(operands);
+  Results out(results);
+  const xla::ffi::AnyBuffer dy = in.Next();
+  const Matrix matrix(dy);
+  BiasGeluGradArgs<T> args;
+  args.dy = static_cast<const T*>(dy.untyped_data());
+  args.x = in.NextData<T>();
+  args.bias = in.NextData<T>();
+  args.rows = matrix.rows;
+  args.columns = matrix.columns;
+  args.approximate = approximate;
+  args.dx = out.NextData<T>();
+  args.dbias = out.NextData<T>();
+  args.scratch = out.NextData<float>();
+  return args;
+}
+
+template <typename T>
+ResidualLayerNormArgs<T> ResidualLayerNormArgsOf(const xla::ffi::RemainingArgs& operands,
+                                                 const xla::ffi::RemainingRets& results,
+                                                 int64_t num_residual, int64_t num_bias,
+                                                 float epsilon, float dropout_rate) {
+  Operands in(operands);
+  Results out(results);
+  const xla::ffi::AnyBuffer x = in.Next();
+  const Matrix matrix(x);
+  ResidualLayerNormArgs<T> args;
+  args.x = static_cast<const T*>(x.untyped_data());
+  args.residual = in.NextDataIf<T>(num_residual == 1);
+  args.bias = in.NextDataIf<T>(num_bias == 1);
+  args.gamma = in.NextData<T>();
+  args.beta = in.NextData<T>();
+  args.rows = matrix.rows;
+  args.columns = matrix.columns;
+  args.epsilon = epsilon;
+  args.dropout_rate = dropout_rate;
+  args.seed = NextSeed<T>(&in);
+  args.y = out.NextData<T>();
+  args.mean = out.NextData<float>();
+  args.rstd = out.NextData<float>();
+  return args;
+}
+
+template <typename T>
+ResidualLayerNormGradArgs<T> ResidualLayerNormGradArgsOf(const xla::ffi::RemainingArgs& operands,
+                                                         const xla::ffi::RemainingRets& results,
+                                                         int64_t num_residual, int64_t num_bias,
+                                                         int64_t num_dresidual,
+                                                         float dropout_rate) {
+  Operands in(operands);
+  Results out(results);
+  const xla::ffi::AnyBuffer dy = in.Next();
+  const Matrix matrix(dy);
+  ResidualLayerNormGradArgs<T> args;
+  args.dy = static_cast<const T*>(dy.untyped_data());
+  args.x = in.NextData<T>();
+  args.residual = in.NextDataIf<T>(num_residual == 1);
+  args.bias = in.NextDataIf<T>(num_bias == 1);
+  args.gamma = in.NextData<T>();
+  args.mean = in.NextData<float>();
+  args.rstd = in.NextData<float>();
+  args.rows = matrix.rows;
+  args.columns = matrix.columns;
+  args.dropout_rate = dropout_rate;
+  args.seed = NextSeed<T>(&in);
+  args.dx = out.NextData<T>();
+  args.dresidual = out.NextDataIf<T>(num_dresidual == 1);
+  args.dbias = out.NextDataIf<T>(num_bias == 1);
+  args.dgamma = out.NextData<T>();
+  args.dbeta = out.NextData<T>();
+  args.scratch = out.NextData<float>();
+  return args;
+}
+
+// Bindings of the handlers: Context is what a handler needs of the platform, then come the
+// attributes in the order of its parameters.
+template <typename Context>
+auto BindOp() {
+  return xla::ffi::Ffi::Bind().Ctx<Context>().RemainingArgs().RemainingRets();
+}
+
+template <typename Context>
+auto BindBiasGelu() {
+  return BindOp<Context>().template Attr<bool>("approximate");
+}
+
+template <typename Context>
+auto BindResidualLayerNorm() {
+  return BindOp<Context>()
+      .template Attr<int64_t>("num_residual")
+      .template Attr<int64_t>("num_bias")
+      .template Attr<float>("epsilon")
+      .template Attr<float>("dropout_rate");
+}
+
+template <typename Context>
+auto BindResidualLayerNormGrad() {
+  return BindOp<Context>()
+      .template Attr<int64_t>("num_residual")
+      .template Attr<int64_t>("num_bias")
+      .template Attr<int64_t>("num_dresidual")
+      .template Attr<float>("dropout_rate");
+}
+
+template <typename Context>
+auto BindAttention() {
+  return BindOp<Context>()
+      .template Attr<float>("dropout_rate")
+      .template Attr<bool>("causal")
+      .template Attr<int64_t>("window_size")
+      .template Attr<int64_t>("num_global_tokens");
+}
+
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_XLA_FFI_ARGS_H_
