@@ -43,6 +43,8 @@ def top_k(
         ['A dog barks.', 'The cat sleeps.']
     """
     queries = np.asarray(query_vectors, np.float32)
+    if not isinstance(corpus_matrix, np.ndarray):
+        corpus_matrix = np.asarray(corpus_matrix, np.float32)
     if queries.ndim == 1:
         scores, rows = top_k(queries[np.newaxis], corpus_matrix, k, similarity)
         return scores[0], rows[0]

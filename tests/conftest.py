@@ -11,6 +11,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import pathlib
+import sys
 import time
 from unittest import mock
 
@@ -18,6 +19,10 @@ import pytest
 
 from tests.changed import changed_files, nearby_tests
 from tests.training import processes
+
+# PyTorch's compiler and TensorFlow bring an LLVM each, and a process that loads both ends. Without
+# triton PyTorch does not load its own.
+sys.modules["triton"] = None
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 MATERIALS = pathlib.Path(os.environ.get("BERT_TF_MATERIALS", REPOSITORY / ".cache" / "materials"))

@@ -30,6 +30,11 @@ TOPICS = [
 SENTENCES = [sentence for topic in TOPICS for sentence in topic]
 
 
+def test_lists_are_matrices():
+    scores, rows = top_k([[1.0, 0.0]], [[0.0, 2.0], [3.0, 0.0]], 1)
+    assert rows.tolist() == [[1]] and scores.tolist() == [[1.0]]
+
+
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_exact_in_blocks(similarity, monkeypatch):
     monkeypatch.setattr(search, "_BLOCK", 500)

@@ -160,8 +160,8 @@ def main():
     if any(row["failed"] for row in rows):
         failed = sum(row["failed"] for row in rows)
         raise UserError(
-            f"All requests must get the status 200. Received: {failed} others, so the results are "
-            "not valid."
+            f"All requests must get the status 200. Received: {failed} others. Requests failed, so "
+            "the results are not valid."
         )
 
 

@@ -426,7 +426,7 @@ class Checker:
         self.near("varlen_attention", f"d_qkv {context}", grads["d_qkv"], qkv64.grad, 4)
 
     def in_place(self, dtype):
-        """Checks calls in place, as TensorFlow makes them: y over x, dx over dy, dresidual over x."""
+        """Checks calls in place, as TensorFlow makes them: y in x, dx in dy, dresidual in x."""
         kernels, rows, columns = self.kernels, 300, 768
         x, residual, dy = (self.random(rows, columns, dtype=dtype) for _ in range(3))
         bias, gamma, beta = (self.random(columns, dtype=dtype) for _ in range(3))

@@ -108,7 +108,9 @@ flags.DEFINE_integer(
     lower_bound=1,
 )
 flags.DEFINE_bool(
-    "bias_correction", False, "Whether Adam corrects its bias; the original does not."
+    "bias_correction",
+    False,
+    "Whether Adam corrects the bias of its moments; the original does not.",
 )
 flags.DEFINE_integer("seed", 12345, "Seed of a new head, the shuffling and the dropout.")
 fine_tuning.define_class_weights()

@@ -36,7 +36,7 @@ flags.DEFINE_integer(
 )
 
 WINDOW = 2
-EDGE = "\0"  # stands for positions outside of the sentence
+EDGE = "\0"  # the word at positions outside of the sentence
 
 
 def features_of(words):

@@ -14,7 +14,7 @@ The tool writes to --output_dir:
                            `pruned_heads` in its config.json
     head_importance.tsv    one line per head: its importance when it was last measured, and the
                            round in which it was pruned
-    eval_results.txt       the scores of the dev file before and after the pruning
+    eval_results.txt       the number of parameters and the scores of the dev file, before and after
 
 This tool does not train. To fine-tune the pruned model:
 

@@ -8,7 +8,7 @@ tool prints the size of the weights before and after and, with --calibration_fil
 smoothed layers.
 
 To see what quantization costs in accuracy, run tools/compare_models.py on both directories, or the
-tool of the task, such as tools/run_ner.py --do_eval.
+tool of the task, such as tools/run_ner.py --do_predict.
 """
 
 import os

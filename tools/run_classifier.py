@@ -118,7 +118,9 @@ flags.DEFINE_integer(
 )
 original_flags.define_ignored(*original_flags.ESTIMATOR_FLAGS)
 flags.DEFINE_bool(
-    "bias_correction", False, "Whether Adam corrects its bias; the original does not."
+    "bias_correction",
+    False,
+    "Whether Adam corrects the bias of its moments; the original does not.",
 )
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 

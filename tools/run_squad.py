@@ -125,7 +125,9 @@ flags.DEFINE_float(
     "by more than this.",
 )
 flags.DEFINE_bool(
-    "bias_correction", False, "Whether Adam corrects its bias; the original does not."
+    "bias_correction",
+    False,
+    "Whether Adam corrects the bias of its moments; the original does not.",
 )
 original_flags.define_ignored(*original_flags.ESTIMATOR_FLAGS)
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")

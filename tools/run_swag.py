@@ -79,7 +79,9 @@ flags.DEFINE_float(
 )
 fine_tuning.define_epoch_flags("val_accuracy or val_loss")
 flags.DEFINE_bool(
-    "bias_correction", False, "Whether Adam corrects its bias; the original does not."
+    "bias_correction",
+    False,
+    "Whether Adam corrects the bias of its moments; the original does not.",
 )
 flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 

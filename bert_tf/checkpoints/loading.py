@@ -47,18 +47,21 @@ def load_backbone(path, backbone_class=None, config_file=None, **options):
     Raises:
         CheckpointError: If the checkpoint cannot be read or does not fit its configuration.
         ConfigError: If the configuration describes a network that is not supported.
-        UserError: If an option is out of range.
+        UserError: If an option is unknown or out of range.
 
     Example:
         >>> backbone = bert_tf.checkpoints.load_backbone("reviews/")
         >>> backbone.config.vocab_size
         64
     """
+    backbone_class = backbone_class or BertBackbone
+    if backbone_class.__module__.startswith("bert_tf."):  # a user's class has its own arguments
+        _refuse_unknown(backbone_class, options, _argument_names(backbone_class))
     pretrained = open_pretrained(path, config_file)
     quantization = options.pop("quantization", None)
     if pretrained.quantization is not None:
         options["quantization"] = pretrained.quantization
-    backbone = (backbone_class or BertBackbone)(pretrained.config, **options)
+    backbone = backbone_class(pretrained.config, **options)
     _assign(backbone, pretrained, quantization)
     return backbone
 
@@ -121,12 +124,7 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
     """
     _check_class(model_class, pretrained)
     accepted = _argument_names(model_class) | _argument_names(BertBackbone)
-    unknown = set(options) - accepted
-    if unknown:
-        raise UserError(
-            f"The options of {model_class.__name__}.from_pretrained must be among "
-            f"{sorted(accepted)}. Received: {sorted(unknown)}"
-        )
+    _refuse_unknown(model_class, options, accepted)
     options = {**_saved_options(model_class, pretrained, options), **options}
     if "tokenizer" in inspect.signature(model_class.__init__).parameters:
         # Before the backbone: a damaged vocabulary is refused before weights are allocated.
@@ -287,6 +285,15 @@ def _num_classes(model_class, pretrained):
             if found is not None and len(source.shapes[found]) == 1:
                 return source.shapes[found][0]
     return None
+
+
+def _refuse_unknown(model_class, options, accepted):
+    unknown = set(options) - accepted
+    if unknown:
+        raise UserError(
+            f"The options of {model_class.__name__}.from_pretrained must be among "
+            f"{sorted(accepted)}. Received: {sorted(unknown)}"
+        )
 
 
 def _argument_names(model_class):

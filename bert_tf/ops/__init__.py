@@ -1,6 +1,6 @@
-"""The custom ops: one file an op, the plain-TensorFlow twin beside it.
+"""The custom ops: one file per op, together with its reference implementation in stock TensorFlow.
 
-`native.py` says which of the two runs (`BERT_TF_OPS`, `backend()`).
+`native.py` decides which of the two runs (`BERT_TF_OPS`, `backend()`).
 """
 
 from bert_tf.ops.adam_weight_decay import adam_weight_decay, adam_weight_decay_reference

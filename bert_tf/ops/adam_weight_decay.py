@@ -5,8 +5,9 @@
     v = v + (1 - beta_2) * (g² - v)
     variable = variable - learning_rate * (m / (sqrt(v) + epsilon) + weight_decay * variable)
 
-google-research/bert optimization.py; Loshchilov and Hutter, arXiv 1711.05101. The native kernel is
-`custom_ops/kernels/adam_weight_decay.h`.
+The native kernel is `custom_ops/kernels/adam_weight_decay.h`.
+
+Reference: google-research/bert optimization.py; Loshchilov and Hutter, arXiv 1711.05101.
 """
 
 from __future__ import annotations
@@ -32,27 +33,27 @@ def adam_weight_decay(
 ) -> None:
     """Updates a variable and its two running means in place.
 
-    The native op takes float32 variables on a CPU; others go to the reference implementation. In
-    bfloat16 and float16 epsilon and v would round to zero, so these are refused: the optimizers
-    keep a float32 copy.
+    The native op updates float32 variables on a CPU. All other variables are updated by the
+    reference implementation. bfloat16 and float16 variables are not supported, because epsilon and
+    v would round to zero: the optimizers keep a float32 copy of such a variable.
 
     Args:
-        variable: any shape, float32 or float64.
-        mean: m, of the same shape and dtype.
-        square: v, likewise.
-        gradient: likewise.
-        learning_rate: scalar.
-        gradient_scale: scalar that the gradient is multiplied with; None for 1.
-        weight_decay: the share of the variable that is taken off, times the learning rate.
-        beta_1: decay of m.
-        beta_2: decay of v.
-        epsilon: added to sqrt(v).
-        steps: scalar, the number of this step from 1 on, to correct the bias of m and v: the
-            learning rate is multiplied by sqrt(1 - beta_2^steps) / (1 - beta_1^steps); None does
-            not correct.
+        variable: A variable of any shape, float32 or float64.
+        mean: m, with the shape and dtype of `variable`.
+        square: v, with the shape and dtype of `variable`.
+        gradient: The gradient, with the shape and dtype of `variable`.
+        learning_rate: A scalar.
+        gradient_scale: A scalar by which the gradient is multiplied. None means 1.
+        weight_decay: The fraction of the variable that is subtracted, times the learning rate.
+        beta_1: Decay rate of m.
+        beta_2: Decay rate of v.
+        epsilon: Added to sqrt(v).
+        steps: A scalar, the number of this step, starting from 1. It is used to correct the bias
+            of m and v: the learning rate is multiplied by
+            sqrt(1 - beta_2^steps) / (1 - beta_1^steps). None means no correction.
 
     Raises:
-        UserError: If the variable is of another dtype.
+        UserError: If `variable` is neither float32 nor float64.
 
     Example:
         >>> variable, m, v = (tf.Variable(tf.zeros([2])) for _ in range(3))
@@ -62,8 +63,8 @@ def adam_weight_decay(
     """
     if variable.dtype not in (tf.float32, tf.float64):
         raise UserError(
-            "`variable` must be float32 or float64: in fewer bits Adam's second moment is lost. "
-            f"Received: variable.dtype={variable.dtype.name}. Update a float32 copy of it."
+            "`variable` must be float32 or float64, because Adam's second moment needs that "
+            f"precision. Received: variable.dtype={variable.dtype.name}. Update a float32 copy."
         )
     arguments = (variable, mean, square, gradient, learning_rate, gradient_scale, weight_decay)
     if not native.use_native(runs_on_gpu=False) or variable.dtype != tf.float32:
@@ -97,7 +98,9 @@ def adam_weight_decay_reference(
     epsilon: float = 1e-6,
     steps: tf.Tensor | None = None,
 ) -> None:
-    """`adam_weight_decay` in stock TensorFlow ops: on any device, under XLA.
+    """The reference implementation of `adam_weight_decay`, in stock TensorFlow ops.
+
+    It runs on any device and under XLA.
 
     Example:
         >>> variable, m, v = (tf.Variable(tf.zeros([2])) for _ in range(3))
@@ -112,7 +115,7 @@ def adam_weight_decay_reference(
         gradient *= tf.cast(gradient_scale, dtype)
     if weight_decay:
         variable.assign_sub(learning_rate * tf.cast(weight_decay, dtype) * variable)
-    # With both powers at zero TensorFlow's kernel is Adam without bias correction.
+    # With both powers at zero, TensorFlow's kernel computes Adam without bias correction.
     power_1 = power_2 = tf.zeros([], dtype)
     if steps is not None:
         power_1 = tf.cast(beta_1, dtype) ** tf.cast(steps, dtype)

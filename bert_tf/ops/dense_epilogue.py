@@ -1,4 +1,6 @@
-"""What follows the matmul of `fused_dense` and of `quantized_dense`: its arguments and its twin.
+"""The computation after the matmul of `fused_dense` and of `quantized_dense`.
+
+The module checks its arguments and has its reference implementation.
 
 z = x W + bias
 y = z | gelu(z) | z + residual | LayerNorm(z + residual)
@@ -43,7 +45,7 @@ class DenseEpilogue:
         }
 
     def reference(self, z: tf.Tensor) -> tf.Tensor:
-        """y of x W, [M, units] float32, in stock TensorFlow ops."""
+        """Computes y from z = x W, [M, units] float32, in stock TensorFlow ops."""
         bias, residual, gamma, beta = (
             None if tensor is None else tf.cast(tensor, tf.float32)
             for tensor in (self.bias, self.residual, self.gamma, self.beta)
@@ -60,12 +62,14 @@ class DenseEpilogue:
 def checked_dense(
     tensors, units, bias, activation, residual, gamma, beta, epsilon
 ) -> tuple[list[tf.Tensor], DenseEpilogue]:
-    """The named tensors, x first, and the epilogue, all of one dtype; shapes are for later.
+    """Returns the named tensors, x first, and the epilogue, all of one dtype.
+
+    Shapes other than the rank of x are not checked here: see `check_shapes`.
 
     Raises:
-        TypeError: another dtype than float32, bfloat16 or float16, or several different ones.
-        ValueError: x is no matrix, an unknown activation or one with a residual or LayerNorm, gamma
-            without beta, a negative epsilon.
+        TypeError: If a dtype is not float32, bfloat16 or float16, or if the dtypes differ.
+        ValueError: If x is not a matrix, the activation is unknown or combined with a residual or
+            LayerNorm, one of gamma and beta is missing, or epsilon is negative.
     """
     *tensors, bias, residual, gamma, beta = float_tensors(
         **tensors, bias=bias, residual=residual, gamma=gamma, beta=beta
@@ -73,29 +77,34 @@ def checked_dense(
     epilogue = DenseEpilogue(int(units), bias, activation, residual, gamma, beta, float(epsilon))
     if activation not in _ACTIVATIONS:
         raise ValueError(
-            "Expected activation to be None, 'gelu' or 'gelu_new'. "
-            f"Received: activation={activation!r}"
+            f"`activation` must be None, 'gelu' or 'gelu_new'. Received: activation={activation!r}"
         )
     if activation is not None and (residual is not None or gamma is not None):
         raise ValueError(
-            "Expected no activation together with residual or gamma. "
-            f"Received: activation={activation!r} and one of them"
+            "`activation` must be None if `residual` or `gamma` is given. "
+            f"Received: activation={activation!r}"
         )
     if (gamma is None) != (beta is None):
         raise ValueError(
-            "Expected gamma and beta, or neither. "
-            f"Received: only {'beta' if gamma is None else 'gamma'}"
+            "`gamma` and `beta` must be given together. "
+            f"Received: {'gamma' if gamma is None else 'beta'}=None"
         )
     if not epilogue.epsilon >= 0.0:
-        raise ValueError(f"Expected epsilon >= 0. Received: epsilon={epsilon}")
+        raise ValueError(f"`epsilon` must be at least 0. Received: epsilon={epsilon}")
     x = tensors[0]
     if x.shape.rank not in (None, 2):
-        raise ValueError(f"Expected x of shape [M, K]. Received: x of shape {x.shape}")
+        raise ValueError(f"`x` must have shape [M, K]. Received: x.shape={x.shape}")
     return tensors, epilogue
 
 
 def check_shapes(x: tf.Tensor, epilogue: DenseEpilogue, **others) -> None:
-    """Refuses what does not fit x, as far as shapes are known; `others` are (tensor, shape)."""
+    """Raises `ValueError` for tensors that do not fit x, as far as the shapes are known.
+
+    Args:
+        x: `[M, K]`.
+        epilogue: The arguments of the epilogue.
+        **others: Further tensors, each as a tuple (tensor, expected shape).
+    """
     units = epilogue.units
     rows = x.shape[0] if x.shape.rank is not None else None
     shapes = {
@@ -108,6 +117,6 @@ def check_shapes(x: tf.Tensor, epilogue: DenseEpilogue, **others) -> None:
     for name, (tensor, shape) in shapes.items():
         if tensor is not None and not tensor.shape.is_compatible_with(shape):
             raise ValueError(
-                f"Expected {name} of shape {shape} for x of shape {x.shape} and units={units}. "
-                f"Received: {name} of shape {tensor.shape}"
+                f"`{name}` must have shape {shape} if x.shape={x.shape} and units={units}. "
+                f"Received: {name}.shape={tensor.shape}"
             )

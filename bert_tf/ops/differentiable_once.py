@@ -1,9 +1,9 @@
-"""What a gradient asks of an op that has none: an error that says what to do.
+"""Errors for gradients that the native ops do not have.
 
-The gradient of a gradient asks a gradient op for its own gradient, and so does forward-mode
-differentiation (`tf.autodiff.ForwardAccumulator`), which TensorFlow makes of two backward passes.
-The native gradient ops have none; the reference implementations are stock TensorFlow ops and have
-all of them.
+A gradient of a gradient needs the gradient of a gradient op. So does forward-mode differentiation
+(`tf.autodiff.ForwardAccumulator`), which TensorFlow computes with two backward passes. The native
+gradient ops have no gradients. The reference implementations consist of stock TensorFlow ops and
+have all gradients.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WAY_OUT = (
 
 
 def refuse_second_order(op_type: str, function: str) -> None:
-    """Makes the gradient of a native gradient op an error.
+    """Registers a gradient of a native gradient op that raises an error.
 
     Args:
         op_type: The gradient op, such as "BertTf>FusedBiasGeluGrad".
@@ -27,24 +27,24 @@ def refuse_second_order(op_type: str, function: str) -> None:
     @tf.RegisterGradient(op_type)
     def _refuse(op: tf.Operation, *gradients: tf.Tensor) -> None:
         raise LookupError(
-            f"`{function}` must be differentiated once and backwards on the native ops: they have "
-            "no gradients of gradients and no forward-mode differentiation. "
+            f"`{function}` must be differentiated only once and in reverse mode: the native ops "
+            "have no second derivatives and no forward-mode differentiation. "
             f"Received: the gradient of {op_type}. {_WAY_OUT}"
         )
 
 
 def refuse_gradient(op_type: str, function: str, reason: str) -> None:
-    """Makes the gradient of a native op for inference an error.
+    """Registers a gradient of a native op for inference that raises an error.
 
     Args:
         op_type: The op, such as "BertTf>FusedDense".
-        function: Its public function.
-        reason: Why it has no gradient and what to do, as sentences.
+        function: The public function of the op.
+        reason: Sentences that explain why it has no gradient and what to do.
     """
 
     @tf.RegisterGradient(op_type)
     def _refuse(op: tf.Operation, *gradients: tf.Tensor) -> None:
         raise LookupError(
-            f"`{function}` must be for inference only. Received: the gradient of {op_type}. "
+            f"`{function}` must be used for inference only. Received: the gradient of {op_type}. "
             f"{reason}"
         )

@@ -1,10 +1,13 @@
-"""gelu(x + bias) in one pass (Hendrycks and Gimpel, arXiv 1606.08415).
+"""gelu(x + bias) in one pass.
 
     gelu(s) = s * Phi(s)                                              approximate=False ("erf")
     gelu(s) = s * sigmoid(2 sqrt(2 / pi) (s + 0.044715 s^3))          approximate=True ("tanh")
 
-The native kernel is `custom_ops/kernels/fused_bias_gelu.h`; its gradient computes the activation's
-slope again from x and bias, so that a training step keeps one tensor of this width, not three.
+The native kernel is `custom_ops/kernels/fused_bias_gelu.h`. Its gradient recomputes the slope of
+the activation from x and bias, so that a training step stores one tensor of this width and not
+three.
+
+Reference: Hendrycks and Gimpel, arXiv 1606.08415.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ _SQRT_HALF = math.sqrt(0.5)
 _TWO_SQRT_2_OVER_PI = 2.0 * math.sqrt(2.0 / math.pi)
 _TANH_CUBIC = 0.044715  # google-research/bert modeling.py, gelu
 
-# Beyond, the step from 0 to 1 is 0 or 1 in float32: no infinity has to be multiplied by zero.
+# Beyond these, gelu(s) / s is 0 or 1 in float32. The bound avoids the product of infinity and zero.
 _LARGEST_ERF = 15.0
 _LARGEST_TANH = 11.0
 
@@ -33,11 +36,11 @@ _tflite_compatible = contextvars.ContextVar("tflite_compatible", default=False)
 
 @contextlib.contextmanager
 def tflite_compatible() -> Iterator[None]:
-    """Traces the ops inside the block as operations that TFLite's converter knows.
+    """Traces the ops inside the block as operations that the TFLite converter supports.
 
-    It is `backend("reference")` with `tf.nn.gelu`, which the converter turns into TFLite's GELU;
-    `tf.math.erfc` it has neither built in nor among its select operations. GELU then
-    loses relative precision where its value is near 0: below -3 results are off by up to 2e-7.
+    This is `backend("reference")` with `tf.nn.gelu`, which the converter turns into TFLite's GELU.
+    TFLite has `tf.math.erfc` neither as a builtin nor as a select operation. As a result, GELU
+    loses relative precision where its value is near 0: below -3, results are off by up to 2e-7.
 
     Example:
         >>> with bert_tf.ops.tflite_compatible():
@@ -57,24 +60,25 @@ def tflite_compatible() -> Iterator[None]:
 
 
 def fused_bias_gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool = False) -> tf.Tensor:
-    """gelu(x + bias).
+    """Computes gelu(x + bias).
 
-    The sum and the activation are computed in float32 whatever the dtype. Float32 results of the
-    native op are within 8 ulp of gelu of the rounded sum wherever they are normal numbers; -inf
-    gives 0. Differentiable once; a gradient of the gradient needs the reference
-    (`bert_tf.ops.backend("reference")`).
+    The sum and the activation are computed in float32 for every dtype. Float32 results of the
+    native op are within 8 ulp of the GELU of the rounded sum, wherever they are normal numbers;
+    the GELU of -inf is 0. The native op can be differentiated once. A gradient of the gradient
+    needs the reference implementation (`bert_tf.ops.backend("reference")`).
 
     Args:
-        x: [..., F] float32, bfloat16 or float16.
-        bias: [F] of the same dtype.
-        approximate: the tanh form instead of the exact one.
+        x: `[..., F]`, float32, bfloat16 or float16.
+        bias: `[F]`, with the dtype of `x`.
+        approximate: Whether to compute the tanh form instead of the exact one.
 
     Returns:
-        The shape and dtype of x.
+        A tensor with the shape and dtype of `x`.
 
     Raises:
-        TypeError: another dtype, or two different ones.
-        ValueError, tf.errors.InvalidArgumentError: bias is not as long as x's last dimension.
+        TypeError: If a dtype is not supported, or if the dtypes differ.
+        ValueError, tf.errors.InvalidArgumentError: If `x` is a scalar, or if the length of `bias`
+            is not the last dimension of `x`.
 
     Example:
         >>> y = bert_tf.ops.fused_bias_gelu(tf.constant([[1.0, -1.0]]), tf.constant([0.0, 0.0]))
@@ -92,10 +96,11 @@ def fused_bias_gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool = False) ->
 def fused_bias_gelu_reference(
     x: tf.Tensor, bias: tf.Tensor, approximate: bool = False
 ) -> tf.Tensor:
-    """`fused_bias_gelu` in stock TensorFlow ops: on any device, under XLA, twice differentiable.
+    """The reference implementation of `fused_bias_gelu`, in stock TensorFlow ops.
 
-    Float32 results keep their digits in the negative tail, but for the rounding of the
-    exponential's argument: 10 to 16 ulp at -3, some hundred at -10; below -12.5 they may be zero.
+    It runs on any device and under XLA, and is twice differentiable. Float32 results stay precise
+    in the negative tail, except for the rounding of the exponential's argument: the error is 10 to
+    16 ulp at -3 and some hundred ulp at -10. Below -12.5 results may be zero.
 
     Example:
         >>> x, bias = tf.constant([[1.0, -1.0]]), tf.constant([0.0, 0.0])
@@ -115,7 +120,7 @@ def fused_bias_gelu_reference(
         cubic = bounded + _TANH_CUBIC * (bounded * bounded * bounded)
         step = tf.math.sigmoid(_TWO_SQRT_2_OVER_PI * cubic)
     else:
-        # erfc, not 1 + erf: that loses all digits of the negative tail.
+        # Not 1 + erf, which loses all digits of the negative tail.
         step = 0.5 * tf.math.erfc(-_SQRT_HALF * bounded)
     return tf.cast(above * step, x.dtype)
 

@@ -1,11 +1,12 @@
-"""A dense layer on a kernel that was packed once: x W with what follows it, in one pass.
+"""A dense layer with a prepacked kernel: x W and the operations after it, in one pass.
 
     z = x W + bias
     y = z | gelu(z) | z + residual | LayerNorm(z + residual)
 
-The native kernel is `custom_ops/kernels/fused_dense.h`. `pack_dense` brings W into the order in
-which the matmul reads it; a packed kernel is a plain vector, the same on every processor, and knows
-nothing of the variable it was made from: whoever keeps one packs again when the variable changes.
+The native kernel is `custom_ops/kernels/fused_dense.h`. `pack_dense` prepacks W: it reorders W as
+the matmul reads it. A prepacked kernel is a plain vector and is the same on every processor. It is
+not connected to the variable from which it was made, and must be prepacked again when the variable
+changes.
 
 Glossary: M rows, K input features (the kernel's depth), `units` output features.
 """
@@ -20,25 +21,26 @@ from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dens
 from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.ops.fused_residual_layer_norm import LAYER_NORM_EPSILON
 
-# The layout of a packed kernel: custom_ops/kernels/fused_dense.h, kDensePanel and kDenseDepth.
+# The layout of a prepacked kernel: custom_ops/kernels/fused_dense.h, kDensePanel and kDenseDepth.
 _PANEL = 32
 _BLOCK_DEPTH = 256
 
 
 def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
-    """Packs a dense layer's kernel for `fused_dense`.
+    """Prepacks the kernel of a dense layer for `fused_dense`.
 
     Args:
-        kernel: [K, units] float32, bfloat16 or float16.
-        transposed: the kernel is [units, K], and its transpose is packed: for the gradient
-            dx = dy Wᵀ, or for PyTorch's weights.
+        kernel: `[K, units]`, float32, bfloat16 or float16.
+        transposed: Whether `kernel` is `[units, K]` and its transpose is prepacked, as for the
+            gradient dx = dy Wᵀ or for the weights of PyTorch.
 
     Returns:
-        [K * units] of the same dtype, units rounded up to a multiple of 32 (the rest zeros).
+        `[K * units]` with the dtype of `kernel`; units is rounded up to a multiple of 32, and the
+        additional columns are zeros.
 
     Raises:
-        TypeError: another dtype.
-        ValueError, tf.errors.InvalidArgumentError: kernel is no matrix.
+        TypeError: If the dtype is not supported.
+        ValueError, tf.errors.InvalidArgumentError: If `kernel` is not a matrix.
 
     Example:
         >>> packed = bert_tf.ops.pack_dense(tf.eye(4))
@@ -52,7 +54,9 @@ def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
 
 
 def pack_dense_reference(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
-    """`pack_dense` in stock TensorFlow ops; the same bits. K and units must be known.
+    """The reference implementation of `pack_dense`, in stock TensorFlow ops, with equal results.
+
+    The shape of `kernel` must be known when the function is traced.
 
     Example:
         >>> kernel = tf.random.normal([4, 4])
@@ -65,8 +69,8 @@ def pack_dense_reference(kernel: tf.Tensor, transposed: bool = False) -> tf.Tens
         kernel = tf.transpose(kernel)
     if not kernel.shape.is_fully_defined():
         raise ValueError(
-            "Expected the reference of pack_dense to be traced with a kernel of known shape. "
-            f"Received: kernel of shape {kernel.shape}"
+            "`kernel` must have a known shape in the reference implementation of `pack_dense`. "
+            f"Received: kernel.shape={kernel.shape}"
         )
     depth, units = kernel.shape
     panels = -(-units // _PANEL)
@@ -93,31 +97,33 @@ def fused_dense(
     beta: tf.Tensor | None = None,
     epsilon: float = LAYER_NORM_EPSILON,
 ) -> tf.Tensor:
-    """x W + bias, and then GELU, or + residual and LayerNorm, in one pass.
+    """Computes x W + bias, and then either GELU or the sum with a residual and LayerNorm.
 
-    Everything is computed in float32 whatever the dtype. A row of the result has the same bits
-    whatever other rows stand in x, and for every number of threads. For inference: the native op
-    has no gradient (`bert_tf.ops.backend("reference")` has).
+    Everything is computed in one pass, in float32 for every dtype. The bits of a row of the result
+    depend neither on the other rows of `x` nor on the number of threads. The op is for inference:
+    the native op has no gradient, only the reference implementation has one
+    (`bert_tf.ops.backend("reference")`).
 
     Args:
-        x: [M, K] float32, bfloat16 or float16.
-        packed: what `pack_dense` made of the kernel [K, units].
-        units: the number of columns of the kernel.
-        bias: [units], or None for none.
-        activation: None, "gelu" (erf) or "gelu_new" (tanh), of x W + bias; not together with
-            residual or gamma.
-        residual: [M, units] that is added, or None for none.
-        gamma: [units], LayerNorm's scale; None for no LayerNorm.
-        beta: [units], LayerNorm's offset; with gamma.
-        epsilon: added to LayerNorm's variance.
+        x: `[M, K]`, float32, bfloat16 or float16.
+        packed: The kernel `[K, units]`, prepacked by `pack_dense`.
+        units: The number of columns of the kernel.
+        bias: `[units]`, or None for no bias.
+        activation: The activation of x W + bias: None, "gelu" (erf) or "gelu_new" (tanh). It
+            cannot be combined with `residual` or `gamma`.
+        residual: `[M, units]`, added to x W + bias, or None.
+        gamma: `[units]`, the scale of LayerNorm. None means no LayerNorm.
+        beta: `[units]`, the offset of LayerNorm. Required with `gamma`.
+        epsilon: Added to the variance in LayerNorm.
 
     Returns:
-        [M, units] of x's dtype.
+        `[M, units]` with the dtype of `x`.
 
     Raises:
-        TypeError: another dtype, or several different ones.
-        ValueError, tf.errors.InvalidArgumentError: shapes that do not fit, an unknown activation or
-            one with a residual or LayerNorm, gamma without beta, a negative epsilon.
+        TypeError: If a dtype is not supported, or if the dtypes differ.
+        ValueError, tf.errors.InvalidArgumentError: If shapes do not match, `activation` is unknown
+            or combined with a residual or LayerNorm, one of `gamma` and `beta` is missing, or
+            `epsilon` is negative.
 
     Example:
         >>> packed = bert_tf.ops.pack_dense(tf.random.normal([768, 3072]))
@@ -148,8 +154,10 @@ def fused_dense_reference(
     beta: tf.Tensor | None = None,
     epsilon: float = LAYER_NORM_EPSILON,
 ) -> tf.Tensor:
-    """`fused_dense` in stock TensorFlow ops: on any device, under XLA, twice differentiable. It
-    unpacks the kernel first; K must be known.
+    """The reference implementation of `fused_dense`, in stock TensorFlow ops.
+
+    It runs on any device and under XLA, and is twice differentiable. It unpacks the kernel first,
+    so K must be known when the function is traced.
 
     Example:
         >>> packed = bert_tf.ops.pack_dense(2.0 * tf.eye(2))
@@ -164,7 +172,7 @@ def _checked_kernel(kernel) -> tf.Tensor:
     (kernel,) = float_tensors(kernel=kernel)
     if kernel.shape.rank not in (None, 2):
         raise ValueError(
-            f"Expected kernel to be a matrix, [K, units]. Received: kernel of shape {kernel.shape}"
+            f"`kernel` must have shape [K, units]. Received: kernel.shape={kernel.shape}"
         )
     return kernel
 
@@ -182,8 +190,8 @@ def _checked(x, packed, units, bias, activation, residual, gamma, beta, epsilon)
 def _reference(x, packed, epilogue: DenseEpilogue) -> tf.Tensor:
     if x.shape.rank is None or x.shape[-1] is None:
         raise ValueError(
-            "Expected the reference of fused_dense to be traced with a known last dimension of x. "
-            "Received: x of unknown last dimension"
+            "`x` must have a known last dimension in the reference implementation of "
+            f"`fused_dense`. Received: x.shape={x.shape}"
         )
     kernel = unpack_dense(packed, x.shape[-1], epilogue.units)
     z = tf.matmul(tf.cast(x, tf.float32), tf.cast(kernel, tf.float32))  # [M, K] -> [M, units]
@@ -191,15 +199,15 @@ def _reference(x, packed, epilogue: DenseEpilogue) -> tf.Tensor:
 
 
 def unpack_dense(packed: tf.Tensor, depth: int, units: int) -> tf.Tensor:
-    """The kernel that `pack_dense` packed.
+    """Restores the kernel that `pack_dense` prepacked.
 
     Args:
-        packed: What `pack_dense` returned.
+        packed: The result of `pack_dense`.
         depth: K, the number of input features.
         units: The number of columns of the kernel.
 
     Returns:
-        [K, units] of the same dtype.
+        `[K, units]` with the dtype of `packed`.
 
     Example:
         >>> packed = bert_tf.ops.pack_dense(tf.eye(2))
@@ -226,14 +234,17 @@ def unpack_dense(packed: tf.Tensor, depth: int, units: int) -> tf.Tensor:
 
 
 def _depth_blocks(depth: int) -> list[tuple[int, int]]:
-    """Where the blocks of a packed kernel's depth begin and end: as few even ones as can be."""
+    """Returns where the blocks of a prepacked kernel begin and end along its depth.
+
+    There are as few blocks as possible, of about equal size.
+    """
     count = max(1, -(-depth // _BLOCK_DEPTH))
     edges = [depth * i // count for i in range(count + 1)]
     return list(zip(edges[:-1], edges[1:], strict=True))
 
 
 _NO_GRADIENT = (
-    "The native op has no gradient: train with the unpacked kernel (tf.matmul and other ops), or "
+    "The native op has no gradient. Train with the plain kernel (tf.matmul and other ops), or "
     "differentiate inside `with bert_tf.ops.backend('reference'):` or with BERT_TF_OPS=reference."
 )
 refuse_gradient("BertTf>FusedDense", "fused_dense", _NO_GRADIENT)

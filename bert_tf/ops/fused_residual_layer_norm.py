@@ -1,8 +1,10 @@
 """LayerNorm(residual + dropout(x + bias)) in one pass: the end of both halves of a BERT block.
 
-Ba, Kiros and Hinton, "Layer normalization", arXiv 1607.06450; post-LN as in google-research/bert.
 The native kernel is `custom_ops/kernels/fused_residual_layer_norm.h`. The dropout mask is a
-function of the seed (`bert_tf/ops/philox.py`): the gradient draws it again, nothing stores it.
+function of the seed (`bert_tf/ops/philox.py`). It is not stored: the gradient draws it again.
+
+Reference: Ba, Kiros and Hinton, "Layer normalization", arXiv 1607.06450; post-LN as in
+google-research/bert.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ from bert_tf.ops.philox import dropout, seed_tensor
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 
-# Rows whose largest number lies outside are scaled to 1 first: squares of such numbers, summed,
-# leave float32's range. (The native kernel computes those rows in float64.)
+# A row whose largest absolute value is outside of these limits is first scaled to a maximum of 1,
+# because sums of squares of such values leave the range of float32. (The native kernel computes
+# such rows in float64.)
 _LARGEST_UNSCALED = 1e15
-_SMALLEST_UNSCALED = 1e-9  # where the last bits of equal numbers, squared, still are normal
-_SMALLEST_VARIANCE = 1e-37  # of a scaled row; keeps a constant one from 0 * inf
+_SMALLEST_UNSCALED = 1e-9  # squared rounding errors of such values are still normal numbers
+_SMALLEST_VARIANCE = 1e-37  # of a scaled row; avoids 0 * inf for a constant row
 
 
 def fused_residual_layer_norm(
@@ -39,30 +42,32 @@ def fused_residual_layer_norm(
     dropout_rate: float = 0.0,
     seed: int | tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """LayerNorm(residual + dropout(x + bias)) over the last dimension.
+    """Computes LayerNorm(residual + dropout(x + bias)) over the last dimension.
 
-    Everything is computed in float32 whatever the dtype. Sums over rows (the gradients of bias,
-    gamma and beta) are the same bits for every number of threads. Differentiable once; a gradient
-    of the gradient needs the reference (`bert_tf.ops.backend("reference")`).
+    Everything is computed in float32 for every dtype. Sums over rows (the gradients of bias, gamma
+    and beta) have the same bits for every number of threads. The native op can be differentiated
+    once. A gradient of the gradient needs the reference implementation
+    (`bert_tf.ops.backend("reference")`).
 
     Args:
-        x: [..., H] float32, bfloat16 or float16.
-        residual: the shape of x, or None for none.
-        bias: [H], or None for none.
-        gamma: [H], the scale.
-        beta: [H], the offset.
-        epsilon: added to the variance.
-        dropout_rate: the share of x + bias that is zeroed, in [0, 1); the rest is scaled by
-            1 / (1 - dropout_rate). Pass 0 when not training.
-        seed: int or scalar int64 tensor, a new one for every call of a step; needed for dropout.
+        x: `[..., H]`, float32, bfloat16 or float16.
+        residual: A tensor with the shape of `x`, or None.
+        bias: `[H]`, or None for no bias.
+        gamma: `[H]`, the scale.
+        beta: `[H]`, the offset.
+        epsilon: Added to the variance.
+        dropout_rate: The fraction of x + bias that is set to zero, in [0, 1). The rest is scaled
+            by 1 / (1 - dropout_rate). Pass 0 when not training.
+        seed: An int or a scalar int64 tensor. Required for dropout; pass another seed for each
+            call in a step and for each step.
 
     Returns:
-        The shape and dtype of x.
+        A tensor with the shape and dtype of `x`.
 
     Raises:
-        TypeError: another dtype, or several different ones.
-        ValueError, tf.errors.InvalidArgumentError: shapes that do not fit, a dropout rate outside
-            [0, 1) or without a seed, a negative epsilon.
+        TypeError: If a dtype is not supported, or if the dtypes differ.
+        ValueError, tf.errors.InvalidArgumentError: If shapes do not match, `dropout_rate` is
+            outside of [0, 1) or has no seed, or `epsilon` is negative.
 
     Example:
         >>> y = bert_tf.ops.fused_residual_layer_norm(
@@ -105,8 +110,10 @@ def fused_residual_layer_norm_reference(
     dropout_rate: float = 0.0,
     seed: int | tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """`fused_residual_layer_norm` in stock TensorFlow ops: on any device, under XLA, twice
-    differentiable. It draws the same dropout mask.
+    """The reference implementation of `fused_residual_layer_norm`, in stock TensorFlow ops.
+
+    It runs on any device and under XLA, and is twice differentiable. It draws the same dropout
+    mask as the native op.
 
     Example:
         >>> x, ones, zeros = tf.constant([[1.0, 3.0]]), tf.ones([2]), tf.zeros([2])
@@ -128,7 +135,7 @@ def _checked(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed) -> tup
     check_features("beta", beta, x)
     epsilon = float(epsilon)
     if not epsilon >= 0.0:
-        raise ValueError(f"Expected epsilon >= 0. Received: epsilon={epsilon}")
+        raise ValueError(f"`epsilon` must be at least 0. Received: epsilon={epsilon}")
     return x, residual, bias, gamma, beta, epsilon, check_dropout(dropout_rate, seed)
 
 
@@ -139,7 +146,7 @@ def _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed) -> t
     z = dropout(z, dropout_rate, seed)
     if residual is not None:
         z += tf.cast(residual, tf.float32)
-    # A row times a constant normalizes to the same numbers under epsilon times its square.
+    # A row times c, with epsilon times c², normalizes to the same numbers.
     largest = tf.stop_gradient(tf.reduce_max(tf.abs(z), axis=-1, keepdims=True))
     extreme = (largest > _LARGEST_UNSCALED) | ((largest < _SMALLEST_UNSCALED) & (largest > 0.0))
     scale = tf.where(extreme & tf.math.is_finite(largest), largest, tf.ones_like(largest))
@@ -151,7 +158,7 @@ def _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed) -> t
     variance = tf.reduce_mean(tf.math.squared_difference(z, mean), axis=-1, keepdims=True)
     normalized = (z - mean) * tf.math.rsqrt(variance + scaled_epsilon)
     if epsilon == 0.0:
-        # A row of equal numbers is 0 / 0, whatever the rounding of its mean left of it.
+        # A row of equal numbers is 0 / 0, even if its mean was rounded.
         is_constant = tf.reduce_all(tf.equal(z, z[..., :1]), axis=-1, keepdims=True)
         normalized *= tf.where(is_constant, float("nan"), 1.0)
     y = normalized * tf.cast(gamma, tf.float32) + tf.cast(beta, tf.float32)
@@ -183,7 +190,7 @@ def _fused_residual_layer_norm_gradient(
         dropout_rate=dropout_rate,
     )
     if num_residual and not dresidual:
-        dresidual = [dx]  # without dropout they are equal: one tensor for both
+        dresidual = [dx]  # without dropout both are equal
     return [dx, *dresidual, *dbias, dgamma, dbeta, None]
 
 

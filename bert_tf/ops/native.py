@@ -1,15 +1,16 @@
-"""Finds the native ops, checks that they fit the running TensorFlow, and says which are used.
+"""Loads the native ops, checks that they match the running TensorFlow, and selects the backend.
 
-The shared object `_bert_tf_ops.so` lies beside this file, put there by `make ops` or by pip; so
-does `_build_info.json`, what it was built for. It is loaded at the first use of an op, once a
-process. With it comes `_bert_tf_xla.so`, where it is built: what lets XLA compile the ops on a CPU.
-Where a GPU is visible `_bert_tf_gpu_ops.so` and `_bert_tf_gpu_xla.so` come too, if they were built
-(docs/performance.md, "GPU").
+`make ops` or pip puts the shared object `_bert_tf_ops.so` in the directory of this file, together
+with `_build_info.json`, which says for what it was built. The object is loaded once per process,
+when an op is first used. `_bert_tf_xla.so`, which lets XLA compile the ops on a CPU, is loaded with
+it if it was built. If a GPU is visible, `_bert_tf_gpu_ops.so` and `_bert_tf_gpu_xla.so` are loaded
+too if they were built (docs/performance.md, "GPU").
 
-`BERT_TF_OPS` picks the backend, and `backend()` overrides it for a block of code:
-  auto       the native op where it is built and fits, else the reference (the default);
-  native     the native op; an error where there is none (what the tests run with);
-  reference  plain TensorFlow.
+The environment variable `BERT_TF_OPS` selects the backend, and `backend()` overrides it for a block
+of code:
+  auto       The native op if it is available, else the reference implementation (the default).
+  native     The native op, or an error if it is not available. The tests use this.
+  reference  The reference implementation, in stock TensorFlow ops.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _GPU_XLA_BUILD_INFO_PATH = _DIRECTORY / "_gpu_xla_build_info.json"
 
 _LEAST_COMPUTE_CAPABILITY = (8, 0)  # of the GPU kernels
 
-# A TPU compiles the whole step with XLA and has no custom kernels.
+# On a TPU, XLA compiles the whole step and there are no custom kernels.
 _TPU_STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
 
 _logger = logging.getLogger("bert_tf")
@@ -49,8 +50,15 @@ _logger = logging.getLogger("bert_tf")
 
 @dataclasses.dataclass(frozen=True)
 class _Loaded:
-    """What came of loading: the op module, or None and the reason; whether `auto` may use it;
-    whether XLA can compile it; and whether the GPU kernels came with it."""
+    """The result of loading the native ops.
+
+    Attributes:
+        library: The module of the ops, or None if it could not be loaded.
+        reason: Why the ops are used or not used.
+        suits_auto: Whether the backend "auto" uses the native ops.
+        has_xla_lowerings: Whether XLA can compile the ops.
+        has_gpu_kernels: Whether the GPU kernels are loaded.
+    """
 
     library: ModuleType | None
     reason: str
@@ -65,28 +73,31 @@ _scopes = threading.local()
 
 
 def library() -> ModuleType | None:
-    """The module of the native ops (`bert_tf_fused_bias_gelu`, …), or None where there is none."""
+    """Returns the module of the native ops (`bert_tf_fused_bias_gelu`, …), or None without them."""
     return _load().library
 
 
 def build_info() -> dict:
-    """What the native ops were built for and with, as `_build_info.json` says; {} without them."""
+    """Returns the contents of `_build_info.json`: what the native ops were built for and with.
+
+    Without native ops, the dictionary is empty.
+    """
     return _read_build_info(_BUILD_INFO_PATH)
 
 
 def use_native(runs_on_gpu: bool = True) -> bool:
-    """Whether an op called here and now takes its native implementation.
+    """Returns whether an op that is called now uses its native implementation.
 
-    Inside `tf.function` this is asked once, when the function is traced.
+    Inside `tf.function` this is evaluated once, when the function is traced.
 
     Args:
-        runs_on_gpu: Whether the op has a GPU kernel too. One that has none takes the reference
-            where a GPU is visible, even if the native ops are asked for: its tensors and variables
-            live there.
+        runs_on_gpu: Whether the op also has a GPU kernel. If a GPU is visible, an op without one
+            uses the reference implementation even if the native ops are requested, because its
+            tensors and variables are on the GPU.
 
     Raises:
-        RuntimeError: the native ops are asked for and cannot be had.
-        ValueError: `BERT_TF_OPS` is none of "auto", "native", "reference".
+        RuntimeError: If the native ops are requested and are not available.
+        ValueError: If `BERT_TF_OPS` is none of "auto", "native" and "reference".
     """
     requested = _requested_backend()
     if requested == "reference":
@@ -95,9 +106,9 @@ def use_native(runs_on_gpu: bool = True) -> bool:
     if requested == "native":
         if loaded.library is None:
             raise RuntimeError(
-                "Expected the native ops, because they were asked for by name "
-                f"({BACKEND_VARIABLE}=native or backend('native')), but {loaded.reason}. "
-                f"Build them with `make ops` or `pip install .` where Bazel is on PATH, "
+                f"The native ops must be available if {BACKEND_VARIABLE}=native or "
+                f"`backend('native')` requests them. Received: {loaded.reason}. "
+                "Build them with `make ops`, or with `pip install .` if Bazel is on PATH, "
                 f"or set {BACKEND_VARIABLE}=auto."
             )
         return runs_on_gpu or not _visible_gpus()
@@ -105,9 +116,9 @@ def use_native(runs_on_gpu: bool = True) -> bool:
 
 
 def compiles_under_xla() -> bool:
-    """Whether XLA can compile the native ops here: on a CPU or a GPU with their lowerings built.
+    """Returns whether XLA can compile the native ops: on a CPU or a GPU whose lowerings are built.
 
-    Where it cannot, what goes to XLA must be traced under `backend("reference")`.
+    If it cannot, functions for XLA must be traced under `backend("reference")`.
     """
     return _load().has_xla_lowerings and not isinstance(
         tf.distribute.get_strategy(), _TPU_STRATEGIES
@@ -115,12 +126,16 @@ def compiles_under_xla() -> bool:
 
 
 def has_gpu_kernels() -> bool:
-    """Whether a GPU is visible and the GPU kernels are loaded for it."""
+    """Returns whether a GPU is visible and the GPU kernels are loaded for it."""
     return _load().has_gpu_kernels
 
 
 def active_backend() -> str:
-    """ "native" or "reference": what an op called here and now would run on.
+    """Returns the backend that an op would use now: "native" or "reference".
+
+    Raises:
+        RuntimeError: If the native ops are requested and are not available.
+        ValueError: If `BERT_TF_OPS` is none of "auto", "native" and "reference".
 
     Example:
         >>> with bert_tf.ops.backend("reference"):
@@ -132,23 +147,23 @@ def active_backend() -> str:
 
 @contextlib.contextmanager
 def backend(name: str) -> Iterator[None]:
-    """Picks the implementation of the ops called inside the block, whatever `BERT_TF_OPS` says.
+    """Selects the implementation of the ops inside the block and overrides `BERT_TF_OPS`.
 
-    It holds for the thread that enters it and for functions traced there. A strategy with several
-    replicas traces in threads of its own: set `BERT_TF_OPS` for those.
+    It affects the calling thread and the functions that are traced in it. A strategy with several
+    replicas traces in other threads: set `BERT_TF_OPS` for these.
 
     Args:
         name: "native", "reference" or "auto".
 
     Raises:
-        ValueError: another name.
+        ValueError: If `name` is something else.
 
     Example:
         >>> with bert_tf.ops.backend("reference"):
         ...     y = bert_tf.ops.fused_bias_gelu(tf.ones([2, 4]), tf.zeros([4]))
     """
     if name not in BACKENDS:
-        raise ValueError(f"Expected a backend among {', '.join(BACKENDS)}. Received: name={name!r}")
+        raise ValueError(f"`name` must be one of {', '.join(BACKENDS)}. Received: name={name!r}")
     stack = _scopes.__dict__.setdefault("stack", [])
     stack.append(name)
     try:
@@ -162,7 +177,7 @@ def _visible_gpus() -> list[tf.config.PhysicalDevice]:
 
 
 def _unfit_gpu(gpus: list[tf.config.PhysicalDevice]) -> str:
-    """Why the GPU kernels cannot run on these, or ""."""
+    """Returns why the GPU kernels cannot run on these GPUs, or "" if they can."""
     for gpu in gpus:
         capability = tf.config.experimental.get_device_details(gpu).get("compute_capability")
         if capability is not None and capability < _LEAST_COMPUTE_CAPABILITY:
@@ -170,35 +185,35 @@ def _unfit_gpu(gpus: list[tf.config.PhysicalDevice]) -> str:
                 "{}.{}".format(*each) for each in (capability, _LEAST_COMPUTE_CAPABILITY)
             )
             return (
-                f"it has compute capability {received}, less than the {needed} of the GPU kernels"
+                f"it has compute capability {received}, but the GPU kernels need at least {needed}"
             )
     return ""
 
 
 def _requested_backend() -> str:
-    """The innermost `backend()` of this thread, or else the environment's choice."""
+    """Returns the innermost `backend()` of this thread, or else the value of `BERT_TF_OPS`."""
     stack = _scopes.__dict__.get("stack")
     if stack:
         return stack[-1]
     name = os.environ.get(BACKEND_VARIABLE) or "auto"
     if name not in BACKENDS:
         raise ValueError(
-            f"Expected {BACKEND_VARIABLE} to be one of {', '.join(BACKENDS)}. "
+            f"`{BACKEND_VARIABLE}` must be one of {', '.join(BACKENDS)}. "
             f"Received: {BACKEND_VARIABLE}={name!r}"
         )
     return name
 
 
 def _load() -> _Loaded:
-    """Loads the shared object once a process and logs once what came of it."""
+    """Loads the shared object once per process and logs the result."""
     global _loaded
     if _loaded is None:
         with _lock:
             if _loaded is None:
                 result = _try_load()
                 level = logging.INFO if result.suits_auto else logging.WARNING
-                taken = "native" if result.suits_auto else "reference (plain TensorFlow)"
-                _logger.log(level, "bert_tf ops: %s, because %s.", taken, result.reason)
+                chosen = "native" if result.suits_auto else "reference (stock TensorFlow)"
+                _logger.log(level, "bert_tf ops: %s, because %s.", chosen, result.reason)
                 _loaded = result
     return _loaded
 
@@ -207,19 +222,20 @@ def _try_load() -> _Loaded:
     if not _LIBRARY_PATH.is_file():
         return _Loaded(
             None,
-            f"the native ops are not built ({_LIBRARY_PATH} is missing); results are the same, "
-            "speed and memory are not. `make ops` builds them, and so does `pip install .` where "
-            "Bazel is on PATH",
+            f"the native ops are not built ({_LIBRARY_PATH} is missing); the results are the same, "
+            "but computing them is slower and needs more memory. `make ops` builds the native ops, "
+            "and so does `pip install .` if Bazel is on PATH",
             suits_auto=False,
         )
     info = build_info()
     built_for = info.get("tensorflow_version")
     if _minor_version(built_for) != _minor_version(tf.__version__):
-        # TensorFlow's C++ ABI holds within one minor version: loading could crash the process.
+        # TensorFlow's C++ ABI is stable only within a minor version: loading could crash the
+        # process.
         return _Loaded(
             None,
             f"the native ops in {_LIBRARY_PATH} were built for TensorFlow "
-            f"{built_for or 'of an unknown version'} and this is TensorFlow {tf.__version__}; "
+            f"{built_for or 'of an unknown version'}, but this is TensorFlow {tf.__version__}; "
             "build them again with `make ops`, or reinstall with "
             "`pip install --no-build-isolation --force-reinstall --no-deps .`",
             suits_auto=False,
@@ -235,29 +251,29 @@ def _try_load() -> _Loaded:
     missing_xla = _load_addition(_XLA_LIBRARY_PATH, _XLA_BUILD_INFO_PATH)
     gpus = _visible_gpus()
     if gpus:
-        # Not `auto`: no GPU has run these kernels yet.
+        # `auto` does not use the GPU kernels, because they have not been run on a GPU yet.
         missing = _unfit_gpu(gpus) or _load_addition(_GPU_LIBRARY_PATH, _GPU_BUILD_INFO_PATH)
-        # After it: the lowerings' handlers call its kernels.
+        # Loaded after the kernels, which the handlers of the lowerings call.
         missing_xla = missing or _load_addition(_GPU_XLA_LIBRARY_PATH, _GPU_XLA_BUILD_INFO_PATH)
         return _Loaded(
             module,
             f"a GPU is visible, and {missing or 'the GPU kernels are not measured yet'} "
-            f"({BACKEND_VARIABLE}=native takes the native ops all the same)",
+            f"({BACKEND_VARIABLE}=native uses the native ops anyway)",
             suits_auto=False,
             has_xla_lowerings=not missing_xla,
             has_gpu_kernels=not missing,
         )
-    xla = f"XLA takes the reference ({missing_xla})" if missing_xla else "XLA can compile the ops"
+    xla = f"XLA uses the reference ({missing_xla})" if missing_xla else "XLA can compile the ops"
     return _Loaded(
         module,
-        f"{_LIBRARY_PATH.name} fits TensorFlow {tf.__version__}; {xla}",
+        f"{_LIBRARY_PATH.name} matches TensorFlow {tf.__version__}; {xla}",
         suits_auto=True,
         has_xla_lowerings=not missing_xla,
     )
 
 
 def _load_addition(path: Path, build_info_path: Path) -> str:
-    """Loads an object that adds to the ops; returns why it could not, or ""."""
+    """Loads a shared object that extends the ops; returns why it failed, or "" on success."""
     if not path.is_file():
         return f"{path.name} is not built"
     built_for = _read_build_info(build_info_path).get("tensorflow_version")
@@ -280,5 +296,5 @@ def _read_build_info(path: Path) -> dict:
 
 
 def _minor_version(version: object) -> str | None:
-    """ "2.21" of "2.21.0"; None for what is no version."""
+    """Returns "2.21" for "2.21.0", and None for a value that is not a string."""
     return ".".join(version.split(".")[:2]) if isinstance(version, str) else None

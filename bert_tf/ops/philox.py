@@ -1,10 +1,10 @@
-"""The random bits of dropout in stock TensorFlow, equal to the kernels' bit for bit.
+"""The random bits of dropout in stock TensorFlow, identical to those of the kernels.
 
-Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): the key is
-the 64-bit seed, the 128-bit counter is (low 64 bits: block, high 64 bits: stream). Elements are
-numbered inside a stream; element e reads word w of block b where, with c = e // 64 and r = e % 64,
-b = 16 c + r % 16 and w = r // 16. `custom_ops/kernels/philox.h` says why and is the other half of
-this file.
+The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
+2011). Its key is the 64-bit seed, and its 128-bit counter is (low 64 bits: block, high 64 bits:
+stream). The elements of a stream are numbered. Element e uses word w of block b with
+b = 16 c + r % 16 and w = r // 16, where c = e // 64 and r = e % 64. The native implementation,
+`custom_ops/kernels/philox.h`, explains this order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BLOCKS_IN_CHUNK = 16
 _WORDS_IN_BLOCK = 4
 _PHILOX = 1  # tf.random.Algorithm.PHILOX
 
-# Salmon et al., table 2 and section 4.2; the key grows by the Weyl constants every round.
+# Salmon et al., table 2 and section 4.2. Every round adds the Weyl constants to the key.
 _ROUNDS = 10
 _MULTIPLIER_0 = 0xD2511F53
 _MULTIPLIER_1 = 0xCD9E8D57
@@ -27,9 +27,12 @@ _LOW_32 = 0xFFFFFFFF
 
 
 def seed_tensor(seed: int | tf.Tensor | None) -> tf.Tensor:
-    """A seed as the ops take it: a scalar int64; None, where nothing is drawn, as 0.
+    """Converts a seed to the scalar int64 that the ops take.
 
-    Python integers of up to 64 bits are taken by their bits.
+    None, for calls without dropout, becomes 0. Python integers of up to 64 bits keep their bits.
+
+    Raises:
+        ValueError: If the seed is not an int or a scalar integer tensor.
     """
     if seed is None:
         return tf.constant(0, tf.int64)
@@ -39,8 +42,8 @@ def seed_tensor(seed: int | tf.Tensor | None) -> tf.Tensor:
     seed = tf.convert_to_tensor(seed)
     if not seed.dtype.is_integer or not seed.shape.is_compatible_with([]):
         raise ValueError(
-            "Expected seed to be an int or a scalar integer tensor. "
-            f"Received: seed of dtype {seed.dtype.name} and shape {seed.shape}"
+            "`seed` must be an int or a scalar integer tensor. "
+            f"Received: seed.dtype={seed.dtype.name}, seed.shape={seed.shape}"
         )
     return tf.cast(seed, tf.int64)
 
@@ -48,15 +51,18 @@ def seed_tensor(seed: int | tf.Tensor | None) -> tf.Tensor:
 def philox_uniform_bits(
     seed: int | tf.Tensor, num_elements: int | tf.Tensor, stream: int | tf.Tensor = 0
 ) -> tf.Tensor:
-    """The random bits of the first elements of one stream.
+    """Returns the random bits of the first elements of one stream.
 
     Args:
-        seed: int or scalar int64 tensor.
-        num_elements: int or scalar integer tensor.
-        stream: int or scalar int64 tensor.
+        seed: An int or a scalar int64 tensor.
+        num_elements: An int or a scalar integer tensor.
+        stream: An int or a scalar int64 tensor.
 
     Returns:
-        uint32 [num_elements].
+        `[num_elements]`, uint32.
+
+    Raises:
+        ValueError: If `seed` or `stream` is not an int or a scalar integer tensor.
 
     Example:
         >>> bits = bert_tf.ops.philox_uniform_bits(seed=0, num_elements=1)
@@ -79,15 +85,15 @@ def philox_uniform_bits(
 def philox_uniform_bits_streams(
     seed: int | tf.Tensor, streams: tf.Tensor, num_elements: int | tf.Tensor
 ) -> tf.Tensor:
-    """The random bits of the first elements of many streams at once.
+    """Returns the random bits of the first elements of several streams.
 
     Args:
-        seed: int or scalar int64 tensor.
-        streams: [S] int64.
-        num_elements: int or scalar integer tensor, the same for every stream.
+        seed: An int or a scalar int64 tensor.
+        streams: `[S]`, int64.
+        num_elements: An int or a scalar integer tensor, the same for every stream.
 
     Returns:
-        uint32 [S, num_elements].
+        `[S, num_elements]`, uint32.
     """
     streams = _unsigned(tf.cast(tf.convert_to_tensor(streams), tf.int64))[:, tf.newaxis]  # [S, 1]
     num_elements = tf.cast(num_elements, tf.int64)
@@ -107,19 +113,22 @@ def philox_uniform_bits_streams(
 
 
 def dropout_threshold(rate: float) -> int:
-    """An element is kept where its bits are at least this: with probability 1 - rate."""
+    """Returns the threshold of dropout: an element is kept if its bits are at least this value.
+
+    The probability of that is 1 - rate.
+    """
     return int(float(np.float32(rate)) * 2.0**32)
 
 
 def dropout_scale(rate: float) -> np.float32:
-    """What kept elements are multiplied by, 1 / (1 - rate), rounded as the kernels round it."""
+    """Returns the factor of the kept elements, 1 / (1 - rate), rounded as in the kernels."""
     return np.float32(1.0) / (np.float32(1.0) - np.float32(rate))
 
 
 def dropout(values: tf.Tensor, rate: float, seed: int | tf.Tensor) -> tf.Tensor:
-    """Dropout of a float32 tensor; an element's number is its flat index, in stream 0.
+    """Applies dropout to a float32 tensor. The flat index of an element is its number in stream 0.
 
-    A dropped NaN is zero, as in the kernels.
+    A dropped NaN becomes zero, as in the kernels.
     """
     if rate == 0.0:
         return values
@@ -129,7 +138,7 @@ def dropout(values: tf.Tensor, rate: float, seed: int | tf.Tensor) -> tf.Tensor:
 
 
 def _philox(counter: list[tf.Tensor], key: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Philox4x32-10 on 32-bit words held in uint64 tensors."""
+    """Computes Philox4x32-10 on 32-bit words that are stored in uint64 tensors."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(_ROUNDS):

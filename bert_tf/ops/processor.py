@@ -1,4 +1,4 @@
-"""What the processor can do that decides which implementation is faster."""
+"""Features of the processor that decide which implementation is faster."""
 
 import functools
 import pathlib
@@ -10,9 +10,10 @@ _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 
 @functools.cache
 def multiplies_bfloat16() -> bool:
-    """Whether the processor has instructions for bfloat16 matmuls, which TensorFlow then uses.
+    """Returns whether the processor has instructions for bfloat16 matmuls, which TensorFlow uses.
 
-    `fused_dense` computes in float32 and is slower than those. False where it cannot be found out.
+    `fused_dense` computes in float32 and is slower than these. The result is False if the features
+    of the processor are unknown.
     """
     try:
         lines = _CPU_INFO.read_text().splitlines()

@@ -1,15 +1,16 @@
-"""A dense layer in 8-bit integers: x W with what follows it, in one pass, for inference.
+"""A dense layer in 8-bit integers: x W and the operations after it, in one pass, for inference.
 
     z = x W + bias
     y = z | gelu(z) | z + residual | LayerNorm(z + residual)
 
-W is quantized once: symmetric, a scale for every column. x is quantized on the fly: asymmetric, a
-scale and a zero point for every row, so nothing has to be calibrated and a row does not depend on
-the others. Where a few columns of x are much larger than the rest and would leave it few steps, W
-can be made to carry them (smoothing): x's columns are multiplied by what W's rows were divided by.
+W is quantized once, symmetrically, with one scale per column. x is quantized when the op runs,
+asymmetrically, with one scale and one zero point per row, so no calibration is needed and a row
+does not depend on the others. If a few columns of x are much larger than the rest, few integers are
+left for the rest. Smoothing moves the large values into W: the columns of x are multiplied by the
+numbers by which the rows of W were divided.
 
 The products are summed exactly, in int32; `custom_ops/kernels/quantized_dense.h` has the formulas.
-The native op and its twin compute the same integers, on every processor.
+The native op and the reference implementation compute the same integers on every processor.
 
 Glossary: M rows, K input features (the kernel's depth), `units` output features.
 
@@ -29,7 +30,8 @@ from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dens
 from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.ops.fused_residual_layer_norm import LAYER_NORM_EPSILON
 
-# custom_ops/kernels/quantized_dense.h: the layout of a packed kernel, and what int32 holds.
+# custom_ops/kernels/quantized_dense.h: the layout of a prepacked kernel, and the largest depth whose
+# sums int32 can hold.
 _PANEL = 32
 _QUAD = 4
 MAX_DEPTH = 65536
@@ -37,19 +39,20 @@ MAX_DEPTH = 65536
 _LARGEST_WEIGHT = 127.0  # symmetric: -128 is not used
 _LARGEST_INPUT = 255.0
 _SMALLEST_SPAN = 2.0**-100  # kSmallestSpan
-# Sums of so many products of a byte and a signed byte are whole numbers that float32 holds.
+# float32 represents sums of this many products of an unsigned and a signed byte exactly.
 _EXACT_DEPTH = 512  # 512 * 255 * 127 < 2^24
 
 
 class QuantizedKernel(NamedTuple):
-    """A kernel [K, units] as `quantized_dense` takes it.
+    """A kernel `[K, units]` that is quantized and prepacked for `quantized_dense`.
 
     Attributes:
-        packed: int8 [K * units], both rounded up (to multiples of 4 and 32), in the order in which
-            the matmul reads it; the same on every processor.
-        scale: float32 [units], what an integer of a column is worth.
-        column_sums: int32 [units], the sums of the integers of a column.
-        smoothing: float32 [K], what x's columns are multiplied by; ones for none.
+        packed: `[K * units]`, int8, where K is rounded up to a multiple of 4 and units to a
+            multiple of 32. The integers are in the order in which the matmul reads them, the same
+            on every processor.
+        scale: `[units]`, float32: the factor of the integers of each column.
+        column_sums: `[units]`, int32: the sum of the integers of each column.
+        smoothing: `[K]`, float32: the factor of each column of x; ones for no smoothing.
 
     Example:
         >>> values, scale = bert_tf.ops.quantize_kernel(tf.eye(2))
@@ -67,19 +70,21 @@ class QuantizedKernel(NamedTuple):
 def quantize_kernel(
     kernel: tf.Tensor, smoothing: tf.Tensor | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """A dense layer's kernel as integers and a scale for every column.
+    """Quantizes the kernel of a dense layer to integers with one scale per column.
 
     Args:
-        kernel: [K, units] of a float dtype.
-        smoothing: [K], what x's columns will be multiplied by; None for ones.
+        kernel: `[K, units]`, of a float dtype.
+        smoothing: `[K]`, the factors by which the columns of x will be multiplied. None means
+            ones.
 
     Returns:
-        int8 [K, units] in [-127, 127] and float32 [units]: their product is the kernel, its rows
-        divided by smoothing, off by at most half a scale.
+        The integers `[K, units]`, int8 in [-127, 127], and the scales `[units]`, float32. Their
+        product is the kernel with its rows divided by `smoothing`, with an error of at most half
+        a scale.
 
     Raises:
-        ValueError: kernel is no matrix.
-        tf.errors.InvalidArgumentError: a number in it is not finite.
+        ValueError: If `kernel` is not a matrix.
+        tf.errors.InvalidArgumentError: If a number in it is not finite.
 
     Example:
         >>> values, scale = bert_tf.ops.quantize_kernel(tf.constant([[1.0, -4.0], [0.5, 2.0]]))
@@ -92,11 +97,11 @@ def quantize_kernel(
     kernel = tf.cast(tf.convert_to_tensor(kernel), tf.float32)
     if kernel.shape.rank != 2:
         raise ValueError(
-            f"Expected kernel to be a matrix, [K, units]. Received: kernel of shape {kernel.shape}"
+            f"`kernel` must have shape [K, units]. Received: kernel.shape={kernel.shape}"
         )
     if smoothing is not None:
         kernel /= tf.cast(smoothing, tf.float32)[:, tf.newaxis]
-    tf.debugging.assert_all_finite(kernel, "Expected a kernel of finite numbers to quantize")
+    tf.debugging.assert_all_finite(kernel, "`kernel` must be finite to be quantized")
     if kernel.shape[0] == 0:
         return tf.cast(kernel, tf.int8), tf.zeros([kernel.shape[1]])
     scale = tf.reduce_max(tf.abs(kernel), axis=0) / _LARGEST_WEIGHT
@@ -109,16 +114,20 @@ def quantize_kernel(
 def pack_quantized_dense(
     values: tf.Tensor, scale: tf.Tensor, smoothing: tf.Tensor | None = None
 ) -> QuantizedKernel:
-    """Brings what `quantize_kernel` gave into the form that `quantized_dense` takes.
+    """Prepacks the results of `quantize_kernel` for `quantized_dense`.
 
     Args:
-        values: int8 [K, units], of known shape.
-        scale: float32 [units].
-        smoothing: float32 [K], as `quantize_kernel` was given it; None for ones.
+        values: `[K, units]`, int8, of known shape.
+        scale: `[units]`, float32.
+        smoothing: `[K]`, float32, the value that was passed to `quantize_kernel`. None means ones.
+
+    Returns:
+        A `QuantizedKernel`.
 
     Raises:
-        TypeError: another dtype.
-        ValueError: values is no matrix of known shape, or scale or smoothing does not fit it.
+        TypeError: If an argument has another dtype.
+        ValueError: If `values` is not a matrix of known shape, or if the shape of `scale` or
+            `smoothing` does not match it.
 
     Example:
         >>> values, scale = bert_tf.ops.quantize_kernel(tf.eye(2))
@@ -134,14 +143,16 @@ def pack_quantized_dense(
     dtypes = (values.dtype, scale.dtype, smoothing.dtype)
     if dtypes != (tf.int8, tf.float32, tf.float32):
         raise TypeError(
-            "Expected values of dtype int8, scale and smoothing of dtype float32. "
-            f"Received: {', '.join(dtype.name for dtype in dtypes)}"
+            "`values` must have dtype int8, `scale` and `smoothing` must have dtype float32. "
+            f"Received: values.dtype={values.dtype.name}, scale.dtype={scale.dtype.name}, "
+            f"smoothing.dtype={smoothing.dtype.name}"
         )
     fits = known and scale.shape == values.shape[1:] and smoothing.shape == values.shape[:1]
     if not fits:
         raise ValueError(
-            "Expected values of known shape [K, units], scale of shape [units] and smoothing of "
-            f"shape [K]. Received: shapes {values.shape}, {scale.shape} and {smoothing.shape}"
+            "`values` must have a known shape [K, units], `scale` must have shape [units] and "
+            f"`smoothing` must have shape [K]. Received: values.shape={values.shape}, "
+            f"scale.shape={scale.shape}, smoothing.shape={smoothing.shape}"
         )
     depth, units = values.shape
     quads, panels = _packed_shape(depth, units)
@@ -153,7 +164,15 @@ def pack_quantized_dense(
 
 
 def unpack_quantized_dense(packed: tf.Tensor, depth: int, units: int) -> tf.Tensor:
-    """The int8 integers, [K, units], that `pack_quantized_dense` packed.
+    """Restores the integers that `pack_quantized_dense` prepacked.
+
+    Args:
+        packed: The field `packed` of the `QuantizedKernel`.
+        depth: K, the number of input features.
+        units: The number of columns of the kernel.
+
+    Returns:
+        `[K, units]`, int8.
 
     Example:
         >>> kernel = bert_tf.ops.pack_quantized_dense(*bert_tf.ops.quantize_kernel(tf.eye(2)))
@@ -178,31 +197,32 @@ def quantized_dense(
     beta: tf.Tensor | None = None,
     epsilon: float = LAYER_NORM_EPSILON,
 ) -> tf.Tensor:
-    """x W + bias in 8-bit integers, and then GELU, or + residual and LayerNorm, in one pass.
+    """Computes x W + bias in 8-bit integers, then GELU or the sum with a residual and LayerNorm.
 
-    A row of the result has the same bits whatever other rows stand in x, and for every number of
-    threads. A row with a NaN or an infinity, in x or after smoothing, comes out as NaN, and no
-    other row. For inference: there is no gradient.
+    The bits of a row of the result depend neither on the other rows of `x` nor on the number of
+    threads. A row with a NaN or an infinity, in `x` or after smoothing, becomes NaN; other rows are
+    not affected. The op is for inference: it has no gradient.
 
     Args:
-        x: [M, K] float32, bfloat16 or float16, K at most 65,536.
-        kernel: what `pack_quantized_dense` made of the kernel [K, units].
-        units: the number of columns of the kernel.
-        bias: [units], or None for none.
-        activation: None, "gelu" (erf) or "gelu_new" (tanh), of x W + bias; not together with
-            residual or gamma.
-        residual: [M, units] that is added, or None for none.
-        gamma: [units], LayerNorm's scale; None for no LayerNorm.
-        beta: [units], LayerNorm's offset; with gamma.
-        epsilon: added to LayerNorm's variance.
+        x: `[M, K]`, float32, bfloat16 or float16; K is at most 65,536.
+        kernel: The kernel `[K, units]`, prepacked by `pack_quantized_dense`.
+        units: The number of columns of the kernel.
+        bias: `[units]`, or None for no bias.
+        activation: The activation of x W + bias: None, "gelu" (erf) or "gelu_new" (tanh). It
+            cannot be combined with `residual` or `gamma`.
+        residual: `[M, units]`, added to x W + bias, or None.
+        gamma: `[units]`, the scale of LayerNorm. None means no LayerNorm.
+        beta: `[units]`, the offset of LayerNorm. Required with `gamma`.
+        epsilon: Added to the variance in LayerNorm.
 
     Returns:
-        [M, units] of x's dtype.
+        `[M, units]` with the dtype of `x`.
 
     Raises:
-        TypeError: another dtype, or several different ones.
-        ValueError, tf.errors.InvalidArgumentError: shapes that do not fit, an unknown activation or
-            one with a residual or LayerNorm, gamma without beta, a negative epsilon.
+        TypeError: If a dtype is not supported, or if the dtypes differ.
+        ValueError, tf.errors.InvalidArgumentError: If shapes do not match, `activation` is unknown
+            or combined with a residual or LayerNorm, one of `gamma` and `beta` is missing, or
+            `epsilon` is negative.
 
     Example:
         >>> values, scale = bert_tf.ops.quantize_kernel(tf.random.normal([768, 3072]))
@@ -234,9 +254,11 @@ def quantized_dense_reference(
     beta: tf.Tensor | None = None,
     epsilon: float = LAYER_NORM_EPSILON,
 ) -> tf.Tensor:
-    """`quantized_dense` in stock TensorFlow ops: on any device and under XLA, at float32's speed or
-    below. The integers are multiplied as float32, which is exact in blocks of 512; K must be
-    known.
+    """The reference implementation of `quantized_dense`, in stock TensorFlow ops.
+
+    It runs on any device and under XLA, and is not faster than a float32 matmul. The integers are
+    multiplied as float32, which is exact in blocks of 512. K must be known when the function is
+    traced.
 
     Example:
         >>> kernel = bert_tf.ops.pack_quantized_dense(*bert_tf.ops.quantize_kernel(tf.eye(2)))
@@ -255,15 +277,14 @@ def _checked(x, kernel, units, bias, activation, residual, gamma, beta, epsilon)
     dtypes = tuple(part.dtype for part in kernel)
     if dtypes != (tf.int8, tf.float32, tf.int32, tf.float32):
         raise TypeError(
-            "Expected a kernel of packed int8, scale float32, column_sums int32 and smoothing "
-            "float32. "
-            f"Received: {', '.join(dtype.name for dtype in dtypes)}"
+            "`kernel` must have the dtypes int8 (packed), float32 (scale), int32 (column_sums) and "
+            f"float32 (smoothing). Received: {', '.join(dtype.name for dtype in dtypes)}"
         )
     depth = x.shape[-1] if x.shape.rank is not None else None
     if depth is not None and depth > MAX_DEPTH:
         raise ValueError(
-            f"Expected x of at most {MAX_DEPTH} columns, whose sums int32 holds. "
-            f"Received: x of shape {x.shape}"
+            f"`x` must have at most {MAX_DEPTH} columns, so that int32 can hold the sums. "
+            f"Received: x.shape={x.shape}"
         )
     size = None
     if depth is not None:
@@ -281,14 +302,21 @@ def _checked(x, kernel, units, bias, activation, residual, gamma, beta, epsilon)
 
 
 def _packed_shape(depth: int, units: int) -> tuple[int, int]:
-    """The quads of rows and the panels of columns."""
+    """Returns the number of quads of rows and of panels of columns."""
     return -(-depth // _QUAD), -(-units // _PANEL)
 
 
 def _quantized_rows(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """x [M, K] float32 as whole numbers in [0, 255], float32, and scale float32, zero [M, 1]."""
+    """Quantizes the rows of x.
+
+    Args:
+        x: `[M, K]`, float32.
+
+    Returns:
+        Integers in [0, 255] as float32 `[M, K]`, the scales and the zero points, float32 `[M, 1]`.
+    """
     zero = tf.zeros_like(x[:, :1])
-    # The row and zero, so that a row of no numbers has a span too.
+    # Zero is in the range of every row, also of an empty one.
     least = tf.reduce_min(tf.concat([x, zero], axis=1), axis=1, keepdims=True)
     largest = tf.reduce_max(tf.concat([x, zero], axis=1), axis=1, keepdims=True)
     is_finite = tf.reduce_all(tf.math.is_finite(x), axis=1, keepdims=True)
@@ -310,8 +338,8 @@ def _reference(x, kernel: QuantizedKernel, epilogue: DenseEpilogue) -> tf.Tensor
     depth = x.shape[-1] if x.shape.rank is not None else None
     if depth is None:
         raise ValueError(
-            "Expected the reference of quantized_dense to be traced with a known last dimension of "
-            "x. Received: x of unknown last dimension"
+            "`x` must have a known last dimension in the reference implementation of "
+            f"`quantized_dense`. Received: x.shape={x.shape}"
         )
     u, row_scale, zero = _quantized_rows(tf.cast(x, tf.float32) * kernel.smoothing)
     v = tf.cast(unpack_quantized_dense(kernel.packed, depth, epilogue.units), tf.float32)
@@ -326,5 +354,5 @@ def _reference(x, kernel: QuantizedKernel, epilogue: DenseEpilogue) -> tf.Tensor
 refuse_gradient(
     "BertTf>QuantizedDense",
     "quantized_dense",
-    "Integers have none: train in floating point and quantize afterwards.",
+    "Integers have no gradient. Train in floating point and quantize the model afterwards.",
 )

@@ -1,15 +1,15 @@
-"""Softmax attention over packed sequences of any length: no padding, no [T, T] tensor.
+"""Softmax attention over packed sequences of any length, without padding and `[T, T]` tensors.
 
     out[r, n] = sum_j dropout(softmax_j(q[r, n] . k[j, n] / sqrt(D))) v[j, n]
 
-over the tokens j of row r's own sequence that a mask lets it see. The native kernel
-(`custom_ops/kernels/varlen_attention.h`) works tile by tile with an online softmax, as in
-FlashAttention (Dao et al., arXiv 2205.14135), on tokens packed without padding, as in
-ByteTransformer (Zhai et al., arXiv 2210.03052). Its gradient computes the probabilities again.
-Window and global tokens are Longformer's (Beltagy et al., arXiv 2004.05150).
+The sum is over the tokens j of the sequence of row r that the mask does not hide from r. The native
+kernel (`custom_ops/kernels/varlen_attention.h`) processes tiles with an online softmax, as in
+FlashAttention (Dao et al., arXiv 2205.14135), on tokens that are packed without padding, as in
+ByteTransformer (Zhai et al., arXiv 2210.03052). Its gradient recomputes the probabilities. The
+window and the global tokens are those of Longformer (Beltagy et al., arXiv 2004.05150).
 
-Glossary: B sequences, T length of a sequence (in the twin: of the longest), R tokens of all
-sequences, N heads, D head size.
+Glossary: `B` sequences, `T` length of a sequence (of the longest one in the reference
+implementation), `R` tokens of all sequences, `N` heads, `D` head size.
 """
 
 from __future__ import annotations
@@ -40,35 +40,39 @@ def varlen_attention(
     window_size: int | None = None,
     num_global_tokens: int = 0,
 ) -> tf.Tensor:
-    """Multi-head attention of packed sequences, each token attending to its own sequence.
+    """Computes multi-head attention of packed sequences; each token attends to its own sequence.
 
-    A query at position i of its sequence sees the key at position j if (not causal or j <= i) and
-    (there is no window, or |i - j| <= window_size, or i < num_global_tokens, or
-    j < num_global_tokens). The arithmetic is float32 whatever the dtype, and results are the same
-    bits for every number of threads. Memory beyond the tensors is linear in the sequence length.
-    Differentiable once, in qkv; a gradient of the gradient needs the reference
-    (`bert_tf.ops.backend("reference")`).
+    A query at position i of its sequence attends to the key at position j if (not causal or j <= i)
+    and (there is no window, or |i - j| <= window_size, or i < num_global_tokens, or
+    j < num_global_tokens). Everything is computed in float32 for every dtype, and the results have
+    the same bits for every number of threads. Additional memory is linear in the sequence length.
+    The native op can be differentiated once, with respect to `qkv`. A gradient of the gradient
+    needs the reference implementation (`bert_tf.ops.backend("reference")`).
 
     Args:
-        qkv: [R, 3, N, D] float32, bfloat16 or float16: queries, keys and values of all tokens,
-            sequence after sequence, as one dense layer makes them.
-        row_splits: [B + 1] int32 or int64, where each sequence begins, and R at the end;
+        qkv: `[R, 3, N, D]`, float32, bfloat16 or float16: the queries, keys and values of all
+            tokens, one sequence after the other, as computed by one dense layer.
+        row_splits: `[B + 1]`, int32 or int64: the start of each sequence, and R at the end, as in
             `tf.RaggedTensor.row_splits`. Sequences may be empty.
-        dropout_rate: the share of the attention probabilities that is zeroed, in [0, 1); the rest
-            is scaled by 1 / (1 - dropout_rate). Pass 0 when not training.
-        seed: int or scalar int64 tensor, a new one for every call of a step; needed for dropout.
-        causal: no token sees a later one.
-        window_size: how far to either side a token sees; None for its whole sequence.
-        num_global_tokens: the first tokens of a sequence, which see and are seen beyond the window.
+        dropout_rate: The fraction of the attention probabilities that is set to zero, in [0, 1).
+            The rest is scaled by 1 / (1 - dropout_rate). Pass 0 when not training.
+        seed: An int or a scalar int64 tensor. Required for dropout; pass another seed for each
+            call in a step and for each step.
+        causal: Whether tokens do not attend to later tokens.
+        window_size: How many tokens to either side a token attends to. None means its whole
+            sequence.
+        num_global_tokens: The number of first tokens of each sequence for which the window does
+            not apply: they attend to all tokens, and all tokens attend to them.
 
     Returns:
-        [R, N, D], the dtype of qkv.
+        `[R, N, D]` with the dtype of `qkv`.
 
     Raises:
-        TypeError: another dtype of qkv or of row_splits.
-        ValueError, tf.errors.InvalidArgumentError: shapes that do not fit; row_splits that do not
-            begin with 0, end with R, or that decrease; a dropout rate outside [0, 1) or without a
-            seed; a negative window_size or num_global_tokens; global tokens without a window.
+        TypeError: If the dtype of `qkv` or `row_splits` is not supported.
+        ValueError, tf.errors.InvalidArgumentError: If shapes do not match; `row_splits` does not
+            begin with 0, does not end with R, or decreases; `dropout_rate` is outside of [0, 1) or
+            has no seed; `window_size` or `num_global_tokens` is negative; or there are global
+            tokens without a window.
 
     Example:
         >>> qkv = tf.random.normal([5, 3, 2, 8])  # a sequence of three tokens and one of two
@@ -105,11 +109,12 @@ def varlen_attention_reference(
     window_size: int | None = None,
     num_global_tokens: int = 0,
 ) -> tf.Tensor:
-    """`varlen_attention` in stock TensorFlow ops: on any device, twice differentiable.
+    """The reference implementation of `varlen_attention`, in stock TensorFlow ops.
 
-    It pads to the longest sequence and holds [B, N, T, T] tensors. It draws the same dropout mask.
-    A value that is not finite also reaches the rows of its sequence that a mask hides it from,
-    because zero times it is NaN.
+    It runs on any device and is twice differentiable. It pads to the longest sequence and needs
+    `[B, N, T, T]` tensors. It draws the same dropout mask as the native op. Unlike there, a value
+    that is not finite also affects the rows of its sequence from which a mask hides it, because its
+    product with zero is NaN.
 
     Example:
         >>> qkv = tf.random.normal([5, 3, 2, 8])  # a sequence of three tokens and one of two
@@ -126,32 +131,35 @@ def _checked(qkv, row_splits, dropout_rate, seed, window_size, num_global_tokens
     (qkv,) = float_tensors(qkv=qkv)
     if not qkv.shape.is_compatible_with([None, 3, None, None]):
         raise ValueError(
-            "Expected qkv of shape [tokens, 3, heads, head size]. "
-            f"Received: qkv of shape {qkv.shape}"
+            "`qkv` must have shape [tokens, 3, heads, head size]. "
+            f"Received: qkv.shape={qkv.shape}"
         )
     row_splits = tf.convert_to_tensor(row_splits)
     if row_splits.dtype not in (tf.int32, tf.int64):
         raise TypeError(
-            "Expected row_splits of dtype int32 or int64. "
-            f"Received: row_splits of dtype {row_splits.dtype.name}"
+            "`row_splits` must have dtype int32 or int64. "
+            f"Received: row_splits.dtype={row_splits.dtype.name}"
         )
     if not row_splits.shape.is_compatible_with([None]) or row_splits.shape == [0]:
         raise ValueError(
-            "Expected row_splits of shape [sequences + 1]. "
-            f"Received: row_splits of shape {row_splits.shape}"
+            "`row_splits` must have shape [sequences + 1]. "
+            f"Received: row_splits.shape={row_splits.shape}"
         )
     if window_size is not None and window_size < 0:
         raise ValueError(
-            f"Expected window_size >= 0, or None for no window. Received: window_size={window_size}"
+            "`window_size` must be at least 0, or None for no window. "
+            f"Received: window_size={window_size}"
         )
     if num_global_tokens < 0:
         raise ValueError(
-            f"Expected num_global_tokens >= 0. Received: num_global_tokens={num_global_tokens}"
+            "`num_global_tokens` must be at least 0. "
+            f"Received: num_global_tokens={num_global_tokens}"
         )
     if num_global_tokens > 0 and window_size is None:
         raise ValueError(
-            "Expected a window_size with num_global_tokens: without a window every token is global "
-            f"already. Received: num_global_tokens={num_global_tokens}, window_size=None"
+            "`window_size` must be given with `num_global_tokens`: without a window, all tokens "
+            "are global. "
+            f"Received: num_global_tokens={num_global_tokens}, window_size=None"
         )
     window_size = None if window_size is None else int(window_size)
     return qkv, row_splits, check_dropout(dropout_rate, seed), window_size, int(num_global_tokens)
@@ -164,13 +172,13 @@ def _reference(
     row_splits = tf.cast(row_splits, tf.int64)
     checks = [
         tf.debugging.assert_equal(
-            row_splits[0], tf.constant(0, tf.int64), "Expected row_splits to begin with 0."
+            row_splits[0], tf.constant(0, tf.int64), "`row_splits` must begin with 0."
         ),
         tf.debugging.assert_non_negative(
-            row_splits[1:] - row_splits[:-1], "Expected row_splits that never decrease."
+            row_splits[1:] - row_splits[:-1], "`row_splits` must never decrease."
         ),
         tf.debugging.assert_equal(
-            row_splits[-1], num_rows, "Expected row_splits to end with the number of rows of qkv."
+            row_splits[-1], num_rows, "`row_splits` must end with the number of rows of `qkv`."
         ),
     ]
     with tf.control_dependencies([check for check in checks if check is not None]):
@@ -190,12 +198,12 @@ def _reference(
 
     sees = _sees(positions, causal, window_size, num_global_tokens)  # [T, T]
     sees &= is_token[:, tf.newaxis, :]  # [B, T, T]
-    # A padded query sees everything, so that its softmax is a number; it is dropped below.
+    # A padded query attends to everything, so that its softmax is finite; it is dropped below.
     sees |= ~is_token[:, :, tf.newaxis]
     scores = tf.where(sees[:, tf.newaxis], scores, -math.inf)
     probabilities = tf.nn.softmax(scores)
     if causal or window_size is not None:
-        # Where a row's softmax is NaN (scores that overflow), hidden keys have no part in it.
+        # If the softmax of a row is NaN (its scores overflow), hidden keys must not be affected.
         probabilities = tf.where(sees[:, tf.newaxis], probabilities, 0.0)
 
     num_heads = tf.shape(qkv, out_type=tf.int64)[2]
@@ -208,9 +216,9 @@ def _reference(
         probabilities = tf.where(kept, probabilities * dropout_scale(dropout_rate), 0.0)
 
     output = tf.einsum("bnqk,bknd->bqnd", probabilities, value)  # [B, T, N, D]
-    if dropout_rate > 0.0:  # a softmax that is NaN stays so, whatever dropout keeps of it
+    if dropout_rate > 0.0:  # a row whose softmax is NaN stays NaN, even if dropout removes the NaN
         output += tf.transpose(zero_or_nan, [0, 2, 1])[..., tf.newaxis]
-    # [B, T, N, D] -> [B T, N, D] -> [R, N, D]; row r's sequence is the first that ends past r.
+    # [B, T, N, D] -> [B T, N, D] -> [R, N, D]; row r is in the first sequence that ends after r.
     flat = tf.reshape(output, tf.concat([[-1], tf.shape(qkv)[2:]], axis=0))
     row = tf.range(num_rows)
     sequence = tf.searchsorted(row_splits[1:], row, side="right", out_type=tf.int64)
@@ -220,7 +228,7 @@ def _reference(
 
 
 def _sees(positions, causal, window_size, num_global_tokens) -> tf.Tensor:
-    """[T] positions -> [T, T], whether the query (row) sees the key (column)."""
+    """[T] positions -> [T, T], whether the query (row) attends to the key (column)."""
     query, key = positions[:, tf.newaxis], positions[tf.newaxis, :]
     sees = tf.ones_like(query == key)
     if window_size is not None:

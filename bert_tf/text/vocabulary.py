@@ -91,7 +91,8 @@ def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None
         path: The file. It is written atomically.
 
     Raises:
-        DataError: If a piece is empty, occurs twice or contains a line end.
+        DataError: If a piece is empty, occurs twice, contains a line end or has white space
+            around it.
         CheckpointError: If an interrupted save in the directory cannot be undone.
 
     Example:
@@ -99,9 +100,10 @@ def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None
     """
     check_vocabulary(vocabulary, path)
     for index, piece in enumerate(vocabulary):
-        if re.search("[\r\n]", piece):
+        if re.search("[\r\n]", piece) or piece != (piece.strip() or piece):
             raise DataError(
-                f"{path}, line {index + 1} must be a piece without line ends. Received: {piece!r}."
+                f"{path}, line {index + 1} must be a piece without line ends and without white "
+                f"space around it, which readers remove. Received: {piece!r}."
             )
     with atomic_path(path) as new, open(new, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(piece + "\n" for piece in vocabulary)

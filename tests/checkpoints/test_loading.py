@@ -202,6 +202,11 @@ def test_unknown_option(saved, tiny_vocabulary):
         BertTextClassifier.from_pretrained(directory, num_clases=3)
 
 
+def test_unknown_option_of_a_backbone(saved):
+    with pytest.raises(UserError, match=r"BertBackbone.from_pretrained must be .*\['dropuot'\]"):
+        BertBackbone.from_pretrained(saved, dropuot=0.1)
+
+
 def test_labels_come_in_the_order_of_their_numbers(tiny_config, tmp_path):
     labels = [f"label {number}" for number in range(12)]  # "10" comes before "2" as text
     BertTextClassifier(BertBackbone(tiny_config), labels=labels).save_pretrained(tmp_path / "model")

@@ -106,3 +106,10 @@ def test_keras_hub_preset(tmp_path):
     )
     tokenizer = BertTokenizer.from_pretrained(tmp_path)
     assert (tokenizer.vocabulary, tokenizer.lowercase) == (special, False)
+
+
+@pytest.mark.parametrize("piece", ["a ", " a", "a\u2028", "a\nb"])
+def test_a_piece_that_readers_would_change_is_not_written(tmp_path, piece):
+    with pytest.raises(DataError, match="line 2 must be a piece without line ends"):
+        write_vocabulary(["a", piece], tmp_path / "vocab.txt")
+    assert not list(tmp_path.iterdir())

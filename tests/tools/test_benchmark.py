@@ -363,7 +363,7 @@ class TestGpu:
         assert [row["ops"] for row in table.rows] == [each.label for each in arrangements]
         flops = workloads.training_flops(Workload.dense(2, 16), config)
         for row in table.rows:
-            step = row["ms a step"].median / 1e3
+            step = row["ms per step"].median / 1e3
             assert row["examples/s"] == pytest.approx(2 / step)
             assert row["tokens/s"] == pytest.approx(32 / step)
             assert row["FLOPs utilisation"] == pytest.approx(flops / step / 1e12)

@@ -188,9 +188,11 @@ class Contest:
         }
 
     def _difference(self, outputs) -> tuple[float, float]:
-        """Returns the largest absolute difference from the expected outputs, and the largest
-        relative error of an output. The first outputs, those of bert_tf, are the expected ones
-        unless `_expect_float32` was called."""
+        """Returns the largest difference from the expected outputs and the largest relative error.
+
+        Unless `_expect_float32` was called, the first outputs, those of bert_tf, are the expected
+        ones.
+        """
         if self._expected is None:
             self._expected = outputs
         largest, error = 0.0, 0.0

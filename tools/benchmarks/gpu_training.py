@@ -1,11 +1,11 @@
-"""The pre-training step on a GPU in bfloat16: examples a second, memory, model FLOPs utilisation.
+"""Measures the pre-training step on a GPU in bfloat16: speed, memory, model FLOPs utilisation.
 
 The step is that of `training.py`, under the policy mixed_bfloat16 on random weights. bert_tf is
-measured with its GPU kernels and with plain TensorFlow, each with XLA off and on, each in a fresh
-process: what these rows say decides which of them `auto` should take on a GPU.
+measured with its GPU kernels and with plain TensorFlow, each without and with XLA, each in a new
+process. The results show which of them `auto` should choose on a GPU.
 
-Model FLOPs utilisation (Chowdhery et al., arXiv 2204.02311, appendix B): the arithmetic that the
-step needs on real tokens, nothing computed twice, over the time and the GPU's dense peak.
+Model FLOPs utilisation (Chowdhery et al., arXiv 2204.02311, appendix B) is the arithmetic that the
+step needs on real tokens, without recomputation, divided by the time and by the GPU's dense peak.
 """
 
 import dataclasses
@@ -30,8 +30,8 @@ class Arrangement:
     """A way to run the step.
 
     Attributes:
-        label: For the table.
-        backend: `BERT_TF_OPS` of the process.
+        label: The label in the table.
+        backend: The value of `BERT_TF_OPS` for the process.
         jit_compile: Whether XLA compiles it.
     """
 
@@ -58,16 +58,16 @@ def run(
     steps: int,
     arrangements: Sequence[Arrangement] = ARRANGEMENTS,
 ) -> None:
-    """A table a model.
+    """Adds one table per model.
 
     Args:
-        start: A function (peer, environment) -> `Worker`; every row gets a fresh process.
-        configs: name -> `BertConfig`'s arguments.
-        workload_list: Batches of one step.
-        gpu: Its name and peak.
-        options: `rounds` is how often a row is timed.
-        report: Gets the tables, and what could not be measured.
-        steps: Optimizer steps in one timing, after which the host waits for the GPU.
+        start: A function (peer, environment) -> `Worker`. Every row gets a new process.
+        configs: The arguments of `BertConfig`, by name of the model.
+        workload_list: The batches to measure.
+        gpu: The name and the peak of the GPU.
+        options: Its `rounds` is the number of measurements per row.
+        report: The report to add the tables and the problems to.
+        steps: Optimizer steps per measurement, after which the host waits for the GPU.
         arrangements: The rows of each workload.
     """
     for name, config in configs.items():
@@ -78,7 +78,7 @@ def run(
                     rows.append(
                         measure(start, config, workload, arrangement, gpu, options.rounds, steps)
                     )
-                except PeerFailed as failure:  # out of memory, say: the others go on
+                except PeerFailed as failure:  # out of memory, for example
                     report.problem(f"{name}, {workload.describe()}, {arrangement.label}: {failure}")
         title = (
             f"Pre-training step of {name} on {gpu.name}, mixed_bfloat16; {options.rounds} rounds "
@@ -96,10 +96,10 @@ def measure(
     rounds: int,
     steps: int,
 ) -> dict:
-    """One row.
+    """Measures one row of the table.
 
     Raises:
-        PeerFailed: If the process fails, or lacks the GPU kernels it is asked for.
+        PeerFailed: If the process fails, or the GPU kernels are missing.
     """
     worker = start(OURS_BFLOAT16, {"BERT_TF_OPS": arrangement.backend})
     try:
@@ -123,7 +123,7 @@ def measure(
     return {
         "batch": workload.describe(),
         "ops": arrangement.label,
-        "ms a step": Spread.of([1e3 * value for value in seconds]),
+        "ms per step": Spread.of([1e3 * value for value in seconds]),
         "examples/s": count / spread.median,
         "tokens/s": workload.tokens / spread.median,
         "peak MiB": None if peak_bytes is None else peak_bytes / _MIB,
@@ -132,5 +132,5 @@ def measure(
 
 
 def utilisation(flops: float, seconds: float, gpu: Gpu) -> float:
-    """The share of the GPU's peak that the model's arithmetic reaches."""
+    """Returns the share of the GPU's peak that the model's arithmetic reaches."""
     return flops / seconds / gpu.peak_flops

@@ -1,4 +1,4 @@
-"""One sentence at a time, text in and vector out: what a service that answers at once waits for."""
+"""Measures the latency of a sentence encoder: one sentence at a time, from text to vector."""
 
 import json
 import os
@@ -16,11 +16,11 @@ from .report import Report, Table
 from .timing import interleave, ratio
 from .workers import PeerFailed
 
-MODEL = "minilm"  # of the materials: MiniLM-L6, L = 6, H = 384
+MODEL = "minilm"  # the material with MiniLM-L6: L = 6, H = 384
 _POOLING = "1_Pooling"
 _VOCABULARY = 30522
-# 20 tokens each, [CLS] and [SEP] counted. Only the first is ASCII, for which our tokenizer has a
-# path of its own.
+# 20 tokens each, with [CLS] and [SEP]. Only the first is ASCII, for which bert_tf's tokenizer has a
+# fast path.
 SENTENCES = {
     "ASCII": (
         "The little house behind the old mill was painted bright yellow by my two brothers last "
@@ -34,16 +34,20 @@ SENTENCES = {
 
 
 def model_directory(materials: str) -> str:
-    """Where the sentence encoder is.
+    """Returns the directory of the sentence encoder.
+
+    Args:
+        materials: The directory of tools/fetch_materials.py.
 
     Raises:
-        UserError: If it is not there.
+        UserError: If it does not have the encoder.
     """
     directory = os.path.join(materials, MODEL)
     if not os.path.isfile(os.path.join(directory, "tokenizer.json")):
         raise UserError(
-            f"--materials_dir: {materials} lacks {MODEL}/tokenizer.json. Run "
-            "`python tools/fetch_materials.py` or `make materials`."
+            f"--materials_dir must have {MODEL}/tokenizer.json. Received: "
+            f"--materials_dir={materials}. Run `python tools/fetch_materials.py` or "
+            "`make materials`."
         )
     return directory
 
@@ -52,10 +56,10 @@ def make_model(worker, directory: str, config: dict, materials: str) -> None:
     """Writes a sentence encoder of random weights, with the tokenizer and the pooling of `MODEL`.
 
     Args:
-        worker: The worker of bert_tf, which makes the encoder.
-        directory: Where to.
-        config: `BertConfig`'s arguments.
-        materials: The folder with `MODEL`.
+        worker: The worker of bert_tf, which creates the encoder.
+        directory: The directory to write to.
+        config: The arguments of `BertConfig`.
+        materials: The directory of tools/fetch_materials.py, with `MODEL`.
     """
     models.make(worker, directory, config)
     source = model_directory(materials)
@@ -72,18 +76,21 @@ def make_model(worker, directory: str, config: dict, materials: str) -> None:
 def require_vocabulary(config: dict) -> None:
     """Checks that a model has an embedding for every piece of the tokenizer.
 
+    Args:
+        config: The arguments of `BertConfig`.
+
     Raises:
         UserError: If it has fewer.
     """
     if config["vocab_size"] < _VOCABULARY:
         raise UserError(
-            f"--config: expected a vocabulary of at least {_VOCABULARY}, the tokenizer's. "
+            f"--config must have a vocabulary of at least {_VOCABULARY}, the tokenizer's. "
             f"Received: {config['vocab_size']}"
         )
 
 
 def run(workers, options: Options, report: Report):
-    """A table a sentence. Vectors are compared with ours first."""
+    """Adds one table per sentence. The vectors are compared with those of bert_tf first."""
     for title, text in SENTENCES.items():
         _contest(title, text, workers, options, report)
 

@@ -1,9 +1,10 @@
-"""The dense layers' matmuls: `fused_dense` beside other libraries and the machine's limits.
+"""Compares the matmul of `fused_dense` with other libraries and the limits of the machine.
 
-From 16 rows on the limit is arithmetic: multiply-adds in registers. One row reads every weight once
-and is limited by that, so there the rate is GB/s, and the limit a plain read of as many bytes. The
-same matmul is timed again and again: a kernel that fits the last cache comes from there, for
-everybody and for the read. In 8-bit integers it is `quantized_dense` beside the limits alone.
+With 16 rows or more, the limit is arithmetic: multiply-adds in registers. With one row, the limit
+is reading the weights, so the rate is in GB/s and the limit is a plain read of as many bytes. The
+same matmul is timed many times, so a kernel that fits in the last-level cache is read from there,
+by all peers and by the plain read. In 8-bit integers, `quantized_dense` is compared with the limits
+only.
 """
 
 import statistics
@@ -32,14 +33,14 @@ _LIMIT = "limit"
 
 
 def run(workers, models, rows_list, options: Options, report: Report, job: str = "matmul"):
-    """A table a model.
+    """Adds one table per model.
 
     Args:
-        workers: By name; ours and the machine among them.
-        models: Of `MODELS`.
+        workers: The workers by name, with those of bert_tf and the machine.
+        models: Keys of `MODELS`.
         rows_list: The numbers of rows, M.
-        options: Rounds, and the length of a turn.
-        report: Gets the tables.
+        options: Rounds and length of the measurements.
+        report: The report to add the tables and the problems to.
         job: "matmul" or "matmul_int8".
     """
     note = limits.busy_note()
@@ -60,15 +61,15 @@ def run(workers, models, rows_list, options: Options, report: Report, job: str =
                     report.problem(f"matmul {rows} x {depth} x {units}: {failure}")
             read.close()
         title = (
-            f"Matmuls of {model}, [M, K] x [K, N] + bias, {_DTYPES[job]}: 10^9 operations/s; "
-            f"where M is 1 GB/s of weights; {options.rounds} rounds{note}"
+            f"Matmuls of {model}, [M, K] x [K, N] + bias, {_DTYPES[job]}: 10^9 operations/s, "
+            f"or GB/s of weights where M = 1; {options.rounds} rounds{note}"
         )
         report.add(Table(title, table_rows))
     multiply_adds.close()
 
 
 class _Limit:
-    """A limit of the machine and how much of it a second is."""
+    """A limit of the machine, in operations or bytes per second."""
 
     def __init__(self, machine, options, job, **arguments):
         self._machine = machine
@@ -101,7 +102,7 @@ def _measured(job, shape, workers, limit, options, report) -> dict:
     seconds = interleave(turns, options.rounds, options.progress)
     for worker, key in keys:
         worker.drop(key)
-    # Of one row, what is moved; else, what is computed.
+    # With one row the bytes of the weights count; otherwise the operations.
     work = _WEIGHT_BYTES[job] * depth * units if rows == 1 else 2 * rows * depth * units
     rates = {
         label: (limit.amount if label == _LIMIT else work) / statistics.median(values) / 1e9

@@ -1,4 +1,4 @@
-"""Memory of a training step, and how time and memory grow with tokens and with length."""
+"""Measures the memory of a training step, and how time and memory grow with the length."""
 
 import os
 import statistics
@@ -11,14 +11,14 @@ from .timing import Spread, interleave
 from .workers import PeerFailed, Worker, scratch_folder
 from .workloads import Workload
 
-_STEPS = 3  # allocators reach their height in the second step
+_STEPS = 3  # allocators reach their peak in the second step
 _MIB = 2**20
 # Weights, gradients and Adam's two moments, all float32.
-_BYTES_A_PARAMETER = 4 * 4
+_BYTES_PER_PARAMETER = 4 * 4
 
 LENGTHS = (512, 1024, 2048, 4096)
 SEQUENCE_COUNTS = (8, 16, 32, 64, 128)
-# A short stack with a long position table: the growth is the attention's, not the depth's.
+# Few blocks and many positions, to measure how attention grows with the length.
 LONG_CHANGES = dict(vocab_size=1000, num_hidden_layers=2, max_position_embeddings=4096)
 
 
@@ -31,17 +31,17 @@ def run(
     report: Report,
     lengths=LENGTHS,
 ):
-    """Three tables.
+    """Adds three tables: a training step, tokens of real lengths, and long single sequences.
 
     Args:
-        names: Ours and the peers to compare with.
-        start: A function (name, model directory, scratch) -> `Worker`; every measurement of memory
-            gets a fresh process.
-        config: `BertConfig`'s arguments.
-        workload: Of the training step.
-        options: Rounds and turns of the timed tables.
-        report: Gets the tables.
-        lengths: Of the single sequences.
+        names: bert_tf and the peers to compare with.
+        start: A function (name, model directory, scratch) -> `Worker`. Every measurement of memory
+            gets a new process.
+        config: The arguments of `BertConfig`.
+        workload: The batch of the training step.
+        options: Rounds and length of the timed measurements.
+        report: The report to add the tables and the problems to.
+        lengths: The lengths of the single sequences.
     """
     with scratch_folder() as scratch:
         directory = _model(start, scratch, "model", config)
@@ -66,7 +66,7 @@ def _model(start, scratch, name, config) -> str:
 
 
 def _step_table(names, start, directory, scratch, workload, report):
-    fixed = models.parameters(directory) * _BYTES_A_PARAMETER / _MIB
+    fixed = models.parameters(directory) * _BYTES_PER_PARAMETER / _MIB
     rows, beyond = [], {}
     for name in names:
         try:
@@ -94,12 +94,12 @@ def _step_table(names, start, directory, scratch, workload, report):
 
 
 def _step(worker: Worker, directory, workload) -> dict[str, float]:
-    """Runs steps in a fresh process; the resident memory before them and the peak."""
+    """Runs steps in a new process and returns the memory before them, the peak and the time."""
     variant = worker.variants("memory")[0]
     config = models.read_config(directory)
     batches = workloads.batches(workload, None, config["vocab_size"], training=True)
     key = worker.make("training", batches=batches, variant=variant)
-    # The first step makes the optimizer's slots and compiles; it is not what grows.
+    # The first step creates the optimizer's slots and compiles, so it is not measured.
     seconds = worker.time(key, 1)
     before = worker.memory(reset=True)["current_mib"]
     seconds = worker.time(key, _STEPS)
@@ -111,9 +111,9 @@ def _step(worker: Worker, directory, workload) -> dict[str, float]:
 
 
 def _length_table(names, start, directory, scratch, lengths, report):
-    """One sequence of growing length; what a step takes beyond what stays resident.
+    """Measures a step on one sequence of growing length T.
 
-    The attention of one sequence does a work of T², so time a token grows; memory must not.
+    Attention computes T² scores, so the time per token grows with T; the memory per token must not.
     """
     rows = []
     for name in names:
@@ -127,7 +127,7 @@ def _length_table(names, start, directory, scratch, lengths, report):
             except PeerFailed as failure:
                 report.problem(f"memory, {name}, length {length}: {failure}")
                 continue
-            fixed = models.parameters(directory) * _BYTES_A_PARAMETER / _MIB
+            fixed = models.parameters(directory) * _BYTES_PER_PARAMETER / _MIB
             growth = measured["peak_mib"] - worker.imported_mib - fixed
             rows.append(
                 {
@@ -135,7 +135,7 @@ def _length_table(names, start, directory, scratch, lengths, report):
                     "length": length,
                     "ms": 1e3 * measured["seconds"],
                     "beyond MiB": growth,
-                    "KiB a token": 1024 * growth / length,
+                    "KiB per token": 1024 * growth / length,
                 }
             )
     layers = LONG_CHANGES["num_hidden_layers"]
@@ -143,7 +143,7 @@ def _length_table(names, start, directory, scratch, lengths, report):
 
 
 def _token_table(start, directory, scratch, options, report):
-    """Ours on more and more sequences of real lengths: time a token stays what it is."""
+    """Measures bert_tf on growing numbers of sequences; the time per token must not grow."""
     worker = start(OURS, directory, scratch)
     config = models.read_config(directory)
     try:
@@ -165,7 +165,7 @@ def _token_table(start, directory, scratch, options, report):
             "sequences": count,
             "tokens": tokens[count],
             "ms": 1e3 * statistics.median(seconds[count]),
-            "µs a token": Spread.of([1e6 * value / tokens[count] for value in seconds[count]]),
+            "µs per token": Spread.of([1e6 * value / tokens[count] for value in seconds[count]]),
         }
         for count in SEQUENCE_COUNTS
     ]

@@ -1,30 +1,30 @@
-"""How much memory this process holds and held at most, as Linux counts it."""
+"""The current and the peak resident memory of this process, on Linux."""
 
 import contextlib
 import ctypes
 import gc
 
-_MIB = 1024.0  # /proc counts in KiB
+_MIB = 1024.0  # in KiB, the unit of /proc
 
 
 def current_mib() -> float:
-    """Resident memory now."""
+    """Returns the current resident memory in MiB."""
     return _status("VmRSS")
 
 
 def peak_mib() -> float:
-    """The most since the process began or since `reset_peak`."""
+    """Returns the peak in MiB since the start of the process or the last `reset_peak`."""
     return _status("VmHWM")
 
 
 def reset_peak() -> None:
-    """Sets the peak to what is resident now."""
+    """Sets the peak to the current resident memory."""
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")  # man 5 proc: resets the peak resident set size
 
 
 def give_back() -> None:
-    """Returns what is not used any more to the system: many workers live side by side."""
+    """Returns unused memory to the system, which many workers share."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # another C library has no such function
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -35,4 +35,4 @@ def _status(key: str) -> float:
         for line in file:
             if line.startswith(key + ":"):
                 return int(line.split()[1]) / _MIB
-    raise OSError(f"Expected {key} in /proc/self/status: this needs Linux.")
+    raise OSError(f"/proc/self/status must have {key}, as on Linux. Received: none")

@@ -1,11 +1,11 @@
-"""The shared weights: made once a run, random, the same for every peer."""
+"""Creates the random weights that all peers of a run use."""
 
 import json
 import os
 
 import numpy as np
 
-# Fresh weights have zero biases and unit scales: mistakes with them would not show.
+# New weights have zero biases and unit scales, so errors with them would not show without noise.
 _NOISE = 0.02
 
 CONFIGS = {
@@ -28,12 +28,12 @@ CONFIGS = {
 
 
 def make(worker, directory: str, config: dict) -> dict:
-    """Writes a Hugging Face directory and, beside it, the heads of pre-training.
+    """Writes a Hugging Face directory and, in another file of it, the heads of pre-training.
 
     Args:
-        worker: The worker of bert_tf, which makes the encoder.
-        directory: Where to.
-        config: `BertConfig`'s arguments.
+        worker: The worker of bert_tf, which creates the encoder.
+        directory: The directory to write to.
+        config: The arguments of `BertConfig`.
 
     Returns:
         The content of `config.json`.
@@ -65,7 +65,7 @@ def make(worker, directory: str, config: dict) -> dict:
         "cls.seq_relationship.bias": noise([2]),
     }
     save_file(heads, os.path.join(directory, "pretraining_heads.safetensors"))
-    # CTranslate2's converter wants a tokenizer; its content is never used.
+    # CTranslate2's converter requires a tokenizer, but does not use it.
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     pieces = special + [f"piece{index}" for index in range(len(special), vocabulary)]
     with open(os.path.join(directory, "vocab.txt"), "w", encoding="utf-8") as file:
@@ -76,7 +76,7 @@ def make(worker, directory: str, config: dict) -> dict:
 
 
 def parameters(directory: str) -> int:
-    """Numbers in the encoder and the heads."""
+    """Returns the number of parameters of the encoder and the heads."""
     from safetensors import safe_open
 
     total = 0
@@ -88,6 +88,6 @@ def parameters(directory: str) -> int:
 
 
 def read_config(directory: str) -> dict:
-    """The content of the model's `config.json`."""
+    """Returns the content of the model's `config.json`."""
     with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
         return json.load(file)

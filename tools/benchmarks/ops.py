@@ -1,8 +1,9 @@
-"""The fused ops beside their twin, torch.compile, and a copy of as many bytes.
+"""Compares the fused ops with their reference implementation, torch.compile, and a copy.
 
-"in place" is a chain of the op in one graph, where each op overwrites the buffer it is given, as in
-the model; "fresh" is one call with outputs in new memory, page faults included. torch.compile gets
-its output buffer ("out buffer") or allocates it ("fresh"): the faster counts.
+The copy moves as many bytes as the op. "in place" is a chain of the op in one graph, in which each
+op overwrites its input buffer, as in the model. "fresh" is one call with outputs in new memory,
+page faults included. torch.compile writes to a given buffer ("out buffer") or allocates its output
+("fresh").
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ FUSED_SHAPES = {
     "fused_bias_gelu": ((4096, 3072), (1024, 3072)),
     "fused_residual_layer_norm": ((4096, 768), (1024, 768)),
 }
-# Sequences and length of each; 12 heads of 64.
+# (Number of sequences, length), with 12 heads of size 64.
 ATTENTION_SHAPES = ((64, 30), (8, 128), (1, 384), (8, 512))
 
 NAMES = (*FUSED_SHAPES, "varlen_attention")
@@ -32,14 +33,14 @@ _OURS_VARIANTS = ("native, in place", "native, fresh", "reference, fresh")
 
 
 def run(workers, options: Options, report: Report, scale: int = 1, names=NAMES):
-    """A table an op and direction, and one for attention.
+    """Adds a table for each op, direction and shape, and one for attention.
 
     Args:
-        workers: By name; ours and the machine, torch_compile if it takes part.
-        options: How long.
-        report: Gets the tables.
-        scale: Divides the number of rows, for a quick look.
-        names: Which of `NAMES`.
+        workers: The workers of bert_tf and the machine by name, and optionally torch_compile.
+        options: Rounds and length of the measurements.
+        report: The report to add the tables and the problems to.
+        scale: The number of rows is divided by this.
+        names: Some of `NAMES`.
     """
     for op, shapes in FUSED_SHAPES.items():
         for direction in ("forward", "backward") if op in names else ():
@@ -67,7 +68,7 @@ def _fused(case: OpCase, workers, options, report):
         worker = workers[name]
         label = f"{name}, {variant}"
         key = worker.make("ops", case=dataclasses.asdict(case), variant=variant)
-        if variant != "native, in place":  # a chain's result is another one
+        if variant != "native, in place":  # a chain of ops has another result
             outputs = worker.outputs(key)
             expected = expected or outputs
             difference = _difference(expected, outputs)
@@ -142,7 +143,7 @@ def _turn(worker, key, options):
 
 
 def _difference(expected, outputs) -> float:
-    """Largest difference, relative to each output's largest number where that exceeds 1."""
+    """Returns the largest difference, relative to max(1, the largest value) of each output."""
     return max(
         float(np.max(np.abs(outputs[name] - value)) / max(1.0, float(np.max(np.abs(value)))))
         for name, value in expected.items()

@@ -1,8 +1,8 @@
-"""Interleaved timing: A B C A B C …, medians, and ratios with their spread.
+"""Interleaved timing (A B C A B C ...), medians, and ratios with their spread.
 
-The clock of a shared or throttled machine drifts by more than the differences looked for. So no
-contestant is measured in one go: each round asks every contestant once, the ratio is taken inside
-the round, and what is reported is the median ratio with the smallest and largest.
+The speed of a shared or throttled machine changes by more than the differences to be measured.
+Therefore each round measures every contestant once, and ratios are computed within a round. The
+report has the median, the smallest and the largest ratio.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """A median with the smallest and the largest value seen."""
+    """A median with the smallest and the largest value."""
 
     minimum: float
     median: float
@@ -20,9 +20,9 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """The spread of at least one value."""
+        """Returns the spread of one or more values."""
         if not values:
-            raise ValueError("Expected at least one value. Received: values=[]")
+            raise ValueError("`values` must have at least one value. Received: values=[]")
         return cls(min(values), statistics.median(values), max(values))
 
 
@@ -31,17 +31,17 @@ def interleave(
     rounds: int,
     progress: Callable[[Sequence], Sequence] = iter,
 ) -> dict[str, list[float]]:
-    """Asks every contestant once a round.
+    """Measures every contestant once per round.
 
-    The order turns by one place each round, so that nobody always runs after the same neighbour.
+    The order is rotated by one in each round.
 
     Args:
-        contestants: name -> a function that makes one measurement and returns it, in seconds.
-        rounds: How often each is asked.
-        progress: Wraps the sequence of turns, as `tqdm.tqdm` does.
+        contestants: From names to functions that make one measurement and return it in seconds.
+        rounds: Number of measurements of each contestant.
+        progress: A function that wraps the sequence of measurements, such as `tqdm.tqdm`.
 
     Returns:
-        name -> the measurements, one a round, in the order of the rounds.
+        From names to lists of measurements, one per round in the order of the rounds.
     """
     names = list(contestants)
     turns = [
@@ -54,14 +54,15 @@ def interleave(
 
 
 def ratio(theirs: Sequence[float], ours: Sequence[float]) -> Spread:
-    """How many times longer they took than we did, round by round."""
+    """Returns the spread of the ratios theirs / ours of each round."""
     if len(theirs) != len(ours):
         raise ValueError(
-            f"Expected one measurement a round from both. Received: {len(theirs)} and {len(ours)}"
+            "`theirs` and `ours` must have the same number of measurements. Received: "
+            f"{len(theirs)} and {len(ours)}"
         )
     return Spread.of([their / our for their, our in zip(theirs, ours)])
 
 
 def calls_in_a_turn(seconds: float, turn_seconds: float, most: int = 200) -> int:
-    """How many calls of `seconds` fill a turn; the turn's measurement is their median."""
+    """Returns the number of calls of `seconds` each that fill one measurement."""
     return max(1, min(most, round(turn_seconds / max(seconds, 1e-9))))

@@ -1,4 +1,4 @@
-"""The parent's side of the worker processes."""
+"""Starts the worker processes and talks to them, in the parent process."""
 
 import contextlib
 import itertools
@@ -19,15 +19,15 @@ from bert_tf.errors import UserError
 from .peers import PEERS
 from .timing import calls_in_a_turn
 
-# A pool may spin for a while after its work (Intel's OpenMP: 200 ms), which is good for its owner
-# and bad for the next one. So a turn ends only when its process has come to rest.
+# A thread pool may spin for a while after its work (Intel's OpenMP: 200 ms), which would slow down
+# the next peer. So a measurement ends only when the process is idle.
 _REST_SECONDS = 0.05
 _LONGEST_REST_SECONDS = 3.0
 
 _PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LOG_LINES = 25
 
-# Keeps big buffers instead of giving them back to the kernel after every use (man 3 mallopt).
+# Keeps large buffers instead of returning them to the kernel after every use (man 3 mallopt).
 _TUNED_MALLOC = {
     "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
@@ -36,11 +36,11 @@ _TUNED_MALLOC = {
 
 
 class PeerFailed(Exception):
-    """A peer that could not do its part; the table is invalid."""
+    """A peer failed, so the table is invalid."""
 
 
 def save_batches(path: str, batches: Sequence[Mapping[str, np.ndarray]]) -> None:
-    """All batches as one .npz; `worker.load_batches` reads it."""
+    """Writes all batches to one .npz file, which `worker.load_batches` reads."""
     arrays = {
         f"{index}/{name}": value
         for index, batch in enumerate(batches)
@@ -54,11 +54,11 @@ class Worker:
 
     Args:
         name: A key of `PEERS`.
-        model_directory: Where the shared weights are.
-        threads: For one call.
-        scratch: A folder; the log goes there.
-        tuned_malloc: Whether glibc may keep freed memory.
-        environment: Variables of the process, beyond the usual ones.
+        model_directory: The directory of the shared weights.
+        threads: Number of threads per call.
+        scratch: A directory for the log and temporary files.
+        tuned_malloc: Whether glibc keeps freed memory.
+        environment: More environment variables of the process.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Worker:
         self._scratch = scratch
         self._log_path = os.path.join(scratch, f"{name}.log")
         self._keys = itertools.count()
-        # What one call of a task took when it was warmed up.
+        # The seconds of one call of each task, from its warm-up.
         self._expected = {}
         variables = dict(os.environ)
         variables.update(
@@ -111,7 +111,16 @@ class Worker:
         return self._ask("variants", job=job, bucket=bucket, is_ragged=is_ragged)["variants"]
 
     def make(self, job, batches=None, **arguments) -> str:
-        """Prepares a task and returns its key."""
+        """Prepares a task.
+
+        Args:
+            job: The job of the peer.
+            batches: The batches, if the job has some.
+            **arguments: The other arguments of the job, which JSON can hold.
+
+        Returns:
+            The key of the task.
+        """
         key = f"task{next(self._keys)}"
         path = None
         if batches is not None:
@@ -131,15 +140,15 @@ class Worker:
         return result
 
     def warm_up(self, key, calls=2) -> float:
-        """Compiles, fills caches; returns the shortest call but the first."""
+        """Makes a first call, which compiles, and returns the shortest time of further calls."""
         seconds = self.time(key, 1 + calls)
         self._expected[key] = min(seconds[1:])
         return self._expected[key]
 
     def turn(self, key, turn_seconds) -> float:
-        """One measurement of a warmed-up task: the median of the calls that fill a turn.
+        """Measures a task after its warm-up: the median of the calls in `turn_seconds`.
 
-        A short task gets one untimed call first: the caches are another process's.
+        A short task gets one call that is not counted first, as another process used the caches.
         """
         calls = calls_in_a_turn(self._expected[key], turn_seconds)
         seconds = self.time(key, calls + (calls > 1))
@@ -157,11 +166,11 @@ class Worker:
         return self._ask("memory", reset=reset)
 
     def device_memory(self, reset=False) -> int | None:
-        """The most bytes of tensors on the GPU; None without one."""
+        """Returns the peak size of the tensors on the GPU in bytes; None without a GPU."""
         return self._ask("device_memory", reset=reset)["peak_bytes"]
 
     def close(self) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it is dead already
+        with contextlib.suppress(BrokenPipeError):  # the process has ended already
             self._process.stdin.close()
         try:
             self._process.wait(timeout=5)
@@ -178,7 +187,7 @@ class Worker:
             line = ""
         if not line:
             status = self._process.wait()
-            # -9 without a word in the log is what the kernel does when memory runs out.
+            # -9 without a message in the log means that the kernel ran out of memory.
             raise PeerFailed(
                 f"{self.name}: its process ended with status {status}\n{self._log_end()}"
             )
@@ -188,7 +197,7 @@ class Worker:
         return answer
 
     def _rest(self):
-        """Waits until the process burns no more time."""
+        """Waits until the process is idle."""
         deadline = time.monotonic() + _LONGEST_REST_SECONDS
         before = self._cpu_ticks()
         while time.monotonic() < deadline:
@@ -202,7 +211,7 @@ class Worker:
         try:
             with open(f"/proc/{self._process.pid}/stat", encoding="ascii") as file:
                 fields = file.read().rpartition(")")[2].split()
-        except OSError:  # not Linux: the longest rest of the usual pools
+        except OSError:  # not Linux: longer than the usual thread pools spin
             time.sleep(0.25)
             return 0
         return int(fields[11]) + int(fields[12])  # utime + stime, man 5 proc
@@ -215,9 +224,9 @@ class Worker:
 
 @contextlib.contextmanager
 def crew(names, model_directory, threads, scratch, tuned_malloc=False, report=print):
-    """Starts a worker for each name, yields them by name, and ends them all.
+    """Starts a worker for each name, yields a dictionary of them, and ends them all.
 
-    A peer that cannot start is reported and left out: the caller sees that it is missing.
+    A peer that cannot start is reported and is not in the dictionary.
     """
     workers = {}
     try:
@@ -235,7 +244,7 @@ def crew(names, model_directory, threads, scratch, tuned_malloc=False, report=pr
 
 @contextlib.contextmanager
 def scratch_folder(parent=None):
-    """A folder of this run, gone afterwards."""
+    """Yields a temporary directory, which is deleted afterwards."""
     path = tempfile.mkdtemp(prefix="bert_tf_benchmark_", dir=parent)
     try:
         yield path
@@ -244,19 +253,24 @@ def scratch_folder(parent=None):
 
 
 def require_installed(names: Sequence[str], job: str) -> None:
-    """Says which packages are missing before any work begins.
+    """Checks that the packages of the peers are installed, before any work.
+
+    Args:
+        names: Names of peers.
+        job: The job that they are measured on.
 
     Raises:
         UserError: If a peer is unknown or its packages are not installed.
     """
     unknown = sorted(set(names) - set(PEERS))
     if unknown:
-        raise UserError(f"--peers: expected names among {sorted(PEERS)}. Received: {unknown}")
+        raise UserError(f"--peers must be some of {sorted(PEERS)}. Received: {unknown}")
     missing = {name: PEERS[name].missing(job) for name in names}
     missing = {name: packages for name, packages in missing.items() if packages}
     if missing:
         install = " ".join(sorted({package for some in missing.values() for package in some}))
         raise UserError(
-            f"Without {', '.join(missing)} the table would be invalid. `pip install {install}` "
-            "(or `pip install 'bert_tf[benchmark]'`), or name fewer with --peers."
+            f"The packages of all --peers must be installed. Received: none for "
+            f"{', '.join(missing)}. `pip install {install}` (or "
+            "`pip install 'bert_tf[benchmark]'`), or set fewer --peers."
         )

@@ -1,6 +1,6 @@
-"""The inputs every peer gets: token ids, their arrangement in batches, and what they cost.
+"""The inputs of all peers: token ids, their division into batches, and their cost in FLOPs.
 
-Glossary as in `bert_tf`: B batch, T length, P masked positions, R real tokens.
+Glossary: B batch, T length, H hidden size, P masked positions, R real tokens.
 """
 
 import dataclasses
@@ -8,30 +8,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Sequence lengths of real text in a service: many short, few long. 64 film reviews have a mean of
-# 29 tokens and a longest of 97.
+# Sequence lengths as in a service: many short texts, few long ones. 64 film reviews have a mean
+# length of 29 tokens and a maximum of 97.
 RAGGED_SEQUENCES = 64
 RAGGED_MEAN = 30
 RAGGED_SHORTEST, RAGGED_LONGEST = 8, 128
-RAGGED_SIGMA = 0.5  # of the logarithm
+RAGGED_SIGMA = 0.5  # standard deviation of the logarithm
 
 MAX_PREDICTIONS = 20  # google-research/bert run_pretraining.py, max_predictions_per_seq
 
-# How a peer that pads may cut the work: sequences sorted by length, so many to a batch.
-BUCKETS = (4, 8, 16, None)  # None: all in one batch
+# Batch sizes for peers with padding, which sort the sequences by length.
+BUCKETS = (4, 8, 16, None)  # None: all sequences in one batch
 
 _SEED = 20260101
-_FIRST_ORDINARY_ID = 5  # below are [PAD], [UNK], [CLS], [SEP], [MASK]
+_FIRST_ORDINARY_ID = 5  # smaller ids are [PAD], [UNK], [CLS], [SEP], [MASK]
 
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """Sequences to be encoded or trained on.
+    """Sequences to encode or to train on.
 
     Attributes:
-        name: For the tables.
-        lengths: Of the sequences, in tokens.
-        is_ragged: Whether there is padding to avoid.
+        name: The name in the tables.
+        lengths: The lengths of the sequences in tokens.
+        is_ragged: Whether the lengths differ, so that a batch has padding.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Workload:
 
     @classmethod
     def ragged(cls, count: int = RAGGED_SEQUENCES, longest: int = RAGGED_LONGEST) -> "Workload":
-        """Lognormal lengths, always the same for the same arguments."""
+        """Creates sequences with lognormal lengths, equal in every call with the same arguments."""
         generator = np.random.default_rng(_SEED)
         mu = np.log(RAGGED_MEAN) - RAGGED_SIGMA**2 / 2
         lengths = np.rint(generator.lognormal(mu, RAGGED_SIGMA, count)).astype(int)
@@ -65,9 +65,15 @@ class Workload:
 
 
 def groups(workload: Workload, bucket: int | None) -> list[np.ndarray]:
-    """Which sequences go together: sorted by length and cut into `bucket`s; None: all at once.
+    """Divides the sequences into batches.
 
-    All at once keeps the given order, as a batch drawn from a shuffled data set has it.
+    Args:
+        workload: The sequences.
+        bucket: Sequences per batch, after sorting by length; None puts all sequences in one batch
+            in their order, as in a batch of a shuffled data set.
+
+    Returns:
+        The indices of the sequences of each batch.
     """
     count = len(workload.lengths)
     if bucket is None or bucket >= count:
@@ -79,19 +85,19 @@ def groups(workload: Workload, bucket: int | None) -> list[np.ndarray]:
 def batches(
     workload: Workload, bucket: int | None, vocab_size: int, training: bool = False
 ) -> list[dict[str, np.ndarray]]:
-    """The workload as padded batches.
+    """Returns the workload as padded batches.
 
     Args:
-        workload: What to encode.
+        workload: The sequences.
         bucket: As in `groups`.
-        vocab_size: Ids are drawn below it.
+        vocab_size: The ids are random and less than this.
         training: Whether to add masked positions and labels.
 
     Returns:
         For every group `token_ids`, `segment_ids` int32 and `padding_mask` bool, all `[B, T]`; for
         training also `masked_positions`, `masked_ids` int32 and `masked_weights` float32 `[B, P]`,
-        `next_sentence_labels` int32 `[B]`, and the scalars `weight_total`, `batch_total` of the
-        whole workload: with them the losses of the groups add up to the loss of one big batch.
+        `next_sentence_labels` int32 `[B]`, and the scalars `weight_total` and `batch_total` of the
+        whole workload. A loss divided by them adds up over the groups to that of one large batch.
     """
     sequences = [
         _sequence(index, length, vocab_size) for index, length in enumerate(workload.lengths)
@@ -122,10 +128,12 @@ def batches(
 
 
 def real_rows(values: Sequence[np.ndarray], workload: Workload, bucket: int | None) -> np.ndarray:
-    """The outputs at real tokens, sequence after sequence, whatever the arrangement was.
+    """Returns the outputs at real tokens, in the order of the workload's sequences.
 
     Args:
-        values: `[B, T, H]` of every group.
+        values: The outputs `[B, T, H]` of every group.
+        workload: The sequences.
+        bucket: As in `groups`.
 
     Returns:
         `[R, H]`.
@@ -138,14 +146,14 @@ def real_rows(values: Sequence[np.ndarray], workload: Workload, bucket: int | No
 
 
 def per_sequence(values: Sequence[np.ndarray], workload: Workload, bucket: int | None):
-    """Outputs of one row a sequence, in the workload's order: `[B, H]` of every group -> one."""
+    """Puts outputs with one row per sequence, `[B, H]` of every group, in the workload's order."""
     order = np.concatenate(groups(workload, bucket))
     result = np.concatenate(list(values))
     return result[np.argsort(order)]
 
 
 def encoder_flops(workload: Workload, config) -> float:
-    """Multiplications and additions of the encoder on real tokens only (no padding, no GELU)."""
+    """Returns the multiplications and additions of the encoder's matmuls on real tokens."""
     hidden, wide = config["hidden_size"], config["intermediate_size"]
     dense = 2 * workload.tokens * (4 * hidden * hidden + 2 * hidden * wide)
     attention = 2 * 2 * hidden * sum(length * length for length in workload.lengths)
@@ -154,7 +162,7 @@ def encoder_flops(workload: Workload, config) -> float:
 
 
 def training_flops(workload: Workload, config) -> float:
-    """A step's: the forward with the heads on masked rows, and twice that for the gradients."""
+    """Returns the FLOPs of a step: three times those of the forward pass with the heads."""
     hidden = config["hidden_size"]
     masked = sum(_masked_count(length) for length in workload.lengths)
     head = 2 * masked * hidden * (hidden + config["vocab_size"])
@@ -162,7 +170,7 @@ def training_flops(workload: Workload, config) -> float:
 
 
 def _masked_count(length: int) -> int:
-    # 15 % as google-research/bert, but rounded up: a length of 128 gets all 20 places.
+    # 15 % as in google-research/bert, but rounded up, so that a length of 128 has all 20 positions.
     return min(MAX_PREDICTIONS, max(1, -(-length * 3 // 20)))
 
 

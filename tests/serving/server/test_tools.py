@@ -10,8 +10,8 @@ from tests.tools.running import run
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model=/nowhere"], "error: --model: a directory was expected"),
-        (["--model=.", "--model_name=a/b"], "error: --model_name: a name without slashes"),
+        (["--model=/nowhere"], "error: --model must be a directory"),
+        (["--model=.", "--model_name=a/b"], "error: --model_name must be a name without slashes"),
         (["--model=.", "--model_name=x", "forgotten"], "Arguments must be flags"),
         (["--model=.", "--port=70000"], "--port"),
         (["--model=.", "--max_rows=0"], "--max_rows"),

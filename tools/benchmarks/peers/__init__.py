@@ -1,6 +1,6 @@
-"""Who is compared: one file a peer, and this table of them.
+"""The table of the peers, which have one file each.
 
-A peer's file is imported in its own worker process only, and its framework only there.
+A peer's file, and so its framework, is imported only in the peer's worker process.
 """
 
 import dataclasses
@@ -10,14 +10,14 @@ import importlib.util
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """Where a peer is and what it needs.
+    """The class of a peer, its jobs and its packages.
 
     Attributes:
-        module: File in this folder.
-        class_name: The `Peer` in it.
-        packages: import name -> what `pip install` calls it.
-        jobs: What it takes part in.
-        job_packages: Job -> the packages that it needs besides.
+        module: The name of the file in this directory.
+        class_name: The name of the `Peer` subclass in it.
+        packages: From import names to the names for `pip install`.
+        jobs: The jobs that the peer supports.
+        job_packages: From jobs to the additional packages that they need.
     """
 
     module: str
@@ -27,7 +27,7 @@ class Entry:
     job_packages: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
 
     def missing(self, job: str) -> list[str]:
-        """The packages for a job that are not installed, as `pip install` calls them."""
+        """Returns the packages for a job that are not installed, by their `pip install` names."""
         packages = {**self.packages, **self.job_packages.get(job, {})}
         return [
             pip_name
@@ -64,9 +64,9 @@ PEERS = {
             "weights",
         ),
     ),
-    # Not a rival: bert_tf on a GPU.
+    # bert_tf on a GPU.
     OURS_BFLOAT16: Entry("ours_bfloat16", "OursBFloat16", {}, ("gpu_training",)),
-    # Nor that: bert_tf compiled by XLA.
+    # bert_tf compiled by XLA.
     OURS_XLA: Entry("ours_xla", "OursXla", {}, ("xla",)),
     "keras_hub": Entry(
         "keras_hub", "KerasHub", {"keras_hub": "keras-hub"}, ("inference", "training", "memory")
@@ -103,7 +103,7 @@ PEERS = {
     "tensorflow_text": Entry(
         "tensorflow_text", "TensorFlowText", {"tensorflow_text": "tensorflow-text"}, ("tokenizer",)
     ),
-    # Not a rival: what the machine can do at most, measured in the same rounds.
+    # The limits of the machine, measured in the same rounds.
     "machine": Entry(
         "machine",
         "Machine",
@@ -114,7 +114,7 @@ PEERS = {
 
 
 def of_job(job: str) -> list[str]:
-    """The peers that take part in `job`, without ours and the machine."""
+    """Returns the names of the peers that support `job`, without bert_tf and the machine."""
     return [
         name for name, entry in PEERS.items() if job in entry.jobs and name not in (OURS, "machine")
     ]

@@ -1,4 +1,4 @@
-"""What a peer must be able to do."""
+"""The base classes of peers and their tasks."""
 
 import abc
 import dataclasses
@@ -12,19 +12,19 @@ import numpy as np
 
 Batch = dict[str, np.ndarray]
 
-# Every update is computed in full and changes nothing: so every arrangement of every workload is
-# compared and timed on the same weights.
+# The update is computed, but does not change the weights, so that all variants and workloads are
+# compared and timed with the same weights.
 LEARNING_RATE = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What every peer gets.
+    """The setup that all peers share.
 
     Attributes:
-        model_directory: Hugging Face directory of the shared weights (`models.py` made it).
-        threads: For the arithmetic of one call.
-        scratch: A folder of the run, for exports.
+        model_directory: The Hugging Face directory of the shared weights, written by `models.py`.
+        threads: Number of threads for the computation of one call.
+        scratch: A temporary directory of the run, for exported models.
     """
 
     model_directory: str
@@ -42,7 +42,7 @@ class Setup:
 
     @functools.cached_property
     def head_tensors(self) -> dict[str, np.ndarray]:
-        """The two heads of pre-training, named as in transformers' BertForPreTraining."""
+        """The weights of the pre-training heads, named as in transformers' BertForPreTraining."""
         return self._tensors("pretraining_heads.safetensors")
 
     def _tensors(self, name):
@@ -52,30 +52,30 @@ class Setup:
 
 
 class Task(abc.ABC):
-    """One thing to be timed; everything that is not the computation was done before.
+    """A computation to be timed, with everything else prepared.
 
     Attributes:
-        calls_inside: How many times one `run` computes it; the time is divided by that.
+        calls_inside: Number of computations in one `run`; the time is divided by it.
     """
 
     calls_inside = 1
 
     @abc.abstractmethod
     def run(self) -> Any:
-        """Computes once, to the end. This is what the clock sees."""
+        """Runs the computation and waits for its end. This is what is timed."""
 
     @abc.abstractmethod
     def outputs(self) -> dict[str, np.ndarray]:
-        """What the computation gives, for the comparison with the other peers."""
+        """Returns the outputs of the computation, to compare them with those of other peers."""
 
 
 class InferenceTask(Task):
-    """Runs a model on every batch of an arrangement.
+    """Runs a model on all batches of a workload.
 
     Args:
-        model: A function from what `feed` returned to `(sequence_output, pooled_output)`.
-        feeds: The batches in the framework's own form.
-        to_numpy: Turns one of the framework's outputs into an array.
+        model: A function from one of `feeds` to `(sequence_output, pooled_output)`.
+        feeds: The batches in the form of the framework.
+        to_numpy: A function that converts an output of the framework to an array.
     """
 
     def __init__(self, model, feeds: Sequence[Any], to_numpy=np.asarray):
@@ -95,11 +95,11 @@ class InferenceTask(Task):
 
 
 class MatmulTask(Task):
-    """y = x W (+ a zero bias) with a weight that stays; see `matmul_inputs`.
+    """Computes y = x W (+ a zero bias) with a constant weight; see `matmul_inputs`.
 
     Args:
-        multiply: A function without arguments, to y.
-        calls_inside: How many times it multiplies.
+        multiply: A function without arguments that returns y.
+        calls_inside: Number of matmuls in one call of it.
     """
 
     def __init__(self, multiply, calls_inside: int = 1):
@@ -114,7 +114,7 @@ class MatmulTask(Task):
 
 
 def matmul_inputs(shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """x `[M, K]` and W `[K, N]` of a shape (M, K, N), float32, the same for every peer."""
+    """Returns x `[M, K]` and W `[K, N]`, float32, for a shape (M, K, N); equal for all peers."""
     m, k, n = shape
     generator = np.random.default_rng(0)
     x = generator.standard_normal((m, k), np.float32)
@@ -122,7 +122,7 @@ def matmul_inputs(shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class SentenceTask(Task):
-    """One sentence, text in and vector out, tokenized inside the clock.
+    """Encodes one sentence, from text to vector; the time includes the tokenization.
 
     Args:
         encode: A function from the text to the vector, `[1, H]`.
@@ -141,10 +141,10 @@ class SentenceTask(Task):
 
 
 class Peer(abc.ABC):
-    """One framework.
+    """One framework to compare.
 
-    `variants` names the ways to arrange it that are worth a try; the search takes the fastest for
-    each workload. A subclass has a method for each of its jobs:
+    `variants` returns the names of the variants to try; the search chooses the fastest one for each
+    workload. A subclass has a method for each of its jobs:
 
     - `inference(batches, variant)`, `inference_int8(batches, variant)`,
     - `training(batches, variant)`,
@@ -158,8 +158,14 @@ class Peer(abc.ABC):
     @property
     @abc.abstractmethod
     def version(self) -> str:
-        """The version of the framework, for the report."""
+        """Returns the version of the framework, for the report."""
 
     def variants(self, job: str, bucket: int | None, is_ragged: bool) -> tuple[str, ...]:
-        """Names of variants for an arrangement in batches of `bucket` (None: one batch)."""
+        """Returns the names of the variants to try.
+
+        Args:
+            job: The job.
+            bucket: Sequences per batch; None for one batch.
+            is_ragged: Whether the sequences have different lengths.
+        """
         return ("default",)

@@ -44,7 +44,7 @@ class CTranslate2(Peer):
 
 
 def _feed(batch):
-    # The storage views look into these arrays: they are kept contiguous and alive by the views.
+    # The storage views use the memory of these arrays, which must be contiguous.
     lengths = batch["padding_mask"].sum(axis=1)
     return (
         ctranslate2.StorageView.from_array(np.ascontiguousarray(batch["token_ids"])),

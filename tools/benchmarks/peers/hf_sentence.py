@@ -1,4 +1,4 @@
-"""A sentence's ids and vector with Hugging Face's tokenizer, for the peers that have none."""
+"""The tokenization and the pooling of a sentence, for peers without a tokenizer."""
 
 import os
 
@@ -7,18 +7,18 @@ import tokenizers
 
 
 class SentenceTokenizer:
-    """`tokenizers` on one text: the Rust pipeline of the checkpoint's `tokenizer.json`.
+    """Hugging Face's tokenizer of a checkpoint's `tokenizer.json`, for one text.
 
     Args:
-        directory: The checkpoint's.
+        directory: The directory of the checkpoint.
     """
 
     def __init__(self, directory: str):
         self._tokenizer = tokenizers.Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
-        self._tokenizer.no_padding()  # to a fixed length; one text needs none
+        self._tokenizer.no_padding()  # turns off the padding to a fixed length
 
     def __call__(self, text: str) -> dict[str, np.ndarray]:
-        """The inputs of transformers' BERT, int64 `[1, T]`."""
+        """Returns the inputs of transformers' BERT, int64 `[1, T]`."""
         encoding = self._tokenizer.encode(text)
         return {
             "input_ids": np.array([encoding.ids], np.int64),
@@ -28,6 +28,6 @@ class SentenceTokenizer:
 
 
 def sentence_vector(states: np.ndarray) -> np.ndarray:
-    """The mean over the tokens, scaled to length 1: `[1, T, H]` -> `[1, H]`."""
+    """Returns the mean over the tokens, scaled to length 1: `[1, T, H]` -> `[1, H]`."""
     mean = states.mean(axis=1)
     return mean / np.linalg.norm(mean)

@@ -1,4 +1,4 @@
-"""Hugging Face `tokenizers`: its BERT WordPiece pipeline on a batch, in its own threads."""
+"""The peer Hugging Face `tokenizers`: its BERT WordPiece pipeline on a batch."""
 
 import numpy as np
 import tokenizers

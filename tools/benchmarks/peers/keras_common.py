@@ -1,4 +1,4 @@
-"""What the peers on TensorFlow share: threads, frozen graphs, the pace of a call."""
+"""Helpers of the TensorFlow peers: threads, constant graphs and tasks."""
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +13,7 @@ _MOST_IN_A_ROW = 32
 
 
 def set_threads(threads: int) -> None:
-    """Must come before TensorFlow's first op."""
+    """Sets the threads of TensorFlow; must be called before its first op."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
@@ -23,7 +23,7 @@ def constants(batch: Batch) -> dict[str, tf.Tensor]:
 
 
 def signature(mask_dtype) -> dict[str, tf.TensorSpec]:
-    """Batches of any shape: one trace serves all arrangements."""
+    """Returns the signature for batches of any shape, so that one trace is enough."""
     dtypes = (tf.int32, tf.int32, mask_dtype)
     return {
         name: tf.TensorSpec([None, None], dtype, name=name)
@@ -31,21 +31,21 @@ def signature(mask_dtype) -> dict[str, tf.TensorSpec]:
     }
 
 
-def frozen(function, spec, threads: int):
-    """The same function with its weights as constants, as an exported graph has them.
+def constant_graph(function, spec, threads: int):
+    """Converts a function to a graph with its weights as constants.
 
-    It runs in a session: a `ConcreteFunction` with constants of this size would hold them many
-    times over (9 GiB for BERT-base).
+    The graph runs in a session, as a `ConcreteFunction` would hold several copies of the constants
+    (9 GiB for BERT-base).
 
     Args:
-        function: From a dictionary of tensors to a tuple of tensors.
-        spec: Dictionary of `tf.TensorSpec`.
-        threads: Of one call.
+        function: A function from a dictionary of tensors to a tuple of tensors.
+        spec: A dictionary of `tf.TensorSpec`.
+        threads: Number of threads per call.
 
     Returns:
         A function from a dictionary of arrays to a list of arrays.
     """
-    graph_def, feeds, fetches = _frozen_graph(function, spec)
+    graph_def, feeds, fetches = _constant_graph_def(function, spec)
     graph = tf.Graph()
     with graph.as_default():
         tf.import_graph_def(graph_def, name="")
@@ -63,20 +63,20 @@ def frozen(function, spec, threads: int):
     return run
 
 
-def _frozen_graph(function, spec):
+def _constant_graph_def(function, spec):
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
     concrete = tf.function(function).get_concrete_function(spec)
     constant = convert_variables_to_constants_v2(concrete)
     return (
         constant.graph.as_graph_def(),
-        [tensor.name for tensor in constant.inputs],  # sorted, as a dictionary is flattened
+        [tensor.name for tensor in constant.inputs],  # sorted by name, as tf.nest flattens
         [tensor.name for tensor in constant.outputs],
     )
 
 
 def inference_task(model, variant: str, batches: list[Batch], mask_dtype) -> InferenceTask:
-    """A task over one model; tensors for a function, arrays for a frozen graph's session."""
+    """Creates a task with tensors for a function, or with arrays for a constant graph."""
     feeds = []
     for batch in batches:
         feed = {name: batch[name] for name in ENCODER_INPUTS}
@@ -86,16 +86,17 @@ def inference_task(model, variant: str, batches: list[Batch], mask_dtype) -> Inf
 
 
 def matmul_task(multiply, x: np.ndarray) -> MatmulTask:
-    """A matmul in a graph, as in a model; small ones several times in a row, so that the call of
-    the graph does not count.
+    """Creates a task with a matmul in a graph, as in a model.
+
+    The graph repeats small matmuls, so that the overhead of its call hardly counts.
 
     Args:
         multiply: A function from x to y.
         x: `[M, K]`.
     """
     calls = max(1, min(_MOST_IN_A_ROW, _ROWS_IN_A_GRAPH // len(x)))
-    # TensorFlow leaves out what nobody asks for, and computes once what is asked for twice: so each
-    # has an input of its own, and a number of each result is returned.
+    # TensorFlow removes unused operations and merges equal ones, so each matmul has a different
+    # input tensor, and one number of each result is returned.
     inputs = [tf.constant(x) for _ in range(calls)]
 
     @tf.function
@@ -110,7 +111,7 @@ def matmul_task(multiply, x: np.ndarray) -> MatmulTask:
 
 
 def until_finished(model):
-    """The model, waited for, should its computation be deferred."""
+    """Wraps a model so that a call waits until its computation has finished."""
 
     def call(feed):
         outputs = model(feed)

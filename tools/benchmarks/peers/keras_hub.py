@@ -1,8 +1,8 @@
-"""keras-hub: what a Keras user has today.
+"""The peer keras-hub.
 
-Its backbone computes the tanh form of GELU whatever the checkpoint says; here its layers get the
-erf form, so that all peers compute one function. Its `keras_hub.layers.MaskedLMHead` is used with
-BERT's LayerNorm epsilon. Both are the same work, and the outputs become comparable.
+Its backbone computes the tanh form of GELU for all checkpoints. Here its layers use the erf form,
+and its `keras_hub.layers.MaskedLMHead` uses BERT's LayerNorm epsilon, so that its outputs can be
+compared with those of the other peers. Neither changes the amount of work.
 """
 
 import functools
@@ -21,7 +21,7 @@ def _erf_gelu(x):
 
 
 class _TrainingTask(Task):
-    """One optimizer step; several batches add up their gradients first."""
+    """One optimizer step on the summed gradients of all batches."""
 
     def __init__(self, peer, batches, jit_compile):
         self._peer = peer
@@ -31,7 +31,7 @@ class _TrainingTask(Task):
             variables = peer.pretrainer.trainable_variables
             total, sums = 0.0, None
             for feed in feeds:
-                # One batch after the other, or the activations of all are in memory at once.
+                # Runs the batches in sequence, so that only one has its activations in memory.
                 with tf.control_dependencies(sums or []):
                     with tf.GradientTape() as tape:
                         loss = peer.loss(feed, training=True)
@@ -54,7 +54,7 @@ class _TrainingTask(Task):
 
 
 class KerasHub(Peer):
-    """`keras_hub.models.BertBackbone` in a `tf.function`, plain and under XLA."""
+    """`keras_hub.models.BertBackbone` in a `tf.function`, without and with XLA."""
 
     def __init__(self, setup):
         super().__init__(setup)
@@ -65,7 +65,7 @@ class KerasHub(Peer):
         return f"{keras_hub.__version__}, Keras {keras.__version__}"
 
     def variants(self, job, bucket, is_ragged):
-        # XLA compiles every shape anew: no way to serve or train on varying lengths.
+        # XLA compiles every shape again, which is too slow for varying lengths.
         return ("graph",) if is_ragged or job == "memory" else ("graph", "xla")
 
     @functools.cached_property
@@ -87,7 +87,7 @@ class KerasHub(Peer):
 
     @functools.cache
     def _model(self, variant):
-        backbone = self._backbone  # made here, not inside the traced function
+        backbone = self._backbone  # created here, not in the traced function
 
         def encode(inputs):
             outputs = backbone(inputs, training=False)
@@ -128,7 +128,7 @@ class KerasHub(Peer):
         return optimizer
 
     def training(self, batches, variant):
-        self.optimizer  # noqa: B018 - its variables must not be made inside the traced step
+        self.optimizer  # noqa: B018 - its variables must not be created in the traced step
         return _TrainingTask(self, batches, jit_compile=variant == "xla")
 
     def loss(self, feed, training):

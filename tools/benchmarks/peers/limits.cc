@@ -1,5 +1,5 @@
-// What this processor can do at most, for the matmul's tables: multiply-adds in registers, of
-// float32 and of bytes, and reading memory. Compiled by machine.py for the machine it runs on.
+// The limits of this processor, for the tables of the job matmul: multiply-adds in registers, of
+// float32 and of bytes, and reads of memory. machine.py compiles this file on the machine.
 #include <cstdint>
 
 #if defined(__AVX512BW__) || defined(__AVX2__)
@@ -15,7 +15,8 @@ constexpr int kLanes = 8;
 #endif
 typedef float Vec __attribute__((vector_size(kLanes * sizeof(float)), aligned(4)));
 
-// Enough to hide the latency of a multiply-add (4 cycles, 2 a cycle), few enough for 16 registers.
+// Enough to hide the latency of a multiply-add (4 cycles, 2 per cycle), and few enough for 16
+// registers.
 constexpr int kChains = 12;
 
 float Sum(const Vec (&chains)[kChains]) {
@@ -45,12 +46,12 @@ extern "C" float fused_multiply_adds(int64_t rounds) {
 
 namespace {
 
-// Sums of products of bytes in int32, four of them in a number.
+// Sums of products of bytes: each int32 sum gets four products at a time.
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 typedef __m512i Bytes;
 Bytes DotProducts(Bytes sums, Bytes u, Bytes v) { return _mm512_dpbusd_epi32(sums, u, v); }
 constexpr int kByteProducts = 64;
-// Without VNNI the exact way: bytes widened to int16, two of them in a number.
+// Without VNNI: bytes widened to int16; each int32 sum gets two products at a time.
 #elif defined(__AVX512BW__)
 typedef __m512i Bytes;
 Bytes DotProducts(Bytes sums, Bytes u, Bytes v) {
@@ -84,7 +85,7 @@ extern "C" int32_t byte_multiply_adds(int64_t rounds) {
 #pragma GCC unroll 12
     for (int c = 0; c < kChains; ++c) {
 #if defined(__x86_64__)
-      asm("" : "+x"(x));  // as if it changed: else one product would serve all
+      asm("" : "+x"(x));  // hides that x is constant; otherwise one product is reused
 #endif
       chains[c] = DotProducts(chains[c], x, x);
     }

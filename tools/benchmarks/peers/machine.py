@@ -1,4 +1,4 @@
-"""What the machine can do at most: multiply-adds, reading memory, large matmuls, plain copies."""
+"""The limits of the machine: multiply-adds, memory reads, large matmuls and copies."""
 
 import ctypes
 import functools
@@ -13,11 +13,11 @@ import numpy as np
 
 from .base import Peer, Task
 
-# (M, K, N) of BERT-base's feed-forward on many tokens, and a cube; the best of them is the peak.
+# (M, K, N) of BERT-base's feed-forward on many tokens, and a cube; the fastest of them is the peak.
 MATMULS = ((4096, 768, 3072), (4096, 3072, 768), (2048, 2048, 2048))
-_COPY_SECONDS = 0.02  # a measurement of the copy lasts about so long
+_COPY_SECONDS = 0.02  # approximate length of a measurement
 _LIMIT_SECONDS = 0.02
-_READ_STEP = 12 * 16  # limits.cc reads so many numbers at once
+_READ_STEP = 12 * 16  # the count of `read_all` in limits.cc must be a multiple of this
 
 
 class _MatmulTask(Task):
@@ -33,9 +33,9 @@ class _MatmulTask(Task):
 
 
 class _LimitTask(Task):
-    """Calls `function(thread)` on every thread at once; `amount` is what all do together.
+    """Calls `function(thread)` on several threads at a time; `amount` is the work of all of them.
 
-    The threads start once and call it `calls_inside` times, so that no start of one is counted.
+    Each thread calls it `calls_inside` times, so that the start of the threads hardly counts.
     """
 
     def __init__(self, function, threads, amount):
@@ -65,9 +65,9 @@ class _LimitTask(Task):
 
 
 class _CopyTask(Task):
-    """Copies `bytes_moved / 2` bytes from one buffer to another, every thread its part.
+    """Copies `bytes_moved / 2` bytes from one buffer to another, divided among the threads.
 
-    The threads start once and copy `calls_inside` times, so that no start of a thread is counted.
+    Each thread copies `calls_inside` times, so that the start of the threads hardly counts.
     """
 
     def __init__(self, bytes_moved, threads):
@@ -102,7 +102,7 @@ class _CopyTask(Task):
 
 
 class Machine(Peer):
-    """A variant is the library of the matmul: the best that is installed sets the peak."""
+    """Measures the machine. The variants of matmul are the installed libraries."""
 
     @property
     def version(self):
@@ -144,10 +144,12 @@ class Machine(Peer):
 
     @functools.cached_property
     def _library(self):
-        """limits.cc, compiled for this processor."""
+        """The library of limits.cc, compiled for this processor."""
         compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
         if compiler is None:
-            raise FileNotFoundError("The limits need a C++ compiler: install g++, or set CXX.")
+            raise FileNotFoundError(
+                "A C++ compiler must be installed. Received: none. Install g++, or set CXX."
+            )
         path = os.path.join(self.setup.scratch, "liblimits.so")
         source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "limits.cc")
         flags = ["-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC"]
@@ -161,7 +163,7 @@ class Machine(Peer):
         return library
 
     def multiply_adds(self):
-        """Multiply-adds in registers, on all threads; the amount is operations."""
+        """Measures float32 multiply-adds in registers on all threads, in operations."""
         rounds, threads = 200_000, self.setup.threads
         return _LimitTask(
             lambda thread: self._library.fused_multiply_adds(rounds),
@@ -170,7 +172,7 @@ class Machine(Peer):
         )
 
     def multiply_adds_int8(self):
-        """As `multiply_adds`, products of bytes summed in int32."""
+        """Measures multiply-adds of bytes with sums in int32, as `multiply_adds`."""
         rounds, threads = 200_000, self.setup.threads
         return _LimitTask(
             lambda thread: self._library.byte_multiply_adds(rounds),
@@ -179,7 +181,7 @@ class Machine(Peer):
         )
 
     def read(self, numbers):
-        """Reads about so many float32, every thread its part; the amount is bytes."""
+        """Measures reading about `numbers` float32 values, divided among the threads, in bytes."""
         threads = self.setup.threads
         part = max(1, numbers // threads // _READ_STEP) * _READ_STEP
         values = np.ones(threads * part, np.float32)
@@ -187,6 +189,6 @@ class Machine(Peer):
 
         def read_part(thread):
             self._library.read_all(address + 4 * thread * part, part)
-            return values  # keeps the memory
+            return values  # keeps the array alive
 
         return _LimitTask(read_part, threads, values.nbytes)

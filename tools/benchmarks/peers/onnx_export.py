@@ -1,4 +1,4 @@
-"""The shared weights as an ONNX file, for the peers that read one."""
+"""Exports the shared weights to an ONNX file, for the peers that read one."""
 
 import os
 import warnings
@@ -23,11 +23,14 @@ class _Positional(torch.nn.Module):
 
 
 def export(setup, attention: str) -> str:
-    """Writes the model once a run, batch and length left open; returns the file.
+    """Writes the model once per run, for any batch size and length.
 
     Args:
         setup: The `Setup`.
         attention: "eager" (plain matmuls and softmax) or "sdpa".
+
+    Returns:
+        The path of the file.
     """
     path = os.path.join(setup.scratch, f"{attention}_{os.getpid()}", "bert.onnx")
     if os.path.exists(path):
@@ -39,7 +42,7 @@ def export(setup, attention: str) -> str:
     shape = [2, min(16, setup.config["max_position_embeddings"])]
     example = torch.ones(shape, dtype=torch.long)
     mask = example.clone()
-    mask[1, shape[1] // 2 :] = 0  # some padding, or the mask could be traced away
+    mask[1, shape[1] // 2 :] = 0  # with padding, so that the tracer does not remove the mask
     axes = {name: {0: "batch", 1: "length"} for name in (*_INPUTS, "sequence_output")}
     axes["pooled_output"] = {0: "batch"}
     with warnings.catch_warnings(), torch.no_grad():
@@ -58,7 +61,7 @@ def export(setup, attention: str) -> str:
 
 
 def feed(batch):
-    """A batch under the names of the exported inputs."""
+    """Returns a batch with the names of the exported inputs."""
     return {
         "input_ids": batch["token_ids"].astype("int64"),
         "token_type_ids": batch["segment_ids"].astype("int64"),

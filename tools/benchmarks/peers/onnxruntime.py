@@ -1,5 +1,7 @@
-"""ONNX Runtime on its CPU provider, with and without its own BERT fusions; in 8-bit integers too,
-whose activations it quantizes as they come, a scale a tensor."""
+"""The peer ONNX Runtime on its CPU provider, with and without its BERT fusions.
+
+In 8-bit integers it quantizes activations dynamically, with one scale per tensor.
+"""
 
 import functools
 import os
@@ -11,7 +13,7 @@ from .base import InferenceTask, Peer, SentenceTask
 
 
 class OnnxRuntime(Peer):
-    """ "fused" is the graph after onnxruntime.transformers: Attention, SkipLayerNorm, BiasGelu."""
+    """ONNX Runtime; "fused" has the fusions of onnxruntime.transformers (Attention, BiasGelu)."""
 
     @property
     def version(self):
@@ -81,7 +83,10 @@ class OnnxRuntime(Peer):
 
 
 def _quantized(path: str) -> str:
-    """Weights of matmuls as signed bytes, a scale a column; the library's own best for VNNI."""
+    """Quantizes the matmul weights to signed bytes with one scale per column.
+
+    The library recommends it for processors with VNNI.
+    """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -91,7 +96,7 @@ def _quantized(path: str) -> str:
         target,
         weight_type=QuantType.QInt8,
         per_channel=True,
-        # The types behind its own fused operators, which shape inference does not know.
+        # The type of the outputs of its fused operators, which shape inference does not know.
         extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
     )
     return target

@@ -1,11 +1,11 @@
-"""The inputs of one op, the same numbers for every peer, and how many bytes it must move."""
+"""The inputs of one op, equal for all peers, and the bytes that it must move."""
 
 import dataclasses
 
 import numpy as np
 
-# A graph hands the buffer of one op to the next, so an op inside a model overwrites its input.
-# Timed alone it could not: the caller still holds the input. A chain of ops shows the real thing.
+# In a graph an op can overwrite its input buffer, as in a model. An op that is timed alone cannot,
+# because the caller holds the input. Therefore a chain of this many ops is timed.
 CHAIN = 8
 
 _EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
@@ -19,9 +19,9 @@ class OpCase:
         op: "fused_bias_gelu", "fused_residual_layer_norm" or "varlen_attention".
         direction: "forward" or "backward".
         rows: R.
-        width: F or H; of attention, N * D.
-        sequences: Of attention: how many the R tokens are.
-        heads: Of attention: N.
+        width: F or H; for attention, N * D.
+        sequences: For attention: the number of sequences of the R tokens.
+        heads: For attention: N.
     """
 
     op: str
@@ -41,7 +41,7 @@ class OpCase:
 
     @property
     def bytes_moved(self) -> int:
-        """Reads and writes of tensors of full size; the vectors of one row do not count."""
+        """The bytes read and written for tensors of full size, without vectors of one row."""
         tensors = {
             ("fused_bias_gelu", "forward"): 2,  # x; y
             ("fused_bias_gelu", "backward"): 3,  # dy, x; dx
@@ -52,7 +52,7 @@ class OpCase:
 
     @property
     def attention_flops(self) -> float:
-        """QKᵀ and PV; backward computes QKᵀ again, and dV, dP, dQ, dK."""
+        """The FLOPs of QKᵀ and PV; the gradient computes QKᵀ again, dV, dP, dQ and dK."""
         length = self.rows / self.sequences
         matmuls = 2 if self.direction == "forward" else 7  # forward and backward together
         return matmuls * 2 * self.sequences * length * length * self.width

@@ -1,4 +1,4 @@
-"""OpenVINO's CPU plugin, latency hint; float32 throughout, or in 8-bit integers by NNCF."""
+"""The peer OpenVINO: its CPU plugin with the latency hint, in float32 or quantized by NNCF."""
 
 import functools
 
@@ -8,20 +8,20 @@ import openvino
 from . import onnx_export
 from .base import InferenceTask, Peer
 
-# Of the sequences that NNCF calibrates with; its own default are 300, which takes many minutes.
+# The sequences that NNCF calibrates with; its default of 300 would need many minutes.
 _CALIBRATION_SEQUENCES = 48
 _CALIBRATION_LENGTH = 64
 
 
 class OpenVino(Peer):
-    """The variants say how attention was exported and whether shapes were fixed for compiling."""
+    """OpenVINO; the variants are two exports of attention, and fixed shapes for compiling."""
 
     @property
     def version(self):
         return openvino.__version__
 
     def variants(self, job, bucket, is_ragged):
-        if job == "inference_int8":  # calibrating takes minutes, so one way to export
+        if job == "inference_int8":  # calibration takes minutes, so only one export is tried
             return ("sdpa",) if is_ragged else ("sdpa", "sdpa, static shape")
         return ("sdpa", "eager") if is_ragged else ("sdpa", "eager", "sdpa, static shape")
 
@@ -31,7 +31,7 @@ class OpenVino(Peer):
 
     @functools.cache
     def _quantized_path(self, attention):
-        """Calibrated with random tokens, as those of the workloads are."""
+        """Quantizes the model, calibrated with random tokens like those of the workloads."""
         import nncf
 
         path = onnx_export.export(self.setup, attention)
@@ -65,7 +65,7 @@ class OpenVino(Peer):
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": "1",
             "INFERENCE_NUM_THREADS": self.setup.threads,
-            # On a processor with bfloat16 the plugin would silently round float32 to it.
+            # Otherwise the plugin rounds float32 to bfloat16 on processors that support it.
             "INFERENCE_PRECISION_HINT": "f32",
         }
         return openvino.Core().compile_model(model, "CPU", options).create_infer_request()
@@ -77,7 +77,7 @@ class OpenVino(Peer):
     def inference(self, batches, variant):
         attention, _, static = variant.partition(", ")
         feeds = [onnx_export.feed(batch) for batch in batches]
-        # Each compiled model packs the weights anew: those of one shape go with their task.
+        # Each compiled model has its own copy of the weights, so those of one shape are not cached.
         requests = [
             self._compiled(attention, feed["input_ids"].shape)
             if static
@@ -88,7 +88,7 @@ class OpenVino(Peer):
         def encode(pair):
             request, feed = pair
             request.infer(feed, share_inputs=True)
-            # The request's own buffers are read before the next call overwrites them.
+            # These are the buffers of the request, which the next call overwrites.
             return request.get_output_tensor(0).data, request.get_output_tensor(1).data
 
         return _CopyingTask(encode, list(zip(requests, feeds)))

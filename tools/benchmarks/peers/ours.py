@@ -1,4 +1,4 @@
-"""bert_tf itself."""
+"""The peer bert_tf."""
 
 import functools
 import os
@@ -13,17 +13,17 @@ from bert_tf.ops import native
 from . import keras_common, op_cases
 from .base import LEARNING_RATE, Peer, SentenceTask, Task, matmul_inputs
 
-# What a training step would have to do, whose weights are new each time.
+# As in a training step, which has new weights each time.
 PACKED_EACH_TIME = "packed each time"
 
 
 class TrainingTask(Task):
-    """Optimizer steps on one padding-free batch, by `fit`'s own train function.
+    """Optimizer steps on one padding-free batch, by the train function of `fit`.
 
     Args:
         model: A compiled `BertPretrainer`.
-        batch: What `workloads.batches` makes.
-        steps: How many make one run; only the last is waited for, as in `fit`.
+        batch: A batch of `workloads.batches`.
+        steps: Number of steps in one run, which waits only for the last one, as `fit` does.
     """
 
     def __init__(self, model, batch, steps: int = 1):
@@ -41,7 +41,7 @@ class TrainingTask(Task):
         self._step = model.train_function
 
     def trace(self):
-        """Makes the step's graph, with the ops that are active now, and runs it once."""
+        """Traces the step with the active ops and runs it once."""
         self._step(self._iterator)
 
     def run(self):
@@ -57,7 +57,7 @@ class TrainingTask(Task):
 
 
 class _FunctionTask(Task):
-    """A compiled function without arguments; `calls_inside` ops run in one call."""
+    """A compiled function without arguments, which runs `calls_inside` ops per call."""
 
     def __init__(self, function, calls_inside):
         self._function = tf.function(function)
@@ -74,7 +74,7 @@ class _FunctionTask(Task):
 
 
 class Ours(Peer):
-    """`bert_tf` with its native ops; the padding-free path in one call."""
+    """`bert_tf` with its native ops, on all sequences in one padding-free batch."""
 
     def __init__(self, setup):
         super().__init__(setup)
@@ -99,7 +99,7 @@ class Ours(Peer):
 
     @functools.cache
     def _model(self, variant):
-        backbone = self._backbone  # made here, not inside the traced function
+        backbone = self._backbone  # created here, not in the traced function
         if variant == "packed":
             backbone = bert_tf.BertBackbone.from_pretrained(self.setup.model_directory)
             backbone.freeze_for_inference()
@@ -120,7 +120,7 @@ class Ours(Peer):
 
         spec = keras_common.signature(tf.bool)
         if variant == "frozen":
-            return keras_common.frozen(encode, spec, self.setup.threads)
+            return keras_common.constant_graph(encode, spec, self.setup.threads)
         return tf.function(encode, input_signature=[spec])
 
     def inference(self, batches, variant):
@@ -135,7 +135,7 @@ class Ours(Peer):
         return self.pretrainer(bert_tf.BertBackbone.from_pretrained(self.setup.model_directory))
 
     def pretrainer(self, backbone, **compile_options):
-        """A compiled `BertPretrainer` with the shared weights of the heads."""
+        """Returns a compiled `BertPretrainer` with the shared weights of the heads."""
         model = bert_tf.BertPretrainer(backbone)
         head = model.masked_lm_head
         tensors = self.setup.head_tensors
@@ -148,7 +148,7 @@ class Ours(Peer):
             (model.next_sentence.kernel, "cls.seq_relationship.weight"),
             (model.next_sentence.bias, "cls.seq_relationship.bias"),
         ):
-            # Hugging Face keeps dense weights [out, in].
+            # Hugging Face stores dense weights as [out, in].
             variable.assign(tensors[name].T)
         optimizer = bert_tf.training.AdamWeightDecay(learning_rate=LEARNING_RATE)
         model.compile(optimizer, **compile_options)
@@ -156,17 +156,19 @@ class Ours(Peer):
 
     def training(self, batches, variant):
         if len(batches) != 1:
-            raise ValueError(f"Expected one batch: padding costs nothing. Received: {len(batches)}")
+            raise ValueError(
+                f"`batches` must be one batch, as padding costs nothing. Received: {len(batches)}"
+            )
         return TrainingTask(self._pretrainer, batches[0])
 
     def weights(self, config, directory):
-        """Writes the random encoder that all peers get."""
+        """Writes the random encoder that all peers use."""
         tf.keras.utils.set_random_seed(0)
         model = bert_tf.BertBackbone(bert_tf.BertConfig(**config))
         model.save_pretrained(directory)
 
     def ops(self, case, variant):
-        """variant: "native" or "reference", "in place" or "fresh"; see `op_cases`."""
+        """Creates a task with an op; variant is a backend and "in place" or "fresh"."""
         backend, _, buffers = variant.partition(", ")
         function = getattr(self, f"_{case.op}_{case.direction}")
         chain = op_cases.CHAIN if buffers == "in place" else 1

@@ -1,6 +1,6 @@
-"""bert_tf's pre-training step in bfloat16, as `run_pretraining.py` does it, on a GPU where one is.
+"""The pre-training step of bert_tf in bfloat16, as in `run_pretraining.py`, on a GPU if present.
 
-`BERT_TF_OPS` of the process says which ops.
+The environment variable `BERT_TF_OPS` of the process chooses the ops.
 """
 
 import keras
@@ -17,7 +17,7 @@ _SEED = 0
 
 
 class OursBFloat16(Peer):
-    """`BertPretrainer` under the policy mixed_bfloat16, random weights."""
+    """`BertPretrainer` with random weights under the policy mixed_bfloat16."""
 
     def __init__(self, setup):
         super().__init__(setup)
@@ -31,11 +31,11 @@ class OursBFloat16(Peer):
         return f"{bert_tf.ops.active_backend()} ops, TensorFlow {tf.__version__}"
 
     def training(self, batches, variant, config, steps):
-        """variant: "graph" or "xla"; `steps` optimizer steps make one run."""
+        """Creates a task with `steps` optimizer steps per run; variant is "graph" or "xla"."""
         if self._gpus and bert_tf.ops.active_backend() == "native" and not native.has_gpu_kernels():
             raise RuntimeError(
-                "the GPU kernels are not built or do not fit this TensorFlow: "
-                "`make ops CUDA_HOME=/usr/local/cuda` builds them"
+                "The GPU kernels must be built for this TensorFlow. Received: none. Build them "
+                "with `make ops CUDA_HOME=/usr/local/cuda`."
             )
         keras.utils.set_random_seed(_SEED)
         model = bert_tf.BertPretrainer(bert_tf.BertBackbone(bert_tf.BertConfig(**config)))
@@ -46,7 +46,7 @@ class OursBFloat16(Peer):
         return TrainingTask(model, batches[0], steps)
 
     def device_memory(self, reset):
-        """The most bytes of tensors on the GPU since the last reset; None without one."""
+        """Returns the peak bytes of tensors on the GPU since the last reset; None without a GPU."""
         if not self._gpus:
             return None
         name = "GPU:0"

@@ -1,4 +1,4 @@
-"""bert_tf itself, compiled by XLA in several ways."""
+"""The peer bert_tf, compiled by XLA in several variants."""
 
 import contextlib
 
@@ -15,7 +15,7 @@ from .xla_variants import NATIVE, XLA_PADDED, XLA_TENSORFLOW
 
 
 class OursXla(Ours):
-    """Every task has a model of its own, which goes with it."""
+    """`bert_tf` with and without XLA. Every task has its own model, which is freed with it."""
 
     def xla_inference(self, batches, variant):
         backbone = self._backbone_for(variant)
@@ -29,7 +29,7 @@ class OursXla(Ours):
         (batch,) = batches
         feed = keras_common.constants({name: batch[name] for name in keras_common.ENCODER_INPUTS})
         with _backend(variant):
-            encode.get_concrete_function(feed)  # traced with these ops
+            encode.get_concrete_function(feed)  # traces it with the ops of the variant
         return InferenceTask(keras_common.until_finished(encode), [feed])
 
     def xla_training(self, batches, variant):

@@ -1,4 +1,4 @@
-"""PyTorch, eager: transformers' BERT with its scaled-dot-product attention."""
+"""The peer PyTorch in eager mode: transformers' BERT with scaled dot product attention."""
 
 import functools
 
@@ -12,7 +12,7 @@ _NOT_DECAYED = ("bias", "LayerNorm.weight")
 
 
 class Pretraining(torch.nn.Module):
-    """The loss of pre-training; the vocabulary matmul sees the masked rows only."""
+    """The loss of pre-training; the matmul with the vocabulary computes only the masked rows."""
 
     def __init__(self, model):
         super().__init__()
@@ -20,7 +20,7 @@ class Pretraining(torch.nn.Module):
 
     def forward(self, feed):
         outputs = self.model.bert(**feed["inputs"])
-        rows = outputs[0].flatten(0, 1)[feed["rows"]]  # [B, T, H] -> [M, H]
+        rows = outputs[0].flatten(0, 1)[feed["rows"]]  # [B, T, H] -> [rows, H]
         logits = self.model.cls.predictions(rows)
         masked = torch.nn.functional.cross_entropy(logits, feed["masked_ids"], reduction="sum")
         next_logits = self.model.cls.seq_relationship(outputs[1])
@@ -31,7 +31,7 @@ class Pretraining(torch.nn.Module):
 
 
 class _TrainingTask(Task):
-    """One optimizer step; several batches add up their gradients first."""
+    """One optimizer step on the summed gradients of all batches."""
 
     def __init__(self, peer, loss, feeds):
         self._peer = peer
@@ -60,7 +60,7 @@ class _TrainingTask(Task):
 
 
 class PyTorch(Peer):
-    """Eager mode."""
+    """PyTorch in eager mode."""
 
     def __init__(self, setup):
         super().__init__(setup)
@@ -103,7 +103,7 @@ class PyTorch(Peer):
         return model
 
     def matmul(self, shape, variant):
-        """variant: "linear", or "mkl packed", what torch.compile makes of it when it freezes."""
+        """Creates a task for "linear", or for "mkl packed", as torch.compile with freezing does."""
         x, kernel = matmul_inputs(shape)
         x, weight = torch.from_numpy(x), torch.from_numpy(np.ascontiguousarray(kernel.T))
         bias, rows = torch.zeros(shape[2]), shape[0]
@@ -121,7 +121,7 @@ class PyTorch(Peer):
 
         def encode(text):
             feed = {name: torch.from_numpy(value) for name, value in tokenize(text).items()}
-            del feed["attention_mask"]  # nothing to mask, which is faster
+            del feed["attention_mask"]  # there is no padding; faster without a mask
             with torch.inference_mode():
                 return hf_sentence.sentence_vector(self.backbone(**feed)[0].numpy())
 
@@ -140,10 +140,13 @@ class PyTorch(Peer):
             {name: torch.from_numpy(value) for name, value in self.setup.head_tensors.items()}
         )
         missing, unexpected = model.load_state_dict(state, strict=False)
-        # The decoder is tied to the embeddings, its bias to cls.predictions.bias.
+        # The decoder shares the weights of the embeddings and the bias cls.predictions.bias.
         missing = [name for name in missing if "decoder" not in name and "position_ids" not in name]
         if missing or unexpected:
-            raise ValueError(f"Weights do not fit. Missing: {missing}. Unexpected: {unexpected}")
+            raise ValueError(
+                f"The weights must be those of the model. Received: {missing} are missing, "
+                f"{unexpected} are unexpected"
+            )
         model.tie_weights()
         return Pretraining(model).train()
 
@@ -168,7 +171,7 @@ class PyTorch(Peer):
 
 
 def inputs(batch):
-    """transformers' names; no mask where there is nothing to mask, which is faster."""
+    """Returns a batch with transformers' names, and without a mask if there is no padding."""
     feed = {
         "input_ids": torch.from_numpy(batch["token_ids"]).long(),
         "token_type_ids": torch.from_numpy(batch["segment_ids"]).long(),
@@ -179,7 +182,7 @@ def inputs(batch):
 
 
 def training_feed(batch):
-    """The masked places with weight only, as flat indices of `[B * T]`."""
+    """Returns a batch for training, with the masked positions as flat indices of `[B * T]`."""
     length = batch["token_ids"].shape[1]
     flat = batch["masked_positions"] + length * np.arange(len(batch["token_ids"]))[:, np.newaxis]
     used = batch["masked_weights"] > 0

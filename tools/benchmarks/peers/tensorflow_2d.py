@@ -1,6 +1,6 @@
-"""TensorFlow at its best without custom ops: 2-D matmuls that grappler fuses, padded batches.
+"""Plain TensorFlow without custom ops: 2-D matmuls that grappler fuses, on padded batches.
 
-What a careful TensorFlow user would write by hand; the yardstick for the fused ops.
+This is the code that a careful TensorFlow user would write, to compare the fused ops with.
 """
 
 import functools
@@ -15,7 +15,7 @@ _MASKED_SCORE = -1e9
 
 
 class TensorFlow2D(Peer):
-    """A plain encoder, with variables and with the weights frozen into the graph."""
+    """A plain encoder, with variables or as a constant graph."""
 
     def __init__(self, setup):
         super().__init__(setup)
@@ -30,7 +30,7 @@ class TensorFlow2D(Peer):
         return ("graph", "frozen") if job == "inference" else ("default",)
 
     def _load(self):
-        # Dense weights [out, in] -> [in, out], once, and not inside a traced function.
+        # Dense weights [out, in] -> [in, out]; done once and not in a traced function.
         self._weights = self._weights or {
             name: tf.Variable(tensor.T if tensor.ndim == 2 and "embeddings" not in name else tensor)
             for name, tensor in self.setup.encoder_tensors.items()
@@ -41,7 +41,7 @@ class TensorFlow2D(Peer):
         self._load()
         spec = keras_common.signature(tf.bool)
         if variant == "frozen":
-            return keras_common.frozen(self._encode, spec, self.setup.threads)
+            return keras_common.constant_graph(self._encode, spec, self.setup.threads)
         return tf.function(self._encode, input_signature=[spec])
 
     def inference(self, batches, variant):

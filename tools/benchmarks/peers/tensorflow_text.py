@@ -1,4 +1,4 @@
-"""tensorflow-text's two BERT tokenizers, as they come."""
+"""The peer tensorflow-text: its two BERT tokenizers."""
 
 import numpy as np
 import tensorflow as tf
@@ -29,7 +29,7 @@ class _TokenizerTask(Task):
 
 
 class TensorFlowText(Peer):
-    """ "fast" is `FastBertTokenizer`, "plain" is `BertTokenizer`."""
+    """tensorflow-text; "fast" is `FastBertTokenizer`, "plain" is `BertTokenizer`."""
 
     def __init__(self, setup):
         super().__init__(setup)
@@ -49,7 +49,7 @@ class TensorFlowText(Peer):
             )
         else:
             with open(vocabulary, encoding="utf-8") as file:
-                pieces = file.read().rstrip("\n").split("\n")  # not at U+2028 and its like
+                pieces = file.read().rstrip("\n").split("\n")  # splitlines also splits at U+2028
             tokenizer = tensorflow_text.FastBertTokenizer(
                 pieces, lower_case_nfd_strip_accents=True, token_out_type=tf.int32
             )

@@ -1,4 +1,4 @@
-"""PyTorch through torch.compile: inference with frozen (prepacked) weights, and training."""
+"""The peer torch.compile: inference with PyTorch's freezing (prepacked weights), and training."""
 
 import functools
 
@@ -7,7 +7,7 @@ import torch
 from .base import Task
 from .pytorch import PyTorch
 
-# Above this a bucket size makes few enough shapes to compile each of them.
+# With batches of at least this size there are few shapes, so each of them can be compiled.
 _SMALLEST_STATIC_BUCKET = 8
 _MOST_SHAPES = 64
 _EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
@@ -28,7 +28,7 @@ class _OpTask(Task):
 
 
 class TorchCompile(PyTorch):
-    """ "static" compiles every shape by itself, "dynamic" once for all shapes."""
+    """PyTorch with torch.compile; "static" compiles every shape, "dynamic" all shapes at once."""
 
     def __init__(self, setup):
         super().__init__(setup)
@@ -40,7 +40,7 @@ class TorchCompile(PyTorch):
             return ("fresh", "out buffer")
         if not is_ragged:
             return ("static",)
-        if job == "training":  # a compiled step takes minutes a shape
+        if job == "training":  # compiling a step takes minutes per shape
             return ("dynamic",)
         few_shapes = bucket is None or bucket >= _SMALLEST_STATIC_BUCKET
         return ("dynamic", "static") if few_shapes else ("dynamic",)
@@ -67,7 +67,7 @@ class TorchCompile(PyTorch):
         return self._compiled_training[variant]
 
     def ops(self, case, variant):
-        """Compiled as one loop; "out buffer" writes to memory that is there already."""
+        """Creates a task with a compiled op; "out buffer" writes to existing memory."""
         t = {name: torch.from_numpy(value) for name, value in case.inputs().items()}
         if (case.op, case.direction) == ("fused_bias_gelu", "forward"):
             function, arguments = _gelu, (t["x"], t["bias"])
@@ -77,7 +77,7 @@ class TorchCompile(PyTorch):
             function = _layer_norm
             arguments = (t["x"], t["residual"], t["bias"], t["gamma"], t["beta"])
         else:
-            # Autograd would have kept the sum and its statistics: they are inputs.
+            # Autograd would have saved the sum and its statistics, so they are inputs here.
             summed = t["x"] + t["bias"] + t["residual"]
             function = _layer_norm_backward
             arguments = (
