@@ -1,4 +1,4 @@
-"""Old names of methods, which work for one more release."""
+"""Old names, which work for one more release."""
 
 import warnings
 from collections.abc import Callable

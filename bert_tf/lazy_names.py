@@ -4,9 +4,10 @@ The tools can therefore read their flags, and processes can prepare data, withou
 """
 
 import importlib
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from bert_tf.deprecation import warn_renamed
 
 
 def lazy_names(
@@ -21,8 +22,8 @@ def lazy_names(
         package: The package's `__name__`.
         names: The public names, each with the module that defines it. A module that begins with a
             dot is relative to the package.
-        moved: Names that have moved to other packages, each with its new module or package. They
-            work with a `DeprecationWarning`.
+        moved: Old names, each with its new module or package; "module:name" where the name has
+            changed too. They work with a `DeprecationWarning`.
 
     Example:
         >>> __getattr__, __dir__, __all__ = lazy_names(
@@ -37,13 +38,10 @@ def lazy_names(
         if name in names:
             return getattr(importlib.import_module(names[name], package), name)
         if name in moved:
-            warnings.warn(
-                f"{package}.{name} is now {moved[name]}.{name}. The old name will be removed in "
-                "the next release.",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            return getattr(importlib.import_module(moved[name]), name)
+            home, _, new = moved[name].partition(":")
+            new = new or name
+            warn_renamed(f"{package}.{name}", f"{home}.{new}")
+            return getattr(importlib.import_module(home), new)
         raise AttributeError(
             f"module {package!r} has no attribute {name!r}. Public names: {sorted(names)}"
         )

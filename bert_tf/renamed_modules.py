@@ -8,7 +8,8 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
-import warnings
+
+from bert_tf.deprecation import warn_renamed
 
 # Old module, below `bert_tf` -> new module.
 RENAMED = {
@@ -68,12 +69,14 @@ RENAMED = {
     "models.pretrainer": "tasks.pretraining.model",
     "models.question_answerer": "tasks.question_answering.model",
     "models.sentence_encoder": "tasks.sentence_embedding.model",
+    "models.position_extension": "models.position_embeddings",
     "models.text_classifier": "tasks.text_classification.model",
     "models.token_classifier": "tasks.token_classification.model",
     "serving.answerer_module": "tasks.question_answering.serving",
     "serving.chooser_module": "tasks.multiple_choice.serving",
     "serving.classifier_module": "tasks.text_classification.serving",
     "serving.encoder_module": "tasks.sentence_embedding.serving",
+    "serving.frozen_model": "serving.constant_graph_model",
     "serving.graph_answers": "tasks.question_answering.graph_answers",
     "serving.graph_windows": "tasks.question_answering.graph_windows",
     "serving.graph_words": "tasks.token_classification.graph_words",
@@ -100,7 +103,7 @@ RENAMED = {
     "training.metrics": "training.evaluation.metrics",
     "training.noam": "training.schedules.noam",
     "training.partial_loss": "training.losses.partial_loss",
-    "training.peer_watch": "training.distribution.peer_watch",
+    "training.peer_watch": "training.distribution.worker_health_monitor",
     "training.probabilities": "training.evaluation.probabilities",
     "training.progress_line": "training.callbacks.progress_line",
     "training.scores": "training.evaluation.scores",
@@ -108,7 +111,7 @@ RENAMED = {
     "training.sparse_crossentropy": "training.losses.sparse_crossentropy",
     "training.squad_metrics": "tasks.question_answering.metrics",
     "training.step_callback": "training.callbacks.step_callback",
-    "training.stop_on_bad_loss": "training.callbacks.stop_on_bad_loss",
+    "training.stop_on_bad_loss": "training.callbacks.terminate_on_bad_loss",
     "training.stop_on_signal": "training.callbacks.stop_on_signal",
     "training.strategies": "training.distribution.strategies",
     "training.tagging_report": "tasks.token_classification.report",
@@ -132,11 +135,7 @@ class _Alias(importlib.abc.Loader):
         self._new = f"bert_tf.{new}"
 
     def create_module(self, spec):
-        warnings.warn(
-            f"{spec.name} is now {self._new}. The old name will be removed in the next release.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warn_renamed(spec.name, self._new)
         module = importlib.import_module(self._new)
         self._spec = module.__spec__
         return module

@@ -76,7 +76,7 @@ def main():
     if FLAGS.quantize and model.backbone.quantization is None:
         model.quantize(FLAGS.quantize, calibration=texts)
     if FLAGS.freeze:
-        model.freeze_for_inference()
+        model.prepack_for_inference()
     path = export(model, FLAGS.export_dir, FLAGS.version, FLAGS.portable, FLAGS.pairs)
     print(f"{path}\n{as_text(read_description(path))}")
 

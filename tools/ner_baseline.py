@@ -85,7 +85,7 @@ def main():
             "python-crfsuite must be installed. Received: no such package. "
             "pip install python-crfsuite"
         ) from None
-    from bert_tf.tasks.token_classification import metrics as tagging_scores
+    from bert_tf.tasks.token_classification import tagging_scores
 
     tool.require_writable(FLAGS.output_dir, "output_dir")
     train, (words, gold) = read("train"), read("test")

@@ -53,7 +53,7 @@ def levels():
 
 def read_run(directory):
     """Reads the lines of a run's log."""
-    from bert_tf.training import read_json_lines
+    from bert_tf.training.callbacks import read_json_lines
 
     path = os.path.join(directory, "log.jsonl")
     if not os.path.exists(path):

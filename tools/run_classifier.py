@@ -182,7 +182,8 @@ def training_examples(task, labels):
 
 
 def train(model, task, train_examples, dev_examples):
-    from bert_tf.training import EpochScores, StopOnSignal, ThresholdSweep
+    from bert_tf.training import EpochScores, ThresholdSweep
+    from bert_tf.training.callbacks import StopOnSignal
 
     batch_size = FLAGS.train_batch_size
     steps_per_epoch = -(-len(train_examples) // batch_size)

@@ -220,7 +220,7 @@ def train(model, data, dev):
 
 def report(name, gold, predicted, labels):
     """Writes and prints the scores of one file."""
-    from bert_tf.tasks.token_classification import metrics as tagging_scores
+    from bert_tf.tasks.token_classification import tagging_scores
 
     unknown = sorted({tag for row in gold for tag in row} - set(labels))
     if unknown:

@@ -147,10 +147,10 @@ def make_model(config):
             FLAGS.init_checkpoint,
             config_file=FLAGS.bert_config_file,
             objective=FLAGS.objective,
-            recompute=FLAGS.recompute,
+            gradient_checkpointing=FLAGS.gradient_checkpointing,
         )
     else:
-        backbone = BertBackbone(config, recompute=FLAGS.recompute)
+        backbone = BertBackbone(config, gradient_checkpointing=FLAGS.gradient_checkpointing)
         model = BertPretrainer(backbone, objective=FLAGS.objective)
     model.compile(
         make_optimizer(config),
@@ -162,25 +162,25 @@ def make_model(config):
 
 def train(model, checkpoint, step, strategy, training, held_out):
     """Trains the model from `step` on."""
-    from bert_tf import training as bert_training
-    from bert_tf.training.distribution.strategies import is_chief
+    from bert_tf.training import callbacks, fit_steps
+    from bert_tf.training.distribution import WorkerHealthMonitor, is_chief
 
     log = os.path.join(FLAGS.output_dir, "log.jsonl")
     writers = []
     if is_chief(strategy):
         writers = [
-            bert_training.JsonLines(log, step),
-            bert_training.TensorBoardScalars(os.path.join(FLAGS.output_dir, "tensorboard")),
+            callbacks.JsonLines(log, step),
+            callbacks.TensorBoardScalars(os.path.join(FLAGS.output_dir, "tensorboard")),
         ]
-    callbacks = [
-        bert_training.StopOnBadLoss(checkpoint, training.batch_at, FLAGS.output_dir, step),
-        bert_training.PeerWatch(checkpoint.newest),
-        bert_training.ProgressLine(FLAGS.num_train_steps, FLAGS.log_steps, initial_step=step),
-        bert_training.TrainingLog(
+    watchers = [
+        callbacks.TerminateOnBadLoss(checkpoint, training.batch_at, FLAGS.output_dir, step),
+        WorkerHealthMonitor(checkpoint.newest),
+        callbacks.ProgressLine(FLAGS.num_train_steps, FLAGS.log_steps, initial_step=step),
+        callbacks.TrainingLog(
             FLAGS.log_steps, writers, FLAGS.train_batch_size, FLAGS.max_seq_length, step
         ),
         checkpoint,
-        bert_training.StopOnSignal(checkpoint, initial_step=step),
+        callbacks.StopOnSignal(checkpoint, initial_step=step),
     ]
     options = {}
     if held_out is not None:
@@ -188,13 +188,13 @@ def train(model, checkpoint, step, strategy, training, held_out):
             "validation_data": held_out.from_step(0),
             "validation_steps": FLAGS.max_eval_steps if held_out.devices > 1 else None,
         }
-    bert_training.fit_steps(
+    fit_steps(
         model,
         training.from_step,
         FLAGS.num_train_steps,
         step,
         steps_per_epoch=FLAGS.save_checkpoints_steps,
-        callbacks=callbacks,
+        callbacks=watchers,
         **options,
     )
 
@@ -338,7 +338,7 @@ def main():
             checkpoint_path,
             checkpoint_steps,
         )
-        from bert_tf.training.distribution.peer_watch import leave
+        from bert_tf.training.distribution.worker_health_monitor import leave
 
         directory = os.path.join(FLAGS.output_dir, "checkpoints")
         steps = checkpoint_steps(directory)

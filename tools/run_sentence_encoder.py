@@ -137,7 +137,7 @@ def read_texts(path):
 
 def read_train_data():
     """Returns the texts, the labels (None if the objective has none) and the loss."""
-    from bert_tf.tasks.sentence_embedding import losses as sentence_losses
+    from bert_tf.training.losses import sentence_losses
 
     if FLAGS.objective == "classification":
         texts, names = read_labelled_pairs(FLAGS.train_file)

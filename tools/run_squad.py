@@ -186,6 +186,7 @@ def train(model, examples):
     import keras
 
     from bert_tf import training
+    from bert_tf.training import callbacks
 
     batches = model.training_batches(
         *columns_of(examples), [example.training_answer() for example in examples]
@@ -221,9 +222,9 @@ def train(model, examples):
             step,
             steps_per_epoch=FLAGS.save_checkpoints_steps,
             callbacks=[
-                training.ProgressLine(num_steps, names=("loss", "accuracy"), initial_step=step),
+                callbacks.ProgressLine(num_steps, names=("loss", "accuracy"), initial_step=step),
                 checkpoint,
-                training.StopOnSignal(checkpoint, initial_step=step),
+                callbacks.StopOnSignal(checkpoint, initial_step=step),
             ],
         )
     fine_tuning.finish_model(model)

@@ -83,7 +83,7 @@ def load_lora(model, path: str | os.PathLike) -> None:
     }
     current = model.lora
     if current is None:
-        model.enable_lora(**saved)
+        model.enable_lora(saved["rank"], saved["alpha"], saved["layers"])
     elif {**current, "alpha": float(current["alpha"] or current["rank"])} != saved:
         raise UserError(
             f"The model must have no LoRA weights, or the same as {path}: {saved}. Received: "

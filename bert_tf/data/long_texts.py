@@ -1,7 +1,7 @@
 """Handles texts that are too long for the model: windows over their tokens, or key sentences.
 
 To truncate texts instead, see `BertTokenizer(truncation_side=...)`. For a longer table of
-position embeddings, see `bert_tf.models.extend_positions`.
+position embeddings, see `bert_tf.models.resize_position_embeddings`.
 
 Glossary: `B` texts, `T` tokens of a text, `W` windows, `S` sentences of a text.
 """

@@ -1,9 +1,9 @@
-"""The Keras layers a BERT is made of.
+"""The Keras layers of BERT.
 
 Glossary, used in every module: `B` batch, `T` sequence length, `N` heads, `D` head size, `H` hidden
-size, `F` feed-forward size, `V` vocabulary, `P` masked positions, `L` layers, `R` rows: the tokens
-that are computed on. The layers inside the encoder work on `[R, H]`; a `TokenLayout` says which
-token each row is.
+size, `F` feed-forward size, `V` vocabulary, `P` masked positions, `L` layers, `R` rows, the tokens
+that the encoder computes on: the real tokens of a packed batch, or all `B * T` of a padded one. The
+layers inside the encoder work on `[R, H]`, and a `TokenLayout` says which token each row is.
 """
 
 from bert_tf.layers.attention import BertSelfAttention

@@ -1,20 +1,23 @@
-"""The activation after a dense layer, its bias included."""
+"""The bias and the activation of a dense layer."""
 
 import tensorflow as tf
 
 from bert_tf import ops
 
-# Those that no op of ours fuses.
+# Activations that no custom op fuses.
 PLAIN_ACTIVATIONS = {"relu": tf.nn.relu, "silu": tf.nn.silu}
 
 
 def bias_activation(x: tf.Tensor, bias, hidden_act: str) -> tf.Tensor:
-    """`activation(x + bias)`: one fused pass for GELU.
+    """Computes `activation(x + bias)`, for GELU in one fused pass.
 
     Args:
         x: `[R, F]`.
         bias: `[F]`, a variable or a tensor.
-        hidden_act: As in `BertConfig`.
+        hidden_act: The activation, as in `BertConfig`.
+
+    Returns:
+        `[R, F]`.
     """
     bias = tf.convert_to_tensor(bias)
     if hidden_act in ("gelu", "gelu_new"):

@@ -9,8 +9,8 @@ from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout_seed import DropoutSeed
 from bert_tf.layers.token_layout import TokenLayout
 
-# Added to the scores of padding. google-research/bert adds -10000; this is far enough below any
-# score that padding gets a probability of exactly zero, and far from float32's limit.
+# Replaces the scores of padding. google-research/bert adds -10000 instead. This value is so far
+# below any score that padding gets a probability of exactly zero, and it is in float32's range.
 MASKED_SCORE = -1e9
 
 
@@ -18,23 +18,24 @@ MASKED_SCORE = -1e9
 class BertSelfAttention(keras.layers.Layer):
     """Attention of every token to the tokens of its own sequence, before the output projection.
 
-    On a packed layout the tokens go to `ops.varlen_attention`: padding costs nothing and no
-    `[B, N, T, T]` tensor exists. On a padded layout it is computed the plain way.
+    With a packed layout, `ops.varlen_attention` computes it without padding and without a
+    `[B, N, T, T]` tensor. With a padded layout, it is computed with stock TensorFlow ops.
 
     Args:
-        config: `BertConfig` or the dictionary of its `to_dict`.
-        num_heads: n, how many heads this block has; None: N, all of the configuration's.
+        config: A `BertConfig`, or its `to_dict()`.
+        num_heads: n, the number of heads of this block. None means N, all heads of the
+            configuration.
 
     Call arguments:
         rows: `[R, H]`.
         layout: The `TokenLayout` of the rows.
-        return_probabilities: Whether to return the attention probabilities too; for a padded
-            layout only.
-        dropout_key: Seed of the dropout, a scalar int64; None draws one.
-        head_mask: Factors of the heads' outputs, float `[B, n]`; None: 1.
+        return_probabilities: Whether to also return the attention probabilities. Only for a padded
+            layout.
+        dropout_key: Seed of the dropout, a scalar int64. None draws a seed.
+        head_mask: Factors of the outputs of the heads, float `[B, n]`. None means 1.
 
     Returns:
-        `[R, n * D]`, or with `return_probabilities` a pair with `[B, n, T, T]`.
+        `[R, n * D]`, or a tuple with the probabilities `[B, n, T, T]` if `return_probabilities`.
 
     Example:
         >>> from bert_tf.layers.token_layout import TokenLayout
@@ -55,7 +56,7 @@ class BertSelfAttention(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
         self.num_heads = self.config.num_attention_heads if num_heads is None else num_heads
-        # The columns of the kernel are ordered [query | key | value], each [n, D].
+        # The columns of the kernel are ordered as [query | key | value], each [n, D].
         self.query_key_value = Dense(
             3 * self.num_heads * self.config.head_size,
             self.config.initializer_range,
@@ -71,7 +72,7 @@ class BertSelfAttention(keras.layers.Layer):
         self.built = True
 
     def draw_seed(self) -> tf.Tensor | None:
-        """A new seed for the dropout; None if there is no dropout."""
+        """Returns a new seed for the dropout, or None if there is no dropout."""
         return self._dropout_seed.next() if self.dropout_rate else None
 
     def call(
@@ -101,10 +102,10 @@ class BertSelfAttention(keras.layers.Layer):
         return (context, probabilities) if return_probabilities else context
 
     def keep_heads(self, places: list[int]) -> None:
-        """Drops the other heads' weights, for good.
+        """Removes the weights of all other heads permanently.
 
         Args:
-            places: Which of the n heads stay, by their places now.
+            places: The indices of the heads to keep, among the n heads that the block has now.
         """
         dense = self.query_key_value
 
@@ -122,7 +123,10 @@ class BertSelfAttention(keras.layers.Layer):
 
 
 def _weighted_heads(context, head_mask, layout):
-    """Each row's heads `[R, n, D]` times the factors of its example, `[B, n]`; in float32."""
+    """Multiplies the heads of each row `[R, n, D]` by the factors of its example `[B, n]`.
+
+    The product is computed in float32.
+    """
     shape = [*tf.unstack(tf.shape(layout.padding_mask)), context.shape[1]]
     factors = tf.cast(head_mask, tf.float32)[:, tf.newaxis]  # [B, n] -> [B, 1, n]
     factors = layout.to_rows(tf.broadcast_to(factors, shape))  # [B, T, n] -> [R, n]
@@ -131,14 +135,17 @@ def _weighted_heads(context, head_mask, layout):
 
 
 def _padded_attention(qkv, layout, dropout_rate, seed):
-    """softmax(QKᵀ/√D + mask)V on `[B * T, 3, n, D]`; `[B * T, n, D]` and `[B, n, T, T]`."""
+    """Computes softmax(QKᵀ/√D + mask)V and the probabilities.
+
+    `[B * T, 3, n, D]` -> `[B * T, n, D]`, `[B, n, T, T]`.
+    """
     batch, length = tf.unstack(tf.shape(layout.padding_mask))
     num_heads, head_size = qkv.shape[2:]
     heads = tf.reshape(qkv, [batch, length, 3, num_heads, head_size])
     query, key, value = tf.unstack(  # [B, T, 3, n, D] -> 3 of [B, n, T, D]
         tf.transpose(heads, [2, 0, 3, 1, 4])
     )
-    # Softmax in float32 whatever the compute dtype.
+    # The softmax is computed in float32 for every compute dtype.
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)  # [B, n, T, T]
     scores *= head_size**-0.5
     scores = tf.where(layout.attention_mask(), scores, MASKED_SCORE)

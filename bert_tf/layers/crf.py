@@ -1,11 +1,12 @@
-"""A linear-chain conditional random field on top of a score for each tag at each word.
+"""A linear-chain conditional random field on the scores of each tag at each word.
 
 The score of a path y through the tags is
 
     s(y) = start[y_1] + Σ_t emissions[t, y_t] + Σ_t transitions[y_t-1, y_t] + end[y_n]
 
-and its probability exp(s(y)) / Σ exp(s), over all paths; the sum is the forward algorithm's, the
-best path Viterbi's. Both are loops over the words, on `[B, C, C]` a step, `C` being the tags.
+and its probability is exp(s(y)) / Σ exp(s), a sum over all paths. The forward algorithm computes
+the sum, and the Viterbi algorithm computes the best path. Both loop over the words, with a
+`[B, C, C]` tensor in each step, where `C` is the number of tags.
 
 Reference: Lafferty, McCallum and Pereira 2001; Lample et al. 2016 (arXiv 1603.01360), section 2.2.
 """
@@ -16,20 +17,21 @@ import tensorflow as tf
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class ConditionalRandomField(keras.layers.Layer):
-    """Best paths through tags, and how unlikely a given path is.
+    """The best path through the tags, and the negative log-likelihood of a given path.
 
-    All in float32, whatever the policy of the model: sums over paths grow with the sentence.
+    Everything is computed in float32 for every dtype policy of the model, because the sums over
+    paths grow with the length of the sentence.
 
     Args:
-        num_tags: C.
+        num_tags: C, the number of tags.
 
     Call arguments:
         emissions: `[B, T, C]`.
-        mask: bool `[B, T]`, the words; what lies between them (pieces, padding) is no part of the
-            chain.
+        mask: bool `[B, T]`, True for the words. The positions between them (other pieces of a
+            word, padding) are not part of the chain.
 
     Returns:
-        The best tag at each word, int32 `[B, T]`; 0 elsewhere.
+        The best tag at each word, int32 `[B, T]`, and 0 elsewhere.
 
     Example:
         >>> crf = ConditionalRandomField(3)
@@ -46,7 +48,7 @@ class ConditionalRandomField(keras.layers.Layer):
         if self.built:
             return
         size = self.num_tags
-        # Zeros: at first every word is tagged for itself.
+        # With zeros, every word is initially tagged independently of the others.
         self.transitions = self.add_weight(
             name="transitions", shape=[size, size], initializer="zeros"
         )
@@ -61,15 +63,15 @@ class ConditionalRandomField(keras.layers.Layer):
     def negative_log_likelihood(
         self, emissions: tf.Tensor, tags: tf.Tensor, mask: tf.Tensor
     ) -> tf.Tensor:
-        """-log of the probability of the paths `tags`.
+        """Computes the negative log-likelihood of the paths `tags`.
 
         Args:
             emissions: `[B, T, C]`.
-            tags: int `[B, T]`; what they are outside of the mask does not matter.
-            mask: bool `[B, T]`.
+            tags: int `[B, T]`. Values outside of the mask are ignored.
+            mask: bool `[B, T]`, True for the words.
 
         Returns:
-            float32 `[B]`; 0 for rows without a word.
+            float32 `[B]`, 0 for rows without a word.
         """
         mask, _, emissions, tags = _to_front(mask, tf.cast(emissions, tf.float32), tags)
         tags = tf.where(mask, tf.cast(tags, tf.int32), 0)
@@ -83,7 +85,7 @@ class ConditionalRandomField(keras.layers.Layer):
         return tf.gather(tags, back, batch_dims=1)
 
     def _path_scores(self, emissions, tags, mask):
-        """s(y), `[B]`; the words stand at the front."""
+        """Computes s(y), `[B]`. The words must be at the front of each row."""
         words = tf.cast(mask, tf.float32)
         scores = tf.reduce_sum(tf.gather(emissions, tags, batch_dims=2) * words, axis=1)
         steps = tf.gather_nd(
@@ -97,11 +99,11 @@ class ConditionalRandomField(keras.layers.Layer):
         )
 
     def _log_partition(self, emissions, mask):
-        """log Σ exp(s) over all paths, `[B]`: the forward algorithm."""
+        """Computes log Σ exp(s) over all paths, `[B]`, with the forward algorithm."""
         transitions = self._values(self.transitions)
         emissions, words, length = _by_word(emissions, mask)
 
-        def step(place, scores):  # scores [B, C]: of all paths that end in each tag
+        def step(place, scores):  # scores [B, C]: log-sum of all paths that end in each tag
             paths = scores[:, :, tf.newaxis] + transitions  # [B, from, to]
             reached = tf.reduce_logsumexp(paths, axis=1) + emissions.read(place)
             return place + 1, tf.where(words.read(place), reached, scores)
@@ -113,7 +115,7 @@ class ConditionalRandomField(keras.layers.Layer):
         return tf.reduce_logsumexp(scores + self._values(self.end_transitions), axis=1)
 
     def _best_paths(self, emissions, mask):
-        """argmax s(y), int32 `[B, T]`: Viterbi."""
+        """Computes argmax s(y), int32 `[B, T]`, with the Viterbi algorithm."""
         transitions = self._values(self.transitions)
         shape = [mask.shape[0], self.num_tags]
         origins = tf.zeros([tf.shape(mask)[0], self.num_tags], tf.int32)
@@ -161,10 +163,10 @@ class ConditionalRandomField(keras.layers.Layer):
 
 
 def _to_front(mask, *values):
-    """Each row's words moved to its front, in their order.
+    """Moves the words of each row to its front, in their order.
 
     Returns:
-        The mask, where each place was before, int32 `[B, T]`, and the values.
+        The moved mask, the original index of each position, int32 `[B, T]`, and the moved values.
     """
     order = tf.argsort(tf.cast(~mask, tf.int32), axis=1, stable=True)
     moved = (tf.gather(value, order, batch_dims=1) for value in values)
@@ -172,9 +174,13 @@ def _to_front(mask, *values):
 
 
 def _by_word(emissions, mask):
-    """`[B, T, C]` and `[B, T]` as arrays of T tensors `[B, C]` and `[B, 1]`, and T.
+    """Splits `[B, T, C]` and `[B, T]` into TensorArrays of T tensors `[B, C]` and `[B, 1]`.
 
-    An array's gradient is written place by place; a slice's would be a tensor of full size a step.
+    The gradient of a TensorArray is written element by element. The gradient of a slice would be a
+    full-size tensor in every step.
+
+    Returns:
+        The two TensorArrays and T.
     """
     length = emissions.shape[1] if emissions.shape[1] is not None else tf.shape(emissions)[1]
 

@@ -1,4 +1,4 @@
-"""A dense layer on rows: one 2-D matmul, which TensorFlow fuses with the bias (and GELU)."""
+"""A dense layer on rows: a 2-D matmul, which TensorFlow fuses with the bias (and GELU)."""
 
 import keras
 import tensorflow as tf
@@ -11,15 +11,20 @@ from bert_tf.layers.quantization import require_int8
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Dense(keras.layers.Layer):
-    """`x @ kernel + bias` on `[R, in]`.
+    """Computes `x @ kernel + bias` on `[R, in]`.
 
-    Not `keras.layers.EinsumDense`, whose BatchMatMul keeps every fusion away: a plain MatMul with
-    BiasAdd becomes one oneDNN call. `matmul` leaves the bias out, for a caller that adds it in a
-    fused op of its own.
+    A MatMul with BiasAdd becomes one oneDNN call. `keras.layers.EinsumDense` uses BatchMatMul,
+    which cannot be fused. `matmul` omits the bias, for a caller that adds it in a fused op.
 
     Args:
         units: Width of the output.
-        initializer_range: Standard deviation of the kernel's truncated normal initializer.
+        initializer_range: Standard deviation of the truncated normal initializer of the kernel.
+
+    Call arguments:
+        x: `[R, in]`.
+
+    Returns:
+        `[R, units]`.
 
     Example:
         >>> Dense(4)(tf.ones([3, 2])).shape
@@ -35,7 +40,7 @@ class Dense(keras.layers.Layer):
         self.packed_kernel = None
         self.is_quantized = False
         self.lora_rank = None
-        # What `matmul` calls with its input, for those who want to see activations; None: nobody.
+        # A function that `matmul` calls with its input, to observe activations, or None.
         self.observer = None
 
     def build(self, input_shape):
@@ -48,21 +53,22 @@ class Dense(keras.layers.Layer):
         self.built = True
 
     def enable_lora(self, rank: int, lora_alpha: float | None = None) -> None:
-        """Freezes the kernel and trains a low-rank addition to it: Keras's convention.
+        """Freezes the kernel and adds a trainable low-rank matrix to it, as Keras does.
 
         Args:
-            rank: Width r between A `[in, r]` and B `[r, units]`.
-            lora_alpha: `lora_alpha / rank` scales A @ B; None takes the rank.
+            rank: The inner dimension r of A `[in, r]` and B `[r, units]`.
+            lora_alpha: A @ B is scaled by `lora_alpha / rank`. None means `rank`.
 
         Raises:
-            UserError: If the layer has one already, or a rank below 1 is asked for.
+            UserError: If the layer already has LoRA, if its kernel is prepacked or quantized, or if
+                `rank` is below 1.
 
         Reference: Hu et al. 2021 (arXiv 2106.09685); `keras.layers.Dense.enable_lora`.
         """
         if self.lora_rank is not None or self.packed_kernel is not None or rank < 1:
             raise UserError(
-                "`enable_lora` takes a rank of at least 1, once for a layer, before its kernel is "
-                f"packed. Received: rank={rank}, lora_rank={self.lora_rank}, "
+                "`rank` must be at least 1, and the kernel must have no LoRA and must not be "
+                f"prepacked. Received: rank={rank}, lora_rank={self.lora_rank}, "
                 f"packed={self.packed_kernel is not None}"
             )
         self._tracker.unlock()
@@ -78,7 +84,7 @@ class Dense(keras.layers.Layer):
         self.lora_alpha = rank if lora_alpha is None else lora_alpha
 
     def merge_lora(self) -> None:
-        """Adds A @ B to the kernel and drops A and B; does nothing if there are none."""
+        """Adds A @ B to the kernel and removes A and B. Does nothing without LoRA."""
         if self.lora_rank is None:
             return
         addition = tf.matmul(
@@ -92,16 +98,16 @@ class Dense(keras.layers.Layer):
         self._tracker.lock()
 
     def _drop(self, name):
-        """Forgets a variable: in Keras, and in TensorFlow, which would keep it and save it."""
+        """Removes a variable from Keras, and from TensorFlow, which would still save it."""
         self._untrack_variable(getattr(self, name))
         self._delete_tracking(name)
         setattr(self, name, None)
 
     def replace(self, kernel: tf.Tensor, bias: tf.Tensor) -> None:
-        """Puts a kernel and a bias of any shapes in the place of those there are.
+        """Replaces the kernel and the bias by others, whose shapes may be different.
 
-        They are new variables under the old paths: what was traced before, and an optimizer that
-        has begun, know the old ones.
+        The new variables have the old paths. Functions that were traced before and optimizers that
+        were built before still use the old variables.
 
         Args:
             kernel: float32 `[in, units]`.
@@ -109,7 +115,7 @@ class Dense(keras.layers.Layer):
         """
         trainable = self.kernel.trainable, self.bias.trainable
         self._tracker.unlock()
-        # Both, in their order: Keras numbers the variables of a file.
+        # Both are replaced, in this order, because Keras numbers the variables in a file.
         self._drop("kernel")
         self._drop("bias")
         self.units = kernel.shape[1]
@@ -119,13 +125,19 @@ class Dense(keras.layers.Layer):
         self.kernel.trainable, self.bias.trainable = trainable
 
     def pack(self) -> None:
-        """Keeps the kernel only as `bert_tf.ops.fused_dense` reads it: for inference, for good.
+        """Replaces the kernel permanently by a prepacked one for `bert_tf.ops.fused_dense`.
 
-        The kernel itself is dropped, so there is nothing that could be assigned to and leave the
-        packed one behind.
+        The layer can then be used for inference only. The original kernel is removed, so that it
+        cannot be changed without the prepacked one.
+
+        Raises:
+            UserError: If the layer has LoRA.
         """
         if self.lora_rank is not None:
-            raise UserError("A kernel with LoRA cannot be packed: call `merge_lora()` first.")
+            raise UserError(
+                "`kernel` must have no LoRA to be prepacked. "
+                f"Received: lora_rank={self.lora_rank}. Call `merge_lora()` first."
+            )
         packed = ops.pack_dense(tf.cast(tf.convert_to_tensor(self.kernel), self.compute_dtype))
         self.input_units = self.kernel.shape[0]
         self._tracker.unlock()
@@ -143,7 +155,7 @@ class Dense(keras.layers.Layer):
     def save_own_variables(self, store):
         if self.packed_kernel is None or self.is_quantized:
             return super().save_own_variables(store)
-        # As a plain layer: a file of weights does not say whether the model was frozen.
+        # Saved as a plain kernel: a file of weights does not say whether the model was prepacked.
         kernel = ops.unpack_dense(
             tf.convert_to_tensor(self.packed_kernel), self.input_units, self.units
         )
@@ -167,25 +179,30 @@ class Dense(keras.layers.Layer):
     def quantize(
         self, mode: str = "int8", type_check: bool = True, config=None, smoothing=None
     ) -> None:
-        """Keeps the kernel only as 8-bit integers, a scale a column: for inference, for good.
+        """Replaces the kernel permanently by 8-bit integers with one scale per column.
+
+        The layer can then be used for inference only.
 
         Args:
             mode: "int8".
-            type_check: Keras's; a subclass is quantized too.
-            config: Keras's; taken from the mode.
-            smoothing: float32 `[in]`, what the input's columns are multiplied by before they are
-                quantized, and the kernel's rows divided by; None for ones.
+            type_check: Ignored: subclasses are quantized too. It is an argument of Keras's method.
+            config: None or the configuration that Keras makes for `mode`.
+            smoothing: float32 `[in]`, the factors by which the columns of the input are multiplied
+                before they are quantized, and by which the rows of the kernel are divided. None
+                means ones.
 
         Raises:
-            UserError: For another mode, if the kernel has LoRA or is packed or quantized already.
+            UserError: If `mode` is not "int8", or if the kernel has LoRA or is already prepacked or
+                quantized.
 
         Reference: `keras.layers.Dense.quantize`; `bert_tf.ops.quantized_dense`.
         """
         require_int8(mode, config)
         if self.lora_rank is not None or self.packed_kernel is not None:
             raise UserError(
-                "A plain kernel can be quantized, once: call `merge_lora()` first. Received: "
-                f"lora_rank={self.lora_rank}, packed={self.packed_kernel is not None}"
+                "`kernel` must have no LoRA and must not be prepacked or quantized yet. Received: "
+                f"lora_rank={self.lora_rank}, packed={self.packed_kernel is not None}. "
+                "Call `merge_lora()` first if it has LoRA."
             )
         kernel = ops.quantize_kernel(tf.convert_to_tensor(self.kernel), smoothing)
         self.set_quantized_kernel(*kernel, smoothing)
@@ -193,8 +210,13 @@ class Dense(keras.layers.Layer):
     def set_quantized_kernel(
         self, values: tf.Tensor, scale: tf.Tensor, smoothing: tf.Tensor | None = None
     ) -> None:
-        """Replaces the kernel, quantized or not, by int8 `[in, units]` times float32 `[units]`, and
-        its rows times float32 `[in]` if given."""
+        """Replaces the kernel, quantized or not, by a quantized one.
+
+        Args:
+            values: int8 `[in, units]`.
+            scale: float32 `[units]`, the factor of each column.
+            smoothing: float32 `[in]`, the factor of each column of the input. None means ones.
+        """
         quantized = ops.pack_quantized_dense(values, scale, smoothing)
         if not self.is_quantized:
             self._tracker.unlock()
@@ -227,7 +249,12 @@ class Dense(keras.layers.Layer):
         )
 
     def quantized_kernel(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """What `set_quantized_kernel` was given: int8 `[in, units]`, float32 `[units]`, `[in]`."""
+        """Returns the arguments of `set_quantized_kernel`.
+
+        Returns:
+            The values, int8 `[in, units]`, the scale, float32 `[units]`, and the smoothing, float32
+            `[in]`.
+        """
         values = ops.unpack_quantized_dense(
             tf.convert_to_tensor(self.packed_kernel), self.input_units, self.units
         )
@@ -238,14 +265,21 @@ class Dense(keras.layers.Layer):
         )
 
     def is_smoothed(self) -> bool:
-        """Whether the layer is quantized with a smoothing other than ones."""
+        """Returns whether the layer is quantized with a smoothing other than ones."""
         return self.is_quantized and bool(
             tf.reduce_any(tf.convert_to_tensor(self.input_smoothing) != 1.0)
         )
 
     def fused(self, x: tf.Tensor, **epilogue) -> tf.Tensor:
-        """`x @ kernel + bias` and what `bert_tf.ops.fused_dense` can do after it; once packed or
-        quantized."""
+        """Computes `x @ kernel + bias` and an epilogue with a prepacked or quantized kernel.
+
+        Args:
+            x: `[R, in]`.
+            **epilogue: Further arguments of `bert_tf.ops.fused_dense`.
+
+        Returns:
+            `[R, units]`.
+        """
 
         def cast(tensor):
             return None if tensor is None else tf.cast(tensor, self.compute_dtype)
@@ -273,7 +307,7 @@ class Dense(keras.layers.Layer):
         )
 
     def matmul(self, x: tf.Tensor) -> tf.Tensor:
-        """`x @ kernel` without the bias: `[R, in]` -> `[R, units]`."""
+        """Computes `x @ kernel` without the bias: `[R, in]` -> `[R, units]`."""
         if self.observer is not None:
             self.observer(x)
         y = tf.matmul(x, tf.convert_to_tensor(self.kernel))

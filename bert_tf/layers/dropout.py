@@ -1,4 +1,4 @@
-"""Dropout by the counter-based generator of the ops, with a saved state."""
+"""Dropout with a counter-based random generator, whose state is saved."""
 
 import keras
 import tensorflow as tf
@@ -8,14 +8,14 @@ from bert_tf.layers.dropout_seed import DropoutSeed
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Dropout(keras.layers.Layer):
-    """Zeroes a share of the elements while training and scales the rest by `1 / (1 - rate)`.
+    """Sets a fraction of the elements to zero in training and scales the rest by `1 / (1 - rate)`.
 
-    Unlike `keras.layers.Dropout` it draws another mask on every replica of a `tf.distribute`
+    Unlike `keras.layers.Dropout`, it draws a different mask on each replica of a `tf.distribute`
     strategy.
 
     Args:
-        rate: Share of the elements to zero, in [0, 1).
-        seed: Start of the random stream; None draws one.
+        rate: Fraction of the elements to set to zero, in [0, 1).
+        seed: Seed of the random stream. None draws a seed.
     """
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs):

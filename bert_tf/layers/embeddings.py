@@ -14,20 +14,20 @@ from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertEmbeddings(keras.layers.Layer):
-    """Turns rows of token ids into rows of vectors.
+    """Converts token ids to vectors.
 
     Args:
-        config: `BertConfig` or the dictionary of its `to_dict`.
+        config: A `BertConfig`, or its `to_dict()`.
 
     Call arguments:
         token_ids: int32 `[R]`.
         segment_ids: int32 `[R]`.
-        positions: int32 `[R]`, the place of each token in its own sequence.
+        positions: int32 `[R]`, the position of each token in its own sequence.
 
     Returns:
-        `[R, H]`, and the word embeddings `[V, H]` for a head that shares them: taken from here and
-        not from the variable, their two gradients meet without another `[V, H]` tensor. Once
-        quantized, None instead: `dequantized_words` makes them, for who needs them.
+        The vectors `[R, H]`, and the word embeddings `[V, H]` for a head that shares them. If the
+        head uses this output and not the variable, the two gradients are added without another
+        `[V, H]` tensor. The second output of a quantized layer is None; see `dequantized_words`.
 
     Example:
         >>> config = bert_tf.BertConfig(vocab_size=64, hidden_size=32, num_attention_heads=4)
@@ -76,27 +76,30 @@ class BertEmbeddings(keras.layers.Layer):
         self.built = True
 
     def quantize(self, mode: str = "int8", type_check: bool = True, config=None) -> None:
-        """Keeps the word embeddings only as 8-bit integers, a scale a word: for inference.
+        """Replaces the word embeddings by 8-bit integers with one scale per word, for inference.
 
         Args:
             mode: "int8".
-            type_check: Keras's; a subclass is quantized too.
-            config: Keras's; taken from the mode.
+            type_check: Ignored: subclasses are quantized too. It is an argument of Keras's method.
+            config: None or the configuration that Keras makes for `mode`.
 
         Raises:
-            UserError: For another mode, or if they are quantized already.
+            UserError: If `mode` is not "int8", or if the word embeddings are already quantized.
 
         Reference: `keras.layers.Embedding.quantize`.
         """
         require_int8(mode, config)
         if self.is_quantized:
-            raise UserError("The word embeddings are quantized already.")
+            raise UserError(
+                "`word_embeddings` must not be quantized yet. Received: "
+                f"word_embeddings.dtype={self.word_embeddings.dtype}"
+            )
         table = tf.convert_to_tensor(self.word_embeddings)
-        values, scale = ops.quantize_kernel(tf.transpose(table))  # a column a word
+        values, scale = ops.quantize_kernel(tf.transpose(table))  # [V, H] -> [H, V], [V]
         self.set_quantized_words(tf.transpose(values), scale)
 
     def set_quantized_words(self, values: tf.Tensor, scale: tf.Tensor) -> None:
-        """Replaces the word embeddings by int8 `[V, H]` times float32 `[V]`."""
+        """Replaces the word embeddings by integers, int8 `[V, H]`, and scales, float32 `[V]`."""
         if not self.is_quantized:
             self._tracker.unlock()
             self._untrack_variable(self.word_embeddings)
@@ -122,12 +125,12 @@ class BertEmbeddings(keras.layers.Layer):
         self.word_embeddings_scale.assign(scale)
 
     def dequantized_words(self) -> tf.Tensor:
-        """The quantized word embeddings as float32 `[V, H]`."""
+        """Returns the quantized word embeddings as float32 `[V, H]`."""
         values = tf.cast(tf.convert_to_tensor(self.word_embeddings), tf.float32)
         return values * tf.convert_to_tensor(self.word_embeddings_scale)[:, tf.newaxis]
 
     def _words(self, token_ids):
-        """`[R, H]`, and the table or None."""
+        """Returns the word embeddings `[R, H]`, and the table `[V, H]` or None if quantized."""
         table = tf.convert_to_tensor(self.word_embeddings)
         if not self.is_quantized:
             return _lookup(table, token_ids)
@@ -148,24 +151,24 @@ class BertEmbeddings(keras.layers.Layer):
 
 
 def _lookup(table, token_ids):
-    """Rows of the table `[R, H]`, and the table itself `[V, H]`."""
+    """Returns rows of the table `[R, H]`, and the table itself `[V, H]`."""
     words, same_table = _traced_lookup(table, tf.cast(token_ids, tf.int32))
     words.set_shape([token_ids.shape[0], table.shape[1]])
     same_table.set_shape(table.shape)
     return words, same_table
 
 
-# A function of its own, traced a few times in all and not for each model: TensorFlow keeps the
-# graph in which tf.custom_gradient was called for as long as the process lives, and with a model's
-# whole graph the model's weights.
+# A separate function, which is not traced again for each model. TensorFlow keeps the graph in which
+# tf.custom_gradient was called until the process ends. If this were the graph of a whole model, its
+# weights would also be kept.
 @tf.function(autograph=False, reduce_retracing=True)
 @tf.custom_gradient
 def _traced_lookup(table, token_ids):
-    """`_lookup` with a gradient that is added to the table's in place.
+    """`_lookup` with a gradient that is added in place to the gradient of the table.
 
-    The gradient of tf.gather is a tf.IndexedSlices, and TensorFlow adds such a one to the dense
-    gradient of the tied head by a copy of the whole table's size and a sum on one thread. Here the
-    gradient that reaches the second output is added to in place.
+    The gradient of tf.gather is a tf.IndexedSlices. To add it to the dense gradient of the tied
+    head, TensorFlow makes a copy of the size of the table and computes the sum in one thread. Here,
+    the gradient of the second output is updated in place.
     """
 
     def gradient(d_words, d_table):

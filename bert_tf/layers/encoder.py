@@ -10,23 +10,25 @@ from bert_tf.layers.token_layout import TokenLayout
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertEncoder(keras.layers.Layer):
-    """`config.num_hidden_layers` blocks on `[R, H]`.
+    """A stack of `config.num_hidden_layers` encoder blocks on `[R, H]`.
 
     Args:
-        config: `BertConfig` or the dictionary of its `to_dict`.
-        recompute: Whether training keeps only the input of every block and computes what the
-            gradient needs again, with the same dropout (Chen et al. 2016, arXiv 1604.06174).
+        config: A `BertConfig`, or its `to_dict()`.
+        gradient_checkpointing: Whether training stores only the input of every block and
+            recomputes the other activations in the backward pass, with the same dropout (Chen et
+            al. 2016, arXiv 1604.06174).
 
     Call arguments:
         rows: `[R, H]`.
         layout: The `TokenLayout` of the rows.
-        return_probabilities: Whether to collect the attention probabilities.
-        head_mask: Factors of the heads' outputs, float `[B, L, N]`, pruned heads counted; None: 1.
-            With it nothing is recomputed.
+        return_probabilities: Whether to return the attention probabilities.
+        head_mask: Factors of the outputs of the heads, float `[B, L, N]`, including pruned heads.
+            None means 1. With a head mask, nothing is recomputed.
 
     Returns:
-        The rows after every block, a list of L times `[R, H]`, and the list of attention
-        probabilities, L times `[B, n, T, T]` for the n heads of the block (empty unless asked for).
+        A list of the rows after each block, L tensors `[R, H]`, and a list of the attention
+        probabilities, L tensors `[B, n, T, T]` for the n heads of each block. The second list is
+        empty without `return_probabilities`.
 
     Example:
         >>> from bert_tf.layers.token_layout import TokenLayout
@@ -39,9 +41,9 @@ class BertEncoder(keras.layers.Layer):
     Reference: google-research/bert modeling.py, `transformer_model`.
     """
 
-    def __init__(self, config: BertConfig | dict, recompute: bool = False, **kwargs):
+    def __init__(self, config: BertConfig | dict, gradient_checkpointing: bool = False, **kwargs):
         super().__init__(**kwargs)
-        self.recompute = recompute
+        self.gradient_checkpointing = gradient_checkpointing
         self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
         self.blocks = [
             BertEncoderBlock(
@@ -63,7 +65,12 @@ class BertEncoder(keras.layers.Layer):
     ):
         states, probabilities = [], []
         for index, block in enumerate(self.blocks):
-            if self.recompute and training and not return_probabilities and head_mask is None:
+            if (
+                self.gradient_checkpointing
+                and training
+                and not return_probabilities
+                and head_mask is None
+            ):
                 rows = _recomputed(block, rows, layout)
                 states.append(rows)
                 continue
@@ -84,7 +91,7 @@ class BertEncoder(keras.layers.Layer):
         return states, probabilities
 
     def prune_heads(self, config: BertConfig) -> None:
-        """Drops the weights of the attention heads that `config` lacks and the encoder has."""
+        """Removes the weights of the attention heads that are pruned in `config`."""
         for index, block in enumerate(self.blocks):
             before, after = self.config.kept_heads(index), config.kept_heads(index)
             if after != before:
@@ -92,15 +99,18 @@ class BertEncoder(keras.layers.Layer):
         self.config = config
 
     def get_config(self):
-        config = {"config": self.config.to_dict(), "recompute": self.recompute}
+        config = {
+            "config": self.config.to_dict(),
+            "gradient_checkpointing": self.gradient_checkpointing,
+        }
         return {**super().get_config(), **config}
 
 
 def _recomputed(block, rows, layout):
-    """`block` while training; its activations are computed again in the backward pass."""
-    keys = block.draw_seeds()  # once, so that both passes drop the same units
-    # All that a gradient could be asked for: tf.custom_gradient refuses variables that come in by
-    # another way, and one that is frozen in Keras is still a tf.Variable that trains.
+    """Calls `block` in training and recomputes its activations in the backward pass."""
+    keys = block.draw_seeds()  # drawn once, so that both passes drop the same units
+    # All float variables: tf.custom_gradient does not allow variables that are not arguments, and a
+    # variable that is frozen in Keras is still a trainable tf.Variable.
     variables = [v for v in block.variables if keras.backend.is_float_dtype(v.dtype)]
 
     def forward(rows, weights):
@@ -111,8 +121,8 @@ def _recomputed(block, rows, layout):
     @tf.custom_gradient
     def compute(rows, *weights):
         def gradient(d_output):
-            # Graph optimizers would merge the second pass with the first and so keep everything:
-            # a zero that comes out of the incoming gradient keeps them apart.
+            # Graph optimizers would merge the second pass with the first, and all activations would
+            # be stored. Adding a zero that depends on the incoming gradient prevents this.
             first = tf.reshape(d_output, [-1])[:1]
             zero = tf.reduce_sum(tf.where(first == first, tf.zeros_like(first), first))
             again = [rows + zero, *weights]

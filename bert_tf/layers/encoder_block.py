@@ -13,24 +13,25 @@ from bert_tf.layers.token_layout import TokenLayout
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertEncoderBlock(keras.layers.Layer):
-    """`[R, H]` -> `[R, H]`, post-LN.
+    """An encoder block with post-LN: `[R, H]` -> `[R, H]`.
 
-    Every bias after a matmul goes into the op that follows (GELU or LayerNorm), so between two
-    matmuls there is one pass over memory.
+    The bias of a matmul is added in the op that follows (GELU or LayerNorm), so there is only one
+    pass over memory between two matmuls.
 
     Args:
-        config: `BertConfig` or the dictionary of its `to_dict`.
-        num_heads: n, how many attention heads the block has; None: all of the configuration's.
+        config: A `BertConfig`, or its `to_dict()`.
+        num_heads: n, the number of attention heads of the block. None means all heads of the
+            configuration.
 
     Call arguments:
         rows: `[R, H]`.
         layout: The `TokenLayout` of the rows.
-        return_probabilities: Whether to return the attention probabilities too.
-        dropout_keys: What `draw_seeds` gave; None draws anew.
-        head_mask: Factors of the heads' outputs, float `[B, n]`; None: 1.
+        return_probabilities: Whether to also return the attention probabilities.
+        dropout_keys: The result of `draw_seeds`. None draws new seeds.
+        head_mask: Factors of the outputs of the heads, float `[B, n]`. None means 1.
 
     Returns:
-        `[R, H]`, or with `return_probabilities` a pair with `[B, n, T, T]`.
+        `[R, H]`, or a tuple with the probabilities `[B, n, T, T]` if `return_probabilities`.
 
     Example:
         >>> from bert_tf.layers.token_layout import TokenLayout
@@ -69,7 +70,7 @@ class BertEncoderBlock(keras.layers.Layer):
 
     def build(self, input_shape=None):
         hidden = [None, self.config.hidden_size]
-        # In this order: it says which weights a seed gives.
+        # The order decides which initial weights a seed gives.
         self.attention.build(hidden)
         self.attention_output.build([None, self.attention.num_heads * self.config.head_size])
         self.intermediate.build(hidden)
@@ -79,7 +80,7 @@ class BertEncoderBlock(keras.layers.Layer):
         self.built = True
 
     def draw_seeds(self) -> list[tf.Tensor | None]:
-        """New seeds for the three dropouts of the block."""
+        """Returns new seeds for the three dropouts of the block."""
         layers = (self.attention, self.attention_layer_norm, self.output_layer_norm)
         return [layer.draw_seed() for layer in layers]
 
@@ -115,7 +116,7 @@ class BertEncoderBlock(keras.layers.Layer):
         return (rows, probabilities) if return_probabilities else rows
 
     def _widened(self, rows):
-        """The activation of the intermediate layer, `[R, H]` -> `[R, F]`."""
+        """Computes the activation of the intermediate layer, `[R, H]` -> `[R, F]`."""
         activation = self.config.hidden_act
         if self.intermediate.packed_kernel is None:
             return bias_activation(
@@ -126,7 +127,7 @@ class BertEncoderBlock(keras.layers.Layer):
         return self.intermediate.fused(rows, activation=activation)
 
     def _add_and_normalize(self, dense, layer_norm, x, residual, training, dropout_key):
-        """LayerNorm(residual + dropout(dense(x))), `[R, ...]` -> `[R, H]`."""
+        """Computes LayerNorm(residual + dropout(dense(x))), `[R, ...]` -> `[R, H]`."""
         if dense.packed_kernel is None:
             return layer_norm(
                 dense.matmul(x),
@@ -144,7 +145,7 @@ class BertEncoderBlock(keras.layers.Layer):
         )
 
     def dense_layers(self) -> dict[str, Dense]:
-        """The block's four matmuls, by where they stand in it."""
+        """Returns the four dense layers of the block by their paths in it."""
         return {
             "attention.query_key_value": self.attention.query_key_value,
             "attention_output": self.attention_output,
@@ -153,7 +154,7 @@ class BertEncoderBlock(keras.layers.Layer):
         }
 
     def keep_heads(self, places: list[int]) -> None:
-        """Drops the other attention heads' weights; see `BertSelfAttention.keep_heads`."""
+        """Removes the weights of all other heads; see `BertSelfAttention.keep_heads`."""
         dense = self.attention_output
         kernel = tf.reshape(  # [n * D, H] -> [n, D, H]
             tf.convert_to_tensor(dense.kernel), [-1, self.config.head_size, dense.units]
@@ -163,7 +164,11 @@ class BertEncoderBlock(keras.layers.Layer):
         self.attention.keep_heads(places)
 
     def pack(self) -> None:
-        """Packs the four kernels for inference; see `Dense.pack`."""
+        """Prepacks the four kernels for inference; see `Dense.pack`.
+
+        Raises:
+            UserError: If a kernel has LoRA.
+        """
         for dense in self.dense_layers().values():
             dense.pack()
 

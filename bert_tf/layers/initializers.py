@@ -1,4 +1,4 @@
-"""The original's weight initializer."""
+"""The weight initializer of google-research/bert."""
 
 import keras
 
@@ -6,5 +6,8 @@ import keras
 def bert_initializer(
     standard_deviation: float, seed: int | None = None
 ) -> keras.initializers.Initializer:
-    """Truncated normal, cut at two standard deviations (google-research/bert modeling.py)."""
+    """Returns a normal initializer that is truncated at two standard deviations.
+
+    Reference: google-research/bert modeling.py, `create_initializer`.
+    """
     return keras.initializers.TruncatedNormal(stddev=standard_deviation, seed=seed)

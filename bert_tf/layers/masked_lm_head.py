@@ -1,4 +1,4 @@
-"""The masked-LM head: from a token's vector to logits over the vocabulary."""
+"""The masked LM head: from the vectors of tokens to logits over the vocabulary."""
 
 import keras
 import tensorflow as tf
@@ -11,10 +11,10 @@ from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class MaskedLMHead(keras.layers.Layer):
-    """Dense, activation, LayerNorm, then the tied word embeddings and a bias.
+    """A dense layer, an activation and LayerNorm, then the tied word embeddings and a bias.
 
     Args:
-        config: `BertConfig` or the dictionary of its `to_dict`.
+        config: A `BertConfig`, or its `to_dict()`.
 
     Call arguments:
         rows: `[R, H]`, the vectors of the masked positions only.

@@ -1,4 +1,4 @@
-"""From a sequence of vectors to one vector."""
+"""Layers that reduce a sequence of vectors to one vector."""
 
 import keras
 import tensorflow as tf
@@ -8,7 +8,17 @@ from bert_tf.layers.dense import Dense
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertPooler(keras.layers.Layer):
-    """Dense + tanh on the first token's vector: `[B, H]` -> `[B, H]`.
+    """A dense layer and tanh on the vector of the first token.
+
+    Args:
+        hidden_size: H.
+        initializer_range: Standard deviation of the truncated normal initializer of the kernel.
+
+    Call arguments:
+        first_token: `[B, H]`, the vectors of the first tokens.
+
+    Returns:
+        `[B, H]`.
 
     Example:
         >>> first_vectors = tf.ones([2, 8])
@@ -23,7 +33,7 @@ class BertPooler(keras.layers.Layer):
         self.hidden_size = hidden_size
         self.initializer_range = initializer_range
         self.dense = Dense(hidden_size, initializer_range, dtype=self.dtype_policy, name="dense")
-        self.is_missing = False  # whether the checkpoint that was opened has none
+        self.is_missing = False  # whether the checkpoint has no pooler
 
     def build(self, input_shape=None):
         self.dense.build([None, self.hidden_size])
@@ -42,7 +52,7 @@ class BertPooler(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SequencePooling(keras.layers.Layer):
-    """Mean, maximum, or both side by side, over the real tokens of each sequence.
+    """The mean, the maximum or both over the real tokens of each sequence.
 
     Args:
         mode: "mean", "max" or "mean_max".
@@ -52,7 +62,11 @@ class SequencePooling(keras.layers.Layer):
         padding_mask: bool `[B, T]`.
 
     Returns:
-        `[B, H]`, for "mean_max" `[B, 2H]` (mean first). A sequence without a token gives zeros.
+        `[B, H]`, or `[B, 2H]` for "mean_max", the mean first. The result for a sequence without
+        tokens is zeros.
+
+    Raises:
+        ValueError: If `mode` is something else.
 
     Example:
         >>> vectors = tf.constant([[[1.0], [3.0], [9.0]]])
@@ -64,7 +78,7 @@ class SequencePooling(keras.layers.Layer):
     def __init__(self, mode: str, **kwargs):
         super().__init__(**kwargs)
         if mode not in ("mean", "max", "mean_max"):
-            raise ValueError(f"`mode` must be mean, max or mean_max. Received: mode={mode!r}")
+            raise ValueError(f"`mode` must be 'mean', 'max' or 'mean_max'. Received: mode={mode!r}")
         self.mode = mode
         self.built = True
 

@@ -1,4 +1,4 @@
-"""LayerNorm over the sum of a sublayer's output and its input: post-LN, as BERT has it."""
+"""LayerNorm of the sum of the output and the input of a sublayer: post-LN, as in BERT."""
 
 import keras
 import tensorflow as tf
@@ -10,18 +10,21 @@ from bert_tf.layers.dropout_seed import DropoutSeed
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class ResidualLayerNorm(keras.layers.Layer):
-    """`LayerNorm(residual + dropout(x + bias))` in one pass.
+    """Computes `LayerNorm(residual + dropout(x + bias))` in one pass.
 
     Args:
-        epsilon: Added to the variance. BERT's is 1e-12, not Keras's 1e-3.
-        dropout_rate: Dropout on `x + bias` while training.
-        seed: Seed of the dropout; None draws one.
+        epsilon: Added to the variance. The default is BERT's 1e-12, not Keras's 1e-3.
+        dropout_rate: Rate of the dropout of `x + bias` in training.
+        seed: Seed of the random stream of the dropout. None draws a seed.
 
     Call arguments:
         x: `[R, H]`.
         residual: `[R, H]` or None.
         bias: `[H]` or None.
-        dropout_key: Seed of this call's dropout, a scalar int64; None draws one.
+        dropout_key: Seed of the dropout in this call, a scalar int64. None draws a seed.
+
+    Returns:
+        `[R, H]`.
 
     Example:
         >>> ResidualLayerNorm()(tf.ones([3, 8]), residual=tf.zeros([3, 8])).shape
@@ -42,7 +45,7 @@ class ResidualLayerNorm(keras.layers.Layer):
         self.dropout_rate = dropout_rate
         self.seed = seed
         self._dropout_seed = DropoutSeed(seed) if dropout_rate else None
-        # Keras finds seed generators by attribute; this makes it part of the layer's state.
+        # Keras tracks seed generators that are attributes and saves their state with the layer.
         self.seed_generator = self._dropout_seed.generator if self._dropout_seed else None
 
     def build(self, input_shape):
@@ -51,7 +54,7 @@ class ResidualLayerNorm(keras.layers.Layer):
         self.built = True
 
     def draw_seed(self) -> tf.Tensor | None:
-        """A new seed for the dropout; None if there is no dropout."""
+        """Returns a new seed for the dropout, or None if there is no dropout."""
         return self._dropout_seed.next() if self._dropout_seed else None
 
     def call(self, x, residual=None, bias=None, training=False, dropout_key=None):

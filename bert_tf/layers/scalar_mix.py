@@ -1,4 +1,4 @@
-"""ELMo's learnt mix of layers."""
+"""The learned weighted sum of layers of ELMo."""
 
 import keras
 import tensorflow as tf
@@ -8,14 +8,14 @@ from bert_tf.config import LAYER_NORM_EPSILON
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class ScalarMix(keras.layers.Layer):
-    """`gamma * Σ softmax(scalars)_k * states_k`: one weight a layer, learnt with the task.
+    """Computes `gamma * Σ softmax(scalars)_k * states_k`, with one learned weight per layer.
 
     Args:
-        layer_norm: Whether every vector is first brought to mean 0 and variance 1, so that a layer
-            of large numbers does not outweigh the others.
+        layer_norm: Whether to first normalize every vector to mean 0 and variance 1, so that a
+            layer with large values does not dominate the sum.
 
     Call arguments:
-        states: A list of K tensors `[..., H]`: a backbone's `hidden_states`, or some of them.
+        states: A list of K tensors `[..., H]`: all or some `hidden_states` of a backbone.
 
     Returns:
         `[..., H]`.
@@ -56,7 +56,10 @@ class ScalarMix(keras.layers.Layer):
 
 
 def _normalized(state):
-    """`[..., H]` with mean 0 and variance 1 over H, in float32; zeros (padding) stay zeros."""
+    """Normalizes `[..., H]` to mean 0 and variance 1 over H, in float32.
+
+    Zeros, as for padding, remain zeros.
+    """
     values = tf.cast(state, tf.float32)
     mean, variance = tf.nn.moments(values, axes=[-1], keepdims=True)
     return tf.cast((values - mean) * tf.math.rsqrt(variance + LAYER_NORM_EPSILON), state.dtype)

@@ -1,12 +1,12 @@
-"""Which tokens the encoder computes on, and where they stand in the `[B, T]` batch.
+"""The tokens that the encoder computes on, and their positions in the `[B, T]` batch.
 
-Every layer inside the encoder works on rows, `[R, H]`. Two layouts say what a row is:
+Every layer inside the encoder works on rows, `[R, H]`. A layout defines the rows:
 
-- packed: R is the number of real tokens; padding is dropped at the door and put back, as zeros, at
-  the exit. Wherever the padding stood (right, left, holes), every token keeps its position.
-- padded: R = B * T; shapes stay static, as XLA and TPUs want it, and attention masks the padding.
-
-Between the two, packed in place: R = B * T, but attention is that of the packed rows.
+- packed: R is the number of real tokens. Padding is dropped before the encoder and restored, as
+  zeros, after it. Padding may be anywhere (right, left, between tokens); every token keeps its
+  position.
+- padded: R = B * T. Shapes are static, as XLA and TPUs require, and attention masks the padding.
+- packed in place: R = B * T, but attention is computed as for packed rows.
 """
 
 import contextlib
@@ -22,15 +22,16 @@ class TokenLayout:
 
     Attributes:
         padding_mask: bool `[B, T]`, True for real tokens.
-        real_tokens: int32 `[R]`, the flat index of every row in `[B * T]`; None when padded.
-        row_splits: int32 `[sequences + 1]`, where each sequence's rows begin; None when padded.
-        sequence_ids: int32 `[B, T]`, the sequence of each token where a row of the batch holds
-            several; None when it holds one.
+        real_tokens: int32 `[R]`, the flat index of every row in `[B * T]`. None if padded.
+        row_splits: int32 `[sequences + 1]`, the first row of each sequence, then R. None if padded.
+        sequence_ids: int32 `[B, T]`, the sequence of each token if a row of the batch contains
+            several sequences. None if it contains one.
         has_padding_rows: Whether padding is among the rows.
-        causal: Whether a token attends to itself and what stands before it only.
-        window_size: How far to either side a token sees in its sequence; None: all of it.
-        num_global_tokens: With a window: the first tokens of a sequence, which see all and are
-            seen by all.
+        causal: Whether a token attends only to itself and to earlier tokens.
+        window_size: How many tokens to either side a token attends to in its sequence. None means
+            all.
+        num_global_tokens: The number of first tokens of each sequence for which the window does
+            not apply: they attend to all tokens, and all tokens attend to them.
     """
 
     padding_mask: tf.Tensor
@@ -44,12 +45,24 @@ class TokenLayout:
 
     @classmethod
     def padded(cls, padding_mask, sequence_ids=None, **attention) -> "TokenLayout":
-        """All `B * T` positions are rows; `attention`: `causal` and what follows it."""
+        """Makes a layout in which all `B * T` positions are rows.
+
+        Args:
+            padding_mask: As in the attributes.
+            sequence_ids: As in the attributes.
+            **attention: `causal` and the attributes after it.
+        """
         return cls(padding_mask, sequence_ids=sequence_ids, **attention)
 
     @classmethod
     def packed(cls, padding_mask, sequence_ids=None, **attention) -> "TokenLayout":
-        """Only the real tokens are rows. The tokens of a sequence must stand side by side."""
+        """Makes a layout in which only the real tokens are rows.
+
+        Args:
+            padding_mask: As in the attributes.
+            sequence_ids: As in the attributes. The tokens of a sequence must be contiguous.
+            **attention: `causal` and the attributes after it.
+        """
         real_tokens = tf.cast(tf.where(tf.reshape(padding_mask, [-1])), tf.int32)  # [B*T] -> [R, 1]
         real_tokens = tf.squeeze(real_tokens, axis=1)  # -> [R]
         if sequence_ids is None:
@@ -61,21 +74,24 @@ class TokenLayout:
 
     @classmethod
     def packed_in_place(cls, padding_mask, padding_apart=True, **attention) -> "TokenLayout":
-        """All `B * T` positions are rows, as XLA's static shapes want it, but packed: the real
-        tokens of a row of the batch come first, and its padding makes up sequences of its own.
+        """Makes a packed layout in which all `B * T` positions are rows, for XLA's static shapes.
+
+        The real tokens of a row of the batch come first, and its padding forms separate sequences.
 
         Args:
             padding_mask: As in the attributes.
-            padding_apart: Whether every padding is a sequence, so that attention costs what the
-                real tokens cost; else those of a row of the batch are one together. That is for a
-                GPU, whose kernel spends on a sequence of one row what it spends on one of 64.
-            **attention: `causal` and what follows it.
+            padding_apart: Whether each padding position is a sequence, so that attention costs only
+                as much as for the real tokens. If False, the padding of a row of the batch forms
+                one sequence. This is for a GPU, whose kernel needs the same time for a sequence of
+                one row as for one of 64 rows.
+            **attention: `causal` and the attributes after it.
         """
         batch, length = tf.unstack(tf.shape(padding_mask))
         first = tf.range(batch)[:, tf.newaxis] * length  # [B, 1]
         order = tf.argsort(tf.cast(~padding_mask, tf.int32), axis=1, stable=True)  # [B, T]
         lengths = tf.reduce_sum(tf.cast(padding_mask, tf.int32), axis=1, keepdims=True)  # [B, 1]
-        if padding_apart:  # T sequences: of `lengths` rows, of none, ..., of one padding each
+        # T sequences: the first has `lengths` rows, then come empty ones, then one per padding.
+        if padding_apart:
             columns = tf.range(length)
             starts = tf.where(columns == 0, 0, tf.maximum(columns, lengths))  # [B, T]
         else:
@@ -84,7 +100,7 @@ class TokenLayout:
         return cls(padding_mask, tf.reshape(first + order, [-1]), row_splits, **attention)
 
     def attention_mask(self) -> tf.Tensor:
-        """Which keys a query sees, for a padded layout: bool `[B, 1, 1 or T, T]`."""
+        """Returns which keys a query attends to, for a padded layout: bool `[B, 1, 1 or T, T]`."""
         mask = self.padding_mask[:, tf.newaxis, tf.newaxis, :]  # [B, 1, 1, T]
         if self.sequence_ids is not None:
             ids = self.sequence_ids
@@ -92,7 +108,7 @@ class TokenLayout:
         columns = tf.range(tf.shape(self.padding_mask)[1])
         not_later = columns[tf.newaxis, :] <= columns[:, tf.newaxis]  # [T, T]
         if self.window_size is not None:
-            # Counted in real tokens of the sequence, as the packed rows are.
+            # Distances count the real tokens of the sequence, as for packed rows.
             place = tf.reduce_sum(tf.cast(mask & not_later, tf.int32), axis=-1) - 1  # [B, 1, T]
             query, key = place[..., tf.newaxis], place[:, :, tf.newaxis, :]
             near = tf.abs(query - key) <= self.window_size  # [B, 1, T, T]
@@ -103,7 +119,7 @@ class TokenLayout:
         return mask
 
     def row_attention(self) -> dict:
-        """Which rows see which, for `ops.varlen_attention`."""
+        """Returns the arguments of `ops.varlen_attention` that say which rows attend to which."""
         if self.window_size is None:
             return {"causal": self.causal}
         return {
@@ -123,7 +139,7 @@ class TokenLayout:
         return tf.gather(flat, self.real_tokens) if self.is_packed else flat
 
     def to_batch(self, rows: tf.Tensor) -> tf.Tensor:
-        """`[R, H]` -> `[B, T, H]`; zeros where there is padding."""
+        """`[R, H]` -> `[B, T, H]`, with zeros for padding."""
         batch_shape = tf.shape(self.padding_mask)
         width = rows.shape[-1]
         if self.is_packed:
@@ -134,21 +150,21 @@ class TokenLayout:
         else:
             batch = tf.reshape(rows, [batch_shape[0], batch_shape[1], width])  # -> [B, T, H]
         if self.has_padding_rows:
-            # Not a product: what padding computed may be NaN or infinite, and must not show.
+            # Not a product with the mask, because rows of padding may be NaN or infinite.
             batch = tf.where(self.padding_mask[:, :, tf.newaxis], batch, tf.zeros([], batch.dtype))
         batch.set_shape([*self.padding_mask.shape, width])
         return batch
 
 
 def _starts_of_runs(real_tokens, sequence_ids) -> tf.Tensor:
-    """Row splits `[sequences + 1]` from real tokens `[R]` and sequence ids `[B, T]`."""
+    """Returns row splits `[sequences + 1]` for real tokens `[R]` and sequence ids `[B, T]`."""
     length = tf.shape(sequence_ids)[1]
     ids = tf.gather(tf.reshape(sequence_ids, [-1]), real_tokens)  # [R]
     rows = real_tokens // length
     changed = (ids[1:] != ids[:-1]) | (rows[1:] != rows[:-1])
     count = tf.size(real_tokens)
     inner = tf.cast(tf.where(changed), tf.int32)[:, 0] + 1
-    # Without a token there is no sequence: [0]; else [0, ..., R].
+    # Without tokens there is no sequence, and the row splits are [0]; otherwise [0, ..., R].
     return tf.concat([[0], inner, tf.fill([tf.minimum(count, 1)], count)], axis=0)
 
 
@@ -157,7 +173,7 @@ _scope = threading.local()
 
 @contextlib.contextmanager
 def static_shapes():
-    """Inside, models choose a layout of static shapes: what is traced will be compiled by XLA."""
+    """Makes models in this context use layouts with static shapes, for functions that go to XLA."""
     previous = getattr(_scope, "static", False)
     _scope.static = True
     try:
@@ -167,6 +183,6 @@ def static_shapes():
 
 
 def needs_static_shapes() -> bool:
-    """Whether the code being traced goes to XLA: inside `static_shapes()` or on a TPU."""
+    """Returns whether XLA compiles the code that is traced: in `static_shapes()` or on a TPU."""
     on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
     return on_tpu or getattr(_scope, "static", False)

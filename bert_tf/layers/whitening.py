@@ -1,4 +1,4 @@
-"""Whitening: a linear map after which vectors point in all directions alike."""
+"""Whitening: a linear map after which all directions of the vectors have the same variance."""
 
 import keras
 import numpy as np
@@ -6,22 +6,29 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 
-# A direction whose variance is below this share of the largest is noise: 1 / sqrt blows it up.
+# Directions with a variance below this fraction of the largest are noise, which 1 / sqrt amplifies.
 _SMALLEST_VARIANCE = 1e-9
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Whitening(keras.layers.Layer):
-    """`(x - mean) W` on `[B, D]`: mean zero and unit covariance on the vectors it was fitted to.
+    """Computes `(x - mean) W`, with mean zero and unit covariance on the vectors of `fit`.
 
-    BERT's sentence vectors crowd in a narrow cone, so that all cosines are large; whitened, cosine
-    tells more. Of the principal directions the first `units` are kept. Not trained by gradients.
+    BERT's sentence vectors lie in a narrow cone, so that all cosine similarities are large.
+    Whitened vectors make cosine similarity more informative. The first `units` principal directions
+    are kept. The layer is not trained by gradients.
 
     Args:
         units: Size of the whitened vectors, at most D.
 
+    Call arguments:
+        vectors: `[B, D]`.
+
     Returns:
         float32 `[B, units]`.
+
+    Raises:
+        UserError: If `units` is not in [1, D].
 
     Example:
         >>> vectors = np.random.default_rng(0).normal(5.0, 2.0, size=[100, 8]).astype("float32")
@@ -43,8 +50,8 @@ class Whitening(keras.layers.Layer):
     def build(self, input_shape):
         if not 1 <= self.units <= input_shape[-1]:
             raise UserError(
-                f"The size of whitened vectors must be in [1, {input_shape[-1]}]. "
-                f"Received: {self.units}"
+                f"`units` must be in [1, {input_shape[-1]}], the size of the vectors. "
+                f"Received: units={self.units}"
             )
         self.kernel = self.add_weight(
             name="kernel",
@@ -69,20 +76,20 @@ class Whitening(keras.layers.Layer):
         return product + tf.convert_to_tensor(self.bias)
 
     def fit(self, vectors: np.ndarray) -> None:
-        """Computes mean and map in float64 and assigns them.
+        """Computes the mean and the map in float64 and assigns them.
 
         Args:
-            vectors: `[n, D]`, of many sentences.
+            vectors: `[n, D]`, the vectors of many sentences.
 
         Raises:
-            UserError: If they vary in fewer than `units` directions.
+            UserError: If the vectors vary in fewer than `units` directions.
         """
         mean, variances, directions = principal_directions(vectors)
         if len(variances) < self.units:
             raise UserError(
-                f"Vectors that vary in {self.units} directions were expected. Received: "
-                f"{len(vectors)} vectors that vary in {len(variances)}. Fit whitening to more "
-                "sentences, or to a smaller size."
+                f"`vectors` must vary in at least {self.units} directions. Received: "
+                f"{len(vectors)} vectors that vary in {len(variances)} directions. Fit whitening "
+                "to more sentences, or choose a smaller size."
             )
         kernel = directions[:, : self.units] / np.sqrt(variances[: self.units])  # [D, units]
         self.kernel.assign(kernel.astype(np.float32))
@@ -95,16 +102,16 @@ class Whitening(keras.layers.Layer):
 
 
 def principal_directions(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The directions in which vectors vary, the largest variance first.
+    """Returns the principal directions of vectors, those with the largest variance first.
 
-    They may be fewer than D: what comes out of a LayerNorm lies in a hyperplane, and so does the
-    mean over tokens.
+    There may be fewer than D directions: the outputs of a LayerNorm lie in a hyperplane, and so do
+    their means over tokens.
 
     Args:
         vectors: `[n, D]`.
 
     Returns:
-        In float64 the mean `[D]`, the variances `[d]` and the unit directions `[D, d]`.
+        The mean `[D]`, the variances `[d]` and the unit directions `[D, d]`, in float64.
     """
     vectors = np.asarray(vectors, np.float64)
     mean = vectors.mean(axis=0)

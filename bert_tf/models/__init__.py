@@ -7,7 +7,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "BertBackbone": ".backbone",
         "TaskModel": ".task_model",
-        "extend_positions": ".position_extension",
+        "resize_position_embeddings": ".position_embeddings",
     },
     moved={
         "Answer": "bert_tf.tasks.question_answering",
@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "Candidate": "bert_tf.tasks.masked_lm",
         "DistillationModel": "bert_tf.compression",
         "TaggedSpan": "bert_tf.tasks.token_classification",
+        "extend_positions": "bert_tf.models.position_embeddings:resize_position_embeddings",
         "student_from_teacher": "bert_tf.compression",
     },
 )

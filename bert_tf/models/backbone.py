@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf import hooks, ops
 from bert_tf.config import BertConfig
+from bert_tf.deprecation import renamed_method, warn_renamed
 from bert_tf.errors import UserError
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
@@ -34,15 +35,16 @@ class BertBackbone(KerasFiles, RetracingModel):
             takes the first wherever the native attention is there and shapes may vary (not under
             XLA, not on a TPU). The numbers are the same.
         causal: Whether a token attends to itself and the tokens before it only.
-        recompute: Whether training keeps only the input of every block and computes the rest again
-            in the backward pass (gradient checkpointing): about a third more time, a fraction of
-            the memory, the same numbers.
+        gradient_checkpointing: Whether training keeps only the input of every block and computes
+            the rest again in the backward pass: about a third more time, a fraction of the memory,
+            the same numbers.
         attention_window: Sparse attention: how far to either side a token sees; time and memory
             then grow with T, not T². None takes the configuration's.
         global_tokens: With a window: how many first tokens of a sequence see all and are seen by
             all; None takes the configuration's, 1 by default: `[CLS]`.
         quantization: "int8" makes what `quantize("int8")` makes of a model, without any values:
             they are loaded afterwards.
+        recompute: The old name of `gradient_checkpointing`.
 
     Call arguments:
         inputs: A dictionary of `token_ids` int32 `[B, T]` and, optionally, `segment_ids` int32
@@ -92,13 +94,17 @@ class BertBackbone(KerasFiles, RetracingModel):
         num_encoder_layers: int | None = None,
         padding_free: bool | str = "auto",
         causal: bool = False,
-        recompute: bool = False,
+        gradient_checkpointing: bool = False,
         attention_window: int | None = None,
         global_tokens: int | None = None,
         quantization: str | None = None,
+        recompute: bool | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
+        if recompute is not None:
+            warn_renamed("BertBackbone(recompute=…)", "BertBackbone(gradient_checkpointing=…)")
+            gradient_checkpointing = recompute
         if quantization is not None:
             require_int8(quantization)
         config = config if isinstance(config, BertConfig) else BertConfig(**config)
@@ -129,14 +135,14 @@ class BertBackbone(KerasFiles, RetracingModel):
         self.num_encoder_layers = num_encoder_layers
         self.padding_free = padding_free
         self.causal = causal
-        self.recompute = recompute
+        self.gradient_checkpointing = gradient_checkpointing
         self.attention_window = config.attention_window
         self.global_tokens = config.global_tokens
-        self.is_frozen = False
+        self.is_prepacked = False
         self.quantization = None
         self.embeddings = BertEmbeddings(config, dtype=self.dtype_policy, name="embeddings")
         self.encoder = BertEncoder(
-            config, recompute=recompute, dtype=self.dtype_policy, name="encoder"
+            config, gradient_checkpointing, dtype=self.dtype_policy, name="encoder"
         )
         self.pooler = BertPooler(
             config.hidden_size, config.initializer_range, dtype=self.dtype_policy, name="pooler"
@@ -173,7 +179,7 @@ class BertBackbone(KerasFiles, RetracingModel):
             format: "huggingface" (for its `BertModel`), "tf1" (google-research/bert) or "bert_tf",
                 which alone holds a quantized model.
         """
-        self.require_unfrozen("saved as a checkpoint")
+        self.require_not_prepacked("saved as a checkpoint")
         hooks.save_model(self, directory, format)
 
     def call(
@@ -256,7 +262,15 @@ class BertBackbone(KerasFiles, RetracingModel):
             return tf.not_equal(inputs["token_ids"], self.config.pad_token_id)
         return tf.cast(padding_mask, tf.bool)
 
-    def freeze_for_inference(self) -> None:
+    freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
+
+    @property
+    def is_frozen(self) -> bool:
+        """The old name of `is_prepacked`."""
+        warn_renamed("is_frozen", "is_prepacked")
+        return self.is_prepacked
+
+    def prepack_for_inference(self) -> None:
         """Packs the encoder's kernels for `bert_tf.ops.fused_dense`: faster, and only forward.
 
         The kernels are kept in their packed form alone, so memory does not grow and no packed
@@ -271,11 +285,11 @@ class BertBackbone(KerasFiles, RetracingModel):
             UserError: If the native `fused_dense` is not there, or a GPU is visible, where it does
                 not run.
         """
-        if self.is_frozen or self.quantization is not None:  # those are packed too
+        if self.is_prepacked or self.quantization is not None:  # those are packed too
             return
         if not native.use_native(runs_on_gpu=False):
             raise UserError(
-                "`freeze_for_inference` is for the native ops on a CPU. Received: the TensorFlow "
+                "`prepack_for_inference` is for the native ops on a CPU. Received: the TensorFlow "
                 "ops are active, or a GPU is visible. Build the native ones (`make ops`) and hide "
                 "the GPU (CUDA_VISIBLE_DEVICES=), or leave the model as it is."
             )
@@ -283,7 +297,7 @@ class BertBackbone(KerasFiles, RetracingModel):
         if not (self.compute_dtype == "bfloat16" and multiplies_bfloat16()):
             for block in self.encoder.blocks:
                 block.pack()
-        self.is_frozen = True
+        self.is_prepacked = True
 
     def quantize(
         self,
@@ -378,9 +392,9 @@ class BertBackbone(KerasFiles, RetracingModel):
                 f"A model with LoRA cannot be {purpose}: call its `merge_lora()` first."
             )
 
-    def require_unfrozen(self, purpose: str) -> None:
+    def require_not_prepacked(self, purpose: str) -> None:
         """Raises `UserError` if the model was frozen: its kernels are packed."""
-        if self.is_frozen:
+        if self.is_prepacked:
             raise UserError(
                 f"A model frozen for inference cannot be {purpose}: its kernels are packed. "
                 "Do that first, or load the model again."
@@ -388,15 +402,22 @@ class BertBackbone(KerasFiles, RetracingModel):
 
     def require_kernels(self, purpose: str) -> None:
         """Raises `UserError` if the model was frozen or quantized: `purpose` needs its kernels."""
-        self.require_unfrozen(purpose)
+        self.require_not_prepacked(purpose)
         if self.quantization is not None:
             raise UserError(
                 f"A model quantized to {self.quantization} cannot be {purpose}: its kernels are "
                 "integers. Do that first, or load the model again."
             )
 
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        if "recompute" in config:  # of a file of an older version
+            config["gradient_checkpointing"] = config.pop("recompute")
+        return cls(**config)
+
     def get_config(self):
-        self.require_unfrozen("serialized")
+        self.require_not_prepacked("serialized")
         return {
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
@@ -404,7 +425,7 @@ class BertBackbone(KerasFiles, RetracingModel):
             "num_encoder_layers": self.num_encoder_layers,
             "padding_free": self.padding_free,
             "causal": self.causal,
-            "recompute": self.recompute,
+            "gradient_checkpointing": self.gradient_checkpointing,
             "attention_window": self.attention_window,
             "global_tokens": self.global_tokens,
             **({"quantization": self.quantization} if self.quantization else {}),

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 
 from bert_tf import hooks
+from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
 
 # The dense layers of an encoder block and where they stand in it.
@@ -36,7 +37,11 @@ class LoraModel:
     lora = None
 
     def enable_lora(
-        self, rank: int, alpha: float | None = None, layers: Sequence[str] = ("query_key_value",)
+        self,
+        rank: int,
+        alpha: float | None = None,
+        target_modules: Sequence[str] = ("query_key_value",),
+        **old_names,
     ) -> None:
         """Freezes the backbone and gives its dense layers low-rank additions; heads go on training.
 
@@ -45,18 +50,21 @@ class LoraModel:
         Args:
             rank: Width of the additions.
             alpha: `alpha / rank` scales them; None takes the rank.
-            layers: Which of a block's layers: "query_key_value", "attention_output",
+            target_modules: Which of a block's layers: "query_key_value", "attention_output",
                 "intermediate", "output_dense".
 
         Raises:
             UserError: For another layer or a rank below 1, if there are additions already, the
                 kernels are packed, or the optimizer has begun.
         """
-        unknown = set(layers) - set(LORA_LAYERS)
-        if unknown or not layers or rank < 1:
+        if "layers" in old_names:
+            warn_renamed("enable_lora(layers=…)", "enable_lora(target_modules=…)")
+            target_modules = old_names.pop("layers")
+        unknown = {*target_modules, *old_names} - set(LORA_LAYERS)
+        if unknown or not target_modules or rank < 1:
             raise UserError(
-                f"`layers` must be some of {list(LORA_LAYERS)} and `rank` at least 1. "
-                f"Received: layers={list(layers)}, rank={rank}"
+                f"`target_modules` must be some of {list(LORA_LAYERS)} and `rank` at least 1. "
+                f"Received: target_modules={list(target_modules)}, rank={rank}"
             )
         if self.lora is not None:
             raise UserError(
@@ -71,9 +79,9 @@ class LoraModel:
         for variable in self.backbone.variables:
             variable.trainable = False
         for block in self.backbone.encoder.blocks:
-            for name in layers:
+            for name in target_modules:
                 operator.attrgetter(LORA_LAYERS[name])(block).enable_lora(rank, alpha)
-        self.lora = {"rank": rank, "alpha": alpha, "layers": list(layers)}
+        self.lora = {"rank": rank, "alpha": alpha, "layers": list(target_modules)}
 
     def merge_lora(self) -> None:
         """Adds the low-rank additions to the kernels: the same outputs, and a model as before.

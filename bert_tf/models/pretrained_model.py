@@ -155,7 +155,7 @@ class PretrainedModel(LoraModel, KerasFiles):
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
             >>> model.save_pretrained("reviews_tf1/", format="tf1")
         """
-        self.backbone.require_unfrozen("saved as a checkpoint")
+        self.backbone.require_not_prepacked("saved as a checkpoint")
         self.require_merged("saved as a checkpoint")
         hooks.save_model(self, directory, format)
 

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_container
+from bert_tf.deprecation import renamed_method
 from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import row_weights
@@ -80,9 +81,11 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
         self.tokenizer = tokenizer
         self.max_length = max_length
 
-    def freeze_for_inference(self) -> None:
+    freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
+
+    def prepack_for_inference(self) -> None:
         """Packs the encoder's kernels: faster, and only forward. See `BertBackbone`."""
-        self.backbone.freeze_for_inference()
+        self.backbone.prepack_for_inference()
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
         """Strings `[B]` to the dictionary that the backbone takes, cut at `max_length`."""
@@ -441,7 +444,7 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
             config["tokenizer"] = deserialized(config["tokenizer"], BertTokenizer, "tokenizer")
         model = cls(**config)
         if lora is not None:
-            model.enable_lora(**lora)
+            model.enable_lora(lora["rank"], lora["alpha"], lora["layers"])
         return model
 
 

@@ -19,7 +19,7 @@ def float_tensors(**arguments) -> list[tf.Tensor | None]:
         if value is None:
             tensors.append(None)
             continue
-        # Python numbers and lists get the dtype of the first tensor; tensors and arrays keep theirs.
+        # Python numbers and lists get the first tensor's dtype; tensors and arrays keep theirs.
         convertible = dtype if isinstance(value, (int, float, list, tuple)) else None
         tensor = tf.convert_to_tensor(value, dtype=convertible)
         if dtype is None:

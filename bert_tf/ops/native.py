@@ -73,7 +73,7 @@ _scopes = threading.local()
 
 
 def library() -> ModuleType | None:
-    """Returns the module of the native ops (`bert_tf_fused_bias_gelu`, …), or None without them."""
+    """Returns the module of the native ops (`bert_tf_fused_bias_gelu`, …), or None."""
     return _load().library
 
 

@@ -131,8 +131,7 @@ def _checked(qkv, row_splits, dropout_rate, seed, window_size, num_global_tokens
     (qkv,) = float_tensors(qkv=qkv)
     if not qkv.shape.is_compatible_with([None, 3, None, None]):
         raise ValueError(
-            "`qkv` must have shape [tokens, 3, heads, head size]. "
-            f"Received: qkv.shape={qkv.shape}"
+            f"`qkv` must have shape [tokens, 3, heads, head size]. Received: qkv.shape={qkv.shape}"
         )
     row_splits = tf.convert_to_tensor(row_splits)
     if row_splits.dtype not in (tf.int32, tf.int64):
@@ -203,7 +202,7 @@ def _reference(
     scores = tf.where(sees[:, tf.newaxis], scores, -math.inf)
     probabilities = tf.nn.softmax(scores)
     if causal or window_size is not None:
-        # If the softmax of a row is NaN (its scores overflow), hidden keys must not be affected.
+        # Even if the softmax of a row is NaN (its scores overflow), hidden keys have probability 0.
         probabilities = tf.where(sees[:, tf.newaxis], probabilities, 0.0)
 
     num_heads = tf.shape(qkv, out_type=tf.int64)[2]

@@ -62,11 +62,11 @@ def export(
     """
     module = serving_module(model, pairs)
     model.require_trained_heads("exported")
-    if portable and model.backbone.is_frozen:
+    if portable and model.backbone.is_prepacked:
         raise UserError(
             "`portable` must be False for a model with prepacked kernels, which only the fused "
             "operations can read. Received: portable=True. Export the model before calling "
-            "`freeze_for_inference()`, or pass portable=False."
+            "`prepack_for_inference()`, or pass portable=False."
         )
     if not portable and ops.native.library() is None:
         raise UserError(

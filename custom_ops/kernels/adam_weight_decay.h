@@ -5,7 +5,7 @@
 //   v = v + (1 - beta_2) * (g^2 - v)
 //   variable = variable - step * m / (sqrt(v) + epsilon) - decay * variable
 //
-// google-research/bert optimization.py; Loshchilov and Hutter, arXiv 1711.05101.
+// Reference: google-research/bert optimization.py; Loshchilov and Hutter, arXiv 1711.05101.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_ADAM_WEIGHT_DECAY_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_ADAM_WEIGHT_DECAY_H_
 
@@ -29,8 +29,8 @@ struct AdamWeightDecayArgs {
   float* v;
 };
 
-// What the learning rate is multiplied with so that m and v, which began at zero, count in full at
-// step `steps`, from 1 on; 1 where steps is 0.
+// The factor of the learning rate that corrects the bias of m and v, which start at zero. `steps`
+// is the number of the step, starting from 1. If it is 0, the factor is 1.
 float AdamBiasCorrection(float beta_1, float beta_2, float steps);
 
 void AdamWeightDecay(const Parallel& parallel, const AdamWeightDecayArgs& args);

@@ -1,5 +1,5 @@
-// adam_weight_decay against float64 over several steps: odd counts, any number of threads, on every
-// instruction set that this processor has.
+// Compares adam_weight_decay with float64 over several steps, for odd sizes and several numbers of
+// threads, with every instruction set of this processor.
 #include "custom_ops/kernels/adam_weight_decay.h"
 
 #include "custom_ops/kernels/kernel_test_util.h"

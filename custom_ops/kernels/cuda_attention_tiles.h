@@ -1,10 +1,11 @@
-// What the kernels of varlen_attention.cu.cc share: which tile a block works on, which pairs of
-// positions see each other, and the products of 64 x 64 tiles, of which each of a block's four
-// warps makes 16 rows.
+// Shared by the kernels of varlen_attention.cu.cc: the tile that a block works on, the pairs of
+// positions that attend to each other, and the products of 64 x 64 tiles. Each of the four warps of
+// a block computes 16 rows of a product.
 //
-// A warp's result [16, columns] lies in registers as the tensor cores leave it: lane l holds, of
-// every eight columns, c[0], c[1] = (row l / 4, columns 2 (l % 4) and the next), c[2], c[3] = the
-// same of row l / 4 + 8. float32 is multiplied by plain FMAs into the same places.
+// The result of a warp, [16, columns], is in registers in the layout of the tensor cores: for every
+// eight columns, lane l has in c[0] and c[1] row l / 4, columns 2 (l % 4) and 2 (l % 4) + 1, and in
+// c[2] and c[3] the same columns of row l / 4 + 8. float32 products are computed with plain FMAs in
+// the same layout.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_ATTENTION_TILES_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_ATTENTION_TILES_H_
 
@@ -22,12 +23,12 @@ constexpr int kGroups = kTile / 8;  // of eight columns
 
 BERT_TF_DEVICE int Thread() { return static_cast<int>(threadIdx.x); }
 BERT_TF_DEVICE int Lane() { return Thread() % kWarp; }
-// The tile's row of c[0] and c[1]; that of c[2] and c[3] is eight further.
+// The row of c[0] and c[1] in the tile. c[2] and c[3] are eight rows below.
 BERT_TF_DEVICE int LaneRow() { return Thread() / kWarp * kWarpRows + Lane() / 4; }
-// The column, inside eight, of c[0] and c[2].
+// The column of c[0] and c[2] in a group of eight columns.
 BERT_TF_DEVICE int LaneColumn() { return Lane() % 4 * 2; }
 
-// Which pairs of positions of a sequence see each other; varlen_attention.h has the formula.
+// Which queries of a sequence attend to which keys; varlen_attention.h has the formula.
 struct PairMask {
   bool causal;
   bool windowed;
@@ -39,13 +40,14 @@ struct PairMask {
     if (!windowed || query < globals || key < globals) return true;
     return query - key <= window && key - query <= window;
   }
-  // No pair of [q, q + kTile) x [k, k + kTile) sees each other. (False does not mean that some do.)
+  // True if no query of [q, q + kTile) attends to a key of [k, k + kTile). False does not mean that
+  // one does.
   BERT_TF_HOST_DEVICE bool HidesTile(int64_t q, int64_t k) const {
     if (causal && k >= q + kTile) return true;
     if (!windowed || q < globals || k < globals) return false;
     return k - (q + kTile - 1) > window || q - (k + kTile - 1) > window;
   }
-  // Every pair of the tile does.
+  // True if every query of the tile attends to every key.
   BERT_TF_HOST_DEVICE bool ShowsTile(int64_t q, int64_t k) const {
     if (causal && k + kTile - 1 > q) return false;
     if (!windowed || q + kTile <= globals || k + kTile <= globals) return true;
@@ -66,21 +68,21 @@ struct Sequences {
   }
 };
 
-// A tile's rows of one sequence.
+// The rows of one tile of a sequence.
 struct Block {
   int64_t first_row;  // of the sequence
   int64_t length;
-  int64_t begin;  // position of the tile in the sequence; past the length: nothing to do
+  int64_t begin;  // position of the tile in the sequence; if past the length, the block is empty
 };
 
-// Blocks that suffice for any row splits: sequence b takes those from split / kTile + b on, which
-// are never fewer than its tiles.
+// A number of blocks that is sufficient for any row splits. The blocks of sequence b begin at
+// split / kTile + b, and are at least as many as its tiles.
 BERT_TF_HOST_DEVICE int64_t NumBlocks(int64_t rows, int64_t sequences) {
   return rows / kTile + sequences;
 }
 
 BERT_TF_DEVICE Block FindBlock(const Sequences& sequences, int64_t index) {
-  int64_t low = 0, high = sequences.count;  // the sequence lies in [low, high)
+  int64_t low = 0, high = sequences.count;  // the sequence is in [low, high)
   while (high - low > 1) {
     const int64_t middle = (low + high) / 2;
     if (sequences.Split(middle) / kTile + middle <= index) {
@@ -94,15 +96,16 @@ BERT_TF_DEVICE Block FindBlock(const Sequences& sequences, int64_t index) {
   return {first_row, length, (index - first_row / kTile - low) * kTile};
 }
 
-// Rows of a tile in shared memory are kRowElements apart, so that the accesses of a product hit
+// The distance of the rows of a tile in shared memory, chosen so that the accesses of a product use
 // different banks.
 template <typename T, int kSize>
 constexpr int kRowElements = kSize + 16 / static_cast<int>(sizeof(T));
 template <typename T, int kSize>
 constexpr int kTileElements = kTile * kRowElements<T, kSize>;
 
-// `count` rows of head_size elements, `stride` apart, to a tile; zeros in the rows and columns
-// beyond. Whole vectors arrive with the next committed group, others at once.
+// Copies `count` rows of head_size elements, which are `stride` apart, to a tile. The remaining rows
+// and columns are set to zero. Whole vectors are copied with the next committed group, other
+// elements immediately.
 template <typename T, int kSize>
 BERT_TF_DEVICE void LoadTile(const T* rows, int64_t stride, int64_t count, int head_size,
                              bool vectors, T* tile) {
@@ -127,8 +130,8 @@ BERT_TF_DEVICE void LoadTile(const T* rows, int64_t stride, int64_t count, int h
   }
 }
 
-// A warp's results times `factor` (of the lane's two rows) to rows of the tile and on to memory.
-// The tile's 16 rows of the warp must be free.
+// Writes the results of a warp times `factor` (one for each of the two rows of the lane) to the rows
+// of the warp in the tile, and from there to memory. These 16 rows must be unused.
 template <typename T, int kSize>
 BERT_TF_DEVICE void StoreRows(const float (&c)[kSize / 8][4], const float (&factor)[2], T* tile,
                               int64_t count, int head_size, bool vectors, T* rows, int64_t stride) {
@@ -165,7 +168,7 @@ BERT_TF_DEVICE void StoreRows(const float (&c)[kSize / 8][4], const float (&fact
   }
 }
 
-// c[i, j] = sum_d a[i, d] b[j, d] of two tiles: the warp's rows of a with all of b.
+// c[i, j] = sum_d a[i, d] b[j, d] for two tiles: the rows of the warp in a, and all rows of b.
 template <typename T, int kSize>
 struct RowProduct {
   static BERT_TF_DEVICE void Run(const T* a, const T* b, float (&c)[kGroups][4]) {
@@ -224,7 +227,7 @@ struct RowProduct<float, kSize> {
   }
 };
 
-// sum[i, d] += sum_j p[i, j] b[j, d]: the warp's rows p, in registers, with a tile.
+// sum[i, d] += sum_j p[i, j] b[j, d]: the rows p of the warp, in registers, times a tile.
 template <typename T, int kSize>
 struct ColumnProduct {
   static BERT_TF_DEVICE void Run(const float (&p)[kGroups][4], const T* b,
@@ -234,7 +237,7 @@ struct ColumnProduct {
     const T* const b_row = b + lane % 16 * kRow + lane / 16 * 8;
 #pragma unroll
     for (int group = 0; group < kGroups; group += 2) {
-      // Results of 16 columns are laid out as an operand wants them.
+      // Results of 16 columns have the layout of an operand.
       const uint32_t a_part[4] = {RoundPair<T>(p[group][0], p[group][1]),
                                   RoundPair<T>(p[group][2], p[group][3]),
                                   RoundPair<T>(p[group + 1][0], p[group + 1][1]),
@@ -261,7 +264,7 @@ struct ColumnProduct<float, kSize> {
     for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        // Column j of the eight is with lane j / 2 of the four that share a row.
+        // Lane j / 2 of the four lanes that share a row has column j of the eight.
         const float low = Shuffle(p[group][j % 2], first_of_row + j / 2);
         const float high = Shuffle(p[group][2 + j % 2], first_of_row + j / 2);
         const float* const b_row = b_column + (group * 8 + j) * kRow;
@@ -278,9 +281,9 @@ struct ColumnProduct<float, kSize> {
   }
 };
 
-// Dropout's bits of a tile of 64 queries and 64 keys, two words a query: word h has a bit for the
-// keys whose position modulo 16 is 8 h + i, i < 8, at 4 i + position / 16. A thread draws one word,
-// eight Philox blocks of which nothing is thrown away.
+// The dropout bits of a tile of 64 queries and 64 keys, two words per query. Word h has the bits of
+// the keys whose position modulo 16 is 8 h + i with i < 8, at bit 4 i + position / 16. A thread draws
+// one word from eight Philox blocks, all of whose words are used.
 constexpr int kKeepWords = 2 * kTile;
 static_assert(kKeepWords == kThreads, "a thread draws one word");
 
@@ -302,7 +305,7 @@ BERT_TF_DEVICE void DrawTile(uint64_t seed, uint32_t threshold, int64_t first_qu
   keep[Thread()] = bits;
 }
 
-// Whether the pair (query, key), both counted from the tile's corner, is kept.
+// Whether the pair (query, key) is kept; both are counted from the corner of the tile.
 BERT_TF_DEVICE bool Kept(const uint32_t* keep, int query, int key) {
   return keep[2 * query + key / 8 % 2] >> (key % 8 * 4 + key / 16) & 1u;
 }

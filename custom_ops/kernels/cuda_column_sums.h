@@ -1,5 +1,5 @@
-// The second half of a sum over rows: blocks have left partial sums, which are added here, always
-// in the same order.
+// The second step of a sum over rows: adds the partial sums of the blocks, always in the same
+// order.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_COLUMN_SUMS_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_COLUMN_SUMS_H_
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kSumWarps = 8;
 
-// sums[column] = sum over block of partial[block * stride + column]; a warp takes every eighth.
+// sums[column] = sum over block of partial[block * stride + column]. A warp adds every eighth block.
 template <typename T>
 __global__ void __launch_bounds__(kSumWarps* kWarp)
     ColumnSumsKernel(const float* partial, int64_t blocks, int64_t stride, int64_t columns,

@@ -1,8 +1,8 @@
-// cuda_platform.h on a CPU, for tests: a block's threads are coroutines that run one after another
-// from barrier to barrier; shuffles and tensor core instructions exchange what the lanes brought,
-// with the fragment layouts of the PTX manual. Asynchronous copies land when they are waited for,
-// not before. `schedule` turns the order of the threads around: a result that depends on it shows a
-// missing barrier. Slow, and for one host thread at a time.
+// cuda_platform.h on a CPU, for tests. The threads of a block are coroutines that run one after
+// another from barrier to barrier. Shuffles and tensor core instructions exchange the values of the
+// lanes, with the fragment layouts of the PTX manual. Asynchronous copies are made when the kernel
+// waits for them, not before. `schedule` reverses the order of the threads: if a result depends on
+// it, a barrier is missing. The emulation is slow, and only one host thread may use it at a time.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_EMULATION_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_EMULATION_H_
 
@@ -41,7 +41,7 @@ inline thread_local Schedule schedule = Schedule::kAscending;
 
 struct Copy {
   void* to;
-  const void* from;  // null: zeros
+  const void* from;  // null for zeros
 };
 
 struct Thread {
@@ -51,7 +51,7 @@ struct Thread {
   std::vector<char> stack;
   std::vector<Copy> open_group;
   std::vector<std::vector<Copy>> groups;
-  uint64_t brought[8];  // to an exchange with the warp
+  uint64_t brought[8];  // the values of this thread in an exchange in the warp
 };
 
 class Block {
@@ -68,7 +68,7 @@ class Block {
   void Run(const std::function<void()>& kernel) {
     kernel_ = &kernel;
     Current() = this;
-    // Shared memory begins as NaNs in every format.
+    // Shared memory is initialized with NaNs of every format.
     std::memset(shared_.data(), 0xFF, shared_.size() * sizeof(shared_[0]));
     for (Thread& thread : threads_) {
       thread.state = Thread::kReady;
@@ -148,7 +148,8 @@ class Block {
 
 inline void WarpBarrier() { Block::Current()->Wait(Thread::kAtWarpBarrier); }
 
-// Every lane brings `values`; `read(lane)` gives any lane's. Returns what `use` makes of them.
+// Exchanges the `values` of the lanes of a warp. Calls `use` with a function that returns the values
+// of any lane, and returns its result.
 template <typename Use>
 auto Exchange(const void* values, size_t bytes, const Use& use) {
   Block* block = Block::Current();

@@ -1,13 +1,15 @@
-// The GPU kernels as plain C functions: pointers into the GPU's memory, sizes, a stream. They queue
-// work and return at once: 0, or the cudaError_t of the launch. The formulas, and what may be null
-// or in place, stand in fused_bias_gelu.h, fused_residual_layer_norm.h and varlen_attention.h.
+// The GPU kernels as plain C functions of pointers into GPU memory, sizes and a stream. They queue
+// the work and return immediately: 0, or the cudaError_t of the launch. fused_bias_gelu.h,
+// fused_residual_layer_norm.h and varlen_attention.h describe the formulas, which arguments may be
+// null, and which outputs may be computed in place.
 //
-// Sums over rows run in an order that follows from the sizes alone: no atomics, equal bits every
-// time on GPUs of one architecture. `seed` points at the seed in the GPU's memory and is read only
-// where dropout_rate > 0; the masks are the CPU's.
+// The order of sums over rows depends only on the sizes. There are no atomics, so the results on
+// GPUs of the same architecture always have the same bits. `seed` points to the seed in GPU memory
+// and is read only if dropout_rate > 0. The dropout masks are equal to those of the CPU.
 //
-// What is not finite: in varlen_attention a non-finite value reaches rows that do not see it where
-// they share a tile of 64 keys with rows that do (0 times it is NaN); the CPU kernel keeps it away.
+// In varlen_attention, a non-finite value may affect rows from which the mask hides it, if they
+// share a tile of 64 keys with rows that attend to it (0 times it is NaN). The CPU kernel prevents
+// this.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_LAUNCHERS_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_LAUNCHERS_H_
 
@@ -17,13 +19,14 @@
 extern "C" {
 #endif
 
-// The element type of the tensors behind void pointers.
+// The element type of the tensors that void pointers point to.
 enum BertTfCudaType { kBertTfFloat32 = 0, kBertTfBFloat16 = 1, kBertTfFloat16 = 2 };
 
 int BertTfCudaBiasGelu(int type, const void* x, const void* bias, int64_t rows, int64_t columns,
                        int approximate, void* y, void* stream);
 
-// Floats of scratch that the gradient wants, or kTooLarge (sizes.h); likewise below.
+// The number of floats of scratch that the gradient needs, or kTooLarge (sizes.h). The same applies
+// to the other functions of this kind.
 int64_t BertTfCudaBiasGeluGradScratch(int64_t rows, int64_t columns);
 int BertTfCudaBiasGeluGrad(int type, const void* dy, const void* x, const void* bias, int64_t rows,
                            int64_t columns, int approximate, void* dx, void* dbias, float* scratch,
@@ -42,10 +45,10 @@ int BertTfCudaResidualLayerNormGrad(int type, const void* dy, const void* x, con
                                     void* dresidual, void* dbias, void* dgamma, void* dbeta,
                                     float* scratch, void* stream);
 
-enum { kBertTfLargestHead = 64 };  // what the kernels hold in registers
+enum { kBertTfLargestHead = 64 };  // the largest head that the kernels can hold in registers
 
-// head_size is at most kBertTfLargestHead. row_splits lie in the GPU's memory and cannot be checked
-// before the launch: wrong ones give wrong numbers, but nothing outside the tensors is read or
+// head_size is at most kBertTfLargestHead. row_splits is in GPU memory and cannot be checked before
+// the launch. Invalid row splits give wrong results, but no memory outside of the tensors is read or
 // written.
 int BertTfCudaVarlenAttention(int type, const void* qkv, const void* row_splits,
                               int row_splits_are_int64, int64_t num_sequences, int64_t rows,

@@ -1,4 +1,4 @@
-// philox.h's random bits on the GPU: the same words for the same seed, stream and element.
+// The random bits of philox.h on the GPU: the same words for the same seed, stream and element.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_PHILOX_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_PHILOX_H_
 
@@ -34,7 +34,7 @@ BERT_TF_DEVICE PhiloxWords PhiloxBlock(uint64_t seed, uint64_t stream, uint64_t 
   return {{c0, c1, c2, c3}};
 }
 
-// A kernel's dropout. The seed lies in the GPU's memory, where the graph left it.
+// The dropout of a kernel. The seed is in GPU memory, where the graph has computed it.
 struct Dropout {
   const uint64_t* seed;
   uint32_t threshold;
@@ -46,16 +46,17 @@ inline Dropout MakeDropout(float rate, const int64_t* seed) {
           static_cast<uint32_t>(static_cast<double>(rate) * 4294967296.0), 1.0f / (1.0f - rate)};
 }
 
-// Whether one element is kept: for widths that fit no vector.
+// Whether one element is kept, for rows whose width is not a multiple of a vector.
 BERT_TF_DEVICE bool KeepElement(uint64_t seed, uint64_t stream, uint64_t element,
                                 uint32_t threshold) {
   const PhiloxWords block = PhiloxBlock(seed, stream, element / 64 * 16 + element % 16);
   return block.words[element % 64 / 16] >= threshold;
 }
 
-// Bit i says whether element first + i of stream 0 is kept, i < kWidth. The lanes of a warp hold
-// packs of kWidth elements one behind the other, lane 0's a multiple of 64. Four lanes, 16 elements
-// apart, need the four words of the same kWidth blocks: each draws a quarter of the blocks.
+// Bit i says whether element first + i of stream 0 is kept, for i < kWidth. The lanes of a warp have
+// consecutive packs of kWidth elements, and the first element of lane 0 is a multiple of 64. Four
+// lanes, 16 elements apart, need the four words of the same kWidth blocks, so each of them draws a
+// quarter of these blocks.
 template <int kWidth>
 BERT_TF_DEVICE uint32_t KeepPack(uint64_t seed, uint64_t first, uint32_t threshold, int lane) {
   constexpr int kLanesOf16 = 16 / kWidth;

@@ -1,7 +1,7 @@
-// What the .cu.cc kernels take from the GPU, each instruction as a function: barriers, shuffles,
-// tensor cores, asynchronous copies, launches. nvcc gets the real ones; any other compiler gets
-// cuda_emulation.h, under which the same kernels run, thread by thread, on a CPU: so their indices,
-// tails and arithmetic are tested without a GPU. sm_80 or newer.
+// The GPU instructions that the .cu.cc kernels use, each as a function: barriers, shuffles, tensor
+// cores, asynchronous copies and launches. nvcc compiles the real instructions. Any other compiler
+// uses cuda_emulation.h, which runs the same kernels on a CPU, thread by thread, so that their
+// indices, tails and arithmetic can be tested without a GPU. The kernels need sm_80 or newer.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_PLATFORM_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_PLATFORM_H_
 
@@ -26,12 +26,12 @@ template <typename... Parameters, typename... Arguments>
 int Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, void* stream,
            Arguments... arguments) {
   if (grid.x == 0 || grid.y == 0) return cudaSuccess;
-  constexpr size_t kUnasked = 48 * 1024;  // more dynamic shared memory must be asked for
+  constexpr size_t kUnasked = 48 * 1024;  // more dynamic shared memory must be requested
   if (shared_bytes > kUnasked) {
     const cudaError_t status = cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     if (status != cudaSuccess) {
-      cudaGetLastError();  // or the next launch would answer with it
+      cudaGetLastError();  // otherwise the next launch would return this error
       return status;
     }
   }
@@ -51,7 +51,7 @@ BERT_TF_DEVICE char* SharedMemory() {
 BERT_TF_DEVICE void SyncThreads() { __syncthreads(); }
 BERT_TF_DEVICE void SyncWarp() { __syncwarp(); }
 
-// All 32 lanes take part.
+// All 32 lanes must call these functions.
 template <typename V>
 BERT_TF_DEVICE V Shuffle(V value, int source) {
   return __shfl_sync(0xFFFFFFFFu, value, source);
@@ -64,11 +64,11 @@ BERT_TF_DEVICE V ShuffleXor(V value, int mask) {
 BERT_TF_DEVICE uint32_t MultiplyHigh(uint32_t a, uint32_t b) { return __umulhi(a, b); }
 BERT_TF_DEVICE float FloatOfBits(uint32_t bits) { return __uint_as_float(bits); }
 
-// Rounded, whatever stands around them: never part of a fused multiply-add.
+// The results are always rounded: they are never part of a fused multiply-add.
 BERT_TF_DEVICE float RoundedProduct(float a, float b) { return __fmul_rn(a, b); }
 BERT_TF_DEVICE float RoundedDifference(float a, float b) { return __fsub_rn(a, b); }
 
-// 2^x and 1/x within 2 ulp; what is not normal counts as zero.
+// 2^x and 1/x within 2 ulp. Subnormal numbers are treated as zero.
 BERT_TF_DEVICE float FastExp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -99,7 +99,7 @@ BERT_TF_DEVICE void Round(float v, Float16* out) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out->bits) : "f"(v));
 }
 
-// Two numbers in a register, `low` in the lower half.
+// Two rounded numbers in one register, `low` in the lower half.
 template <typename T>
 BERT_TF_DEVICE uint32_t RoundPair(float low, float high);
 template <>
@@ -119,15 +119,16 @@ BERT_TF_DEVICE uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Four 8 x 8 matrices of 16-bit numbers from shared memory; lane l brings the address of row l % 8
-// of matrix l / 8 and gets of each matrix the elements (l / 4, 2 (l % 4)) and the next of the row.
+// Loads four 8 x 8 matrices of 16-bit numbers from shared memory. Lane l passes the address of row
+// l % 8 of matrix l / 8, and receives from each matrix the element (l / 4, 2 (l % 4)) and the next
+// element of that row.
 BERT_TF_DEVICE void LoadMatrices(const void* row, uint32_t (&m)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
                : "r"(SharedAddress(row))
                : "memory");
 }
-// The same of the transposed matrices.
+// The same for the transposed matrices.
 BERT_TF_DEVICE void LoadMatricesTransposed(const void* row, uint32_t (&m)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
@@ -157,7 +158,7 @@ BERT_TF_DEVICE void MultiplyAdd<Float16>(float (&c)[4], const uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// 16 bytes to shared memory behind the thread's back; zeros where `inside` is false.
+// Copies 16 bytes to shared memory asynchronously, or zeros if `inside` is false.
 BERT_TF_DEVICE void CopyAsync(void* shared, const void* global, bool inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
@@ -165,7 +166,7 @@ BERT_TF_DEVICE void CopyAsync(void* shared, const void* global, bool inside) {
                : "memory");
 }
 BERT_TF_DEVICE void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until at most kLater of the committed groups are under way.
+// Waits until at most kLater of the committed groups are incomplete.
 template <int kLater>
 BERT_TF_DEVICE void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" : : "n"(kLater) : "memory");
@@ -185,7 +186,7 @@ BERT_TF_HOST_DEVICE constexpr int64_t CeilDivide(int64_t a, int64_t b) { return 
 BERT_TF_HOST_DEVICE constexpr int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 BERT_TF_HOST_DEVICE constexpr int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// kWidth elements that one access moves.
+// kWidth elements that are loaded or stored with one access.
 template <typename T, int kWidth>
 struct alignas(sizeof(T) * kWidth) Pack {
   T values[kWidth];
@@ -216,7 +217,7 @@ BERT_TF_DEVICE void StoreFloats(T* p, const float* values) {
   StorePack<kWidth>(p, pack);
 }
 
-// Whether every row of `columns` elements begins on 16 bytes. Null pointers do.
+// Whether every row of `columns` elements is aligned to 16 bytes. Null pointers are aligned.
 template <typename T, typename... Pointers>
 bool Aligned(int64_t columns, Pointers... pointers) {
   uintptr_t bits = 0;

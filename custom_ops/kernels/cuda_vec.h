@@ -1,5 +1,5 @@
-// What gelu.h builds on, for a vector of one lane: a GPU's thread. gelu.h includes it in place of
-// simd.h where BERT_TF_CUDA is defined.
+// The functions that gelu.h uses, for a vector of one lane: a thread of a GPU. gelu.h includes this
+// file instead of simd.h if BERT_TF_CUDA is defined.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_VEC_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_VEC_H_
 
@@ -18,7 +18,7 @@ using Vec = float;
 
 BERT_TF_DEVICE Vec Broadcast(float value) { return value; }
 BERT_TF_DEVICE Vec Abs(Vec v) { return fabsf(v); }
-// Where either is NaN, b.
+// If a or b is NaN, the result is b.
 BERT_TF_DEVICE Vec Max(Vec a, Vec b) { return a > b ? a : b; }
 BERT_TF_DEVICE Vec Min(Vec a, Vec b) { return a < b ? a : b; }
 BERT_TF_DEVICE Vec Fma(Vec a, Vec b, Vec c) { return fmaf(a, b, c); }
@@ -38,7 +38,7 @@ BERT_TF_DEVICE ExpParts ExpInParts(Vec x, Vec low) {
   return {FastExp2(RoundedDifference(scaled, n) + rest), n};
 }
 
-// v * 2^n for n in [-252, 127]; the result rounds once.
+// v * 2^n for n in [-252, 127], rounded once.
 BERT_TF_DEVICE Vec ScaleByPowerOfTwo(Vec v, Vec n) {
   const int exponent = static_cast<int>(n);
   const int first = exponent < -126 ? -126 : exponent;

@@ -1,7 +1,7 @@
-// What the dense kernels share: how the work is cut, and what follows the sums. Include it only in
-// sources compiled through isa.bzl.
+// Shared by the dense kernels: the division of the work, and the computation after the sums. Include
+// this file only in sources that are compiled through isa.bzl.
 //
-// `Args` is FusedDenseArgs or QuantizedDenseArgs. Sums are float32 and lie
+// `Args` is FusedDenseArgs or QuantizedDenseArgs. Sums are float32 and have the layout
 // [panel][row][kDensePanel].
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_DENSE_BLOCKS_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_DENSE_BLOCKS_H_
@@ -23,7 +23,7 @@ namespace {
 BERT_TF_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 BERT_TF_INLINE int64_t Larger(int64_t a, int64_t b) { return a < b ? b : a; }
 
-// Where part `i` of `total` begins when it is cut into `parts` even ones.
+// Where part `i` begins if `total` is divided into `parts` parts of about equal size.
 BERT_TF_INLINE int64_t PartBegin(int64_t total, int64_t parts, int64_t i) {
   return total * i / parts;
 }
@@ -36,7 +36,7 @@ struct GeluOf {
   BERT_TF_INLINE Vec operator()(Vec z) const { return Gelu<Form>(z); }
 };
 
-// y = activation(sums + bias) (+ residual) on `columns` columns of `rows` rows.
+// y = activation(sums + bias) (+ residual) for the columns of one panel of `rows` rows.
 template <typename Activation, typename Args>
 void PanelEpilogue(const Activation& activation, const Args& args, int64_t first_row, int64_t rows,
                    int64_t first_column, const float* sums) {
@@ -73,8 +73,8 @@ void PanelEpilogue(const Args& args, int64_t first_row, int64_t rows, int64_t fi
   }
 }
 
-// y = LayerNorm(sums + bias + residual) of rows [first_row, first_row + rows), whose sums lie
-// [panel][sums_rows][kDensePanel]. `z` has room for a row.
+// y = LayerNorm(sums + bias + residual) for rows [first_row, first_row + rows). The sums have the
+// layout [panel][sums_rows][kDensePanel]. `z` has room for one row.
 template <typename Args>
 void NormalizeRows(const Args& args, int64_t first_row, int64_t rows, const float* sums,
                    int64_t sums_rows, float* z) {
@@ -95,29 +95,30 @@ void NormalizeRows(const Args& args, int64_t first_row, int64_t rows, const floa
   }
 }
 
-// How the work is cut.
+// The division of the work.
 struct DenseGrid {
   int64_t row_blocks;
   int64_t panel_blocks;
 };
 
-// What there is to cut. A step is what a panel's inner loop takes at a time.
+// The work to divide. A step is one iteration of the inner loop over the depth of a panel.
 struct DenseWork {
   int64_t rows;
   int64_t steps;
   int64_t panels;
   bool layer_norm;
   int64_t tile_rows;
-  int64_t unit_rows;    // a unit of work is at most this large
-  int64_t unit_panels;  // and this wide, but with LayerNorm
+  int64_t unit_rows;    // the largest number of rows of a unit of work
+  int64_t unit_panels;  // the largest number of panels of a unit, except with LayerNorm
 };
 
-// The cut that ends first on `threads` threads: blocks of rows and panels no larger than the caches
-// like, all about even, one to four for each thread where there is so much work.
-// `panel_cycles(rows)` are the cycles for a unit's rows, one of its panels and a step.
+// Returns the division with the shortest estimated time on `threads` threads. The blocks of rows and
+// panels fit the caches and have about equal sizes, and there are one to four of them per thread if
+// there is enough work. `panel_cycles(rows)` is the number of cycles for the rows of a unit, one of
+// its panels and one step.
 template <typename PanelCycles>
 DenseGrid ChooseGrid(const DenseWork& work, const PanelCycles& panel_cycles, int64_t threads) {
-  // LayerNorm needs whole rows. To cut them costs a second round of threads, and memory.
+  // LayerNorm needs whole rows. Dividing them costs a second parallel loop, and memory.
   const int64_t least_panel_blocks =
       work.layer_norm ? 1 : CeilDivide(work.panels, work.unit_panels);
   const int64_t most_panel_blocks =
@@ -129,12 +130,12 @@ DenseGrid ChooseGrid(const DenseWork& work, const PanelCycles& panel_cycles, int
   const auto consider = [&](int64_t row_blocks, int64_t panel_blocks) {
     const int64_t rows = CeilDivide(work.rows, row_blocks);
     const int64_t tiles = CeilDivide(rows, work.tile_rows);
-    // A tile costs a cycle more than its rows; copying x costs an eighth of a cycle a number.
+    // A tile costs one cycle more than its rows. Copying x costs an eighth of a cycle per number.
     const double unit_cycles =
         (static_cast<double>(CeilDivide(work.panels, panel_blocks) * (panel_cycles(rows) + tiles)) +
          0.125 * static_cast<double>(rows)) *
         static_cast<double>(work.steps + 8);
-    // Rounds of units; a little is added for the thread that comes late.
+    // The number of rounds of units, and a small addition for a thread that starts late.
     double cycles =
         (static_cast<double>(CeilDivide(row_blocks * panel_blocks, threads)) + 0.05) * unit_cycles;
     if (work.layer_norm && panel_blocks > 1) cycles += kSecondRoundCycles;
@@ -156,8 +157,9 @@ DenseGrid ChooseGrid(const DenseWork& work, const PanelCycles& panel_cycles, int
   return best;
 }
 
-// A block of rows times some panels. With LayerNorm over rows whose panels are cut, the sums go to
-// `shared_sums`, [all panels][all rows][kDensePanel], and wait for the others.
+// A block of rows times some panels. With LayerNorm over rows that are divided into several units,
+// the sums are stored in `shared_sums`, [all panels][all rows][kDensePanel], until all units are
+// done.
 struct DenseUnit {
   int64_t first_row;
   int64_t rows;
@@ -166,8 +168,9 @@ struct DenseUnit {
   float* shared_sums;  // or null
 };
 
-// Calls run(unit, repeats_rows) for every unit of the grid, and normalizes the rows whose panels
-// were cut. `repeats_rows`: this thread's last unit had the same rows.
+// Calls run(unit, repeats_rows) for every unit of the grid, and then normalizes the rows that were
+// divided into several units. `repeats_rows` says whether the previous unit of this thread had the
+// same rows.
 template <typename Args, typename Run>
 void RunUnits(const Parallel& parallel, const Args& args, const DenseGrid& grid, int64_t panels,
               int64_t cycles_per_unit, const Run& run) {

@@ -154,7 +154,7 @@ def test_mixed_precision(make, plain, dtype):
 
 @pytest.mark.full
 def test_sparse_attention_and_recompute(make):
-    model = make(attention_window=1, recompute=True)
+    model = make(attention_window=1, gradient_checkpointing=True)
     importance = head_importance(model, TEXTS, TARGETS, normalize=False)
     np.testing.assert_allclose(importance, brute_force(model, TARGETS), rtol=0.02)
 

@@ -14,8 +14,8 @@ from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer, ops
 from bert_tf.checkpoints import convert
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.layers import BertEncoderBlock
-from bert_tf.models import extend_positions
-from bert_tf.serving import FrozenModel, export
+from bert_tf.models import resize_position_embeddings
+from bert_tf.serving import ConstantGraphModel, export
 from bert_tf.training import AdamWeightDecay, freeze_layers
 from tests.checkpoints import foreign
 
@@ -180,7 +180,7 @@ def test_only_a_plain_model_is_pruned(tiny_config, tiny_vocabulary):
         model.prune_heads(HEADS)
     if ops.active_backend() == "native":
         model = make()
-        model.freeze_for_inference()
+        model.prepack_for_inference()
         with pytest.raises(UserError, match="frozen for inference cannot be pruned"):
             model.prune_heads(HEADS)
 
@@ -243,9 +243,9 @@ def test_trains_as_the_model_that_was_opened(tiny_config, tiny_vocabulary, tmp_p
 @pytest.mark.full
 def test_recompute_and_dropout_draw_the_same(tiny_config, tiny_vocabulary):
     losses = []
-    for recompute in (False, True):
+    for gradient_checkpointing in (False, True):
         model = BertTextClassifier(
-            make_backbone(tiny_config, recompute=recompute),
+            make_backbone(tiny_config, gradient_checkpointing=gradient_checkpointing),
             tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
         )
         model.prune_heads(HEADS)
@@ -271,7 +271,7 @@ def test_what_was_frozen_stays_frozen(classifier):
 def test_lora_int8_and_packed_kernels(classifier, tmp_path):
     classifier.prune_heads(HEADS)
     expected = classifier.predict(TEXTS, verbose=0)
-    classifier.enable_lora(rank=2, layers=["query_key_value", "attention_output"])
+    classifier.enable_lora(rank=2, target_modules=["query_key_value", "attention_output"])
     classifier.compile(AdamWeightDecay(1e-3))
     np.testing.assert_allclose(classifier.predict(TEXTS, verbose=0), expected, atol=1e-5)
     classifier.fit(TEXTS, LABELS, verbose=0)
@@ -287,7 +287,7 @@ def test_lora_int8_and_packed_kernels(classifier, tmp_path):
     np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), integers)
     packed = BertTextClassifier.from_pretrained(tmp_path / "float32")
     if ops.active_backend() == "native":
-        packed.freeze_for_inference()
+        packed.prepack_for_inference()
     np.testing.assert_allclose(packed.predict(TEXTS, verbose=0), expected, atol=1e-5)
 
 
@@ -295,8 +295,8 @@ def test_lora_int8_and_packed_kernels(classifier, tmp_path):
 def test_frozen_graph_xla_and_longer_table(classifier):
     classifier.prune_heads(HEADS)
     expected = classifier.predict(TEXTS, verbose=0)
-    np.testing.assert_allclose(FrozenModel(classifier)(TEXTS), expected, atol=1e-5)
-    longer = extend_positions(classifier, 80)
+    np.testing.assert_allclose(ConstantGraphModel(classifier)(TEXTS), expected, atol=1e-5)
+    longer = resize_position_embeddings(classifier, 80)
     np.testing.assert_allclose(longer.predict(TEXTS, verbose=0), expected, atol=1e-5)
     classifier.compile(jit_compile=True)
     np.testing.assert_allclose(classifier.predict(TEXTS, verbose=0), expected, atol=1e-5)

@@ -13,7 +13,7 @@ import bert_tf
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTextClassifier, BertTokenizer, ops
 from bert_tf.checkpoints import convert
 from bert_tf.errors import CheckpointError, UserError
-from bert_tf.serving import FrozenModel
+from bert_tf.serving import ConstantGraphModel
 from bert_tf.training import AdamWeightDecay
 from tools.corpora.film_reviews import read_film_reviews
 
@@ -109,8 +109,8 @@ def test_only_integers_are_left(classifier):
             assert dense.kernel is None and dense.packed_kernel.dtype == "int8"
     assert classifier.backbone.embeddings.word_embeddings.dtype == "int8"
     assert all(v.dtype == "float32" for v in classifier.trainable_variables)
-    classifier.freeze_for_inference()  # there is nothing left to pack
-    assert not classifier.backbone.is_frozen
+    classifier.prepack_for_inference()  # there is nothing left to pack
+    assert not classifier.backbone.is_prepacked
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_backbone_is_saved_and_opened(backbone, tmp_path):
         BertBackbone.from_pretrained(tmp_path / "float32", quantization="int8"),
     ):
         np.testing.assert_array_equal(again(TOKENS)["pooled_output"], expected)
-    with pytest.raises(UserError, match="mode 'int8'.*'int4'"):
+    with pytest.raises(UserError, match="`mode` must be 'int8'.*'int4'"):
         BertBackbone.from_pretrained(tmp_path / "float32", quantization="int4")
 
 
@@ -196,7 +196,7 @@ def test_what_needs_float_kernels_is_refused(classifier, tmp_path):
     with pytest.raises(UserError, match="merge_lora"):
         classifier.backbone.quantize("int8")
     classifier.merge_lora()
-    with pytest.raises(UserError, match="mode 'int8'"):
+    with pytest.raises(UserError, match="`mode` must be 'int8'"):
         classifier.quantize("float8")
     classifier.quantize("int8")
     with pytest.raises(UserError, match="cannot be quantized"):
@@ -218,7 +218,7 @@ def test_what_needs_float_kernels_is_refused(classifier, tmp_path):
 def test_a_frozen_model_is_not_quantized(classifier):
     if ops.active_backend() != "native":
         return  # nothing can be frozen
-    classifier.freeze_for_inference()
+    classifier.prepack_for_inference()
     with pytest.raises(UserError, match="frozen for inference cannot be quantized"):
         classifier.quantize("int8")
 
@@ -249,6 +249,6 @@ def test_damaged_files(backbone, tmp_path):
 def test_frozen_graph_and_xla(classifier):
     classifier.quantize("int8")
     expected = classifier.predict(TEXTS, verbose=0)
-    np.testing.assert_allclose(FrozenModel(classifier)(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(ConstantGraphModel(classifier)(TEXTS), expected, atol=1e-5)
     classifier.compile(jit_compile=True)
     np.testing.assert_allclose(classifier.predict(TEXTS, verbose=0), expected, atol=2e-2)

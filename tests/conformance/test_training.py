@@ -211,7 +211,7 @@ def test_lora(name, tmp_path):
     task = TASKS[name]
     model = make(task)
     plain = model(task.features)
-    model.enable_lora(2, alpha=4.0, layers=("query_key_value", "output_dense"))
+    model.enable_lora(2, alpha=4.0, target_modules=("query_key_value", "output_dense"))
     assert_same(model(task.features), plain)
     model.compile(keras.optimizers.SGD(0.5), run_eagerly=True, **task.compiled)
     base = {id(v): v.numpy() for v in model.backbone.variables if not v.name.startswith("lora")}

@@ -14,7 +14,7 @@ from bert_tf import (
     BertTokenizer,
 )
 from bert_tf.errors import ConfigError, UserError
-from bert_tf.models import extend_positions, text_batches
+from bert_tf.models import resize_position_embeddings, text_batches
 from bert_tf.tasks.question_answering import question_windows
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -72,7 +72,7 @@ def test_windows_refuse(make):
 
 def test_extended_positions(make, tiny_config):
     model = make(BertTextClassifier, max_length=12)
-    longer = extend_positions(model, 100, alpha=0.3)
+    longer = resize_position_embeddings(model, 100, alpha=0.3)
     old = model.backbone.embeddings.position_embeddings.numpy()
     new = longer.backbone.embeddings.position_embeddings.numpy()
     np.testing.assert_array_equal(new[:40], old)
@@ -88,18 +88,18 @@ def test_extended_positions(make, tiny_config):
     assert longer.tokenize(texts)["token_ids"].shape == (2, 80)
     longer.compile(keras.optimizers.SGD(0.1))
     longer.fit(texts, [0, 1], verbose=0)
-    backbone = extend_positions(BertBackbone(tiny_config), 1600)
+    backbone = resize_position_embeddings(BertBackbone(tiny_config), 1600)
     assert backbone({"token_ids": tf.ones([1, 50], tf.int32)})["sequence_output"].shape[1] == 50
     for length, alpha in ((40, 0.4), (1601, 0.4), (50, 0.5), (50, 1.0)):
         with pytest.raises(UserError, match="Received"):
-            extend_positions(model, length, alpha)
+            resize_position_embeddings(model, length, alpha)
 
 
 def test_answers_and_vectors_of_longer_windows(make):
     """What took several windows takes one, with a longer table."""
     question, context = ["the film"], [" ".join(LETTERS + LETTERS)]
     model = make(BertQuestionAnswerer, max_query_length=4, doc_stride=10)
-    longer = extend_positions(model, 64)
+    longer = resize_position_embeddings(model, 64)
     counts = [
         len(question_windows(m.tokenizer, question, context, **m.window_lengths()))
         for m in (model, longer)
@@ -108,7 +108,7 @@ def test_answers_and_vectors_of_longer_windows(make):
     (answer,) = longer.answer(question, context)
     assert context[0][answer.start : answer.end] == answer.text
     encoder = make(BertSentenceEncoder)
-    vectors = extend_positions(encoder, 64).encode(["a b", context[0]])
+    vectors = resize_position_embeddings(encoder, 64).encode(["a b", context[0]])
     np.testing.assert_allclose(vectors[0], encoder.encode("a b"), atol=1e-6)
     assert np.abs(vectors[1] - encoder.encode(context[0])).max() > 1e-3  # sees all of the text
 

@@ -55,7 +55,7 @@ def test_only_additions_and_head_train(make):
 
 
 def test_merged_outputs_are_equal(make, tmp_path):
-    model = trained(make(recompute=True), epochs=2, alpha=8.0, layers=ALL)
+    model = trained(make(gradient_checkpointing=True), epochs=2, alpha=8.0, target_modules=ALL)
     before = predictions(model)
     with pytest.raises(UserError, match="merge_lora"):
         model.save_pretrained(tmp_path)
@@ -68,7 +68,7 @@ def test_merged_outputs_are_equal(make, tmp_path):
 
 
 def test_saved_alone(make, tmp_path):
-    model = trained(make(), epochs=2, alpha=2.0, layers=("query_key_value", "output_dense"))
+    model = trained(make(), epochs=2, alpha=2.0, target_modules=("query_key_value", "output_dense"))
     path = tmp_path / "lora.safetensors"
     model.save_lora_weights(path)
     assert path.stat().st_size < 20_000
@@ -118,8 +118,8 @@ def test_keras_file_goes_on_where_it_was(make, tmp_path):
 
 def test_wrong_uses_are_told(make):
     model = make()
-    with pytest.raises(UserError, match="layers=.'classifier'"):
-        model.enable_lora(4, layers=["classifier"])
+    with pytest.raises(UserError, match="modules=.'classifier'"):
+        model.enable_lora(4, target_modules=["classifier"])
     with pytest.raises(UserError, match="rank=0"):
         model.enable_lora(0)
     with pytest.raises(UserError, match="enable_lora"):
@@ -128,7 +128,7 @@ def test_wrong_uses_are_told(make):
     with pytest.raises(UserError, match="enabled already"):
         model.enable_lora(4)
     with pytest.raises(UserError, match="cannot be frozen"):
-        model.freeze_for_inference()
+        model.prepack_for_inference()
     model.merge_lora()
     with pytest.raises(UserError, match="before the first step"):
         model.enable_lora(4)

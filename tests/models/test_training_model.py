@@ -193,7 +193,7 @@ def pretrained(backbone, parts=1, optimizer=None, **options):
 def test_recompute_gives_the_same_steps(one_block, padding_free):
     options = {"config": one_block, "padding_free": padding_free}
     expected = pretrained(options, run_eagerly=True)
-    assert_near(pretrained({**options, "recompute": True}), expected, 1e-5)
+    assert_near(pretrained({**options, "gradient_checkpointing": True}), expected, 1e-5)
 
 
 def test_a_bert_in_parts(without_dropout):
@@ -219,7 +219,7 @@ def test_mixed_precision_of_a_bert(without_dropout, policy, tolerance):
     """In float16 also with all else that changes a step: recomputed, traced, in parts."""
     options, step = {"config": without_dropout, "dtype": policy}, {"run_eagerly": True}
     if policy == "mixed_float16":
-        options["recompute"], step = True, {"parts": 2}
+        options["gradient_checkpointing"], step = True, {"parts": 2}
 
     def optimizer():
         return AdamWeightDecay(0.1, epsilon=0.1)  # its steps depend on the size of the gradient

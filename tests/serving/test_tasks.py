@@ -312,6 +312,6 @@ def test_what_cannot_be_exported_says_so(make, tmp_path):
 
 def test_a_frozen_model_is_not_portable(make, tmp_path):
     model = make(BertSentenceEncoder)
-    model.freeze_for_inference()
+    model.prepack_for_inference()
     with pytest.raises(UserError, match="portable=True"):
         export(model, tmp_path)

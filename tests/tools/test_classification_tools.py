@@ -62,7 +62,7 @@ def test_several_labels_with_the_craft(start):
         "--num_train_epochs=8",
         "--pooling=max",
         "--lora_rank=4",
-        "--lora_layers=query_key_value,output_dense",
+        "--lora_target_modules=query_key_value,output_dense",
         "--label_smoothing=0.05",
         "--augment_swap=0.2",
         "--keep_best=val_loss",

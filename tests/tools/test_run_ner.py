@@ -74,7 +74,7 @@ def test_the_craft(start):
         f"--output_dir={output}",
         "--class_weights=balanced",
         "--lora_rank=8",
-        "--lora_layers=query_key_value,intermediate,output_dense",
+        "--lora_target_modules=query_key_value,intermediate,output_dense",
         "--learning_rate=2e-2",
         "--num_train_epochs=20",
         "--train_batch_size=8",

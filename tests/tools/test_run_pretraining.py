@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from bert_tf import BertBackbone, BertConfig
 from bert_tf.tasks.pretraining.features import serialize_features
-from bert_tf.training import read_json_lines
+from bert_tf.training.callbacks import read_json_lines
 from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
 from tests.tools.running import run, start
 
@@ -233,7 +233,7 @@ def make_two_devices():
     [
         ["--objective=mlm", "--lr_schedule=cosine", "--mixed_precision=float16"],
         ["--objective=ltr", "--lr_schedule=noam", "--layer_decay=0.9"],
-        ["--recompute", "--gradient_accumulation_steps=4"],
+        ["--gradient_checkpointing", "--gradient_accumulation_steps=4"],
         ["--jit_compile"],
         ["--pack_rows", "--masking=span"],
         ["--distribution_strategy=mirrored"],

@@ -53,9 +53,9 @@ def changed(before, after):
     return parts
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-def test_frozen_layers_stay(make, recompute):
-    model = make(recompute=recompute)
+@pytest.mark.parametrize("gradient_checkpointing", [False, True])
+def test_frozen_layers_stay(make, gradient_checkpointing):
+    model = make(gradient_checkpointing=gradient_checkpointing)
     freeze_layers(model, 1)
     before = weights(model)
     model.fit(TEXTS, LABELS, batch_size=8, verbose=0)

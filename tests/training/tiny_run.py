@@ -9,16 +9,13 @@ import tensorflow as tf
 from bert_tf import BertBackbone, BertConfig, BertPretrainer
 from bert_tf.training import (
     AdamWeightDecay,
-    JsonLines,
-    StopOnBadLoss,
-    StopOnSignal,
     TrainingCheckpoint,
-    TrainingLog,
     WarmupLinearDecay,
     fit_steps,
     make_strategy,
 )
-from bert_tf.training.distribution.peer_watch import PeerWatch
+from bert_tf.training.callbacks import JsonLines, StopOnSignal, TerminateOnBadLoss, TrainingLog
+from bert_tf.training.distribution.worker_health_monitor import WorkerHealthMonitor
 
 BATCH, LENGTH, PLACES = 8, 16, 3
 SAVE_EVERY = 5
@@ -110,10 +107,10 @@ def train(
         step,
         steps_per_epoch=20,
         callbacks=[
-            StopOnBadLoss(
+            TerminateOnBadLoss(
                 checkpoint, lambda step: next(iter(batches(step, 0, 1, bad_step))), directory, step
             ),
-            PeerWatch(checkpoint.newest),
+            WorkerHealthMonitor(checkpoint.newest),
             TrainingLog(1, [JsonLines(directory / "log.jsonl", step)], BATCH, initial_step=step),
             checkpoint,
             StopOnSignal(checkpoint, initial_step=step),

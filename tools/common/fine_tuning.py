@@ -70,10 +70,11 @@ flags.DEFINE_float(
     "With --lora_rank: the LoRA matrices are scaled by alpha / rank. Default: the rank.",
 )
 flags.DEFINE_list(
-    "lora_layers",
+    "lora_target_modules",
     ["query_key_value"],
     f"With --lora_rank: the layers that get LoRA matrices, of {', '.join(LORA_LAYERS)}.",
 )
+flags.DEFINE_alias("lora_layers", "lora_target_modules")  # the flag's old name
 
 _COMMON = (
     "weight_decay",
@@ -85,7 +86,7 @@ _COMMON = (
     "reinit_layers",
     "lora_rank",
     "lora_alpha",
-    "lora_layers",
+    "lora_target_modules",
 )
 
 
@@ -194,7 +195,9 @@ def changes_loss():
 
 def settings():
     """Returns the values of the flags that a checkpoint records, to compare them on resuming."""
-    return {name: FLAGS[name].value for name in _COMMON}
+    values = {name: FLAGS[name].value for name in _COMMON}
+    values["lora_layers"] = values.pop("lora_target_modules")  # as older checkpoints have it
+    return values
 
 
 def prepare_model(model):
@@ -206,7 +209,7 @@ def prepare_model(model):
     if FLAGS.freeze_layers is not None:
         freeze_layers(model, FLAGS.freeze_layers)
     if FLAGS.lora_rank is not None:
-        model.enable_lora(FLAGS.lora_rank, FLAGS.lora_alpha, FLAGS.lora_layers)
+        model.enable_lora(FLAGS.lora_rank, FLAGS.lora_alpha, FLAGS.lora_target_modules)
 
 
 def finish_model(model):

@@ -129,10 +129,11 @@ flags.DEFINE_enum(
     "original; along a cosine to 0; or with the inverse square root of the step (noam).",
 )
 flags.DEFINE_bool(
-    "recompute",
+    "gradient_checkpointing",
     False,
-    "Gradient checkpointing: compute activations again in the backward pass, to save memory.",
+    "Compute activations again in the backward pass, to save memory.",
 )
+flags.DEFINE_alias("recompute", "gradient_checkpointing")  # the flag's old name
 flags.DEFINE_string(
     "eval_input_file",
     None,

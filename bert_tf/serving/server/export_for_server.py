@@ -35,7 +35,7 @@ def export_for_server(path: str, directory: str, pairs: str = "") -> str:
     model = _class_of(path).from_pretrained(path)
     portable = ops.active_backend() != "native"
     if not portable:
-        model.freeze_for_inference()
+        model.prepack_for_inference()
     return export(model, directory, version=1, portable=portable, pairs=pairs == "pairs")
 
 

@@ -197,5 +197,5 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
         config["backbone"] = deserialized(config.get("backbone"), BertBackbone, "backbone")
         model = cls(**config)
         if lora is not None:
-            model.enable_lora(**lora)
+            model.enable_lora(lora["rank"], lora["alpha"], lora["layers"])
         return model

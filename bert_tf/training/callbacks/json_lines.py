@@ -19,9 +19,9 @@ class JsonLines:
         initial_step: The step that the run goes on from.
 
     Example:
-        >>> log = bert_tf.training.JsonLines("log.jsonl")
+        >>> log = bert_tf.training.callbacks.JsonLines("log.jsonl")
         >>> log.write(100, {"loss": 0.5})
-        >>> bert_tf.training.read_json_lines("log.jsonl")
+        >>> bert_tf.training.callbacks.read_json_lines("log.jsonl")
         [{'step': 100, 'time': ..., 'loss': 0.5}]
     """
 
@@ -48,8 +48,8 @@ def read_json_lines(path: str | os.PathLike) -> list[dict]:
     """The objects of the file, without a last line that is cut short.
 
     Example:
-        >>> bert_tf.training.JsonLines("log.jsonl").write(100, {"loss": 0.5})
-        >>> [line["loss"] for line in bert_tf.training.read_json_lines("log.jsonl")]
+        >>> bert_tf.training.callbacks.JsonLines("log.jsonl").write(100, {"loss": 0.5})
+        >>> [line["loss"] for line in bert_tf.training.callbacks.read_json_lines("log.jsonl")]
         [0.5]
     """
     with open(path, encoding="utf-8") as file:

@@ -22,7 +22,7 @@ class ProgressLine(StepCallback):
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
         >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
-        >>> line = bert_tf.training.ProgressLine(num_train_steps=1, every=1, names=("loss",))
+        >>> line = ProgressLine(num_train_steps=1, every=1, names=("loss",))
         >>> model.fit(texts, labels, verbose=0, callbacks=[line])
     """
 

@@ -31,7 +31,7 @@ class StopOnSignal(StepCallback):
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
         >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
         >>> checkpoint = bert_tf.training.TrainingCheckpoint("checkpoints")
-        >>> stop = bert_tf.training.StopOnSignal(checkpoint)
+        >>> stop = bert_tf.training.callbacks.StopOnSignal(checkpoint)
         >>> model.fit(texts, labels, callbacks=[checkpoint, stop])
     """
 

@@ -19,7 +19,7 @@ class TensorBoardScalars:
         directory: Of the event files; a restarted run adds one.
 
     Example:
-        >>> scalars = bert_tf.training.TensorBoardScalars("tensorboard")
+        >>> scalars = bert_tf.training.callbacks.TensorBoardScalars("tensorboard")
         >>> scalars.write(100, {"loss": 0.5})
     """
 

@@ -20,7 +20,7 @@ def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> tuple[float
         The threshold and its F1; of equally good thresholds the one nearest to 0.5.
 
     Example:
-        >>> bert_tf.training.best_threshold(np.array([0, 1, 1]), np.array([0.2, 0.4, 0.9]))
+        >>> best_threshold(np.array([0, 1, 1]), np.array([0.2, 0.4, 0.9]))
         (0.4, 1.0)
     """
     labels = np.asarray(labels).astype(bool)

@@ -27,10 +27,10 @@ class TrainingLog(StepCallback):
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
         >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
-        >>> writers = [bert_tf.training.JsonLines("log.jsonl")]
-        >>> log = bert_tf.training.TrainingLog(1, writers, batch_size=4)
+        >>> writers = [bert_tf.training.callbacks.JsonLines("log.jsonl")]
+        >>> log = bert_tf.training.callbacks.TrainingLog(1, writers, batch_size=4)
         >>> model.fit(texts, labels, callbacks=[log])
-        >>> "loss" in bert_tf.training.read_json_lines("log.jsonl")[0]
+        >>> "loss" in bert_tf.training.callbacks.read_json_lines("log.jsonl")[0]
         True
     """
 

@@ -25,7 +25,7 @@ class DistributedBatches:
         >>> def read(batch_size, start_step, num_shards, shard_index):
         ...     rows = tf.data.Dataset.range(start_step * batch_size, 1000)
         ...     return rows.batch(batch_size, drop_remainder=True)
-        >>> batches = bert_tf.training.DistributedBatches(read, 4, tf.distribute.get_strategy())
+        >>> batches = DistributedBatches(read, 4, tf.distribute.get_strategy())
         >>> next(iter(batches.from_step(100))).numpy()
         array([400, 401, 402, 403])
     """

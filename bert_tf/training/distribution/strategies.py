@@ -53,7 +53,7 @@ def is_chief(strategy: tf.distribute.Strategy | None = None) -> bool:
     """Whether this process is the one that writes files: the first worker, or the only one.
 
     Example:
-        >>> bert_tf.training.is_chief()
+        >>> bert_tf.training.distribution.is_chief()
         True
     """
     resolver = (strategy or tf.distribute.get_strategy()).cluster_resolver

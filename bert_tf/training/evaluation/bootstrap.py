@@ -36,9 +36,7 @@ def bootstrap_intervals(
     Example:
         >>> gold = np.array([0, 1] * 50)
         >>> predicted = np.eye(2)[np.where(np.arange(100) % 5 == 0, 1 - gold, gold)]  # 80 are right
-        >>> low, high = bert_tf.training.bootstrap_intervals(gold, predicted, samples=20)[
-        ...     "accuracy"
-        ... ]
+        >>> low, high = bootstrap_intervals(gold, predicted, samples=20)["accuracy"]
         >>> low < 0.8 < high
         True
     """

@@ -1,7 +1,6 @@
 """Optimizers: Adam with weight decay as in the original, LAMB; both clip by the global norm."""
 
 from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
-from bert_tf.training.optimizers.clipped_optimizer import ClippedOptimizer
 from bert_tf.training.optimizers.lamb import LAMB
 
-__all__ = ["LAMB", "AdamWeightDecay", "ClippedOptimizer"]
+__all__ = ["LAMB", "AdamWeightDecay"]

@@ -162,7 +162,7 @@ def test_frozen_gives_the_same(make_model):
     from bert_tf import ops
 
     if ops.active_backend() == "native":
-        model.freeze_for_inference()
+        model.prepack_for_inference()
     np.testing.assert_allclose(model.score(TEXTS), expected, atol=1e-4)
 
 

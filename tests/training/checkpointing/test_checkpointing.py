@@ -14,21 +14,14 @@ import pytest
 
 from bert_tf import BertBackbone, BertPretrainer
 from bert_tf.errors import CheckpointError, UserError
-from bert_tf.training import (
-    AdamWeightDecay,
-    JsonLines,
-    PeerWatch,
-    StopOnBadLoss,
-    TrainingCheckpoint,
-    TrainingLog,
-    fit_steps,
-    read_json_lines,
-)
+from bert_tf.training import AdamWeightDecay, TrainingCheckpoint, fit_steps
+from bert_tf.training.callbacks import JsonLines, TerminateOnBadLoss, TrainingLog, read_json_lines
 from bert_tf.training.checkpointing.checkpoint_files import (
     checkpoint_steps,
     read_checkpoint,
     write_checkpoint,
 )
+from bert_tf.training.distribution import WorkerHealthMonitor
 from tests.training import processes, tiny_run
 
 
@@ -287,7 +280,7 @@ def test_nan_loss_stops_with_the_batch_written_aside(copied, tmp_path):
     def from_step(step):
         return tiny_run.batches(step, bad_step=8)
 
-    stop = StopOnBadLoss(checkpoint, lambda s: next(iter(from_step(s))), tmp_path, step)
+    stop = TerminateOnBadLoss(checkpoint, lambda s: next(iter(from_step(s))), tmp_path, step)
     with pytest.raises(UserError) as error:
         fit_steps(model, from_step, 20, step, callbacks=[stop, log, checkpoint])
     assert "loss=nan at step 9" in str(error.value)
@@ -318,7 +311,7 @@ def test_nothing_left_to_train(tmp_path):
 
 def knock_at_a_closed_port():
     """A process whose other worker is gone."""
-    watch = PeerWatch(lambda: "out/ckpt-5", interval=0.01)
+    watch = WorkerHealthMonitor(lambda: "out/ckpt-5", interval=0.01)
     watch._stop = threading.Event()
     watch._watch({"worker 1": "localhost:9"})
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, roc_auc_score
 
-from bert_tf.training import BinaryAUC, BinaryF1, best_threshold
+from bert_tf.training import BinaryAUC, BinaryF1
+from bert_tf.training.callbacks import best_threshold
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import sklearn.metrics as sk
 
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import DataError
-from bert_tf.training import all_scores, bootstrap_intervals
+from bert_tf.training import all_scores
+from bert_tf.training.evaluation import bootstrap_intervals
 from bert_tf.training.evaluation.bootstrap import drawn_intervals
 from bert_tf.training.evaluation.confusion_matrix import (
     confusion_matrix,

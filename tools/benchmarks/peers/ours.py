@@ -102,7 +102,7 @@ class Ours(Peer):
         backbone = self._backbone  # created here, not in the traced function
         if variant == "packed":
             backbone = bert_tf.BertBackbone.from_pretrained(self.setup.model_directory)
-            backbone.freeze_for_inference()
+            backbone.prepack_for_inference()
         return self._encoder(backbone, variant)
 
     @functools.cached_property
@@ -264,9 +264,9 @@ class Ours(Peer):
     def _sentence_encoder(self, variant):
         encoder = bert_tf.BertSentenceEncoder.from_pretrained(self.setup.model_directory)
         if variant != "graph":
-            encoder.freeze_for_inference()
+            encoder.prepack_for_inference()
         if variant == "frozen":
-            return bert_tf.serving.FrozenModel(encoder)
+            return bert_tf.serving.ConstantGraphModel(encoder)
         if variant == "SavedModel":
             directory = os.path.join(self.setup.scratch, "exported")
             loaded = tf.saved_model.load(bert_tf.serving.export(encoder, directory, portable=False))

@@ -9,13 +9,13 @@ from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_inputs import as_columns
 
 
-class FrozenModel:
+class ConstantGraphModel:
     """Runs a task model as a constant graph: its weights are folded into the graph.
 
     A short text takes a few milliseconds. A `tf.function` spends one of them in TensorFlow's eager
     layer, where every variable is passed and read; a constant graph has no variables. The weights
     are copied, so later changes of the model have no effect, and memory holds both copies until the
-    model is deleted. Call `model.freeze_for_inference()` first to make it even faster.
+    model is deleted. Call `model.prepack_for_inference()` first to make it even faster.
 
     Args:
         model: A task model with a tokenizer.
@@ -32,8 +32,8 @@ class FrozenModel:
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
-        >>> encoder.freeze_for_inference()
-        >>> encode = bert_tf.serving.FrozenModel(encoder)
+        >>> encoder.prepack_for_inference()
+        >>> encode = bert_tf.serving.ConstantGraphModel(encoder)
         >>> len(encode("A dog barks."))  # one vector per text
         1
     """

@@ -8,7 +8,7 @@ from bert_tf.errors import UserError
 from bert_tf.models.rebuilt import rebuilt
 
 
-def extend_positions(model, new_length: int, alpha: float = 0.4):
+def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):
     """A copy of a model that takes sequences of up to `new_length` tokens.
 
     With n trained positions p, position i·n + j gets alpha·u_i + (1 - alpha)·u_j, where
@@ -30,7 +30,7 @@ def extend_positions(model, new_length: int, alpha: float = 0.4):
 
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
-        >>> classifier = bert_tf.models.extend_positions(classifier, 2048)
+        >>> classifier = bert_tf.models.resize_position_embeddings(classifier, 2048)
         >>> classifier.backbone.config.max_position_embeddings
         2048
 

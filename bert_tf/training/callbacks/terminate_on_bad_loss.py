@@ -13,7 +13,7 @@ from bert_tf.training.callbacks.step_callback import StepCallback
 from bert_tf.training.checkpointing.training_checkpoint import TrainingCheckpoint
 
 
-class StopOnBadLoss(StepCallback):
+class TerminateOnBadLoss(StepCallback):
     """Ends training at the first NaN or infinite loss, with the batch written aside.
 
     To stand before `TrainingCheckpoint` in the list of callbacks.
@@ -30,7 +30,7 @@ class StopOnBadLoss(StepCallback):
         >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
         >>> batch = (model.tokenizer(texts), model.targets(labels))
         >>> checkpoint = bert_tf.training.TrainingCheckpoint("checkpoints")
-        >>> stop = bert_tf.training.StopOnBadLoss(checkpoint, lambda step: batch, "bad_batches")
+        >>> stop = TerminateOnBadLoss(checkpoint, lambda step: batch, "bad_batches")
         >>> model.fit(tf.data.Dataset.from_tensors(batch), callbacks=[stop, checkpoint])
     """
 

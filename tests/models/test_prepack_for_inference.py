@@ -1,4 +1,4 @@
-"""`freeze_for_inference`: the same numbers from packed kernels, and no way to a stale one."""
+"""`prepack_for_inference`: the same numbers from packed kernels, and no way to a stale one."""
 
 import contextlib
 
@@ -30,8 +30,8 @@ def test_real_weights_give_the_same(minilm):
     backbone = BertBackbone.from_pretrained(minilm)
     expected = backbone(tokens)
     size = sum(np.prod(variable.shape) for variable in backbone.variables)
-    backbone.freeze_for_inference()
-    backbone.freeze_for_inference()  # once more changes nothing
+    backbone.prepack_for_inference()
+    backbone.prepack_for_inference()  # once more changes nothing
     assert sum(np.prod(variable.shape) for variable in backbone.variables) == size
     for padding_free in (True, False):
         backbone.padding_free = padding_free
@@ -51,7 +51,7 @@ def test_activations_and_dtypes(tiny_config, activation, dtype):
         variable.assign_add(keras.random.normal(variable.shape, stddev=0.05))
     ids = {"token_ids": tf.constant([[2, 8, 9, 3, 0], [2, 5, 3, 0, 0]])}
     expected = tf.cast(backbone(ids)["sequence_output"], tf.float32)
-    backbone.freeze_for_inference()
+    backbone.prepack_for_inference()
     outputs = tf.cast(backbone(ids)["sequence_output"], tf.float32)
     np.testing.assert_allclose(outputs, expected, atol=1e-5 if dtype == "float32" else 0.06)
 
@@ -63,7 +63,7 @@ def test_bfloat16_stays_with_the_faster_matmul(tiny_config):
     backbone = BertBackbone(tiny_config, dtype="mixed_bfloat16")
     inputs = {"token_ids": tf.constant([[2, 8, 9, 3, 0], [2, 5, 3, 0, 0]])}
     expected = backbone(inputs)["sequence_output"]
-    backbone.freeze_for_inference()
+    backbone.prepack_for_inference()
     np.testing.assert_array_equal(backbone(inputs)["sequence_output"], expected)
 
 
@@ -75,20 +75,20 @@ def test_no_training_after_freezing_whatever_is_packed(tiny_config, tiny_vocabul
     )
     model.compile(AdamWeightDecay(1e-3))
     model.fit(TEXTS, [0, 1, 0, 1], verbose=0)
-    model.freeze_for_inference()
+    model.prepack_for_inference()
     with pytest.raises(UserError, match="cannot be trained"):
         model.fit(TEXTS, [0, 1, 0, 1], verbose=0)
 
 
 def test_predict_after_predict_takes_the_packed_kernels(classifier):
     expected = classifier.predict(TEXTS, verbose=0)
-    classifier.freeze_for_inference()
+    classifier.prepack_for_inference()
     np.testing.assert_allclose(classifier.predict(TEXTS, verbose=0), expected, atol=1e-5)
     assert all(block.intermediate.kernel is None for block in classifier.backbone.encoder.blocks)
 
 
 def test_in_a_saved_model(classifier, tmp_path):
-    classifier.freeze_for_inference()
+    classifier.prepack_for_inference()
     module = tf.Module()
     module.model = classifier
     module.run = tf.function(classifier.call, input_signature=[tf.TensorSpec([None], tf.string)])
@@ -102,8 +102,8 @@ def test_in_a_saved_model(classifier, tmp_path):
 @pytest.mark.parametrize(
     "freeze",
     [
-        lambda model: model.freeze_for_inference(),
-        lambda model: model.backbone.freeze_for_inference(),
+        lambda model: model.prepack_for_inference(),
+        lambda model: model.backbone.prepack_for_inference(),
     ],
     ids=["model", "backbone"],
 )
@@ -133,7 +133,7 @@ def test_weights_are_saved_and_loaded_as_those_of_a_plain_model(
     )
     plain.save_weights(tmp_path / "plain.weights.h5")
     expected = vectors(plain)
-    classifier.freeze_for_inference()
+    classifier.prepack_for_inference()
     classifier.load_weights(tmp_path / "plain.weights.h5")
     np.testing.assert_allclose(vectors(classifier), expected, atol=1e-5)
     classifier.save_weights(tmp_path / "frozen.weights.h5")
@@ -148,13 +148,13 @@ def test_weights_of_another_size_are_refused(classifier, tiny_config, tmp_path):
 
     wider = BertBackbone(dataclasses.replace(tiny_config, intermediate_size=52))
     wider.save_weights(tmp_path / "wider.weights.h5")
-    classifier.freeze_for_inference()
+    classifier.prepack_for_inference()
     with pytest.raises(ValueError, match="intermediate must have the shapes"):
         classifier.backbone.load_weights(tmp_path / "wider.weights.h5")
 
 
 def test_what_needs_the_kernels_is_refused(classifier, tmp_path):
-    classifier.freeze_for_inference()
+    classifier.prepack_for_inference()
     with pytest.raises(UserError, match="trained"):
         classifier.fit(TEXTS, [0, 1, 0, 1], verbose=0)
     with pytest.raises(UserError, match="checkpoint"):
@@ -168,8 +168,8 @@ def test_what_needs_the_kernels_is_refused(classifier, tmp_path):
 
 def test_needs_the_native_ops(classifier):
     with ops.backend("reference"), pytest.raises(UserError, match="native"):
-        classifier.freeze_for_inference()
-    assert not classifier.backbone.is_frozen
+        classifier.prepack_for_inference()
+    assert not classifier.backbone.is_prepacked
 
 
 def vectors(model):
@@ -183,7 +183,7 @@ def test_assignment_reaches_the_packed_kernels(classifier, tiny_config, tiny_voc
     unpacked = other.get_weights()
     first_kernel = classifier.backbone.encoder.blocks[0].intermediate.kernel
     for model in (classifier, other):
-        model.freeze_for_inference()
+        model.prepack_for_inference()
     assert all(variable is not first_kernel for variable in classifier.variables)
     before = vectors(classifier)
     with pytest.raises(ValueError):  # the number or the shapes of the weights differ
@@ -203,7 +203,7 @@ def test_assignment_reaches_the_packed_kernels(classifier, tiny_config, tiny_voc
 def test_load_weights_reaches_the_packed_kernels(classifier, tiny_config, tmp_path):
     other = BertBackbone(tiny_config)
     for model in (classifier, other):
-        model.freeze_for_inference()
+        model.prepack_for_inference()
     classifier.backbone.save_weights(tmp_path / "frozen.weights.h5")
     other.load_weights(tmp_path / "frozen.weights.h5")
     inputs = {"token_ids": tf.constant([[2, 8, 9, 3]])}
@@ -211,7 +211,7 @@ def test_load_weights_reaches_the_packed_kernels(classifier, tiny_config, tmp_pa
 
 
 def test_there_is_no_gradient(classifier):
-    classifier.freeze_for_inference()
+    classifier.prepack_for_inference()
     with pytest.raises(LookupError, match="inference only"), tf.GradientTape() as tape:
         outputs = classifier.backbone({"token_ids": tf.constant([[2, 8, 3]])})
         loss = tf.reduce_sum(outputs["pooled_output"])
@@ -219,7 +219,7 @@ def test_there_is_no_gradient(classifier):
 
 
 def test_another_dtype_is_refused(classifier):
-    classifier.freeze_for_inference()
+    classifier.prepack_for_inference()
     for block in classifier.backbone.encoder.blocks:
         block.intermediate.dtype_policy = keras.DTypePolicy("mixed_bfloat16")
     with pytest.raises((TypeError, ValueError)):
@@ -227,7 +227,7 @@ def test_another_dtype_is_refused(classifier):
 
 
 def test_quantization_is_refused_or_changes_nothing(classifier):
-    classifier.freeze_for_inference()
+    classifier.prepack_for_inference()
     expected = vectors(classifier)
     with contextlib.suppress(NotImplementedError, ValueError, UserError):
         classifier.backbone.quantize("int8")
@@ -240,7 +240,7 @@ def test_under_a_strategy(tiny_config):
         backbone = BertBackbone(tiny_config)
     inputs = {"token_ids": tf.constant([[2, 8, 9, 3]])}
     expected = backbone(inputs)["pooled_output"]
-    backbone.freeze_for_inference()
+    backbone.prepack_for_inference()
     inside = strategy.run(tf.function(backbone), [inputs])["pooled_output"]
     np.testing.assert_allclose(inside, expected, atol=1e-5)
     kernel = backbone.encoder.blocks[0].intermediate.packed_kernel

@@ -1,4 +1,4 @@
-"""Packed kernels in a SavedModel, and `FrozenModel`."""
+"""Packed kernels in a SavedModel, and `ConstantGraphModel`."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTextClassifier, BertTokenizer, ops
 from bert_tf.errors import UserError
-from bert_tf.serving import FrozenModel, export
+from bert_tf.serving import ConstantGraphModel, export
 from tests.training import processes
 
 TEXTS = ["the good film.", "bad", "", "good café", "good " * 100]
@@ -41,7 +41,7 @@ def test_a_server_holds_the_packed_kernels_alone(tiny_config, tiny_vocabulary, t
         )
     ]
     expected = classifier.predict(TEXTS, verbose=0)
-    classifier.freeze_for_inference()
+    classifier.prepack_for_inference()
     path = export(classifier, tmp_path, portable=False)
     packed = [[depth * -(-units // 32) * 32] for depth, units in kernels]
     written = [
@@ -72,14 +72,14 @@ def encoder(tiny_config, tiny_vocabulary):
 def test_frozen_model_gives_the_models_vectors(encoder, packed):
     expected = encoder.encode(TEXTS)
     if packed:
-        encoder.freeze_for_inference()
-    encode = FrozenModel(encoder)
+        encoder.prepack_for_inference()
+    encode = ConstantGraphModel(encoder)
     np.testing.assert_allclose(encode(TEXTS), expected, atol=1e-5)
     np.testing.assert_allclose(encode(TEXTS[0]), expected[:1], atol=1e-5)
 
 
 def test_frozen_model_is_a_copy(encoder):
-    encode = FrozenModel(encoder)
+    encode = ConstantGraphModel(encoder)
     before = encode(TEXTS)
     encoder.backbone.embeddings.word_embeddings.assign_add(
         tf.ones_like(encoder.backbone.embeddings.word_embeddings)
@@ -89,4 +89,4 @@ def test_frozen_model_is_a_copy(encoder):
 
 def test_frozen_model_needs_a_tokenizer(tiny_config):
     with pytest.raises(UserError, match="tokenizer"):
-        FrozenModel(BertSentenceEncoder(BertBackbone(tiny_config)))
+        ConstantGraphModel(BertSentenceEncoder(BertBackbone(tiny_config)))

@@ -14,7 +14,7 @@ from bert_tf.training.distribution.strategies import worker_addresses
 KNOCKS = 3  # at a closed port
 
 
-class PeerWatch(keras.callbacks.Callback):
+class WorkerHealthMonitor(keras.callbacks.Callback):
     """On several machines, ends this process with a message when another worker is gone.
 
     A worker that waits in a collective for a dead one waits long or for ever, inside TensorFlow,
@@ -30,7 +30,7 @@ class PeerWatch(keras.callbacks.Callback):
 
     Example:
         >>> checkpoint = bert_tf.training.TrainingCheckpoint("checkpoints")
-        >>> watch = bert_tf.training.PeerWatch(checkpoint.newest)
+        >>> watch = bert_tf.training.distribution.WorkerHealthMonitor(checkpoint.newest)
     """
 
     def __init__(
