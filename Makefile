@@ -5,6 +5,7 @@
 ##  make test        environment, native ops, materials, the tests; ten minutes on two cores
 ##  make test-full   all counts, every instruction set, sanitizers, and TensorFlow 2.19 too;
 ##                   writes what it found into .cache/test-full.md
+##  make docs        the API reference, into .cache/reference
 ##  make format      formats Python and C++ and mends what the linter can
 ##  make venv        the Python environment (and, as root on Debian or Ubuntu, Bazel and g++)
 ##  make configure   .bazelrc.user: what Bazel must know about this machine
@@ -170,6 +171,10 @@ demo: venv materials
 	@if $(HAS_BAZEL); then $(MAKE) --no-print-directory ops; \
 	else echo "No Bazel here: the demo runs on the plain TensorFlow reference."; fi
 	$(PY) tools/demo.py
+
+.PHONY: docs
+docs: venv
+	$(PY) docs/build_reference.py --output_dir=.cache/reference
 
 .PHONY: clean
 clean:

@@ -188,6 +188,7 @@ setup(
             "datasets",
             "matplotlib",
             "pandas",
+            "pdoc",
             "polars",
             "prometheus-client",
             "pyarrow",

@@ -19,8 +19,6 @@ Dettmers et al. 2022 (arXiv 2208.07339), section 2.2; smoothing as in Xiao et al
 (arXiv 2211.10438), section 4.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import tensorflow as tf
