@@ -20,17 +20,7 @@ def warn_renamed(old: str, new: str, stacklevel: int = 2) -> None:
 
 
 def renamed_method(old: str, new: str) -> Callable:
-    """A method `old` that calls the method `new`.
-
-    Example:
-        >>> class Door:
-        ...     def close(self):
-        ...         return "closed"
-        ...
-        ...     shut = renamed_method("shut", "close")
-        >>> Door().shut()
-        'closed'
-    """
+    """A method `old` that calls the method `new`."""
 
     def method(self, *args, **kwargs):
         warn_renamed(old, new)

@@ -94,8 +94,15 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
     """
     pretrained = open_pretrained(path, config_file)
     quantization = options.pop("quantization", None)
-    model = build_model(model_class, pretrained, tokenizer, **options)
-    _assign(model, pretrained, quantization)
+    model = getattr(pretrained.source, "model", None)
+    has_tokenizer = tokenizer is None and pretrained.tokenizer is not None
+    if type(model) is not model_class or options or not has_tokenizer:
+        model = build_model(model_class, pretrained, tokenizer, **options)
+        _assign(model, pretrained, quantization)
+    elif quantization is not None:  # the model of a `.keras` file, which Keras has built
+        require_int8(quantization)
+        if pretrained.quantization is None:
+            model.quantize(quantization)
     return model
 
 

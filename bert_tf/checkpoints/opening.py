@@ -224,11 +224,12 @@ def _open_archive(path, config_file):
         config, name = keras_hub.read_config(values, path)
         config = _with_network(config, config_file)
         return Pretrained(directory, config, keras_hub.KerasHubSource(path, content=weights), name)
-    name, config, options, quantization = keras_archive.read_object(values, path)
-    tokenizer = options.pop("tokenizer", None)
+    name, config, arguments, quantization = keras_archive.read_object(values, path)
+    tokenizer = arguments.get("tokenizer")
+    options = {key: value for key, value in arguments.items() if key != "tokenizer"}
     config = _with_network(config, config_file)
     check_claims(config, options, H5File(path, weights).shapes, path)
-    source = keras_archive.load_archive(path, name, config, options, quantization)
+    source = keras_archive.load_archive(path, name, config, arguments, quantization)
     return Pretrained(
         directory, config, source, name, options, quantization=quantization, tokenizer=tokenizer
     )

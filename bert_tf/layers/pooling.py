@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 
 
@@ -66,7 +67,7 @@ class SequencePooling(keras.layers.Layer):
         tokens is zeros.
 
     Raises:
-        ValueError: If `mode` is something else.
+        UserError: If `mode` is something else.
 
     Example:
         >>> vectors = tf.constant([[[1.0], [3.0], [9.0]]])
@@ -78,7 +79,7 @@ class SequencePooling(keras.layers.Layer):
     def __init__(self, mode: str, **kwargs):
         super().__init__(**kwargs)
         if mode not in ("mean", "max", "mean_max"):
-            raise ValueError(f"`mode` must be 'mean', 'max' or 'mean_max'. Received: mode={mode!r}")
+            raise UserError(f"`mode` must be 'mean', 'max' or 'mean_max'. Received: mode={mode!r}")
         self.mode = mode
         self.built = True
 

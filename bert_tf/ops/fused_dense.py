@@ -171,9 +171,7 @@ def fused_dense_reference(
 def _checked_kernel(kernel) -> tf.Tensor:
     (kernel,) = float_tensors(kernel=kernel)
     if kernel.shape.rank not in (None, 2):
-        raise ValueError(
-            f"`kernel` must have shape [K, units]. Received: kernel.shape={kernel.shape}"
-        )
+        raise ValueError(f"`kernel` must be a matrix. Received: kernel.shape={kernel.shape}")
     return kernel
 
 

@@ -94,9 +94,7 @@ def quantize_kernel(
     """
     kernel = tf.cast(tf.convert_to_tensor(kernel), tf.float32)
     if kernel.shape.rank != 2:
-        raise ValueError(
-            f"`kernel` must have shape [K, units]. Received: kernel.shape={kernel.shape}"
-        )
+        raise ValueError(f"`kernel` must be a matrix. Received: kernel.shape={kernel.shape}")
     if smoothing is not None:
         kernel /= tf.cast(smoothing, tf.float32)[:, tf.newaxis]
     tf.debugging.assert_all_finite(kernel, "`kernel` must be finite to be quantized")
@@ -274,9 +272,11 @@ def _checked(x, kernel, units, bias, activation, residual, gamma, beta, epsilon)
     kernel = QuantizedKernel(*(tf.convert_to_tensor(part) for part in kernel))
     dtypes = tuple(part.dtype for part in kernel)
     if dtypes != (tf.int8, tf.float32, tf.int32, tf.float32):
+        named = zip(kernel._fields, dtypes, strict=True)
+        received = ", ".join(f"kernel.{name}.dtype={dtype.name}" for name, dtype in named)
         raise TypeError(
             "`kernel` must have the dtypes int8 (packed), float32 (scale), int32 (column_sums) and "
-            f"float32 (smoothing). Received: {', '.join(dtype.name for dtype in dtypes)}"
+            f"float32 (smoothing). Received: {received}"
         )
     depth = x.shape[-1] if x.shape.rank is not None else None
     if depth is not None and depth > MAX_DEPTH:

@@ -103,8 +103,8 @@ constexpr int kRowElements = kSize + 16 / static_cast<int>(sizeof(T));
 template <typename T, int kSize>
 constexpr int kTileElements = kTile * kRowElements<T, kSize>;
 
-// Copies `count` rows of head_size elements, which are `stride` apart, to a tile. The remaining rows
-// and columns are set to zero. Whole vectors are copied with the next committed group, other
+// Copies `count` rows of head_size elements, which are `stride` apart, to a tile. The remaining
+// rows and columns are set to zero. Whole vectors are copied with the next committed group, other
 // elements immediately.
 template <typename T, int kSize>
 BERT_TF_DEVICE void LoadTile(const T* rows, int64_t stride, int64_t count, int head_size,
@@ -130,8 +130,8 @@ BERT_TF_DEVICE void LoadTile(const T* rows, int64_t stride, int64_t count, int h
   }
 }
 
-// Writes the results of a warp times `factor` (one for each of the two rows of the lane) to the rows
-// of the warp in the tile, and from there to memory. These 16 rows must be unused.
+// Writes the results of a warp times `factor` (one for each of the two rows of the lane) to the
+// rows of the warp in the tile, and from there to memory. These 16 rows must be unused.
 template <typename T, int kSize>
 BERT_TF_DEVICE void StoreRows(const float (&c)[kSize / 8][4], const float (&factor)[2], T* tile,
                               int64_t count, int head_size, bool vectors, T* rows, int64_t stride) {
@@ -282,8 +282,8 @@ struct ColumnProduct<float, kSize> {
 };
 
 // The dropout bits of a tile of 64 queries and 64 keys, two words per query. Word h has the bits of
-// the keys whose position modulo 16 is 8 h + i with i < 8, at bit 4 i + position / 16. A thread draws
-// one word from eight Philox blocks, all of whose words are used.
+// the keys whose position modulo 16 is 8 h + i with i < 8, at bit 4 i + position / 16. A thread
+// draws one word from eight Philox blocks, all of whose words are used.
 constexpr int kKeepWords = 2 * kTile;
 static_assert(kKeepWords == kThreads, "a thread draws one word");
 

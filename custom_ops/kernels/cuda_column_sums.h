@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kSumWarps = 8;
 
-// sums[column] = sum over block of partial[block * stride + column]. A warp adds every eighth block.
+// sums[column] = sum over block of partial[block * stride + column]. A warp adds every eighth
+// block.
 template <typename T>
 __global__ void __launch_bounds__(kSumWarps* kWarp)
     ColumnSumsKernel(const float* partial, int64_t blocks, int64_t stride, int64_t columns,

@@ -148,8 +148,8 @@ class Block {
 
 inline void WarpBarrier() { Block::Current()->Wait(Thread::kAtWarpBarrier); }
 
-// Exchanges the `values` of the lanes of a warp. Calls `use` with a function that returns the values
-// of any lane, and returns its result.
+// Exchanges the `values` of the lanes of a warp. Calls `use` with a function that returns the
+// values of any lane, and returns its result.
 template <typename Use>
 auto Exchange(const void* values, size_t bytes, const Use& use) {
   Block* block = Block::Current();

@@ -1,9 +1,10 @@
-// The GPU kernels, run thread by thread on a CPU (cuda_emulation.h), against the CPU kernels, which
-// have tests against float64 of their own: every storage type, aligned and odd sizes, in place,
-// masks, dropout, poisoned outputs, and threads in two orders, which must give equal bits.
+// Compares the GPU kernels, run thread by thread on a CPU (cuda_emulation.h), with the CPU kernels,
+// which have their own tests against float64: every storage type, aligned and odd sizes, in place,
+// masks, dropout, outputs that are initialized with NaN, and two orders of the threads, which must
+// give equal bits.
 //
-// What this cannot show: the speed, the GPU's approximate exponential and reciprocal, and what a
-// real GPU's memory does between two barriers; tools/check_cuda_kernels.py does, on a GPU.
+// This does not test the speed, the approximate exponential and reciprocal of a GPU, and the memory
+// of a real GPU between two barriers. tools/check_cuda_kernels.py does, on a GPU.
 #include "custom_ops/kernels/cuda_emulation.h"
 #include "custom_ops/kernels/cuda_launchers.h"
 #include "custom_ops/kernels/fused_bias_gelu.h"
@@ -21,7 +22,8 @@ constexpr int kType = std::is_same<T, float>::value      ? kBertTfFloat32
                                                          : kBertTfFloat16;
 constexpr int64_t kSeed = 0x123456789ABCDEF0;
 
-// Numbers on 16 bytes, or an element beyond; as outputs NaNs.
+// Numbers at an address that is aligned to 16 bytes, or one element after it. Outputs are
+// initialized with NaNs.
 template <typename T>
 class Numbers {
  public:
@@ -52,8 +54,8 @@ bool SameBits(Numbers<T>& a, Numbers<T>& b) {
   return std::memcmp(a.data(), b.data(), static_cast<size_t>(a.size()) * sizeof(T)) == 0;
 }
 
-// Every element within two roundings of T plus `tolerance`, relative to the larger of 1 (or the
-// largest number, for sums) and the number.
+// Checks that the error of every element is at most two roundings of T plus `tolerance`, relative
+// to the larger of the number and 1 (or, for sums, the largest number).
 template <typename T>
 void CheckNear(Numbers<T>& actual, Numbers<T>& expected, double tolerance,
                const std::string& what) {
@@ -70,7 +72,7 @@ void CheckNear(Numbers<T>& actual, Numbers<T>& expected, double tolerance,
         what + " error " + std::to_string(worst) + " of " + std::to_string(largest));
 }
 
-// Runs `kernel(run)` for both orders of threads, run = 0 and 1.
+// Calls `kernel(run)` with both orders of the threads, run = 0 and 1.
 template <typename Kernel>
 void InBothOrders(const Kernel& kernel) {
   using cuda::emulation::Schedule;
@@ -195,7 +197,7 @@ void TestLayerNorm(int64_t rows, int64_t columns, float rate, bool has_residual,
             (!has_bias || SameBits(gpu[0].dbias, gpu[1].dbias)) &&
             (!has_dresidual || SameBits(gpu[0].dresidual, gpu[1].dresidual)),
         context + "orders of threads");
-  if (rate > 0.0f) {  // the masks are equal, element by element
+  if (rate > 0.0f) {  // the masks must be equal
     int64_t different = 0;
     for (int64_t i = 0; i < count; ++i) different += (gpu[0].dx[i] == 0) != (cpu.dx[i] == 0);
     Check(different == 0, context + std::to_string(different) + " elements of the mask differ");
@@ -260,7 +262,8 @@ void TestAttention(const Case& c) {
         c.splits.data(), 1, options.num_sequences, rows, c.heads, c.head_size, c.causal, c.window,
         c.globals, c.rate, &kSeed, gpu_d_qkv[run].data(), scratch.data(), nullptr);
   });
-  // On the tensor cores the probabilities are rounded to T before they meet the values.
+  // On the tensor cores, the probabilities are rounded to T before they are multiplied by the
+  // values.
   CheckNear(gpu_output[0], output, 4e-6, context + "output");
   CheckNear(gpu_logsumexp[0], logsumexp, 4e-6, context + "logsumexp");
   CheckNear(gpu_d_qkv[0], d_qkv, 1e-5 + RoundingError<T>(), context + "d_qkv");

@@ -48,8 +48,8 @@ int BertTfCudaResidualLayerNormGrad(int type, const void* dy, const void* x, con
 enum { kBertTfLargestHead = 64 };  // the largest head that the kernels can hold in registers
 
 // head_size is at most kBertTfLargestHead. row_splits is in GPU memory and cannot be checked before
-// the launch. Invalid row splits give wrong results, but no memory outside of the tensors is read or
-// written.
+// the launch. Invalid row splits give wrong results, but no memory outside of the tensors is read
+// or written.
 int BertTfCudaVarlenAttention(int type, const void* qkv, const void* row_splits,
                               int row_splits_are_int64, int64_t num_sequences, int64_t rows,
                               int64_t num_heads, int64_t head_size, int causal, int64_t window_size,

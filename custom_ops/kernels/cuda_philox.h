@@ -53,10 +53,10 @@ BERT_TF_DEVICE bool KeepElement(uint64_t seed, uint64_t stream, uint64_t element
   return block.words[element % 64 / 16] >= threshold;
 }
 
-// Bit i says whether element first + i of stream 0 is kept, for i < kWidth. The lanes of a warp have
-// consecutive packs of kWidth elements, and the first element of lane 0 is a multiple of 64. Four
-// lanes, 16 elements apart, need the four words of the same kWidth blocks, so each of them draws a
-// quarter of these blocks.
+// Bit i says whether element first + i of stream 0 is kept, for i < kWidth. The lanes of a warp
+// have consecutive packs of kWidth elements, and the first element of lane 0 is a multiple of 64.
+// Four lanes, 16 elements apart, need the four words of the same kWidth blocks, so each of them
+// draws a quarter of these blocks.
 template <int kWidth>
 BERT_TF_DEVICE uint32_t KeepPack(uint64_t seed, uint64_t first, uint32_t threshold, int lane) {
   constexpr int kLanesOf16 = 16 / kWidth;

@@ -1,5 +1,5 @@
-// Shared by the dense kernels: the division of the work, and the computation after the sums. Include
-// this file only in sources that are compiled through isa.bzl.
+// Shared by the dense kernels: the division of the work, and the computation after the sums.
+// Include this file only in sources that are compiled through isa.bzl.
 //
 // `Args` is FusedDenseArgs or QuantizedDenseArgs. Sums are float32 and have the layout
 // [panel][row][kDensePanel].
@@ -112,10 +112,10 @@ struct DenseWork {
   int64_t unit_panels;  // the largest number of panels of a unit, except with LayerNorm
 };
 
-// Returns the division with the shortest estimated time on `threads` threads. The blocks of rows and
-// panels fit the caches and have about equal sizes, and there are one to four of them per thread if
-// there is enough work. `panel_cycles(rows)` is the number of cycles for the rows of a unit, one of
-// its panels and one step.
+// Returns the division with the shortest estimated time on `threads` threads. The blocks of rows
+// and panels fit the caches and have about equal sizes, and there are one to four of them per
+// thread if there is enough work. `panel_cycles(rows)` is the number of cycles for the rows of a
+// unit, one of its panels and one step.
 template <typename PanelCycles>
 DenseGrid ChooseGrid(const DenseWork& work, const PanelCycles& panel_cycles, int64_t threads) {
   // LayerNorm needs whole rows. Dividing them costs a second parallel loop, and memory.

@@ -1,8 +1,8 @@
 // fused_bias_gelu and its gradient on the GPU; fused_bias_gelu.h has the formulas.
 //
-// A block of eight warps owns 256 columns of a range of rows. A lane keeps its columns' bias, and
-// in the gradient their sums, in registers, and goes down the rows with several 16-byte accesses
-// under way.
+// A block of eight warps processes 256 columns of a range of rows. A lane keeps the bias of its
+// columns in registers, and in the gradient also their sums. It processes the rows in order, with
+// several 16-byte accesses in flight.
 #define BERT_TF_CUDA
 #include "custom_ops/kernels/cuda_column_sums.h"
 #include "custom_ops/kernels/cuda_launchers.h"
@@ -18,17 +18,17 @@ constexpr int kWarps = 8;
 constexpr int kLaneColumns = 8;
 constexpr int kTileColumns = kWarp * kLaneColumns;
 
-// The forms of gelu.h for 16-bit storage, where the last digits of float32 are rounded away: the
-// exponential's argument is one float32, and the instructions are few enough that memory stays the
-// limit.
+// The forms of gelu.h for 16-bit storage types, which round the last digits of float32 away. The
+// argument of the exponential is a single float32, and there are so few instructions that the speed
+// is limited by memory.
 struct FastErfForm {
-  static constexpr float kLargest = ErfForm::kLargest;  // its exponential counts as zero
+  static constexpr float kLargest = ErfForm::kLargest;  // its exponential is treated as zero
 
   static BERT_TF_DEVICE float Bell(float t) {  // exp(-t^2 / 2)
     constexpr float kHalfLog2E = 0.721347520f;
     return FastExp2(-kHalfLog2E * t * t);
   }
-  // ErfForm::Ratio with a fast quotient.
+  // The ratio of ErfForm (gelu.h) with a fast quotient.
   static BERT_TF_DEVICE float Ratio(float t) {
     float p = 4.153178662e-3f;
     p = p * t + 4.088080715e-2f;
@@ -89,7 +89,7 @@ struct FormOf<float, true> {
   using Type = TanhForm;
 };
 
-// How the rows are cut; it follows from the sizes alone.
+// The division of the rows, which depends only on the sizes.
 struct RowTiles {
   int64_t column_tiles;
   int64_t row_blocks;
@@ -97,15 +97,15 @@ struct RowTiles {
 };
 
 inline RowTiles CutRows(int64_t rows, int64_t columns) {
-  constexpr int64_t kBlocks = 2048;           // enough for every GPU of today, twice over
-  constexpr int64_t kLeastRows = 4 * kWarps;  // fewer, and the bias is not read for enough
+  constexpr int64_t kBlocks = 2048;           // twice as many as every current GPU needs
+  constexpr int64_t kLeastRows = 4 * kWarps;  // so that reading the bias pays off
   const int64_t column_tiles = CeilDivide(columns, kTileColumns);
   const int64_t wanted = CeilDivide(kBlocks, Larger(column_tiles, 1));
   const int64_t rows_in_block = Larger(CeilDivide(rows, wanted), kLeastRows);
   return {column_tiles, CeilDivide(rows, rows_in_block), rows_in_block};
 }
 
-// What one lane of a block sees: packs of kWidth columns, 32 packs apart, of every eighth row.
+// The part of one lane of a block: packs of kWidth columns, 32 packs apart, of every eighth row.
 template <int kWidth>
 struct LaneView {
   static constexpr int kPacks = kLaneColumns / kWidth;
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     ForwardKernel(const T* x, const T* bias, int64_t rows, int64_t columns, int64_t rows_in_block,
                   T* y) {
   using Form = typename FormOf<T, kApproximate>::Type;
-  constexpr int kRows = sizeof(T) == 2 ? 4 : 2;  // 64 bytes of a lane under way
+  constexpr int kRows = sizeof(T) == 2 ? 4 : 2;  // 64 bytes in flight per lane
   const LaneView<kWidth> view(rows, rows_in_block);
   constexpr int kPacks = LaneView<kWidth>::kPacks;
   float b[kLaneColumns];

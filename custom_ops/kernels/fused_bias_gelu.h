@@ -1,13 +1,14 @@
-// gelu(x + bias) and its gradient in one pass each, on the CPU.
+// gelu(x + bias) and its gradient, each in one pass, on the CPU.
 //
-//   gelu(s)  = s * Phi(s),             Phi the distribution function of the normal distribution
+//   gelu(s)  = s * Phi(s),             Phi: distribution function of the normal distribution
 //   tanh form: gelu(s) = s * sigmoid(2 u),  u = sqrt(2 / pi) * (s + 0.044715 s^3)
 //              (the same as s / 2 * (1 + tanh(u)))
 //
-// Hendrycks and Gimpel, "Gaussian error linear units", arXiv 1606.08415.
+// Reference: Hendrycks and Gimpel, "Gaussian error linear units", arXiv 1606.08415.
 //
-// Float32 results are within 8 ulp wherever they are normal numbers, the negative tail included;
-// -inf gives zero, +inf itself, NaN itself. The arithmetic is float32 for all storage types.
+// Float32 results are within 8 ulp if they are normal numbers, including the negative tail. The
+// result for -inf is zero, for +inf it is +inf, and for NaN it is NaN. The arithmetic is float32
+// for all storage types.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_FUSED_BIAS_GELU_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_FUSED_BIAS_GELU_H_
 
@@ -49,7 +50,7 @@ template <typename T>
 void FusedBiasGelu(const Parallel& parallel, const BiasGeluArgs<T>& args);
 
 //   dx = dy * gelu'(x + bias),  dbias = sum of dx over the rows
-// The same bits for every number of threads.
+// The results have the same bits for every number of threads.
 template <typename T>
 void FusedBiasGeluGrad(const Parallel& parallel, const BiasGeluGradArgs<T>& args);
 

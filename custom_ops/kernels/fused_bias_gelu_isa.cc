@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kCyclesPerElement = 4;
 
-// Few long rows are cut too, so that all threads get work.
+// Long rows are divided, so that all threads get work even if there are few rows.
 constexpr int64_t kTileColumns = 8192;
 
 // A unit of work: one row or block of rows, of at most kTileColumns columns.

@@ -1,6 +1,6 @@
-// fused_bias_gelu against float64: accuracy over all exponents, special values, odd shapes,
-// unaligned data, all storage types, and equal bits for every number of threads, on every
-// instruction set that this processor has.
+// Compares fused_bias_gelu with float64: accuracy over all exponents, special values, odd shapes,
+// unaligned data, all storage types, and equal bits for every number of threads, with every
+// instruction set of this processor.
 #include "custom_ops/kernels/fused_bias_gelu.h"
 
 #include "custom_ops/kernels/kernel_test_util.h"
@@ -47,9 +47,9 @@ std::string Context(Isa isa, const char* type, bool approximate, const std::stri
   return std::string(Name(isa)) + " " + type + (approximate ? " tanh " : " erf ") + rest;
 }
 
-// Every 256th float32 of both signs up to 30, and a few of every other exponent: forward within 8
-// ulp of float64 for normal results, the slope within 16 ulp of the larger of itself and 2^-24 of
-// its steepest part (it crosses zero).
+// Checks every 256th float32 of both signs up to 30, and a few of every other exponent. Normal
+// results must be within 8 ulp of float64. The slope, which crosses zero, must be within 16 ulp of
+// the larger of itself and 2^-24 of its largest value.
 void TestUlps(Isa isa, bool approximate, bool flush_to_zero) {
   std::vector<float> inputs;
   for (uint32_t bits = 0; bits < 0x7F800000u; bits += 0x00100000u) {
@@ -166,7 +166,7 @@ void TestShape(Isa isa, bool approximate, int64_t rows, int64_t columns) {
     Check(std::fabs(dbias[j] - sum) <= RoundingErrorAt<T>(sum) + 2e-6 * magnitude,
           context + "dbias");
   }
-  // In place, and with any number of threads: the same bits.
+  // The bits are the same in place and with any number of threads.
   for (int threads : {1, 2, 3, 7}) {
     const ThreadParallel parallel(threads);
     Buffer<T> y2 = x, dx2 = dy, dbias2(columns);

@@ -1,18 +1,19 @@
-// epilogue(x W), the dense layer in one pass, with W packed once into panels, on the CPU.
+// epilogue(x W), a dense layer in one pass, with W prepacked in panels, on the CPU.
 //
 //   z = x W + bias
 //   y = z | gelu(z) | z + residual | LayerNorm(z + residual) = gamma * n + beta
 //
-// W is [depth, columns]. Packed, it is cut into as few even blocks of at most kDenseDepth rows as
-// can be, those into panels of kDensePanel columns, and a panel holds its rows one after the other,
-// as the matmul reads them; the last panel is filled up with zeros. The layout is the same for
-// every instruction set.
+// W is [depth, columns]. Prepacking divides it into blocks of at most kDenseDepth rows: as few as
+// possible, of about equal size. Blocks are divided into panels of kDensePanel columns, and a panel
+// contains its rows one after the other, as the matmul reads them. The last panel is padded with
+// zeros. The layout is the same for every instruction set.
 //
-// Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008.
+// Reference: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS
+// 34(3), 2008.
 //
-// The arithmetic is float32 for all storage types, and every element of z is summed in an order
-// that follows from `depth` alone: a row of y has the same bits whatever the other rows and however
-// many threads there are.
+// The arithmetic is float32 for all storage types. The order in which an element of z is summed
+// depends only on `depth`, so the bits of a row of y depend neither on the other rows nor on the
+// number of threads.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_FUSED_DENSE_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_FUSED_DENSE_H_
 
@@ -28,7 +29,7 @@ constexpr int64_t kDenseDepth = 256;
 
 template <typename T>
 struct PackDenseArgs {
-  const T* kernel;  // [depth, columns] row-major, or [columns, depth] where transposed
+  const T* kernel;  // [depth, columns] row-major, or [columns, depth] if transposed
   bool transposed;
   int64_t depth;
   int64_t columns;
@@ -37,12 +38,12 @@ struct PackDenseArgs {
 
 enum class DenseActivation { kNone, kGelu, kApproximateGelu };
 
-// Row-major matrices. LayerNorm is applied where gamma is there; an activation goes with neither
-// residual nor LayerNorm.
+// Row-major matrices. LayerNorm is applied if gamma is not null. An activation cannot be combined
+// with a residual or LayerNorm.
 template <typename T>
 struct FusedDenseArgs {
   const T* x;       // [rows, depth]
-  const T* packed;  // of W
+  const T* packed;  // W, prepacked
   const T* bias;    // [columns] or null
   DenseActivation activation;
   const T* residual;  // [rows, columns] or null
@@ -55,7 +56,7 @@ struct FusedDenseArgs {
   T* y;  // [rows, columns]; may be residual, not x
 };
 
-// sizes.h: kTooLarge where no buffer holds it.
+// The number of elements, or kTooLarge (sizes.h).
 int64_t PackedDenseSize(int64_t depth, int64_t columns);
 
 template <typename T>

@@ -1,11 +1,11 @@
 // Compiled once per instruction set (isa.bzl).
 //
-// A unit of work is a block of rows times some panels of W. It goes through the depth block by
-// block: the block of x is copied into a buffer (so that strides and storage types do not matter),
-// and every panel's block of W, which then lies in the first cache, is multiplied with all of its
-// rows, a tile of kTileRows rows at a time, whose sums stay in registers over the whole block. Sums
-// lie [panel][row][kDensePanel] in between. The epilogue takes a panel after its last block, or the
-// rows of the unit after the last panel.
+// A unit of work is a block of rows times some panels of W. The depth is processed in blocks. A
+// block of x is copied to a buffer, so that strides and storage types do not matter. The block of W
+// in each panel, which is then in the first-level cache, is multiplied by all rows of x, in tiles
+// of kTileRows rows, whose sums stay in registers for the whole block. Between blocks, the sums
+// have the layout [panel][row][kDensePanel]. The epilogue is computed for a panel after its last
+// block, or for the rows of the unit after the last panel.
 #include "custom_ops/kernels/dense_blocks.h"
 #include "custom_ops/kernels/fused_dense.h"
 #include "custom_ops/kernels/row_blocks.h"
@@ -16,7 +16,7 @@ namespace bert_tf {
 namespace BERT_TF_ISA {
 namespace {
 
-// Rows and vectors whose sums are kept in registers.
+// The number of rows and vectors whose sums are kept in registers.
 #if defined(__AVX512F__)
 constexpr int kTileRows = 14;  // 28 sums, 2 vectors of W and 1 of x: 31 of 32 registers
 constexpr int kTileVectors = 2;
@@ -27,25 +27,27 @@ constexpr int kTileVectors = 4;
 constexpr int kTileColumns = kTileVectors * kLanes;
 static_assert(kDensePanel % kTileColumns == 0, "a panel is whole tiles");
 
-// A unit of work is at most this large, so that its block of x (140 KB) lies in the second cache.
+// The largest size of a unit of work, chosen so that its block of x (140 KB) fits the second-level
+// cache.
 constexpr int64_t kUnitRows = 140;
 constexpr int64_t kUnitPanels = 24;
 
 constexpr int64_t kCacheLine = 64;  // bytes
 
-// The blocks of depth; one where there is no depth, so that the epilogue runs.
+// The number of blocks of the depth. It is at least one, so that the epilogue is computed even if
+// the depth is zero.
 BERT_TF_INLINE int64_t DenseDepthBlocks(int64_t depth) {
   return Larger(1, CeilDivide(depth, kDenseDepth));
 }
 
 // sums[i, :] (+)= sum_k x[i, k] w[k, :]  for kRows rows, kVectors vectors and `depth` terms. Rows
-// of x are kDenseDepth apart, those of w and sums kDensePanel. Meanwhile `ahead`, two lines every
-// `ahead_step` bytes, comes into the second cache.
+// of x are kDenseDepth apart, rows of w and sums kDensePanel. At the same time, the memory at
+// `ahead`, two cache lines for every `ahead_step` bytes, is prefetched to the second-level cache.
 template <int kRows, int kVectors, typename W>
 __attribute__((noinline)) void Tile(int64_t depth, bool first, const float* __restrict x,
                                     const W* __restrict w, const char* ahead, int64_t ahead_step,
                                     float* __restrict sums) {
-  // A smaller tile waits for W itself.
+  // A smaller tile already waits for W.
   constexpr bool kPrefetches = kRows * kVectors >= 8;
   Vec sum[kRows][kVectors];
 #pragma GCC unroll 16
@@ -89,8 +91,8 @@ __attribute__((noinline)) void Tile(int64_t depth, bool first, const float* __re
 template <typename W>
 using TileFunction = void (*)(int64_t, bool, const float*, const W*, const char*, int64_t, float*);
 
-// One panel of W times `rows` rows of x. `next` is the panel that comes after it: the first tile
-// waits for its panel, the last one, which finds it in the first cache, leaves memory idle.
+// One panel of W times `rows` rows of x. `next` is the panel after it. The last tile prefetches it:
+// while the first tile waits for memory, the last one has its panel in the first-level cache.
 template <typename W, typename T>
 void Panel(int64_t rows, int64_t depth, bool first, const float* x, const W* w, const T* next,
            float* sums) {
@@ -127,7 +129,7 @@ void CopyRows(const T* x, int64_t stride, int64_t rows, int64_t count, float* co
   }
 }
 
-// A block of W, as float32.
+// A block of W as float32.
 BERT_TF_INLINE const float* Widened(const float* w, int64_t, float*) { return w; }
 template <typename T>
 BERT_TF_INLINE const float* Widened(const T* w, int64_t count, float* widened) {
@@ -135,8 +137,9 @@ BERT_TF_INLINE const float* Widened(const T* w, int64_t count, float* widened) {
   return widened;
 }
 
-// Cycles for `rows` rows of a unit and one of its panels, per unit of depth: two vectors of W are
-// 2 cycles a row, and a panel comes from the third cache or from memory at some 8 bytes a cycle.
+// The cycles for `rows` rows of a unit and one of its panels, per row of W: two vectors of W take 2
+// cycles per row of x, and a panel is read from the third-level cache or from memory at about 8
+// bytes per cycle.
 template <typename T>
 BERT_TF_INLINE int64_t PanelCycles(int64_t rows) {
   return Larger(2 * rows, kDensePanel * static_cast<int64_t>(sizeof(T)) / 8);
@@ -181,7 +184,7 @@ class Dense {
       for (int64_t p = 0; p < panels; ++p, w += depth * kDensePanel) {
         float* const panel_sums = sums + p * sums_rows * kDensePanel;
         const T* const next = w + depth * kDensePanel;
-        if (rows <= kTileRows) {  // widening pays from the second tile on
+        if (rows <= kTileRows) {  // converting W first is only faster with several tiles
           Panel(rows, depth, block == 0, x_block, w, next, panel_sums);
         } else {
           Panel(rows, depth, block == 0, x_block, Widened(w, depth * kDensePanel, w_block), next,
@@ -217,7 +220,7 @@ void PackPanel(const PackDenseArgs<T>& args, int64_t first, int64_t depth, int64
     }
     return;
   }
-  constexpr int64_t kLine = 64 / sizeof(T);  // what a cache line holds is taken at once
+  constexpr int64_t kLine = 64 / sizeof(T);  // the elements of a cache line are read together
   for (int64_t begin = 0; begin < depth; begin += kLine) {
     const int64_t end = Smaller(depth, begin + kLine);
     for (int64_t j = 0; j < columns; ++j) {

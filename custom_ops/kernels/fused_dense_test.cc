@@ -1,6 +1,6 @@
-// fused_dense against float64: every number of rows up to 40, odd sizes, all epilogues and storage
-// types, unaligned data, special values, and equal bits for every number of threads and whatever
-// rows stand beside, on every instruction set that this processor has.
+// Compares fused_dense with float64: every number of rows up to 40, odd sizes, all epilogues and
+// storage types, unaligned data, special values, and equal bits for every number of threads and
+// with any other rows, with every instruction set of this processor.
 #include "custom_ops/kernels/fused_dense.h"
 
 #include "custom_ops/kernels/kernel_test_util.h"
@@ -132,7 +132,7 @@ void TestCase(Isa isa, const Case& c) {
   Tensors<T> t(c, random);
   Pack(isa, SerialParallel(), t.kernel, false, c.depth, c.columns, &t.packed);
   Run(isa, SerialParallel(), t.Args(c));
-  // One number is like its own mean: LayerNorm of it is beta, give or take everything.
+  // The LayerNorm of a row of one or two numbers may consist of rounding errors only.
   if (!c.layer_norm || c.columns > 2) CheckValues(c, t, context);
   Check(ToFloat(t.y.data()[-1]) == 7.0f && ToFloat(t.y.data()[t.y.size()]) == 7.0f,
         context + "wrote outside of y");
@@ -205,7 +205,7 @@ void TestPack(Isa isa) {
   }
 }
 
-// Whatever rows stand beside it, a row comes out with the same bits.
+// The bits of a row do not depend on the other rows.
 template <typename T>
 void TestRowsAlone(Isa isa) {
   std::mt19937 random(2);
@@ -229,7 +229,7 @@ void TestRowsAlone(Isa isa) {
   }
 }
 
-// A NaN or an infinity reaches its own row (from x) or its own column (from W), and no other.
+// A NaN or an infinity affects only its own row (from x) or its own column (from W).
 void TestSpecialValues(Isa isa) {
   std::mt19937 random(3);
   for (bool layer_norm : {false, true}) {

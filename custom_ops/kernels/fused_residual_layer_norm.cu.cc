@@ -1,10 +1,10 @@
 // fused_residual_layer_norm and its gradient on the GPU; fused_residual_layer_norm.h has the
 // formulas.
 //
-// Up to 768 columns a warp owns a row, up to 3,072 a block of four warps does; a lane keeps its at
-// most 24 numbers in registers (32 and their three sums would spill), so a row is read once. Other
-// widths (not a multiple of 64, not aligned, or wider) take a block a row that reads it again for
-// every pass.
+// Rows of up to 768 columns are processed by one warp, rows of up to 3,072 columns by a block of
+// four warps. A lane keeps at most 24 numbers in registers (32 numbers and their three sums would
+// spill), so a row is read once. Other rows (wider, not aligned, or with a width that is not a
+// multiple of 64) are processed by one block per row, which reads the row again in every pass.
 #include <cfloat>
 #include <type_traits>
 
@@ -18,17 +18,18 @@ namespace cuda {
 namespace {
 
 constexpr int kWideWarps = 4;
-constexpr int kNarrowRows = 4;    // rows, each a warp's, of a block
+constexpr int kNarrowRows = 4;    // rows of a block, one per warp
 constexpr int kLaneColumns = 24;  // at most
 constexpr int64_t kNarrowColumns = kWarp * kLaneColumns;
 constexpr int64_t kWideColumns = kWideWarps * kNarrowColumns;
 
-// Blocks of the gradient, each of which leaves sums of its rows: about as many as the largest GPUs
-// hold at a time. More leave more sums to write and read.
+// The number of blocks of the gradient, each of which writes the sums of its rows. It is about as
+// many as the largest GPUs can run at a time. With more blocks, more sums are written and read.
 constexpr int64_t kNarrowRowBlocks = 256;
 constexpr int64_t kWideRowBlocks = 512;
 
-// Rows that one block works on at a time, and its threads, if a row has kWarps warps.
+// The number of rows that a block processes at a time, and of its threads, with kWarps warps per
+// row.
 template <int kWarps>
 constexpr int kBlockRows = kWarps == 1 ? kNarrowRows : 1;
 template <int kWarps>
@@ -65,13 +66,14 @@ struct BackwardArgs {
   float* partial;  // [blocks, 3, columns]: dgamma, dbeta, dbias
 };
 
-// The sum of every thread's value, the same bits in all of them. `shared` has a V a warp.
+// The sum of the values of all threads of a row, with the same bits in all threads. `shared` has
+// room for one V per warp.
 template <int kWarps, typename V>
 BERT_TF_DEVICE V RowSum(V value, void* shared) {
   value = WarpSum(value);
   if (kWarps == 1) return value;
   V* const of_warp = static_cast<V*>(shared);
-  SyncThreads();  // an earlier sum is read
+  SyncThreads();  // all threads have read an earlier sum
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
   SyncThreads();
   V sum = of_warp[0];
@@ -80,7 +82,7 @@ BERT_TF_DEVICE V RowSum(V value, void* shared) {
   return sum;
 }
 
-// The part of a row that a thread holds: kPacks packs, 32 * kWarps packs apart.
+// The part of a row that a thread processes: kPacks packs, 32 * kWarps packs apart.
 template <typename T, int kWarps, int kPacks>
 struct Part {
   static constexpr int kWidth = kVectorWidth<T>;
@@ -93,7 +95,8 @@ struct Part {
   }
 };
 
-// z = residual + dropout(x + bias); `keep` gets a bit an element. Zeros past the row's end.
+// z = residual + dropout(x + bias), and zeros after the end of the row. `keep` receives one bit per
+// element.
 template <bool kDropout, typename T, int kWarps, int kPacks, typename Args>
 BERT_TF_DEVICE void Sum(const Part<T, kWarps, kPacks>& part, const Args& args, uint64_t seed,
                         int64_t row, float* z, uint32_t* keep) {
@@ -116,7 +119,7 @@ BERT_TF_DEVICE void Sum(const Part<T, kWarps, kPacks>& part, const Args& args, u
     const int64_t column = part.Column(pack);
     float* const v = z + pack * kWidth;
     uint32_t kept = 0;
-    if (kDropout) {  // all lanes draw, as they draw for each other
+    if (kDropout) {  // all lanes draw, because they exchange their bits
       kept = KeepPack<kWidth>(seed, static_cast<uint64_t>(offset + column), args.dropout.threshold,
                               part.lane);
       *keep |= kept << (pack * kWidth);
@@ -137,8 +140,8 @@ BERT_TF_DEVICE void Sum(const Part<T, kWarps, kPacks>& part, const Args& args, u
   }
 }
 
-// Whether float32 holds variance + epsilon with all its digits, and the variance is not made of the
-// mean's rounding (layer_norm_row.h); else the row goes to float64.
+// Whether float32 can represent variance + epsilon with all digits, and the variance is not just a
+// rounding error of the mean (layer_norm_row.h). Otherwise, the row is computed in float64.
 BERT_TF_DEVICE bool FitsFloat32(float variance, float epsilon, float mean) {
   const float sum = variance + epsilon;
   return sum >= 1e-30f && sum <= FLT_MAX && !(variance < 1e-8f * mean * mean);
@@ -285,7 +288,7 @@ __global__ void __launch_bounds__(kBlockThreads<kWarps>) BackwardKernel(Backward
   float* const partial = args.partial + static_cast<int64_t>(blockIdx.x) * 3 * args.columns;
 #pragma unroll
   for (int k = 0; k < 3; ++k) {
-    if (kWarps > 1) {  // a column is one thread's
+    if (kWarps > 1) {  // each column is processed by one thread
 #pragma unroll
       for (int pack = 0; pack < kPacks; ++pack) {
         const int64_t column = part.Column(pack);
@@ -297,7 +300,7 @@ __global__ void __launch_bounds__(kBlockThreads<kWarps>) BackwardKernel(Backward
       }
       continue;
     }
-    SyncThreads();  // `shared`, [kNarrowRows, columns], is free
+    SyncThreads();  // `shared`, [kNarrowRows, columns], is not in use anymore
 #pragma unroll
     for (int pack = 0; pack < kPacks; ++pack) {
       const int64_t column = part.Column(pack);
@@ -406,13 +409,13 @@ __global__ void __launch_bounds__(kAnyThreads) AnyBackwardKernel(BackwardArgs<T>
   }
 }
 
-// The gradient's blocks; the number follows from the sizes alone.
+// The number of blocks of the gradient, which depends only on the sizes.
 inline int64_t RowBlocks(int64_t rows, int64_t columns) {
   return columns > kNarrowColumns ? Smaller(kWideRowBlocks, CeilDivide(rows, 2))
                                   : Smaller(kNarrowRowBlocks, CeilDivide(rows, 2 * kNarrowRows));
 }
 
-// Calls function(warps, packs, dropout) with types that hold the template arguments for a width.
+// Calls function(warps, packs, dropout), where the types hold the template arguments for a width.
 template <int value>
 struct Int {
   static constexpr int kValue = value;

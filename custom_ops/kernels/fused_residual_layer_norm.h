@@ -1,16 +1,18 @@
-// LayerNorm(residual + dropout(x + bias)) and its gradient in one pass each, on the CPU.
+// LayerNorm(residual + dropout(x + bias)) and its gradient, each in one pass, on the CPU.
 //
 //   z = residual + dropout(x + bias)
 //   y = gamma * (z - mean(z)) * rstd + beta,  rstd = 1 / sqrt(variance(z) + epsilon)
 //
-// Ba, Kiros and Hinton, "Layer normalization", arXiv 1607.06450. Mean and variance of a row are
-// those of its `columns` numbers, the variance by a second pass over the row while it lies in the
-// cache. Rows whose sums leave float32's range (numbers near 1e19, or near 1e-19 under a tiny
-// epsilon) or whose numbers are almost equal are computed in float64. The arithmetic is float32 for
-// all storage types. A row of equal numbers under an epsilon of zero is 0 / 0, NaN.
+// Reference: Ba, Kiros and Hinton, "Layer normalization", arXiv 1607.06450.
 //
-// Dropout zeroes an element with probability dropout_rate and scales the others by
-// 1 / (1 - dropout_rate); philox.h says which bits decide (stream 0, element = flat index).
+// The mean and the variance are computed over the `columns` numbers of a row, the variance with a
+// second pass over the row while it is in the cache. The arithmetic is float32 for all storage
+// types, except for rows whose sums leave the range of float32 (numbers near 1e19, or near 1e-19
+// with a tiny epsilon) or whose numbers are almost equal: these are computed in float64. A row of
+// equal numbers with an epsilon of zero is 0 / 0, NaN.
+//
+// Dropout sets an element to zero with probability dropout_rate and scales the others by
+// 1 / (1 - dropout_rate). The random bits are those of philox.h (stream 0, element = flat index).
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_FUSED_RESIDUAL_LAYER_NORM_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_FUSED_RESIDUAL_LAYER_NORM_H_
 
@@ -22,8 +24,8 @@
 
 namespace bert_tf {
 
-// A seed is a number; in the arguments of a GPU's launchers, whose T is void, its address in the
-// GPU's memory.
+// A seed is a number. In the arguments of the GPU launchers, whose T is void, it is an address in
+// GPU memory.
 template <typename T>
 using SeedOf = std::conditional_t<std::is_void_v<T>, const int64_t*, uint64_t>;
 
@@ -59,8 +61,8 @@ struct ResidualLayerNormGradArgs {
   float dropout_rate;
   SeedOf<T> seed;
   T* dx;           // may be dy, x or residual
-  T* dresidual;    // written only with residual and dropout (without dropout it equals dx, and is
-                   // best taken for it); may be dy, x or residual where dx is not
+  T* dresidual;    // written only with residual and dropout (without dropout it is equal to dx);
+                   // may be dy, x or residual, but not the same as dx
   T* dbias;        // [columns], written only with bias
   T* dgamma;       // [columns]
   T* dbeta;        // [columns]
@@ -75,7 +77,7 @@ void FusedResidualLayerNorm(const Parallel& parallel, const ResidualLayerNormArg
 // With n = (z - mean) * rstd and g = dy * gamma:
 //   dz = rstd * (g - mean(g) - n * mean(g * n))
 //   dresidual = dz,  dx = dropout'(dz),  dbias = sum of dx,  dgamma = sum of dy * n,
-//   dbeta = sum of dy    (sums over the rows, the same bits for every number of threads)
+//   dbeta = sum of dy    (sums over the rows, with the same bits for every number of threads)
 template <typename T>
 void FusedResidualLayerNormGrad(const Parallel& parallel, const ResidualLayerNormGradArgs<T>& args);
 

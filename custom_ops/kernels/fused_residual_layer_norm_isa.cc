@@ -11,14 +11,14 @@ namespace bert_tf {
 namespace BERT_TF_ISA {
 namespace {
 
-// Rough work per element, for the cost estimate.
+// Estimated cycles per element.
 constexpr int64_t kForwardCycles = 2;
 constexpr int64_t kBackwardCycles = 3;
 constexpr int64_t kDropoutCycles = 2;
 
-// `count` numbers of the calling thread, aligned to vectors: one that crosses a cache line costs
-// twice. (No std::vector: its code, compiled here for one instruction set, could be linked into
-// another's.)
+// A buffer of `count` numbers for the calling thread. It is aligned, because accesses to vectors
+// that cross a cache line take twice as long. (std::vector is not used, because its code would be
+// compiled here for one instruction set and could be linked into the code for another.)
 template <typename T>
 class Row {
  public:
@@ -38,10 +38,10 @@ class Row {
   T* data_;
 };
 
-// Which elements of some rows are kept.
+// The dropout of some rows: which elements are kept.
 class Dropout {
  public:
-  // For at most `count` elements at a time.
+  // `count` is the largest number of elements of a call of Draw.
   Dropout(float rate, uint64_t seed, int64_t count)
       : seed_(seed),
         threshold_(DropoutThreshold(rate)),
@@ -59,9 +59,9 @@ class Dropout {
     first_word_ = words_.data() + (first - first_chunk * kPhiloxChunk);
   }
 
-  // v / (1 - rate) where kept, zero elsewhere (also where v is NaN), for elements i, i + 1, …
-  // counted from the first that was drawn. The words behind the last are in the buffer: no partial
-  // load is needed.
+  // Returns v / (1 - rate) where elements are kept and zero elsewhere, even where v is NaN. The
+  // lanes are the elements i, i + 1, … after the first that was drawn. The buffer is longer than
+  // the drawn words, so that no partial load is needed.
   BERT_TF_INLINE Vec Apply(Vec v, int64_t i) const {
     VecU32 words;
     std::memcpy(&words, first_word_ + i, sizeof(words));
@@ -104,20 +104,20 @@ void Forward(const Parallel& parallel, const ResidualLayerNormArgs<T>& args) {
   });
 }
 
-// What the rows of one call of BackwardRows share.
+// The scratch memory of a call of BackwardRows.
 struct BackwardScratch {
   float* normalized;  // [kRowsTogether, columns]
   Dropout* dropout;
-  float* dgamma;  // the block's sums, [columns] each
+  float* dgamma;  // the sums of the block, [columns] each
   float* dbeta;
   float* dbias;
 };
 
-// Rows are taken four at a time, so that gamma, bias and the sums are loaded (and stored) once for
-// four rows.
+// Four rows are processed together, so that gamma, bias and the sums are loaded (and stored) once
+// for four rows.
 constexpr int kRowsTogether = 4;
 
-// ForVectors of simd.h one vector at a time: four rows are enough under way.
+// ForVectors of simd.h with one vector at a time, because four rows are already processed together.
 template <typename Body>
 BERT_TF_INLINE void ForSingleVectors(int64_t count, const Body& body) {
   int64_t j = 0;
@@ -152,7 +152,7 @@ BERT_TF_INLINE void BackwardRows(const ResidualLayerNormGradArgs<T>& args, int64
       const Vec n = (z - mean[row]) * rstd[row];
       const Vec g = Load(args.dy + first + i, lanes) * gamma;
       Store(scratch.normalized + i, n, lanes);
-      g_sums[row] += g;  // zero outside the lanes, as gamma is
+      g_sums[row] += g;  // zero outside of the lanes, because gamma is
       gn_sums[row] += ZeroOutside(g * n, lanes);
     }
   });
@@ -219,7 +219,7 @@ void Backward(const Parallel& parallel, const ResidualLayerNormGradArgs<T>& args
   }
 }
 
-// Calls function(dropout, residual, bias) with each as a type that holds true or false.
+// Calls function(dropout, residual, bias), where each argument has a type that holds true or false.
 template <bool value>
 struct Bool {
   static constexpr bool kValue = value;

@@ -1,7 +1,7 @@
-// fused_residual_layer_norm against float64: every combination of the optional inputs, odd shapes,
-// unaligned data, all storage types, rows of huge and tiny numbers, dropout masks against a scalar
-// Philox, and equal bits for every number of threads, on every instruction set that this processor
-// has.
+// Compares fused_residual_layer_norm with float64: every combination of the optional inputs, odd
+// shapes, unaligned data, all storage types, rows of huge and tiny numbers, dropout masks against a
+// scalar Philox, and equal bits for every number of threads, with every instruction set of this
+// processor.
 #include "custom_ops/kernels/fused_residual_layer_norm.h"
 
 #include "custom_ops/kernels/kernel_test_util.h"
@@ -31,14 +31,14 @@ Block Philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
   return {{c[0], c[1], c[2], c[3]}};
 }
 
-// philox.h's numbering of a stream's elements.
+// The word of an element of a stream, as in philox.h.
 uint32_t ElementBits(uint64_t seed, uint64_t stream, uint64_t element) {
   const uint64_t chunk = element / 64, rest = element % 64;
   return Philox(seed, 16 * chunk + rest % 16, stream).words[rest / 16];
 }
 
 void TestPhilox() {
-  // Known answers of Random123 1.14's kat_vectors: philox4x32 10.
+  // Known answers from kat_vectors of Random123 1.14: philox4x32 10.
   const Block zeros = Philox(0, 0, 0);
   const uint32_t expected_zeros[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
   const Block ones = Philox(~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0});
@@ -149,7 +149,7 @@ void TestCase(Isa isa, const Case& c) {
   const auto threshold = static_cast<uint32_t>(static_cast<double>(c.dropout_rate) * 4294967296.0);
   const double scale = 1.0 / (1.0 - c.dropout_rate);
   const double n = static_cast<double>(c.columns);
-  // A row of one or two numbers may have a variance of zero or nearly: its gradients are then
+  // The variance of a row of one or two numbers may be zero or almost zero. Its gradients are then
   // differences of huge numbers, and only y is compared.
   const bool gradients = c.columns > 2;
   for (int64_t row = 0; row < c.rows; ++row) {
@@ -166,7 +166,7 @@ void TestCase(Isa isa, const Case& c) {
     }
     for (double v : z) variance += (v - mean) * (v - mean) / n;
     const double rstd = 1.0 / std::sqrt(variance + kEpsilon);
-    // What the rounding of z and of the mean to float32 makes of n = (z - mean) * rstd.
+    // The error of n = (z - mean) * rstd due to the rounding of z and of the mean to float32.
     const double error = 1e-6 * (1.0 + std::fabs(mean)) * (rstd + 1.0);
     double g_mean = 0.0, gn_mean = 0.0;
     for (int64_t j = 0; j < c.columns; ++j) {
@@ -208,7 +208,7 @@ void TestCase(Isa isa, const Case& c) {
     if (c.has_bias) check(t.dbias[j], dbias[size(j)], "dbias");
   }
 
-  // In place, and with any number of threads: the same bits.
+  // The bits are the same in place and with any number of threads.
   for (int threads : {1, 2, 3, 7}) {
     const ThreadParallel parallel(threads);
     Tensors<T> t2 = t;
@@ -273,7 +273,7 @@ void TestScales(Isa isa) {
   }
 }
 
-// A NaN or an infinity makes its own row NaN and no other; a constant row gives beta.
+// A NaN or an infinity makes only its own row NaN. The result of a constant row is beta.
 void TestSpecialRows(Isa isa) {
   const Case c{4, 70, true, true, 0.0f, 0};
   std::mt19937 random(6);

@@ -1,5 +1,5 @@
-// gelu and its slope on one vector, both forms. Include it only in sources compiled through
-// isa.bzl, or in a .cu.cc, where a vector is one number.
+// Both forms of gelu and of its slope for one vector. Include this file only in sources that are
+// compiled through isa.bzl, or in a .cu.cc file, where a vector is one number.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_GELU_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_GELU_H_
 
@@ -13,33 +13,34 @@ namespace bert_tf {
 namespace BERT_TF_ISA {
 namespace {
 
-// Both forms are s times a smooth step from 0 to 1 that is odd around 1/2. With t = |s| and
-// tail(t) = step(-t), which goes from 1/2 to 0 and keeps all its digits on the way,
+// Both forms are s * step(s), where step is a smooth step from 0 to 1 that is symmetric around 1/2.
+// With t = |s| and tail(t) = step(-t), which decreases from 1/2 to 0 without loss of precision,
 //
 //   gelu(s)  = max(s, 0) - t * tail(t)                      for either sign of s
 //   gelu'(s) = s < 0 ? slope(t) : 1 - slope(t),   slope(t) = tail(t) + t * tail'(t)
 //
-// Above kLargest, t * tail(t) is below the smallest float32, so t stops there: no infinity comes
-// up inside. An error of the exponential's argument is a relative error of the tail, so that
-// argument is carried as a sum of two float32; and the power of two comes last, because
-// t * tail(t) may be a normal number where tail(t) is not (and TensorFlow flushes those to zero).
+// Above kLargest, t * tail(t) is below the smallest float32, so t is limited to kLargest and no
+// infinities occur. An error in the argument of the exponential becomes a relative error of the
+// tail, so the argument is a sum of two float32 numbers. The power of two is applied last, because
+// t * tail(t) may be a normal number even if tail(t) is subnormal (TensorFlow flushes subnormal
+// numbers to zero).
 
-// Phi by the normal distribution:
+// The exact form, with the normal distribution:
 //   tail(t)  = exp(-t^2 / 2) * ratio(t),   ratio(t) = 0.5 * erfcx(t / sqrt(2))
 //   tail'(t) = -exp(-t^2 / 2) / sqrt(2 pi)
-// Multiplications set the pace, so polynomials start with 1 where their first coefficient can go
-// into the denominator instead: there the exponential's and the numerator's are divided out.
+// The speed is limited by the multiplications. Therefore the leading coefficients of the
+// exponential and of the numerators are 1, and the denominators are scaled accordingly.
 //
 // The coefficients are least-squares fits to SciPy's erfcx and to the exponential, reweighted
-// towards the largest relative errors (Lawson), rounded to float32 and improved by small random
-// steps. The last one of each denominator makes the quotient at t = 0 exactly 0.5.
+// towards the largest relative errors (Lawson's method), rounded to float32 and improved by small
+// random steps. The last coefficient of each denominator makes the quotient exactly 0.5 at t = 0.
 struct ErfForm {
   static constexpr float kLargest = 15.0f;
 
   // -3859.93164 exp(-t^2 / 2) = mantissa * 2^exponent. With q = t^2 and n = round(-q / (2 ln 2)),
   //   exp(-q / 2) = 2^n exp(-r / 2),  r = q + n * 2 ln 2,  |r| <= ln 2
-  // to a relative error of 9.6e-8. float32(2 ln 2) is 3.8e-9 too large; as n is nearly
-  // -q / (2 ln 2), that is a factor of exp(1.4e-9 q), which the quotients below take back.
+  // with a relative error of 9.6e-8. float32(2 ln 2) is 3.8e-9 too large. Because n is nearly
+  // -q / (2 ln 2), this is a factor of exp(1.4e-9 q), which the quotients below compensate for.
   static BERT_TF_INLINE ExpParts Bell(Vec t) {
     constexpr float kHalfLog2E = 0.721347520444481704f;
     constexpr float kTwoLn2 = 1.38629436111989062f;
@@ -55,8 +56,8 @@ struct ErfForm {
     return {p, n};
   }
 
-  // The quotient is ratio(t) / -3859.93164: relative error 1e-8 on [0, 13.3], and coefficients of
-  // one sign, so that nothing cancels.
+  // The quotient is ratio(t) / -3859.93164, with a relative error of 1e-8 on [0, 13.3]. Its
+  // coefficients have the same sign, so that there is no cancellation.
   static BERT_TF_INLINE Vec TailTimesT(Vec t) {
     const ExpParts bell = Bell(t);
     Vec p = t + 9.9180851f;
@@ -71,8 +72,8 @@ struct ErfForm {
     return ScaleByPowerOfTwo(bell.mantissa * (t * p) / q, bell.exponent);
   }
 
-  // The quotient is (ratio(t) - t / sqrt(2 pi)) / -3859.93164: error 2.2e-8 on [0, 13.3], relative
-  // but around its zero near 0.75.
+  // The quotient is (ratio(t) - t / sqrt(2 pi)) / -3859.93164. Its error is 2.2e-8 on [0, 13.3]: a
+  // relative error, except around its zero near 0.75.
   static BERT_TF_INLINE Vec Slope(Vec t) {
     const ExpParts bell = Bell(t);
     Vec p = t + 8.37864685f;
@@ -88,13 +89,13 @@ struct ErfForm {
   }
 };
 
-// sigmoid(2 u):
+// The tanh form, with sigmoid(2 u):
 //   a(t) = 2 u(t) = t * (k0 + k1 t^2),  e = exp(-a),  tail(t) = e / (1 + e)
 //   tail'(t) = -a'(t) * tail / (1 + e),  a'(t) = k0 + 3 k1 t^2
 struct TanhForm {
   static constexpr float kLargest = 11.0f;
 
-  // 2 sqrt(2 / pi) and that times 0.044715, each in two parts. kHigh0 has 20 bits: then
+  // 2 sqrt(2 / pi), and the same times 0.044715, each in two parts. kHigh0 has 20 bits, so that
   // kHigh0 - w below is exact.
   static constexpr float kHigh0 = 1.59576988220214844f;
   static constexpr float kLow0 = -7.60596418e-7f;

@@ -16,7 +16,8 @@ void PreferHugePages(const void* data, size_t bytes) {
   constexpr uintptr_t kHugePage = 2 << 20;  // x86-64 and most of arm64
   const uintptr_t begin = reinterpret_cast<uintptr_t>(data) / kHugePage * kHugePage;
   const uintptr_t end = reinterpret_cast<uintptr_t>(data) + bytes;
-  // One by one: the first and the last may reach into what is not mapped, and are refused.
+  // One call per page, because the first and the last page may contain addresses that are not
+  // mapped, for which the call fails.
   for (uintptr_t page = begin; page < end; page += kHugePage) {
     madvise(reinterpret_cast<void*>(page), kHugePage, MADV_COLLAPSE);
   }

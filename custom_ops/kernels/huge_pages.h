@@ -1,4 +1,4 @@
-// Large pages for memory that is read again and again.
+// Huge pages for memory that is read many times.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_HUGE_PAGES_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_HUGE_PAGES_H_
 
@@ -6,10 +6,10 @@
 
 namespace bert_tf {
 
-// Asks the system to put `bytes` at `data` on large pages, and what lies between them and the
-// pages' bounds: a processor that looks up an address every 4 KiB cannot read ahead across them.
-// Takes some milliseconds; only a hint, which does nothing on systems other than Linux 6.1 or
-// later.
+// Asks the system to back the `bytes` at `data`, and the rest of the huge pages that contain them,
+// with huge pages. With pages of 4 KiB, the processor looks up an address for every page and cannot
+// prefetch across their bounds. The call takes some milliseconds. It is only a hint, and has an
+// effect only on Linux 6.1 or later.
 void PreferHugePages(const void* data, size_t bytes);
 
 }  // namespace bert_tf

@@ -1,4 +1,4 @@
-// The hint changes nothing that can be read, wherever the memory begins and ends.
+// Checks that the hint does not change the contents of memory, for any begin and end.
 #include "custom_ops/kernels/huge_pages.h"
 
 #include <cstddef>

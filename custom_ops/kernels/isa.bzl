@@ -1,8 +1,8 @@
-"""Compiles one kernel source three times, once for each instruction set it can run on."""
+"""Compiles a kernel source three times, once for each instruction set."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
-# The namespace each copy lives in and its compiler flags. A processor with AVX2 has F16C and FMA.
+# The namespace of each copy and its compiler flags. Every processor with AVX2 has F16C and FMA.
 _COPTS = {
     "portable": [],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
@@ -15,7 +15,7 @@ _COPTS = {
         "-mavx512dq",
         "-mavx512vl",
         "-mprefer-vector-width=512",
-        # GCC 12 takes its own _mm512_undefined_ps() for a mistake, hundreds of times (GCC bug 105593).
+        # GCC 12 warns of its own _mm512_undefined_ps() hundreds of times (GCC bug 105593).
         "-Wno-maybe-uninitialized",
     ],
 }
@@ -23,12 +23,12 @@ _COPTS = {
 _X86_64 = ["@platforms//cpu:x86_64"]
 
 def isa_kernels(name, srcs, hdrs = [], deps = [], copts = []):
-    """A library `name` that holds `srcs` once per instruction set.
+    """Defines a library `name` that contains `srcs` once per instruction set.
 
-    The sources put their code into `namespace BERT_TF_ISA` (a macro: portable, avx2 or avx512) and
-    their helpers into an unnamed namespace inside it, so that no inline function compiled for one
-    set is ever called on a processor without it. Other processors than x86-64 get the portable
-    copy alone (which is NEON there, through the compiler's vectors).
+    The code of the sources must be in `namespace BERT_TF_ISA` (a macro: portable, avx2 or avx512),
+    and their helpers in an unnamed namespace inside it, so that an inline function that is compiled
+    for an instruction set is never called on a processor without it. On processors other than
+    x86-64, only the portable copy is compiled (on ARM, the compiler's vectors use NEON there).
     """
     for isa, flags in _COPTS.items():
         cc_library(

@@ -1,7 +1,7 @@
-// Which instruction set a kernel runs on, chosen once per process.
+// The instruction set of the kernels, which is selected once per process.
 //
-// Every kernel is compiled three times from one source (isa.bzl), each copy in its own namespace:
-// `portable`, `avx2`, `avx512`. A public entry point picks the copy with BERT_TF_DISPATCH.
+// Every kernel is compiled three times from the same source (isa.bzl), each time in its own
+// namespace: `portable`, `avx2`, `avx512`. Public functions select the copy with BERT_TF_DISPATCH.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_ISA_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_ISA_H_
 
@@ -9,18 +9,18 @@ namespace bert_tf {
 
 enum class Isa { kPortable, kAvx2, kAvx512 };
 
-// The best set that the processor and the operating system have. The environment variable
-// BERT_TF_ISA=portable|avx2|avx512 lowers the choice (for tests); a set that the processor lacks is
-// never chosen. Read once, at the first call.
+// Returns the best instruction set that the processor and the operating system support. The
+// environment variable BERT_TF_ISA=portable|avx2|avx512 limits the choice, for tests. It is read
+// once, in the first call, and never selects an instruction set that is not supported.
 Isa BestIsa();
 
-// Whether AVX-512 has VNNI, bytes multiplied and summed in one instruction. BERT_TF_ISA set to
-// anything takes it away.
+// Returns whether AVX-512 with VNNI is used, which multiplies and sums bytes in one instruction. It
+// is not used if BERT_TF_ISA is set to any value.
 bool HasVnni();
 
 }  // namespace bert_tf
 
-// Calls `function(args...)` from the namespace of the chosen instruction set.
+// Calls `function(args...)` from the namespace of the selected instruction set.
 #if defined(__x86_64__)
 #define BERT_TF_DISPATCH(function, ...)                    \
   do {                                                     \

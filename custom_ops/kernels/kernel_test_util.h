@@ -1,5 +1,5 @@
-// What the kernels' tests share: checks that go on and count, threads of their own, conversions of
-// the storage types, and a loop over the instruction sets that this processor has.
+// Shared by the tests of the kernels: checks that count failures and continue, threads, conversions
+// of the storage types, and the instruction sets of this processor.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_KERNEL_TEST_UTIL_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_KERNEL_TEST_UTIL_H_
 
@@ -30,7 +30,7 @@ inline int& Failures() {
   return failures;
 }
 
-// Prints the first failures and counts all.
+// Counts the failures and prints the first ones.
 inline void Check(bool ok, const std::string& what) {
   if (ok) return;
   if (++Failures() <= 20) std::fprintf(stderr, "FAILED: %s\n", what.c_str());
@@ -42,7 +42,7 @@ inline int Report(const char* test) {
   return Failures() == 0 ? 0 : 1;
 }
 
-// TensorFlow's threads flush subnormal numbers to zero and read them as zero.
+// Sets the mode of TensorFlow's threads: subnormal results and inputs are treated as zero.
 inline void SetFlushToZero(bool on) {
 #if defined(__x86_64__)
   const unsigned int kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;
@@ -53,7 +53,7 @@ inline void SetFlushToZero(bool on) {
 #endif
 }
 
-// `threads` threads, each with one piece of about the same size.
+// Runs loops in `threads` threads, each with one piece of about the same size.
 class ThreadParallel : public Parallel {
  public:
   explicit ThreadParallel(int threads) : threads_(threads) {}
@@ -111,7 +111,7 @@ inline float ToFloat(Float16 v) {
   return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
 }
 
-// To nearest, for finite values (the tests' inputs).
+// Rounds to nearest, for finite values (the inputs of the tests).
 template <typename T>
 T FromFloat(float v);
 template <>
@@ -155,8 +155,8 @@ inline const char* TypeName<Float16>() {
   return "float16";
 }
 
-// What rounding to T costs at most: half a unit in the last place, of normal numbers relative to
-// the value, of subnormal ones absolute.
+// The largest error of rounding to T: half a unit in the last place, relative to the value for
+// normal numbers, and absolute for subnormal numbers.
 template <typename T>
 double RoundingError();
 template <>
@@ -178,8 +178,8 @@ double RoundingErrorAt(double value) {
   return std::max(RoundingError<T>() * std::fabs(value), subnormal);
 }
 
-// `count` normal numbers times `scale`, rounded to T, at an address that no vector is aligned to
-// (the first element of the buffer is left out).
+// `count` normally distributed numbers times `scale`, rounded to T, at an address that is not
+// aligned to vectors (the first element of the buffer is not used).
 template <typename T>
 class Buffer {
  public:

@@ -1,5 +1,5 @@
-// One row of LayerNorm, from its float32 numbers to the storage type. Include it only in sources
-// compiled through isa.bzl.
+// LayerNorm of one row, from float32 numbers to the storage type. Include this file only in sources
+// that are compiled through isa.bzl.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_ROW_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_ROW_H_
 
@@ -16,9 +16,10 @@ struct RowStatistics {
   float rstd;
 };
 
-// The rare row whose mean or variance float32 cannot hold, or whose numbers are almost equal:
-// everything in float64. Also rows with an infinity or a NaN, which come out as NaN, and so does a
-// row of equal numbers under an epsilon of zero: 0 / 0.
+// Computes a row in float64. This is used for the rare rows whose mean or variance is outside of
+// the range of float32, or whose numbers are almost equal. It is also used for rows with an
+// infinity or a NaN, whose result is NaN, and for rows of equal numbers with an epsilon of zero,
+// whose result is 0 / 0, NaN.
 template <typename T>
 __attribute__((noinline)) RowStatistics NormalizeInFloat64(const float* z, int64_t columns,
                                                            const T* gamma, const T* beta,
@@ -41,13 +42,13 @@ __attribute__((noinline)) RowStatistics NormalizeInFloat64(const float* z, int64
 }
 
 // y = gamma * (z - mean) * rstd + beta,  rstd = 1 / sqrt(variance + epsilon)
-// `z_sum` is the sum of z's `columns` numbers; the variance takes a second pass over them.
+// `z_sum` is the sum of the `columns` numbers of z. The variance is computed in a second pass.
 template <typename T>
 BERT_TF_INLINE RowStatistics NormalizeRow(const float* z, float z_sum, int64_t columns,
                                           const T* gamma, const T* beta, float epsilon, T* y) {
   constexpr float kSmallest = 1e-30f;  // below, the squares in the variance lose digits
   constexpr float kLargest = 3.4028235e38f;
-  // (standard deviation / mean)^2; below, the variance is made of the mean's rounding.
+  // (standard deviation / mean)^2; below, the variance may be just a rounding error of the mean.
   constexpr float kAlmostEqual = 1e-8f;
   const float inverse = 1.0f / static_cast<float>(columns);
   const float mean = z_sum * inverse;

@@ -1,5 +1,5 @@
-// How a kernel asks for threads without knowing whose they are: the OpKernels hand in TensorFlow's
-// pool, tests and tools hand in a serial loop or threads of their own.
+// An interface to threads, which does not depend on a thread pool. OpKernels pass TensorFlow's pool
+// to the kernels; tests and tools pass a serial loop or their own threads.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_PARALLEL_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_PARALLEL_H_
 
@@ -13,13 +13,13 @@ class Parallel {
   virtual ~Parallel() = default;
 
   // Calls fn(begin, end) on disjoint pieces that cover [0, total), possibly at the same time, and
-  // returns when all are done. `cycles_per_unit` estimates the work of one unit. Which pieces there
-  // are is up to the pool, so a kernel whose result must not depend on the number of threads makes
-  // its units blocks of a fixed size.
+  // returns when all are done. `cycles_per_unit` estimates the work of one unit. The pieces depend
+  // on the pool. If the result of a kernel must not depend on the number of threads, its units must
+  // be blocks of a fixed size.
   virtual void For(int64_t total, int64_t cycles_per_unit,
                    const std::function<void(int64_t begin, int64_t end)>& fn) const = 0;
 
-  // How many pieces can run at the same time, so that a kernel can cut its work evenly.
+  // How many pieces can run at the same time, so that a kernel can divide its work evenly.
   virtual int NumThreads() const = 0;
 };
 

@@ -1,15 +1,16 @@
-// Random bits for dropout that depend on nothing but a seed and an element's index: Philox4x32-10
-// (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), the generator behind
-// tf.random.stateless_*. Forward and gradient draw the same bits again, so no mask is stored, and
-// every implementation (NumPy, TensorFlow twin, each CPU path, XLA, CUDA) can draw the same mask.
+// Random bits for dropout that depend only on a seed and the index of an element: Philox4x32-10
+// (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), the generator of
+// tf.random.stateless_*. The gradient draws the bits of the forward pass again, so no mask is
+// stored. All implementations (NumPy, the reference implementation, each CPU path, XLA, CUDA) draw
+// the same mask.
 //
 //   key     = the 64-bit seed
 //   counter = (low 64 bits: block, high 64 bits: stream)
 //
-// Elements are numbered inside a stream. Element e reads word w of block b where, with c = e / 64
-// and r = e % 64:  b = 16 c + r % 16,  w = r / 16.  So 16 consecutive elements are the same word of
-// 16 consecutive blocks and no vector path has to transpose. An element is kept where its word is
-// at least `DropoutThreshold(rate)`, and kept values are scaled by 1 / (1 - rate).
+// The elements of a stream are numbered. Element e uses word w of block b with b = 16 c + r % 16
+// and w = r / 16, where c = e / 64 and r = e % 64. Thus 16 consecutive elements use the same word
+// of 16 consecutive blocks, and vector code does not need to transpose words. An element is kept if
+// its word is at least `DropoutThreshold(rate)`, and kept values are scaled by 1 / (1 - rate).
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_PHILOX_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_PHILOX_H_
 
@@ -27,8 +28,8 @@ BERT_TF_INLINE uint32_t DropoutThreshold(float rate) {
   return static_cast<uint32_t>(static_cast<double>(rate) * 4294967296.0);
 }
 
-// Counters and keys stand one to a 64-bit lane. Only the low 32 bits mean anything: the multiplier
-// reads no others, so what the rounds leave above is never cleaned.
+// Each 64-bit lane has one counter or key in its low 32 bits. The multiplication ignores the high
+// 32 bits, so they are never cleared.
 constexpr int kPhiloxLanes = kVectorBytes / 8;
 using VecU64 = uint64_t __attribute__((vector_size(kVectorBytes)));
 
@@ -58,7 +59,7 @@ BERT_TF_INLINE void PhiloxChunk(uint64_t seed, uint64_t stream, uint64_t chunk,
   constexpr uint64_t kMultiplier1 = 0xCD9E8D57;
   constexpr uint64_t kWeyl0 = 0x9E3779B9;
   constexpr uint64_t kWeyl1 = 0xBB67AE85;
-  constexpr int kGroups = 2;  // vectors of blocks under way at a time, to hide the latencies
+  constexpr int kGroups = 2;  // vectors of blocks that are computed together, to hide latencies
   constexpr uint64_t kIota[8] = {0, 1, 2, 3, 4, 5, 6, 7};
   VecU64 iota;
   std::memcpy(&iota, kIota, sizeof(iota));

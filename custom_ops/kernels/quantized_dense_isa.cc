@@ -1,10 +1,10 @@
 // Compiled once per instruction set (isa.bzl).
 //
-// A unit of work is a block of rows times some panels of W. Its rows are quantized first; then
-// every panel is multiplied with all of them, a tile of rows at a time, whose integer sums stay in
-// registers over the whole depth and leave them as float32. No blocks of depth: a panel's bytes are
-// a quarter of float32's, and a tile takes few of them in a cycle, so they may come from the second
-// cache.
+// A unit of work is a block of rows times some panels of W. Its rows are quantized first. Then
+// every panel is multiplied by all rows, in tiles of rows, whose integer sums stay in registers for
+// the whole depth and are stored as float32. The depth is not divided into blocks: a panel has a
+// quarter of the bytes of a float32 panel, and a tile reads few of them per cycle, so the
+// second-level cache is fast enough for them.
 #include "custom_ops/kernels/dense_blocks.h"
 #include "custom_ops/kernels/quantized_dense.h"
 #include "custom_ops/kernels/simd.h"
@@ -18,11 +18,11 @@ constexpr int kTileVectors = 2;
 constexpr int kTileColumns = kTileVectors * kLanes;
 static_assert(kDensePanel % kTileColumns == 0, "a panel is whole tiles");
 
-constexpr int64_t kQuad = 4;  // numbers of x, and of a column of W, in a 32-bit word
-constexpr int64_t kQuadBytes = kQuad * kDensePanel;  // of a panel
+constexpr int64_t kQuad = 4;  // numbers of x, or of a column of W, in a 32-bit word
+constexpr int64_t kQuadBytes = kQuad * kDensePanel;  // bytes of a panel for four rows of W
 constexpr int64_t kCacheLine = 64;                   // bytes
 
-// A unit's rows, quantized, lie in the second cache beside their sums.
+// The quantized rows of a unit and their sums fit the second-level cache.
 constexpr int64_t kUnitRows = 140;
 constexpr int64_t kUnitPanels = 24;
 
@@ -42,7 +42,7 @@ BERT_TF_INLINE VecI32 MultiplyAddPairs(VecI16 a, VecI16 b) {
 #endif
 }
 
-// To the nearest integer, even where two are as near; for |v| < 2^31.
+// Rounds to the nearest integer, ties to even, for |v| < 2^31.
 BERT_TF_INLINE VecI32 RoundToInt(Vec v) {
 #if defined(__AVX512F__)
   return (VecI32)_mm512_cvtps_epi32((__m512)v);
@@ -57,13 +57,13 @@ BERT_TF_INLINE VecI32 RoundToInt(Vec v) {
 #endif
 }
 
-// How a row was quantized.
+// The scale and the zero point of a row.
 struct RowScale {
   float scale;
   int32_t zero;
 };
 
-// A row of x, smoothed, as bytes, filled up with zeros to whole words.
+// Smooths a row of x and quantizes it to bytes, padded with zeros to whole words.
 template <typename T>
 RowScale QuantizeRow(const T* x, const float* smoothing, int64_t depth, uint8_t* u) {
   using Bytes = uint8_t __attribute__((vector_size(kLanes)));
@@ -105,14 +105,14 @@ RowScale QuantizeRow(const T* x, const float* smoothing, int64_t depth, uint8_t*
   return {static_cast<float>(step), zero};
 }
 
-// What a panel's columns share, filled up with zeros.
+// The scales and sums of the columns of a panel, padded with zeros.
 struct PanelScales {
   float scale[kDensePanel] = {};
   int32_t sum[kDensePanel] = {};
 };
 
-// z = row_scale * column_scale * (sums - zero * column_sums), the row's scale last: it alone may be
-// huge or tiny.
+// z = row_scale * column_scale * (sums - zero * column_sums). The row scale is applied last,
+// because only this factor may be huge or tiny.
 BERT_TF_INLINE void StoreDequantized(float* z, VecI32 sums, RowScale row, const PanelScales& panel,
                                      int column) {
   VecI32 column_sums;
@@ -121,9 +121,9 @@ BERT_TF_INLINE void StoreDequantized(float* z, VecI32 sums, RowScale row, const 
   Store(z, bracket * Load(panel.scale + column) * row.scale);
 }
 
-// The rows of a unit, quantized.
+// The quantized rows of a unit.
 struct QuantizedRows {
-  const uint8_t* words;  // what the method reads, `stride` bytes a row
+  const uint8_t* words;  // in the form that the method reads, `stride` bytes per row
   int64_t stride;
   const RowScale* scales;
 };
@@ -132,13 +132,13 @@ struct QuantizedRows {
 // Four products of bytes and their sum in one instruction.
 struct Vnni {
   static constexpr int kTileRows = 14;  // 28 sums, 2 vectors of W and 1 of x: 31 of 32 registers
-  static constexpr int64_t kRowCycles = 2;  // of a panel and a quad
+  static constexpr int64_t kRowCycles = 2;  // per panel and quad
   static constexpr int64_t kPlanes = 1;
 
   static BERT_TF_INLINE void Split(uint8_t*, int64_t) {}
 
-  // z = x W for kRows rows and kTileColumns columns. Meanwhile `ahead`, two lines every
-  // `ahead_step` bytes, comes into the second cache.
+  // z = x W for kRows rows and kTileColumns columns. At the same time, the memory at `ahead`, two
+  // cache lines for every `ahead_step` bytes, is prefetched to the second-level cache.
   template <int kRows>
   __attribute__((noinline)) static void Tile(int64_t quads, QuantizedRows x, const int8_t* w,
                                              const char* ahead, int64_t ahead_step,
@@ -163,7 +163,7 @@ struct Vnni {
         const __m512i factor = _mm512_set1_epi32(word);
 #pragma GCC unroll 8
         for (int v = 0; v < kTileVectors; ++v) {
-          // Not the intrinsic: GCC 12 then moves sums out of the registers, at half the speed.
+          // With the intrinsic, GCC 12 moves sums out of the registers, at half the speed.
           asm("vpdpbusd %2, %1, %0" : "+v"(sum[i][v]) : "v"(factor), "v"(row[v]));
         }
       }
@@ -180,8 +180,8 @@ struct Vnni {
 };
 #endif
 
-// Bytes widened to int16, those of even and of odd places by themselves: W's in the inner loop,
-// once for all rows of a tile, x's beforehand.
+// Bytes are converted to int16, separately for even and odd positions: W in the inner loop, once
+// for all rows of a tile, and x in advance.
 struct Pairs {
 #if defined(__AVX512F__)
   static constexpr int kTileRows = 10;  // 20 sums, 4 vectors of W, 2 of x
@@ -191,7 +191,7 @@ struct Pairs {
   static constexpr int64_t kRowCycles = 256 / kVectorBytes;
   static constexpr int64_t kPlanes = 2;
 
-  // [u0 u1 u2 u3] -> int16 [u0 u2], and `stride` further on [u1 u3].
+  // [u0 u1 u2 u3] -> int16 [u0 u2], and `stride` bytes later [u1 u3].
   static BERT_TF_INLINE void Split(uint8_t* words, int64_t stride) {
     for (int64_t k = 0; k < stride; k += kQuad) {
       uint32_t word;
@@ -293,22 +293,23 @@ class Quantized {
   }
 
  private:
-  // A panel comes from the third cache or from memory at some 8 bytes a cycle.
+  // A panel is read from the third-level cache or from memory at about 8 bytes per cycle.
   static int64_t PanelCycles(int64_t rows) {
     return Larger(Method::kRowCycles * rows, kQuadBytes / 8);
   }
 
   void Unit(const DenseUnit& unit, bool has_rows) const {
     const bool layer_norm = args_.gamma != nullptr;
-    // The sums of panel p begin at sums + p * sums_rows * kDensePanel; without LayerNorm a panel's
-    // are used at once.
+    // The sums of panel p begin at sums + p * sums_rows * kDensePanel. Without LayerNorm, the sums
+    // of a panel are used immediately and share one buffer.
     const bool is_shared = unit.shared_sums != nullptr;
     const int64_t sums_rows = is_shared ? args_.rows : unit.rows;
     float* const sums =
         is_shared
             ? unit.shared_sums + (unit.first_panel * args_.rows + unit.first_row) * kDensePanel
             : ThreadScratch(0, (layer_norm ? unit.panels : 1) * unit.rows * kDensePanel);
-    // [rows] RowScale, then words; at the end room for a row of LayerNorm.
+    // The RowScales of the rows, then their words. The scratch also has room for a row of
+    // LayerNorm.
     const int64_t stride = Method::kPlanes * quads_ * kQuad;
     const int64_t scales_size = CeilDivide(unit.rows * 2, kLanes) * kLanes;
     float* const scratch =
@@ -334,8 +335,8 @@ class Quantized {
     }
   }
 
-  // One panel of W times `rows` rows. The first tile waits for its panel; the last one, which finds
-  // it in a cache, fetches the panel after it.
+  // One panel of W times `rows` rows. The last tile prefetches the next panel: while the first tile
+  // waits for memory, the last one has its panel in a cache.
   void Panel(const QuantizedRows& x, int64_t rows, int64_t panel, const int8_t* w, float* z) const {
     const int64_t first_column = panel * kDensePanel;
     const size_t columns = static_cast<size_t>(Smaller(kDensePanel, args_.columns - first_column));

@@ -1,7 +1,6 @@
-// quantized_dense against its formula in int64 and float64: every number of rows up to 40, odd
-// sizes, all epilogues and storage types, the largest sums, special values, and equal bits for
-// every number of threads and whatever other rows are there, with every instruction set of this
-// processor.
+// Compares quantized_dense with its formula in int64 and float64: every number of rows up to 40,
+// odd sizes, all epilogues and storage types, the largest sums, special values, and equal bits for
+// every number of threads and with any other rows, with every instruction set of this processor.
 #include "custom_ops/kernels/quantized_dense.h"
 
 #include "custom_ops/kernels/kernel_test_util.h"
@@ -12,7 +11,7 @@ namespace {
 
 constexpr float kEpsilon = 1e-12f;
 
-// An instruction set, AVX-512 with and without VNNI.
+// An instruction set; for AVX-512 also whether VNNI is used.
 struct Path {
   Isa isa;
   bool has_vnni;
@@ -163,7 +162,7 @@ void CheckValues(const Case& c, const Tensors<T>& t, const std::string& context)
         bracket += (row.u[static_cast<size_t>(k)] - row.zero) *
                    t.kernel[static_cast<size_t>(k * c.columns + j)];
       }
-      if (is_plain) {  // then there is one way to round, and the bits say that the integers agree
+      if (is_plain) {  // there is only one way to round, so equal integers give equal bits
         volatile const float scaled = static_cast<float>(bracket) * static_cast<float>(t.scale[j]);
         Buffer<T> expected(1, FromFloat<T>(scaled * row.scale));
         Check(std::memcmp(expected.data(), t.y.data() + i * c.columns + j, sizeof(T)) == 0,
@@ -208,7 +207,7 @@ void TestCase(const Path& path, const Case& c) {
   std::mt19937 random(static_cast<uint32_t>(c.rows * 10007 + c.depth * 101 + c.columns));
   Tensors<T> t(c, random);
   Run(path, SerialParallel(), t.Args(c));
-  // One number is like its own mean: LayerNorm of it is beta, give or take everything.
+  // The LayerNorm of a row of one or two numbers may consist of rounding errors only.
   if (!c.layer_norm || c.columns > 2) CheckValues(c, t, context);
   Check(ToFloat(t.y.data()[-1]) == 7.0f && ToFloat(t.y.data()[t.y.size()]) == 7.0f,
         context + "wrote outside of y");
@@ -253,7 +252,7 @@ void TestCases(const Path& path) {
   TestCase<T>(path, {2000, 9, 40, true, none, true, true});
 }
 
-// Sums as large as they can be: no instruction on the way saturates or wraps around.
+// With the largest possible sums, no instruction saturates or overflows.
 void TestLargestSums(const Path& path) {
   for (int64_t depth : {int64_t{3072}, kQuantizedDenseDepth}) {
     const Case c{3, depth, 3, false, DenseActivation::kNone, false, false};
@@ -275,7 +274,7 @@ void TestLargestSums(const Path& path) {
   }
 }
 
-// Whatever rows stand beside it, a row comes out with the same bits.
+// The bits of a row do not depend on the other rows.
 template <typename T>
 void TestRowsAlone(const Path& path) {
   std::mt19937 random(2);
@@ -298,8 +297,8 @@ void TestRowsAlone(const Path& path) {
   }
 }
 
-// A row with a NaN or an infinity is NaN, one of the largest, smallest or no numbers is not, and no
-// other row changes.
+// A row with a NaN or an infinity is NaN. Rows of the largest numbers, of the smallest numbers and
+// of zeros are not, and no other row changes.
 void TestSpecialValues(const Path& path) {
   std::mt19937 random(3);
   for (bool layer_norm : {false, true}) {

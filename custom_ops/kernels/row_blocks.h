@@ -1,6 +1,6 @@
-// Sums over rows whose result does not depend on the number of threads: rows are cut into blocks
-// of a size that follows from their number alone, every block sums its rows in order into a line
-// of a scratch buffer, and then the lines are added in order.
+// Sums over rows that do not depend on the number of threads. The rows are divided into blocks
+// whose size depends only on the number of rows. Each block sums its rows in order into one line of
+// a scratch buffer, and then the lines are added in order.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_ROW_BLOCKS_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_ROW_BLOCKS_H_
 
@@ -13,8 +13,8 @@ namespace bert_tf {
 namespace BERT_TF_ISA {
 namespace {
 
-constexpr int64_t kMaxRowBlocks = 64;    // enough to keep as many threads busy
-constexpr int64_t kMinRowsInBlock = 32;  // so that the partial sums are small beside the rows
+constexpr int64_t kMaxRowBlocks = 64;    // enough work for as many threads
+constexpr int64_t kMinRowsInBlock = 32;  // so that there are far fewer partial sums than rows
 
 BERT_TF_INLINE int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -40,8 +40,8 @@ BERT_TF_INLINE void AddTo(float* sums, Vec v, Lanes lanes) {
 }
 
 //   sums[sum][j] = sum over block of partial[block][sum][j]
-// with partial [blocks, kSums, columns], blocks > 0; its first block is overwritten. Ranges of
-// columns are summed at the same time, each in passes over neighbouring memory.
+// with partial [blocks, kSums, columns] and blocks > 0. The first block of partial is overwritten.
+// Ranges of columns are summed in parallel, each in passes over contiguous memory.
 template <typename T, int kSums>
 BERT_TF_INLINE void SumRowBlocks(const Parallel& parallel, float* partial, int64_t blocks,
                                  int64_t columns, T* const (&sums)[kSums]) {

@@ -1,10 +1,11 @@
-// One vector of float32 lanes, as wide as the instruction set this file is compiled for.
+// A vector of float32 lanes, as wide as in the instruction set for which this file is compiled.
 //
-// Built on the vector extensions that GCC and Clang share, so one source serves AVX-512, AVX2 and
-// everything else: `+ - * /`, comparisons and `mask ? a : b` work on whole vectors, and a * b + c
-// becomes one FMA under -ffp-contract=fast. Only what the extensions lack is written with
-// intrinsics. Include it only in sources compiled through isa.bzl; everything lives in an unnamed
-// namespace inside BERT_TF_ISA, so that no copy leaks into another instruction set's code.
+// It uses the vector extensions that GCC and Clang have in common, so that one source works for
+// AVX-512, AVX2 and other instruction sets: `+ - * /`, comparisons and `mask ? a : b` work on whole
+// vectors, and a * b + c becomes one FMA with -ffp-contract=fast. Intrinsics are used only for what
+// the extensions do not have. Include this file only in sources that are compiled through isa.bzl.
+// All definitions are in an unnamed namespace inside BERT_TF_ISA, so that no copy is used in the
+// code for another instruction set.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_SIMD_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_SIMD_H_
 
@@ -44,8 +45,8 @@ BERT_TF_INLINE Vec Broadcast(float value) { return Vec{} + value; }
 BERT_TF_INLINE VecI32 Bits(Vec v) { return reinterpret_cast<VecI32>(v); }
 BERT_TF_INLINE Vec FromBits(VecI32 v) { return reinterpret_cast<Vec>(v); }
 
-// a > b ? a : b and a < b ? a : b; where either is NaN, b. So a bound goes first: Max(bound, x)
-// keeps a NaN in x.
+// a > b ? a : b and a < b ? a : b. If a or b is NaN, the result is b. Therefore a bound should be
+// the first argument: Max(bound, x) keeps a NaN in x.
 BERT_TF_INLINE Vec Max(Vec a, Vec b) {
 #if defined(__AVX512F__)
   return (Vec)_mm512_max_ps((__m512)a, (__m512)b);
@@ -68,8 +69,8 @@ BERT_TF_INLINE Vec Min(Vec a, Vec b) {
 
 BERT_TF_INLINE Vec Abs(Vec v) { return FromBits(Bits(v) & 0x7FFFFFFF); }
 
-// a * b + c with one rounding, where the algorithm needs that (elsewhere the compiler fuses as it
-// likes). The portable path goes through float64, whose second rounding is 2^-29 of the first.
+// a * b + c with one rounding, for algorithms that need this (elsewhere, the compiler may fuse
+// operations). The portable code uses float64, whose additional rounding is 2^-29 of the first.
 BERT_TF_INLINE Vec Fma(Vec a, Vec b, Vec c) {
 #if defined(__AVX512F__)
   return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -84,7 +85,7 @@ BERT_TF_INLINE Vec Fma(Vec a, Vec b, Vec c) {
 #endif
 }
 
-// The part of a * b that `product` = round(a * b) lost.
+// The rounding error of `product` = round(a * b).
 BERT_TF_INLINE Vec ProductError(Vec a, Vec b, Vec product) { return Fma(a, b, -product); }
 
 // Loads and stores, unaligned, kLanes elements.
@@ -102,7 +103,7 @@ BERT_TF_INLINE Vec Load(const BFloat16* p) {
   return reinterpret_cast<Vec>(__builtin_convertvector(half_words, VecU32) << 16);
 }
 
-// Rounds to nearest even; a NaN stays a (quiet) NaN.
+// Rounds to nearest even. A NaN becomes a quiet NaN.
 BERT_TF_INLINE void Store(BFloat16* p, Vec v) {
   const VecU32 bits = reinterpret_cast<VecU32>(v);
   const VecU32 rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
@@ -130,8 +131,9 @@ BERT_TF_INLINE void Store(Float16* p, Vec v) {
 }
 #endif
 #else
-// float16 -> float32: the exponent is moved; subnormal numbers are whole multiples of 2^-24, and
-// those must not pass through float32's own subnormals, which TensorFlow's threads read as zero.
+// float16 -> float32. The exponent is shifted. Subnormal numbers are integer multiples of 2^-24.
+// They must not be computed from subnormal float32 numbers, which TensorFlow's threads read as
+// zero.
 BERT_TF_INLINE Vec Load(const Float16* p) {
   VecU16 half_words;
   std::memcpy(&half_words, p, sizeof(half_words));
@@ -147,8 +149,8 @@ BERT_TF_INLINE Vec Load(const Float16* p) {
   return reinterpret_cast<Vec>(bits | sign);
 }
 
-// float32 -> float16, to nearest even. Adding a power of two whose last bit is the float16's last
-// bit makes the processor do the rounding, for normal and subnormal results alike.
+// float32 -> float16, rounded to nearest even. For subnormal results, the processor rounds when it
+// adds a power of two whose last bit corresponds to the last bit of the float16.
 BERT_TF_INLINE void Store(Float16* p, Vec v) {
   const VecU32 bits = reinterpret_cast<VecU32>(v);
   const VecU32 sign = (bits >> 16) & 0x8000u;
@@ -165,7 +167,8 @@ BERT_TF_INLINE void Store(Float16* p, Vec v) {
 }
 #endif
 
-// The first `count` elements, the other lanes zero; and their counterpart.
+// Loads the first `count` elements and sets the other lanes to zero, or stores the first `count`
+// lanes.
 template <typename T>
 BERT_TF_INLINE Vec LoadPartial(const T* p, int64_t count) {
   T buffer[kLanes] = {};
@@ -194,8 +197,8 @@ BERT_TF_INLINE void StorePartial(float* p, Vec v, int64_t count) {
 }
 #endif
 
-// Which lanes of a vector a loop body works on: all, or the first few at the end of a row. Bodies
-// are written once, as generic lambdas over these two.
+// The lanes of a vector that a loop body works on: all, or only the first ones at the end of a row.
+// Loop bodies are generic lambdas that accept both types.
 struct AllLanes {};
 struct SomeLanes {
   int64_t count;
@@ -218,7 +221,7 @@ BERT_TF_INLINE void Store(T* p, Vec v, SomeLanes lanes) {
   StorePartial(p, v, lanes.count);
 }
 
-// `v` with zeros in the lanes outside.
+// `v` with zeros in all other lanes.
 BERT_TF_INLINE Vec ZeroOutside(Vec v, AllLanes) { return v; }
 BERT_TF_INLINE Vec ZeroOutside(Vec v, SomeLanes lanes) {
   float buffer[kLanes];
@@ -226,11 +229,11 @@ BERT_TF_INLINE Vec ZeroOutside(Vec v, SomeLanes lanes) {
   return LoadPartial(buffer, lanes.count);
 }
 
-// Put before the body of a lambda that a loop below calls.
+// An attribute for the lambdas that are passed to the loops below.
 #define BERT_TF_INLINE_LAMBDA __attribute__((always_inline))
 
-// Calls body(lanes, j, k) for j = 0, kLanes, 2 kLanes … below count; k = 0, 1, 2, 3, 0, … is the
-// accumulator that a sum should use, so that four additions are under way at a time.
+// Calls body(lanes, j, k) for j = 0, kLanes, 2 kLanes, … below count. k = 0, 1, 2, 3, 0, … is the
+// accumulator that a sum should use, so that four additions are executed at a time.
 constexpr int kAccumulators = 4;
 
 template <typename Body>
@@ -246,8 +249,8 @@ BERT_TF_INLINE void ForVectors(int64_t count, const Body& body) {
   if (j < count) body(SomeLanes{count - j}, j, 0);
 }
 
-// The lower and the upper half of the lanes, combined by `combine`, until one lane is left: always
-// in the same order.
+// Repeatedly combines the lower and the upper half of the lanes with `combine`, until one lane is
+// left. The order is always the same.
 template <typename Combine>
 BERT_TF_INLINE float ReduceLanes(Vec v, const Combine& combine) {
   using Vec2 = float __attribute__((vector_size(8)));
@@ -285,8 +288,8 @@ BERT_TF_INLINE float ReduceAdd(const Vec (&sums)[kAccumulators]) {
   return ReduceAdd((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-// v * 2^n for whole numbers n in [-250, 254], in two factors so that subnormal results and 2^128
-// come out right.
+// v * 2^n for integers n in [-250, 254], with two factors so that subnormal results and 2^128 are
+// correct.
 BERT_TF_INLINE Vec ScaleByPowerOfTwo(Vec v, Vec n) {
 #if defined(__AVX512F__)
   return (Vec)_mm512_scalef_ps((__m512)v, (__m512)n);
@@ -299,10 +302,11 @@ BERT_TF_INLINE Vec ScaleByPowerOfTwo(Vec v, Vec n) {
 #endif
 }
 
-// mantissa * 2^exponent = e^(x + low), mantissa in [0.7, 1.5], for |x| <= 150 and a `low` so small
-// that x + low rounds to x; correct to about 1 ulp, a NaN passes through. In two parts for products
-// that are normal numbers although the exponential itself is not.
-// x = n·ln2 + r with |r| <= ln2 / 2, e^r by a polynomial of degree 7.
+// mantissa * 2^exponent = e^(x + low), with the mantissa in [0.7, 1.5], for |x| <= 150 and a `low`
+// so small that x + low rounds to x. The error is about 1 ulp, and NaN gives NaN. There are two
+// parts, because a product may be a normal number even if the exponential itself is not.
+//
+// With x = n·ln2 + r and |r| <= ln2 / 2, e^r is a polynomial of degree 7.
 struct ExpParts {
   Vec mantissa;
   Vec exponent;
@@ -310,7 +314,7 @@ struct ExpParts {
 
 BERT_TF_INLINE ExpParts ExpInParts(Vec x, Vec low) {
   constexpr float kLog2E = 1.44269504088896341f;
-  constexpr float kLn2High = 0.693359375f;  // few bits, so that n * kLn2High is exact
+  constexpr float kLn2High = 0.693359375f;  // has few bits, so that n * kLn2High is exact
   constexpr float kLn2Low = -2.12194440e-4f;
   constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const Vec n = (x * kLog2E + kRoundMagic) - kRoundMagic;
@@ -325,7 +329,7 @@ BERT_TF_INLINE ExpParts ExpInParts(Vec x, Vec low) {
   return {p, n};
 }
 
-// e^x; overflows to infinity, underflows to zero (through subnormals), NaN passes through.
+// e^x. It overflows to infinity and underflows to zero (through subnormals); NaN gives NaN.
 BERT_TF_INLINE Vec Exp(Vec x) {
   const ExpParts parts = ExpInParts(Min(Broadcast(89.0f), Max(Broadcast(-104.0f), x)), Vec{});
   return ScaleByPowerOfTwo(parts.mantissa, parts.exponent);

@@ -1,4 +1,5 @@
-// Scratch memory that a thread keeps from call to call: fresh pages cost as much as a small matmul.
+// Scratch memory that a thread reuses in later calls, because allocating new pages takes as long as
+// a small matmul.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_THREAD_SCRATCH_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_THREAD_SCRATCH_H_
 
@@ -8,8 +9,9 @@ namespace bert_tf {
 
 constexpr int kThreadScratches = 3;
 
-// At least `count` floats of the calling thread's buffer number `slot`, aligned to 64 bytes, with
-// whatever they held. A larger request may move the buffer; it is freed when the thread ends.
+// Returns buffer `slot` of the calling thread, with at least `count` uninitialized floats, aligned
+// to 64 bytes. A call with a larger count invalidates earlier results for the same slot. The buffer
+// is freed when the thread ends.
 float* ThreadScratch(int slot, int64_t count);
 
 }  // namespace bert_tf

@@ -13,12 +13,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a helper looks for the next loop: longer than what lies between two matmuls of a model,
-// too short to be missed by anybody else.
+// How long a helper waits for the next loop: longer than the time between two matmuls of a model,
+// but so short that others can do without the thread.
 constexpr std::chrono::microseconds kLinger(50);
 constexpr int kLooksBetweenClocks = 16;
 constexpr int kPausesBeforeYield =
-    2000;  // some 50 µs: the thread waited for may have lost its core
+    2000;  // about 50 µs; after that, the other thread may have lost its core
 
 inline void Pause() {
 #if defined(__x86_64__)
@@ -45,8 +45,8 @@ bool ThreadTeam::For(int64_t total, int64_t piece, int helpers, const Schedule& 
     schedule([this] { Help(); });
   }
   TakePieces();
-  // A helper enters and then looks whether the loop is open; the loop closes and then is looked
-  // whether anybody is inside: one of the two sees the other.
+  // A helper first enters and then checks whether the loop is open. The caller first closes the
+  // loop and then checks whether a helper is inside. So at least one of them notices the other.
   open_.store(false);
   for (int pauses = 0; inside_.load() != 0; ++pauses) {
     if (pauses < kPausesBeforeYield) {

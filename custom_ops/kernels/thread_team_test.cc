@@ -1,5 +1,5 @@
-// Every unit is done once, whatever helpers come, late or never, and however many callers there
-// are.
+// Checks that every unit is processed once, even if helpers are late or never start, and for any
+// number of callers.
 #include "custom_ops/kernels/thread_team.h"
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace {
 
 using testing::Check;
 
-// A queue and threads that run what is put on it.
+// A thread pool with a queue of closures.
 class Pool {
  public:
   explicit Pool(int threads) {
@@ -68,10 +68,10 @@ class Pool {
   std::vector<std::thread> threads_;
 };
 
-// Runs a loop and checks that every unit was done once; false if the team was busy.
+// Runs a loop and checks that every unit was processed once. Returns false if the team was busy.
 bool RunLoop(ThreadTeam& team, const ThreadTeam::Schedule& schedule, int helpers, int64_t total,
              int64_t piece) {
-  std::vector<int> done(total, 0);  // plain: the sanitizer sees what is not ordered
+  std::vector<int> done(total, 0);  // not atomic, so that the sanitizer detects data races
   const bool ran = team.For(total, piece, helpers, schedule, [&](int64_t begin, int64_t end) {
     Check(end - begin <= piece, "a piece is too large");
     for (int64_t i = begin; i < end; ++i) ++done[i];
@@ -85,7 +85,7 @@ bool RunLoop(ThreadTeam& team, const ThreadTeam::Schedule& schedule, int helpers
 
 void TestLoops() {
   for (const int threads : {0, 1, 3}) {
-    // Without a thread nobody ever comes; the closures outlive the loops in the queue.
+    // Without threads, no helper ever starts, and the closures are still queued after the loops.
     ThreadTeam team;
     Pool pool(threads);
     for (int repeat = 0; repeat < 300; ++repeat) {

@@ -11,17 +11,17 @@
 namespace bert_tf {
 namespace {
 
-// Pieces of work per thread: enough that the last one to finish is not much later than the rest.
+// Pieces of work per thread: enough that all threads finish at about the same time.
 constexpr int kGroupsPerThread = 8;
 constexpr int64_t kMinGroupCycles = 50000;
-// Rough costs: the products of a pair of positions and one feature at 16 a cycle; the softmax and
-// its random bits; packing a row; entering a unit.
+// Estimated costs: the products of a pair of positions, 16 per cycle; the softmax of a pair and its
+// random bits; copying a row to scratch; starting a unit.
 constexpr int64_t kProductsPerCycle = 16;
 constexpr int64_t kPairCycles = 2;
 constexpr int64_t kRowCycles = 40;
 constexpr int64_t kUnitCycles = 500;
 
-// Scratch of one thread's piece of the work.
+// The scratch memory of a piece of the work.
 class AlignedFloats {
  public:
   explicit AlignedFloats(int64_t count) : floats_(new float[count + kAlignment]) {}
@@ -46,7 +46,8 @@ struct Plan {
   }
 };
 
-// Keys that a block of queries meets, or queries that a block of keys meets, about.
+// The approximate number of keys to which a block of queries attends, or of queries that attend to
+// a block of keys.
 int64_t VisiblePositions(const VarlenAttentionOptions& options, int64_t length, int64_t begin,
                          bool keys) {
   int64_t visible = length;
@@ -89,9 +90,10 @@ Plan ForwardPlan(const VarlenAttentionOptions& options) {
   return plan;
 }
 
-// One head of one sequence in one unit takes five products a tile. A sequence so long that the
-// threads would wait for its last head is cut into blocks of queries (dq: three products) and
-// blocks of keys (dk, dv: four); the sums run in the same order either way.
+// If one unit processes one head of one sequence, it computes five products per tile. If a sequence
+// is so long that threads would wait for its last head, it is divided into blocks of queries (dq:
+// three products) and blocks of keys (dk, dv: four products). The order of the sums is the same in
+// both cases.
 Plan BackwardPlan(const VarlenAttentionOptions& options, int64_t* longest_sequence_unit) {
   std::vector<int64_t> head_cycles(options.num_sequences, 0);
   double all_cycles = 0;
@@ -123,8 +125,8 @@ Plan BackwardPlan(const VarlenAttentionOptions& options, int64_t* longest_sequen
   return plan;
 }
 
-// Runs the units in groups of about equal cost, so that a pool that cuts a range into equal numbers
-// of items cuts this one into equal work, however uneven the lengths are.
+// Runs the units in groups of about equal cost. A pool that divides a range into equal numbers of
+// items then divides the work evenly, even if the lengths of the sequences are very different.
 template <typename Run>
 void RunPlan(const Parallel& parallel, const VarlenAttentionOptions& options, const Plan& plan,
              int64_t scratch_floats, const Run& run) {

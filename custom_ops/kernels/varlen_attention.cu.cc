@@ -1,10 +1,11 @@
 // varlen_attention and its gradient on the GPU; varlen_attention.h has the formula.
 //
-// Forward: a block owns a tile of 64 queries of one head and meets the keys tile by tile with the
-// softmax carried along. Gradient: one kernel owns tiles of queries and makes dq, another owns
-// tiles of keys and makes dk and dv; both make the probabilities again from logsumexp. Seven
-// products instead of five, but every sum has one owner: no atomics, the same bits every time.
-// Tiles that the mask hides are not visited. bfloat16 and float16 multiply on the tensor cores.
+// Forward pass: a block has a tile of 64 queries of one head and processes the tiles of keys with
+// an online softmax. Gradient: one kernel has tiles of queries and computes dq, another has tiles
+// of keys and computes dk and dv. Both recompute the probabilities from logsumexp. This takes seven
+// products instead of five, but every sum is computed by one block, so there are no atomics and the
+// bits are always the same. Tiles that the mask hides are skipped. bfloat16 and float16 use the
+// tensor cores.
 #include <cmath>
 #include <type_traits>
 
@@ -18,8 +19,8 @@ namespace {
 
 constexpr float kLog2E = 1.44269504088896341f;
 
-// Tiles under way: the next one arrives while one is multiplied. float32 tiles are too large for
-// that in the 99 KiB of shared memory that sm_86 has.
+// The number of tiles in shared memory. With two, the next tile is loaded while the current one is
+// multiplied. float32 tiles are too large for that in the 99 KiB of shared memory of sm_86.
 template <typename T>
 constexpr int kStages = sizeof(T) == 2 ? 2 : 1;
 
@@ -36,12 +37,12 @@ struct Args {
   const T* d_output;
   T* output;  // written by the forward, read by the gradient
   float* logsumexp;
-  float* delta;  // [R, N]: the gradient's sum_d output * d_output
+  float* delta;  // [R, N]: sum_d output * d_output, for the gradient
   T* d_qkv;
 
   BERT_TF_DEVICE int64_t QkvStride() const { return 3 * num_heads * head_size; }
   BERT_TF_DEVICE int64_t OutputStride() const { return num_heads * head_size; }
-  // Offset of a row's query (part 0), key (1) or value (2) of a head.
+  // The offset of the query (part 0), key (1) or value (2) of a row and a head.
   BERT_TF_DEVICE int64_t QkvOffset(int64_t row, int part, int64_t head) const {
     return row * QkvStride() + part * OutputStride() + head * head_size;
   }
@@ -50,7 +51,7 @@ struct Args {
   }
 };
 
-// The first tile from `key` (`query`) on that the mask does not hide.
+// The first tile, starting from `key` (`query`), that the mask does not hide.
 BERT_TF_DEVICE int64_t NextKeys(const PairMask& mask, const Block& block, int64_t key) {
   while (key < block.length && mask.HidesTile(block.begin, key)) key += kTile;
   return key;
@@ -60,8 +61,9 @@ BERT_TF_DEVICE int64_t NextQueries(const PairMask& mask, const Block& block, int
   return query;
 }
 
-// Visits the tiles from `next(0)` on: `load(position, stage)` queues the copies of one, `draw`
-// makes what belongs to it, `meet(position, stage)` uses it when it is there.
+// Processes the tiles, starting from `next(0)`. `load(position, stage)` queues the copies of a
+// tile, `draw(position)` computes additional data for it, and `meet(position, stage)` uses the tile
+// when its copies are complete.
 template <typename T, typename Next, typename Load, typename Draw, typename Meet>
 BERT_TF_DEVICE void ForEachTile(int64_t length, const Next& next, const Load& load,
                                 const Draw& draw, const Meet& meet) {
@@ -83,7 +85,7 @@ BERT_TF_DEVICE void ForEachTile(int64_t length, const Next& next, const Load& lo
       WaitForCopies<0>();
     }
     draw(position);
-    SyncThreads();  // everybody's copies are there
+    SyncThreads();  // the copies of all threads are complete
     meet(position, stage);
     SyncThreads();  // the tile may be overwritten
     position = following;
@@ -146,8 +148,9 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
           }
         }
         //   m' = max(m, max_j s_j),  p_j = e^(s_j - m'),  l' = l e^(m - m') + sum_j p_j
-        // The difference comes first: scores times log2(e) would leave float32's range sooner.
-        // While a row has seen nothing but minus infinity, m' is taken as 0.
+        // The difference is computed before the product with log2(e), so that the scores do not
+        // leave the range of float32. If all scores of a row so far are minus infinity, 0 is used
+        // instead of m'.
         float base[2];
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
@@ -194,8 +197,8 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
                       args.output + offset, args.OutputStride());
 }
 
-// The forward's probability of a pair, made again from q . k. The score is rounded as the forward
-// rounds it, or a large one could be above the logarithm of its row's sum.
+// Recomputes the probability of a pair in the forward pass from q . k. The score is rounded as in
+// the forward pass. Otherwise, a large score could be above the logarithm of the sum of its row.
 BERT_TF_DEVICE float Probability(float product, float scale, float logsumexp) {
   return FastExp2((RoundedProduct(product, scale) - logsumexp) * kLog2E);
 }
@@ -221,7 +224,7 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
                      args.head_size, args.vectors, queries);
   LoadTile<T, kSize>(args.d_output + args.OutputOffset(first_row, head), args.OutputStride(), count,
                      args.head_size, args.vectors, d_outputs);
-  {  // delta = sum_d output * d_output, two threads a row
+  {  // delta = sum_d output * d_output, with two threads per row
     const int row = Thread() / 2;
     float delta = 0.0f;
     if (row < count) {
@@ -291,8 +294,9 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
                       args.d_qkv + args.QkvOffset(first_row, 0, head), args.QkvStride());
 }
 
-// dv = sum_i dropout(p_i) d_output_i,  dk = sum_i ds_i q_i / sqrt(D): the same with the roles of
-// queries and keys exchanged, so the registers hold transposed tiles [keys, queries].
+// dv = sum_i dropout(p_i) d_output_i,  dk = sum_i ds_i q_i / sqrt(D). This is QueryGradientKernel
+// with the roles of queries and keys exchanged, so the registers hold transposed tiles [keys,
+// queries].
 template <typename T, int kSize, bool kDropout>
 __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(Args<T> args) {
   const Block block = FindBlock(args.sequences, blockIdx.x);
@@ -378,7 +382,7 @@ struct Int {
   static constexpr int kValue = value;
 };
 
-// Calls function(size, dropout) with types that hold the kernels' template arguments.
+// Calls function(size, dropout), where the types hold the template arguments of the kernels.
 template <typename T, typename Function>
 int WithSize(const Args<T>& args, const Function& function) {
   const auto with_size = [&](auto size) {
@@ -419,7 +423,7 @@ int Backward(const Args<T>& args, void* stream) {
   });
 }
 
-// What both launchers know. Returns whether the kernels can do it.
+// Sets the arguments that both launchers have. Returns whether the kernels support them.
 template <typename T>
 bool MakeArgs(const void* qkv, const void* row_splits, int row_splits_are_int64,
               int64_t num_sequences, int64_t rows, int64_t num_heads, int64_t head_size, int causal,

@@ -1,21 +1,21 @@
-// The gradient of varlen_attention. With P the probabilities after dropout, p before it, dO the
-// output's gradient and keep in {0, 1 / (1 - rate)}:
+// The gradient of varlen_attention. P are the probabilities after dropout and p those before it, dO
+// is the gradient of the output, and keep is in {0, 1 / (1 - rate)}:
 //
 //   delta_i = sum_d dO_id O_id
 //   dV_j = sum_i P_ij dO_i
 //   dS_ij = p_ij (keep_ij (dO_i . V_j) - delta_i)
 //   dQ_i = sum_j dS_ij K_j / sqrt(D)        dK_j = sum_i dS_ij Q_i / sqrt(D)
 //
-// p_ij = exp(q_i . k_j / sqrt(D) - logsumexp_i) is made again. A unit is a whole head of a
-// sequence, or, for sequences too long for that, a block of queries (dQ) or a block of keys
-// (dK, dV). Sums run over ascending tiles in all of them, so both ways give the same bits.
+// p_ij = exp(q_i . k_j / sqrt(D) - logsumexp_i) is recomputed. A unit is one head of a sequence,
+// or, for long sequences, a block of queries (dQ) or a block of keys (dK, dV). All units sum over
+// ascending tiles, so both kinds give the same bits.
 #include "custom_ops/kernels/varlen_attention_tiles.h"
 
 namespace bert_tf {
 namespace BERT_TF_ISA {
 namespace {
 
-// What a tile's rows of queries bring along.
+// The data of a tile of queries.
 struct QueryTile {
   int64_t begin;
   int64_t count;
@@ -27,7 +27,7 @@ struct QueryTile {
   float* delta;       // [kTile]
 };
 
-// Likewise of keys; a null gradient is not wanted.
+// The data of a tile of keys. A gradient is not computed if its pointer is null.
 struct KeyTile {
   int64_t begin;
   int64_t count;
@@ -42,7 +42,7 @@ struct BackwardScratch {
   float* probabilities;  // [keys, queries]
   float* d_scores;       // [keys, queries]
   float* d_queries;      // [kTile, D]
-  float* keys;           // [T, D] the rest, or [kTile, D] where the unit is a block
+  float* keys;           // this and the following: [T, D], or [kTile, D] if the unit is a block
   float* values;
   float* d_keys;
   float* d_values;
@@ -156,7 +156,7 @@ class Backward {
     return mask_.HidesAll(q.begin, q.begin + q.count, k.begin, k.begin + k.count);
   }
 
-  // Adds what a tile of queries and a tile of keys do to each other's gradients.
+  // Adds the contributions of a tile of queries and a tile of keys to each other's gradients.
   void MeetTile(const AttentionUnit& unit, const QueryTile& q, const KeyTile& k,
                 const BackwardScratch& s, float* d_queries) const {
     if (Hidden(q, k)) return;
@@ -207,7 +207,7 @@ class Backward {
     }
   }
 
-  // One vector of queries: scores -> probabilities after dropout, dO . V -> dS, both in place.
+  // For one vector of queries: scores -> probabilities after dropout, and dO . V -> dS, in place.
   template <bool kMasked>
   BERT_TF_INLINE void ScoreGradients(const AttentionUnit& unit, const QueryTile& q,
                                      const KeyTile& k, int64_t first, float* probabilities,

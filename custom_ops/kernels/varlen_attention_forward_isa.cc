@@ -1,5 +1,5 @@
-// The forward of varlen_attention: one unit is a tile's rows of queries of one head, which meet the
-// tiles of keys one after another.
+// The forward pass of varlen_attention. A unit is the queries of one tile of one head. It processes
+// the tiles of keys one after another.
 #include "custom_ops/kernels/varlen_attention_tiles.h"
 
 namespace bert_tf {
@@ -7,7 +7,7 @@ namespace BERT_TF_ISA {
 namespace {
 
 struct ForwardScratch {
-  float* queries;      // [kTile, D]; the keys take its place
+  float* queries;      // [kTile, D], in the memory of the keys
   float* queries_t;    // [D, kTile], times 1 / sqrt(D)
   float* keys;         // [kTile, D]
   float* values;       // [kTile, D]
@@ -33,9 +33,10 @@ struct ForwardScratch {
   }
 };
 
-// One vector of queries meets one tile of keys:
+// One step of the softmax, for a vector of queries and a tile of keys:
 //   m' = max(m, max_j s_j),  p_j = e^(s_j - m'),  l' = l e^(m - m') + sum_j p_j
-// While a query has seen nothing but minus infinity, m' is taken as 0, so that p_j = 0 and not NaN.
+// If all scores of a query so far are minus infinity, 0 is used instead of m', so that p_j is 0 and
+// not NaN.
 template <bool kMasked>
 BERT_TF_INLINE void SoftmaxStep(const Mask& mask, int64_t query, int64_t key, int64_t key_count,
                                 float* scores, float* maximum, float* denominator,
@@ -144,8 +145,8 @@ void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout
   const float kept_scale = options.dropout_rate > 0.0f ? dropout.scale : 1.0f;
   float* logsumexp = tensors.logsumexp + (unit.first_row + query) * layout.num_heads + unit.head;
   for (int64_t i = 0; i < query_count; ++i) {
-    // Infinite where a score is infinite or NaN: the gradient's probabilities are then NaN for that
-    // score and 0 for the others, as those of TensorFlow's softmax.
+    // Infinity if a score is infinite or NaN. The probabilities in the gradient are then NaN for
+    // that score and 0 for the others, as in TensorFlow's softmax.
     logsumexp[i * layout.num_heads] =
         s.denominator[i] == s.denominator[i] ? s.maximum[i] + std::log(s.denominator[i]) : INFINITY;
     s.correction[i] = kept_scale / s.denominator[i];

@@ -1,6 +1,6 @@
-// varlen_attention against float64: odd lengths, heads and head sizes, every mask, dropout against
-// a scalar Philox, all storage types, what is not finite, and equal bits for every number of
-// threads and every plan, on every instruction set that this processor has.
+// Compares varlen_attention with float64: odd lengths, heads and head sizes, every mask, dropout
+// against a scalar Philox, all storage types, numbers that are not finite, and equal bits for every
+// number of threads and every plan, with every instruction set of this processor.
 #include "custom_ops/kernels/varlen_attention.h"
 
 #include "custom_ops/kernels/kernel_test_util.h"
@@ -10,7 +10,7 @@ namespace bert_tf {
 namespace testing {
 namespace {
 
-// philox.h's word of an element of a stream, written out for one counter.
+// The word of an element of a stream, as in philox.h.
 uint32_t ElementBits(uint64_t seed, uint64_t stream, uint64_t element) {
   const uint64_t block = element / 64 * 16 + element % 16;
   uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
@@ -151,7 +151,8 @@ Expected Reference(const Case& c, const Tensors<T>& t) {
   return e;
 }
 
-// Runs one instruction set's units, one after another: blocks or whole sequences in the gradient.
+// Runs the units with one instruction set, one after another. In the gradient, the units are blocks
+// or whole sequences.
 template <typename T>
 void RunUnits(Isa isa, const Case& c, bool blocks, Tensors<T>* t) {
   const std::vector<int64_t> splits = c.RowSplits();
@@ -173,7 +174,7 @@ void RunUnits(Isa isa, const Case& c, bool blocks, Tensors<T>* t) {
       }
     }
   }
-  // NaN in fresh scratch: nothing may be read before it is written.
+  // The scratch is filled with NaN, because it must be written before it is read.
   std::vector<float> scratch(BERT_TF_CALL_ISA(isa, AttentionForwardScratch, options),
                              std::nanf(""));
   const AttentionForwardTensors<T> forward_tensors = {t->qkv.data(), t->output.data(),
@@ -204,7 +205,7 @@ void CheckNear(const Buffer<T>& actual, const std::vector<double>& expected, dou
   double worst = 0.0, largest = 1.0;
   for (int64_t i = 0; i < actual.size(); ++i) {
     const double error = std::fabs(actual[i] - expected[i]);
-    worst = error <= worst ? worst : error;  // NaN counts
+    worst = error <= worst ? worst : error;  // NaN is an error
     if (error != error) worst = INFINITY;
     largest = std::max(largest, std::fabs(expected[i]));
   }
@@ -258,7 +259,7 @@ void TestCases(Isa isa) {
   TestCase<T>(isa, {{0, 0}, 2, 8});
 }
 
-// What is not finite reaches the rows that see it and no other.
+// Numbers that are not finite affect only the rows that attend to them.
 void TestNotFinite(Isa isa) {
   for (bool causal : {false, true}) {
     for (int part : {0, 1, 2}) {
@@ -289,7 +290,8 @@ void TestNotFinite(Isa isa) {
           const std::string context = std::string(Name(isa)) + (causal ? " causal" : "") +
                                       " part " + std::to_string(part) + " row " +
                                       std::to_string(row);
-          // An infinite key is minus infinity to half of the queries: no share, finite output.
+          // The score of an infinite key is minus infinity for half of the queries. Its probability
+          // is then 0 and the output is finite.
           const bool may_be_finite = part == 1 && bad == INFINITY;
           Check(reached ? !finite || may_be_finite : finite, context + " output");
           Check(reached || d_query_finite, context + " d_query");
@@ -300,7 +302,8 @@ void TestNotFinite(Isa isa) {
   }
 }
 
-// Every score minus infinity: the plain softmax gives NaN. One minus infinity: no share.
+// If all scores are minus infinity, the result is NaN, as in a plain softmax. If one score is minus
+// infinity, its probability is 0.
 void TestInfiniteScores(Isa isa) {
   const Case c{{2, 2}, 1, 1};
   Tensors<float> t(c, 4);

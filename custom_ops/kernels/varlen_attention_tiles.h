@@ -1,9 +1,10 @@
-// What varlen_attention's forward and backward share: the matrix product of tiles, packing, masks,
-// dropout's random words and the exponential. Include it only in sources compiled through isa.bzl.
+// Shared by the forward pass and the gradient of varlen_attention: matrix products of tiles, copies
+// of rows, masks, the random words of dropout, and the exponential. Include this file only in
+// sources that are compiled through isa.bzl.
 //
-// Score tiles lie transposed, [keys, queries]: the lanes of a vector are queries, so that maxima,
-// sums and the mask of the softmax need nothing across lanes, and neither do dropout's streams.
-// Every other tile lies [positions, features], its rows padded with zeros to whole vectors.
+// Score tiles are transposed, [keys, queries]: the lanes of a vector are queries, so the maxima,
+// sums and masks of the softmax and the streams of dropout need no operations across lanes. All
+// other tiles are [positions, features], and their rows are padded with zeros to whole vectors.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_VARLEN_ATTENTION_TILES_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_VARLEN_ATTENTION_TILES_H_
 
@@ -24,7 +25,7 @@ static_assert(kTile == kPhiloxChunk, "a tile of keys is one chunk of random word
 
 constexpr float kLog2E = 1.44269504088896341f;
 
-// Rows and vectors that a product keeps in registers.
+// The number of rows and vectors that a product keeps in registers.
 constexpr int kMicroRows = 6;
 #if defined(__AVX512F__)
 constexpr int kMicroVectors = 4;  // 24 sums of 32 registers
@@ -35,7 +36,8 @@ constexpr int kMicroVectors = 2;  // 12 sums of 16 registers
 BERT_TF_INLINE int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 BERT_TF_INLINE int64_t RoundUpToLanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
-// The next part of `left` items, at most `most`, so that the last two parts are about even.
+// The size of the next part of `left` items: at most `most`, and the last two parts have about
+// equal sizes.
 BERT_TF_INLINE int64_t NextPart(int64_t left, int64_t most) {
   if (left >= 2 * most || left == most) return most;
   return left > most ? (left + 1) / 2 : left;
@@ -91,7 +93,8 @@ void ProductColumns(int64_t rows, int64_t depth, const float* a, int64_t a_row, 
 }
 
 // c[i, :] (+)= sum_k a(i, k) b[k, :] for i < rows, k < depth and `columns` lanes, a multiple of
-// kLanes. a(i, k) = a[i * a_row + k * a_depth]; rows of b and c are b_depth and c_row apart.
+// kLanes. a(i, k) = a[i * a_row + k * a_depth]. Rows of b are b_depth apart, rows of c are c_row
+// apart.
 template <bool kAccumulate>
 void Product(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_row,
              int64_t a_depth, const float* b, int64_t b_depth, float* c, int64_t c_row) {
@@ -117,8 +120,8 @@ void Product(int64_t rows, int64_t columns, int64_t depth, const float* a, int64
   }
 }
 
-// The same product, accumulating, over the pairs where `sees(i, k)`: for tiles that are masked in
-// part and hold something that is not finite, which times zero would not be zero.
+// Adds the same product, but only over the pairs with `sees(i, k)`. It is used for partially masked
+// tiles with numbers that are not finite, because their product with zero is not zero.
 template <typename Sees>
 void MaskedProduct(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_row,
                    int64_t a_depth, const float* b, int64_t b_depth, float* c, int64_t c_row,
@@ -165,8 +168,8 @@ BERT_TF_INLINE Vec InterleaveLow(Vec a, Vec b) { return Vec{a[0], b[0], a[1], b[
 BERT_TF_INLINE Vec InterleaveHigh(Vec a, Vec b) { return Vec{a[2], b[2], a[3], b[3]}; }
 #endif
 
-// Each round deals the rows like two halves of a deck of cards; after log2(kLanes) rounds the
-// square is transposed.
+// Each round interleaves the first and the second half of the rows (a perfect shuffle). After
+// log2(kLanes) rounds, the square is transposed.
 BERT_TF_INLINE void Transpose(Vec rows[kLanes]) {
   for (int round = 1; round < kLanes; round *= 2) {
     Vec dealt[kLanes];
@@ -178,7 +181,8 @@ BERT_TF_INLINE void Transpose(Vec rows[kLanes]) {
   }
 }
 
-// [rows, D], `row_stride` elements from row to row, to float32 rows of `padded_size` lanes.
+// Copies [rows, D], whose rows are `row_stride` elements apart, to float32 rows of `padded_size`
+// lanes.
 template <typename T>
 void PackRows(const T* p, int64_t row_stride, int64_t rows, int64_t head_size, int64_t padded_size,
               float* packed) {
@@ -191,7 +195,8 @@ void PackRows(const T* p, int64_t row_stride, int64_t rows, int64_t head_size, i
   }
 }
 
-// Packed rows [rows, D] times `factor`, to [D, kTile]; lanes past `rows`, to a whole vector, zero.
+// Copies the results of PackRows [rows, D], times `factor`, to [D, kTile]. The lanes after `rows`
+// in the last vector are set to zero.
 inline void PackTransposed(const float* packed, int64_t padded_size, int64_t rows,
                            int64_t head_size, float factor, float* transposed) {
   for (int64_t i = 0; i < rows; i += kLanes) {
@@ -208,7 +213,7 @@ inline void PackTransposed(const float* packed, int64_t padded_size, int64_t row
   }
 }
 
-// Packed rows, row i times factors[i], to [rows, D] of T.
+// Copies rows in the layout of PackRows, row i times factors[i], to [rows, D] of type T.
 template <typename T>
 void UnpackRows(const float* packed, int64_t padded_size, int64_t rows, int64_t head_size,
                 const float* factors, T* p, int64_t row_stride) {
@@ -221,7 +226,7 @@ void UnpackRows(const float* packed, int64_t padded_size, int64_t rows, int64_t 
   }
 }
 
-// e^x for x <= 0; exactly 1 at 0, 0 below ln(2^-126), NaN for NaN. With n = x log2(e) rounded,
+// e^x for x <= 0: exactly 1 at 0, 0 below ln(2^-126), and NaN for NaN. With n = x log2(e) rounded,
 // 2^(x log2(e) - n) is a minimax polynomial (relative error 2e-8 before rounding).
 BERT_TF_INLINE Vec ExpOfNegative(Vec x) {
   constexpr float kSmallest = -87.3365447f;
@@ -239,7 +244,7 @@ BERT_TF_INLINE Vec ExpOfNegative(Vec x) {
   return x < kSmallest ? Vec{} : p * power;
 }
 
-// Which pairs (query, key) of a sequence see each other; varlen_attention.h has the formula.
+// Which queries of a sequence attend to which keys; varlen_attention.h has the formula.
 struct Mask {
   bool causal;
   bool windowed;
@@ -258,7 +263,7 @@ struct Mask {
     return query - key <= window && key - query <= window;
   }
 
-  // A lane's answer for queries[lane], as a lane mask.
+  // The result for queries[lane] in each lane, as a lane mask.
   BERT_TF_INLINE VecI32 Sees(VecI32 queries, int32_t key) const {
     const VecI32 distance = queries - key;
     VecI32 sees = VecI32{} == 0;
@@ -268,14 +273,14 @@ struct Mask {
     return causal ? sees & (distance >= 0) : sees;
   }
 
-  // No pair of [q0, q1) x [k0, k1) may see each other. (False does not mean that some do.)
+  // True if no query of [q0, q1) attends to a key of [k0, k1). False does not mean that one does.
   bool HidesAll(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
     if (causal && k0 >= q1) return true;
     if (!windowed || q0 < globals || k0 < globals) return false;
     return k0 - (q1 - 1) > window || q0 - (k1 - 1) > window;
   }
 
-  // Every pair of [q0, q1) x [k0, k1) sees each other.
+  // True if every query of [q0, q1) attends to every key of [k0, k1).
   bool ShowsAll(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
     if (causal && k1 - 1 > q0) return false;
     if (!windowed || q1 <= globals || k1 <= globals) return true;
@@ -298,8 +303,8 @@ BERT_TF_INLINE void MultiplyWide(VecU32 x, uint32_t factor, VecU32* high, VecU32
   *low = (VecU32)((even & 0xFFFFFFFFu) | (odd << 32));
 }
 
-// Dropout of the probabilities. philox.h numbers 64 keys as 16 blocks of four words, words of one
-// block 16 keys apart; here the lanes of a block are streams, that is queries.
+// Dropout of the probabilities. In philox.h, 64 keys use 16 blocks of four words, and the words of
+// a block are 16 keys apart. Here, the lanes of a vector are different streams, which are queries.
 struct Dropout {
   uint64_t seed;
   uint32_t threshold;
@@ -310,8 +315,8 @@ struct Dropout {
         threshold(DropoutThreshold(options.dropout_rate)),
         scale(1.0f / (1.0f - options.dropout_rate)) {}
 
-  // Calls keep(key, lanes) for keys [0, count) of the tile of keys that begins at `tile_begin`;
-  // lane l of `lanes` says whether the probability of the stream first + l * step is kept.
+  // Calls keep(key, lanes) for keys [0, count) of the tile of keys that begins at `tile_begin`.
+  // Lane l of `lanes` says whether the probability of stream first + l * step is kept.
   template <typename Keep>
   BERT_TF_INLINE void ForEachKey(uint64_t first, uint64_t step, int64_t tile_begin, int64_t count,
                                  const Keep& keep) const {
@@ -349,19 +354,20 @@ struct Dropout {
   }
 };
 
-// What the queries are multiplied by. The gradient makes the forward's scores again, to the last
-// bit: no score is then above the logarithm of its row's sum, and no probability above 1.
+// The factor of the queries. The gradient must recompute the scores of the forward pass with equal
+// bits, so that no score is above the logarithm of the sum of its row and no probability is above
+// 1.
 inline float ScoreScale(int64_t head_size) {
   return 1.0f / std::sqrt(static_cast<float>(head_size));
 }
 
-// Where one head of one sequence lies in the packed tensors.
+// The layout of one head of one sequence in the packed tensors.
 struct HeadLayout {
   int64_t head_size;    // D
-  int64_t padded_size;  // D in whole vectors
-  int64_t qkv_row;      // elements from row to row of qkv, 3 N D
-  int64_t key;          // from a row's query to its key, N D; to its value twice that
-  int64_t output_row;   // elements from row to row of output, N D
+  int64_t padded_size;  // D rounded up to whole vectors
+  int64_t qkv_row;      // distance of the rows of qkv, 3 N D
+  int64_t key;          // distance from a query to its key, and from the key to its value, N D
+  int64_t output_row;   // distance of the rows of output, N D
   int64_t num_heads;
 
   explicit HeadLayout(const VarlenAttentionOptions& options)

@@ -1,5 +1,5 @@
-// The units of work of varlen_attention and the functions that do them, one copy of each an
-// instruction set. The plan (varlen_attention.cc) is made once, outside the instruction sets.
+// The units of work of varlen_attention and the functions that process them, with one copy per
+// instruction set. The plan of the units (varlen_attention.cc) is independent of instruction sets.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_VARLEN_ATTENTION_UNITS_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_VARLEN_ATTENTION_UNITS_H_
 
@@ -9,15 +9,15 @@
 
 namespace bert_tf {
 
-// Queries and keys in a tile. 64 x 64 floats are half of a 32 KiB first-level cache, and 64 keys
-// are one chunk of philox.h.
+// The number of queries and of keys in a tile. 64 x 64 floats are half of a 32 KiB first-level
+// cache, and 64 keys are one chunk of philox.h.
 constexpr int kAttentionTile = 64;
 
 struct AttentionUnit {
   enum Kind {
-    kQueryBlock,  // one tile's rows of queries: the forward, or dq
-    kKeyBlock,    // one tile's rows of keys: dk and dv
-    kSequence,    // the whole gradient of one head of one sequence
+    kQueryBlock,  // the queries of one tile: for the forward pass, or dq
+    kKeyBlock,    // the keys of one tile: for dk and dv
+    kSequence,    // the complete gradient of one head of one sequence
   };
   int64_t first_row;  // of the sequence, in the packed rows
   int64_t length;     // T
@@ -42,8 +42,8 @@ struct AttentionBackwardTensors {
   T* d_qkv;
 };
 
-// Floats of scratch, 64-byte aligned, that the functions below want. `sequence_length` is the
-// longest among the kSequence units that the scratch will serve.
+// The number of floats of scratch, aligned to 64 bytes, that the functions below need.
+// `sequence_length` is the length of the longest kSequence unit for which the scratch is used.
 #define BERT_TF_DECLARE_ATTENTION_UNITS(isa)                                              \
   namespace isa {                                                                         \
   int64_t AttentionForwardScratch(const VarlenAttentionOptions& options);                 \

@@ -25,7 +25,7 @@ using tensorflow::Var;
 using tensorflow::core::RefCountPtr;
 using tensorflow::shape_inference::InferenceContext;
 
-// The op's inputs in order.
+// The inputs of the op in order.
 enum Input {
   kVariable,
   kMean,
@@ -54,10 +54,10 @@ class AdamWeightDecayOp : public OpKernel {
                                   context, tensorflow::HandleFromInput(context, i), &variables[i]));
       mutexes[i] = variables[i]->mu();
     }
-    // In the order of their addresses, as TensorFlow's own ops lock them.
+    // The mutexes are locked in the order of their addresses, as in TensorFlow's ops.
     std::sort(mutexes.begin(), mutexes.end());
     OP_REQUIRES(context, mutexes[0] != mutexes[1] && mutexes[1] != mutexes[2],
-                InvalidArgument("Expected three different variables."));
+                InvalidArgument("`variable`, `mean` and `square` must be different variables."));
     tensorflow::mutex_lock lock_0(*mutexes[0]);
     tensorflow::mutex_lock lock_1(*mutexes[1]);
     tensorflow::mutex_lock lock_2(*mutexes[2]);
@@ -65,19 +65,19 @@ class AdamWeightDecayOp : public OpKernel {
     const Tensor& gradient = context->input(kGradient);
     for (int i = kLearningRate; i <= kSteps; ++i) {
       OP_REQUIRES(context, context->input(i).NumElements() == 1,
-                  InvalidArgument("Expected scalars after the gradient. Received: input ", i,
-                                  " of shape ", context->input(i).shape().DebugString()));
+                  InvalidArgument("The inputs after `gradient` must be scalars. Received: input ",
+                                  i, " of shape ", context->input(i).shape().DebugString()));
     }
     const TensorFlowParallel parallel(context);
     std::array<float*, kResources> data;
     for (int i = 0; i < kResources; ++i) {
       Tensor* const tensor = variables[i]->tensor();
       OP_REQUIRES(context, variables[i]->is_initialized && tensor->IsInitialized(),
-                  InvalidArgument("Expected initialized variables. Received: variable ", i,
+                  InvalidArgument("The variables must be initialized. Received: variable ", i,
                                   " without a value"));
       OP_REQUIRES(context,
                   tensor->dtype() == tensorflow::DT_FLOAT && tensor->shape() == gradient.shape(),
-                  InvalidArgument("Expected float32 variables of the gradient's shape ",
+                  InvalidArgument("The variables must be float32 of the shape of `gradient`, ",
                                   gradient.shape().DebugString(), ". Received: variable ", i,
                                   " of shape ", tensor->shape().DebugString()));
       OP_REQUIRES_OK(context, OwnBuffer(context, parallel, variables[i].get()));
@@ -98,7 +98,8 @@ class AdamWeightDecayOp : public OpKernel {
     return context->input(index).flat<float>()(0);
   }
 
-  // A read that is still in use shares the variable's buffer: then the update goes to a copy.
+  // A tensor that was read from the variable and is still in use shares its buffer. In that case,
+  // the variable gets a new buffer.
   static absl::Status OwnBuffer(OpKernelContext* context, const TensorFlowParallel& parallel,
                                 Var* variable) {
     Tensor* const tensor = variable->tensor();

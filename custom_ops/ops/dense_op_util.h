@@ -1,8 +1,8 @@
-// What FusedDense and QuantizedDense share: the attributes, and the inputs of what follows the
+// Shared by FusedDense and QuantizedDense: the attributes, and the inputs of the epilogue of the
 // matmul.
 //
-// bias and residual are lists of no or one tensor; so are gamma and beta, together
-// (num_layer_norm).
+// The inputs bias, residual, gamma and beta are lists of no or one tensor. gamma and beta have the
+// same number of tensors (num_layer_norm).
 #ifndef BERT_TF_CUSTOM_OPS_OPS_DENSE_OP_UTIL_H_
 #define BERT_TF_CUSTOM_OPS_OPS_DENSE_OP_UTIL_H_
 
@@ -21,7 +21,7 @@
 
 namespace bert_tf {
 
-// The attributes of a dense op, checked; Context is an OpKernelConstruction or an InferenceContext.
+// The checked attributes of a dense op. Context is an OpKernelConstruction or an InferenceContext.
 struct DenseAttributes {
   int64_t units;
   DenseActivation activation;
@@ -44,31 +44,31 @@ struct DenseAttributes {
                                       : DenseActivation::kNone;
     if (activation != DenseActivation::kNone && num_residual + num_layer_norm > 0) {
       return InvalidArgument(
-          "Expected no activation with a residual or LayerNorm. Received: activation=", name,
+          "`activation` must be 'none' with a residual or LayerNorm. Received: activation=", name,
           ", num_residual=", num_residual, ", num_layer_norm=", num_layer_norm);
     }
     return absl::OkStatus();
   }
 };
 
-// Whether a kernel [depth, units] can be packed; `size` is that of the packed kernel.
+// Checks that a kernel [depth, units] can be prepacked. `size` is the size of the prepacked kernel.
 inline absl::Status CheckPackedSize(int64_t size, int64_t depth, int64_t units) {
   if (size != kTooLarge) return absl::OkStatus();
-  return InvalidArgument("Expected a kernel of at most ", kLargestSize,
-                         " elements, packed. Received: a kernel of [", depth, ", ", units, "]");
+  return InvalidArgument("A prepacked kernel must have at most ", kLargestSize,
+                         " elements. Received: K=", depth, ", units=", units);
 }
 
-// Whether packed is a vector of that size; `received` is its shape as text.
+// Checks that packed is a vector of that size. `received` is its shape as text.
 inline absl::Status CheckPacked(int64_t size, int64_t depth, int64_t units, bool fits,
                                 const std::string& received) {
   TF_RETURN_IF_ERROR(CheckPackedSize(size, depth, units));
   if (fits) return absl::OkStatus();
-  return InvalidArgument("Expected packed to have shape [", size, "], a kernel of [", depth, ", ",
-                         units, "] packed. Received: packed of shape ", received);
+  return InvalidArgument("`packed` must have shape [", size, "] for a kernel of shape [", depth,
+                         ", ", units, "]. Received: packed.shape=", received);
 }
 
-// Checks the shapes of the inputs from number `i` on (bias?, residual?, gamma?, beta?) and sets
-// that of the result, for x [M, K].
+// Checks the shapes of the inputs starting from number `i` (bias?, residual?, gamma?, beta?) for
+// x [M, K], and sets the shape of the result.
 inline absl::Status DenseEpilogueShape(tensorflow::shape_inference::InferenceContext* c,
                                        const DenseAttributes& attributes, int i) {
   using tensorflow::shape_inference::DimensionHandle;
@@ -79,13 +79,13 @@ inline absl::Status DenseEpilogueShape(tensorflow::shape_inference::InferenceCon
   const auto check_vector = [&](const char* name) {
     ShapeHandle merged;
     if (c->Merge(c->input(i), c->Vector(units), &merged).ok()) return absl::OkStatus();
-    return InvalidArgument("Expected ", name, " to have shape [", attributes.units,
-                           "]. Received: ", name, " of shape ", c->DebugString(c->input(i)));
+    return InvalidArgument("`", name, "` must have shape [", attributes.units,
+                           "]. Received: ", name, ".shape=", c->DebugString(c->input(i)));
   };
   ShapeHandle y = c->Matrix(c->Dim(x, 0), units);
   DimensionHandle size;
   if (!c->Multiply(c->Dim(x, 0), units, &size).ok()) {
-    return InvalidArgument("Expected a result of fewer than 2^63 elements. Received: x of shape ",
+    return InvalidArgument("The result must have fewer than 2^63 elements. Received: x.shape=",
                            c->DebugString(x), ", units=", attributes.units);
   }
   if (attributes.num_bias == 1) {
@@ -95,9 +95,8 @@ inline absl::Status DenseEpilogueShape(tensorflow::shape_inference::InferenceCon
   if (attributes.num_residual == 1) {
     ShapeHandle merged;
     if (!c->Merge(c->input(i), y, &merged).ok()) {
-      return InvalidArgument("Expected residual to have the shape of the result, ",
-                             c->DebugString(y), ". Received: residual of shape ",
-                             c->DebugString(c->input(i)));
+      return InvalidArgument("`residual` must have the shape of the result, ", c->DebugString(y),
+                             ". Received: residual.shape=", c->DebugString(c->input(i)));
     }
     y = merged;
     ++i;
@@ -111,7 +110,7 @@ inline absl::Status DenseEpilogueShape(tensorflow::shape_inference::InferenceCon
   return absl::OkStatus();
 }
 
-// How an op packs a kernel [depth, units].
+// How an op prepacks a kernel [depth, units].
 struct Packing {
   int64_t (*size)(int64_t depth, int64_t units);  // elements, or kTooLarge
   int64_t most_depth = std::numeric_limits<int64_t>::max();
@@ -119,8 +118,8 @@ struct Packing {
   absl::Status Check(int64_t depth, int64_t units, const std::string& received,
                      int64_t received_size) const {
     if (depth > most_depth) {
-      return InvalidArgument("Expected x of at most ", most_depth,
-                             " columns, whose sums int32 holds. Received: ", depth);
+      return InvalidArgument("`x` must have at most ", most_depth,
+                             " columns, so that int32 can hold the sums. Received: K=", depth);
     }
     const int64_t packed_size = size(depth, units);
     const bool fits = received_size == kUnknownSize || received_size == packed_size;
@@ -136,11 +135,11 @@ inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
                                tensorflow::shape_inference::ShapeHandle* x) {
   tensorflow::shape_inference::ShapeHandle packed;
   if (!c->WithRank(c->input(0), 2, x).ok()) {
-    return InvalidArgument("Expected x to have shape [M, K]. Received: x of shape ",
+    return InvalidArgument("`x` must have shape [M, K]. Received: x.shape=",
                            c->DebugString(c->input(0)));
   }
   if (!c->WithRank(c->input(1), 1, &packed).ok()) {
-    return InvalidArgument("Expected packed to be a vector. Received: packed of shape ",
+    return InvalidArgument("`packed` must be a vector. Received: packed.shape=",
                            c->DebugString(c->input(1)));
   }
   if (!c->ValueKnown(c->Dim(*x, 1))) return absl::OkStatus();
@@ -149,7 +148,7 @@ inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
   return packing.Check(c->Value(c->Dim(*x, 1)), attributes.units, c->DebugString(packed), size);
 }
 
-// The inputs that both ops have, and the result.
+// The inputs that both ops have in common, and the result.
 class DenseCall {
  public:
   // Checks x [M, K], packed, and the optional inputs bias?, residual?, gamma?, beta?.
@@ -159,11 +158,11 @@ class DenseCall {
     TF_RETURN_IF_ERROR(context->input("x", &x_));
     TF_RETURN_IF_ERROR(context->input("packed", &packed_));
     if (x_->dims() != 2) {
-      return InvalidArgument("Expected x to have shape [M, K]. Received: x of shape ",
+      return InvalidArgument("`x` must have shape [M, K]. Received: x.shape=",
                              x_->shape().DebugString());
     }
     if (packed_->dims() != 1) {
-      return InvalidArgument("Expected packed to be a vector. Received: packed of shape ",
+      return InvalidArgument("`packed` must be a vector. Received: packed.shape=",
                              packed_->shape().DebugString());
     }
     TF_RETURN_IF_ERROR(
@@ -177,8 +176,8 @@ class DenseCall {
     return Optional(context, "beta", vector, &beta_);
   }
 
-  // Allocates the result and sets what FusedDenseArgs and QuantizedDenseArgs have in common.
-  // `residual_index` is the number of the input whose buffer the result may take.
+  // Allocates the result and sets the fields that FusedDenseArgs and QuantizedDenseArgs have in
+  // common. `residual_index` is the number of the input whose buffer the result may reuse.
   template <typename Args>
   absl::Status SetArgs(tensorflow::OpKernelContext* context, const DenseAttributes& attributes,
                        int residual_index, Args* args) const {
@@ -210,24 +209,25 @@ class DenseCall {
                                const tensorflow::Tensor** tensor) {
     TF_RETURN_IF_ERROR(OptionalInput(context, name, tensor));
     if (*tensor == nullptr || (*tensor)->shape() == shape) return absl::OkStatus();
-    return InvalidArgument("Expected ", name, " to have shape ", shape.DebugString(),
-                           ". Received: ", name, " of shape ", (*tensor)->shape().DebugString());
+    return InvalidArgument("`", name, "` must have shape ", shape.DebugString(),
+                           ". Received: ", name, ".shape=", (*tensor)->shape().DebugString());
   }
 
   const tensorflow::Tensor* x_;
   const tensorflow::Tensor* packed_;
-  const tensorflow::Tensor* bias_;  // or null, as the others
+  const tensorflow::Tensor* bias_;  // this and the following may be null
   const tensorflow::Tensor* residual_;
   const tensorflow::Tensor* gamma_;
   const tensorflow::Tensor* beta_;
   tensorflow::TensorShape result_shape_;
 };
 
-// Large pages for a kernel that is met twice at the same place, and so stays there.
+// Uses huge pages for a kernel that has the same address in two consecutive calls, and so is
+// expected to stay there.
 class HugePagesOnce {
  public:
   void Prefer(const tensorflow::Tensor& packed) {
-    constexpr size_t kLeastBytes = 512 << 10;  // smaller ones fit the second cache
+    constexpr size_t kLeastBytes = 512 << 10;  // smaller kernels fit the second-level cache
     const void* const data = packed.data();
     if (has_huge_pages_.load(std::memory_order_relaxed)) return;
     if (packed.TotalBytes() < kLeastBytes) return;

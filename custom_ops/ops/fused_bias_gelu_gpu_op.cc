@@ -7,7 +7,7 @@ namespace {
 
 using tensorflow::OpKernelContext;
 
-// `type` is the launchers' name of the element type.
+// `type` is the element type, a BertTfCudaType.
 template <int type>
 struct Gpu {
   static absl::Status Run(OpKernelContext* context, const BiasGeluArgs<void>& args) {

@@ -20,18 +20,18 @@ using tensorflow::shape_inference::ShapeHandle;
 absl::Status MergeBias(InferenceContext* c, int x_index, int bias_index, ShapeHandle* x,
                        ShapeHandle* bias) {
   if (!c->WithRankAtLeast(c->input(x_index), 1, x).ok()) {
-    return InvalidArgument("Expected x to have shape [..., F]. Received: x of shape ",
+    return InvalidArgument("`x` must have shape [..., F]. Received: x.shape=",
                            c->DebugString(c->input(x_index)));
   }
   if (!c->WithRank(c->input(bias_index), 1, bias).ok()) {
-    return InvalidArgument("Expected bias to have shape [F]. Received: bias of shape ",
+    return InvalidArgument("`bias` must have shape [F]. Received: bias.shape=",
                            c->DebugString(c->input(bias_index)));
   }
   DimensionHandle features;
   if (!c->Merge(c->Dim(*x, -1), c->Dim(*bias, 0), &features).ok()) {
     return InvalidArgument(
-        "Expected bias to have the length of x's last dimension. Received: x of shape ",
-        c->DebugString(*x), ", bias of shape ", c->DebugString(*bias));
+        "`bias` must have the length of the last dimension of `x`. Received: x.shape=",
+        c->DebugString(*x), ", bias.shape=", c->DebugString(*bias));
   }
   TF_RETURN_IF_ERROR(c->ReplaceDim(*x, -1, features, x));
   *bias = c->Vector(features);
@@ -49,8 +49,8 @@ absl::Status GradShape(InferenceContext* c) {
   ShapeHandle x, bias, dx;
   TF_RETURN_IF_ERROR(MergeBias(c, 1, 2, &x, &bias));
   if (!c->Merge(c->input(0), x, &dx).ok()) {
-    return InvalidArgument("Expected dy to have the shape of x. Received: dy of shape ",
-                           c->DebugString(c->input(0)), ", x of shape ", c->DebugString(x));
+    return InvalidArgument("`dy` must have the shape of `x`. Received: dy.shape=",
+                           c->DebugString(c->input(0)), ", x.shape=", c->DebugString(x));
   }
   c->set_output(0, dx);
   c->set_output(1, c->Vector(c->Dim(dx, -1)));

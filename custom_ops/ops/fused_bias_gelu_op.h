@@ -1,8 +1,9 @@
-// The OpKernels of BertTf>FusedBiasGelu and its gradient without the device: inputs, checks,
-// outputs.
+// The device-independent part of the OpKernels of BertTf>FusedBiasGelu and its gradient: inputs,
+// checks and outputs.
 //
-// T is the kernels' element type; void for a GPU, whose launchers take the type as a number. Device
-// has Run(context, args) for both kinds of arguments and GradScratchSize(rows, columns).
+// T is the element type of the kernels, or void for a GPU, whose launchers take the type as a
+// number. Device has Run(context, args) for both kinds of arguments and GradScratchSize(rows,
+// columns).
 #ifndef BERT_TF_CUSTOM_OPS_OPS_FUSED_BIAS_GELU_OP_H_
 #define BERT_TF_CUSTOM_OPS_OPS_FUSED_BIAS_GELU_OP_H_
 
@@ -12,13 +13,13 @@
 
 namespace bert_tf {
 
-// Checks x [..., F] and bias [F] and sets the fields of Args that say what they are.
+// Checks x [..., F] and bias [F], and sets the fields of Args for them and for their sizes.
 template <typename Args>
 absl::Status ReadBiasGelu(const tensorflow::Tensor& x, const tensorflow::Tensor& bias, Args* args) {
   if (x.dims() < 1 || bias.dims() != 1 || x.dim_size(x.dims() - 1) != bias.dim_size(0)) {
     return InvalidArgument(
-        "Expected x of shape [..., F] and bias of shape [F]. Received: x of shape ",
-        x.shape().DebugString(), ", bias of shape ", bias.shape().DebugString());
+        "`x` must have shape [..., F] and `bias` must have shape [F]. Received: x.shape=",
+        x.shape().DebugString(), ", bias.shape=", bias.shape().DebugString());
   }
   SetPointer(&x, &args->x);
   SetPointer(&bias, &args->bias);
@@ -63,10 +64,9 @@ class FusedBiasGeluGradOp : public tensorflow::OpKernel {
     BiasGeluGradArgs<T> args;
     args.approximate = approximate_;
     OP_REQUIRES_OK(context, ReadBiasGelu(x, bias, &args));
-    OP_REQUIRES(
-        context, dy.shape() == x.shape(),
-        InvalidArgument("Expected dy to have the shape of x. Received: dy of shape ",
-                        dy.shape().DebugString(), ", x of shape ", x.shape().DebugString()));
+    OP_REQUIRES(context, dy.shape() == x.shape(),
+                InvalidArgument("`dy` must have the shape of `x`. Received: dy.shape=",
+                                dy.shape().DebugString(), ", x.shape=", x.shape().DebugString()));
     tensorflow::Tensor* dx = nullptr;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0, 1}, 0, x.shape(), &dx));
     tensorflow::Tensor* dbias = nullptr;

@@ -1,5 +1,5 @@
-// BertTf>FusedDense and BertTf>PackDense; custom_ops/kernels/fused_dense.h has the formulas and the
-// layout of a packed kernel, dense_op_util.h what the optional inputs are.
+// BertTf>FusedDense and BertTf>PackDense. custom_ops/kernels/fused_dense.h has the formulas and the
+// layout of a prepacked kernel, and dense_op_util.h describes the optional inputs.
 #include "custom_ops/kernels/fused_dense.h"
 #include "custom_ops/ops/dense_op_util.h"
 #include "custom_ops/ops/op_util.h"
@@ -36,7 +36,7 @@ absl::Status PackShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->GetAttr("transposed", &transposed));
   ShapeHandle kernel;
   if (!c->WithRank(c->input(0), 2, &kernel).ok()) {
-    return InvalidArgument("Expected kernel to be a matrix. Received: kernel of shape ",
+    return InvalidArgument("`kernel` must be a matrix. Received: kernel.shape=",
                            c->DebugString(c->input(0)));
   }
   const DimensionHandle depth = c->Dim(kernel, transposed ? 1 : 0);
@@ -81,7 +81,7 @@ class PackDenseOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     const Tensor& kernel = context->input(0);
     OP_REQUIRES(context, kernel.dims() == 2,
-                InvalidArgument("Expected kernel to be a matrix. Received: kernel of shape ",
+                InvalidArgument("`kernel` must be a matrix. Received: kernel.shape=",
                                 kernel.shape().DebugString()));
     const int64_t depth = kernel.dim_size(transposed_ ? 1 : 0);
     const int64_t units = kernel.dim_size(transposed_ ? 0 : 1);

@@ -18,14 +18,14 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// The shape functions' view of x [..., H] and of what must fit it.
+// Checks and merges the shapes of x [..., H] and of the other inputs in the shape functions.
 class ShapeMerger {
  public:
   explicit ShapeMerger(InferenceContext* c) : c_(c) {}
 
   absl::Status SetX(ShapeHandle x) {
     if (!c_->WithRankAtLeast(x, 1, &x_).ok()) {
-      return InvalidArgument("Expected x to have shape [..., H]. Received: x of shape ",
+      return InvalidArgument("`x` must have shape [..., H]. Received: x.shape=",
                              c_->DebugString(x));
     }
     return absl::OkStatus();
@@ -34,8 +34,8 @@ class ShapeMerger {
   absl::Status MergeSame(const char* name, ShapeHandle shape) {
     ShapeHandle merged;
     if (!c_->Merge(x_, shape, &merged).ok()) {
-      return InvalidArgument("Expected ", name, " to have the shape of x. Received: x of shape ",
-                             c_->DebugString(x_), ", ", name, " of shape ", c_->DebugString(shape));
+      return InvalidArgument("`", name, "` must have the shape of `x`. Received: x.shape=",
+                             c_->DebugString(x_), ", ", name, ".shape=", c_->DebugString(shape));
     }
     x_ = merged;
     return absl::OkStatus();
@@ -46,9 +46,9 @@ class ShapeMerger {
     DimensionHandle features;
     if (!c_->WithRank(shape, 1, &vector).ok() ||
         !c_->Merge(c_->Dim(x_, -1), c_->Dim(vector, 0), &features).ok()) {
-      return InvalidArgument("Expected ", name,
-                             " to have shape [H], H the last dimension of x. Received: x of shape ",
-                             c_->DebugString(x_), ", ", name, " of shape ", c_->DebugString(shape));
+      return InvalidArgument("`", name,
+                             "` must have shape [H], the last dimension of `x`. Received: x.shape=",
+                             c_->DebugString(x_), ", ", name, ".shape=", c_->DebugString(shape));
     }
     return c_->ReplaceDim(x_, -1, features, &x_);
   }
@@ -56,7 +56,7 @@ class ShapeMerger {
   absl::Status CheckSeed(ShapeHandle shape) {
     ShapeHandle scalar;
     if (!c_->WithRank(shape, 0, &scalar).ok()) {
-      return InvalidArgument("Expected seed to be a scalar. Received: seed of shape ",
+      return InvalidArgument("`seed` must be a scalar. Received: seed.shape=",
                              c_->DebugString(shape));
     }
     return absl::OkStatus();
@@ -65,7 +65,7 @@ class ShapeMerger {
   ShapeHandle x() const { return x_; }
   ShapeHandle features() const { return c_->Vector(c_->Dim(x_, -1)); }
 
-  // [rows]: the product of all dimensions but the last.
+  // [rows]: the product of all dimensions except the last one.
   ShapeHandle rows() const {
     if (!c_->RankKnown(x_)) return c_->Vector(InferenceContext::kUnknownDim);
     DimensionHandle rows = c_->MakeDim(1);
@@ -120,11 +120,9 @@ absl::Status GradShape(InferenceContext* c) {
     const ShapeHandle shape = c->input(i++);
     ShapeHandle merged;
     if (!c->Merge(shape, merger.rows(), &merged).ok()) {
-      return InvalidArgument("Expected ", name,
-                             " to have one element for each row of x. "
-                             "Received: x of shape ",
-                             c->DebugString(merger.x()), ", ", name, " of shape ",
-                             c->DebugString(shape));
+      return InvalidArgument(
+          "`", name, "` must have one element for each row of `x`. Received: x.shape=",
+          c->DebugString(merger.x()), ", ", name, ".shape=", c->DebugString(shape));
     }
   }
   TF_RETURN_IF_ERROR(merger.CheckSeed(c->input(i++)));

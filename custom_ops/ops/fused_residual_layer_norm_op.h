@@ -1,9 +1,9 @@
-// The OpKernels of BertTf>FusedResidualLayerNorm and its gradient without the device: inputs,
-// checks, outputs. T and Device are as in fused_bias_gelu_op.h; on a GPU the seed stays in its
-// memory.
+// The device-independent part of the OpKernels of BertTf>FusedResidualLayerNorm and its gradient:
+// inputs, checks and outputs. T and Device are as in fused_bias_gelu_op.h. On a GPU, the seed stays
+// in GPU memory.
 //
-// residual and bias are lists of no or one tensor. The gradient op returns dresidual only where it
-// differs from dx: with residual and dropout (num_dresidual = 1).
+// residual and bias are lists of no or one tensor. The gradient op returns dresidual only if it is
+// different from dx, which is the case with residual and dropout (num_dresidual = 1).
 #ifndef BERT_TF_CUSTOM_OPS_OPS_FUSED_RESIDUAL_LAYER_NORM_OP_H_
 #define BERT_TF_CUSTOM_OPS_OPS_FUSED_RESIDUAL_LAYER_NORM_OP_H_
 
@@ -16,8 +16,8 @@
 
 namespace bert_tf {
 
-// Reads the inputs that both ops have, checks them against x [..., H], and sets their fields of
-// Args.
+// Reads the inputs that both ops have in common, checks that they match x [..., H], and sets their
+// fields of Args.
 template <typename Args>
 class ResidualLayerNormInputs {
  public:
@@ -32,7 +32,7 @@ class ResidualLayerNormInputs {
     TF_RETURN_IF_ERROR(context_->input("gamma", &gamma));
     TF_RETURN_IF_ERROR(context_->input("seed", &seed));
     if (x_->dims() < 1) {
-      return InvalidArgument("Expected x to have shape [..., H]. Received: x of shape ",
+      return InvalidArgument("`x` must have shape [..., H]. Received: x.shape=",
                              x_->shape().DebugString());
     }
     args_->rows = 1;
@@ -42,7 +42,7 @@ class ResidualLayerNormInputs {
     TF_RETURN_IF_ERROR(CheckVector("bias", bias_, args_->columns));
     TF_RETURN_IF_ERROR(CheckVector("gamma", gamma, args_->columns));
     if (seed->dims() != 0) {
-      return InvalidArgument("Expected seed to be a scalar. Received: seed of shape ",
+      return InvalidArgument("`seed` must be a scalar. Received: seed.shape=",
                              seed->shape().DebugString());
     }
     SetPointer(x_, &args_->x);
@@ -53,7 +53,7 @@ class ResidualLayerNormInputs {
     return absl::OkStatus();
   }
 
-  // Sets a field to an input of the shape of x.
+  // Sets a field to an input with the shape of x.
   template <typename Field>
   absl::Status ReadSame(const char* name, Field* field) const {
     const tensorflow::Tensor* tensor;
@@ -78,12 +78,12 @@ class ResidualLayerNormInputs {
   bool has_bias() const { return bias_ != nullptr; }
 
  private:
-  // Null tensors pass.
+  // Tensors that are null are not checked.
   absl::Status CheckSame(const char* name, const tensorflow::Tensor* tensor) const {
     if (tensor == nullptr || tensor->shape() == x_->shape()) return absl::OkStatus();
-    return InvalidArgument("Expected ", name, " to have the shape of x. Received: x of shape ",
-                           x_->shape().DebugString(), ", ", name, " of shape ",
-                           tensor->shape().DebugString());
+    return InvalidArgument(
+        "`", name, "` must have the shape of `x`. Received: x.shape=", x_->shape().DebugString(),
+        ", ", name, ".shape=", tensor->shape().DebugString());
   }
 
   absl::Status CheckVector(const char* name, const tensorflow::Tensor* tensor,
@@ -91,9 +91,9 @@ class ResidualLayerNormInputs {
     if (tensor == nullptr || tensor->shape() == tensorflow::TensorShape({length})) {
       return absl::OkStatus();
     }
-    return InvalidArgument("Expected ", name, " to have shape [", length,
-                           "]. Received: x of shape ", x_->shape().DebugString(), ", ", name,
-                           " of shape ", tensor->shape().DebugString());
+    return InvalidArgument("`", name, "` must have shape [", length,
+                           "]. Received: x.shape=", x_->shape().DebugString(), ", ", name,
+                           ".shape=", tensor->shape().DebugString());
   }
 
   tensorflow::OpKernelContext* const context_;
@@ -155,7 +155,7 @@ class FusedResidualLayerNormGradOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, inputs.ReadVector("rstd", args.rows, &args.rstd));
     args.dropout_rate = attributes_.dropout_rate;
 
-    // dx takes the buffer of dy if that is free, dresidual that of x or residual.
+    // If possible, dx reuses the buffer of dy, and dresidual that of x or residual.
     tensorflow::Tensor *dx = nullptr, *dresidual = nullptr, *dbias = nullptr;
     tensorflow::Tensor *dgamma = nullptr, *dbeta = nullptr, scratch;
     int output = 0;

@@ -1,6 +1,6 @@
-// What the GPU OpKernels share: the stream of a computation, the launchers' name of a type, errors.
-// A test's build, BERT_TF_EMULATED_GPU, has the same OpKernels on the CPU, over the emulated
-// kernels.
+// Shared by the GPU OpKernels: the stream of a computation, the types of the launchers, and errors.
+// In a build for tests, BERT_TF_EMULATED_GPU, the same OpKernels run the emulated kernels on the
+// CPU.
 #ifndef BERT_TF_CUSTOM_OPS_OPS_GPU_UTIL_H_
 #define BERT_TF_CUSTOM_OPS_OPS_GPU_UTIL_H_
 
@@ -17,7 +17,7 @@ namespace bert_tf {
 
 inline constexpr char kGpuDevice[] = "GPU";
 
-// The cudaStream_t that TensorFlow runs this computation on.
+// The cudaStream_t on which TensorFlow runs this computation.
 inline void* GpuStream(tensorflow::OpKernelContext* context) {
   return context->op_device_context()->stream()->platform_specific_handle().stream;
 }
@@ -30,7 +30,8 @@ inline void* GpuStream(tensorflow::OpKernelContext*) { return nullptr; }
 
 #endif  // BERT_TF_EMULATED_GPU
 
-// Of a registration: emulated, it goes before that of the CPU's own kernel.
+// The priority of the registrations. The emulated kernels are registered for the CPU and must take
+// precedence over the CPU kernels.
 inline constexpr int kGpuPriority = 1;
 
 template <typename T>
@@ -40,14 +41,14 @@ constexpr int kCudaType<Eigen::bfloat16> = kBertTfBFloat16;
 template <>
 constexpr int kCudaType<Eigen::half> = kBertTfFloat16;
 
-// The error of a launcher's answer, a cudaError_t.
+// The status for the result of a launcher, a cudaError_t.
 inline absl::Status LaunchStatus(const char* kernel, int cuda_error) {
   if (cuda_error == 0) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("Launching ", kernel, " failed with CUDA error ", cuda_error, "."));
 }
 
-// The address of a tensor's first byte, whatever its type.
+// The address of the first byte of a tensor of any type.
 inline const void* Address(const tensorflow::Tensor& tensor) { return tensor.data(); }
 inline void* MutableAddress(tensorflow::Tensor* tensor) { return tensor->data(); }
 

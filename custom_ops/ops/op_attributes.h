@@ -1,5 +1,6 @@
-// The attributes of the ops, read and checked the same in the OpKernels for CPU and GPU and in the
-// shape functions. XLA's lowerings run the shape functions, and so make the same checks.
+// The attributes of the ops, which are read and checked in the same way in the OpKernels for CPU
+// and GPU and in the shape functions. The XLA lowerings call the shape functions, and so have the
+// same checks.
 //
 // Context is an OpKernelConstruction or an InferenceContext.
 #ifndef BERT_TF_CUSTOM_OPS_OPS_OP_ATTRIBUTES_H_
@@ -17,23 +18,22 @@ template <typename Context>
 absl::Status ReadDropoutRate(Context* context, float* rate) {
   TF_RETURN_IF_ERROR(context->GetAttr("dropout_rate", rate));
   if (*rate >= 0.0f && *rate < 1.0f) return absl::OkStatus();
-  return InvalidArgument("Expected dropout_rate in [0, 1). Received: dropout_rate=", *rate);
+  return InvalidArgument("`dropout_rate` must be in [0, 1). Received: dropout_rate=", *rate);
 }
 
 template <typename Context>
 absl::Status ReadEpsilon(Context* context, float* epsilon) {
   TF_RETURN_IF_ERROR(context->GetAttr("epsilon", epsilon));
   if (*epsilon >= 0.0f) return absl::OkStatus();
-  return InvalidArgument("Expected epsilon >= 0. Received: epsilon=", *epsilon);
+  return InvalidArgument("`epsilon` must be at least 0. Received: epsilon=", *epsilon);
 }
 
-// How many tensors an optional input is: none or one.
+// The number of tensors of an optional input: none or one.
 template <typename Context>
 absl::Status ReadOptional(Context* context, const char* attribute, int* number) {
   TF_RETURN_IF_ERROR(context->GetAttr(attribute, number));
   if (*number <= 1) return absl::OkStatus();
-  return InvalidArgument("Expected ", attribute, " to be 0 or 1. Received: ", attribute, "=",
-                         *number);
+  return InvalidArgument("`", attribute, "` must be 0 or 1. Received: ", attribute, "=", *number);
 }
 
 struct ResidualLayerNormAttributes {
@@ -48,17 +48,17 @@ struct ResidualLayerNormAttributes {
     return ReadDropoutRate(context, &dropout_rate);
   }
 
-  // Of the gradient op: whether dresidual is a result of its own.
+  // Reads the attributes of the gradient op. num_dresidual says whether dresidual is a separate
+  // result.
   template <typename Context>
   absl::Status ReadGrad(Context* context, int* num_dresidual) {
     TF_RETURN_IF_ERROR(Read(context));
     TF_RETURN_IF_ERROR(context->GetAttr("num_dresidual", num_dresidual));
     const int expected = dropout_rate > 0.0f ? num_residual : 0;
     if (*num_dresidual == expected) return absl::OkStatus();
-    return InvalidArgument("Expected num_dresidual=", expected,
-                           " (a gradient of its own only with residual and dropout). Received: "
-                           "num_dresidual=",
-                           *num_dresidual);
+    return InvalidArgument(
+        "`num_dresidual` must be ", expected,
+        ": 1 only with residual and dropout. Received: num_dresidual=", *num_dresidual);
   }
 };
 
@@ -75,25 +75,26 @@ struct VarlenAttentionAttributes {
     TF_RETURN_IF_ERROR(context->GetAttr("window_size", &window_size));
     TF_RETURN_IF_ERROR(context->GetAttr("num_global_tokens", &num_global_tokens));
     if (num_global_tokens >= 0) return absl::OkStatus();
-    return InvalidArgument("Expected num_global_tokens >= 0. Received: num_global_tokens=",
+    return InvalidArgument("`num_global_tokens` must be at least 0. Received: num_global_tokens=",
                            num_global_tokens);
   }
 };
 
-// The sizes of qkv [rows, 3, heads, head size], which `qkv_shape` writes out, and the number of
-// row splits; negative where a shape function does not know them.
+// Checks the sizes of qkv [rows, 3, heads, head size] and the number of row splits. They are
+// negative if a shape function does not know them. `qkv_shape` is the shape of qkv as text.
 inline absl::Status CheckAttentionSizes(int64_t rows, int64_t heads, int64_t head_size,
                                         int64_t splits, const std::string& qkv_shape) {
   if (rows > std::numeric_limits<int32_t>::max()) {
-    return InvalidArgument("Expected at most 2^31 - 1 rows. Received: qkv.shape=", qkv_shape,
+    return InvalidArgument("`qkv` must have at most 2^31 - 1 rows. Received: qkv.shape=", qkv_shape,
                            ". Split the batch.");
   }
   if (head_size == 0 && heads > 0) {
-    return InvalidArgument("Expected a head size of at least 1. Received: qkv.shape=", qkv_shape);
+    return InvalidArgument("`qkv` must have a head size of at least 1. Received: qkv.shape=",
+                           qkv_shape);
   }
   if (splits == 0) {
     return InvalidArgument(
-        "Expected row_splits of shape [sequences + 1]. Received: row_splits.shape=[0]");
+        "`row_splits` must have shape [sequences + 1]. Received: row_splits.shape=[0]");
   }
   return absl::OkStatus();
 }

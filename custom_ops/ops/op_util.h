@@ -1,4 +1,4 @@
-// What the OpKernels share: tensors as the pointers that kernels take, and errors.
+// Shared by the OpKernels: tensors as the pointers that kernels take, and errors.
 #ifndef BERT_TF_CUSTOM_OPS_OPS_OP_UTIL_H_
 #define BERT_TF_CUSTOM_OPS_OPS_OP_UTIL_H_
 
@@ -15,13 +15,13 @@
 
 namespace bert_tf {
 
-// An InvalidArgument error of the concatenated arguments.
+// An InvalidArgument error with the concatenated arguments as its message.
 template <typename... Args>
 absl::Status InvalidArgument(const Args&... args) {
   return absl::InvalidArgumentError(absl::StrCat(args...));
 }
 
-// The kernels' name of a TensorFlow element type of the same layout.
+// The kernels' type for a TensorFlow element type, with the same layout.
 template <typename T>
 struct KernelTypeOf {
   using Type = T;
@@ -37,8 +37,8 @@ struct KernelTypeOf<Eigen::half> {
 template <typename T>
 using KernelType = typename KernelTypeOf<T>::Type;
 
-// A shape of sizes whose product may be more than int64 holds: an error then, where the constructor
-// of TensorShape would end the process.
+// Makes a shape. If the product of the sizes does not fit int64, the result is an error, whereas
+// the constructor of TensorShape would end the process.
 inline absl::Status MakeShape(std::initializer_list<int64_t> sizes,
                               tensorflow::TensorShape* shape) {
   return tensorflow::TensorShape::BuildTensorShape(sizes, shape);
@@ -54,7 +54,8 @@ KernelType<T>* MutableData(tensorflow::Tensor* tensor) {
   return reinterpret_cast<KernelType<T>*>(tensor->flat<T>().data());
 }
 
-// Sets a pointer of a kernel's arguments to a tensor's elements, or to null. T may be void.
+// Sets a pointer of the arguments of a kernel to the elements of a tensor, or to null. T may be
+// void.
 template <typename T>
 void SetPointer(const tensorflow::Tensor* tensor, const T** pointer) {
   *pointer = tensor == nullptr ? nullptr : static_cast<const T*>(tensor->data());
@@ -64,7 +65,7 @@ void SetPointer(tensorflow::Tensor* tensor, T** pointer) {
   *pointer = tensor == nullptr ? nullptr : static_cast<T*>(tensor->data());
 }
 
-// The seed's value on the CPU; its address on a GPU, in whose memory it stays.
+// Sets the value of the seed on the CPU, or its address on a GPU, in whose memory the seed stays.
 inline void SetSeed(const tensorflow::Tensor& seed, uint64_t* value) {
   *value = static_cast<uint64_t>(seed.scalar<int64_t>()());
 }
@@ -72,7 +73,7 @@ inline void SetSeed(const tensorflow::Tensor& seed, const int64_t** address) {
   *address = Data<int64_t>(seed);
 }
 
-// The named input that is a list of no or one tensor: null, or the tensor.
+// Reads an optional input, which is a list of no or one tensor: null, or the tensor.
 inline absl::Status OptionalInput(tensorflow::OpKernelContext* context, const char* name,
                                   const tensorflow::Tensor** tensor) {
   tensorflow::OpInputList list;
@@ -81,7 +82,7 @@ inline absl::Status OptionalInput(tensorflow::OpKernelContext* context, const ch
   return absl::OkStatus();
 }
 
-// `count` floats that live as long as the computation.
+// Allocates `count` floats until the end of the computation.
 inline absl::Status AllocateScratch(tensorflow::OpKernelContext* context, int64_t count,
                                     tensorflow::Tensor* scratch) {
   tensorflow::TensorShape shape;

@@ -1,5 +1,5 @@
-// BertTf>QuantizedDense; custom_ops/kernels/quantized_dense.h has the formulas and the layout of a
-// packed kernel, dense_op_util.h what the optional inputs are.
+// BertTf>QuantizedDense. custom_ops/kernels/quantized_dense.h has the formulas and the layout of a
+// prepacked kernel, and dense_op_util.h describes the optional inputs.
 #include <string>
 
 #include "custom_ops/kernels/quantized_dense.h"
@@ -24,8 +24,8 @@ using tensorflow::shape_inference::ShapeHandle;
 constexpr int kFirstOptionalInput = 5;  // after x, packed, scale, column_sums and smoothing
 
 absl::Status WrongSmoothing(const std::string& depth, const std::string& received) {
-  return InvalidArgument("Expected smoothing to have shape [", depth,
-                         "], a number for a column of x. Received: smoothing of shape ", received);
+  return InvalidArgument("`smoothing` must have shape [", depth,
+                         "], one number per column of `x`. Received: smoothing.shape=", received);
 }
 
 constexpr Packing kPacking{PackedQuantizedDenseSize, kQuantizedDenseDepth};
@@ -40,9 +40,8 @@ absl::Status QuantizedDenseShape(InferenceContext* c) {
   for (int i = 0; i < 2; ++i) {
     ShapeHandle merged;
     if (!c->Merge(c->input(2 + i), c->Vector(attributes.units), &merged).ok()) {
-      return InvalidArgument("Expected ", names[i], " to have shape [", attributes.units,
-                             "]. Received: ", names[i], " of shape ",
-                             c->DebugString(c->input(2 + i)));
+      return InvalidArgument("`", names[i], "` must have shape [", attributes.units,
+                             "]. Received: ", names[i], ".shape=", c->DebugString(c->input(2 + i)));
     }
   }
   ShapeHandle smoothing;
@@ -67,11 +66,10 @@ class QuantizedDenseOp : public OpKernel {
     const Tensor& smoothing = context->input(4);
     TensorShape vector;
     OP_REQUIRES_OK(context, MakeShape({attributes_.units}, &vector));
-    OP_REQUIRES(
-        context, scale.shape() == vector && column_sums.shape() == vector,
-        InvalidArgument("Expected scale and column_sums to have shape ", vector.DebugString(),
-                        ". Received: scale of shape ", scale.shape().DebugString(),
-                        ", column_sums of shape ", column_sums.shape().DebugString()));
+    OP_REQUIRES(context, scale.shape() == vector && column_sums.shape() == vector,
+                InvalidArgument("`scale` and `column_sums` must have shape ", vector.DebugString(),
+                                ". Received: scale.shape=", scale.shape().DebugString(),
+                                ", column_sums.shape=", column_sums.shape().DebugString()));
     OP_REQUIRES(context, smoothing.shape() == TensorShape({call.depth()}),
                 WrongSmoothing(std::to_string(call.depth()), smoothing.shape().DebugString()));
     QuantizedDenseArgs<KernelType<T>> args;

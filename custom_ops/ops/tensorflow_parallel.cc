@@ -17,8 +17,9 @@ constexpr int64_t kLeastPieceCycles = 2000;
 constexpr int64_t kMostPieceCycles = 200000;
 constexpr int64_t kPiecesPerThread = 8;
 
-// The team of a pool; it is kept for good, so that a helper always finds it. (Not in the header:
-// two copies of this library in one process would share the statics of an inline function.)
+// The team of a pool. It is never deleted, so that helpers can always use it. (The function is not
+// in the header, because two copies of this library in one process would share the static variables
+// of an inline function.)
 ThreadTeam* TeamOf(const tensorflow::thread::ThreadPool* pool) {
   thread_local std::pair<const void*, ThreadTeam*> last{nullptr, nullptr};
   if (last.first != pool) {
@@ -49,7 +50,8 @@ void TensorFlowParallel::For(int64_t total, int64_t cycles_per_unit,
   const int64_t cycles = std::max<int64_t>(1, cycles_per_unit);
   const int threads = num_threads_;
   if (threads == 1 || total == 1 || total <= kLeastSharedCycles / cycles) return fn(0, total);
-  // Small enough that nobody waits long for the last piece, large enough to be worth the asking.
+  // Small enough that threads do not wait long for the last piece, and large enough to be worth the
+  // overhead.
   const int64_t piece =
       std::max({int64_t{1}, kLeastPieceCycles / cycles,
                 std::min(total / (kPiecesPerThread * threads), kMostPieceCycles / cycles)});
@@ -57,7 +59,7 @@ void TensorFlowParallel::For(int64_t total, int64_t cycles_per_unit,
     pool_->Schedule(std::move(closure));
   };
   if (TeamOf(pool_)->For(total, piece, threads - 1, schedule, fn)) return;
-  // Another op of this pool has the team.
+  // Another op of this pool is using the team.
   tensorflow::Shard(threads, pool_, total, cycles, fn);
 }
 

@@ -1,4 +1,4 @@
-// The kernels' threads, taken from the pool that TensorFlow gives its own CPU kernels.
+// The threads of the kernels, from the pool of TensorFlow's own CPU kernels.
 #ifndef BERT_TF_CUSTOM_OPS_OPS_TENSORFLOW_PARALLEL_H_
 #define BERT_TF_CUSTOM_OPS_OPS_TENSORFLOW_PARALLEL_H_
 
@@ -12,12 +12,12 @@
 
 namespace bert_tf {
 
-// Lives for one OpKernel::Compute, on the thread that runs it.
+// An object is used for one OpKernel::Compute, in the thread that runs it.
 //
-// It uses no more threads than the pool has, than the processors that this process may run on (the
-// threads of a team look for work without sleeping, so more of them would only take each other's
-// time), and than the calling thread may use: tf.data's
-// `options.threading.max_intra_op_parallelism` is set there.
+// The number of threads is limited by the pool, by the number of processors that this process may
+// use (the threads of a team wait actively for work, so additional threads would only slow each
+// other down), and by the limit of the calling thread, which tf.data sets to
+// `options.threading.max_intra_op_parallelism`.
 class TensorFlowParallel : public Parallel {
  public:
   explicit TensorFlowParallel(tensorflow::OpKernelContext* context)

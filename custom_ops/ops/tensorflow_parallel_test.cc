@@ -1,4 +1,4 @@
-// However many threads a pool has, no more are used than can run, or than TensorFlow allows.
+// Checks that the number of threads is not above the number of processors and TensorFlow's limit.
 #include "custom_ops/ops/tensorflow_parallel.h"
 
 #include <atomic>
@@ -17,10 +17,10 @@ namespace {
 using testing::Check;
 
 constexpr int64_t kUnits = 400;
-constexpr int64_t kCycles = 100000;  // enough to be shared out
+constexpr int64_t kCycles = 100000;  // enough to use several threads
 
-// Runs a loop, checks that every unit is done once, and returns how many threads were inside at
-// a time, at most. `inside` runs with every piece.
+// Runs a loop, checks that every unit is processed once, and returns the largest number of threads
+// that were inside at a time. `inside` is called in every piece.
 int LargestCrowd(const TensorFlowParallel& parallel, const std::function<void()>& inside = {}) {
   std::atomic<int> crowd{0}, largest{0};
   std::vector<int> done(kUnits, 0);
@@ -49,7 +49,7 @@ void TestMoreThreadsThanProcessors() {
   for (int repeat = 0; repeat < 20; ++repeat) {
     Check(LargestCrowd(parallel) <= processors, "more threads at work than processors");
   }
-  // While the team is taken, by the loop outside.
+  // The inner loop runs while the outer loop is using the team.
   std::atomic<bool> once{false};
   LargestCrowd(parallel, [&] {
     if (once.exchange(true)) return;

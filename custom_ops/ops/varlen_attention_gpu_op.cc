@@ -1,7 +1,7 @@
 // BertTf>VarlenAttention and its gradient on a GPU; varlen_attention_op.cc registers the ops.
 //
-// row_splits and the seed stay on the GPU, so nothing waits for a copy to the host; row splits that
-// are wrong cannot be reported there: they give wrong numbers, never a wrong access.
+// row_splits and the seed stay on the GPU, so no copy to the host is needed. Invalid row splits
+// cannot be reported there: they give wrong results, but never an invalid memory access.
 #include <type_traits>
 
 #include "custom_ops/ops/gpu_util.h"
@@ -13,18 +13,18 @@ namespace {
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-// `type` is the launchers' name of the element type.
+// `type` is the element type, a BertTfCudaType.
 template <int type, typename Splits>
 struct Gpu {
   static absl::Status Check(const VarlenAttentionCall& call) {
     if (call.head_size() > kBertTfLargestHead) {
-      return InvalidArgument("Expected a head size from 1 to ", +kBertTfLargestHead,
+      return InvalidArgument("`qkv` must have a head size from 1 to ", +kBertTfLargestHead,
                              " on a GPU. Received: qkv.shape=", call.qkv->shape().DebugString(),
-                             ". BERT_TF_OPS=reference takes any.");
+                             ". BERT_TF_OPS=reference supports any head size.");
     }
-    if (call.num_sequences() == 0 && call.rows() > 0) {  // what shapes alone tell
-      return InvalidArgument("Expected row_splits to end with the number of rows of qkv, ",
-                             call.rows(), ". Received: row_splits of one element");
+    if (call.num_sequences() == 0 && call.rows() > 0) {  // this check needs only shapes
+      return InvalidArgument("`row_splits` must end with the number of rows of `qkv`, ",
+                             call.rows(), ". Received: row_splits.shape=[1]");
     }
     return absl::OkStatus();
   }

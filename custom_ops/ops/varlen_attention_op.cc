@@ -1,5 +1,5 @@
-// BertTf>VarlenAttention and its gradient: shapes, checks, and the call of the kernel. The formula
-// stands in custom_ops/kernels/varlen_attention.h.
+// BertTf>VarlenAttention and its gradient: shapes, checks, and the call of the kernel.
+// custom_ops/kernels/varlen_attention.h has the formula.
 #include "custom_ops/ops/varlen_attention_op.h"
 
 #include <cstdint>
@@ -25,7 +25,7 @@ using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-// qkv is [R, 3, N, D], row_splits [B + 1], seed a scalar; and the attributes.
+// Checks the attributes, and that qkv is [R, 3, N, D], row_splits is [B + 1] and seed is a scalar.
 absl::Status CheckShapes(InferenceContext* c, ShapeHandle qkv, ShapeHandle row_splits,
                          ShapeHandle seed, ShapeHandle* checked_qkv) {
   ShapeHandle unused;
@@ -61,17 +61,17 @@ REGISTER_OP("BertTf>VarlenAttention")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Softmax attention over packed sequences, each row attending to its own sequence.
+Softmax attention over packed sequences; each row attends to its own sequence.
 
-qkv: [R, 3, N, D], queries, keys and values of all sequences' tokens, one after another.
-row_splits: [B + 1], where each sequence begins; the first is 0, the last is R.
-seed: of the dropout; not read where dropout_rate is 0.
+qkv: [R, 3, N, D], the queries, keys and values of the tokens of all sequences, one after another.
+row_splits: [B + 1], the start of each sequence and R. The first number must be 0.
+seed: The seed of the dropout. It is not read if dropout_rate is 0.
 output: [R, N, D].
-logsumexp: [R, N], of each row's scores, for the gradient.
-dropout_rate: of the attention probabilities.
-causal: a row sees no later row.
-window_size: a row sees rows at most so far away, if not negative.
-num_global_tokens: the first rows of a sequence, which see and are seen through the window.
+logsumexp: [R, N], the log-sum-exp of the scores of each row, for the gradient.
+dropout_rate: The dropout rate of the attention probabilities.
+causal: Whether rows do not attend to later rows.
+window_size: The largest distance of rows to which a row attends; no window if negative.
+num_global_tokens: The number of first rows of each sequence for which the window does not apply.
 )doc");
 
 REGISTER_OP("BertTf>VarlenAttentionGrad")
@@ -100,7 +100,10 @@ REGISTER_OP("BertTf>VarlenAttentionGrad")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-The gradient of VarlenAttention in qkv; output and logsumexp are that op's.
+The gradient of VarlenAttention with respect to qkv.
+
+output: The output of VarlenAttention.
+logsumexp: The log-sum-exp of VarlenAttention.
 )doc");
 
 template <typename T, typename Splits>
@@ -129,7 +132,7 @@ struct Cpu {
   }
 
  private:
-  // `splits` holds what the options point at.
+  // `splits` stores the row splits to which the options point.
   static absl::Status ReadOptions(OpKernelContext* context, const VarlenAttentionCall& call,
                                   std::vector<int64_t>* splits, VarlenAttentionOptions* options) {
     const std::string error = ReadRowSplits(call.row_splits->flat<Splits>().data(),

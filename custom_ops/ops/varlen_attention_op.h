@@ -1,8 +1,8 @@
-// The OpKernels of BertTf>VarlenAttention and its gradient without the device: inputs, checks,
-// outputs.
+// The device-independent part of the OpKernels of BertTf>VarlenAttention and its gradient: inputs,
+// checks and outputs.
 //
-// Device has Check(call), which says what else it asks of the inputs, Forward(context, call,
-// output, logsumexp) and Backward(context, call, d_qkv).
+// Device has Check(call), for additional checks of the inputs, Forward(context, call, output,
+// logsumexp) and Backward(context, call, d_qkv).
 #ifndef BERT_TF_CUSTOM_OPS_OPS_VARLEN_ATTENTION_OP_H_
 #define BERT_TF_CUSTOM_OPS_OPS_VARLEN_ATTENTION_OP_H_
 
@@ -12,13 +12,13 @@
 
 namespace bert_tf {
 
-// The inputs of one call, and what they say.
+// The inputs of one call, and the sizes that follow from them.
 struct VarlenAttentionCall {
   VarlenAttentionAttributes attributes;
   const tensorflow::Tensor* qkv = nullptr;         // [R, 3, N, D]
   const tensorflow::Tensor* row_splits = nullptr;  // [B + 1]
   const tensorflow::Tensor* seed = nullptr;        // []
-  // Of the gradient.
+  // Only in the gradient.
   const tensorflow::Tensor* d_output = nullptr;   // [R, N, D]
   const tensorflow::Tensor* output = nullptr;     // [R, N, D]
   const tensorflow::Tensor* logsumexp = nullptr;  // [R, N]
@@ -34,25 +34,25 @@ struct VarlenAttentionCall {
     return tensorflow::TensorShape({rows(), num_heads()});
   }
 
-  // Reads the inputs that both ops have.
+  // Reads the inputs that both ops have in common.
   absl::Status Read(tensorflow::OpKernelContext* context) {
     TF_RETURN_IF_ERROR(context->input("qkv", &qkv));
     TF_RETURN_IF_ERROR(context->input("row_splits", &row_splits));
     TF_RETURN_IF_ERROR(context->input("seed", &seed));
     if (qkv->dims() != 4 || qkv->dim_size(1) != 3) {
       return InvalidArgument(
-          "Expected qkv of shape [rows, 3, heads, head size]. Received: qkv.shape=",
+          "`qkv` must have shape [rows, 3, heads, head size]. Received: qkv.shape=",
           qkv->shape().DebugString());
     }
     if (row_splits->dims() != 1) {
       return InvalidArgument(
-          "Expected row_splits of shape [sequences + 1]. Received: row_splits.shape=",
+          "`row_splits` must have shape [sequences + 1]. Received: row_splits.shape=",
           row_splits->shape().DebugString());
     }
     TF_RETURN_IF_ERROR(CheckAttentionSizes(rows(), num_heads(), head_size(),
                                            row_splits->dim_size(0), qkv->shape().DebugString()));
     if (seed->dims() == 0) return absl::OkStatus();
-    return InvalidArgument("Expected a scalar seed. Received: seed.shape=",
+    return InvalidArgument("`seed` must be a scalar. Received: seed.shape=",
                            seed->shape().DebugString());
   }
 
@@ -62,12 +62,13 @@ struct VarlenAttentionCall {
     TF_RETURN_IF_ERROR(context->input("output", &output));
     TF_RETURN_IF_ERROR(context->input("logsumexp", &logsumexp));
     if (output->shape() != output_shape() || d_output->shape() != output_shape()) {
-      return InvalidArgument("Expected output and d_output of shape ", output_shape().DebugString(),
+      return InvalidArgument("`output` and `d_output` must have shape ",
+                             output_shape().DebugString(),
                              ". Received: output.shape=", output->shape().DebugString(),
                              ", d_output.shape=", d_output->shape().DebugString());
     }
     if (logsumexp->shape() == logsumexp_shape()) return absl::OkStatus();
-    return InvalidArgument("Expected logsumexp of shape ", logsumexp_shape().DebugString(),
+    return InvalidArgument("`logsumexp` must have shape ", logsumexp_shape().DebugString(),
                            ". Received: logsumexp.shape=", logsumexp->shape().DebugString());
   }
 };

@@ -55,8 +55,8 @@ absl::Status StaticShape(XlaOpKernelContext* context, int input, TensorShape* sh
   TF_ASSIGN_OR_RETURN(const xla::Shape xla_shape, context->InputXlaShape(input));
   if (!xla_shape.is_static()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("Expected static shapes under XLA. Received: input ", input, " of ",
-                     context->op_kernel().type_string(), " of shape ", xla_shape.ToString()));
+        absl::StrCat("Input ", input, " of ", context->op_kernel().type_string(),
+                     " must have a static shape under XLA. Received: ", xla_shape.ToString()));
   }
   return tensorflow::XLAShapeToTensorShape(xla_shape, shape);
 }
@@ -94,10 +94,10 @@ void CustomCallOp::Compile(XlaOpKernelContext* context) {
   if (scratch_size_ != nullptr) {
     const int64_t scratch_size = scratch_size_(inputs[0]);
     OP_REQUIRES(context, scratch_size >= 0,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "Expected an input whose gradient's scratch fits memory. Received: ",
-                    context->op_kernel().type_string(), " of an input of shape ",
-                    inputs[0].DebugString())));
+                absl::InvalidArgumentError(
+                    absl::StrCat("The first input of ", context->op_kernel().type_string(),
+                                 " must be so small that its scratch fits memory. Received: shape=",
+                                 inputs[0].DebugString())));
     result_shapes.push_back(RowMajor(xla::F32, TensorShape({scratch_size})));
   }
   const xla::XlaOp results = CallHandler(context, operands, operand_shapes, result_shapes,
@@ -125,8 +125,8 @@ absl::Status CustomCallOp::InferResults(XlaOpKernelContext* context,
     const ShapeHandle shape = inference.output(i);
     if (!inference.FullyDefined(shape)) {
       return absl::InternalError(
-          absl::StrCat("Expected the shape function of ", type_string(), " to give output ", i,
-                       " a static shape. Received: ", inference.DebugString(shape)));
+          absl::StrCat("Output ", i, " of ", type_string(),
+                       " must have a static shape. Received: ", inference.DebugString(shape)));
     }
     TensorShape sizes;
     for (int d = 0; d < inference.Rank(shape); ++d) {

@@ -1,8 +1,9 @@
-// An op under XLA: a call of the foreign function that is registered under the op's name for the
-// platform (handlers.cc, gpu_handlers.cc), which runs the same kernel as the OpKernel does.
+// An op under XLA: a call of the foreign function that is registered for the platform under the
+// name of the op (handlers.cc, gpu_handlers.cc). It runs the same kernel as the OpKernel.
 //
-// The op's inputs are the operands and its attributes go along as they are. The op's own shape
-// function checks the inputs, whose shapes XLA knows, and gives the shapes of the results.
+// The operands are the inputs of the op, and its attributes are passed unchanged. The shape
+// function of the op checks the inputs, whose shapes XLA knows, and computes the shapes of the
+// results.
 #ifndef BERT_TF_CUSTOM_OPS_XLA_CUSTOM_CALL_OP_H_
 #define BERT_TF_CUSTOM_OPS_XLA_CUSTOM_CALL_OP_H_
 
@@ -15,18 +16,18 @@
 
 namespace bert_tf {
 
-// The attributes as a handler reads them: the text of an MLIR dictionary. Types are left out, the
-// buffers have theirs.
+// The attributes in the form that a handler reads, the text of an MLIR dictionary. Types are
+// omitted, because the buffers have types.
 std::string AttributeText(const tensorflow::NodeDef& node);
 
-// With the layout of a TensorFlow tensor: row-major.
+// A shape with the layout of a TensorFlow tensor, row-major.
 xla::Shape RowMajor(xla::PrimitiveType type, const tensorflow::TensorShape& shape);
 
 absl::Status StaticShape(tensorflow::XlaOpKernelContext* context, int input,
                          tensorflow::TensorShape* shape);
 
-// A call of the handler named like the op. `in_place` results take the buffers of the operands
-// before them.
+// A call of the handler with the name of the op. The first `in_place` results use the buffers of
+// the operands with the same numbers.
 xla::XlaOp CallHandler(tensorflow::XlaOpKernelContext* context,
                        const std::vector<xla::XlaOp>& operands,
                        const std::vector<xla::Shape>& operand_shapes,
@@ -35,7 +36,7 @@ xla::XlaOp CallHandler(tensorflow::XlaOpKernelContext* context,
 
 class CustomCallOp : public tensorflow::XlaOpKernel {
  public:
-  // The floats of scratch that a kernel takes for a first input of this shape.
+  // The number of floats of scratch that a kernel needs for a first input of this shape.
   using ScratchSize = int64_t (*)(const tensorflow::TensorShape& first_input);
 
   explicit CustomCallOp(tensorflow::OpKernelConstruction* context,
@@ -44,7 +45,7 @@ class CustomCallOp : public tensorflow::XlaOpKernel {
   void Compile(tensorflow::XlaOpKernelContext* context) override;
 
  private:
-  // Runs the op's shape function.
+  // Runs the shape function of the op.
   absl::Status InferResults(tensorflow::XlaOpKernelContext* context,
                             const std::vector<tensorflow::TensorShape>& inputs,
                             std::vector<xla::Shape>* results) const;
@@ -53,7 +54,7 @@ class CustomCallOp : public tensorflow::XlaOpKernel {
   const ScratchSize scratch_size_;
 };
 
-// With scratch: a last result, which nobody reads.
+// An op with scratch, which is an additional last result that is not used.
 template <CustomCallOp::ScratchSize kScratchSize>
 class CustomCallWithScratchOp : public CustomCallOp {
  public:
@@ -61,7 +62,7 @@ class CustomCallWithScratchOp : public CustomCallOp {
       : CustomCallOp(context, kScratchSize) {}
 };
 
-// A kernel's scratch for a first input [..., columns].
+// The scratch of a kernel for a first input [..., columns].
 template <int64_t (*kSize)(int64_t rows, int64_t columns)>
 int64_t ScratchOfMatrix(const tensorflow::TensorShape& shape) {
   const int64_t columns = shape.dim_size(shape.dims() - 1);

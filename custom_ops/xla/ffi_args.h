@@ -1,6 +1,6 @@
-// XLA's buffers as the arguments of the kernels, the same for CPU and GPU: operands and results
-// come in the order of the op's inputs and outputs. T is the kernels' element type; void for a GPU,
-// whose launchers take the type as a number.
+// XLA's buffers as the arguments of the kernels, in the same way for CPU and GPU. The operands and
+// results have the order of the inputs and outputs of the op. T is the element type of the kernels,
+// or void for a GPU, whose launchers take the type as a number.
 #ifndef BERT_TF_CUSTOM_OPS_XLA_FFI_ARGS_H_
 #define BERT_TF_CUSTOM_OPS_XLA_FFI_ARGS_H_
 
@@ -15,7 +15,7 @@
 
 namespace bert_tf {
 
-// The next operand as the seed: its value, or its address where T is void.
+// The next operand as the seed: its value, or its address if T is void.
 template <typename T>
 SeedOf<T> NextSeed(Operands* in) {
   if constexpr (std::is_void_v<T>) {
@@ -119,8 +119,8 @@ ResidualLayerNormGradArgs<T> ResidualLayerNormGradArgsOf(const xla::ffi::Remaini
   return args;
 }
 
-// Bindings of the handlers: Context is what a handler needs of the platform, then come the
-// attributes in the order of its parameters.
+// The bindings of the handlers. Context is the context of the platform that a handler needs. The
+// attributes have the order of the handler's parameters.
 template <typename Context>
 auto BindOp() {
   return xla::ffi::Ffi::Bind().Ctx<Context>().RemainingArgs().RemainingRets();

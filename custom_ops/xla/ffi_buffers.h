@@ -1,5 +1,5 @@
-// The buffers that XLA hands to a foreign function, in the order of the op's inputs and outputs; a
-// scratch buffer follows the results of a kernel that needs one.
+// The buffers that XLA passes to a foreign function, in the order of the inputs and outputs of the
+// op. If a kernel needs scratch, its buffer is after the results.
 #ifndef BERT_TF_CUSTOM_OPS_XLA_FFI_BUFFERS_H_
 #define BERT_TF_CUSTOM_OPS_XLA_FFI_BUFFERS_H_
 
@@ -22,7 +22,7 @@ class Operands {
     return static_cast<const T*>(Next().untyped_data());
   }
 
-  // Null where the op was not given this optional input.
+  // Null if the op does not have this optional input.
   template <typename T>
   const T* NextDataIf(bool given) {
     return given ? NextData<T>() : nullptr;
@@ -38,7 +38,7 @@ class Operands {
   size_t next_ = 0;
 };
 
-// The results of a call, likewise.
+// The results of a call, one after the other.
 class Results {
  public:
   explicit Results(const xla::ffi::RemainingRets& rets) : rets_(rets) {}
@@ -48,7 +48,7 @@ class Results {
     return static_cast<T*>(rets_.get<xla::ffi::AnyBuffer>(next_++).value()->untyped_data());
   }
 
-  // Null where the op has no such output here.
+  // Null if the op does not have this optional output.
   template <typename T>
   T* NextDataIf(bool wanted) {
     return wanted ? NextData<T>() : nullptr;

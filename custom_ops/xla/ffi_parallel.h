@@ -1,4 +1,5 @@
-// The kernels' threads inside a program that XLA compiled: the pool that XLA runs it on.
+// The threads of the kernels in a program that XLA has compiled, from the pool that runs the
+// program.
 #ifndef BERT_TF_CUSTOM_OPS_XLA_FFI_PARALLEL_H_
 #define BERT_TF_CUSTOM_OPS_XLA_FFI_PARALLEL_H_
 
@@ -16,10 +17,10 @@
 
 namespace bert_tf {
 
-// Lives for one call of a handler. XLA may make that call on a thread of this very pool, so the
-// caller must never wait for a task that has not begun: it works off pieces itself until none is
-// left, and then waits only for those that others have in hand. A task that comes too late finds
-// nothing to do.
+// An object is used for one call of a handler. XLA may make that call in a thread of the same pool,
+// so the caller must not wait for a task that has not started. It processes pieces itself until
+// none is left, and then waits only for the pieces that other threads are processing. A task that
+// starts too late has nothing to do.
 class FfiParallel : public Parallel {
  public:
   explicit FfiParallel(xla::ffi::ThreadPool pool)
@@ -46,15 +47,16 @@ class FfiParallel : public Parallel {
   int NumThreads() const override { return num_threads_; }
 
  private:
-  // No more than processors that this process may run on: the others would only wait for one.
+  // At most the number of processors that this process may use, because additional threads would
+  // only wait for a processor.
   static int UsableThreads(const xla::ffi::ThreadPool& pool) {
     const int64_t processors = tsl::port::NumSchedulableCPUs();
     return static_cast<int>(std::max(int64_t{1}, std::min(pool.num_threads(), processors)));
   }
 
-  // A piece must outweigh waking the thread that takes it.
+  // A piece must take longer than waking the thread that processes it.
   static constexpr double kCyclesPerPiece = 40000;
-  // More than one, so that a thread that comes late does not hold up the others.
+  // More than one, so that a thread that starts late does not delay the others.
   static constexpr int64_t kPiecesPerThread = 4;
 
   class Work {
@@ -62,8 +64,8 @@ class FfiParallel : public Parallel {
     Work(int64_t total, int64_t num_pieces, const std::function<void(int64_t, int64_t)>& fn)
         : total_(total), num_pieces_(num_pieces), fn_(fn), unfinished_(num_pieces) {}
 
-    // Takes one piece after the other until all are taken. fn_ outlives that: the caller waits for
-    // every piece taken.
+    // Processes one piece after the other until all are taken. fn_ remains valid, because the
+    // caller waits for all pieces that were taken.
     void Run() {
       for (;;) {
         const int64_t i = next_.fetch_add(1);

@@ -1,6 +1,6 @@
-// What a program compiled by XLA for a GPU calls for each op that has a GPU kernel: handlers.cc's
-// functions for the other platform. They queue the kernels on the stream that XLA names and touch
-// nothing else, so XLA may record them into a command buffer (a CUDA graph).
+// The foreign functions of programs that XLA compiles for a GPU: one for each op with a GPU kernel,
+// as in handlers.cc. They only queue the kernels on the stream of XLA, so XLA may record them in a
+// command buffer (a CUDA graph).
 #include <cstdint>
 #include <string>
 
@@ -15,7 +15,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// The launchers' name of the type of the tensors; one that they refuse for any other type.
+// The element type of the tensors as a BertTfCudaType, or an invalid value if it is not supported.
 int TypeOf(const ffi::RemainingArgs& args) {
   switch (args.get<ffi::AnyBuffer>(0).value().element_type()) {
     case ffi::F32:
@@ -77,7 +77,7 @@ ffi::Error ResidualLayerNormGrad(void* stream, ffi::RemainingArgs operands,
                                       args.dbias, args.dgamma, args.dbeta, args.scratch, stream));
 }
 
-// What both attention handlers read of qkv [R, 3, N, D] and row_splits [B + 1].
+// The sizes of qkv [R, 3, N, D] and row_splits [B + 1] for both attention handlers.
 struct AttentionSizes {
   AttentionSizes(const ffi::AnyBuffer& qkv, const ffi::AnyBuffer& row_splits)
       : splits_are_int64(row_splits.element_type() == ffi::S64),
@@ -89,14 +89,15 @@ struct AttentionSizes {
   ffi::Error Check() const {
     if (sequences < 0 || (sequences == 0 && rows > 0)) {
       return ffi::Error::InvalidArgument(
-          "Expected row_splits of shape [sequences + 1], from 0 to the number of rows. Received: " +
-          std::to_string(sequences + 1) + " elements for " + std::to_string(rows) + " rows");
+          "`row_splits` must have shape [sequences + 1] and end with the number of rows, " +
+          std::to_string(rows) + ". Received: row_splits.shape=[" + std::to_string(sequences + 1) +
+          "]");
     }
     if (head_size < 1 || head_size > kBertTfLargestHead) {
-      return ffi::Error::InvalidArgument("Expected a head size from 1 to " +
-                                         std::to_string(kBertTfLargestHead) +
-                                         " on a GPU. Received: " + std::to_string(head_size) +
-                                         ". BERT_TF_OPS=reference takes any.");
+      return ffi::Error::InvalidArgument(
+          "`qkv` must have a head size from 1 to " + std::to_string(kBertTfLargestHead) +
+          " on a GPU. Received: head size=" + std::to_string(head_size) +
+          ". BERT_TF_OPS=reference supports any head size.");
     }
     return ffi::Error::Success();
   }

@@ -1,4 +1,4 @@
-// The ops that have GPU kernels under XLA on a GPU (jit_compile=True).
+// The ops with GPU kernels under XLA on a GPU (jit_compile=True).
 #include <cstdint>
 
 #include "custom_ops/kernels/cuda_launchers.h"
@@ -13,7 +13,7 @@ int64_t AttentionScratch(const tensorflow::TensorShape& d_output) {
   return BertTfCudaVarlenAttentionGradScratch(d_output.dim_size(0), d_output.dim_size(1));
 }
 
-// The priority matters to a test's build alone, where the CPU has lowerings of its own.
+// The priority is only needed in a build for tests, where the CPU also has its own lowerings.
 #define BERT_TF_REGISTER(NAME, ...) \
   REGISTER_KERNEL_BUILDER(Name("BertTf>" NAME).Device(kGpuXlaDevice).Priority(1), __VA_ARGS__)
 BERT_TF_REGISTER("FusedBiasGelu", CustomCallOp);

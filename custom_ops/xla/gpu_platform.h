@@ -1,5 +1,5 @@
-// What the GPU's side of XLA is called. A test's build, BERT_TF_EMULATED_GPU, has the same
-// lowerings and handlers on the CPU, over the emulated kernels.
+// The names of the GPU platform in XLA. In a build for tests, BERT_TF_EMULATED_GPU, the same
+// lowerings and handlers run the emulated kernels on the CPU.
 #ifndef BERT_TF_CUSTOM_OPS_XLA_GPU_PLATFORM_H_
 #define BERT_TF_CUSTOM_OPS_XLA_GPU_PLATFORM_H_
 

@@ -1,5 +1,5 @@
-// What a program compiled by XLA for the CPU calls for each op: XLA's foreign functions, named like
-// the ops. They hand XLA's buffers to the kernels; custom_call_op.cc has checked the shapes.
+// The foreign functions of programs that XLA compiles for the CPU: one for each op, with the name
+// of the op. They pass XLA's buffers to the kernels. custom_call_op.cc has checked the shapes.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,7 +23,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// Calls fn with a value of the kernels' type for the element type of the first operand.
+// Calls fn with a value of the kernels' type that corresponds to the type of the first operand.
 template <typename Fn>
 ffi::Error ForType(const ffi::RemainingArgs& args, const Fn& fn) {
   switch (args.get<ffi::AnyBuffer>(0).value().element_type()) {
@@ -34,7 +34,8 @@ ffi::Error ForType(const ffi::RemainingArgs& args, const Fn& fn) {
     case ffi::F16:
       return fn(Float16{});
     default:
-      return ffi::Error::InvalidArgument("Expected float32, bfloat16 or float16.");
+      return ffi::Error::InvalidArgument(
+          "The first operand must have dtype float32, bfloat16 or float16.");
   }
 }
 
@@ -77,7 +78,7 @@ ffi::Error ResidualLayerNormGrad(ffi::ThreadPool pool, ffi::RemainingArgs args,
   });
 }
 
-// What follows a dense op's kernel: the optional inputs, the attributes and the result.
+// The epilogue of a dense op: the optional inputs, the attributes and the result.
 struct DenseEpilogue {
   int64_t units;
   std::string_view activation;
@@ -154,11 +155,13 @@ ffi::Error Pack(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
   });
 }
 
-// Checks row_splits, whose values only the run knows.
+// Checks row_splits, whose values are known only when the program runs.
 std::string ReadSplits(const ffi::AnyBuffer& buffer, int64_t rows,
                        std::vector<int64_t>* row_splits) {
   const int64_t count = buffer.dimensions()[0];
-  if (count == 0) return "Expected row_splits of shape [sequences + 1]. Received: no element";
+  if (count == 0) {
+    return "`row_splits` must have shape [sequences + 1]. Received: row_splits.shape=[0]";
+  }
   if (buffer.element_type() == ffi::S32) {
     return ReadRowSplits(static_cast<const int32_t*>(buffer.untyped_data()), count, rows,
                          row_splits);
@@ -231,7 +234,7 @@ ffi::Error AttentionGrad(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Rem
   });
 }
 
-// The results are the buffers of the first three operands.
+// The results have the buffers of the first three operands.
 ffi::Error Adam(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
                 float beta_1, float beta_2, float epsilon) {
   Operands in(args);

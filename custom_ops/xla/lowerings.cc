@@ -17,8 +17,8 @@ using tensorflow::TensorShape;
 using tensorflow::XlaOpKernel;
 using tensorflow::XlaOpKernelContext;
 
-// Reads and assigns the variables; the kernel updates them in place, in their own buffers where
-// XLA was given those, else in copies.
+// Reads and assigns the variables. The kernel updates them in place: in their own buffers if these
+// were passed to XLA, otherwise in copies.
 class AdamWeightDecayOp : public XlaOpKernel {
  public:
   explicit AdamWeightDecayOp(OpKernelConstruction* context)
@@ -34,7 +34,7 @@ class AdamWeightDecayOp : public XlaOpKernel {
                      context->ReadVariableInput(i, tensorflow::DT_FLOAT, &received, &operands[i]));
       OP_REQUIRES(context, received == shape,
                   absl::InvalidArgumentError(absl::StrCat(
-                      "Expected variables of the gradient's shape ", shape.DebugString(),
+                      "The variables must have the shape of `gradient`, ", shape.DebugString(),
                       ". Received: variable ", i, " of shape ", received.DebugString())));
     }
     const std::vector<xla::Shape> result_shapes(kGradient, RowMajor(xla::F32, shape));
@@ -43,8 +43,8 @@ class AdamWeightDecayOp : public XlaOpKernel {
       OP_REQUIRES_OK(context, StaticShape(context, i, &shape));
       OP_REQUIRES(context, i == kGradient || shape.num_elements() == 1,
                   absl::InvalidArgumentError(
-                      absl::StrCat("Expected scalars after the gradient. Received: input ", i,
-                                   " of shape ", shape.DebugString())));
+                      absl::StrCat("The inputs after `gradient` must be scalars. Received: input ",
+                                   i, " of shape ", shape.DebugString())));
       operands.push_back(context->Input(i));
       operand_shapes.push_back(RowMajor(xla::F32, shape));
     }
@@ -57,12 +57,13 @@ class AdamWeightDecayOp : public XlaOpKernel {
   }
 
  private:
-  static constexpr int kGradient = 3;  // its place, after the variable and the two means
+  static constexpr int kGradient = 3;  // its index, after the variable and the two means
 
   const std::string attributes_;
 };
 
-// Not REGISTER_XLA_OP: what that registers after the process's first compilation is never seen.
+// REGISTER_XLA_OP is not used, because XLA ignores its registrations after the first compilation of
+// the process.
 #define BERT_TF_REGISTER(NAME, ...) \
   REGISTER_KERNEL_BUILDER(Name("BertTf>" NAME).Device(tensorflow::DEVICE_CPU_XLA_JIT), __VA_ARGS__)
 BERT_TF_REGISTER("AdamWeightDecay", AdamWeightDecayOp);

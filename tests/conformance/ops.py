@@ -126,7 +126,7 @@ def _pack_formula(kernel, transposed=False):
 
 _BY_ROW = {"rows alone": Lack("dropout draws by the number of a row")}
 _INFERENCE = {"gradient": Lack("it is for inference", r"backend\('reference'\)")}
-_INTEGERS = {"gradient": Lack("rounding has none", "train in floating point")}
+_INTEGERS = {"gradient": Lack("rounding has none", "Train in floating point")}
 
 
 def _gelu(approximate):

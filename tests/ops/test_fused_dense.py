@@ -57,14 +57,14 @@ def test_errors_say_what_was_expected_and_received(backend):
             with pytest.raises(ValueError, match=match):
                 ops.fused_dense(x, packed, units, **arguments)
 
-        refused(r"x of shape \[M, K\]. Received: .*\(3,\)", x=tf.zeros([3]))
-        refused(r"packed of shape \[128\].*Received: .*\(96,\)", x=tf.zeros([4, 4]))
-        refused(r"packed of shape \[192\].*units=33. Received", units=33)
-        refused("gamma and beta, or neither. Received: only gamma", gamma=v)
+        refused(r"`x` must have shape \[M, K\]. Received: .*\(3,\)", x=tf.zeros([3]))
+        refused(r"`packed` must have shape \[128\].*Received: .*\(96,\)", x=tf.zeros([4, 4]))
+        refused(r"`packed` must have shape \[192\].*units=33. Received", units=33)
+        refused("`gamma` and `beta` must be given together. Received: beta=None", gamma=v)
         refused("None, 'gelu' or 'gelu_new'.*'relu'", activation="relu")
-        refused("no activation together", activation="gelu", residual=tf.zeros([4, 5]))
-        refused("Expected epsilon >= 0.*-1.0", gamma=v, beta=v, epsilon=-1.0)
-        with pytest.raises(ValueError, match=r"kernel to be a matrix.*\(3, 5, 1\)"):
+        refused("`activation` must be None if", activation="gelu", residual=tf.zeros([4, 5]))
+        refused("`epsilon` must be at least 0.*-1.0", gamma=v, beta=v, epsilon=-1.0)
+        with pytest.raises(ValueError, match=r"`kernel` must be a matrix.*\(3, 5, 1\)"):
             ops.pack_dense(tf.zeros([3, 5, 1]))
 
 
@@ -72,11 +72,11 @@ def test_errors_say_what_was_expected_and_received(backend):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"packed": [97]}, r"packed to have shape \[96\].*Received: packed of shape \[97\]"),
-        ({"x": [4, 3, 1]}, r"x to have shape \[M, K\]. Received: x of shape \[4,3,1\]"),
-        ({"bias": [6]}, r"bias to have shape \[5\].*bias of shape \[6\]"),
-        ({"residual": [4, 6]}, r"residual to have (the )?shape .*residual of shape \[4,6\]"),
-        ({"gamma": [1, 5]}, r"gamma to have shape \[5\].*gamma of shape \[1,5\]"),
+        ({"packed": [97]}, r"`packed` must have shape \[96\].*Received: packed.shape=\[97\]"),
+        ({"x": [4, 3, 1]}, r"`x` must have shape \[M, K\]. Received: x.shape=\[4,3,1\]"),
+        ({"bias": [6]}, r"`bias` must have shape \[5\].*bias.shape=\[6\]"),
+        ({"residual": [4, 6]}, r"`residual` must have (the )?shape .*residual.shape=\[4,6\]"),
+        ({"gamma": [1, 5]}, r"`gamma` must have shape \[5\].*gamma.shape=\[1,5\]"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -115,5 +115,5 @@ def test_shape_functions():
         assert library.bert_tf_pack_dense(p([3, 5])).shape == [96]
         assert library.bert_tf_pack_dense(p([5, 3]), transposed=True).shape == [96]
         assert library.bert_tf_pack_dense(p([None, 5])).shape.as_list() == [None]
-        with pytest.raises(ValueError, match=r"kernel to be a matrix.*\[5\]"):
+        with pytest.raises(ValueError, match=r"`kernel` must be a matrix.*\[5\]"):
             library.bert_tf_pack_dense(p([5]))

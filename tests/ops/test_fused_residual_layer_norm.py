@@ -87,9 +87,9 @@ def test_bad_numbers_are_refused(backend):
     x, v = tf.zeros([4, 3]), tf.ones([3])
     layer_norm = ops.fused_residual_layer_norm
     with ops.backend(backend):
-        with pytest.raises(ValueError, match=r"dropout_rate in \[0, 1\).*Received.*1.0"):
+        with pytest.raises(ValueError, match=r"`dropout_rate` must be in \[0, 1\).*Received.*1.0"):
             layer_norm(x, None, None, v, v, dropout_rate=1.0, seed=1)
-        with pytest.raises(ValueError, match="Expected a seed.*seed=None"):
+        with pytest.raises(ValueError, match="`seed` must be.*seed=None"):
             layer_norm(x, None, None, v, v, dropout_rate=0.1)
-        with pytest.raises(ValueError, match="Expected epsilon >= 0.*-1.0"):
+        with pytest.raises(ValueError, match="`epsilon` must be at least 0.*-1.0"):
             layer_norm(x, None, None, v, v, epsilon=-1.0)

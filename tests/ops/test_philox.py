@@ -83,7 +83,7 @@ def test_dropped_nan_is_zero():
 
 
 def test_seed_must_be_a_scalar_integer():
-    with pytest.raises(ValueError, match="Expected seed to be an int.*float32"):
+    with pytest.raises(ValueError, match="`seed` must be an int.*float32"):
         ops.philox_uniform_bits(tf.constant(1.0), 4)
-    with pytest.raises(ValueError, match=r"Expected seed to be an int.*\(2,\)"):
+    with pytest.raises(ValueError, match=r"`seed` must be an int.*\(2,\)"):
         ops.philox_uniform_bits(tf.constant([1, 2]), 4)

@@ -165,38 +165,39 @@ def test_errors_say_what_was_expected_and_received(backend):
         with ops.backend(backend), pytest.raises(error, match=match):
             ops.quantized_dense(tf.zeros([4, 3]) if x is None else x, kernel, units, **arguments)
 
-    refused(r"x of shape \[M, K\]. Received: .*\(3,\)", x=tf.zeros([3]))
-    refused(r"packed of shape \[256\].*Received: .*\(128,\)", x=tf.zeros([4, 5]))
-    refused(r"packed of shape \[256\].*units=33", units=33)
-    refused(r"scale of shape \[6\].*\(5,\)", units=6)
-    refused("only gamma", gamma=tf.zeros([5]))
+    refused(r"`x` must have shape \[M, K\]. Received: .*\(3,\)", x=tf.zeros([3]))
+    refused(r"`packed` must have shape \[256\].*Received: .*\(128,\)", x=tf.zeros([4, 5]))
+    refused(r"`packed` must have shape \[256\].*units=33", units=33)
+    refused(r"`scale` must have shape \[6\].*\(5,\)", units=6)
+    refused("beta=None", gamma=tf.zeros([5]))
     refused("None, 'gelu' or 'gelu_new'.*'relu'", activation="relu")
     refused("at most 65536 columns", x=tf.zeros([1, 65537]))
     refused(
-        "packed int8.*Received: int32",
+        r"int8 \(packed\).*Received: kernel.packed.dtype=int32",
         TypeError,
         kernel=kernel._replace(packed=tf.cast(kernel.packed, tf.int32)),
     )
-    with pytest.raises(TypeError, match="int8.*Received: int32"):
+    with pytest.raises(TypeError, match="int8.*Received: values.dtype=int32"):
         ops.pack_quantized_dense(tf.zeros([3, 5], tf.int32), tf.zeros([5]))
     with pytest.raises(ValueError, match=r"\[units\].*\(4,\)"):
         ops.pack_quantized_dense(tf.zeros([3, 5], tf.int8), tf.zeros([4]))
-    with pytest.raises(ValueError, match=r"smoothing of shape \[K\].*\(5,\)"):
+    with pytest.raises(ValueError, match=r"`smoothing` must have shape \[K\].*\(5,\)"):
         ops.pack_quantized_dense(tf.zeros([3, 5], tf.int8), tf.zeros([5]), tf.zeros([5]))
-    refused(r"smoothing of shape \[3\].*\(5,\)", kernel=kernel._replace(smoothing=tf.ones([5])))
+    long = kernel._replace(smoothing=tf.ones([5]))
+    refused(r"`smoothing` must have shape \[3\].*\(5,\)", kernel=long)
 
 
 @needs_native
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"packed": [129]}, r"packed to have shape \[128\].*Received: packed of shape \[129\]"),
-        ({"x": [4, 3, 1]}, r"x to have shape \[M, K\]. Received: x of shape \[4,3,1\]"),
-        ({"scale": [6]}, r"scale .*to have shape \[5\].*scale of shape \[6\]"),
-        ({"column_sums": [6]}, r"column_sums to have shape \[5\].*column_sums of shape \[6\]"),
-        ({"smoothing": [5]}, r"smoothing to have shape \[3\].*smoothing of shape \[5\]"),
-        ({"bias": [6]}, r"bias to have shape \[5\].*bias of shape \[6\]"),
-        ({"residual": [4, 6]}, r"residual to have (the )?shape .*residual of shape \[4,6\]"),
+        ({"packed": [129]}, r"`packed` must have shape \[128\].*Received: packed.shape=\[129\]"),
+        ({"x": [4, 3, 1]}, r"`x` must have shape \[M, K\]. Received: x.shape=\[4,3,1\]"),
+        ({"scale": [6]}, r"`scale` .*must have shape \[5\].*scale.shape=\[6\]"),
+        ({"column_sums": [6]}, r"`column_sums` must have shape \[5\].*column_sums.shape=\[6\]"),
+        ({"smoothing": [5]}, r"`smoothing` must have shape \[3\].*smoothing.shape=\[5\]"),
+        ({"bias": [6]}, r"`bias` must have shape \[5\].*bias.shape=\[6\]"),
+        ({"residual": [4, 6]}, r"`residual` must have (the )?shape .*residual.shape=\[4,6\]"),
         ({"x": [1, 65537], "packed": [65540 * 32]}, "at most 65536 columns"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",

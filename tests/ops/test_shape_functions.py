@@ -67,21 +67,21 @@ def test_gelu_shapes():
 @pytest.mark.parametrize(
     ("x", "bias", "message"),
     [
-        ([], [5], r"x to have shape \[..., F\]. Received: x of shape \[\]"),
-        ([2, 5], [1, 5], r"bias to have shape \[F\]. Received: bias of shape \[1,5\]"),
-        ([2, 5], [4], r"last dimension. Received: x of shape \[2,5\], bias of shape \[4\]"),
+        ([], [5], r"`x` must have shape \[..., F\]. Received: x.shape=\[\]"),
+        ([2, 5], [1, 5], r"`bias` must have shape \[F\]. Received: bias.shape=\[1,5\]"),
+        ([2, 5], [4], r"last dimension of `x`. Received: x.shape=\[2,5\], bias.shape=\[4\]"),
     ],
 )
 def test_gelu_refuses_shapes(x, bias, message):
     with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
         _gelu(_placeholder(x), _placeholder(bias))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected x of shape"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`x` must have shape .* and `bias`"):
         _gelu(tf.zeros(x), tf.zeros(bias))
 
 
 @requires_library
 def test_gelu_gradient_refuses_shapes():
-    message = r"dy to have the shape of x. Received: dy of shape \[3,5\], x of shape \[2,5\]"
+    message = r"`dy` must have the shape of `x`. Received: dy.shape=\[3,5\], x.shape=\[2,5\]"
     with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
         _gelu_grad(_placeholder([3, 5]), _placeholder([2, 5]), _placeholder([5]))
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -118,13 +118,13 @@ def test_layer_norm_gradient_shapes():
 @pytest.mark.parametrize(
     ("x", "residual", "bias", "gamma", "beta", "seed", "message"),
     [
-        ([], [], [5], [5], [5], [], r"x to have shape \[..., H\]. Received: x of shape \[\]"),
-        ([2, 5], [5], [5], [5], [5], [], r"residual to have the shape of x. Received: x of shape "
-                                         r"\[2,5\], residual of shape \[5\]"),
-        ([2, 5], [2, 5], [4], [5], [5], [], r"bias to have shape .*bias of shape \[4\]"),
-        ([2, 5], [2, 5], [5], [4], [5], [], r"gamma to have shape .*gamma of shape \[4\]"),
-        ([2, 5], [2, 5], [5], [5], [1, 5], [], r"beta to have shape .*beta of shape \[1,5\]"),
-        ([2, 5], [2, 5], [5], [5], [5], [1], r"seed to be a scalar. Received: seed of shape \[1\]"),
+        ([], [], [5], [5], [5], [], r"`x` must have shape \[..., H\]. Received: x.shape=\[\]"),
+        ([2, 5], [5], [5], [5], [5], [], r"`residual` must have the shape of `x`. Received: "
+                                         r"x.shape=\[2,5\], residual.shape=\[5\]"),
+        ([2, 5], [2, 5], [4], [5], [5], [], r"`bias` must have shape .*bias.shape=\[4\]"),
+        ([2, 5], [2, 5], [5], [4], [5], [], r"`gamma` must have shape .*gamma.shape=\[4\]"),
+        ([2, 5], [2, 5], [5], [5], [1, 5], [], r"`beta` must have shape .*beta.shape=\[1,5\]"),
+        ([2, 5], [2, 5], [5], [5], [5], [1], r"`seed` must be a scalar.*seed.shape=\[1\]"),
     ],
 )  # fmt: skip
 def test_layer_norm_refuses_shapes(x, residual, bias, gamma, beta, seed, message):
@@ -141,14 +141,14 @@ def test_layer_norm_refuses_shapes(x, residual, bias, gamma, beta, seed, message
 def test_layer_norm_gradient_refuses_what_does_not_fit():
     x, v, row = tf.zeros([2, 5]), tf.zeros([5]), tf.zeros([2])
     error = tf.errors.InvalidArgumentError
-    with pytest.raises(error, match=r"dy to have the shape of x.*dy of shape \[3,5\]"):
+    with pytest.raises(error, match=r"`dy` must have the shape of `x`.*dy.shape=\[3,5\]"):
         _layer_norm_grad(tf.zeros([3, 5]), x, [], [], v, row, row)
-    with pytest.raises(error, match=r"mean to have shape \[2\].*mean of shape \[3\]"):
+    with pytest.raises(error, match=r"`mean` must have shape \[2\].*mean.shape=\[3\]"):
         _layer_norm_grad(x, x, [], [], v, tf.zeros([3]), row)
-    with pytest.raises(error, match="Expected num_dresidual=1.*num_dresidual=0"):
+    with pytest.raises(error, match="`num_dresidual` must be 1.*num_dresidual=0"):
         _layer_norm_grad(x, x, [x], [], v, row, row, 0.1, 0)
-    with pytest.raises(error, match="Expected num_residual to be 0 or 1.*num_residual=2"):
+    with pytest.raises(error, match="`num_residual` must be 0 or 1.*num_residual=2"):
         _layer_norm_grad(x, x, [x, x], [], v, row, row)
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="rstd to have one element for"):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="`rstd` must have one element"):
         p = _placeholder
         _layer_norm_grad(p([2, 5]), p([2, 5]), [], [], p([5]), p([2]), p([4]))

@@ -121,17 +121,17 @@ def test_bad_row_splits_are_refused(backend, row_splits, message):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"qkv": tf.zeros([5, 2, 3, 4])}, ValueError, "qkv of shape"),
-        ({"qkv": tf.zeros([5, 12])}, ValueError, "qkv of shape"),
+        ({"qkv": tf.zeros([5, 2, 3, 4])}, ValueError, "`qkv` must have shape"),
+        ({"qkv": tf.zeros([5, 12])}, ValueError, "`qkv` must have shape"),
         ({"qkv": tf.zeros([5, 3, 3, 4], tf.float64)}, TypeError, "float32, bfloat16 or float16"),
         ({"row_splits": [0.0, 5.0]}, TypeError, "int32 or int64"),
-        ({"row_splits": [[0, 5]]}, ValueError, "row_splits of shape"),
-        ({"row_splits": tf.zeros([0], tf.int32)}, ValueError, "row_splits of shape"),
-        ({"dropout_rate": 1.0, "seed": 1}, ValueError, "dropout_rate in"),
-        ({"dropout_rate": 0.1}, ValueError, "a seed"),
-        ({"window_size": -1}, ValueError, "window_size >= 0"),
-        ({"window_size": 1, "num_global_tokens": -1}, ValueError, "num_global_tokens >= 0"),
-        ({"num_global_tokens": 1}, ValueError, "window_size with num_global_tokens"),
+        ({"row_splits": [[0, 5]]}, ValueError, "`row_splits` must have shape"),
+        ({"row_splits": tf.zeros([0], tf.int32)}, ValueError, "`row_splits` must have shape"),
+        ({"dropout_rate": 1.0, "seed": 1}, ValueError, "`dropout_rate` must be in"),
+        ({"dropout_rate": 0.1}, ValueError, "`seed` must be"),
+        ({"window_size": -1}, ValueError, "`window_size` must be at least 0"),
+        ({"window_size": 1, "num_global_tokens": -1}, ValueError, "`num_global_tokens` must be"),
+        ({"num_global_tokens": 1}, ValueError, "`window_size` must be given"),
     ],
 )
 def test_bad_arguments_are_refused(function, changes, error, message):

@@ -40,7 +40,7 @@ def test_row_splits_are_checked_when_the_program_runs():
     for row_splits, said in [
         ([0, 3, 2, 5], r"never decrease. Received: row_splits\[1\]=3, row_splits\[2\]=2"),
         ([1, 3, 5], "begin with 0"),
-        ([0, 3, 6], "number of rows of qkv, 5. Received: row_splits"),
+        ([0, 3, 6], "number of rows of `qkv`, 5. Received: row_splits"),
     ]:
         with pytest.raises(tf.errors.InvalidArgumentError, match=said):
             run(random(5, 3, 2, 8), tf.constant(row_splits))
@@ -51,7 +51,7 @@ def test_dynamic_shapes_are_refused():
     def run(x, bias):
         return ops.fused_bias_gelu(tf.boolean_mask(x, x[:, 0] > 0), bias)
 
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected static shapes under XLA"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have a static shape under XLA"):
         run(random(5, 4), random(4))
 
 
@@ -60,7 +60,8 @@ def test_wrong_shapes_are_refused_by_the_shape_function():
     def run(x, bias):
         return ops.fused_bias_gelu(x, bias)
 
-    with pytest.raises(tf.errors.InvalidArgumentError, match="bias.*length of x's last dimension"):
+    message = "`bias` must have the length of the last dimension"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         run(random(5, 4), random(3))
 
 
@@ -93,16 +94,16 @@ def _dense_op(epsilon):
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("call, said", [
-    *((lambda rate=r: _attention_op(dropout_rate=rate), "dropout_rate in") for r in (1, 2, -1)),
-    *((lambda rate=rate: _layer_norm_op(dropout_rate=rate), "dropout_rate in") for rate in (1, -1)),
-    (lambda: _layer_norm_grad_op(dropout_rate=2.0, num_dresidual=1), "dropout_rate in"),
-    (lambda: _layer_norm_grad_op(num_dresidual=1), "num_dresidual=0"),
-    (lambda: _layer_norm_op(epsilon=-1.0), "epsilon >= 0"),
-    (lambda: _layer_norm_op(epsilon=float("nan")), "epsilon >= 0"),
-    (lambda: _dense_op(epsilon=-1.0), "epsilon >= 0"),
+    *((lambda rate=r: _attention_op(dropout_rate=rate), "dropout_rate` must") for r in (1, 2, -1)),
+    *((lambda rate=r: _layer_norm_op(dropout_rate=rate), "dropout_rate` must") for r in (1, -1)),
+    (lambda: _layer_norm_grad_op(dropout_rate=2.0, num_dresidual=1), "dropout_rate` must"),
+    (lambda: _layer_norm_grad_op(num_dresidual=1), "num_dresidual` must be 0"),
+    (lambda: _layer_norm_op(epsilon=-1.0), "epsilon` must be at least 0"),
+    (lambda: _layer_norm_op(epsilon=float("nan")), "epsilon` must be at least 0"),
+    (lambda: _dense_op(epsilon=-1.0), "epsilon` must be at least 0"),
     (lambda: _attention_op(head_size=0), "head size of at least 1"),
     (lambda: _attention_op(splits=()), "sequences . 1"),
-    (lambda: _attention_op(window_size=1, num_global_tokens=-1), "num_global_tokens >= 0"),
+    (lambda: _attention_op(window_size=1, num_global_tokens=-1), "num_global_tokens` must be"),
 ])  # fmt: skip
 def test_the_same_is_refused(call, said, compiled):
     # What only a hand-made graph can ask for: the Python functions check first.

@@ -1,4 +1,4 @@
-"""From a data set to a report, by the tools: several labels with the craft's flags, a baseline."""
+"""From a data set to a report, by the tools: several labels with flags of fine-tuning techniques, a baseline."""
 
 import json
 
@@ -47,7 +47,7 @@ def table(start):
 
 
 @pytest.mark.full
-def test_several_labels_with_the_craft(start):
+def test_several_labels_with_fine_tuning_flags(start):
     output = start / "out"
     result = run(
         "run_classifier",

@@ -65,9 +65,9 @@ def test_trains_evaluates_and_predicts(start):
     assert [span.text for span in model.tag("the good film.")] == ["good film"]
 
 
-def test_the_craft(start):
+def test_fine_tuning_flags(start):
     """Smoothed labels, balanced classes, LoRA, the best epoch."""
-    output = start / "craft"
+    output = start / "fine_tuning"
     result = run(
         "run_ner",
         *flags_for(start, "--do_eval", "--do_predict", "--label_smoothing=0.1"),

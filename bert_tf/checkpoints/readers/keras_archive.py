@@ -48,6 +48,7 @@ class ModelSource:
 
     def __init__(self, path: str, model):
         self.path = path
+        self.model = model
         self._variables = {weight.name: weight.variable for weight in all_weights(model)}
         self._integers = quantized_tensors(backbone_of(model))
         self.shapes = {

@@ -1,2 +1,2 @@
-# The server's own build says which C++ standard it takes.
+# The build of the server sets the C++ standard.
 TENSORFLOW_COPTS = []
