@@ -1,4 +1,4 @@
-"""From a data set to a report, by the tools: several labels with flags of fine-tuning techniques, a baseline."""
+"""From a data set to a report with the tools: several labels, fine-tuning flags, a baseline."""
 
 import json
 
