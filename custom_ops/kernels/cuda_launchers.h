@@ -3,9 +3,10 @@
 // fused_residual_layer_norm.h and varlen_attention.h describe the formulas, which arguments may be
 // null, and which outputs may be computed in place.
 //
-// The order of sums over rows depends only on the sizes. There are no atomics, so the results on
-// GPUs of the same architecture always have the same bits. `seed` points to the seed in GPU memory
-// and is read only if dropout_rate > 0. The dropout masks are equal to those of the CPU.
+// The order of sums over rows depends only on the sizes and on whether the tensors are aligned to
+// 16 bytes. There are no atomics, so the results on GPUs of the same architecture have the same
+// bits. `seed` points to the seed in GPU memory and is read only if dropout_rate > 0. The dropout
+// masks are equal to those of the CPU.
 //
 // In varlen_attention, a non-finite value may affect rows from which the mask hides it, if they
 // share a tile of 64 keys with rows that attend to it (0 times it is NaN). The CPU kernel prevents

@@ -46,7 +46,7 @@ inline Dropout MakeDropout(float rate, const int64_t* seed) {
           static_cast<uint32_t>(static_cast<double>(rate) * 4294967296.0), 1.0f / (1.0f - rate)};
 }
 
-// Whether one element is kept, for rows whose width is not a multiple of a vector.
+// Whether one element is kept, for the kernels that take rows of any width and alignment.
 BERT_TF_DEVICE bool KeepElement(uint64_t seed, uint64_t stream, uint64_t element,
                                 uint32_t threshold) {
   const PhiloxWords block = PhiloxBlock(seed, stream, element / 64 * 16 + element % 16);

@@ -1,4 +1,5 @@
-// gelu(x + bias) and its gradient, each in one pass, on the CPU.
+// gelu(x + bias) and its gradient, each in one pass. The structs with T = void are
+// arguments of the GPU launchers.
 //
 //   gelu(s)  = s * Phi(s),             Phi: distribution function of the normal distribution
 //   tanh form: gelu(s) = s * sigmoid(2 u),  u = sqrt(2 / pi) * (s + 0.044715 s^3)
@@ -40,7 +41,8 @@ struct BiasGeluGradArgs {
   bool approximate;
   T* dx;           // may be dy or x
   T* dbias;        // [columns]
-  float* scratch;  // BiasGeluGradScratchSize(rows, columns) elements
+  float* scratch;  // BiasGeluGradScratchSize(rows, columns) elements, on a GPU as
+                   // cuda_launchers.h says
 };
 
 int64_t BiasGeluGradScratchSize(int64_t rows, int64_t columns);

@@ -1,4 +1,5 @@
-// LayerNorm(residual + dropout(x + bias)) and its gradient, each in one pass, on the CPU.
+// LayerNorm(residual + dropout(x + bias)) and its gradient, each in one pass. The structs with T =
+// void are arguments of the GPU launchers.
 //
 //   z = residual + dropout(x + bias)
 //   y = gamma * (z - mean(z)) * rstd + beta,  rstd = 1 / sqrt(variance(z) + epsilon)
@@ -66,7 +67,8 @@ struct ResidualLayerNormGradArgs {
   T* dbias;        // [columns], written only with bias
   T* dgamma;       // [columns]
   T* dbeta;        // [columns]
-  float* scratch;  // ResidualLayerNormGradScratchSize(rows, columns) elements
+  float* scratch;  // ResidualLayerNormGradScratchSize(rows, columns) elements, on a GPU as
+                   // cuda_launchers.h says
 };
 
 int64_t ResidualLayerNormGradScratchSize(int64_t rows, int64_t columns);

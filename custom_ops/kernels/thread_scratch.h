@@ -9,9 +9,9 @@ namespace bert_tf {
 
 constexpr int kThreadScratches = 3;
 
-// Returns buffer `slot` of the calling thread, with at least `count` uninitialized floats, aligned
-// to 64 bytes. A call with a larger count invalidates earlier results for the same slot. The buffer
-// is freed when the thread ends.
+// Returns buffer `slot` of the calling thread, with at least `count` floats, aligned to 64 bytes.
+// The buffer keeps its contents between calls unless `count` is larger than before: then they are
+// undefined, and earlier results for the same slot are invalid. It is freed when the thread ends.
 float* ThreadScratch(int slot, int64_t count);
 
 }  // namespace bert_tf

@@ -19,8 +19,9 @@ namespace {
 
 constexpr float kLog2E = 1.44269504088896341f;
 
-// The number of tiles in shared memory. With two, the next tile is loaded while the current one is
-// multiplied. float32 tiles are too large for that in the 99 KiB of shared memory of sm_86.
+// The number of buffers in shared memory for each streamed tile. With two, the next tile is loaded
+// while the current one is multiplied. float32 tiles are too large for that in the 99 KiB of shared
+// memory of sm_86.
 template <typename T>
 constexpr int kStages = sizeof(T) == 2 ? 2 : 1;
 

@@ -145,8 +145,7 @@ void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout
   const float kept_scale = options.dropout_rate > 0.0f ? dropout.scale : 1.0f;
   float* logsumexp = tensors.logsumexp + (unit.first_row + query) * layout.num_heads + unit.head;
   for (int64_t i = 0; i < query_count; ++i) {
-    // Infinity if a score is infinite or NaN. The probabilities in the gradient are then NaN for
-    // that score and 0 for the others, as in TensorFlow's softmax.
+    // +infinity if a score is +infinity or NaN.
     logsumexp[i * layout.num_heads] =
         s.denominator[i] == s.denominator[i] ? s.maximum[i] + std::log(s.denominator[i]) : INFINITY;
     s.correction[i] = kept_scale / s.denominator[i];

@@ -65,7 +65,7 @@ Softmax attention over packed sequences; each row attends to its own sequence.
 
 qkv: [R, 3, N, D], the queries, keys and values of the tokens of all sequences, one after another.
 row_splits: [B + 1], the start of each sequence and R. The first number must be 0.
-seed: The seed of the dropout. It is not read if dropout_rate is 0.
+seed: The seed of the dropout. It has no effect if dropout_rate is 0.
 output: [R, N, D].
 logsumexp: [R, N], the log-sum-exp of the scores of each row, for the gradient.
 dropout_rate: The dropout rate of the attention probabilities.

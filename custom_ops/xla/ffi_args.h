@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #include "custom_ops/kernels/fused_bias_gelu.h"
 #include "custom_ops/kernels/fused_residual_layer_norm.h"

@@ -23,10 +23,11 @@ words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "t
 tokenizer = bert_tf.BertTokenizer(words)
 model = bert_tf.BertPairScorer(bert_tf.BertBackbone(config), tokenizer=tokenizer)
 pairs = (["good film", "bad film", "the good ."], ["good", "good", "bad film ."])
-model.compile(bert_tf.training.AdamWeightDecay(1e-3))
-model.fit(pairs, [1.0, 0.0, 0.0], verbose=0)
+optimizer = bert_tf.training.AdamWeightDecay(1e-3)
+model.compile(optimizer, gradient_accumulation_steps=2)
+model.fit(pairs, [1.0, 0.0, 0.0], sample_weight=[1.0, 2.0, 0.5], verbose=0)
 logits = model.predict(pairs, verbose=0)
-assert logits.shape == (3,)
+assert logits.shape == (3, 1)
 
 for format in ("huggingface", "tf1", "bert_tf"):
     model.save_pretrained(format, format=format)
@@ -38,7 +39,7 @@ np.testing.assert_allclose(opened.predict(pairs, verbose=0), logits, atol=1e-6)
 
 served = tf.saved_model.load(model.export("served")).signatures["serving_default"]
 scores = served(first=tf.constant(pairs[0]), second=tf.constant(pairs[1]))["score"]
-np.testing.assert_allclose(scores, 1 / (1 + np.exp(-logits)), atol=1e-6)
+np.testing.assert_allclose(scores, 1 / (1 + np.exp(-logits[:, 0])), atol=1e-6)
 
 opened.enable_lora(2)
 opened.merge_lora()
@@ -62,9 +63,10 @@ def tree(tmp_path_factory):
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8")
     registry = folder.parent / "__init__.py"
-    (line,) = re.findall(r'add the line `(".*",)` to `NAMES`', text)
+    (line,) = re.findall(r'add the line `(".*",)` at the end of `NAMES`', text)
     content = registry.read_text(encoding="utf-8")
-    registry.write_text(content.replace("NAMES = (\n", f"NAMES = (\n    {line}\n"), "utf-8")
+    changed = re.sub(r"(NAMES = \(.*?)\)", rf"\1    {line}\n)", content, count=1, flags=re.DOTALL)
+    registry.write_text(changed, encoding="utf-8")
     return root
 
 
