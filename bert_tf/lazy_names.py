@@ -4,6 +4,7 @@ The tools can therefore read their flags, and processes can prepare data, withou
 """
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,7 +44,8 @@ def lazy_names(
             warn_renamed(f"{package}.{name}", f"{home}.{new}")
             return getattr(importlib.import_module(home), new)
         raise AttributeError(
-            f"module {package!r} has no attribute {name!r}. Public names: {sorted(names)}"
+            f"module {package!r} has no attribute {name!r}. "
+            f"Public names: {sorted(vars(sys.modules[package])['__all__'])}"
         )
 
     return get_attribute, lambda: sorted(names), list(names)

@@ -1,8 +1,4 @@
-"""Modules that have moved. Their old names can be imported for one more release.
-
-Keras writes the module of a model's class to `.keras` files, so files of an older version also
-contain the old names.
-"""
+"""Modules that have moved. Their old names can be imported for one more release."""
 
 import importlib
 import importlib.abc
@@ -124,7 +120,8 @@ RENAMED = {
 
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname, path=None, target=None):
-        new = RENAMED.get(fullname.removeprefix("bert_tf."))
+        package, _, name = fullname.partition(".")
+        new = RENAMED.get(name) if package == "bert_tf" else None
         return None if new is None else importlib.util.spec_from_loader(fullname, _Alias(new))
 
 

@@ -13,6 +13,7 @@ import subprocess
 from bert_tf import tasks
 
 _TOOL_NAME = re.compile(r"[a-z]\w+")
+_MODULE_NAME = re.compile(r"bert_tf(\.[a-z_0-9]+)+")
 FAR = 3  # imports between a test and what changed: beyond it nothing is run
 _CODE = ("bert_tf", "tools", "tests")
 # A change of other files than Python's: the tests that read or run them.
@@ -115,12 +116,25 @@ def _imports(path: pathlib.Path) -> tuple[str, ...]:
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
-                public = _public_names(path, node.module)
-                modules += [node.module, public.get(alias.name, f"{node.module}.{alias.name}")]
+                modules += [node.module, _home(path, node.module, alias.name)]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if _TOOL_NAME.fullmatch(node.value):  # tests name the program that they run
+            # Tests name the program that they run, hooks the module that they call.
+            if _TOOL_NAME.fullmatch(node.value) or _MODULE_NAME.fullmatch(node.value):
                 modules.append(node.value)
+    if path.match("bert_tf/serving/export.py"):  # asks the specs
+        modules += [f"bert_tf.tasks.{spec.name}.serving" for spec in tasks.specs() if spec.serving]
     return tuple(dict.fromkeys(modules))
+
+
+def _home(path, package, name):
+    """The module of a name that a package has from a module, maybe by way of another package."""
+    home = f"{package}.{name}"
+    for _ in range(3):
+        found = _public_names(path, package).get(name)
+        if found is None or found == package:
+            break
+        home = package = found
+    return home
 
 
 def _public_names(path, package):

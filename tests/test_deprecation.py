@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertTextClassifier, serving
+from bert_tf.layers import BertEncoder
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.ops import native
 
@@ -20,6 +21,13 @@ def test_layers_of_lora(classifier):
     assert classifier.lora["layers"] == ["intermediate"]
     opened = BertTextClassifier.from_config(classifier.get_config())  # as files hold it
     assert opened.lora == classifier.lora
+    with pytest.raises(TypeError, match="intermediate"):
+        classifier.enable_lora(2, intermediate=True)
+
+
+def test_saving_uses_no_old_name(classifier, tmp_path, recwarn):
+    classifier.save(tmp_path / "model.keras")
+    assert not [w for w in recwarn if "old name" in str(w.message)]
 
 
 def test_recompute(tiny_config):
@@ -29,6 +37,11 @@ def test_recompute(tiny_config):
     config = backbone.get_config()
     config["recompute"] = config.pop("gradient_checkpointing")  # a file of an older version
     assert BertBackbone.from_config(config).gradient_checkpointing
+    with pytest.warns(DeprecationWarning, match="`gradient_checkpointing`"):
+        assert backbone.recompute
+    config = backbone.encoder.get_config()
+    config["recompute"] = config.pop("gradient_checkpointing")
+    assert BertEncoder.from_config(config).gradient_checkpointing
 
 
 def test_freeze_for_inference(classifier):
@@ -65,6 +78,15 @@ def test_a_loss_under_its_old_names():
                 return keras.ops.sum(y_pred) / totals["rows"]
 
     assert len(warned) == 2
+    with pytest.warns(DeprecationWarning, match="`partial_loss`"):
+
+        class Doubled(Model):
+            def loss_share(self, *args):
+                return 2.0 * super().loss_share(*args)
+
+    doubled = Doubled()
+    doubled.compile("sgd")
+    assert doubled.evaluate(np.array([[3.0], [5.0]]), verbose=0) == 8.0
     model = Model()
     model.compile("sgd")
     assert model.evaluate(np.array([[3.0], [5.0]]), verbose=0) == 4.0

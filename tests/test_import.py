@@ -107,6 +107,14 @@ def test_old_modules_are_the_new_ones(old, new):
     assert module.__name__ == module.__spec__.name == f"bert_tf.{new}"
 
 
+def test_packages_of_others_are_left_alone(tmp_path, monkeypatch):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("models.calibration")
+
+
 @pytest.mark.parametrize("package", ["data", "models", "training"])
 def test_names_that_moved_still_work(package):
     package = importlib.import_module(f"bert_tf.{package}")

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from bert_tf.checkpoints.assignment import TensorNames, assign_weights, has_any_weight
+from bert_tf.checkpoints.assignment import TensorNames, assign_weights, has_any_weight, read_floats
 from bert_tf.checkpoints.model_weights import (
     HEAD_ARCHITECTURES,
     SPECS,
@@ -95,14 +95,17 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
     pretrained = open_pretrained(path, config_file)
     quantization = options.pop("quantization", None)
     model = getattr(pretrained.source, "model", None)
-    has_tokenizer = tokenizer is None and pretrained.tokenizer is not None
-    if type(model) is not model_class or options or not has_tokenizer:
+    is_whole = pretrained.tokenizer is not None and pretrained.quantization is None
+    if type(model) is not model_class or options or tokenizer is not None or not is_whole:
         model = build_model(model_class, pretrained, tokenizer, **options)
         _assign(model, pretrained, quantization)
-    elif quantization is not None:  # the model of a `.keras` file, which Keras has built
+        return model
+    # The model of a `.keras` file, which Keras has built and filled.
+    for name in pretrained.source.shapes:
+        read_floats(pretrained.source, name)
+    if quantization is not None:
         require_int8(quantization)
-        if pretrained.quantization is None:
-            model.quantize(quantization)
+        model.quantize(quantization)
     return model
 
 
@@ -309,4 +312,5 @@ def _argument_names(model_class):
         if base.__module__.startswith("bert_tf."):
             parameters = inspect.signature(base.__init__).parameters.values()
             names |= {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
-    return (names | {"name", "dtype"}) - {"self", "config", "backbone", "tokenizer", "args"}
+    keras_layer = {"name", "dtype", "trainable", "autocast", "activity_regularizer"}
+    return (names | keras_layer) - {"self", "config", "backbone", "tokenizer", "args"}

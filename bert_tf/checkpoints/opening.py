@@ -280,7 +280,7 @@ def _config(directory, config_file, *names):
         except ConfigError as error:
             if config_file is None:
                 raise
-            _logger.warning("%s. The labels and settings of a head are therefore unknown.", error)
+            _logger.warning("%s The labels and settings of a head are therefore unknown.", error)
     if config_file is None:
         raise CheckpointError(
             f"{directory} must hold {' or '.join(names)}. Received: "

@@ -98,6 +98,13 @@ class BertEncoder(keras.layers.Layer):
                 block.keep_heads([before.index(head) for head in after])
         self.config = config
 
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        if "recompute" in config:  # of a file of an older version
+            config["gradient_checkpointing"] = config.pop("recompute")
+        return cls(**config)
+
     def get_config(self):
         config = {
             "config": self.config.to_dict(),

@@ -264,11 +264,13 @@ class BertBackbone(KerasFiles, RetracingModel):
 
     freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
 
-    @property
-    def is_frozen(self) -> bool:
-        """The old name of `is_prepacked`."""
-        warn_renamed("is_frozen", "is_prepacked")
-        return self.is_prepacked
+    def __getattr__(self, name):
+        # No properties: Keras reads all that `dir` names when it saves or loads.
+        new = {"is_frozen": "is_prepacked", "recompute": "gradient_checkpointing"}.get(name)
+        if new is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        warn_renamed(name, new)
+        return getattr(self, new)
 
     def prepack_for_inference(self) -> None:
         """Packs the encoder's kernels for `bert_tf.ops.fused_dense`: faster, and only forward.

@@ -41,7 +41,7 @@ class LoraModel:
         rank: int,
         alpha: float | None = None,
         target_modules: Sequence[str] = ("query_key_value",),
-        **old_names,
+        layers: Sequence[str] | None = None,
     ) -> None:
         """Freezes the backbone and gives its dense layers low-rank additions; heads go on training.
 
@@ -52,15 +52,16 @@ class LoraModel:
             alpha: `alpha / rank` scales them; None takes the rank.
             target_modules: Which of a block's layers: "query_key_value", "attention_output",
                 "intermediate", "output_dense".
+            layers: The old name of `target_modules`.
 
         Raises:
             UserError: For another layer or a rank below 1, if there are additions already, the
                 kernels are packed, or the optimizer has begun.
         """
-        if "layers" in old_names:
+        if layers is not None:
             warn_renamed("enable_lora(layers=…)", "enable_lora(target_modules=…)")
-            target_modules = old_names.pop("layers")
-        unknown = {*target_modules, *old_names} - set(LORA_LAYERS)
+            target_modules = layers
+        unknown = set(target_modules) - set(LORA_LAYERS)
         if unknown or not target_modules or rank < 1:
             raise UserError(
                 f"`target_modules` must be some of {list(LORA_LAYERS)} and `rank` at least 1. "

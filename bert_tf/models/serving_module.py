@@ -113,6 +113,8 @@ class ServingModule:
 
     def sample_texts(self) -> list[dict[str, list[str]]]:
         """Requests to warm up with: text inputs by name, of one row and of several."""
+        if self.lists:
+            return []  # only the task knows how many strings a list has
         rows = list(zip(*(_SAMPLES.get(name, _SAMPLES["text"]) for name in self.texts)))
         requests = [rows[:1], rows, [tuple(" ".join([text] * 40) for text in rows[0])]]
         return [dict(zip(self.texts, map(list, zip(*request)))) for request in requests]

@@ -41,9 +41,11 @@ class TrainingModel(RetracingModel):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         for old, new in (("loss_weights", "loss_denominators"), ("loss_share", "partial_loss")):
-            if old in vars(cls):
+            if old in vars(cls) and new not in vars(cls):
                 warn_renamed(f"{cls.__name__}.{old}", new)
                 setattr(cls, new, vars(cls)[old])
+            elif new in vars(cls) and old not in vars(cls):
+                setattr(cls, old, vars(cls)[new])  # a subclass may call it by the old name
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -184,6 +186,10 @@ class TrainingModel(RetracingModel):
                 loss += other * tf.cast(shares["rows"] - 1.0 / replicas, other.dtype)
         # At the end of the data a replica may have no rows, and their mean is NaN.
         return tf.where(parts["rows"] > 0, loss, tf.zeros_like(loss))
+
+    # The old names, for subclasses that call them.
+    loss_weights = loss_denominators
+    loss_share = partial_loss
 
     def trained_variables(self) -> list[keras.Variable]:
         """The variables that a step changes."""

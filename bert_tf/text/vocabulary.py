@@ -117,7 +117,8 @@ def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None =
         path: The file that they came from, for the message.
 
     Raises:
-        DataError: If it does. The message names the line, or the index if there is no file.
+        DataError: If it is empty or has such pieces. The message names the line, or the index if
+            there is no file.
     """
 
     def place(index: int) -> str:

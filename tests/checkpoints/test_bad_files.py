@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from bert_tf import BertBackbone, BertTextClassifier
+from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from tests.checkpoints import foreign
 
@@ -67,6 +67,16 @@ def test_numbers_that_are_none(safetensors_directory):
     foreign.write_huggingface(safetensors_directory, tensors)
     with pytest.raises(CheckpointError, match="`pooler.dense.bias` in .* must hold finite"):
         BertBackbone.from_pretrained(safetensors_directory)
+
+
+def test_numbers_that_are_none_in_a_keras_file(tiny_config, tiny_vocabulary, tmp_path):
+    model = BertTextClassifier(
+        BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False)
+    )
+    model.classifier.bias.assign([0.0, np.nan])
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(CheckpointError, match="`classifier.bias` in .* must hold finite"):
+        BertTextClassifier.from_pretrained(tmp_path / "model.keras")
 
 
 @pytest.mark.parametrize(

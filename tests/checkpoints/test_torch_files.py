@@ -162,3 +162,19 @@ def test_files_of_pytorch_itself(tmp_path):
     torch.save(module, tmp_path / "whole")  # a pickled module: its classes would be imported
     with pytest.raises(CheckpointError, match="would import"):
         TorchSource(str(tmp_path / "whole"))
+
+
+# Forty tuples, each of the one before twice: no list of them is ever written down.
+_DOUBLED = b"\x80\x02K\x01" + b"".join(b"q%c0h%ch%c\x86" % (3 * (i,)) for i in range(40))
+
+
+@pytest.mark.parametrize("ends", [b".", b"\x8c\x01a\x93."], ids=["version", "name"])
+def test_a_value_that_is_too_large_to_show(tmp_path, ends):
+    path = tmp_path / "pytorch_model.bin"
+    foreign.write_legacy_torch(path, foreign.random_tensors())
+    foreign.write_config(tmp_path)
+    magic = path.read_bytes()[: path.read_bytes().index(b".") + 1]
+    path.write_bytes(magic + _DOUBLED + ends)
+    with pytest.raises(CheckpointError) as refused:
+        BertBackbone.from_pretrained(tmp_path)
+    assert len(str(refused.value)) < 1000

@@ -142,7 +142,9 @@ class _Interpreter:
 
     def _stack_global(self, _):
         name, module = self._stack.pop(), self._stack.pop()
-        self._stack.append(self._name(f"{module!s:.100}.{name!s:.100}"))
+        if not isinstance(module, str) or not isinstance(name, str):
+            self._refuse("a pickle with a name that is not text")
+        self._stack.append(self._name(f"{module:.100}.{name:.100}"))
 
     def _name(self, name):
         if name not in STORAGE_TYPES and name not in (_ORDERED_DICT, _TENSOR, *_PARAMETERS):

@@ -111,7 +111,7 @@ class TorchSource:
         if (version := read_pickle(content, self.path)) != _LEGACY_PROTOCOL:
             raise CheckpointError(
                 f"{self.path} must have version {_LEGACY_PROTOCOL} of torch.save's format. "
-                f"Received: {version!r:.200}"
+                f"Received: {version if isinstance(version, int) else type(version).__name__}"
             )
         system = read_pickle(content, self.path)
         if not isinstance(system, dict) or system.get("little_endian") is not True:
