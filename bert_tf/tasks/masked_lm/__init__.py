@@ -1,4 +1,4 @@
-"""Masked language models: what stands in place of `[MASK]`."""
+"""Masked language models: which pieces replace `[MASK]`."""
 
 from bert_tf.lazy_names import lazy_names
 from bert_tf.models.task_spec import Head, TaskSpec
