@@ -58,14 +58,14 @@ EXPECTED_SKIPS = {
     "no time left": "`make check` ends after two minutes; `make test` runs it",
 }
 
-# A test, or the fixtures that it is the first to need, that takes longer is named at the end of a
-# run, and with --fail-slow fails it.
-LONGEST_TEST = 10.0  # seconds
-# The beginning of a test's name, and why it may.
+# With --fail-slow a test, or the fixtures that it is the first to need, that takes longer fails the
+# run, unless its name begins with one of these, which say why.
 MAY_TAKE_LONGER = {
+    "tests/data/test_long_texts.py::test_key_sentences": "imports scikit-learn from a cold disk",
     "tests/fuzz/test_fuzz.py": "the first one opens the mutants of all formats, two at a time",
     "tests/ops/test_cuda_compiles.py": "nvcc takes so long for a file",
     "tests/serving/test_c_program.py": "MiniLM is exported twice and a C program compiled",
+    "tests/tasks/test_new_task.py": "a program of its own: the registry is read once",
     "tests/tools/test_run_pretraining.py::test_two_workers": "two programs that wait",
     "tests/tools/test_benchmark.py::test_a_tiny_run": "times other libraries and real models too",
     "tests/tools/test_original_command_lines.py": "whole examples of the original's",
@@ -92,7 +92,7 @@ LONG_FILES = (
 ALWAYS_CHECKED = "tests/test_docstrings.py"  # by `make check`, whatever has changed
 
 _unexpected_skips = []
-_too_long = []
+_took = []  # (seconds, which test)
 _STARTED = pytest.StashKey[float]()
 
 
@@ -111,8 +111,9 @@ def pytest_addoption(parser):
     )
     group.addoption(
         "--fail-slow",
-        action="store_true",
-        help=f"fail if a test takes over {LONGEST_TEST:g} s and MAY_TAKE_LONGER does not name it",
+        type=float,
+        metavar="SECONDS",
+        help="fail if a test takes longer and MAY_TAKE_LONGER does not name it",
     )
 
 
@@ -151,8 +152,8 @@ def pytest_runtest_logreport(report):
     # On a machine that is busy with other things every test takes longer.
     is_busy = os.getloadavg()[0] > 3 * os.cpu_count()
     may_take_longer = report.nodeid.startswith(tuple(MAY_TAKE_LONGER))
-    if report.duration > LONGEST_TEST and not may_take_longer and not is_busy:
-        _too_long.append(f"{report.nodeid}: {report.when} took {report.duration:.1f} s")
+    if not may_take_longer and not is_busy:
+        _took.append((report.duration, f"{report.nodeid}: {report.when}"))
     if report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         reason = reason.removeprefix("Skipped: ")
@@ -160,16 +161,21 @@ def pytest_runtest_logreport(report):
             _unexpected_skips.append(f"{report.nodeid}: {reason}")
 
 
+def _too_long(config):
+    limit = config.getoption("--fail-slow")
+    return [f"{which} took {t:.1f} s" for t, which in _took if limit is not None and t > limit]
+
+
 def pytest_terminal_summary(terminalreporter):
     for line in _unexpected_skips:
         terminalreporter.write_line(f"UNEXPECTED SKIP {line}", red=True)
-    for line in _too_long:
+    for line in _too_long(terminalreporter.config):
         terminalreporter.write_line(f"TOO LONG {line}", red=True)
 
 
 def pytest_sessionfinish(session):
     processes.kill_all()
-    failed = _unexpected_skips or (_too_long and session.config.getoption("--fail-slow"))
+    failed = _unexpected_skips or _too_long(session.config)
     if failed and session.exitstatus == 0:
         session.exitstatus = 1
 
