@@ -23,7 +23,8 @@ import xml.etree.ElementTree
 
 from tests.conftest import REPOSITORY
 
-PYTEST = [sys.executable, "-m", "pytest", "-q"]
+COUNTED = "--junitxml=RESULTS"  # RESULTS is replaced by the file that pytest shall write
+PYTEST = [sys.executable, "-m", "pytest", "-q", COUNTED]
 IN_PARALLEL = ["-n2", "--dist=loadfile", "--no-loadscope-reorder"]
 NATIVE = {"BERT_TF_OPS": "native", "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
 KERNELS = "//custom_ops/kernels/..."
@@ -40,7 +41,7 @@ class Part:
 
     Attributes:
         name: What the summary calls it.
-        command: What runs; pytest's is given a file for its results.
+        command: What runs. Where it holds COUNTED, its tests are counted.
         environment: Variables in addition to this process's.
     """
 
@@ -64,6 +65,11 @@ def parts() -> list[Part]:
     """Everything, the quickest to fail first."""
     bazel = shutil.which("bazel") or shutil.which("bazelisk") or "bazel"
     everything = ["tests", "-m", "", *(f"--ignore={folder}" for folder in APART)]
+    # The fuzzed files are read by the same code under every TensorFlow.
+    other_tensorflow = [
+        *("make", "test", f"TF_VERSION={OTHER_TENSORFLOW}", "LONGEST_TEST=60"),
+        f"PYTEST_ARGS=--ignore=tests/fuzz {COUNTED}",
+    ]
     found = [
         Part("lint", ["make", "lint"]),
         Part("sanitizers: asan, ubsan", [bazel, "test", "--config=asan", KERNELS]),
@@ -82,11 +88,7 @@ def parts() -> list[Part]:
         Part("tests", [*PYTEST, *IN_PARALLEL, *everything], NATIVE),
         Part("fuzzing", [*PYTEST, "tests/fuzz", "-m", ""], NATIVE),
         Part("quality", [*PYTEST, "tests/quality", "-m", ""], NATIVE),
-        # The fuzzed files are read by the same code under every TensorFlow.
-        Part(
-            f"TensorFlow {OTHER_TENSORFLOW}",
-            ["make", "test", f"TF_VERSION={OTHER_TENSORFLOW}", "PYTEST_ARGS=--ignore=tests/fuzz"],
-        ),
+        Part(f"TensorFlow {OTHER_TENSORFLOW}", other_tensorflow),
         Part("the ops of the default TensorFlow again", ["make", "ops"]),
     ]
 
@@ -96,9 +98,7 @@ def run(part: Part) -> Result:
     print(f"\n=== {part.name}: {' '.join(part.command)}", flush=True)
     with tempfile.TemporaryDirectory() as directory:
         results = pathlib.Path(directory) / "results.xml"
-        command = list(part.command)
-        if command[: len(PYTEST)] == PYTEST:
-            command.append(f"--junitxml={results}")
+        command = [word.replace("RESULTS", str(results)) for word in part.command]
         start = time.monotonic()
         environment = {**os.environ, **part.environment}
         status = subprocess.run(command, cwd=REPOSITORY, env=environment).returncode
