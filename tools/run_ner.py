@@ -276,10 +276,10 @@ def main():
         train(model, data, dev)
     if FLAGS.do_eval:
         words, gold = dev
-        report("eval", gold, model.predict(words), model.labels)
+        report("eval", gold, model.predict_tags(words), model.labels)
     if FLAGS.do_predict:
         words, gold = test
-        predicted = model.predict(words)
+        predicted = model.predict_tags(words)
         if gold is not None:
             report("test", gold, predicted, model.labels)
         columns = (words, predicted) if gold is None else (words, gold, predicted)

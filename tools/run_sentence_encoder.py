@@ -232,7 +232,7 @@ def evaluate(encoder, dev_data):
 
 
 def encode(encoder, texts):
-    vectors = encoder.encode(texts, show_progress=True)
+    vectors = encoder.encode(texts, verbose=1)
     path = os.path.join(FLAGS.output_dir, "vectors.npy")
     with atomic_path(path) as new:
         save_array(new, vectors)

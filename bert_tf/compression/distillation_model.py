@@ -311,12 +311,12 @@ class DistillationModel(TrainingModel):
 
         With `logits_weight=1` labels may be left out, also those of words.
         """
-        x = self.student.raw(x)
+        x = self.student.preprocessor.read(x)
         if isinstance(validation_data, tuple) and len(validation_data) == 1:
             validation_data = (*validation_data, None)
         if isinstance(validation_data, tuple):
             inputs, labels, *weights = validation_data
-            inputs = self.student.raw(inputs)
+            inputs = self.student.preprocessor.read(inputs)
             validation_data = (inputs, self._labels_or_any(inputs, labels), *weights)
         arguments = self.student.fit_arguments(
             x,
@@ -351,7 +351,7 @@ class DistillationModel(TrainingModel):
             return super().evaluate(
                 x, y, batch_size, verbose=verbose, sample_weight=sample_weight, **kwargs
             )
-        x = self.student.raw(x)
+        x = self.student.preprocessor.read(x)
         arguments = self.student.fit_arguments(
             x,
             self._labels_or_any(x, y),

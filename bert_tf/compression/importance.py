@@ -61,7 +61,9 @@ def head_importance(
             f"Received: {type(model).__name__} before `compile`"
         )
     model.backbone.require_kernels("asked for the importance of its heads")
-    columns = inputs if isinstance(inputs, dict) else model.text_columns(inputs)
+    columns = inputs
+    if not isinstance(inputs, dict):  # `tf.data` takes no class of its own for a tuple
+        columns = tuple(model.preprocessor.read_columns(inputs))
     targets = _checked_targets(targets, columns)
     compute, total = None, 0.0
     starts = range(0, len(targets), batch_size)

@@ -11,9 +11,10 @@ from bert_tf.data.plain_rows import is_text
 from bert_tf.errors import UserError
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.lora_model import LoraModel
-from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
+from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
 from bert_tf.models.text_inputs import as_columns, holds_text
 from bert_tf.models.text_streams import collected, yields_text
+from bert_tf.models.tokenized_texts import TokenizedTexts
 
 
 class PretrainedModel(LoraModel, KerasFiles):
@@ -218,6 +219,6 @@ class PretrainedModel(LoraModel, KerasFiles):
             )
         length = getattr(self, "max_length", None) or self.backbone.config.max_position_embeddings
         columns = tuple(as_columns(texts, tokenizer.errors))
-        for batch in text_batches(tokenizer, columns, length):
-            batch.pop(EXAMPLE_INDEX)
+        for batch in sorted_batches(TokenizedTexts.of(tokenizer, columns, length)):
+            batch.pop(ROW_NUMBER)
             yield batch

@@ -4,7 +4,6 @@ import warnings
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_container
@@ -12,20 +11,24 @@ from bert_tf.deprecation import renamed_method
 from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import row_weights
+from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.pretrained_model import PretrainedModel
-from bert_tf.models.raw_inputs import RawInputs
 from bert_tf.models.serialized_part import deserialized
-from bert_tf.models.text_batches import EXAMPLE_INDEX, in_given_order, pooled_windows, text_batches
-from bert_tf.models.text_inputs import TextColumns
+from bert_tf.models.text_batches import (
+    ROW_NUMBER,
+    TOKEN_BUDGET,
+    TokenRows,
+    in_order_of_rows,
+    sorted_batches,
+)
+from bert_tf.models.text_inputs import TextColumns, holds_text
 from bert_tf.models.text_streams import as_data_errors, yields_text
-from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 
-DEFAULT_BATCH_SIZE = 32  # Keras's own
 
-
-class TaskModel(RawInputs, PretrainedModel, TrainingModel):
+class TaskModel(PretrainedModel, TrainingModel):
     """A backbone, a head and the tokenizer that fits them.
 
     `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text, which
@@ -44,6 +47,11 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
     A missing value is an error that names its rows. Called directly, a model takes a string tensor
     too, and tokenizes it in the graph.
 
+    `predict` returns what the model computes. What that means is a method of the task, such as
+    `classify` or `answer`.
+
+    A task overrides its head (`call`), the terms of its loss and `make_preprocessor`.
+
     Args:
         backbone: The `BertBackbone`.
         tokenizer: The `BertTokenizer`; without one the model takes token dictionaries only.
@@ -60,6 +68,10 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
 
     # Whether training needs labels although no loss is compiled: it is the model's own.
     needs_labels = False
+    # The axis of the outputs that is the tokens of a row, if any, and what `predict` pads it with,
+    # so that batches of several lengths become one array.
+    token_axis: int | None = None
+    token_padding: float = 0
 
     def __init__(
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
@@ -87,38 +99,54 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
         """Packs the encoder's kernels: faster, and only forward. See `BertBackbone`."""
         self.backbone.prepack_for_inference()
 
-    def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
-        """Strings `[B]` to the dictionary that the backbone takes, cut at `max_length`."""
-        self._require_tokenizer()
-        return self.tokenizer(texts, pairs, max_length=self._longest())
-
-    def _longest(self) -> int:
+    @property
+    def longest(self) -> int:
+        """The maximum number of tokens of a sequence."""
         return self.max_length or self.backbone.config.max_position_embeddings
 
-    def _require_tokenizer(self):
-        if self.tokenizer is None:
-            raise UserError(
-                f"{type(self).__name__} was made without a tokenizer, so it takes token "
-                "dictionaries only. Received: text. Pass `tokenizer=BertTokenizer(vocab_file)`."
-            )
+    @property
+    def preprocessor(self) -> Preprocessor:
+        """What turns text and labels into batches, and outputs into answers.
 
-    def tokens_of(self, inputs) -> dict[str, tf.Tensor]:
-        """`inputs` as a token dictionary, tokenizing them if they are strings."""
-        if isinstance(inputs, dict):
-            return inputs
-        columns = self.tensor_columns(inputs)
-        if len(columns) > 2:
-            raise UserError(
-                f"{type(self).__name__} takes single texts or pairs. Received: {len(columns)} "
-                "texts an example"
-            )
-        return self.tokenize(*columns)
+        It is made for the model as it is: with its tokenizer, labels and compiled loss.
+        """
+        return self.make_preprocessor(
+            tokenizer=self.tokenizer,
+            max_length=self.longest,
+            has_sparse_labels=_takes_class_ids(self.loss),
+            has_static_shapes=self.jit_compile,
+        )
+
+    def make_preprocessor(self, **options: Any) -> Preprocessor:
+        """Returns the preprocessor of the task.
+
+        Args:
+            **options: The arguments of `Preprocessor`. A task adds its own.
+        """
+        return Preprocessor(**options)
+
+    def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
+        """Returns strings `[B]` as the dictionary that the backbone takes, cut at `max_length`."""
+        return self.preprocessor.tokenize(texts, pairs)
+
+    def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
+        """Returns `inputs` as a token dictionary, tokenizing them if they are strings."""
+        return inputs if isinstance(inputs, dict) else self.preprocessor.tokens_of(inputs)
 
     def predict_step(self, data):
         outputs = super().predict_step(data)
         inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        if isinstance(inputs, dict) and EXAMPLE_INDEX in inputs:
-            return outputs, inputs[EXAMPLE_INDEX]
+        if not isinstance(inputs, dict) or ROW_NUMBER not in inputs:
+            return outputs
+        outputs = self.row_outputs(outputs, inputs)
+        if self.token_axis is not None:
+            paddings = [[0, 0] for _ in outputs.shape]
+            paddings[self.token_axis][1] = self.longest - tf.shape(outputs)[self.token_axis]
+            outputs = tf.pad(outputs, paddings, constant_values=self.token_padding)
+        return outputs, inputs[ROW_NUMBER]
+
+    def row_outputs(self, outputs: Any, inputs: dict[str, tf.Tensor]) -> Any:
+        """Returns what is kept of the outputs of a batch of texts; a task may reduce them."""
         return outputs
 
     def fit(
@@ -183,8 +211,9 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
         sample_weight=None,
     ):
         """What `fit` takes, as arguments of `keras.Model.fit`: text becomes token dictionaries."""
-        x = self.raw(x)
-        y = self.plain_targets(y, x)
+        preprocessor = self.preprocessor
+        x = preprocessor.read(x)
+        y = preprocessor.targets(y, x)
         validation_batch = validation_batch_size or batch_size
         if validation_data is not None:
             validation_data = self._validation_dataset(validation_data, validation_batch)
@@ -224,17 +253,16 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
         if options.get("_use_cached_eval_dataset"):  # Keras's `fit`: its validation data are ready
             with as_data_errors():
                 return super().evaluate(x, y, batch_size, sample_weight=sample_weight, **options)
-        x = self.raw(x)
-        data = self._prepare(
-            x, self.plain_targets(y, x), sample_weight, batch_size, shuffle=False, training=False
-        )
+        x = self.preprocessor.read(x)
+        y = self.preprocessor.targets(y, x)
+        data = self._prepare(x, y, sample_weight, batch_size, shuffle=False, training=False)
         self._require_labels(data["x"], data["y"])
         with as_data_errors():
             return super().evaluate(**data, **options)
 
     def _require_labels(self, x, y):
         """Raises `UserError` where the loss needs labels and there are none."""
-        if getattr(self, "loss", None) is None and not self.needs_labels:
+        if self.loss is None and not self.needs_labels:
             return
         if isinstance(x, tf.data.Dataset):
             has_labels = isinstance(x.element_spec, tuple) and len(x.element_spec) > 1
@@ -260,94 +288,116 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
     ):
         """`keras.Model.predict` that also takes raw text.
 
-        Texts without a `batch_size` are sorted by length and batched by tokens, so that neither
-        padding nor small batches cost time. The results come in the order of the texts. For an
-        empty list they are empty.
+        Texts are sorted by length and batched by tokens, so that neither padding nor small batches
+        cost time. The results come in the order of the texts. For an empty list they are empty.
 
         Args:
             x: What `fit` takes.
-            batch_size: Rows of a batch, in the given order.
+            batch_size: The number of rows of a batch; of texts the maximum.
             verbose: As in Keras.
-            steps: As in Keras.
+            steps: As in Keras; not for texts.
             callbacks: As in Keras.
-            token_budget: Tokens of a batch of texts, padding counted; default 4,096.
+            token_budget: For texts: the maximum number of tokens of a batch, padding counted. None
+                for 4,096, or for no maximum where there is a `batch_size`.
             window_stride: For texts longer than `max_length`: predict windows of that length, one
                 every so many tokens, and pool what they give; None cuts the texts.
             window_pooling: "mean" or "max" over the windows of a text.
 
+        Returns:
+            What `call` returns, as arrays with a row for every example. Where a task cuts an
+            example into windows, a dictionary: `logits` of all of them, and `row_splits` int64
+            `[n + 1]`: those of example i are `logits[row_splits[i] : row_splits[i + 1]]`.
+
         Raises:
-            UserError: If `token_budget` or `window_stride` is given together with `batch_size`, or
-                for input that is not a list, array or tensor of texts.
+            UserError: If `token_budget` or `window_stride` is given for something else than texts,
+                or `steps` for texts.
         """
-        x = self.raw(x)
-        options = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
-        by_tokens = isinstance(x, TextColumns) and batch_size is None
-        if token_budget is not None and not by_tokens:
-            raise UserError(
-                "`token_budget` is for a list of texts without `batch_size`. Received: "
-                f"token_budget={token_budget}, batch_size={batch_size}, x={type(x).__name__}"
+        preprocessor = self.preprocessor
+        x = preprocessor.read(x)
+        if isinstance(x, TextColumns):
+            if steps is not None:
+                raise UserError(
+                    "`steps` must be None for texts; it counts the batches of a dataset. "
+                    f"Received: steps={steps}"
+                )
+            rows, values = self._compute(
+                x, batch_size, verbose, callbacks, token_budget, window_stride, window_pooling
             )
-        if window_stride is not None:
-            self._check_windows(x, by_tokens, window_stride, window_pooling)
-        if isinstance(x, TextColumns) and not x.num_rows:
-            return self._predict_nothing(x)
-        if window_stride is not None:
-            return self._predict_sorted(x, token_budget, window_stride, window_pooling, **options)
-        if by_tokens and not self.jit_compile:  # XLA would compile every shape of a batch
-            return self._predict_sorted(x, token_budget, **options)
+            return preprocessor.outputs(values, rows, x, window_pooling)
+        for name, value in (("token_budget", token_budget), ("window_stride", window_stride)):
+            if value is not None:
+                raise UserError(
+                    f"`{name}` must be None for anything but a list of texts. "
+                    f"Received: {name}={value}, x={type(x).__name__}"
+                )
+        is_text = isinstance(x, tf.data.Dataset) and yields_text(x)
+        if is_text and not preprocessor.predicts_datasets_of_text:
+            raise UserError(
+                "`x` must be a list of texts, or token dictionaries. Received: a dataset of text."
+            )
         data = self._prepare(x, None, None, batch_size, shuffle=False, training=False)
         with as_data_errors():
-            return super().predict(data["x"], data["batch_size"], **options)
-
-    def _predict_nothing(self, columns):
-        """The outputs `[0, ...]` for no texts: those of one empty text, without its row."""
-        one = TextColumns(np.full([1, *column.shape[1:]], b"", object) for column in columns)
-        outputs = self._predict_sorted(one, None, verbose=0)
-        return tf.nest.map_structure(lambda values: values[:0], outputs)
-
-    def _check_windows(self, x, by_tokens, stride, pooling):
-        if not by_tokens or len(x) > 1:
-            raise UserError(
-                "`window_stride` is for a list of single texts without `batch_size`. Received: "
-                f"x={type(x).__name__}"
-            )
-        size = self._longest() - 2
-        if not isinstance(stride, int) or not 1 <= stride <= size:
-            raise UserError(
-                f"`window_stride` must be in [1, {size}], the tokens of a window. "
-                f"Received: window_stride={stride!r}"
-            )
-        if pooling not in ("mean", "max"):
-            raise UserError(
-                f"`window_pooling` must be 'mean' or 'max'. Received: window_pooling={pooling!r}"
+            return super().predict(
+                data["x"], data["batch_size"], verbose=verbose, steps=steps, callbacks=callbacks
             )
 
-    def _predict_sorted(
-        self, columns, token_budget, window_stride=None, window_pooling=None, **kwargs
-    ):
-        self._require_tokenizer()
-        batches = text_batches(
-            self.tokenizer, tuple(columns), self._longest(), token_budget, window_stride
-        )
+    def _decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
+        """The answers to raw text, or the answer to one example."""
+        columns = self.preprocessor.read_examples(texts)
+        rows, values = self._compute(columns, batch_size, verbose, token_budget=token_budget)
+        answers = self.preprocessor.decode(values, rows, columns)
+        return answers[0] if columns.is_single else answers
+
+    def _compute(
+        self,
+        columns,
+        batch_size=None,
+        verbose=0,
+        callbacks=None,
+        token_budget=None,
+        window_stride=None,
+        window_pooling="mean",
+    ) -> tuple[TokenRows, Any]:
+        """The rows of texts, and what the model gives for them, in their order."""
+        preprocessor = self.preprocessor
+        if window_stride is not None:
+            preprocessor.require_windows(columns, window_stride, window_pooling)
+        rows = preprocessor.rows(columns, window_stride)
+        return self._compute_rows(rows, batch_size, verbose, callbacks, token_budget)
+
+    def _compute_rows(
+        self, rows, batch_size=None, verbose=0, callbacks=None, token_budget=None
+    ) -> tuple[TokenRows, Any]:
+        preprocessor = self.preprocessor
+        if not len(rows.lengths()):
+            outputs = self.predict_on_batch(preprocessor.one_row())
+            return rows, tf.nest.map_structure(lambda values: values[:0], outputs)
+        length = preprocessor.static_length
+        if length is not None:
+            batch_size = batch_size or max(1, TOKEN_BUDGET // length)
+        batches = sorted_batches(rows, token_budget, batch_size, length)
         with warnings.catch_warnings():
             # How many batches there are shows only as they come; Keras takes that for a mistake.
             warnings.filterwarnings("ignore", "Your input ran out of data")
-            outputs, indices = super().predict(batches, **kwargs)
-        if window_stride is not None:
-            return pooled_windows(outputs, indices, window_pooling)
-        return in_given_order(outputs, indices)
+            outputs, numbers = super().predict(batches, verbose=verbose, callbacks=callbacks)
+        return rows, in_order_of_rows(outputs, numbers)
 
     def _validation_dataset(self, data, batch_size):
         """What `fit` takes as `validation_data`, as `keras.Model.fit` takes it."""
         if is_container(data) and not isinstance(data, tuple):
             has_parts = isinstance(data, list) and data and is_container(data[0])
-            data = tuple(data) if has_parts and not self.is_example(data[0]) else (data,)
+            is_one = not has_parts or self.preprocessor.is_example(data[0])
+            data = (data,) if is_one else tuple(data)
+        # Without labels a tuple of two columns is pairs, and not Keras's (x, y).
+        if not self.preprocessor.has_labels and isinstance(data, tuple) and len(data) == 2:
+            data = (data,) if all(map(holds_text, data)) else data
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        x = self.raw(x)
-        return self._prepared_validation(x, self.plain_targets(y, x), sample_weight, batch_size)
+        x = self.preprocessor.read(x)
+        y = self.preprocessor.targets(y, x)
+        return self._prepared_validation(x, y, sample_weight, batch_size)
 
     def _prepared_validation(self, x, y, sample_weight, batch_size):
-        """`validation_data` of `raw` inputs and plain labels."""
+        """`validation_data` of inputs and labels that are read."""
         prepared = self._prepare(x, y, sample_weight, batch_size, shuffle=False, training=False)
         if prepared["y"] is None:
             return prepared["x"]
@@ -357,73 +407,22 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
         """The arguments for Keras: text becomes a dataset of token dictionaries.
 
         Args:
-            x: What `raw` gave.
-            y: What `plain_targets` gave.
+            x: What `Preprocessor.read` returned.
+            y: What `Preprocessor.targets` returned.
             sample_weight: What the user passed.
             batch_size: Rows of a batch, or None.
             shuffle: Whether each epoch has an order of its own.
             training: Whether it is for steps of training.
         """
-        if isinstance(x, TextColumns):
-            x = self._token_dataset(x, y, sample_weight, batch_size, shuffle)
+        is_dataset = isinstance(x, tf.data.Dataset)
+        if isinstance(x, TextColumns) or (is_dataset and yields_text(x)):
+            x = self.preprocessor.batches(x, y, sample_weight, batch_size, shuffle, training)
             return {"x": x, "y": None, "sample_weight": None, "batch_size": None}
-        if not isinstance(x, tf.data.Dataset):
-            if is_container(sample_weight):
-                sample_weight = row_weights(sample_weight)
-            return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-        if not yields_text(x):
-            x = self.with_plain_labels(x)
-            return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-        return {"x": self._tokenized(x), "y": None, "sample_weight": None, "batch_size": None}
-
-    def _token_dataset(self, columns, y, sample_weight, batch_size, shuffle) -> tf.data.Dataset:
-        """Batches `(tokens, labels, weights)` of texts in memory."""
-        self._require_tokenizer()
-        rows = self._batches_of_rows(columns.num_rows, y, sample_weight, batch_size, shuffle)
-        texts = self.tokenized_texts(columns)
-        return rows.map(
-            lambda examples, *rest: (texts.batch(examples), *rest),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        ).prefetch(tf.data.AUTOTUNE)
-
-    def tokenized_texts(self, columns: TextColumns) -> TokenizedTexts:
-        """The texts that an example is made of, tokenized."""
-        return TokenizedTexts.of(self.tokenizer, columns, self._longest())
-
-    def _batches_of_rows(self, num_rows, y, sample_weight, batch_size, shuffle):
-        """Batches of the examples' numbers int64 `[B]`, and of labels and weights if any."""
-        if not num_rows:
-            raise UserError("At least one text was expected. Received: none.")
-        parts = [np.arange(num_rows)]
-        if y is not None:
-            y = np.asarray(y)
-            if len(y) != num_rows:
-                raise UserError(
-                    f"`y` must have a row for every text: {num_rows}. Received: {len(y)} rows."
-                )
-            parts.append(y)
-        if sample_weight is not None:
-            if y is None:
-                raise UserError("`sample_weight` needs `y`. Received: y=None")
-            parts.append(row_weights(sample_weight, num_rows))
-        dataset = tf.data.Dataset.from_tensor_slices(tuple(parts))
-        if shuffle:
-            dataset = dataset.shuffle(num_rows, reshuffle_each_iteration=True)
-        return dataset.batch(batch_size or DEFAULT_BATCH_SIZE)
-
-    def _tokenized(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        self._require_tokenizer()
-        self.require_batches_of_text(dataset)
-
-        def tokenize(features, *rest):
-            return (self.tokens_of(features), *rest)
-
-        return (
-            self.with_plain_labels(dataset)
-            .map(tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-            .prefetch(tf.data.AUTOTUNE)
-        )
+        if is_dataset:
+            x = self.preprocessor.with_graph_targets(x)
+        elif is_container(sample_weight):
+            sample_weight = row_weights(sample_weight)
+        return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
 
     def get_config(self):
         return {
@@ -446,6 +445,14 @@ class TaskModel(RawInputs, PretrainedModel, TrainingModel):
         if lora is not None:
             model.enable_lora(lora["rank"], lora["alpha"], lora["layers"])
         return model
+
+
+def _takes_class_ids(loss) -> bool:
+    """Whether a compiled loss takes class ids; so does the default."""
+    sparse = (keras.losses.SparseCategoricalCrossentropy, SparseCrossentropy)
+    if loss is None or isinstance(loss, sparse):
+        return True
+    return str(getattr(loss, "__name__", loss)).startswith("sparse_")
 
 
 def _split_off(columns, y, sample_weight, share):

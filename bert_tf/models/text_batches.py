@@ -1,97 +1,153 @@
-"""Many texts in batches of equal work: sorted by length, cut by a token budget."""
+"""Rows of tokens in batches: for training in any order, for prediction sorted by length.
+
+Glossary: `n` rows, `B` rows of a batch, `T` tokens of its longest.
+"""
+
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.token_budget import token_batches
-from bert_tf.models.tokenized_texts import TokenizedTexts
 
 # Tokens of a batch, padding counted: enough for the matmuls to run at their limit, few enough for
 # the activations of BERT-base to take less than 200 MB.
 TOKEN_BUDGET = 4096
 # Sorted together, so that what happens to one batch does not wait for the longest text of all.
-CHUNK_OF_TEXTS = 8192
-# The feature that carries each example's place in the caller's list.
-EXAMPLE_INDEX = "example_index"
+CHUNK_OF_ROWS = 8192
+# The feature that carries each row's number.
+ROW_NUMBER = "row_number"
+# The label of padding and of tokens that have none; PyTorch's `ignore_index`.
+IGNORED = -100
 
 
-def text_batches(
-    tokenizer,
-    columns: tuple[np.ndarray, ...],
-    max_length: int,
-    token_budget: int | None = None,
-    window_stride: int | None = None,
+class TokenRows(Protocol):
+    """Tokenized rows in memory.
+
+    Attributes:
+        examples: int64 `[n]`, the example that each row belongs to, ascending; None where every row
+            is an example.
+    """
+
+    examples: np.ndarray | None
+
+    def lengths(self) -> np.ndarray:
+        """Returns the number of tokens of every row, int64 `[n]`."""
+
+    def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
+        """Returns the features of the rows int64 `[B]`, padded to `length` or to the longest."""
+
+
+def training_batches(
+    rows: TokenRows, labels: tuple, batch_size: int, shuffle: bool, length: int | None = None
 ) -> tf.data.Dataset:
-    """Texts to padded batches of at most `token_budget` tokens, longest first in every chunk.
+    """Returns batches of `(features, *labels)`.
 
     Args:
-        tokenizer: A `BertTokenizer`.
-        columns: One array of strings `[n]`, or two for pairs.
-        max_length: Longer sequences are cut.
-        token_budget: Largest `B * T` of a batch; a longer single text is a batch of its own.
-        window_stride: Single texts are not cut but become windows, one every so many tokens.
+        rows: The rows.
+        labels: Labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]` of
+            labels of tokens, which are padded with `IGNORED`.
+        batch_size: The number of rows of a batch.
+        shuffle: Whether each epoch has a different order.
+        length: T; None for the longest row of the batch.
+    """
+    count = len(rows.lengths())
+    numbers = tf.data.Dataset.range(count)
+    if shuffle:
+        numbers = numbers.shuffle(count, reshuffle_each_iteration=True)
+    return batches_of_numbers(rows, labels, numbers.batch(batch_size), length)
+
+
+def batches_of_numbers(
+    rows: TokenRows, labels: tuple, numbers: tf.data.Dataset, length: int | None = None
+) -> tf.data.Dataset:
+    """As `training_batches`, of a dataset of the numbers of rows int64 `[B]`."""
+    with tf.device("CPU:0"):  # made here, so that the graph of `batch` does not hold their values
+        labels = tuple(
+            values if isinstance(values, tf.RaggedTensor) else tf.constant(values)
+            for values in labels
+        )
+
+    def of_rows(values, numbers):
+        values = tf.gather(values, numbers)
+        if isinstance(values, tf.RaggedTensor):
+            return values.to_tensor(IGNORED, shape=[None, length])
+        return values
+
+    def batch(numbers):
+        features = rows.batch(numbers, length)
+        return (features, *(of_rows(values, numbers) for values in labels))
+
+    batches = numbers.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def sorted_batches(
+    rows: TokenRows,
+    token_budget: int | None = None,
+    batch_size: int | None = None,
+    length: int | None = None,
+) -> tf.data.Dataset:
+    """Returns batches of all rows, the longest first in every chunk, with their numbers.
+
+    Args:
+        rows: The rows.
+        token_budget: The maximum of `B * T`, padding counted; a longer row is a batch of its own.
+            None for `TOKEN_BUDGET`, or for no maximum where there is a `batch_size`.
+        batch_size: The maximum number of rows of a batch.
+        length: T, for XLA, which compiles every shape: then all batches but the last have the same
+            number of rows. None for the longest row of the batch.
 
     Returns:
-        A dataset of dictionaries: `token_ids`, `segment_ids` int32 and `padding_mask` bool
-        `[B, T]`, and `example_index` int64 `[B]`; the windows of a text share its index.
+        A dataset of the features of `rows`, and `row_number` int64 `[B]`.
     """
-    if window_stride is None:
-        texts = TokenizedTexts.of(tokenizer, columns, max_length)
-        text_of_row = np.arange(len(columns[0]))
-    else:
-        texts, text_of_row = TokenizedTexts.of_windows(
-            tokenizer, columns[0], max_length, window_stride
-        )
-    order, splits = _sorted_in_chunks(texts.lengths(), token_budget or TOKEN_BUDGET)
-    num_batches = len(splits) - 1
+    lengths = rows.lengths()
+    if token_budget is None:
+        token_budget = TOKEN_BUDGET if batch_size is None else batch_size * max(1, lengths.max())
+    if length is not None:
+        lengths = np.full(len(lengths), length)
+    order, splits = [np.zeros([0], np.int64)], [np.zeros([1], np.int64)]
+    for start in range(0, len(lengths), CHUNK_OF_ROWS):
+        chunk = lengths[start : start + CHUNK_OF_ROWS]
+        batches = token_batches(chunk, token_budget, batch_size, padded=True)
+        order.append(start + batches.order)
+        splits.append(start + batches.splits[1:])
     with tf.device("CPU:0"):  # made here, so that the graph of `batch` does not hold their values
-        order, splits, text_of_row = map(tf.constant, (order, splits, text_of_row))
+        order, splits = (tf.constant(np.concatenate(parts)) for parts in (order, splits))
 
     def batch(number):
-        rows = order[splits[number] : splits[number + 1]]
-        return {**texts.batch(rows), EXAMPLE_INDEX: tf.gather(text_of_row, rows)}
+        numbers = order[splits[number] : splits[number + 1]]
+        return {**rows.batch(numbers, length), ROW_NUMBER: numbers}
 
     return (
-        tf.data.Dataset.range(num_batches)
+        tf.data.Dataset.range(tf.size(splits, tf.int64) - 1)
         .map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .prefetch(tf.data.AUTOTUNE)
     )
 
 
-def _sorted_in_chunks(lengths, budget):
-    """Rows in the order of their batches, int64 `[n]`, and where each batch starts `[M + 1]`."""
-    order, splits = [np.zeros([0], np.int64)], [np.zeros([1], np.int64)]
-    for start in range(0, len(lengths), CHUNK_OF_TEXTS):
-        chunk = token_batches(lengths[start : start + CHUNK_OF_TEXTS], budget, padded=True)
-        order.append(start + chunk.order)
-        splits.append(start + chunk.splits[1:])
-    return np.concatenate(order), np.concatenate(splits)
-
-
-def in_given_order(outputs, indices: np.ndarray):
-    """Outputs of sorted examples, put back.
+def in_order_of_rows(outputs, numbers: np.ndarray):
+    """Returns outputs of `sorted_batches` in the order of the rows.
 
     Args:
         outputs: A nest of arrays `[n, ...]`.
-        indices: `[n]`, each row's `example_index`.
+        numbers: `[n]`, the `row_number` of each.
     """
-    order = np.argsort(indices)
+    order = np.argsort(numbers)
     return tf.nest.map_structure(lambda values: np.asarray(values)[order], outputs)
 
 
-def pooled_windows(outputs, indices: np.ndarray, pooling: str):
-    """One output a text from the outputs of its windows, in the order of the texts.
+def pooled_windows(outputs, examples: np.ndarray, pooling: str):
+    """Returns one output per text from the outputs of its windows.
 
     Args:
-        outputs: A nest of arrays `[windows, ...]`.
-        indices: `[windows]`, each one's `example_index`; every text has a window.
+        outputs: A nest of arrays `[n, ...]`.
+        examples: `[n]`, the text of each window, ascending; every text has a window.
         pooling: "mean" or "max".
     """
-    order = np.argsort(indices, kind="stable")
-    starts = np.flatnonzero(np.diff(indices[order], prepend=-1))
+    starts = np.flatnonzero(np.diff(examples, prepend=-1))
 
     def pool(values):
-        values = np.asarray(values)[order]
         if pooling == "max":
             return np.maximum.reduceat(values, starts)
         counts = np.diff(np.append(starts, len(values)))

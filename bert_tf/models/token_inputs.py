@@ -20,8 +20,8 @@ _TOKEN_INPUTS = (
     "sequence_starts",
     "head_mask",
 )
-# What task models carry in the same dictionary: their own inputs, and the place of an example.
-_TASK_INPUTS = ("masked_positions", "target_ids", "word_starts", "example_index")
+# What task models carry in the same dictionary: their own inputs, and the number of a row.
+_TASK_INPUTS = ("masked_positions", "target_ids", "word_starts", "row_number")
 # The same inputs in Hugging Face's transformers, google-research/bert and tf-models.
 _OTHER_NAMES = {
     "input_ids": "token_ids",

@@ -27,6 +27,8 @@ class TokenizedTexts:
         rows_per_example: K; None for examples of one row, without an axis for it.
     """
 
+    examples = None  # see `TokenRows`
+
     def __init__(
         self,
         token_ids: tf.RaggedTensor,
@@ -69,7 +71,7 @@ class TokenizedTexts:
     @classmethod
     def of_windows(
         cls, tokenizer, texts: np.ndarray, max_length: int, stride: int
-    ) -> tuple["TokenizedTexts", np.ndarray]:
+    ) -> "TokenizedTexts":
         """Tokenizes texts and cuts each into windows.
 
         Args:
@@ -79,7 +81,7 @@ class TokenizedTexts:
             stride: Tokens from the start of one window to that of the next.
 
         Returns:
-            The windows, and the text of each, int64 `[W]`.
+            The windows; `examples` is the text of each.
         """
         with tf.device("CPU:0"):
             ids = tf.concat([tokenizer.tokenize(chunk) for (chunk,) in _chunks((texts,))], axis=0)
@@ -87,14 +89,25 @@ class TokenizedTexts:
             rows = packing.pack(
                 windows, None, tokenizer.cls_token_id, tokenizer.sep_token_id, None, "longest_first"
             )
-        return cls(*rows, tokenizer.pad_token_id), text_of_window.numpy()
+        windows = cls(*rows, tokenizer.pad_token_id)
+        windows.examples = text_of_window.numpy()
+        return windows
 
     def lengths(self) -> np.ndarray:
         """int64 `[n]`: the tokens of every row."""
         return self._token_ids.row_lengths().numpy()
 
-    def batch(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The examples `[B]`, by number, padded to the longest.
+    def places_of(self, token_id: int) -> tf.RaggedTensor:
+        """Returns the columns of every row where a token is, ragged int64 `[n, (places)]`."""
+        ids = self._token_ids
+        found = tf.where(ids.values == token_id)[:, 0]
+        rows = tf.gather(ids.value_rowids(), found)
+        return tf.RaggedTensor.from_value_rowids(
+            found - tf.gather(ids.row_starts(), rows), rows, ids.nrows()
+        )
+
+    def batch(self, examples: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
+        """The examples `[B]`, by number, padded to `length` or to the longest.
 
         Returns:
             `token_ids` and `segment_ids` int32, `padding_mask` bool, each `[B, T]`, with
@@ -104,16 +117,17 @@ class TokenizedTexts:
         if count is not None:  # [B] -> [B * K]
             rows = tf.reshape(rows[:, tf.newaxis] * count + tf.range(count, dtype=rows.dtype), [-1])
         token_ids = tf.gather(self._token_ids, rows)  # ragged [B * K, (T)]
+        segment_ids = tf.gather(self._segment_ids, rows).to_tensor(shape=[None, length])
         tokens = {
-            "token_ids": token_ids.to_tensor(self._pad_token_id),
-            "segment_ids": tf.cast(tf.gather(self._segment_ids, rows).to_tensor(), tf.int32),
-            "padding_mask": tf.sequence_mask(token_ids.row_lengths()),
+            "token_ids": token_ids.to_tensor(self._pad_token_id, shape=[None, length]),
+            "segment_ids": tf.cast(segment_ids, tf.int32),
+            "padding_mask": tf.sequence_mask(token_ids.row_lengths(), length),
         }
         if count is None:
             return tokens
         shape = [tf.size(examples), count, tf.shape(tokens["token_ids"])[1]]
         return {  # [B * K, T] -> [B, K, T]
-            name: tf.ensure_shape(tf.reshape(values, shape), [None, count, None])
+            name: tf.ensure_shape(tf.reshape(values, shape), [None, count, length])
             for name, values in tokens.items()
         }
 

@@ -3,6 +3,7 @@
 Glossary: `B` texts, `T` length of the longest row, or the ids of one text, `V` vocabulary size.
 """
 
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -435,6 +436,13 @@ class BertTokenizer:
     def token_to_id(self, token: str) -> int:
         """Returns the id of a piece, or that of `unk_token` if it is not in the vocabulary."""
         return self._ids.get(token, self.unk_token_id)
+
+    @functools.cached_property
+    def keeping_special_tokens(self) -> "BertTokenizer":
+        """The tokenizer with the same settings for which a literal `[MASK]` is one token."""
+        if not self.split_special_tokens:
+            return self
+        return BertTokenizer.from_config({**self.get_config(), "split_special_tokens": False})
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments, with the vocabulary as a list."""

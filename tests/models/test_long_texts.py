@@ -35,7 +35,7 @@ def make(tiny_config, tiny_vocabulary):
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_pooled_windows(make, pooling, monkeypatch):
-    monkeypatch.setattr(text_batches, "CHUNK_OF_TEXTS", 4)
+    monkeypatch.setattr(text_batches, "CHUNK_OF_ROWS", 4)
     for model, normalize in (
         (make(BertTextClassifier, max_length=12), False),
         (make(BertSentenceEncoder, max_length=12, normalize=True), True),
@@ -62,7 +62,6 @@ def test_windows_refuse(make):
         {"window_stride": 0},
         {"window_stride": 11},
         {"window_stride": 5, "window_pooling": "first"},
-        {"window_stride": 5, "batch_size": 2},
     ):
         with pytest.raises(UserError, match="Received"):
             model.predict(TEXTS, **arguments)

@@ -28,6 +28,9 @@ model.compile(optimizer, gradient_accumulation_steps=2)
 model.fit(pairs, [1.0, 0.0, 0.0], sample_weight=[1.0, 2.0, 0.5], verbose=0)
 logits = model.predict(pairs, verbose=0)
 assert logits.shape == (3, 1)
+scores = model.score(*pairs)
+np.testing.assert_allclose(scores, 1 / (1 + np.exp(-logits[:, 0])), atol=1e-6)
+assert abs(model.score("good film", "good") - scores[0]) < 1e-6
 
 for format in ("huggingface", "tf1", "bert_tf"):
     model.save_pretrained(format, format=format)
@@ -56,7 +59,7 @@ def tree(tmp_path_factory):
     shutil.copytree(REPOSITORY / "bert_tf", root / "bert_tf", ignore=ignored)
     text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
     files = dict(re.findall(r"```python file=(\S+)\n(.*?)```", text, re.DOTALL))
-    assert sorted(files) == ["__init__.py", "model.py", "serving.py"]
+    assert sorted(files) == ["__init__.py", "model.py", "preprocessor.py", "serving.py"]
     assert sum(len(content.splitlines()) for content in files.values()) <= 120
     folder = root / "bert_tf" / "tasks" / "pair_scoring"
     folder.mkdir()

@@ -358,7 +358,7 @@ def _batches(model, columns, num_rows, batch_size, step, num_steps):
             return model.tokens_of(texts), *labels
 
     else:
-        tokens = model.tokenized_texts(TextColumns(texts))
+        tokens = model.preprocessor.example_rows(TextColumns(texts))
 
         def batch(rows):
             return tokens.batch(rows), *gathered(labels, rows)

@@ -23,15 +23,17 @@ def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
     Returns:
         The median over the rounds in milliseconds, one per model.
     """
-    from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
+    from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
+    from bert_tf.models.tokenized_texts import TokenizedTexts
 
-    columns = models[0].text_columns(inputs)
+    columns = models[0].preprocessor.read_columns(inputs)
     length = min(
         model.max_length or model.backbone.config.max_position_embeddings for model in models
     )
-    batches = list(text_batches(models[0].tokenizer, columns, length))
+    rows = TokenizedTexts.of(models[0].tokenizer, tuple(columns), length)
+    batches = list(sorted_batches(rows))
     for batch in batches:
-        del batch[EXAMPLE_INDEX]
+        del batch[ROW_NUMBER]
     seconds = [[] for _ in models]
     for _ in range(1 + rounds):
         for model, times in zip(models, seconds):

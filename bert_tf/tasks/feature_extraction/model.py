@@ -10,8 +10,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
-from bert_tf.models.text_streams import collected
+from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
 
 COMBINATIONS = ("stack", "concat", "sum", "mean")
 
@@ -42,6 +41,8 @@ class BertFeatureExtractor(TaskModel):
 
     Reference: Devlin et al. 2019, section 5.3; google-research/bert extract_features.py.
     """
+
+    token_axis = 1
 
     def __init__(
         self,
@@ -78,29 +79,36 @@ class BertFeatureExtractor(TaskModel):
         total = tf.add_n(chosen)  # [B, T, H]
         return total / len(chosen) if self.combine == "mean" else total
 
-    def extract(self, texts: Any, token_budget: int | None = None, verbose: int = 0) -> list:
-        """Features of many texts, without padding: sorted by length, batched by tokens.
+    def extract(
+        self,
+        texts: Any,
+        token_budget: int | None = None,
+        verbose: int = 0,
+        batch_size: int | None = None,
+    ) -> list:
+        """Returns the features of texts without padding; `predict` pads them to `max_length`.
 
         Args:
             texts: Raw text as in `fit`, single or in pairs; one string or one pair of strings.
-            token_budget: Tokens of a batch, padding counted; default 4,096.
+            token_budget: As in `predict`.
             verbose: 1 shows a progress bar.
+            batch_size: As in `predict`.
 
         Returns:
             For each text float32 `[tokens, ...]`, `[CLS]` and `[SEP]` counted; for one string or
             pair its array.
         """
-        self._require_tokenizer()
-        columns = self.read_columns(collected(texts, self.is_example))
-        features: list[np.ndarray | None] = [None] * len(columns[0])
+        columns = self.preprocessor.read_examples(texts)
+        rows = self.preprocessor.rows(columns)
+        features: list[np.ndarray | None] = [None] * columns.num_rows
         bar = keras.utils.Progbar(len(features), verbose=verbose, unit_name="text")
-        for batch in text_batches(self.tokenizer, tuple(columns), self._longest(), token_budget):
-            examples = batch.pop(EXAMPLE_INDEX).numpy()
-            rows = self.predict_on_batch(batch)
+        for batch in sorted_batches(rows, token_budget, batch_size):
+            numbers = batch.pop(ROW_NUMBER).numpy()
+            states = self.predict_on_batch(batch)
             lengths = np.sum(batch["padding_mask"], axis=1)
-            for example, row, length in zip(examples, rows, lengths):
-                features[example] = row[:length].copy()  # not a view that keeps the batch alive
-            bar.add(len(examples))
+            for number, row, length in zip(numbers, states, lengths):
+                features[number] = row[:length].copy()  # not a view that keeps the batch alive
+            bar.add(len(numbers))
         return features[0] if columns.is_single else features
 
     def get_config(self):

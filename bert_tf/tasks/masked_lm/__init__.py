@@ -43,5 +43,5 @@ SPEC = TaskSpec(
 )
 
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, {"Candidate": ".model", "mask_texts": ".masked_text"}
+    __name__, {"Candidate": ".preprocessor", "mask_texts": ".masked_text"}
 )

@@ -1,7 +1,6 @@
 """The masked language model: which word stands behind `[MASK]`, and how likely a sentence is."""
 
-import random
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,27 +11,13 @@ from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_batches import EXAMPLE_INDEX, text_batches
-from bert_tf.models.text_inputs import TextColumns, holds_text
-from bert_tf.models.text_streams import collected, refuse_steps, yields_text
-from bert_tf.tasks.masked_lm.masked_text import mask_texts
 from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted
 from bert_tf.tasks.masked_lm.one_mask_batches import TARGET_IDS, one_mask_batches
-from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.tasks.masked_lm.preprocessor import Candidate, MaskedLMPreprocessor
 
 REDUCTIONS = ("sum", "mean", "none")
-
-
-class Candidate(NamedTuple):
-    """A piece that may be the word at a `[MASK]`, and its probability.
-
-    Example:
-        >>> Candidate("paris", 0.5).piece
-        'paris'
-    """
-
-    piece: str
-    probability: float
+# Texts whose logits `fill_mask` has in memory at a time.
+TEXTS_AT_ONCE = 512
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -82,7 +67,6 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         self.masked_lm_head = MaskedLMHead(
             backbone.config, dtype=self.dtype_policy, name="masked_lm"
         )
-        self._mask_tokenizer = None  # made for the first text with masks
         self.build()
 
     def build(self, input_shape=None):
@@ -108,121 +92,45 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         ids, weights = tf.cast(y["masked_ids"], tf.int32), tf.cast(y["masked_weights"], tf.float32)
         return self.word_loss(ids, weights, y_pred, totals["words"], sample_weight)
 
-    def _validation_dataset(self, data, batch_size):
-        # Texts have no labels, so a tuple of two columns is pairs and not Keras's (x, y).
-        if isinstance(data, tuple) and len(data) == 2 and all(map(holds_text, data)):
-            data = (data,)
-        return super()._validation_dataset(data, batch_size)
+    def make_preprocessor(self, **options):
+        return MaskedLMPreprocessor(**options)
 
-    def _prepare(self, x, y, sample_weight, batch_size, shuffle, training):
-        is_text = isinstance(x, TextColumns) or (isinstance(x, tf.data.Dataset) and yields_text(x))
-        if not is_text:
-            return super()._prepare(x, y, sample_weight, batch_size, shuffle, training)
-        self._require_mask_token()
-        for name, values in (("y", y), ("sample_weight", sample_weight)):
-            if values is not None:
-                raise UserError(
-                    "Text alone was expected: its masked tokens are the labels. "
-                    f"Received: {name}={type(values).__name__}"
-                )
-        if isinstance(x, TextColumns):
-            rows = self._batches_of_rows(x.num_rows, None, None, batch_size, shuffle)
-            x = rows.map(_texts_of_rows(tuple(map(tf.constant, x))))
-        # Training masks anew in every epoch. `keras.utils.set_random_seed` sets Python's generator
-        # too.
-        seed = random.randrange(2**31) if training else 0
-        dataset = mask_texts(x, self.tokenizer, self._longest(), seed=seed, fresh=training)
-        return {"x": dataset, "y": None, "sample_weight": None, "batch_size": None}
-
-    def _require_mask_token(self):
-        self._require_tokenizer()
-        if self.tokenizer.mask_token is None:
-            raise UserError(
-                "A tokenizer with a mask token was expected. Received: mask_token=None. Name the "
-                "piece of the vocabulary that hides tokens."
-            )
-
-    def predict(
+    def fill_mask(
         self,
-        x,
-        batch_size=None,
-        verbose="auto",
-        steps=None,
-        callbacks=None,
-        *,
+        texts: Any,
         top_k: int = 5,
         token_budget: int | None = None,
-    ):
-        """`fill_mask` of a list of texts; `keras.Model.predict`, the logits, of token dictionaries.
-
-        Args:
-            x: Texts, or what `call` takes.
-            batch_size: Rows of a batch; of texts the most, at the longest length.
-            verbose: As in Keras; texts show no bar.
-            steps: As in Keras; not for texts.
-            callbacks: As in Keras; not for texts.
-            top_k: For texts: how many pieces to return for each `[MASK]`.
-            token_budget: For texts: tokens of a batch, padding counted; default 4,096.
-        """
-        x = self.raw(x)
-        if isinstance(x, tf.data.Dataset) and yields_text(x):
-            raise UserError(
-                "A list of texts was expected, or token dictionaries. Received: a dataset of text."
-            )
-        if not isinstance(x, TextColumns):
-            return super().predict(
-                x, batch_size, verbose, steps, callbacks, token_budget=token_budget
-            )
-        refuse_steps(steps, callbacks)
-        if batch_size is not None and token_budget is None:
-            token_budget = batch_size * self._longest()
-        return self.fill_mask(x, top_k, token_budget)
-
-    def fill_mask(self, texts: Any, top_k: int = 5, token_budget: int | None = None) -> list:
-        """The likeliest pieces behind every `[MASK]` that is written in the texts.
+        batch_size: int | None = None,
+        verbose: int = 0,
+    ) -> list:
+        """Returns the likeliest pieces for every `[MASK]` that is written in the texts.
 
         Args:
             texts: Raw text as in `fit`, single or in pairs; one string or one pair of strings.
             top_k: How many pieces.
-            token_budget: Tokens of a batch, padding counted; default 4,096.
+            token_budget: As in `predict`.
+            batch_size: As in `predict`.
+            verbose: As in `predict`.
 
         Returns:
             For each text, for each of its `[MASK]`s, a list of `top_k` `Candidate`s, the likeliest
             first; for one string or pair its `[MASK]`s.
 
         Raises:
-            UserError: If a text has no `[MASK]`, or one behind the place where it is cut.
+            UserError: If a text has no `[MASK]`, or one after the place where it is cut.
+            DataError: If a text is missing or malformed.
         """
-        self._require_mask_token()
-        columns = self.read_columns(collected(texts, self.is_example))
-        vocabulary = self.tokenizer.vocabulary
-        if not 1 <= top_k <= len(vocabulary):
-            raise UserError(f"`top_k` must be in [1, {len(vocabulary)}]. Received: top_k={top_k!r}")
-        mask = self.tokenizer.mask_token.encode()
-        counts = [sum(text.count(mask) for text in row) for row in zip(*columns)]
-        for row, count in enumerate(counts):
-            if not count:
-                text = " ||| ".join(part[row].decode("utf-8", "replace") for part in columns)
-                raise UserError(
-                    f"{self.tokenizer.mask_token} was expected in every text. "
-                    f"Received in row {row}: {text!r}"
-                )
-        filled = [[] for _ in counts]
-        if self._mask_tokenizer is None:
-            self._mask_tokenizer = keeping_special_tokens(self.tokenizer)
-        texts = tuple(columns)
-        for batch in text_batches(self._mask_tokenizer, texts, self._longest(), token_budget):
-            examples = batch.pop(EXAMPLE_INDEX).numpy()
-            rows, positions, places = _grouped(batch["token_ids"] == self.tokenizer.mask_token_id)
-            logits = self.predict_on_batch({**batch, "masked_positions": positions})
-            for row, place in zip(rows, places):
-                filled[examples[row]].append(_candidates(logits[row, place], top_k, vocabulary))
-        for row, (count, candidates) in enumerate(zip(counts, filled)):
-            if count != len(candidates):
-                raise UserError(
-                    f"The text in row {row} is cut at {self._longest()} tokens, before its last "
-                    f"{self.tokenizer.mask_token}. Shorten it, or pass a larger `max_length`."
-                )
+        preprocessor = self.preprocessor
+        columns = preprocessor.read_examples(texts)
+        preprocessor.require_masks(columns)
+        size = self.tokenizer.vocab_size
+        if not 1 <= top_k <= size:
+            raise UserError(f"`top_k` must be in [1, {size}]. Received: top_k={top_k!r}")
+        filled: list[list[list[Candidate]]] = []
+        for start in range(0, columns.num_rows, TEXTS_AT_ONCE):
+            part = columns.rows(slice(start, start + TEXTS_AT_ONCE))
+            rows, values = self._compute(part, batch_size, verbose, token_budget=token_budget)
+            filled += preprocessor.candidates(values, rows, top_k)
         return filled[0] if columns.is_single else filled
 
     def score(
@@ -253,8 +161,8 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         """
         if reduction not in REDUCTIONS:
             raise UserError(f"`reduction` must be one of {REDUCTIONS}. Received: {reduction!r}")
-        self._require_mask_token()
-        columns = self.read_columns(collected(sentences, self.is_example))
+        self.preprocessor.require_mask_token()
+        columns = self.preprocessor.read_examples(sentences)
         if len(columns) != 1:
             raise UserError(
                 "Single sentences must be a list of strings. Received: pairs of texts. Score each "
@@ -264,9 +172,9 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         ids = self.tokenizer.tokenize(texts)
         lengths = ids.row_lengths().numpy()  # [n]
         for row, length in enumerate(lengths):
-            if not 0 < length <= self._longest() - 2:
+            if not 0 < length <= self.longest - 2:
                 raise UserError(
-                    f"Sentences of 1 to {self._longest() - 2} tokens were expected. Received in "
+                    f"Sentences of 1 to {self.longest - 2} tokens were expected. Received in "
                     f"row {row}: {length} tokens: "
                     f"{texts[row].decode('utf-8', 'replace')[:80]!r}"
                 )
@@ -287,39 +195,3 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         if not isinstance(inputs, dict) or TARGET_IDS not in inputs:
             return outputs
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(inputs[TARGET_IDS], outputs)
-
-
-def _texts_of_rows(columns):
-    """What gathers rows `[B]`: the texts, of pairs a tuple of two tensors."""
-    if len(columns) == 1:
-        return lambda rows: tf.gather(columns[0], rows)
-    return lambda rows: tuple(tf.gather(column, rows) for column in columns)
-
-
-def keeping_special_tokens(tokenizer: BertTokenizer) -> BertTokenizer:
-    """The tokenizer that takes a literal `[MASK]` for one token, not for three."""
-    if not tokenizer.split_special_tokens:
-        return tokenizer
-    return BertTokenizer.from_config({**tokenizer.get_config(), "split_special_tokens": False})
-
-
-def _grouped(chosen):
-    """Where `[B, T]` is True: rows `[M]`, positions `[B, P]` with zeros behind, places `[M]`.
-
-    The m-th True is at `positions[rows[m], places[m]]`.
-    """
-    chosen = np.asarray(chosen)
-    rows, columns = np.nonzero(chosen)
-    places = (np.cumsum(chosen, axis=1) - 1)[rows, columns]
-    positions = np.zeros([len(chosen), chosen.sum(axis=1).max(initial=1)], np.int32)
-    positions[rows, places] = columns
-    return rows, positions, places
-
-
-def _candidates(logits, top_k, vocabulary) -> list[Candidate]:
-    """The likeliest pieces by the logits `[V]` of one place."""
-    probabilities = np.exp(logits - logits.max(), dtype=np.float64)
-    probabilities /= probabilities.sum()
-    best = np.argpartition(-probabilities, top_k - 1)[:top_k]
-    best = best[np.argsort(-probabilities[best], kind="stable")]
-    return [Candidate(vocabulary[index], float(probabilities[index])) for index in best]

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.models.serving_module import ServingModule
-from bert_tf.tasks.masked_lm.model import BertMaskedLM, keeping_special_tokens
+from bert_tf.tasks.masked_lm.model import BertMaskedLM
 
 TOP_K = 5  # pieces for each mask, as `fill_mask` gives by default
 
@@ -27,7 +27,7 @@ class MaskedLMModule(ServingModule):
         super().__init__(model)
         if model.tokenizer.mask_token is None:
             raise UserError("A tokenizer with a mask token was expected. Received: mask_token=None")
-        self._tokenizer = keeping_special_tokens(model.tokenizer)
+        self._tokenizer = model.tokenizer.keeping_special_tokens
 
     def of_tokens(self, tokens):
         return {"logits": self.model(tokens, training=False)}  # [B, T, V]

@@ -1,5 +1,6 @@
 """Multiple choice: which of several texts goes with a prompt."""
 
+from bert_tf.lazy_names import lazy_names
 from bert_tf.models.task_spec import TaskSpec
 from bert_tf.tasks import text_classification
 
@@ -10,3 +11,5 @@ SPEC = TaskSpec(
     heads={"classifier": text_classification.HEAD},
     serving="MultipleChoiceModule",
 )
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, {"Choice": ".preprocessor"})

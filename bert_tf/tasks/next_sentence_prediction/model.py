@@ -6,15 +6,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_container
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.label_inputs import class_ids
 from bert_tf.models.task_model import TaskModel
+from bert_tf.tasks.next_sentence_prediction.preprocessor import NextSentencePreprocessor
 from bert_tf.training.losses.class_weights import class_weights_by_id
-
-IS_NEXT = 0  # google-research/bert: 0 is the next sentence, 1 a random one
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -41,8 +38,6 @@ class BertNextSentencePredictor(TaskModel):
     Reference: Devlin et al. 2019, section 3.1; google-research/bert run_pretraining.py,
     `get_next_sentence_output`.
     """
-
-    texts_per_example = (2,)
 
     def __init__(
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
@@ -71,24 +66,26 @@ class BertNextSentencePredictor(TaskModel):
     def class_weights(self, class_weight):
         return class_weights_by_id(class_weight, 2)
 
-    def plain_targets(self, y, x):
-        """As `TaskModel.plain_targets`: 0 or 1 for every pair."""
-        if y is None or not is_container(y):
-            return y
-        return class_ids(y, None, 2, keep_rows=not self.has_sparse_loss())
+    def make_preprocessor(self, **options):
+        return NextSentencePreprocessor(**options)
 
     def next_sentence_probability(
         self,
         firsts: str | Sequence[str],
         seconds: str | Sequence[str],
+        *,
+        batch_size: int | None = None,
         token_budget: int | None = None,
+        verbose: int = 0,
     ) -> np.ndarray | np.float32:
         """The probability that each second text follows its first.
 
         Args:
             firsts: n strings, or one.
             seconds: n strings, or one.
-            token_budget: Tokens of a batch, padding counted; None takes `TaskModel.predict`'s.
+            batch_size: As in `predict`.
+            token_budget: As in `predict`.
+            verbose: As in `predict`.
 
         Returns:
             float32 `[n]`; for one pair of strings a float32.
@@ -96,13 +93,11 @@ class BertNextSentencePredictor(TaskModel):
         Raises:
             UserError: If there are not as many seconds as firsts, or a text is empty.
         """
-        columns = self.read_columns((firsts, seconds))
+        columns = self.preprocessor.read_examples((firsts, seconds))
         for row, pair in enumerate(zip(*columns)):
             if not all(text.strip() for text in pair):
                 raise UserError(
-                    "Two texts were expected in every pair. Received an empty one in row "
-                    f"{row}: {tuple(text.decode() for text in pair)}"
+                    "Both texts of a pair must have a character that is no white space. Received "
+                    f"in row {row}: {tuple(text.decode() for text in pair)}"
                 )
-        logits = self.predict(columns, token_budget=token_budget, verbose=0)
-        probabilities = tf.nn.softmax(logits).numpy()[:, IS_NEXT]
-        return probabilities[0] if columns.is_single else probabilities
+        return self._decoded(columns, batch_size, token_budget, verbose)

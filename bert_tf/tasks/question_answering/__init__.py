@@ -20,7 +20,7 @@ SPEC = TaskSpec(
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "Answer": ".model",
+        "Answer": ".preprocessor",
         "GoldAnswer": ".files",
         "SquadExample": ".files",
         "best_null_thresholds": ".metrics",

@@ -8,14 +8,13 @@ import tensorflow as tf
 
 from bert_tf import hooks
 from bert_tf.config import POOLING_MODES
+from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
 from bert_tf.layers.pooling import SequencePooling
 from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_inputs import TextColumns
-from bert_tf.models.text_streams import collected
-from bert_tf.models.tokenized_texts import TokenizedTexts
+from bert_tf.tasks.sentence_embedding.preprocessor import SentenceEmbeddingPreprocessor
 from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
 from bert_tf.training.losses.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
 
@@ -58,8 +57,6 @@ class BertSentenceEncoder(TaskModel):
 
     Reference: Reimers and Gurevych 2019 (arXiv 1908.10084), section 3.
     """
-
-    texts_per_example = None
 
     def __init__(
         self,
@@ -149,25 +146,8 @@ class BertSentenceEncoder(TaskModel):
     def get_compile_config(self):
         return super().get_compile_config() if self.objective is None else None
 
-    def tokens_of(self, inputs):
-        if isinstance(inputs, dict):
-            return inputs
-        columns = self.tensor_columns(inputs)
-        if len(columns) == 1:
-            return self.tokenize(columns[0])
-        columns = tf.stack(columns, axis=1)  # K times [B] -> [B, K]
-        tokens = self.tokenize(tf.reshape(columns, [-1]))
-        shape = tf.concat([tf.shape(columns), tf.shape(tokens["token_ids"])[1:]], axis=0)
-        return {  # [B * K, T] -> [B, K, T]
-            name: tf.ensure_shape(tf.reshape(values, shape), [*columns.shape, None])
-            for name, values in tokens.items()
-        }
-
-    def tokenized_texts(self, columns):
-        if len(columns) == 1:
-            return super().tokenized_texts(columns)
-        texts = np.stack(columns, axis=1).reshape(-1)  # K times [n] -> [n * K]
-        return TokenizedTexts.of(self.tokenizer, (texts,), self._longest(), len(columns))
+    def make_preprocessor(self, **options):
+        return SentenceEmbeddingPreprocessor(normalize=self.normalize, **options)
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
@@ -268,7 +248,7 @@ class BertSentenceEncoder(TaskModel):
             max_length=self.max_length,
             dtype=self.dtype_policy,
         )
-        vectors = plain.encode(texts, token_budget)
+        vectors = plain.encode(texts, token_budget=token_budget)
         layer = Whitening(len(principal_directions(vectors)[1]) if size is None else size)
         layer.build([None, self._pooled_size()])
         layer.fit(vectors)
@@ -276,45 +256,48 @@ class BertSentenceEncoder(TaskModel):
         self.whitening.kernel.assign(layer.kernel)
         self.whitening.bias.assign(layer.bias)
 
-    def predict(self, x, *args, **kwargs):
-        """`TaskModel.predict` of single texts; several lists are encoded one after the other."""
-        x = self.raw(x)
-        if isinstance(x, TextColumns) and len(x) > 1:
-            raise UserError(
-                "One list of texts was expected. Received: a tuple of lists, or pairs. Encode each "
-                'list by itself; a list of strings is `["a text", "another"]`.'
-            )
-        vectors = super().predict(x, *args, **kwargs)
-        if self.normalize and kwargs.get("window_stride") is not None:
-            norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-            vectors /= np.where(norms > 0, norms, 1)  # the mean of unit vectors is shorter
-        return vectors
-
     def encode(
         self,
         texts: str | list[str],
+        *,
+        batch_size: int | None = None,
         token_budget: int | None = None,
-        show_progress: bool = False,
+        verbose: int = 0,
         window_stride: int | None = None,
         window_pooling: str = "mean",
+        show_progress: bool | None = None,
     ) -> np.ndarray:
-        """Vectors of many texts: sorted by length, batched by a budget of tokens, order restored.
+        """Returns the vectors of texts.
 
         Args:
             texts: Single texts as in `fit`, or one string.
-            token_budget: Tokens of a batch; None takes `TaskModel.predict`'s.
-            show_progress: Whether to show a bar over the batches.
+            batch_size: As in `predict`.
+            token_budget: As in `predict`.
+            verbose: As in `predict`.
             window_stride: As in `predict`: long texts are encoded window by window.
             window_pooling: As in `predict`.
+            show_progress: The old name of `verbose`.
 
         Returns:
             float32 `[n, D]`; `[D]` for one string.
+
+        Raises:
+            UserError: If there is no tokenizer, or an example has several texts.
+            DataError: If a text is missing or malformed.
         """
-        windows = {"window_stride": window_stride, "window_pooling": window_pooling}
-        texts = self.read_columns(collected(texts, self.is_example))
-        verbose = 1 if show_progress and not texts.is_single else 0
-        vectors = self.predict(texts, token_budget=token_budget, verbose=verbose, **windows)
-        return vectors[0] if texts.is_single else vectors
+        if show_progress is not None:
+            warn_renamed("encode(show_progress=…)", "encode(verbose=…)")
+            verbose = int(show_progress)
+        columns = self.preprocessor.read_examples(texts)
+        vectors = self.predict(
+            columns,
+            batch_size,
+            0 if columns.is_single else verbose,
+            token_budget=token_budget,
+            window_stride=window_stride,
+            window_pooling=window_pooling,
+        )
+        return vectors[0] if columns.is_single else vectors
 
     def get_config(self):
         return {

@@ -17,6 +17,7 @@ SPEC = TaskSpec(
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "Classification": ".preprocessor",
         "ClassificationTask": ".files",
         "TASKS": ".official_tasks",
         "TextExample": ".files",

@@ -55,7 +55,7 @@ class ClassifierHead(TrainingModel):
         super().__init__(**kwargs)
         self.dropout_layer = classifier.dropout_layer
         self.classifier = classifier.classifier
-        self._classify = classifier.classify
+        self._logits_of = classifier.logits_of
         self._default_loss = classifier.default_loss
         self._class_weights = classifier.class_weights
         self.built = True
@@ -69,12 +69,12 @@ class ClassifierHead(TrainingModel):
         return self._class_weights(class_weight)
 
     def call(self, inputs, training=False):
-        return self._classify(inputs, training=training)
+        return self._logits_of(inputs, training=training)
 
     def fit(self, *args, **kwargs):
         """As in Keras."""
         history = super().fit(*args, **kwargs)
-        model = self._classify.__self__
+        model = self._logits_of.__self__
         model.untrained_heads = tuple(set(model.untrained_heads) - {"classifier"})
         return history
 

@@ -1,29 +1,24 @@
 """Classification and regression, of single texts and of pairs."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import MULTI_LABEL, POOLING_MODES, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
-from bert_tf.data.plain_rows import is_container, plain_rows, refuse_missing, row_array
+from bert_tf.data.plain_rows import refuse_missing, row_array
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.pooling import SequencePooling
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.label_inputs import (
-    IdsInGraph,
-    class_id,
-    class_ids,
-    class_names,
-    class_sets,
-    holds_numbers,
-    outputs,
-)
+from bert_tf.models.label_inputs import class_id, class_names, class_sets, outputs
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_streams import yields_text
-from bert_tf.tasks.text_classification.number_names import refuse_unclear_numbers
-from bert_tf.training.evaluation.probabilities import sigmoid, softmax
+from bert_tf.tasks.text_classification.preprocessor import (
+    Classification,
+    TextClassificationPreprocessor,
+)
 from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
 
 
@@ -55,6 +50,8 @@ class BertTextClassifier(TaskModel):
         >>> classifier.fit(["a waste of time", "wonderful"], ["bad", "good"])
         >>> classifier.predict(["I laughed all the way through."]).shape  # logits
         (1, 2)
+        >>> classifier.classify("I laughed all the way through.").label in ("bad", "good")
+        True
 
     Reference: Devlin et al. 2019, section 4.1; google-research/bert run_classifier.py,
     `create_model`.
@@ -146,7 +143,7 @@ class BertTextClassifier(TaskModel):
 
     def head(self, outputs, tokens, training=False):
         """Logits `[B, num_classes]` from what the backbone gave for a token dictionary."""
-        return self.classify(self._pool(outputs, tokens), training=training)
+        return self.logits_of(self._pool(outputs, tokens), training=training)
 
     def pooled(self, inputs, training=False):
         """What the classifier sees of each text: `[B, H]`, for "mean_max" `[B, 2H]`."""
@@ -160,47 +157,42 @@ class BertTextClassifier(TaskModel):
             outputs["sequence_output"], self.backbone.padding_mask_of(tokens)
         )
 
-    def classify(self, pooled, training=False):
-        """Dropout and classifier on what `pooled` gave."""
+    def logits_of(self, pooled, training=False):
+        """Dropout and classifier on what `pooled` returned."""
         logits = self.classifier(self.dropout_layer(pooled, training=training))
         return tf.cast(logits, tf.float32)  # [B, num_classes]
 
-    def plain_targets(self, y, x):
-        """As `TaskModel.plain_targets`; labels may be given by their names."""
-        if y is None or not is_container(y):
-            return y
-        y = plain_rows(y, "y")
-        if self.problem_type == REGRESSION:
-            return outputs(y, self.num_classes)
-        if self.problem_type == MULTI_LABEL:
-            return class_sets(y, self.labels, self.num_classes)
-        if not isinstance(x, dict) and holds_numbers(y):  # token dictionaries come with ids
-            refuse_unclear_numbers(self.labels)
-        return class_ids(y, self.labels, self.num_classes, keep_rows=not self.has_sparse_loss())
+    def make_preprocessor(self, **options):
+        return TextClassificationPreprocessor(
+            num_classes=self.num_classes,
+            labels=self.labels,
+            problem_type=self.problem_type,
+            **options,
+        )
 
-    def raw(self, x):
-        """As `TaskModel.raw`; labels of a dataset of texts may not be numbers that are names."""
-        if isinstance(x, tf.data.Dataset) and yields_text(x):
-            spec = x.element_spec
-            if self.problem_type == SINGLE_LABEL and isinstance(spec, tuple) and len(spec) > 1:
-                if spec[1].dtype != tf.string and spec[1].shape[1:].num_elements() in (None, 1):
-                    refuse_unclear_numbers(self.labels)
-        return super().raw(x)
+    def classify(
+        self,
+        texts: Any,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> Classification | list[Classification]:
+        """Returns what texts are classified as.
 
-    def graph_targets(self, spec):
-        one_hot = spec.shape.rank == 2 and spec.shape[1] == self.num_classes
-        if spec.dtype != tf.string:
-            if self.problem_type == SINGLE_LABEL and one_hot and self.has_sparse_loss():
-                return lambda y: tf.argmax(y, axis=-1, output_type=tf.int32)
-            return None
-        if self.problem_type == REGRESSION:
-            return tf.strings.to_number
-        if self.problem_type == MULTI_LABEL:
-            raise UserError(
-                "Several labels in a dataset must be rows of 0 and 1, as `targets` makes them. "
-                "Received: strings"
-            )
-        return IdsInGraph(self.labels, self.num_classes)
+        Args:
+            texts: What `fit` takes as raw text: a list of texts or pairs, or one.
+            batch_size: As in `predict`.
+            token_budget: As in `predict`.
+            verbose: As in `predict`.
+
+        Returns:
+            A `Classification` for each text, for one text its own.
+
+        Raises:
+            UserError: If there is no tokenizer.
+            DataError: If a text is missing or malformed.
+        """
+        return self._decoded(texts, batch_size, token_budget, verbose)
 
     def targets(self, labels) -> np.ndarray:
         """Labels by name as `fit` takes them.
@@ -246,9 +238,7 @@ class BertTextClassifier(TaskModel):
 
         Softmax over the classes; sigmoid of every label by itself; for regression the numbers.
         """
-        if self.problem_type == REGRESSION:
-            return np.asarray(logits, np.float64)
-        return (softmax if self.problem_type == SINGLE_LABEL else sigmoid)(logits)
+        return self.preprocessor.probabilities(logits)
 
     def get_config(self):
         return {

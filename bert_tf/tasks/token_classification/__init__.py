@@ -30,7 +30,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "Span": ".tag_schemes",
         "TaggedSentence": ".files",
-        "TaggedSpan": ".model",
+        "TaggedSpan": ".preprocessor",
         "TaggingScores": ".metrics",
         "convert_tags": ".tag_schemes",
         "read_conll": ".files",

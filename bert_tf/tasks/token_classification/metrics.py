@@ -94,7 +94,7 @@ class TaggingScores(keras.callbacks.Callback):
         self._best_weights = None
 
     def on_epoch_end(self, epoch, logs=None):
-        scores = tagging_scores(self.tags, self.model.predict(self.sentences, verbose=0))
+        scores = tagging_scores(self.tags, self.model.predict_tags(self.sentences))
         names = [name for name in ("precision", "recall", "f1") if name in scores]
         if logs is not None:
             logs.update({f"val_{name}": scores[name] for name in names})

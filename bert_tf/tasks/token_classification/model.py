@@ -1,55 +1,27 @@
 """Tagging: a label for every word. Named entities, parts of speech, segmentation."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_text, object_array, plain_rows, refuse_missing
 from bert_tf.errors import UserError
 from bert_tf.layers.crf import ConditionalRandomField
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.label_inputs import class_names, row_weights
-from bert_tf.models.task_model import DEFAULT_BATCH_SIZE, TaskModel
-from bert_tf.models.text_batches import TOKEN_BUDGET
-from bert_tf.models.text_inputs import TextColumns, as_columns
+from bert_tf.models.label_inputs import class_names
+from bert_tf.models.task_model import TaskModel
+from bert_tf.models.text_batches import IGNORED
 from bert_tf.models.text_streams import collected
-from bert_tf.tasks.token_classification.tag_schemes import Span, are_span_tags, spans_of_tags
-from bert_tf.tasks.token_classification.word_windows import (
-    IGNORED,
-    WORD_STARTS,
-    WordWindows,
-    holds_word_lists,
-    is_sentence,
-    word_lists,
+from bert_tf.tasks.token_classification.preprocessor import (
+    TaggedSpan,
+    TokenClassificationPreprocessor,
 )
-from bert_tf.text.vocabulary import CONTINUATION
+from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, holds_word_lists
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import class_loss
-
-
-class TaggedSpan(NamedTuple):
-    """A span that the model found.
-
-    Attributes:
-        start: Its first character (code point) in the text, or its first word in a list of words.
-        end: Behind its last one.
-        label: What it is.
-        text: The text itself; words are joined by blanks.
-
-    Example:
-        >>> TaggedSpan(0, 3, "PER", "Ada").label
-        'PER'
-    """
-
-    start: int
-    end: int
-    label: str
-    text: str
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -90,9 +62,8 @@ class BertTokenClassifier(TaskModel):
     Reference: Devlin et al. 2019, section 5.3; Lample et al. 2016 (arXiv 1603.01360) for the CRF.
     """
 
-    takes_batches_of_text = False
-
     needs_labels = True
+    token_axis = 1
 
     def __init__(
         self,
@@ -232,86 +203,59 @@ class BertTokenClassifier(TaskModel):
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         return self.get_metrics_result()  # `partial_loss` counts
 
-    @staticmethod
-    def is_example(item):
-        """Whether an item of a generator is a sentence: text, or a list of words."""
-        return is_text(item) or is_sentence(item)
+    def make_preprocessor(self, **options):
+        return TokenClassificationPreprocessor(labels=self.labels, **options)
 
-    def read_columns(self, x):
-        """Sentences as one array of lists of words.
+    def row_outputs(self, outputs, inputs):
+        if WORD_STARTS not in inputs:
+            return outputs
+        with self._tracing():
+            return self.best_tags(outputs, inputs[WORD_STARTS])
 
-        Raises:
-            UserError: If a sentence is no list of words.
-        """
-        if isinstance(x, TextColumns):
-            return x
-        if not holds_word_lists(x):
-            raise UserError(
-                "Sentences must be lists of words, with a tag for each word. Received: text. `tag` "
-                "finds spans in text."
-            )
-        return TextColumns([object_array(word_lists(x, self._text_errors()))])
-
-    def plain_targets(self, y, x):
-        """As `TaskModel.plain_targets`: for lists of words an array of lists of tags."""
-        if y is None or not isinstance(x, TextColumns):
-            return super().plain_targets(y, x)
-        rows = plain_rows(y, "y")
-        refuse_missing(rows, "y")
-        return object_array([[_name(tag) for tag in plain_rows(row, "y")] for row in rows])
-
-    def _prepare(self, x, y, sample_weight, batch_size, shuffle, training):
-        if not isinstance(x, TextColumns):
-            return super()._prepare(x, y, sample_weight, batch_size, shuffle, training)
-        dataset = self._labelled_batches(x[0], y, sample_weight, batch_size, shuffle)
-        return {"x": dataset, "y": None, "sample_weight": None, "batch_size": None}
-
-    def predict(
+    def predict_tags(
         self,
-        x,
-        batch_size=None,
-        verbose="auto",
-        steps=None,
-        callbacks=None,
-        *,
+        sentences: Any,
+        batch_size: int | None = None,
         token_budget: int | None = None,
-    ):
-        """Tags of sentences, or logits of token dictionaries.
+        verbose: int = 0,
+    ) -> list[list[str]]:
+        """Returns the tags of sentences.
 
         Args:
-            x: Lists of words; or what Keras takes: token dictionaries, or a dataset of them.
-            batch_size: The most sentences of a batch.
-            verbose: As in Keras.
-            steps: As in Keras.
-            callbacks: As in Keras.
-            token_budget: Tokens of a batch of sentences, padding counted; default 4,096.
+            sentences: Lists of words.
+            batch_size: As in `predict`.
+            token_budget: As in `predict`.
+            verbose: As in `predict`.
 
         Returns:
-            For lists of words, a list of tags for each; else float32 `[B, T, num_classes]`, or
-            label ids int32 `[B, max_length]` where the dictionary holds `word_starts`.
-        """
-        x = self.raw(x)
-        options = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
-        if not isinstance(x, TextColumns):
-            return super().predict(x, batch_size, token_budget=token_budget, **options)
-        (x,) = x
-        windows = self._windows(x)
-        if not len(windows):
-            return [[] for _ in x]
-        if self.jit_compile:
-            batches = windows.batches_of_one_length(
-                batch_size or DEFAULT_BATCH_SIZE, self._longest()
-            )
-            places = slice(None)
-        else:
-            batches, places = windows.batches_by_length(token_budget or TOKEN_BUDGET, batch_size)
-        ids = super().predict(batches, **options)[places]  # [S, max_length]
-        tags = np.array(self.labels, object)[windows.word_values(ids)]  # [W]
-        splits = windows.word_splits
-        return [tags[start:end].tolist() for start, end in zip(splits, splits[1:])]
+            For each sentence a list of tags, one for each word.
 
-    def tag(self, texts, **kwargs) -> list:
-        """The spans of texts or of lists of words.
+        Raises:
+            UserError: If there is no tokenizer, or a sentence is not a list of words.
+
+        Example:
+            >>> tagger = bert_tf.BertTokenClassifier.from_pretrained(
+            ...     "bert-base/", labels=["O", "B-PER"]
+            ... )
+            >>> [len(tags) for tags in tagger.predict_tags([["Ada", "wrote"], ["Rain"]])]
+            [2, 1]
+        """
+        preprocessor = self.preprocessor
+        columns = preprocessor.read_examples(sentences)
+        rows = preprocessor.rows(columns).marked()
+        if not len(rows):
+            return [[] for _ in columns[0]]
+        _, ids = self._compute_rows(rows, batch_size, verbose, token_budget=token_budget)
+        return preprocessor.tags(ids, rows)
+
+    def tag(
+        self,
+        texts: Any,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> list:
+        """Returns the spans of texts or of lists of words.
 
         Text is split into words as BERT's basic tokenizer does: at white space, punctuation and
         around ideographs. A model that was trained on words split in another way gets them as it
@@ -319,11 +263,17 @@ class BertTokenClassifier(TaskModel):
 
         Args:
             texts: A list of strings, or one; or a list of lists of words.
-            **kwargs: What `predict` takes.
+            batch_size: As in `predict`.
+            token_budget: As in `predict`.
+            verbose: As in `predict`.
 
         Returns:
             A list of `TaggedSpan` for each text, for one string one list. Where labels do not stand
             for spans, each word is one.
+
+        Raises:
+            UserError: If there is no tokenizer, or an example has several texts.
+            DataError: If a text is missing or malformed.
 
         Example:
             >>> tagger = bert_tf.BertTokenClassifier.from_pretrained(
@@ -333,101 +283,31 @@ class BertTokenClassifier(TaskModel):
             >>> len(sentences)
             2
         """
+        batching = (batch_size, token_budget, verbose)
         if isinstance(texts, str):
-            return self.tag([texts], **kwargs)[0]
-        kwargs = {"verbose": 0, **kwargs}
-        texts = collected(texts, self.is_example)
+            return self.tag([texts], *batching)[0]
+        preprocessor = self.preprocessor
+        texts = collected(texts, preprocessor.is_example)
         if holds_word_lists(texts):
-            (texts,) = self.read_columns(texts)
-            tags = self.predict(texts, **kwargs)
+            columns = preprocessor.read_columns(texts)
             return [
-                [TaggedSpan(*span, " ".join(words[span.start : span.end])) for span in spans]
-                for words, spans in zip(texts, map(self._spans, tags))
+                [
+                    TaggedSpan(*span, " ".join(words[span.start : span.end]))
+                    for span in preprocessor.spans(tags)
+                ]
+                for words, tags in zip(columns[0], self.predict_tags(columns, *batching))
             ]
-        columns = as_columns(texts, self._text_errors())
-        if len(columns) != 1:
-            raise UserError(
-                f"{type(self).__name__} takes single texts. Received: {len(columns)} texts in an "
-                "example. Texts are a list of strings."
-            )
-        texts = [text.decode("utf-8", errors="replace") for text in columns[0]]
-        borders = self._words_of_texts(texts)
+        texts = preprocessor.read_texts(texts)
+        borders = preprocessor.words_of_texts(texts)
         words = [[text[start:end] for start, end in places] for text, places in zip(texts, borders)]
         found = []
-        for text, places, tags in zip(texts, borders, self.predict(words, **kwargs)):
+        for text, places, tags in zip(texts, borders, self.predict_tags(words, *batching)):
             spans = []
-            for first, last, label in self._spans(tags):
+            for first, last, label in preprocessor.spans(tags):
                 start, end = places[first][0], places[last - 1][1]
                 spans.append(TaggedSpan(start, end, label, text[start:end]))
             found.append(spans)
         return found
-
-    def _spans(self, tags) -> list[Span]:
-        if are_span_tags(self.labels):
-            return spans_of_tags(tags)
-        return [Span(place, place + 1, tag) for place, tag in enumerate(tags)]
-
-    def _words_of_texts(self, texts) -> list[list[tuple[int, int]]]:
-        """Where the words of each text begin and end, in characters."""
-        self._require_tokenizer()
-        pieces = self.tokenizer.tokenize_with_offsets(texts)
-        continues = np.array([p.startswith(CONTINUATION) for p in self.tokenizer.vocabulary])
-        words = []
-        for ids, starts, ends in zip(
-            pieces.ids.to_list(), pieces.char_starts.to_list(), pieces.char_ends.to_list()
-        ):
-            first = [place for place, id in enumerate(ids) if not continues[id]]
-            last = [place - 1 for place in first[1:]] + [len(ids) - 1]
-            words.append([(starts[a], ends[b]) for a, b in zip(first, last)])
-        return words
-
-    def predict_step(self, data):
-        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        if not isinstance(x, dict) or WORD_STARTS not in x:
-            return super().predict_step(data)
-        with self._tracing():
-            tags = self.best_tags(self(x, training=False), x[WORD_STARTS])  # [B, T]
-            # One width for all batches, so that Keras can put them together.
-            return tf.pad(tags, [[0, 0], [0, self._longest() - tf.shape(tags)[1]]])
-
-    def _windows(self, sentences) -> WordWindows:
-        self._require_tokenizer()
-        return WordWindows(self.tokenizer, sentences, self._longest())
-
-    def _labelled_batches(self, x, y, sample_weight=None, batch_size=None, shuffle=True):
-        if y is None or len(x) != len(y):
-            raise UserError(
-                "A list of tags was expected for each sentence. Received: "
-                f"{len(x)} sentences, {'no' if y is None else len(y)} lists of tags"
-            )
-        windows = self._windows(x)
-        if not len(windows):
-            raise UserError("At least one word was expected. Received: none.")
-        labels = windows.labels(self._label_ids(x, y))
-        weights = None
-        if sample_weight is not None:
-            weights = row_weights(sample_weight, len(x))[windows.sentence_of_window]
-        length = self._longest() if self.jit_compile else None
-        return windows.training_batches(
-            labels, weights, batch_size or DEFAULT_BATCH_SIZE, shuffle, length
-        )
-
-    def _label_ids(self, sentences, tags) -> np.ndarray:
-        """int32 `[W]`."""
-        ids = {label: index for index, label in enumerate(self.labels)}
-        for number, (words, row) in enumerate(zip(sentences, tags)):
-            if len(words) != len(row):
-                raise UserError(
-                    "A tag was expected for every word. Received for sentence "
-                    f"{number}: {len(words)} words, {len(row)} tags"
-                )
-            unknown = next((tag for tag in row if tag not in ids), None)
-            if unknown is not None:
-                raise UserError(
-                    f"One of the labels {self.labels} was expected. Received in sentence {number}: "
-                    f"{unknown!r}. Make the model with all labels that occur."
-                )
-        return np.array([ids[tag] for row in tags for tag in row], np.int32)
 
     def get_config(self):
         return {
@@ -437,10 +317,6 @@ class BertTokenClassifier(TaskModel):
             "use_crf": self.use_crf,
             "dropout": self.dropout,
         }
-
-
-def _name(tag):
-    return tag.decode("utf-8", "replace") if isinstance(tag, bytes) else tag
 
 
 def word_weights(y, sample_weight) -> tf.Tensor:

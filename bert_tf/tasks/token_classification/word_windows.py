@@ -8,6 +8,7 @@ sentence together again is counting.
 Glossary: `S` windows, `W` words of all sentences, `B` rows of a batch, `T` its longest window.
 """
 
+import copy
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -22,12 +23,10 @@ from bert_tf.data.plain_rows import (
     refuse_missing,
     shown,
 )
-from bert_tf.data.token_budget import token_batches
 from bert_tf.errors import DataError, UserError
+from bert_tf.models.text_batches import IGNORED
 from bert_tf.text import packing
 
-# The label of what is not the first piece of a word; PyTorch's `ignore_index`.
-IGNORED = -100
 # The feature that marks the first pieces.
 WORD_STARTS = "word_starts"
 # Words after which a long sentence is cut rather than elsewhere.
@@ -47,13 +46,12 @@ class WordWindows:
 
     Attributes:
         word_splits: int64 `[sentences + 1]`, which words belong to which sentence.
-        sentence_of_window: int64 `[S]`.
-        lengths: int64 `[S]`, the tokens of each window.
+        examples: int64 `[S]`, the sentence of each window.
 
     Example:
         >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
         >>> windows = WordWindows(tokenizer, [["Ada", "sleeps"]], max_length=128)
-        >>> windows.lengths
+        >>> windows.lengths()
         array([4])
 
     Raises:
@@ -68,13 +66,13 @@ class WordWindows:
         pieces = _pieces_of_words(tokenizer, words, max_length - 2)  # ragged [W, (pieces)]
         lengths = pieces.row_lengths().numpy()
         breaks = np.array([word[-1:] in CLAUSE_ENDS for word in words], bool)
-        ends, self.sentence_of_window = [0], []
+        ends, self.examples = [0], []
         for number, (start, end) in enumerate(zip(self.word_splits, self.word_splits[1:])):
             cuts = cut_words(lengths[start:end], breaks[start:end], max_length - 2)
             for cut in cuts:
                 ends.append(start + cut)
-                self.sentence_of_window.append(number)
-        self.sentence_of_window = np.array(self.sentence_of_window, np.int64)
+                self.examples.append(number)
+        self.examples = np.array(self.examples, np.int64)
 
         splits = pieces.row_splits.numpy()[np.array(ends)]  # [S + 1], over pieces
         is_first = np.zeros(splits[-1], np.int32)
@@ -86,10 +84,14 @@ class WordWindows:
 
         self._token_ids = pack(pieces.values, tokenizer.cls_token_id, tokenizer.sep_token_id)
         self._word_starts = tf.cast(pack(is_first, 0, 0), tf.bool)
-        self.lengths = self._token_ids.row_lengths().numpy()
+        self._is_marked = False
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.examples)
+
+    def lengths(self) -> np.ndarray:
+        """Returns the number of tokens of every window, int64 `[S]`."""
+        return self._token_ids.row_lengths().numpy()
 
     def labels(self, word_labels: np.ndarray) -> tf.RaggedTensor:
         """A label a word, int32 `[W]`, to one a token: ragged `[S, (T)]`, mostly `IGNORED`."""
@@ -104,62 +106,25 @@ class WordWindows:
         columns = np.arange(len(rows)) - self._word_starts.row_splits.numpy()[rows]
         return token_values[rows[marked], columns[marked]]
 
-    def training_batches(
-        self,
-        labels: tf.RaggedTensor,
-        weights: np.ndarray | None = None,
-        batch_size: int = 32,
-        shuffle: bool = True,
-        length: int | None = None,
-    ) -> tf.data.Dataset:
-        """One epoch of `(features, labels)` or `(features, labels, weights)`.
+    def marked(self) -> "WordWindows":
+        """Returns the same windows; batches of them have `word_starts` bool `[B, T]` too."""
+        windows = copy.copy(self)
+        windows._is_marked = True
+        return windows
 
-        Args:
-            labels: What `labels` gave.
-            weights: float `[S]`, of each window.
-            batch_size: Rows of a batch.
-            shuffle: Whether each epoch has an order of its own.
-            length: `T`; None for the longest window of the batch.
-        """
-        rows = tf.data.Dataset.range(len(self))
-        if shuffle:
-            rows = rows.shuffle(len(self))
-
-        def batch(rows):
-            targets = tf.gather(labels, rows).to_tensor(IGNORED, shape=[None, length])
-            rest = () if weights is None else (tf.gather(tf.constant(weights, tf.float32), rows),)
-            return (self._features(rows, length), targets, *rest)
-
-        batches = rows.batch(batch_size).map(batch, num_parallel_calls=tf.data.AUTOTUNE)
-        return batches.prefetch(tf.data.AUTOTUNE)
-
-    def batches_by_length(
-        self, token_budget: int, max_rows: int | None = None
-    ) -> tuple[tf.data.Dataset, np.ndarray]:
-        """All windows, the longest first, in batches of at most `token_budget` tokens.
-
-        Returns:
-            The features, and int64 `[S]`: each window's place among the rows of the batches.
-        """
-        order, splits, inverse = token_batches(self.lengths, token_budget, max_rows, padded=True)
-        rows = tf.data.Dataset.from_tensor_slices(tf.RaggedTensor.from_row_splits(order, splits))
-        batches = rows.map(self._features, num_parallel_calls=tf.data.AUTOTUNE)
-        return batches.prefetch(tf.data.AUTOTUNE), inverse
-
-    def batches_of_one_length(self, batch_size: int, length: int) -> tf.data.Dataset:
-        """All windows in order, padded to `length`: few shapes, as XLA wants it."""
-        rows = tf.data.Dataset.range(len(self)).batch(batch_size)
-        return rows.map(lambda rows: self._features(rows, length)).prefetch(tf.data.AUTOTUNE)
-
-    def _features(self, rows, length=None):
+    def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
+        """Returns the token dictionary of the windows `[B]`, padded to `length` or the longest."""
         ids = tf.gather(self._token_ids, rows)  # ragged [B, (T)]
         token_ids = ids.to_tensor(self._pad_token_id, shape=[None, length])
-        return {
+        features = {
             "token_ids": token_ids,
             "segment_ids": tf.zeros_like(token_ids),
             "padding_mask": tf.sequence_mask(ids.row_lengths(), length),
-            WORD_STARTS: tf.gather(self._word_starts, rows).to_tensor(False, shape=[None, length]),
         }
+        if not self._is_marked:
+            return features
+        starts = tf.gather(self._word_starts, rows).to_tensor(False, shape=[None, length])
+        return {**features, WORD_STARTS: starts}
 
 
 def cut_words(lengths: Sequence[int], breaks: Sequence[bool], limit: int) -> Iterator[int]:

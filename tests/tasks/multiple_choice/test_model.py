@@ -48,7 +48,7 @@ def test_every_kind_of_input_gives_the_score_of_the_pair(make_model):
     expected = plain_scores(model)
     tokens = model.tokenize(PROMPTS, CHOICES)
     assert tokens["token_ids"].shape[:2] == (3, 2)
-    columns = model.text_columns((PROMPTS, CHOICES))
+    columns = tuple(model.preprocessor.read_columns((PROMPTS, CHOICES)))
     dataset = tf.data.Dataset.from_tensor_slices((columns,)).batch(2)
     for scores in (
         model(tokens),
@@ -94,11 +94,11 @@ def test_learns_planted_data(make_model):
 @pytest.mark.parametrize(
     "x,words",
     [
-        (PROMPTS, "tuple .prompts, choices. was expected"),
-        ((PROMPTS, PROMPTS), "list of choices was expected in row 0"),
+        (PROMPTS, "must be a tuple .prompts, choices."),
+        ((PROMPTS, PROMPTS), "must have a list of strings in row 0"),
         ((PROMPTS, CHOICES[:2]), "3 prompts, 2 lists"),
         ((PROMPTS, [["a", "b"], ["a"], ["a", "b"]]), "in row 1: 1, in row 0: 2"),
-        ((PROMPTS, [["a"], ["a"], ["b"]]), "At least two choices"),
+        ((PROMPTS, [["a"], ["a"], ["b"]]), "at least two choices"),
     ],
 )
 def test_wrong_inputs_are_told(make_model, x, words):

@@ -7,6 +7,7 @@ import pytest
 
 from bert_tf import BertTokenizer
 from bert_tf.errors import DataError, UserError
+from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
 from bert_tf.tasks.question_answering.context_windows import question_windows, training_windows
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span, read_squad
 from bert_tf.tasks.question_answering.window_batches import WindowBatches
@@ -94,11 +95,11 @@ def test_batches_cover_every_window(tokenizer):
     texts = ["x " * length for length in range(1, 30)]
     windows = question_windows(tokenizer, texts, texts, 40, 8, 10)
     batches = WindowBatches(windows, tokenizer, np.zeros([len(windows), 2]))
-    sizes = [features["token_ids"].shape for features in batches.by_length(100)]
+    sizes = [features["token_ids"].shape for features in sorted_batches(batches, 100)]
     assert sum(rows for rows, _ in sizes) == len(windows)
     assert all(rows * length <= 100 for rows, length in sizes)
     assert [length for _, length in sizes] == sorted((n for _, n in sizes), reverse=True)
-    indices = [f["example_index"].numpy() for f in batches.by_length(100, batch_size=2)]
+    indices = [f[ROW_NUMBER].numpy() for f in sorted_batches(batches, 100, batch_size=2)]
     assert max(map(len, indices)) == 2
     assert sorted(np.concatenate(indices)) == list(range(len(windows)))
 

@@ -196,7 +196,7 @@ def test_saved_directory_needs_nothing_else(trained, tmp_path, format):
 @pytest.mark.parametrize(
     "call,words",
     [
-        (lambda m: m.fit((["x"], ["x"])), "Answers were expected"),
+        (lambda m: m.fit((["x"], ["x"])), "`y` must be the answers"),
         (lambda m: m.fit((["x"], ["x"]), ["good"]), "row 0: 'good'"),
         (lambda m: m.fit((["x"], ["x"]), [("good", "4")]), "row 0"),
         (lambda m: m.fit(["x"], [None]), r"A pair \(questions, contexts\)"),

@@ -12,6 +12,7 @@ from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
 from bert_tf.checkpoints.sentence_transformers import encoder_options
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.models import text_batches
+from bert_tf.models.tokenized_texts import TokenizedTexts
 from tests.numpy_bert import NumpyBert
 from tools.corpora.film_reviews import read_film_reviews
 
@@ -57,7 +58,7 @@ def test_like_sentences_are_near(minilm_encoder):
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max", "mean_max"])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_each_text_gets_its_own_vector(make_encoder, pooling, normalize, monkeypatch):
-    monkeypatch.setattr(text_batches, "CHUNK_OF_TEXTS", 7)
+    monkeypatch.setattr(text_batches, "CHUNK_OF_ROWS", 7)
     encoder = make_encoder(pooling=pooling, normalize=normalize)
     texts = [f"{text} {'film ' * (number % 5)}" for number in range(6) for text in TEXTS]
     vectors = encoder.encode(texts, token_budget=24)
@@ -69,15 +70,16 @@ def test_each_text_gets_its_own_vector(make_encoder, pooling, normalize, monkeyp
 
 
 def test_batches_keep_to_the_budget(tiny_vocabulary, monkeypatch):
-    monkeypatch.setattr(text_batches, "CHUNK_OF_TEXTS", 11)
+    monkeypatch.setattr(text_batches, "CHUNK_OF_ROWS", 11)
     tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False)
     texts = np.array([b"film " * (7 * number % 13) for number in range(40)], object)
-    batches = list(text_batches.text_batches(tokenizer, (texts,), 9, token_budget=30))
+    rows = TokenizedTexts.of(tokenizer, (texts,), 9)
+    batches = list(text_batches.sorted_batches(rows, token_budget=30))
     for batch in batches:
         rows, width = batch["token_ids"].shape
         assert rows * width <= 30
         assert tf.reduce_any(batch["padding_mask"][:, -1])  # no wider than its longest
-    places = np.concatenate([batch["example_index"] for batch in batches])
+    places = np.concatenate([batch[text_batches.ROW_NUMBER] for batch in batches])
     assert sorted(places) == list(range(40))
 
 
@@ -89,10 +91,10 @@ def test_one_string_and_none(make_encoder):
 
 def test_predict_refuses_a_budget_without_texts(make_encoder):
     encoder = make_encoder()
-    tokens = encoder.tokenize(TEXTS)
-    for arguments in ({"x": tokens}, {"x": TEXTS, "batch_size": 2}):
-        with pytest.raises(UserError, match="token_budget"):
-            encoder.predict(**arguments, token_budget=16)
+    with pytest.raises(UserError, match="token_budget"):
+        encoder.predict(encoder.tokenize(TEXTS), token_budget=16)
+    with pytest.raises(UserError, match="steps"):
+        encoder.predict(TEXTS, steps=1)
 
 
 def test_options_of_a_sentence_transformers_directory(minilm, tmp_path):

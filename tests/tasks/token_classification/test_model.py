@@ -77,7 +77,7 @@ def trained(make_tagger):
 
 def test_learns_planted_spans(trained, make_tagger):
     sentences, tags = planted(100, seed=3, longest=40)  # several windows each
-    assert tagging_scores(tags, trained.predict(sentences, verbose=0))["f1"] > 0.95
+    assert tagging_scores(tags, trained.predict_tags(sentences))["f1"] > 0.95
     results = trained.evaluate(sentences, tags, verbose=0, return_dict=True)
     assert results["accuracy"] > 0.95
     plain = make_tagger()
@@ -111,10 +111,10 @@ def test_labels_that_are_no_spans(make_tagger):
 
 def test_batches_do_not_matter(trained):
     sentences, _ = planted(30, seed=4, longest=25)
-    expected = trained.predict(sentences, verbose=0)
-    assert trained.predict(sentences, batch_size=3, verbose=0) == expected
-    assert trained.predict(sentences, token_budget=20, verbose=0) == expected
-    one_by_one = [trained.predict([words], verbose=0)[0] for words in sentences[:3]]
+    expected = trained.predict_tags(sentences)
+    assert trained.predict_tags(sentences, batch_size=3) == expected
+    assert trained.predict_tags(sentences, token_budget=20) == expected
+    one_by_one = [trained.predict_tags([words])[0] for words in sentences[:3]]
     assert one_by_one == expected[:3]
 
 
@@ -175,7 +175,7 @@ def test_saved_as_huggingface_does(trained, tmp_path):
     assert (opened.labels, opened.use_crf, opened.max_length) == (LABELS, True, 16)
     opened.run_eagerly = True
     sentences, _ = planted(10, seed=8)
-    assert opened.predict(sentences, verbose=0) == trained.predict(sentences, verbose=0)
+    assert opened.predict(sentences, verbose=0) == trained.predict_tags(sentences)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["architectures"] == ["BertForTokenClassification"]
     assert config["id2label"] == {str(i): label for i, label in enumerate(LABELS)}

@@ -7,6 +7,7 @@ import pytest
 
 from bert_tf import BertTokenizer
 from bert_tf.errors import UserError
+from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches, training_batches
 from bert_tf.tasks.token_classification.word_windows import (
     IGNORED,
     WORD_STARTS,
@@ -27,7 +28,7 @@ def test_labels_stand_on_first_pieces(tokenizer):
     n = IGNORED
     # [CLS] good a ##b ##c [UNK] [UNK] [UNK] [SEP]
     assert labels.to_list() == [[n, 1, 2, n, n, 3, n, 4, n], [n, 5, n]]
-    ((features, targets),) = windows.training_batches(labels, batch_size=2, shuffle=False)
+    ((features, targets),) = training_batches(windows.marked(), (labels,), 2, shuffle=False)
     ids = features["token_ids"].numpy()
     assert ids[0].tolist()[:2] == [tokenizer.cls_token_id, tokenizer.token_to_id("good")]
     assert ids[0, 7] == tokenizer.unk_token_id  # a word without pieces has a tag too
@@ -56,7 +57,8 @@ def test_any_sentences_are_put_together_again(tokenizer):
         np.testing.assert_array_equal(windows.word_values(dense), values)
         assert windows.word_splits.tolist() == np.cumsum([0, *map(len, sentences)]).tolist()
         # In the order of the lengths too.
-        batches, places = windows.batches_by_length(token_budget=60)
+        batches = list(sorted_batches(windows.marked(), token_budget=60))
+        places = np.argsort(np.concatenate([batch[ROW_NUMBER] for batch in batches]))
         rows = [row for batch in batches for row in batch[WORD_STARTS].numpy()]
         counts = np.array([row.sum() for row in rows])[places]
         assert counts.tolist() == (dense != IGNORED).sum(axis=1).tolist()

@@ -1,0 +1,332 @@
+"""Text and labels to batches, text to tokens in the graph, outputs of a model to answers."""
+
+from collections.abc import Callable, Set
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.plain_rows import is_container, is_missing, is_text
+from bert_tf.errors import UserError
+from bert_tf.models.label_inputs import number_rows, row_weights
+from bert_tf.models.text_batches import TokenRows, pooled_windows, training_batches
+from bert_tf.models.text_inputs import PAIRS_ARE, TextColumns, as_columns, holds_text
+from bert_tf.models.text_streams import batches_of_text, collected
+from bert_tf.models.tokenized_texts import TokenizedTexts
+
+DEFAULT_BATCH_SIZE = 32  # Keras's own
+
+
+class Preprocessor:
+    """What a task does before and after its model; `TaskModel` says what it reads.
+
+    A task overrides what is different: `read_columns` where an example is not a text or a pair,
+    `targets` and `graph_targets` for its labels, `training_rows` and `rows` where examples become
+    windows, `outputs` and `decode` for what the model gives.
+
+    Args:
+        tokenizer: The `BertTokenizer`, or None: then there is only what needs no text.
+        max_length: The maximum number of tokens of a sequence, `[CLS]` and `[SEP]` included.
+        has_sparse_labels: Whether the loss takes the ids of classes.
+        has_static_shapes: Whether all batches are padded to `max_length`, for XLA.
+
+    Example:
+        >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> preprocessor = classifier.preprocessor
+        >>> batches = preprocessor.batches(preprocessor.read(texts), batch_size=2)
+        >>> (tokens,) = next(iter(batches))
+        >>> sorted(tokens)
+        ['padding_mask', 'segment_ids', 'token_ids']
+    """
+
+    # The number of texts that an example may have; None: any number.
+    texts_per_example: tuple[int, ...] | None = (1, 2)
+    # What errors say about the right form.
+    example_form = PAIRS_ARE
+    # Whether text may come in batches; where examples become windows, all are needed at once.
+    takes_batches_of_text = True
+    # Whether `predict` takes a dataset of text.
+    predicts_datasets_of_text = True
+    # Whether labels come with the texts; else they are made of the texts.
+    has_labels = True
+
+    def __init__(
+        self,
+        tokenizer,
+        max_length: int,
+        has_sparse_labels: bool = True,
+        has_static_shapes: bool = False,
+    ):
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.has_sparse_labels = has_sparse_labels
+        self.static_length = max_length if has_static_shapes else None
+
+    # What users pass.
+
+    def read(self, x: Any) -> Any:
+        """Returns `x` as `TextColumns` or a `tf.data.Dataset` of strings where it is raw text.
+
+        What Keras takes, such as token dictionaries, is returned as it is.
+
+        Raises:
+            UserError: If the texts have no order, or as `read_columns`.
+        """
+        if x is None or isinstance(x, (dict, tf.data.Dataset)):
+            return x
+        if isinstance(x, Set):
+            raise UserError(f"Texts must be in an order. Received: a {type(x).__name__}.")
+        if isinstance(x, tuple) and not isinstance(x, TextColumns):
+            x = tuple(collected(column, self.is_example) for column in x)
+        columns = self.read_columns if self.takes_batches_of_text else None
+        x = batches_of_text(collected(x, self.is_example), columns, self.targets)
+        if isinstance(x, tf.data.Dataset) or not holds_text(x):
+            return x
+        return self.read_columns(x)
+
+    def read_examples(self, x: Any) -> TextColumns:
+        """Returns raw text that is all there, not in batches, as `TextColumns`."""
+        return self.read_columns(collected(x, self.is_example))
+
+    def read_columns(self, x: Any) -> TextColumns:
+        """Returns raw text as arrays with a row for every example: one, or two for pairs.
+
+        Raises:
+            UserError: If an example has another number of texts than the task takes, or a row is
+                not text; its number is in the message.
+        """
+        columns = as_columns(x, self.text_errors)
+        allowed = self.texts_per_example
+        if allowed is not None and len(columns) not in allowed:
+            raise UserError(
+                f"An example of this task must have {' or '.join(map(str, allowed))} texts. "
+                f"Received: {len(columns)} texts in an example. {self.example_form}"
+            )
+        return columns
+
+    @property
+    def text_errors(self) -> str:
+        """What to do with text that is not UTF-8: the tokenizer's `errors`."""
+        return getattr(self.tokenizer, "errors", "strict")
+
+    @staticmethod
+    def is_example(item: Any) -> bool:
+        """Returns whether an item of a generator is one example: a string, or a tuple of them."""
+        if isinstance(item, tuple) and item:
+            return all(map(is_text, item))
+        return is_text(item) or is_missing(item)
+
+    def targets(self, y: Any, x: Any) -> Any:
+        """Returns labels as `fit` takes them: an array with a row for every example.
+
+        Args:
+            y: What the user passed. None is returned as it is.
+            x: What `read` returned.
+
+        Raises:
+            DataError: If a label is missing or unknown; its row is in the message.
+        """
+        return number_rows(y) if is_container(y) and not isinstance(y, tuple) else y
+
+    def graph_targets(self, spec: tf.TensorSpec) -> Callable[[tf.Tensor], tf.Tensor] | None:
+        """Returns what turns the labels of a `tf.data.Dataset` into those that the loss takes.
+
+        Args:
+            spec: Shape and dtype of the labels of a batch.
+
+        Returns:
+            A function in the graph; None where the labels are right as they are.
+        """
+        return None
+
+    # Text to tokens, in the graph.
+
+    def require_tokenizer(self) -> None:
+        """Raises `UserError` if there is no tokenizer."""
+        if self.tokenizer is None:
+            raise UserError(
+                "The model was made without a tokenizer, so it takes token dictionaries only. "
+                "Received: text. Pass `tokenizer=BertTokenizer(vocab_file)`."
+            )
+
+    def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
+        """Returns strings `[B]` as the dictionary that the model takes, cut at `max_length`."""
+        self.require_tokenizer()
+        return self.tokenizer(texts, pairs, max_length=self.max_length)
+
+    def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
+        """Returns what a model is called with as a token dictionary; strings are tokenized."""
+        if isinstance(inputs, dict):
+            return inputs
+        columns = self.tensor_columns(inputs)
+        if len(columns) > 2:
+            raise UserError(
+                "Text must be single texts or pairs. Received: "
+                f"{len(columns)} texts in an example. {self.example_form}"
+            )
+        return self.tokenize(*columns)
+
+    def tensor_columns(self, inputs: Any) -> tuple[tf.Tensor, ...]:
+        """Returns the texts of a call: one string tensor `[B]` for each text of an example."""
+        tensors = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+        if not all(tf.is_tensor(tensor) for tensor in tensors):
+            return tuple(map(tf.convert_to_tensor, self.read_columns(inputs)))
+        if len(tensors) == 1 and tensors[0].shape.rank == 0:
+            return (tensors[0][tf.newaxis],)  # one text
+        if len(tensors) == 1 and tensors[0].shape.rank == 2 and tensors[0].shape[1] is not None:
+            return tuple(tf.unstack(tensors[0], axis=1))  # [B, K] -> K times [B]
+        return tensors
+
+    # Batches for training and evaluation.
+
+    def batches(
+        self,
+        x: TextColumns | tf.data.Dataset,
+        y: Any = None,
+        sample_weight: Any = None,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        training: bool = False,
+    ) -> tf.data.Dataset:
+        """Returns batches `(tokens, labels, weights)` of raw text.
+
+        Args:
+            x: What `read` returned. A dataset has the labels and batches that it has.
+            y: What `targets` returned.
+            sample_weight: The weight of each example, or None.
+            batch_size: The number of rows of a batch; None for 32.
+            shuffle: Whether each epoch has a different order.
+            training: Whether the batches are for training, not for evaluation.
+
+        Raises:
+            UserError: If there is no text, or not one label and weight for each.
+        """
+        self.require_tokenizer()
+        if isinstance(x, tf.data.Dataset):
+            return self._tokenized(x)
+        rows, labels = self.training_rows(x, y, sample_weight)
+        batch_size = batch_size or DEFAULT_BATCH_SIZE
+        return training_batches(rows, labels, batch_size, shuffle, self.static_length)
+
+    def training_rows(
+        self, columns: TextColumns, y: Any, sample_weight: Any
+    ) -> tuple[TokenRows, tuple[Any, ...]]:
+        """Returns the rows to train on, and arrays of their labels and weights, if any."""
+        labels = self.checked_labels(columns.num_rows, y, sample_weight)
+        return self.example_rows(columns), labels
+
+    def example_rows(self, columns: TextColumns) -> TokenRows:
+        """Returns one row for every example, even if it is made of several sequences."""
+        return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
+
+    @staticmethod
+    def checked_labels(num_rows: int, y: Any, sample_weight: Any) -> tuple[np.ndarray, ...]:
+        """Returns labels and weights, those that there are, one for each of `num_rows` rows."""
+        if not num_rows:
+            raise UserError("`x` must have at least one text. Received: none.")
+        if y is None:
+            if sample_weight is not None:
+                raise UserError("`sample_weight` needs `y`. Received: y=None")
+            return ()
+        y = np.asarray(y)
+        if len(y) != num_rows:
+            raise UserError(
+                f"`y` must have a row for every text: {num_rows}. Received: {len(y)} rows."
+            )
+        return (y,) if sample_weight is None else (y, row_weights(sample_weight, num_rows))
+
+    def _tokenized(self, dataset):
+        """Batches of text as batches of tokens, with labels for the loss."""
+        self.require_batches(dataset)
+
+        def tokenize(features, *rest):
+            return (self.tokens_of(features), *rest)
+
+        return (
+            self.with_graph_targets(dataset)
+            .map(tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    @staticmethod
+    def require_batches(dataset: tf.data.Dataset) -> None:
+        """Raises `UserError` if a dataset of text does not yield batches of strings."""
+        spec = dataset.element_spec
+        features = spec[0] if isinstance(spec, tuple) else spec
+        if isinstance(features, dict):
+            raise UserError(
+                "Text in a dataset must be strings [B], or a tuple of them for pairs. Received: a "
+                f"dictionary of {sorted(features)}. Pass `dataset.map(lambda row: row[...])`."
+            )
+        if any(spec.shape.rank == 0 for spec in tf.nest.flatten(features)):
+            raise UserError(
+                "A dataset of text must yield batches, strings [B]. Received: single strings. "
+                "Pass `dataset.batch(32)`."
+            )
+
+    def with_graph_targets(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns a dataset with `graph_targets` applied to its labels."""
+        spec = dataset.element_spec
+        if not isinstance(spec, tuple) or len(spec) < 2 or not isinstance(spec[1], tf.TensorSpec):
+            return dataset
+        targets = self.graph_targets(spec[1])
+        if targets is None:
+            return dataset
+        return dataset.map(
+            lambda features, labels, *rest: (features, targets(labels), *rest),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+
+    # Rows for prediction, and what becomes of them.
+
+    def rows(self, columns: TextColumns, window_stride: int | None = None) -> TokenRows:
+        """Returns the rows that the model computes for texts.
+
+        Args:
+            columns: What `read` returned.
+            window_stride: Single texts are not cut but become windows, one every so many tokens.
+        """
+        self.require_tokenizer()
+        if window_stride is None:
+            return TokenizedTexts.of(self.tokenizer, tuple(columns), self.max_length)
+        return TokenizedTexts.of_windows(self.tokenizer, columns[0], self.max_length, window_stride)
+
+    def one_row(self) -> dict[str, tf.Tensor]:
+        """Returns a batch of one empty text, `[1, 2]`: it shows the shape of the outputs."""
+        ids = [[self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]]
+        return {"token_ids": tf.constant(ids, tf.int32)}
+
+    def outputs(self, values: Any, rows: TokenRows, columns: TextColumns, pooling: str) -> Any:
+        """Returns what `predict` returns.
+
+        Args:
+            values: What the model computed, in the order of the rows.
+            rows: What `rows` returned.
+            columns: The texts.
+            pooling: How the windows of a text become one, "mean" or "max".
+        """
+        if rows.examples is None:
+            return values
+        return pooled_windows(values, rows.examples, pooling)
+
+    def decode(self, values: Any, rows: TokenRows, columns: TextColumns) -> list:
+        """Returns the answer to every example; the arguments are those of `outputs`."""
+        raise NotImplementedError
+
+    def require_windows(self, columns: TextColumns, stride: int, pooling: str) -> None:
+        """Raises `UserError` where texts cannot become windows."""
+        if len(columns) > 1:
+            raise UserError(
+                f"`window_stride` is for single texts. Received: {len(columns)} texts in an example"
+            )
+        size = self.max_length - 2
+        if not isinstance(stride, int) or not 1 <= stride <= size:
+            raise UserError(
+                f"`window_stride` must be in [1, {size}], the tokens of a window. "
+                f"Received: window_stride={stride!r}"
+            )
+        if pooling not in ("mean", "max"):
+            raise UserError(
+                f"`window_pooling` must be 'mean' or 'max'. Received: window_pooling={pooling!r}"
+            )

@@ -1,0 +1,178 @@
+"""What `BertMaskedLM` reads and answers: texts to be masked, and texts with masks to be filled.
+
+Glossary: `n` texts, `R` rows, `M` masks of all texts, `P` masks of a row, `V` vocabulary.
+"""
+
+import random
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.models.preprocessor import DEFAULT_BATCH_SIZE, Preprocessor
+from bert_tf.models.text_inputs import TextColumns
+from bert_tf.models.tokenized_texts import TokenizedTexts
+from bert_tf.tasks.masked_lm.masked_text import mask_texts
+
+# A row has logits of so many masks at most. A text with more has several rows: so what one text has
+# does not multiply the logits of all.
+MASKS_PER_ROW = 4
+
+
+class Candidate(NamedTuple):
+    """A piece that may be the word at a `[MASK]`, and its probability.
+
+    Example:
+        >>> Candidate("paris", 0.5).piece
+        'paris'
+    """
+
+    piece: str
+    probability: float
+
+
+class MaskedRows:
+    """Texts with the places of their masks.
+
+    Args:
+        texts: n texts.
+        places: The columns of their masks, ragged int64 `[n, (masks)]`.
+    """
+
+    def __init__(self, texts: TokenizedTexts, places: tf.RaggedTensor):
+        counts = places.row_lengths().numpy()  # [n]
+        per_row = min(MASKS_PER_ROW, counts.max(initial=1))
+        rows_of_text = -(-counts // per_row)
+        text_of_mask = places.value_rowids().numpy()  # [M]
+        rank = np.arange(len(text_of_mask)) - places.row_starts().numpy()[text_of_mask]
+        first_row = np.cumsum(rows_of_text) - rows_of_text
+        cells = first_row[text_of_mask] + rank // per_row, rank % per_row
+        positions = np.zeros([rows_of_text.sum(), per_row], np.int32)  # [R, P]
+        positions[cells] = places.values.numpy()
+        self.is_mask = np.zeros(positions.shape, bool)
+        self.is_mask[cells] = True
+        self.row_splits = places.row_splits.numpy()  # [n + 1], over masks
+        self.examples = np.repeat(np.arange(len(counts)), rows_of_text)
+        self._texts = texts
+        with tf.device("CPU:0"):
+            self._text_of_row = tf.constant(self.examples)
+            self._positions = tf.constant(positions)
+
+    def lengths(self) -> np.ndarray:
+        """Returns the number of tokens of every row, int64 `[R]`."""
+        return self._texts.lengths()[self.examples]
+
+    def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
+        """Returns the features of the rows `[B]`: tokens and `masked_positions` `[B, P]`."""
+        tokens = self._texts.batch(tf.gather(self._text_of_row, rows), length)
+        return {**tokens, "masked_positions": tf.gather(self._positions, rows)}
+
+
+class MaskedLMPreprocessor(Preprocessor):
+    """Texts to masked tokens and labels; logits of masks to the likeliest pieces."""
+
+    predicts_datasets_of_text = False
+    has_labels = False
+
+    def batches(
+        self, x, y=None, sample_weight=None, batch_size=None, shuffle=False, training=False
+    ):
+        """As `Preprocessor.batches`; 15 % of the tokens are masked, and they are the labels."""
+        self.require_mask_token()
+        for name, values in (("y", y), ("sample_weight", sample_weight)):
+            if values is not None:
+                raise UserError(
+                    f"`{name}` must be None with text, whose masked tokens are the labels. "
+                    f"Received: {name}={type(values).__name__}"
+                )
+        if isinstance(x, TextColumns):
+            x = _batches_of_texts(x, batch_size or DEFAULT_BATCH_SIZE, shuffle)
+        # Training masks anew in every epoch. `keras.utils.set_random_seed` sets Python's generator
+        # too.
+        seed = random.randrange(2**31) if training else 0
+        return mask_texts(x, self.tokenizer, self.max_length, seed=seed, fresh=training)
+
+    def require_mask_token(self) -> None:
+        """Raises `UserError` if there is no tokenizer, or it has no mask token."""
+        self.require_tokenizer()
+        if self.tokenizer.mask_token is None:
+            raise UserError(
+                "`mask_token` of the tokenizer must be the piece that hides tokens. "
+                "Received: mask_token=None"
+            )
+
+    def require_masks(self, columns: TextColumns) -> None:
+        """Raises `UserError` if a text has no mask."""
+        self.require_mask_token()
+        mask = self.tokenizer.mask_token.encode()
+        for row, texts in enumerate(zip(*columns)):
+            if not any(mask in text for text in texts):
+                text = " ||| ".join(text.decode("utf-8", "replace") for text in texts)
+                raise UserError(
+                    f"Every text must have a {self.tokenizer.mask_token}. "
+                    f"Received in row {row}: {text!r}"
+                )
+
+    def rows(self, columns, window_stride=None):
+        """Returns `MaskedRows`."""
+        self.require_masks(columns)
+        if window_stride is not None:
+            raise UserError(
+                "`window_stride` must be None: a mask cannot be in several windows. "
+                f"Received: window_stride={window_stride!r}"
+            )
+        tokenizer = self.tokenizer.keeping_special_tokens
+        texts = TokenizedTexts.of(tokenizer, tuple(columns), self.max_length)
+        places = texts.places_of(tokenizer.mask_token_id)
+        mask = self.tokenizer.mask_token.encode()
+        counts = np.array([sum(text.count(mask) for text in row) for row in zip(*columns)], int)
+        is_cut = counts != places.row_lengths().numpy()
+        if is_cut.any():
+            raise UserError(
+                f"The text in row {np.argmax(is_cut)} is cut at {self.max_length} tokens, before "
+                f"its last {self.tokenizer.mask_token}. Shorten it, or pass a larger `max_length`."
+            )
+        return MaskedRows(texts, places)
+
+    def outputs(self, values, rows, columns, pooling):
+        """Returns `logits` `[M, V]` of the masks, and their `row_splits`."""
+        return {"logits": self._of_masks(values, rows), "row_splits": rows.row_splits}
+
+    def candidates(self, values, rows: MaskedRows, top_k: int) -> list[list[list[Candidate]]]:
+        """Returns for each text, for each of its masks, the likeliest pieces."""
+        filled = [
+            _candidates(logits, top_k, self.tokenizer.vocabulary)
+            for logits in self._of_masks(values, rows)
+        ]
+        return [filled[start:end] for start, end in zip(rows.row_splits, rows.row_splits[1:])]
+
+    @staticmethod
+    def _of_masks(values, rows):  # [R, P, V] -> [M, V]
+        return values[rows.is_mask] if len(values) else values.reshape(0, values.shape[-1])
+
+
+def _batches_of_texts(columns, batch_size, shuffle):
+    """Batches of strings `[B]`, of pairs a tuple of two."""
+    if not columns.num_rows:
+        raise UserError("`x` must have at least one text. Received: none.")
+    with tf.device("CPU:0"):
+        columns = tuple(map(tf.constant, columns))
+    numbers = tf.data.Dataset.range(len(columns[0]))
+    if shuffle:
+        numbers = numbers.shuffle(len(columns[0]), reshuffle_each_iteration=True)
+
+    def texts(rows):
+        parts = tuple(tf.gather(column, rows) for column in columns)
+        return parts if len(parts) > 1 else parts[0]
+
+    return numbers.batch(batch_size).map(texts)
+
+
+def _candidates(logits, top_k, vocabulary):
+    """The likeliest pieces by the logits `[V]` of one mask."""
+    probabilities = np.exp(logits - logits.max(), dtype=np.float64)
+    probabilities /= probabilities.sum()
+    best = np.argpartition(-probabilities, top_k - 1)[:top_k]
+    best = best[np.argsort(-probabilities[best], kind="stable")]
+    return [Candidate(vocabulary[index], float(probabilities[index])) for index in best]

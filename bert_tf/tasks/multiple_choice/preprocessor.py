@@ -1,0 +1,139 @@
+"""What `BertMultipleChoice` reads and answers: prompts with their choices.
+
+Glossary: `n` examples, `C` choices of each.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.plain_rows import is_container, is_text, plain_rows, refuse_missing, shown
+from bert_tf.errors import UserError
+from bert_tf.models.label_inputs import class_ids
+from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.text_inputs import TextColumns, text_column
+from bert_tf.models.tokenized_texts import TokenizedTexts
+from bert_tf.training.evaluation.probabilities import softmax
+
+_FORM = (
+    "`x` must be a tuple (prompts, choices): strings, and a list of strings for each; or a list "
+    "of such pairs, [(prompt, [choice, choice]), ...]."
+)
+
+
+class Choice(NamedTuple):
+    """The choice that goes with a prompt.
+
+    Attributes:
+        index: Its number, from 0.
+        text: The choice.
+        probability: Its probability among the choices.
+
+    Example:
+        >>> Choice(1, "It flies off.", 0.75).text
+        'It flies off.'
+    """
+
+    index: int
+    text: str
+    probability: float
+
+
+class MultipleChoicePreprocessor(Preprocessor):
+    """Prompts and choices to pairs of tokens, logits to choices."""
+
+    def read_columns(self, x):
+        """Returns prompts `[n]` and choices `[n, C]` as arrays of strings."""
+        if isinstance(x, TextColumns):
+            return x
+        if not isinstance(x, tuple):
+            rows = plain_rows(x)
+            if not all(isinstance(row, tuple) and len(row) == 2 for row in rows):
+                raise UserError(f"{_FORM} Received: {type(x).__name__}")
+            x = tuple(map(list, zip(*rows))) or ([], [])  # pairs of a prompt and its choices
+        if len(x) != 2 or is_text(x[1]):
+            raise UserError(f"{_FORM} Received: {shown(x)}")
+        prompts, choices = x
+        if is_text(prompts):
+            prompts, choices = [prompts], [choices]
+        prompts = text_column(prompts, self.text_errors, "prompts")
+        lists = plain_rows(choices, "choices")
+        refuse_missing(lists, "choices")
+        rows = []
+        for row, members in enumerate(lists):
+            if is_text(members):
+                raise UserError(
+                    f"`choices` must have a list of strings in row {row}. Received: a string"
+                )
+            rows.append(text_column(members, self.text_errors, f"choices of row {row}"))
+            if len(rows[row]) != len(rows[0]) or len(rows[0]) < 2:
+                raise UserError(
+                    "`choices` must have at least two choices, and the same number in every row. "
+                    f"Received in row {row}: {len(rows[row])}, in row 0: {len(rows[0])}"
+                )
+        if len(rows) != len(prompts):
+            raise UserError(
+                "`choices` must have a list for every prompt. "
+                f"Received: {len(prompts)} prompts, {len(rows)} lists"
+            )
+        count = len(rows[0]) if rows else 0
+        choices = np.array(rows, dtype=object).reshape(len(rows), count)  # [n, C], also for n = 0
+        columns = TextColumns((prompts, choices))
+        columns.is_single = is_text(x[0])
+        return columns
+
+    def targets(self, y, x):
+        """As `Preprocessor.targets`: the number of the right choice for every prompt."""
+        if y is None or not is_container(y):
+            return y
+        count = x[1].shape[1] if isinstance(x, TextColumns) else None
+        return class_ids(y, None, count, keep_rows=not self.has_sparse_labels)
+
+    def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
+        """Returns prompts `[B]` and choices `[B, C]` as the model takes them, `[B, C, T]`."""
+        choices = tf.convert_to_tensor("" if pairs is None else pairs)
+        if choices.shape.rank != 2:
+            raise UserError(
+                "`pairs` must be choices [B, C], with prompts [B]. "
+                f"Received: choices of shape {choices.shape}"
+            )
+        count = tf.shape(choices)[1]
+        tokens = super().tokenize(tf.repeat(texts, count), tf.reshape(choices, [-1]))
+        shape = tf.concat([tf.shape(choices), [-1]], axis=0)
+        return {  # [B * C, T] -> [B, C, T]
+            name: tf.ensure_shape(tf.reshape(values, shape), [*choices.shape, None])
+            for name, values in tokens.items()
+        }
+
+    def tensor_columns(self, inputs):
+        if tf.is_tensor(inputs):
+            raise UserError(f"{_FORM} Received: one tensor of shape {inputs.shape}")
+        return super().tensor_columns(inputs)
+
+    def example_rows(self, columns):
+        count = columns[1].shape[1]
+        return TokenizedTexts.of(self.tokenizer, _pairs(columns), self.max_length, count)
+
+    def rows(self, columns, window_stride=None):
+        """Every pair is a row: pairs of like length share a batch, whatever their prompt."""
+        return super().rows(_pairs(columns), window_stride)
+
+    def outputs(self, values, rows, columns, pooling):
+        """Returns logits `[n, C]` from those of the pairs."""
+        return values.reshape(columns[1].shape)
+
+    def decode(self, values, rows, columns):
+        """Returns a `Choice` for each prompt."""
+        probabilities = softmax(values.reshape(columns[1].shape)) if len(values) else ()
+        answers = []
+        for choices, shares in zip(columns[1], probabilities):
+            index = int(shares.argmax())
+            answers.append(Choice(index, choices[index].decode("utf-8", "replace"), shares[index]))
+        return answers
+
+
+def _pairs(columns):
+    """Prompts `[n]` and choices `[n, C]` -> two columns `[n * C]`."""
+    prompts, choices = columns
+    return TextColumns((np.repeat(prompts, choices.shape[1]), choices.reshape(-1)))

@@ -1,0 +1,22 @@
+"""What `BertNextSentencePredictor` reads: pairs of texts, and 0 or 1 for each."""
+
+from bert_tf.data.plain_rows import is_container
+from bert_tf.models.label_inputs import class_ids
+from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.training.evaluation.probabilities import softmax
+
+IS_NEXT = 0  # google-research/bert: 0 is the next sentence, 1 a random one
+
+
+class NextSentencePreprocessor(Preprocessor):
+    """Pairs of texts to tokens, logits to the probability that the second follows the first."""
+
+    texts_per_example = (2,)
+
+    def targets(self, y, x):
+        if y is None or not is_container(y):
+            return y
+        return class_ids(y, None, 2, keep_rows=not self.has_sparse_labels)
+
+    def decode(self, values, rows, columns):
+        return softmax(values)[:, IS_NEXT].astype("float32")

@@ -1,0 +1,58 @@
+"""What `BertSentenceEncoder` reads: any number of texts in an example, each encoded by itself."""
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.tokenized_texts import TokenizedTexts
+
+
+class SentenceEmbeddingPreprocessor(Preprocessor):
+    """Texts to tokens; K texts of an example to an axis of K.
+
+    Args:
+        normalize: Whether vectors have the length 1.
+        **options: The arguments of `Preprocessor`.
+    """
+
+    texts_per_example = None
+
+    def __init__(self, *, normalize: bool, **options):
+        super().__init__(**options)
+        self.normalize = normalize
+
+    def tokens_of(self, inputs):
+        if isinstance(inputs, dict):
+            return inputs
+        columns = self.tensor_columns(inputs)
+        if len(columns) == 1:
+            return self.tokenize(columns[0])
+        columns = tf.stack(columns, axis=1)  # K times [B] -> [B, K]
+        tokens = self.tokenize(tf.reshape(columns, [-1]))
+        shape = tf.concat([tf.shape(columns), tf.shape(tokens["token_ids"])[1:]], axis=0)
+        return {  # [B * K, T] -> [B, K, T]
+            name: tf.ensure_shape(tf.reshape(values, shape), [*columns.shape, None])
+            for name, values in tokens.items()
+        }
+
+    def example_rows(self, columns):
+        if len(columns) == 1:
+            return super().example_rows(columns)
+        texts = np.stack(columns, axis=1).reshape(-1)  # K times [n] -> [n * K]
+        return TokenizedTexts.of(self.tokenizer, (texts,), self.max_length, len(columns))
+
+    def rows(self, columns, window_stride=None):
+        if len(columns) > 1:
+            raise UserError(
+                "`x` must be one list of texts. Received: a tuple of lists, or pairs. Encode each "
+                'list by itself; a list of strings is `["a text", "another"]`.'
+            )
+        return super().rows(columns, window_stride)
+
+    def outputs(self, values, rows, columns, pooling):
+        vectors = super().outputs(values, rows, columns, pooling)
+        if self.normalize and rows.examples is not None:
+            norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+            vectors /= np.where(norms > 0, norms, 1)  # the mean of unit vectors is shorter
+        return vectors

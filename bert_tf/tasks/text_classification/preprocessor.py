@@ -1,0 +1,112 @@
+"""What `BertTextClassifier` reads and answers: labels by name or id, probabilities of classes."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from bert_tf.data.plain_rows import is_container, plain_rows
+from bert_tf.errors import UserError
+from bert_tf.models.label_inputs import IdsInGraph, class_ids, class_sets, holds_numbers, outputs
+from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.text_streams import yields_text
+from bert_tf.tasks.text_classification.number_names import refuse_unclear_numbers
+from bert_tf.training.evaluation.probabilities import sigmoid, softmax
+
+THRESHOLD = 0.5  # the smallest probability of a label that a text has, where it may have several
+
+
+class Classification(NamedTuple):
+    """What a text is classified as.
+
+    Attributes:
+        labels: The likeliest label; where a text may have several, all with a probability of at
+            least 0.5. Empty for a regression.
+        probabilities: Of every label, float64 `[C]`; for a regression the numbers.
+
+    Example:
+        >>> Classification(("good",), np.array([0.25, 0.75])).label
+        'good'
+    """
+
+    labels: tuple[str, ...]
+    probabilities: np.ndarray
+
+    @property
+    def label(self) -> str | None:
+        """The first label; None if there is none."""
+        return self.labels[0] if self.labels else None
+
+
+class TextClassificationPreprocessor(Preprocessor):
+    """Texts or pairs to tokens, labels to ids, logits to probabilities.
+
+    Args:
+        num_classes: The number of outputs.
+        labels: The names of the classes, in the order of their ids, or None.
+        problem_type: As in `BertTextClassifier`.
+        **options: The arguments of `Preprocessor`.
+    """
+
+    def __init__(self, *, num_classes: int, labels: list[str] | None, problem_type: str, **options):
+        super().__init__(**options)
+        self.num_classes = num_classes
+        self.labels = labels
+        self.problem_type = problem_type
+
+    def read(self, x):
+        """As `Preprocessor.read`; labels of a dataset must not be numbers that may be names."""
+        if isinstance(x, tf.data.Dataset) and yields_text(x):
+            spec = x.element_spec
+            if self.problem_type == SINGLE_LABEL and isinstance(spec, tuple) and len(spec) > 1:
+                if spec[1].dtype != tf.string and spec[1].shape[1:].num_elements() in (None, 1):
+                    refuse_unclear_numbers(self.labels)
+        return super().read(x)
+
+    def targets(self, y, x):
+        """As `Preprocessor.targets`; labels may be given by their names."""
+        if y is None or not is_container(y):
+            return y
+        y = plain_rows(y, "y")
+        if self.problem_type == REGRESSION:
+            return outputs(y, self.num_classes)
+        if self.problem_type == MULTI_LABEL:
+            return class_sets(y, self.labels, self.num_classes)
+        if not isinstance(x, dict) and holds_numbers(y):  # token dictionaries come with ids
+            refuse_unclear_numbers(self.labels)
+        keep_rows = not self.has_sparse_labels
+        return class_ids(y, self.labels, self.num_classes, keep_rows=keep_rows)
+
+    def graph_targets(self, spec):
+        one_hot = spec.shape.rank == 2 and spec.shape[1] == self.num_classes
+        if spec.dtype != tf.string:
+            if self.problem_type == SINGLE_LABEL and one_hot and self.has_sparse_labels:
+                return lambda y: tf.argmax(y, axis=-1, output_type=tf.int32)
+            return None
+        if self.problem_type == REGRESSION:
+            return tf.strings.to_number
+        if self.problem_type == MULTI_LABEL:
+            raise UserError(
+                "Several labels in a dataset must be rows of 0 and 1, as `targets` makes them. "
+                "Received: strings"
+            )
+        return IdsInGraph(self.labels, self.num_classes)
+
+    def probabilities(self, logits) -> np.ndarray:
+        """What logits mean, float64 of the same shape; see `BertTextClassifier.probabilities`."""
+        if self.problem_type == REGRESSION:
+            return np.asarray(logits, np.float64)
+        return (softmax if self.problem_type == SINGLE_LABEL else sigmoid)(logits)
+
+    def decode(self, values, rows, columns):
+        """Returns a `Classification` for each example."""
+        return [Classification(self._labels_of(row), row) for row in self.probabilities(values)]
+
+    def _labels_of(self, probabilities):
+        if self.problem_type == REGRESSION:
+            return ()
+        names = self.labels or [f"LABEL_{index}" for index in range(self.num_classes)]
+        if self.problem_type == SINGLE_LABEL:
+            return (names[probabilities.argmax()],)
+        return tuple(name for name, share in zip(names, probabilities) if share >= THRESHOLD)

@@ -1,0 +1,173 @@
+"""What `BertTokenClassifier` reads and answers: sentences of words with tags, texts with spans.
+
+Glossary: `S` windows, `W` words of all sentences, `T` tokens, `C` labels.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_tf.data.plain_rows import is_text, object_array, plain_rows, refuse_missing
+from bert_tf.errors import UserError
+from bert_tf.models.label_inputs import row_weights
+from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.text_inputs import TextColumns, as_columns
+from bert_tf.models.text_streams import collected
+from bert_tf.tasks.token_classification.tag_schemes import Span, are_span_tags, spans_of_tags
+from bert_tf.tasks.token_classification.word_windows import (
+    WordWindows,
+    holds_word_lists,
+    is_sentence,
+    word_lists,
+)
+from bert_tf.text.vocabulary import CONTINUATION
+
+
+class TaggedSpan(NamedTuple):
+    """A span that the model found.
+
+    Attributes:
+        start: Its first character (code point) in the text, or its first word in a list of words.
+        end: The one after its last.
+        label: Its label.
+        text: The text itself; words are joined by spaces.
+
+    Example:
+        >>> TaggedSpan(0, 3, "PER", "Ada").label
+        'PER'
+    """
+
+    start: int
+    end: int
+    label: str
+    text: str
+
+
+class TokenClassificationPreprocessor(Preprocessor):
+    """Sentences to windows, tags to label ids, label ids to spans.
+
+    Args:
+        labels: The names of the labels, in the order of their ids.
+        **options: The arguments of `Preprocessor`.
+    """
+
+    takes_batches_of_text = False
+
+    def __init__(self, *, labels: Sequence[str], **options):
+        super().__init__(**options)
+        self.labels = labels
+
+    @staticmethod
+    def is_example(item):
+        """Returns whether an item of a generator is a sentence: text, or a list of words."""
+        return is_text(item) or is_sentence(item)
+
+    def read_columns(self, x):
+        """Returns sentences as one array of lists of words.
+
+        Raises:
+            UserError: If a sentence is not a list of words.
+        """
+        if isinstance(x, TextColumns):
+            return x
+        if not holds_word_lists(x):
+            raise UserError(
+                "Sentences must be lists of words, with a tag for each word. Received: text. `tag` "
+                "finds spans in text."
+            )
+        return TextColumns([object_array(word_lists(x, self.text_errors))])
+
+    def read_texts(self, texts: Any) -> list[str]:
+        """Returns texts that are not split into words as a list of strings."""
+        columns = as_columns(collected(texts, self.is_example), self.text_errors)
+        if len(columns) != 1:
+            raise UserError(
+                f"Texts must be a list of strings. Received: {len(columns)} texts in an example."
+            )
+        return [text.decode("utf-8", errors="replace") for text in columns[0]]
+
+    def targets(self, y, x):
+        """As `Preprocessor.targets`: for lists of words an array of lists of tags."""
+        if y is None or not isinstance(x, TextColumns):
+            return super().targets(y, x)
+        rows = plain_rows(y, "y")
+        refuse_missing(rows, "y")
+        return object_array([[_name(tag) for tag in plain_rows(row, "y")] for row in rows])
+
+    def training_rows(self, columns, y, sample_weight):
+        (sentences,) = columns
+        if y is None or len(sentences) != len(y):
+            raise UserError(
+                "`y` must have a list of tags for each sentence. Received: "
+                f"{len(sentences)} sentences, {'no' if y is None else len(y)} lists of tags"
+            )
+        windows = self.rows(columns)
+        if not len(windows):
+            raise UserError("`x` must have at least one word. Received: none.")
+        labels = (windows.labels(self._label_ids(sentences, y)),)
+        if sample_weight is not None:
+            weights = row_weights(sample_weight, len(sentences))[windows.examples]
+            labels = (*labels, weights.astype(np.float32))
+        return windows, labels
+
+    def _label_ids(self, sentences, tags):
+        """int32 `[W]`."""
+        ids = {label: index for index, label in enumerate(self.labels)}
+        for number, (words, row) in enumerate(zip(sentences, tags)):
+            if len(words) != len(row):
+                raise UserError(
+                    "`y` must have a tag for every word. Received for sentence "
+                    f"{number}: {len(words)} words, {len(row)} tags"
+                )
+            unknown = next((tag for tag in row if tag not in ids), None)
+            if unknown is not None:
+                raise UserError(
+                    f"Tags must be among the labels {self.labels}. Received in sentence {number}: "
+                    f"{unknown!r}. Make the model with all labels that occur."
+                )
+        return np.array([ids[tag] for row in tags for tag in row], np.int32)
+
+    def rows(self, columns, window_stride=None):
+        """Returns the windows of the sentences."""
+        if window_stride is not None:
+            raise UserError(
+                "`window_stride` must be None: long sentences are cut at words. "
+                f"Received: window_stride={window_stride!r}"
+            )
+        self.require_tokenizer()
+        return WordWindows(self.tokenizer, columns[0], self.max_length)
+
+    def outputs(self, values, rows, columns, pooling):
+        """Returns `logits` `[W, C]` of the words, and the `row_splits` of the sentences."""
+        return {"logits": rows.word_values(values), "row_splits": rows.word_splits}
+
+    def tags(self, ids: np.ndarray, rows: WordWindows) -> list[list[str]]:
+        """Returns the tags of sentences from the label ids of windows, `[S, T]`."""
+        tags = np.array(self.labels, object)[rows.word_values(ids)]  # [W]
+        splits = rows.word_splits
+        return [tags[start:end].tolist() for start, end in zip(splits, splits[1:])]
+
+    def spans(self, tags: Sequence[str]) -> list[Span]:
+        """Returns the spans of words that the tags of a sentence stand for."""
+        if are_span_tags(self.labels):
+            return spans_of_tags(tags)
+        return [Span(place, place + 1, tag) for place, tag in enumerate(tags)]
+
+    def words_of_texts(self, texts: list[str]) -> list[list[tuple[int, int]]]:
+        """Returns where the words of each text begin and end, in characters."""
+        self.require_tokenizer()
+        pieces = self.tokenizer.tokenize_with_offsets(texts)
+        continues = np.array([p.startswith(CONTINUATION) for p in self.tokenizer.vocabulary])
+        words = []
+        for ids, starts, ends in zip(
+            pieces.ids.to_list(), pieces.char_starts.to_list(), pieces.char_ends.to_list()
+        ):
+            first = [place for place, id in enumerate(ids) if not continues[id]]
+            last = [place - 1 for place in first[1:]] + [len(ids) - 1]
+            words.append([(starts[a], ends[b]) for a, b in zip(first, last)])
+        return words
+
+
+def _name(tag):
+    return tag.decode("utf-8", "replace") if isinstance(tag, bytes) else tag
