@@ -341,8 +341,35 @@ class TaskModel(PretrainedModel, TrainingModel):
                 data["x"], data["batch_size"], verbose=verbose, steps=steps, callbacks=callbacks
             )
 
-    def _decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
-        """The answers to raw text, or the answer to one example."""
+    def predict_decoded(
+        self,
+        texts: Any,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> Any:
+        """Returns what the outputs for raw text mean: the same as the task's own method.
+
+        That is `classify`, `tag`, `answer`, `choose`, `fill_mask`, `next_sentence_probability`,
+        `encode` or `extract`. A program calls this one that works with models of any task.
+
+        Args:
+            texts: Raw text as `fit` takes it: a list of examples, or one.
+            batch_size: As in `predict`.
+            token_budget: As in `predict`.
+            verbose: As in `predict`.
+
+        Returns:
+            A list or array with an answer for each example; for one example its own.
+
+        Raises:
+            UserError: If there is no tokenizer, or the texts are none that the task takes.
+
+        Example:
+            >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> classifier.predict_decoded("a good film").label in ("bad", "good")
+            True
+        """
         columns = self.preprocessor.read_examples(texts)
         rows, values = self._compute(columns, batch_size, verbose, token_budget=token_budget)
         answers = self.preprocessor.decode(values, rows, columns)

@@ -650,6 +650,8 @@ def assert_close(found, expected):
 
 
 def flat(values):
+    if isinstance(values, dict):
+        return [leaf for item in values.items() for leaf in flat(item)]
     if isinstance(values, (list, tuple)) or np.ndim(values):
         return [leaf for value in values for leaf in flat(value)]
     return [values]
@@ -659,13 +661,13 @@ def test_what_a_classification_says(models):
     single = models("classifier").classify(A)
     probabilities = models("classifier").probabilities(models("classifier").predict(A, verbose=0))
     for row, found in enumerate(single):
-        np.testing.assert_allclose(found.probabilities, probabilities[row])
+        np.testing.assert_allclose(list(found.scores.values()), probabilities[row])
         assert found.labels == (["bad", "good"][probabilities[row].argmax()],)
         assert found.label == found.labels[0]
     number = models("regressor").classify("good film")
-    assert number.label is None and number.probabilities.shape == (1,)
+    assert number.label is None and list(number.scores) == ["LABEL_0"]
     for found in models("multi_label").classify(A):
-        wanted = [n for n, p in zip(("bad", "good"), found.probabilities) if p >= 0.5]
+        wanted = [name for name, score in found.scores.items() if score >= 0.5]
         assert list(found.labels) == wanted
     assert models("unnamed").classify("bad").label in ("LABEL_0", "LABEL_1", "LABEL_2")
 

@@ -28,7 +28,7 @@ def start(tmp_path_factory, tiny_config, tiny_vocabulary):
 @pytest.mark.parametrize(
     "tool,flags",
     [
-        ("predict", ("--model_dir=ENCODER", "--text=good")),
+        ("predict", ("--model_dir=ENCODER", "--model=text_classification", "--text=good")),
         (
             "run_classifier",
             (

@@ -79,6 +79,9 @@ class BertFeatureExtractor(TaskModel):
         total = tf.add_n(chosen)  # [B, T, H]
         return total / len(chosen) if self.combine == "mean" else total
 
+    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
+        return self.extract(texts, token_budget, verbose, batch_size)
+
     def extract(
         self,
         texts: Any,

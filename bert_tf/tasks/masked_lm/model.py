@@ -95,6 +95,11 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
     def make_preprocessor(self, **options):
         return MaskedLMPreprocessor(**options)
 
+    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
+        return self.fill_mask(
+            texts, token_budget=token_budget, batch_size=batch_size, verbose=verbose
+        )
+
     def fill_mask(
         self,
         texts: Any,

@@ -128,7 +128,7 @@ class BertMultipleChoice(TaskModel):
             UserError: If there is no tokenizer, or a prompt does not have its choices.
             DataError: If a text is missing or malformed.
         """
-        return self._decoded((prompts, choices), batch_size, token_budget, verbose)
+        return self.predict_decoded((prompts, choices), batch_size, token_budget, verbose)
 
     def get_config(self):
         return {**super().get_config(), "dropout": self.dropout}

@@ -18,7 +18,7 @@ from bert_tf.training.evaluation.probabilities import softmax
 
 _FORM = (
     "`x` must be a tuple (prompts, choices): strings, and a list of strings for each; or a list "
-    "of such pairs, [(prompt, [choice, choice]), ...]."
+    "of such pairs, [(prompt, [choice, choice]), ...], or of tuples (prompt, choice, choice)."
 )
 
 
@@ -48,7 +48,10 @@ class MultipleChoicePreprocessor(Preprocessor):
         if isinstance(x, TextColumns):
             return x
         if not isinstance(x, tuple):
-            rows = plain_rows(x)
+            rows = [
+                (row[0], row[1:]) if isinstance(row, tuple) and all(map(is_text, row)) else row
+                for row in plain_rows(x)
+            ]
             if not all(isinstance(row, tuple) and len(row) == 2 for row in rows):
                 raise UserError(f"{_FORM} Received: {type(x).__name__}")
             x = tuple(map(list, zip(*rows))) or ([], [])  # pairs of a prompt and its choices

@@ -100,4 +100,4 @@ class BertNextSentencePredictor(TaskModel):
                     "Both texts of a pair must have a character that is no white space. Received "
                     f"in row {row}: {tuple(text.decode() for text in pair)}"
                 )
-        return self._decoded(columns, batch_size, token_budget, verbose)
+        return self.predict_decoded(columns, batch_size, token_budget, verbose)

@@ -173,7 +173,7 @@ class BertQuestionAnswerer(TaskModel):
             UserError: If there is no tokenizer, or not one context for each question.
             DataError: If a text is missing or malformed.
         """
-        return self._decoded((questions, contexts), batch_size, token_budget, verbose)
+        return self.predict_decoded((questions, contexts), batch_size, token_budget, verbose)
 
     def select(
         self,

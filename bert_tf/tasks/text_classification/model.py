@@ -192,7 +192,7 @@ class BertTextClassifier(TaskModel):
             UserError: If there is no tokenizer.
             DataError: If a text is missing or malformed.
         """
-        return self._decoded(texts, batch_size, token_budget, verbose)
+        return self.predict_decoded(texts, batch_size, token_budget, verbose)
 
     def targets(self, labels) -> np.ndarray:
         """Labels by name as `fit` takes them.

@@ -23,15 +23,16 @@ class Classification(NamedTuple):
     Attributes:
         labels: The likeliest label; where a text may have several, all with a probability of at
             least 0.5. Empty for a regression.
-        probabilities: Of every label, float64 `[C]`; for a regression the numbers.
+        scores: The probability of every label; for a regression the numbers. Where the model has no
+            names, they are LABEL_0, LABEL_1 and so on.
 
     Example:
-        >>> Classification(("good",), np.array([0.25, 0.75])).label
+        >>> Classification(("good",), {"bad": 0.25, "good": 0.75}).label
         'good'
     """
 
     labels: tuple[str, ...]
-    probabilities: np.ndarray
+    scores: dict[str, float]
 
     @property
     def label(self) -> str | None:
@@ -101,12 +102,13 @@ class TextClassificationPreprocessor(Preprocessor):
 
     def decode(self, values, rows, columns):
         """Returns a `Classification` for each example."""
-        return [Classification(self._labels_of(row), row) for row in self.probabilities(values)]
+        names = self.labels or [f"LABEL_{index}" for index in range(self.num_classes)]
+        rows = [dict(zip(names, row)) for row in self.probabilities(values).tolist()]
+        return [Classification(self._labels_of(scores), scores) for scores in rows]
 
-    def _labels_of(self, probabilities):
+    def _labels_of(self, scores):
         if self.problem_type == REGRESSION:
             return ()
-        names = self.labels or [f"LABEL_{index}" for index in range(self.num_classes)]
         if self.problem_type == SINGLE_LABEL:
-            return (names[probabilities.argmax()],)
-        return tuple(name for name, share in zip(names, probabilities) if share >= THRESHOLD)
+            return (max(scores, key=scores.get),)
+        return tuple(name for name, score in scores.items() if score >= THRESHOLD)

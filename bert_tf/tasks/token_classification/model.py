@@ -248,6 +248,9 @@ class BertTokenClassifier(TaskModel):
         _, ids = self._compute_rows(rows, batch_size, verbose, token_budget=token_budget)
         return preprocessor.tags(ids, rows)
 
+    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
+        return self.tag(texts, batch_size, token_budget, verbose)
+
     def tag(
         self,
         texts: Any,
