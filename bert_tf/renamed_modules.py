@@ -75,7 +75,7 @@ RENAMED = {
     "serving.frozen_model": "serving.constant_graph_model",
     "serving.graph_answers": "tasks.question_answering.graph_answers",
     "serving.graph_windows": "tasks.question_answering.graph_windows",
-    "serving.graph_words": "tasks.token_classification.graph_words",
+    "serving.graph_words": "tasks.token_classification.words",
     "serving.masked_lm_module": "tasks.masked_lm.serving",
     "serving.next_sentence_module": "tasks.next_sentence_prediction.serving",
     "serving.serving_module": "models.serving_module",

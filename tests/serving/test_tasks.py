@@ -25,8 +25,8 @@ from bert_tf.errors import UserError
 from bert_tf.serving import export
 from bert_tf.serving.description import as_text
 from bert_tf.serving.export import serving_module
-from bert_tf.tasks.token_classification.graph_words import graph_spans
 from bert_tf.tasks.token_classification.tag_schemes import scheme_labels, spans_of_tags
+from bert_tf.tasks.token_classification.words import word_spans
 
 WORDS = [
     "good",
@@ -141,7 +141,7 @@ def test_spans_of_any_tags():
     tags = [[source.randrange(len(labels)) for _ in range(length)] for length in lengths]
     flat = tf.constant([tag for row in tags for tag in row])
     row_ids = tf.repeat(tf.range(300, dtype=tf.int64), lengths)
-    first, last, label = graph_spans(labels, flat, row_ids)
+    first, last, label = word_spans(labels, flat, row_ids)
     starts = np.cumsum([0, *lengths])
     expected = [
         (span.start + start, span.end - 1 + start, span.label.encode())

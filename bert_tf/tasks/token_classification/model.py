@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
@@ -14,12 +15,8 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import class_names
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_batches import IGNORED
-from bert_tf.models.text_streams import collected
-from bert_tf.tasks.token_classification.preprocessor import (
-    TaggedSpan,
-    TokenClassificationPreprocessor,
-)
-from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, holds_word_lists
+from bert_tf.tasks.token_classification.preprocessor import TokenClassificationPreprocessor
+from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows, flat_words
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 
@@ -240,13 +237,20 @@ class BertTokenClassifier(TaskModel):
             >>> [len(tags) for tags in tagger.predict_tags([["Ada", "wrote"], ["Rain"]])]
             [2, 1]
         """
-        preprocessor = self.preprocessor
-        columns = preprocessor.read_examples(sentences)
-        rows = preprocessor.rows(columns).marked()
+        (sentences,) = self.preprocessor.read_examples(sentences)
+        words, row_splits = flat_words(sentences)
+        ids = self._label_ids(words, row_splits, batch_size, token_budget, verbose)
+        tags, splits = np.array(self.labels, object)[ids], row_splits.numpy()
+        return [tags[start:end].tolist() for start, end in zip(splits, splits[1:])]
+
+    def _label_ids(self, words, row_splits, batch_size, token_budget, verbose):
+        """The label of each of the words `[W]`, int32 `[W]`."""
+        self.preprocessor.require_tokenizer()
+        rows = WordWindows.of_words(self.tokenizer, words, row_splits, self.longest).marked()
         if not len(rows):
-            return [[] for _ in columns[0]]
+            return np.zeros([0], np.int32)
         _, ids = self._compute_rows(rows, batch_size, verbose, token_budget=token_budget)
-        return preprocessor.tags(ids, rows)
+        return rows.word_values(ids)
 
     def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
         return self.tag(texts, batch_size, token_budget, verbose)
@@ -286,31 +290,11 @@ class BertTokenClassifier(TaskModel):
             >>> len(sentences)
             2
         """
-        batching = (batch_size, token_budget, verbose)
         if isinstance(texts, str):
-            return self.tag([texts], *batching)[0]
-        preprocessor = self.preprocessor
-        texts = collected(texts, preprocessor.is_example)
-        if holds_word_lists(texts):
-            columns = preprocessor.read_columns(texts)
-            return [
-                [
-                    TaggedSpan(*span, " ".join(words[span.start : span.end]))
-                    for span in preprocessor.spans(tags)
-                ]
-                for words, tags in zip(columns[0], self.predict_tags(columns, *batching))
-            ]
-        texts = preprocessor.read_texts(texts)
-        borders = preprocessor.words_of_texts(texts)
-        words = [[text[start:end] for start, end in places] for text, places in zip(texts, borders)]
-        found = []
-        for text, places, tags in zip(texts, borders, self.predict_tags(words, *batching)):
-            spans = []
-            for first, last, label in preprocessor.spans(tags):
-                start, end = places[first][0], places[last - 1][1]
-                spans.append(TaggedSpan(start, end, label, text[start:end]))
-            found.append(spans)
-        return found
+            return self.tag([texts], batch_size, token_budget, verbose)[0]
+        words, texts = self.preprocessor.read_words(texts)
+        ids = self._label_ids(words.words, words.row_splits, batch_size, token_budget, verbose)
+        return self.preprocessor.spans(words, ids, texts)
 
     def get_config(self):
         return {

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_text, object_array, plain_rows, refuse_missing
 from bert_tf.errors import UserError
@@ -14,14 +15,15 @@ from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_inputs import TextColumns, as_columns
 from bert_tf.models.text_streams import collected
-from bert_tf.tasks.token_classification.tag_schemes import Span, are_span_tags, spans_of_tags
 from bert_tf.tasks.token_classification.word_windows import (
     WordWindows,
+    flat_words,
     holds_word_lists,
     is_sentence,
     word_lists,
 )
-from bert_tf.text.vocabulary import CONTINUATION
+from bert_tf.tasks.token_classification.words import Words, word_spans, words_of_texts
+from bert_tf.text.text_slices import TextSlices
 
 
 class TaggedSpan(NamedTuple):
@@ -78,15 +80,6 @@ class TokenClassificationPreprocessor(Preprocessor):
             )
         return TextColumns([object_array(word_lists(x, self.text_errors))])
 
-    def read_texts(self, texts: Any) -> list[str]:
-        """Returns texts that are not split into words as a list of strings."""
-        columns = as_columns(collected(texts, self.is_example), self.text_errors)
-        if len(columns) != 1:
-            raise UserError(
-                f"Texts must be a list of strings. Received: {len(columns)} texts in an example."
-            )
-        return [text.decode("utf-8", errors="replace") for text in columns[0]]
-
     def targets(self, y, x):
         """As `Preprocessor.targets`: for lists of words an array of lists of tags."""
         if y is None or not isinstance(x, TextColumns):
@@ -142,31 +135,42 @@ class TokenClassificationPreprocessor(Preprocessor):
         """Returns `logits` `[W, C]` of the words, and the `row_splits` of the sentences."""
         return {"logits": rows.word_values(values), "row_splits": rows.word_splits}
 
-    def tags(self, ids: np.ndarray, rows: WordWindows) -> list[list[str]]:
-        """Returns the tags of sentences from the label ids of windows, `[S, T]`."""
-        tags = np.array(self.labels, object)[rows.word_values(ids)]  # [W]
-        splits = rows.word_splits
-        return [tags[start:end].tolist() for start, end in zip(splits, splits[1:])]
+    def read_words(self, texts: Any) -> tuple[Words, list]:
+        """Returns the words of texts or of lists of words, and the texts or lists themselves.
 
-    def spans(self, tags: Sequence[str]) -> list[Span]:
-        """Returns the spans of words that the tags of a sentence stand for."""
-        if are_span_tags(self.labels):
-            return spans_of_tags(tags)
-        return [Span(place, place + 1, tag) for place, tag in enumerate(tags)]
-
-    def words_of_texts(self, texts: list[str]) -> list[list[tuple[int, int]]]:
-        """Returns where the words of each text begin and end, in characters."""
+        The words of a list begin and end where they are in the list.
+        """
+        texts = collected(texts, self.is_example)
+        if holds_word_lists(texts):
+            sentences = list(self.read_columns(texts)[0])
+            words, row_splits = flat_words(sentences)
+            places = tf.ragged.range(row_splits[1:] - row_splits[:-1]).values
+            return Words(row_splits, places, places + 1, words), sentences
         self.require_tokenizer()
-        pieces = self.tokenizer.tokenize_with_offsets(texts)
-        continues = np.array([p.startswith(CONTINUATION) for p in self.tokenizer.vocabulary])
-        words = []
-        for ids, starts, ends in zip(
-            pieces.ids.to_list(), pieces.char_starts.to_list(), pieces.char_ends.to_list()
-        ):
-            first = [place for place, id in enumerate(ids) if not continues[id]]
-            last = [place - 1 for place in first[1:]] + [len(ids) - 1]
-            words.append([(starts[a], ends[b]) for a, b in zip(first, last)])
-        return words
+        texts = self._read_texts(texts)
+        tensor = tf.constant(texts, tf.string)
+        return words_of_texts(self.tokenizer, tensor, TextSlices(tensor)), texts
+
+    def _read_texts(self, texts):
+        columns = as_columns(texts, self.text_errors)
+        if len(columns) != 1:
+            raise UserError(
+                f"Texts must be a list of strings. Received: {len(columns)} texts in an example."
+            )
+        return [text.decode("utf-8", errors="replace") for text in columns[0]]
+
+    def spans(self, words: Words, tags: np.ndarray, texts: list) -> list[list[TaggedSpan]]:
+        """Returns the spans of every text; `tags` int `[W]` are the label ids of the words."""
+        rows = words.row_ids.numpy()
+        starts, ends = words.starts.numpy(), words.ends.numpy()
+        found: list[list[TaggedSpan]] = [[] for _ in texts]
+        spans = word_spans(self.labels, tf.constant(tags, tf.int32), words.row_ids)
+        for first, last, label in zip(*(part.numpy().tolist() for part in spans)):
+            row, start, end = rows[first], int(starts[first]), int(ends[last])
+            text = texts[row][start:end]
+            text = text if isinstance(text, str) else " ".join(text)
+            found[row].append(TaggedSpan(start, end, label.decode(), text))
+        return found
 
 
 def _name(tag):

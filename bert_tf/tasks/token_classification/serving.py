@@ -4,8 +4,9 @@ import tensorflow as tf
 
 from bert_tf.models.bounded_batches import in_batches
 from bert_tf.models.serving_module import ServingModule
-from bert_tf.tasks.token_classification.graph_words import graph_spans, graph_words, word_windows
-from bert_tf.tasks.token_classification.word_windows import WORD_STARTS
+from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, pack_words
+from bert_tf.tasks.token_classification.words import word_spans, words_of_texts
+from bert_tf.text import packing
 from bert_tf.text.text_slices import TextSlices
 
 
@@ -30,14 +31,21 @@ class TokenClassificationModule(ServingModule):
 
     def of_text(self, text):
         model, slices = self.model, TextSlices(text)
-        words = graph_words(model.tokenizer, text, slices)
-        features = word_windows(model.tokenizer, words, self.max_length)
+        words = words_of_texts(model.tokenizer, text, slices)
+        windows = pack_words(
+            model.tokenizer, words.words, words.row_splits, self.max_length, keeps_empty=True
+        )
+        ids = windows.token_ids
+        pad_token_id = model.tokenizer.pad_token_id
+        features = packing.pad(ids, tf.zeros_like(ids), pad_token_id, None, 1)
+        shape = tf.shape(features["token_ids"], tf.int64)
+        features[WORD_STARTS] = windows.word_starts.to_tensor(False, shape=shape)
 
         def tag(features):
             return model.best_tags(model(features, training=False), features[WORD_STARTS])
 
         tags = tf.boolean_mask(in_batches(tag, features), features[WORD_STARTS])  # [W]
-        spans = graph_spans(model.labels, tags, words.row_ids)
+        spans = word_spans(model.labels, tags, words.row_ids)
         start, end = tf.gather(words.starts, spans.first), tf.gather(words.ends, spans.last)
         row = tf.gather(words.row_ids, spans.first)
         rows = tf.size(text, tf.int64)

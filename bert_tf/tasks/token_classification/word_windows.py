@@ -1,16 +1,14 @@
-"""Sentences of words to windows of pieces, and what the model says back to a tag a word.
+"""Sentences of words to windows of pieces, and a value for each token to one for each word.
 
-Only the first piece of a word is labelled and read (Devlin et al. 2019, section 5.3). A sentence
-that does not fit is cut at word borders, behind the end of a clause where there is one in the
-second half of the window. Windows hold the words in their order, each once, so that putting a
-sentence together again is counting.
+Only the first piece of a word is labelled and read (Devlin et al. 2019, section 5.3). Windows hold
+the words in their order, each once.
 
 Glossary: `S` windows, `W` words of all sentences, `B` rows of a batch, `T` its longest window.
 """
 
 import copy
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -33,16 +31,106 @@ WORD_STARTS = "word_starts"
 CLAUSE_ENDS = frozenset("。！？；…!?;.")
 
 
-class WordWindows:
-    """The pieces of many sentences, in windows of at most `max_length` tokens.
+class PackedWords(NamedTuple):
+    """Windows of the pieces of words.
+
+    Attributes:
+        token_ids: Ragged int32 `[S, (T)]`, with `[CLS]` and `[SEP]`.
+        word_starts: Ragged bool `[S, (T)]`, the first pieces of the words, in their order.
+        examples: int64 `[S]`, the sentence of each window.
+    """
+
+    token_ids: tf.RaggedTensor
+    word_starts: tf.RaggedTensor
+    examples: tf.Tensor
+
+
+def pack_words(
+    tokenizer, words: tf.Tensor, row_splits: tf.Tensor, max_length: int, keeps_empty: bool = False
+) -> PackedWords:
+    """Packs the words of sentences into windows of at most `max_length` tokens.
 
     A word without pieces (white space, control characters) is `[UNK]`, so that every word has a
-    tag; a word longer than a window keeps the pieces that fit.
+    tag; a word longer than a window keeps the pieces that fit. A sentence that does not fit is cut
+    after the last word of a clause in the second half of the window, or else where it is full.
+
+    Args:
+        tokenizer: A `BertTokenizer`.
+        words: Strings `[W]`, those of the first sentence first.
+        row_splits: int64 `[sentences + 1]`, which words belong to which sentence.
+        max_length: The maximum number of tokens of a window, `[CLS]` and `[SEP]` included.
+        keeps_empty: Whether a sentence without words has a window without words, or none.
+    """
+    limit = max_length - 2
+    different, places = tf.unique(words)  # each different word is tokenized once
+    pieces = tf.gather(_pieces_of_words(tokenizer, different, limit), places)  # [W, (pieces)]
+    ends, examples = _cut(words, pieces.row_splits, row_splits, limit, keeps_empty)  # [S]
+    splits = tf.gather(pieces.row_splits, tf.concat([[0], ends], axis=0))
+    is_first = tf.scatter_nd(
+        pieces.row_starts()[:, tf.newaxis],
+        tf.ones_like(places, tf.int32),
+        tf.shape(pieces.values, tf.int64),
+    )
+
+    def pack(values, first, last):
+        rows = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+        return packing.pack(rows, None, first, last, None, "longest_first")[0]
+
+    token_ids = pack(pieces.values, tokenizer.cls_token_id, tokenizer.sep_token_id)
+    return PackedWords(token_ids, tf.cast(pack(is_first, 0, 0), tf.bool), examples)
+
+
+def _pieces_of_words(tokenizer, words, limit):
+    """Ids of each of the words `[W]`, at least one and at most `limit`: ragged int32 `[W, (P)]`."""
+    ids = tokenizer.tokenize(words)[:, :limit]
+    empty = tf.cast(ids.row_lengths() == 0, tf.int64)
+    unknown = tf.fill([tf.reduce_sum(empty)], tokenizer.unk_token_id)
+    return tf.concat([ids, tf.RaggedTensor.from_row_lengths(unknown, empty)], axis=1)
+
+
+def _cut(words, piece_splits, row_splits, limit, keeps_empty):
+    """The end of each window in words, and its sentence, int64 `[S]`."""
+    # A word may be empty, and then it has no last character.
+    spaced = tf.strings.join([" ", words])
+    last_character = tf.strings.substr(spaced, -1, 1, unit="UTF8_CHAR")
+    ends_clause = tf.reduce_any(
+        last_character[:, tf.newaxis] == tf.constant(sorted(CLAUSE_ENDS)), axis=1
+    )
+    breaks = tf.concat([[0], tf.where(ends_clause)[:, 0] + 1], axis=0)  # after these words
+    row_ends = row_splits[1:]
+
+    def step(starts, ends, are_windows):
+        room = tf.gather(piece_splits, starts) + limit
+        fits = tf.searchsorted(piece_splits, room, side="right", out_type=tf.int64) - 1
+        fits = tf.minimum(fits, row_ends)
+        half = starts + (fits - starts) // 2
+        clause = tf.gather(breaks, tf.searchsorted(breaks, fits, side="right") - 1)
+        cut = tf.where((fits < row_ends) & (clause > half), clause, fits)
+        is_window = starts < row_ends
+        if keeps_empty:
+            is_window |= tf.shape(are_windows)[1] == 0
+        ends = tf.concat([ends, cut[:, tf.newaxis]], axis=1)
+        return cut, ends, tf.concat([are_windows, is_window[:, tf.newaxis]], axis=1)
+
+    starts = row_splits[:-1]
+    table = tf.TensorShape([None, None])
+    none = tf.zeros([tf.size(starts), 0], tf.int64)
+    _, ends, are_windows = tf.while_loop(
+        lambda starts, ends, _: tf.reduce_any(starts < row_ends) | (tf.shape(ends)[1] == 0),
+        step,
+        (starts, none, tf.cast(none, tf.bool)),
+        shape_invariants=(starts.shape, table, table),
+    )
+    return tf.boolean_mask(ends, are_windows), tf.where(are_windows)[:, 0]
+
+
+class WordWindows:
+    """The windows of sentences as rows of tokens; see `pack_words`.
 
     Args:
         tokenizer: A `BertTokenizer`.
         sentences: The words of each sentence; a sentence may be empty.
-        max_length: Longest window, `[CLS]` and `[SEP]` counted.
+        max_length: The maximum number of tokens of a window, `[CLS]` and `[SEP]` included.
 
     Attributes:
         word_splits: int64 `[sentences + 1]`, which words belong to which sentence.
@@ -59,31 +147,24 @@ class WordWindows:
     """
 
     def __init__(self, tokenizer, sentences: Sequence[Sequence[str]], max_length: int):
-        sentences = word_lists(sentences, tokenizer.errors)
-        words = [word for sentence in sentences for word in sentence]
-        self.word_splits = _splits([len(sentence) for sentence in sentences])
+        self._pack(tokenizer, *flat_words(word_lists(sentences, tokenizer.errors)), max_length)
+
+    @classmethod
+    def of_words(
+        cls, tokenizer, words: tf.Tensor, row_splits: tf.Tensor, max_length: int
+    ) -> "WordWindows":
+        """Returns the windows of the words `[W]` of sentences; the arguments are `pack_words`'."""
+        windows = cls.__new__(cls)
+        windows._pack(tokenizer, words, row_splits, max_length)
+        return windows
+
+    def _pack(self, tokenizer, words, row_splits, max_length):
+        with tf.device("CPU:0"):
+            packed = pack_words(tokenizer, words, row_splits, max_length)
+        self.word_splits = row_splits.numpy()
+        self.examples = packed.examples.numpy()
+        self._token_ids, self._word_starts, _ = packed
         self._pad_token_id = tokenizer.pad_token_id
-        pieces = _pieces_of_words(tokenizer, words, max_length - 2)  # ragged [W, (pieces)]
-        lengths = pieces.row_lengths().numpy()
-        breaks = np.array([word[-1:] in CLAUSE_ENDS for word in words], bool)
-        ends, self.examples = [0], []
-        for number, (start, end) in enumerate(zip(self.word_splits, self.word_splits[1:])):
-            cuts = cut_words(lengths[start:end], breaks[start:end], max_length - 2)
-            for cut in cuts:
-                ends.append(start + cut)
-                self.examples.append(number)
-        self.examples = np.array(self.examples, np.int64)
-
-        splits = pieces.row_splits.numpy()[np.array(ends)]  # [S + 1], over pieces
-        is_first = np.zeros(splits[-1], np.int32)
-        is_first[pieces.row_splits.numpy()[:-1]] = 1
-
-        def pack(values, first, last):
-            rows = tf.RaggedTensor.from_row_splits(values, splits)
-            return packing.pack(rows, None, first, last, None, "longest_first")[0]
-
-        self._token_ids = pack(pieces.values, tokenizer.cls_token_id, tokenizer.sep_token_id)
-        self._word_starts = tf.cast(pack(is_first, 0, 0), tf.bool)
         self._is_marked = False
 
     def __len__(self) -> int:
@@ -127,31 +208,11 @@ class WordWindows:
         return {**features, WORD_STARTS: starts}
 
 
-def cut_words(lengths: Sequence[int], breaks: Sequence[bool], limit: int) -> Iterator[int]:
-    """Where to cut a sentence so that no part has more than `limit` pieces.
-
-    Args:
-        lengths: The pieces of each word, each at most `limit`.
-        breaks: Whether a clause ends with the word.
-        limit: The most pieces of a part.
-
-    Yields:
-        The end, exclusive, of each part, in words; the last is the number of words. Nothing for a
-        sentence without words.
-
-    Example:
-        >>> list(cut_words([1] * 8, [False, False, True] + [False] * 5, limit=5))
-        [3, 8]
-    """
-    sums = np.concatenate([[0], np.cumsum(lengths)])
-    start, count = 0, len(lengths)
-    while start < count:
-        end = int(np.searchsorted(sums, sums[start] + limit, side="right")) - 1
-        if end < count:
-            half = start + (end - start) // 2
-            end = next((place for place in range(end, half, -1) if breaks[place - 1]), end)
-        yield end
-        start = end
+def flat_words(sentences: Sequence[Sequence[str]]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the words of all sentences, strings `[W]`, and their row splits."""
+    words = tf.constant([word for sentence in sentences for word in sentence], tf.string)
+    lengths = np.array([len(sentence) for sentence in sentences], np.int64)
+    return words, tf.constant(np.concatenate([[0], np.cumsum(lengths)]), tf.int64)
 
 
 def holds_word_lists(x: Any) -> bool:
@@ -204,22 +265,3 @@ def _checked_word(word, number, errors):
         raise DataError(
             f"Words must be valid Unicode, as bytes UTF-8. Received in sentence {number}: {word!r}"
         ) from None
-
-
-def pieces_of_words(tokenizer, words: tf.Tensor, limit: int) -> tf.RaggedTensor:
-    """Ids of each of the words `[W]`, at least one and at most `limit`: ragged int32 `[W, (P)]`."""
-    ids = tokenizer.tokenize(words)[:, :limit]
-    empty = tf.cast(ids.row_lengths() == 0, tf.int64)
-    unknown = tf.fill([tf.reduce_sum(empty)], tokenizer.unk_token_id)
-    return tf.concat([ids, tf.RaggedTensor.from_row_lengths(unknown, empty)], axis=1)
-
-
-def _pieces_of_words(tokenizer, words, limit) -> tf.RaggedTensor:
-    """`pieces_of_words`; each different word is tokenized once."""
-    unique, places = np.unique(np.array(words, object).astype(str), return_inverse=True)
-    ids = pieces_of_words(tokenizer, tf.constant(unique, tf.string), limit)
-    return tf.gather(ids, places.reshape(-1).astype(np.int64))
-
-
-def _splits(lengths) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)

@@ -8,12 +8,7 @@ import pytest
 from bert_tf import BertTokenizer
 from bert_tf.errors import UserError
 from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches, training_batches
-from bert_tf.tasks.token_classification.word_windows import (
-    IGNORED,
-    WORD_STARTS,
-    WordWindows,
-    cut_words,
-)
+from bert_tf.tasks.token_classification.word_windows import IGNORED, WORD_STARTS, WordWindows
 
 
 @pytest.fixture(scope="module")
@@ -64,19 +59,40 @@ def test_any_sentences_are_put_together_again(tokenizer):
         assert counts.tolist() == (dense != IGNORED).sum(axis=1).tolist()
 
 
-def test_cut_at_the_end_of_a_clause():
+def cut_words(lengths, breaks, limit):
+    """The ends of the parts of a sentence: after a clause in the second half, or where it is full."""
+    ends, start = [], 0
+    while start < len(lengths):
+        end = start
+        while end < len(lengths) and sum(lengths[start : end + 1]) <= limit:
+            end += 1
+        if end < len(lengths):
+            half = start + (end - start) // 2
+            end = next((place for place in range(end, half, -1) if breaks[place - 1]), end)
+        ends.append(end)
+        start = end
+    return ends
+
+
+def test_cut_at_the_end_of_a_clause(tokenizer):
     generator = random.Random(2)
-    for _ in range(300):
-        limit = generator.randint(1, 12)
-        lengths = [generator.randint(1, limit) for _ in range(generator.randint(1, 30))]
-        breaks = [generator.random() < 0.2 for _ in lengths]
-        ends = list(cut_words(lengths, breaks, limit))
-        starts = [0, *ends[:-1]]
-        assert ends[-1] == len(lengths) and all(a < b for a, b in zip(starts, ends))
-        assert all(sum(lengths[a:b]) <= limit for a, b in zip(starts, ends))
-    assert list(cut_words([1] * 8, [False, False, True] + [False] * 5, 5)) == [3, 8]
-    assert list(cut_words([1] * 8, [True] + [False] * 7, 5)) == [5, 8]  # too early a clause
-    assert list(cut_words([], [], 5)) == []
+    words = ["good", "abc", "abcd", "film.", ".", ""]
+    sentences = [
+        [generator.choice(words) for _ in range(generator.randint(0, 30))] for _ in range(60)
+    ]
+    sizes = {word: max(1, len(tokenizer.pieces(word))) for word in words}
+    for limit in (5, 6, 9, 12):
+        windows = WordWindows(tokenizer, sentences, max_length=limit + 2)
+        expected = []
+        for number, sentence in enumerate(sentences):
+            lengths = [min(sizes[word], limit) for word in sentence]
+            start = 0
+            for end in cut_words(lengths, [word.endswith(".") for word in sentence], limit):
+                expected.append((number, sum(lengths[start:end]) + 2))
+                start = end
+        assert list(zip(windows.examples, windows.lengths())) == expected
+    assert cut_words([1] * 8, [False, False, True] + [False] * 5, 5) == [3, 8]
+    assert cut_words([1] * 8, [True] + [False] * 7, 5) == [5, 8]  # too early a clause
 
 
 def test_words_must_be_lists_of_strings(tokenizer):

@@ -1,0 +1,95 @@
+"""The words of texts, and the spans of words that tags stand for, in the graph or eagerly.
+
+Glossary: `B` texts, `W` words of all texts, `E` spans.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tags, tag_parts
+from bert_tf.text.text_slices import TextSlices
+from bert_tf.text.vocabulary import CONTINUATION
+
+
+class Words(NamedTuple):
+    """The words of a batch of texts.
+
+    Attributes:
+        row_splits: int64 `[B + 1]`, which words belong to which text.
+        starts: int64 `[W]`, the first character of each in its text.
+        ends: int64 `[W]`, the one after its last.
+        words: string `[W]`.
+    """
+
+    row_splits: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+    words: tf.Tensor
+
+    @property
+    def row_ids(self) -> tf.Tensor:
+        """int64 `[W]`, the text of each word."""
+        return tf.repeat(
+            tf.range(tf.size(self.row_splits, tf.int64) - 1),
+            self.row_splits[1:] - self.row_splits[:-1],
+        )
+
+
+def words_of_texts(tokenizer, texts: tf.Tensor, slices: TextSlices) -> Words:
+    """Splits texts `[B]` as BERT's basic tokenizer does: a piece and the `##` pieces after it."""
+    pieces = tokenizer.tokenize_with_offsets(texts)
+    continues = tf.constant([piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary])
+    first = tf.where(~tf.gather(continues, pieces.ids.values))[:, 0]  # [W], of the pieces
+    row_of = tf.gather(pieces.ids.value_rowids(), first)
+    next_first = tf.concat([first[1:], [tf.size(pieces.ids.values, tf.int64)]], axis=0)
+    next_first = next_first[: tf.size(first)]
+    last = tf.minimum(next_first, tf.gather(pieces.ids.row_splits, row_of + 1)) - 1
+    starts = tf.gather(pieces.char_starts.values, first)
+    ends = tf.gather(pieces.char_ends.values, last)
+    row_splits = tf.searchsorted(first, pieces.ids.row_splits, out_type=tf.int64)
+    return Words(row_splits, starts, ends, slices(row_of, starts, ends))
+
+
+class WordSpans(NamedTuple):
+    """Spans of words.
+
+    Attributes:
+        first: int64 `[E]`, the first word, of all words.
+        last: int64 `[E]`, the last.
+        label: string `[E]`.
+    """
+
+    first: tf.Tensor
+    last: tf.Tensor
+    label: tf.Tensor
+
+
+def word_spans(labels: list[str], tags: tf.Tensor, row_ids: tf.Tensor) -> WordSpans:
+    """Returns the spans that tags stand for; where labels do not stand for spans, every word.
+
+    The result is that of `spans_of_tags`. Which span is open after a word depends on the word's tag
+    alone, so no loop is needed.
+
+    Args:
+        labels: The model's labels.
+        tags: int `[W]`, the label of each word.
+        row_ids: int64 `[W]`, the text of each word.
+    """
+    if not are_span_tags(labels):  # each word is one
+        every = tf.range(tf.size(tags, tf.int64))
+        return WordSpans(every, every, tf.gather(tf.constant(labels), tags))
+    parts = [tag_parts(label) or (OUTSIDE, "") for label in labels]
+    names = list(dict.fromkeys(name for _, name in parts))
+    name = tf.gather(tf.constant([names.index(name) for _, name in parts]), tags)  # [W]
+
+    def has(prefixes):
+        return tf.gather(tf.constant([prefix in prefixes for prefix, _ in parts]), tags)
+
+    follows = has("IE")[1:] & has("BI")[:-1] & (name[1:] == name[:-1])
+    follows &= row_ids[1:] == row_ids[:-1]  # [W - 1]
+    nothing = tf.zeros_like(tags[:1], tf.bool)
+    begins = has("BIES") & ~tf.concat([nothing, follows], axis=0)
+    ends = has("ES") | has("BI") & ~tf.concat([follows, nothing], axis=0)
+    first, last = tf.where(begins)[:, 0], tf.where(ends)[:, 0]
+    return WordSpans(first, last, tf.gather(tf.constant(names), tf.gather(name, first)))
