@@ -234,10 +234,9 @@ def train(model, examples):
 def predict(model, examples):
     """Writes the answers and, if the file has the true ones, their scores."""
     selections = model.select(*columns_of(examples), batch_size=FLAGS.predict_batch_size, verbose=1)
-    threshold = model.null_score_diff_threshold if model.allow_no_answer else None
     predictions, n_best, differences = {}, {}, {}
     for example, selection in zip(examples, selections):
-        predictions[example.id] = selection.answer(threshold).text
+        predictions[example.id] = selection.answer.text
         differences[example.id] = selection.score_difference
         n_best[example.id] = [
             {

@@ -15,7 +15,7 @@ from bert_tf import (
 )
 from bert_tf.errors import ConfigError, UserError
 from bert_tf.models import resize_position_embeddings, text_batches
-from bert_tf.tasks.question_answering import question_windows
+from bert_tf.tasks.question_answering import QuestionWindows
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TEXTS = [" ".join(LETTERS[start:] + LETTERS) for start in (0, 20, 26)] + ["a", "good film", ""]
@@ -100,7 +100,7 @@ def test_answers_and_vectors_of_longer_windows(make):
     model = make(BertQuestionAnswerer, max_query_length=4, doc_stride=10)
     longer = resize_position_embeddings(model, 64)
     counts = [
-        len(question_windows(m.tokenizer, question, context, **m.window_lengths()))
+        len(QuestionWindows(m.tokenizer, question, context, **m.window_lengths()))
         for m in (model, longer)
     ]
     assert counts[0] > 1 == counts[1]

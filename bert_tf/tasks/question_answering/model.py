@@ -9,10 +9,13 @@ from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
-from bert_tf.tasks.question_answering.answer_selection import AnswerSelection
-from bert_tf.tasks.question_answering.context_windows import check_window_lengths
-from bert_tf.tasks.question_answering.preprocessor import Answer, QuestionAnsweringPreprocessor
-from bert_tf.tasks.question_answering.window_batches import WindowBatches
+from bert_tf.tasks.question_answering.preprocessor import (
+    Answer,
+    AnswerSelection,
+    QuestionAnsweringPreprocessor,
+)
+from bert_tf.tasks.question_answering.question_windows import QuestionWindows
+from bert_tf.tasks.question_answering.windows import check_window_lengths
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import PADDING_LOGIT, refuse_class_weights
 
@@ -194,7 +197,7 @@ class BertQuestionAnswerer(TaskModel):
         contexts: Sequence[str],
         answers: Sequence,
         sample_weight: Sequence[float] | None = None,
-    ) -> WindowBatches:
+    ) -> QuestionWindows:
         """Returns the windows that `fit` trains on; the examples left out are logged.
 
         Args:
@@ -215,7 +218,7 @@ class BertQuestionAnswerer(TaskModel):
         return windows
 
     def window_lengths(self) -> dict[str, int]:
-        """Returns how contexts are cut: the arguments of `question_windows`."""
+        """Returns how contexts are cut: arguments of `QuestionWindows`."""
         return self.preprocessor.window_lengths()
 
     def get_config(self):

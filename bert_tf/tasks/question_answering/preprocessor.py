@@ -1,5 +1,6 @@
 """What `BertQuestionAnswerer` reads and answers: questions with contexts of any length."""
 
+import dataclasses
 import numbers
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,13 +9,13 @@ import numpy as np
 
 from bert_tf.data.plain_rows import is_container, is_text, plain_rows
 from bert_tf.errors import UserError
-from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_inputs import TextColumns
-from bert_tf.tasks.question_answering.answer_selection import AnswerSelection, select_answers
-from bert_tf.tasks.question_answering.context_windows import question_windows, training_windows
+from bert_tf.tasks.question_answering.answers import Selection, find_candidates, null_logits, select
 from bert_tf.tasks.question_answering.files import report_left_out
-from bert_tf.tasks.question_answering.window_batches import WindowBatches
+from bert_tf.tasks.question_answering.question_windows import QuestionWindows
+
+_QUESTIONS_AT_ONCE = 1000  # decoded together, so that little memory is needed
 
 
 class Answer(NamedTuple):
@@ -36,6 +37,43 @@ class Answer(NamedTuple):
     start: int
     end: int
     score: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A possible answer.
+
+    Attributes:
+        text: A piece of the context; "" for no answer.
+        start: Its first character in the context.
+        end: The one after its last.
+        start_logit: The logit of its first token.
+        end_logit: The logit of its last token.
+        probability: Softmax of the sum of both, over the n best.
+    """
+
+    text: str
+    start: int
+    end: int
+    start_logit: float
+    end_logit: float
+    probability: float
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerSelection:
+    """The answers to one question, best first.
+
+    Attributes:
+        n_best: The candidates, no text twice; with no answer among them where that is allowed.
+        score_difference: How much better no answer is than the best span (than a span of score 0 if
+            there is none).
+        answer: The answer by the model's threshold.
+    """
+
+    n_best: tuple[Candidate, ...]
+    score_difference: float
+    answer: Answer
 
 
 class QuestionAnsweringPreprocessor(Preprocessor):
@@ -92,16 +130,9 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         """Returns the windows to train on; the examples that are left out are logged."""
         if y is None:
             raise UserError("`y` must be the answers to the questions. Received: y=None")
-        questions, contexts = map(_strings, columns)
-        windows, targets, left_out = training_windows(
-            self.tokenizer, questions, contexts, y, **self.window_lengths()
-        )
-        report_left_out(left_out, questions, contexts, y)
-        weights = None
-        if sample_weight is not None:
-            sample_weight = row_weights(sample_weight, len(questions))
-            weights = [sample_weight[window.example] for window in windows]
-        rows = WindowBatches(windows, self.tokenizer, targets, weights, self.static_length)
+        rows = self.rows(columns)
+        left_out = rows.with_targets(y, sample_weight)
+        report_left_out(left_out, _strings(columns[0]), rows.contexts, y)
         return rows, rows.labels
 
     def rows(self, columns, window_stride=None):
@@ -112,43 +143,82 @@ class QuestionAnsweringPreprocessor(Preprocessor):
                 f"Received: window_stride={window_stride!r}"
             )
         self.require_tokenizer()
-        windows = question_windows(self.tokenizer, *map(_strings, columns), **self.window_lengths())
-        return WindowBatches(windows, self.tokenizer)
+        questions, contexts = map(_strings, columns)
+        lengths = self.window_lengths()
+        return QuestionWindows(
+            self.tokenizer, questions, contexts, **lengths, length=self.static_length
+        )
 
     def outputs(self, values, rows, columns, pooling):
         """Returns `logits` `[W, 2, max_length]` of the windows, and their `row_splits`."""
         counts = np.bincount(rows.examples, minlength=columns.num_rows)
         return {"logits": values, "row_splits": np.concatenate([[0], np.cumsum(counts)])}
 
-    def select(self, values, rows: WindowBatches, columns: TextColumns) -> list[AnswerSelection]:
+    @property
+    def threshold(self) -> float | None:
+        """`null_score_diff_threshold`; None where every question has an answer."""
+        return self.null_score_diff_threshold if self.allow_no_answer else None
+
+    def select_in_graph(self, logits, windows, contexts, char_starts, char_ends) -> Selection:
+        """Returns the answers to a batch of questions; see `find_candidates`."""
+        candidates = find_candidates(
+            windows,
+            logits,
+            contexts,
+            char_starts,
+            char_ends,
+            self.n_best_size,
+            self.max_answer_length,
+        )
+        null = null_logits(windows, logits)
+        return select(candidates, null, self.n_best_size, self.allow_no_answer)
+
+    def select(
+        self, values: np.ndarray, rows: QuestionWindows, columns: TextColumns
+    ) -> list[AnswerSelection]:
         """Returns the n best answers to each question, and the score of no answer."""
-        parts: list[list] = [[] for _ in columns[0]]
-        for window, logits in zip(rows.windows, values):
-            parts[window.example].append((window, logits))
-        return [
-            select_answers(
-                context,
-                *zip(*part),
-                n_best_size=self.n_best_size,
-                max_answer_length=self.max_answer_length,
-                allow_no_answer=self.allow_no_answer,
-            )
-            for context, part in zip(_strings(columns[1]), parts)
-        ]
+        found = []
+        for begin in range(0, columns.num_rows, _QUESTIONS_AT_ONCE):
+            examples = slice(begin, begin + _QUESTIONS_AT_ONCE)
+            windows, *part = rows.part(examples)
+            found += self._selections(self.select_in_graph(values[windows], *part))
+        return found
+
+    def _selections(self, selection):
+        n_best = _rows(*selection.n_best[1:], selection.probability)
+        candidates = [Candidate(text.decode(), *rest) for text, *rest in n_best]
+        count = len(selection.has_best)
+        splits = np.searchsorted(selection.n_best.example, np.arange(count + 1))
+        answers = _rows(
+            selection.is_null(self.threshold),
+            selection.null_probability,
+            selection.score_difference,
+            *selection.best[1:4],
+            selection.best_probability,
+        )
+        found = []
+        for row, (is_null, null_probability, difference, text, *rest) in enumerate(answers):
+            answer = Answer("", 0, 0, null_probability) if is_null else Answer(text.decode(), *rest)
+            part = tuple(candidates[splits[row] : splits[row + 1]])
+            found.append(AnswerSelection(part, difference, answer))
+        return found
 
     def decode(self, values, rows, columns):
         """Returns an `Answer` to each question."""
-        threshold = self.null_score_diff_threshold if self.allow_no_answer else None
-        chosen = [selection.answer(threshold) for selection in self.select(values, rows, columns)]
-        return [Answer(best.text, best.start, best.end, best.probability) for best in chosen]
+        return [selection.answer for selection in self.select(values, rows, columns)]
 
     def window_lengths(self) -> dict[str, int]:
-        """Returns how contexts are cut: the arguments of `question_windows`."""
+        """Returns how contexts are cut: arguments of `QuestionWindows`."""
         return {
             "max_length": self.max_length,
             "doc_stride": self.doc_stride,
             "max_query_length": self.max_query_length,
         }
+
+
+def _rows(*columns):
+    """Tensors `[n]` as n tuples of Python's own values."""
+    return zip(*(column.numpy().tolist() for column in columns))
 
 
 def _strings(column: Sequence[bytes]) -> list[str]:

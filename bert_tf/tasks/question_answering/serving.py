@@ -4,12 +4,8 @@ import tensorflow as tf
 
 from bert_tf.models.bounded_batches import in_batches
 from bert_tf.models.serving_module import ServingModule
-from bert_tf.tasks.question_answering.graph_answers import (
-    graph_answers,
-    graph_candidates,
-    null_scores,
-)
-from bert_tf.tasks.question_answering.graph_windows import graph_windows
+from bert_tf.tasks.question_answering.windows import pack_windows
+from bert_tf.text import packing
 
 
 class QuestionAnsweringModule(ServingModule):
@@ -42,26 +38,46 @@ class QuestionAnsweringModule(ServingModule):
 
     def of_text(self, question, context):
         model, tokenizer = self.model, self.model.tokenizer
+        preprocessor = model.preprocessor
         pieces = tokenizer.tokenize_with_offsets(context)
-        windows = graph_windows(
+        windows = pack_windows(
             tokenizer, tokenizer.tokenize(question), pieces.ids, **model.window_lengths()
         )
-        logits = in_batches(lambda tokens: model(tokens, training=False), windows.tokens)
-        candidates = graph_candidates(
-            windows,
-            logits,
-            context,
-            pieces.char_starts,
-            pieces.char_ends,
-            model.n_best_size,
-            model.max_answer_length,
+        tokens = packing.pad(
+            windows.token_ids, windows.segment_ids, tokenizer.pad_token_id, None, 1
         )
-        return graph_answers(
-            candidates,
-            null_scores(windows, logits),
-            model.n_best_size,
-            model.null_score_diff_threshold if model.allow_no_answer else None,
+        logits = in_batches(lambda tokens: model(tokens, training=False), tokens)
+        selection = preprocessor.select_in_graph(
+            logits, windows, context, pieces.char_starts, pieces.char_ends
         )
+        is_null = selection.is_null(preprocessor.threshold)
+
+        def padded(values, default=0):  # [C] -> [B, N]
+            rows = tf.size(question, tf.int64)
+            ragged = tf.RaggedTensor.from_value_rowids(values, selection.n_best.example, rows)
+            return ragged.to_tensor(default, shape=[None, size])
+
+        def of_answer(best, null):
+            return tf.where(is_null, null, best)
+
+        size = model.n_best_size + int(model.allow_no_answer)
+        n_best, best = selection.n_best, selection.best
+        score = of_answer(selection.best_probability, selection.null_probability)
+        counts = tf.math.bincount(
+            tf.cast(n_best.example, tf.int32), minlength=tf.size(question), dtype=tf.int32
+        )
+        return {
+            "answer": of_answer(best.text, ""),
+            "start": tf.cast(of_answer(best.start, tf.zeros_like(best.start)), tf.int32),
+            "end": tf.cast(of_answer(best.end, tf.zeros_like(best.end)), tf.int32),
+            "score": tf.cast(score, tf.float32),
+            "score_difference": tf.cast(selection.score_difference, tf.float32),
+            "n_best_count": counts,
+            "n_best_text": padded(n_best.text, ""),
+            "n_best_start": tf.cast(padded(n_best.start), tf.int32),
+            "n_best_end": tf.cast(padded(n_best.end), tf.int32),
+            "n_best_score": tf.cast(padded(selection.probability), tf.float32),
+        }
 
     def details(self):
         return {

@@ -60,7 +60,7 @@ def test_any_sentences_are_put_together_again(tokenizer):
 
 
 def cut_words(lengths, breaks, limit):
-    """The ends of the parts of a sentence: after a clause in the second half, or where it is full."""
+    """The ends of the parts: after a clause in the second half, or where a part is full."""
     ends, start = [], 0
     while start < len(lengths):
         end = start
@@ -80,7 +80,7 @@ def test_cut_at_the_end_of_a_clause(tokenizer):
     sentences = [
         [generator.choice(words) for _ in range(generator.randint(0, 30))] for _ in range(60)
     ]
-    sizes = {word: max(1, len(tokenizer.pieces(word))) for word in words}
+    sizes = dict(zip(words, np.maximum(1, tokenizer.tokenize(words).row_lengths())))
     for limit in (5, 6, 9, 12):
         windows = WordWindows(tokenizer, sentences, max_length=limit + 2)
         expected = []

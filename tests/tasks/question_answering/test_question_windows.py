@@ -8,9 +8,8 @@ import pytest
 from bert_tf import BertTokenizer
 from bert_tf.errors import DataError, UserError
 from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
-from bert_tf.tasks.question_answering.context_windows import question_windows, training_windows
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span, read_squad
-from bert_tf.tasks.question_answering.window_batches import WindowBatches
+from bert_tf.tasks.question_answering.question_windows import QuestionWindows
 from tests.tasks.question_answering import plain_squad
 
 SETTINGS = ((12, 3, 4), (20, 1, 9), (24, 100, 6), (32, 8, 20), (40, 16, 10), (9, 2, 5))
@@ -48,16 +47,15 @@ def test_windows_and_targets_are_the_plain_ones(tokenizer, setting):
         else:
             start = pieces[span[0]][1]
             answers.append((text[start : pieces[span[1]][2]], start))
-    windows, targets, left_out = training_windows(
+    windows = QuestionWindows(
         tokenizer,
         [text for text, _ in questions],
         [text for text, _ in contexts],
-        answers,
         max_length=max_length,
         doc_stride=doc_stride,
         max_query_length=max_query_length,
     )
-    assert left_out == []
+    assert windows.with_targets(answers) == []
     expected = [
         (number, window)
         for number, ((_, question), (_, context)) in enumerate(zip(questions, contexts))
@@ -70,90 +68,95 @@ def test_windows_and_targets_are_the_plain_ones(tokenizer, setting):
         )
     ]
     assert len(windows) == len(expected)
-    batches = WindowBatches(windows, tokenizer, targets).in_order(1)
-    for window, target, (number, plain), (features, label) in zip(
-        windows, targets, expected, batches
-    ):
-        assert window.example == number
+    best = windows.windows.shows_best.to_list()
+    for row, ((features, label), (number, plain)) in enumerate(zip(windows.in_order(1), expected)):
+        assert windows.examples[row] == number
         ids = [tokenizer.token_to_id(token) for token in plain["tokens"]]
         assert features["token_ids"][0].numpy().tolist() == ids
         assert features["segment_ids"][0].numpy().tolist() == plain["segments"]
-        assert {window.offset + i for i in np.flatnonzero(window.max_context)} == plain["best"]
-        for position, token in plain["context"].items():
-            assert window.chars(position, position) == contexts[number][1][token][1:]
+        assert set(np.flatnonzero(best[row])) == plain["best"]
+        start, offset = (int(part[row]) for part in (windows.windows.start, windows.windows.offset))
+        assert {place: start + place - offset for place in plain["context"]} == plain["context"]
         wanted = plain_squad.target(plain, *spans[number]) if spans[number] else (0, 0)
-        assert tuple(target) == wanted == tuple(label[0].numpy())
+        assert wanted == tuple(label[0].numpy()) == tuple(windows.labels[0][row])
 
 
 def test_every_token_is_best_in_one_window(tokenizer):
-    windows = question_windows(tokenizer, ["the"], ["good film. " * 40], 20, 7, 5)
-    seen = np.concatenate([w.start + np.flatnonzero(w.max_context) for w in windows])
+    windows = QuestionWindows(tokenizer, ["the"], ["good film. " * 40], 20, 7, 5).windows
+    first = (windows.start - windows.offset).numpy()
+    best = windows.shows_best.to_list()
+    seen = np.concatenate([start + np.flatnonzero(row) for start, row in zip(first, best)])
     assert sorted(seen) == list(range(120))
 
 
 def test_batches_cover_every_window(tokenizer):
     texts = ["x " * length for length in range(1, 30)]
-    windows = question_windows(tokenizer, texts, texts, 40, 8, 10)
-    batches = WindowBatches(windows, tokenizer, np.zeros([len(windows), 2]))
-    sizes = [features["token_ids"].shape for features in sorted_batches(batches, 100)]
+    windows = QuestionWindows(tokenizer, texts, texts, 40, 8, 10)
+    assert windows.with_targets([None] * len(texts)) == []
+    sizes = [features["token_ids"].shape for features in sorted_batches(windows, 100)]
     assert sum(rows for rows, _ in sizes) == len(windows)
     assert all(rows * length <= 100 for rows, length in sizes)
     assert [length for _, length in sizes] == sorted((n for _, n in sizes), reverse=True)
-    indices = [f[ROW_NUMBER].numpy() for f in sorted_batches(batches, 100, batch_size=2)]
+    indices = [f[ROW_NUMBER].numpy() for f in sorted_batches(windows, 100, batch_size=2)]
     assert max(map(len, indices)) == 2
     assert sorted(np.concatenate(indices)) == list(range(len(windows)))
 
-    run = [f["token_ids"].numpy() for f, _ in batches.from_step(0, 12, 8, seed=3)]
-    resumed = [f["token_ids"].numpy() for f, _ in batches.from_step(7, 12, 8, seed=3)]
+    run = [f["token_ids"].numpy() for f, _ in windows.from_step(0, 12, 8, seed=3)]
+    resumed = [f["token_ids"].numpy() for f, _ in windows.from_step(7, 12, 8, seed=3)]
     assert len(run) == 12 and all(map(np.array_equal, run[7:], resumed))
 
 
 def test_answers_that_are_not_there_are_counted(tokenizer):
     contexts = ["the good film"] * 5
     answers = [("good", 4), ("good", 5), ("bad", 4), ("  ", 3), ("film", 90)]
-    windows, targets, left_out = training_windows(
-        tokenizer, ["x"] * 5, contexts, answers, max_query_length=8, max_length=20
-    )
-    assert left_out == [1, 2, 3, 4]
-    assert [window.example for window in windows] == [0]
-    assert targets.tolist() == [[4, 4]]
+    windows = QuestionWindows(tokenizer, ["x"] * 5, contexts, max_query_length=8, max_length=20)
+    assert windows.with_targets(answers, np.arange(5.0)) == [1, 2, 3, 4]
+    assert windows.examples.tolist() == [0] and len(windows) == 1
+    targets, weights = windows.labels
+    assert targets.tolist() == [[4, 4]] and weights.tolist() == [0.0]
     with pytest.raises(DataError, match="none in 1 questions"):
-        training_windows(tokenizer, ["x"], contexts[:1], [("bad", 4)])
+        QuestionWindows(tokenizer, ["x"], contexts[:1]).with_targets([("bad", 4)])
 
 
 def test_answer_inside_a_word_takes_the_pieces_it_touches(tokenizer):
     # "xyz" is three pieces; "film" is one, and an answer inside it takes it whole.
-    _, targets, _ = training_windows(tokenizer, ["x"] * 2, ["xyz film"] * 2, [("y", 1), ("il", 5)])
-    assert targets.tolist() == [[4, 4], [6, 6]]
+    windows = QuestionWindows(tokenizer, ["x"] * 2, ["xyz film"] * 2)
+    windows.with_targets([("y", 1), ("il", 5)])
+    assert windows.labels[0].tolist() == [[4, 4], [6, 6]]
     assert answer_span("a\n b", GoldAnswer("a  b", 0)) == (0, 4)
 
 
 def test_bad_arguments_are_told(tokenizer):
     for lengths in ({"max_length": 20}, {"doc_stride": 0}, {"max_query_length": 0}):
         with pytest.raises(UserError, match="max_query_length"):
-            question_windows(tokenizer, ["x"], ["x"], **lengths)
+            QuestionWindows(tokenizer, ["x"], ["x"], **lengths)
     with pytest.raises(UserError, match="1 questions, 2 contexts"):
-        question_windows(tokenizer, ["x"], ["x", "y"])
+        QuestionWindows(tokenizer, ["x"], ["x", "y"])
     with pytest.raises(UserError, match="1 questions, 0 answers"):
-        training_windows(tokenizer, ["x"], ["x"], [])
+        QuestionWindows(tokenizer, ["x"], ["x"]).with_targets([])
 
 
 def test_answers_of_the_official_sample_come_back(materials, minilm):
     examples = read_squad(materials / "format_fixtures" / "squad.json")
     tokenizer = BertTokenizer.from_pretrained(minilm)
-    windows, targets, left_out = training_windows(
+    windows = QuestionWindows(
         tokenizer,
         [example.question for example in examples],
         [example.context for example in examples],
-        [example.training_answer() for example in examples],
         max_length=64,
         doc_stride=24,
         max_query_length=24,
     )
-    assert not left_out and len(examples) == 5 and len(windows) > 5
+    assert not windows.with_targets([example.training_answer() for example in examples])
+    assert len(examples) == 5 and len(windows) > 5
     found = {}
-    for window, (first, last) in zip(windows, targets):
+    parts = windows.windows
+    for row, (first, last) in enumerate(windows.labels[0]):
         if first:
-            start, end = window.chars(first, last)
-            found[window.example] = examples[window.example].context[start:end]
+            number = windows.examples[row]
+            pieces = tokenizer.tokenize_with_offsets([examples[number].context])
+            shift = int(parts.start[row] - parts.offset[row])
+            start = int(pieces.char_starts[0, first + shift])
+            end = int(pieces.char_ends[0, last + shift])
+            found[number] = examples[number].context[start:end]
     assert found == {n: example.answers[0].text for n, example in enumerate(examples)}

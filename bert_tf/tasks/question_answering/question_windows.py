@@ -1,0 +1,230 @@
+"""Windows of questions and contexts in memory, as rows of tokens.
+
+Glossary: `N` questions, `W` windows, `B` rows of a batch, `T` length of its longest window.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from bert_tf.data.plain_rows import is_missing
+from bert_tf.errors import DataError, UserError
+from bert_tf.models.label_inputs import row_weights
+from bert_tf.models.text_batches import batches_of_numbers, training_batches
+from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
+from bert_tf.tasks.question_answering.windows import Windows, check_window_lengths, pack_windows
+
+_TEXTS_AT_ONCE = 1000  # tokenized together; more gain no speed
+_EXAMPLES_AT_ONCE = 2000  # cut into windows together, so that little memory is needed
+
+
+class QuestionWindows:
+    """The windows of many questions; see `pack_windows`.
+
+    Args:
+        tokenizer: A `BertTokenizer`.
+        questions: N questions.
+        contexts: The context of each.
+        max_length: The maximum number of tokens of a window.
+        doc_stride: Tokens from the start of a window to the start of the next.
+        max_query_length: Longer questions lose their end.
+        length: What batches for training are padded to; None for their longest window.
+
+    Attributes:
+        windows: The `Windows`.
+        examples: int64 `[W]`, the question of each window.
+        labels: What training needs; see `with_targets`.
+
+    Raises:
+        UserError: If there is not one context for each question, or the lengths leave no room.
+
+    Example:
+        >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
+        >>> windows = QuestionWindows(tokenizer, ["Where?"], ["In Paris. " * 300])
+        >>> windows.lengths()[:2], windows.windows.start.numpy()[:2]
+        (array([384, 384]), array([  0, 128]))
+    """
+
+    def __init__(
+        self,
+        tokenizer,
+        questions: Sequence[str],
+        contexts: Sequence[str],
+        max_length: int = 384,
+        doc_stride: int = 128,
+        max_query_length: int = 64,
+        length: int | None = None,
+    ):
+        if len(questions) != len(contexts):
+            raise UserError(
+                "`contexts` must be one for each question. "
+                f"Received: {len(questions)} questions, {len(contexts)} contexts"
+            )
+        check_window_lengths(max_length, doc_stride, max_query_length)
+        self.contexts = contexts
+        self.labels = ()
+        self._tokenized = _TokenizedOnce(tokenizer, contexts)
+        self._pad_token_id = tokenizer.pad_token_id
+        self._length = length
+        asked = _TokenizedOnce(tokenizer, questions)
+        parts = []
+        for begin in range(0, max(1, len(questions)), _EXAMPLES_AT_ONCE):
+            part = slice(begin, begin + _EXAMPLES_AT_ONCE)
+            texts = asked.ids(part), self._tokenized.ids(part)
+            with tf.device("CPU:0"):
+                windows = pack_windows(tokenizer, *texts, max_length, doc_stride, max_query_length)
+            parts.append(windows._replace(example=windows.example + begin))
+        with tf.device("CPU:0"):
+            self._keep(Windows(*(tf.concat(fields, axis=0) for fields in zip(*parts))))
+
+    def _keep(self, windows):
+        self.windows = windows
+        self.examples = windows.example.numpy()
+
+    def with_targets(
+        self, answers: Sequence, sample_weight: Sequence[float] | None = None
+    ) -> list[int]:
+        """Sets `labels`, and removes the windows of questions whose answer is not in the context.
+
+        `labels` are int32 `[W, 2]`, the first and the last token of the answer in each window,
+        (0, 0) where it is not all in the window, and, with weights, float32 `[W]`.
+
+        Args:
+            answers: The answer of each, a `GoldAnswer` or a pair (text, start); None for no answer.
+            sample_weight: The weight of each question in the loss.
+
+        Returns:
+            The numbers of the questions that are left out because their context does not have the
+            answer's text at its place.
+
+        Raises:
+            UserError: If there is not one answer and weight for each question.
+            DataError: If no question is left.
+        """
+        count = len(self.contexts)
+        if len(answers) != count:
+            raise UserError(
+                "`answers` must be one for each question, or None. "
+                f"Received: {count} questions, {len(answers)} answers"
+            )
+        spans = np.full([count, 2], -1)  # of the context's tokens; no window has the token -1
+        left_out = []
+        for number, answer in enumerate(answers):
+            if not is_missing(answer):
+                chars = answer_span(self.contexts[number], GoldAnswer(*answer))
+                span = None if chars is None else self._tokenized.token_span(number, *chars)
+                if span is None:
+                    left_out.append(number)
+                else:
+                    spans[number] = span
+        kept = ~np.isin(self.examples, left_out)
+        if not kept.any():
+            raise DataError(
+                "`answers` must be in their contexts where `answer_start` says. "
+                f"Received: none in {count} questions"
+            )
+        with tf.device("CPU:0"):
+            self._keep(Windows(*(tf.ragged.boolean_mask(part, kept) for part in self.windows)))
+        start, offset = self.windows.start.numpy(), self.windows.offset.numpy()
+        end = start + self.lengths() - offset - 1
+        first, last = spans[self.examples].T
+        is_inside = (first >= start) & (last < end)
+        targets = spans[self.examples] + (offset - start)[:, np.newaxis]
+        self.labels = (np.where(is_inside[:, np.newaxis], targets, 0).astype(np.int32),)
+        if sample_weight is not None:
+            self.labels += (row_weights(sample_weight, count)[self.examples],)
+        return left_out
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def lengths(self) -> np.ndarray:
+        """Returns the number of tokens of every window, int64 `[W]`."""
+        return self.windows.token_ids.row_lengths().numpy()
+
+    def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
+        """Returns the token dictionary of the windows `[B]`, padded to `length` or the longest."""
+        token_ids = tf.gather(self.windows.token_ids, rows)  # ragged [B, (T)]
+        segment_ids = tf.gather(self.windows.segment_ids, rows)
+        return {
+            "token_ids": token_ids.to_tensor(self._pad_token_id, shape=[None, length]),
+            "segment_ids": segment_ids.to_tensor(shape=[None, length]),
+            "padding_mask": tf.sequence_mask(token_ids.row_lengths(), length),
+        }
+
+    def part(self, examples: slice) -> tuple[slice, Windows, tf.Tensor, tf.RaggedTensor, ...]:
+        """Returns what the answers to some of the questions are found with.
+
+        Args:
+            examples: Which questions.
+
+        Returns:
+            The rows of their windows, the windows, the contexts, string `[B]`, and where the
+            contexts' tokens begin and end, ragged int64 `[B, (tokens)]`.
+        """
+        rows = slice(*np.searchsorted(self.examples, [examples.start, examples.stop]))
+        windows = Windows(*(field[rows] for field in self.windows))
+        windows = windows._replace(example=windows.example - examples.start)
+        contexts = tf.constant(self.contexts[examples], tf.string)
+        return rows, windows, contexts, *self._tokenized.offsets(examples)
+
+    def shuffled(self, batch_size: int) -> tf.data.Dataset:
+        """Returns one epoch, in another order each time it is read."""
+        return training_batches(self, self.labels, batch_size, True, self._length)
+
+    def in_order(self, batch_size: int) -> tf.data.Dataset:
+        """Returns one epoch, from the first window to the last."""
+        return training_batches(self, self.labels, batch_size, False, self._length)
+
+    def from_step(
+        self, step: int, num_train_steps: int, batch_size: int, seed: int
+    ) -> tf.data.Dataset:
+        """Returns the batches of a whole run after `step`, a function of the arguments alone.
+
+        Every epoch has an order of its own; a batch may hold the end of one and the start of the
+        next, so all batches are full.
+        """
+        random = np.random.default_rng(seed)
+        count = num_train_steps * batch_size
+        epochs = [random.permutation(len(self)) for _ in range(-(-count // len(self)))]
+        rows = np.concatenate(epochs)[:count].reshape(num_train_steps, batch_size)
+        return batches_of_numbers(
+            self, self.labels, tf.data.Dataset.from_tensor_slices(rows[step:]), self._length
+        )
+
+
+class _TokenizedOnce:
+    """Texts of which each different one is tokenized once."""
+
+    def __init__(self, tokenizer, texts):
+        different = list(dict.fromkeys(texts))
+        index = {text: number for number, text in enumerate(different)}
+        self._index = np.array([index[text] for text in texts], np.int64)
+        parts = []
+        starts = range(0, max(1, len(different)), _TEXTS_AT_ONCE)
+        for begin in tqdm(starts, desc="Tokenizing", unit=" thousand texts", delay=3, leave=False):
+            part = tf.constant(different[begin : begin + _TEXTS_AT_ONCE], tf.string)
+            pieces = tokenizer.tokenize_with_offsets(part)
+            parts.append((pieces.ids, pieces.char_starts, pieces.char_ends))
+        with tf.device("CPU:0"):
+            fields = (tf.concat(values, axis=0) for values in zip(*parts))
+            self._ids, self._char_starts, self._char_ends = fields
+        self._splits = self._ids.row_splits.numpy()
+        self._starts, self._ends = self._char_starts.values.numpy(), self._char_ends.values.numpy()
+
+    def ids(self, texts: slice) -> tf.RaggedTensor:
+        return tf.gather(self._ids, self._index[texts])
+
+    def offsets(self, texts: slice) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        rows = self._index[texts]
+        return tf.gather(self._char_starts, rows), tf.gather(self._char_ends, rows)
+
+    def token_span(self, text: int, start: int, end: int) -> tuple[int, int] | None:
+        """The first and the last token that share characters with `[start, end)`, if any."""
+        row = self._index[text]
+        tokens = slice(self._splits[row], self._splits[row + 1])
+        first = int(np.searchsorted(self._ends[tokens], start, side="right"))
+        last = int(np.searchsorted(self._starts[tokens], end, side="left")) - 1
+        return (first, last) if first <= last else None

@@ -1,0 +1,112 @@
+"""Questions and contexts to windows: `[CLS] question [SEP] part of the context [SEP]`.
+
+A context that does not fit is cut into windows that overlap. A token of several windows counts in
+the one that shows most of what is around it, its "max-context" window. All functions run eagerly
+and in an exported graph.
+
+Glossary: `B` questions, `S` windows, `T` tokens of a window.
+
+Reference: google-research/bert run_squad.py, `convert_examples_to_features`.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.text import packing
+
+# In the score of a window for a token, the weight of its length against the nearer end.
+LENGTH_WEIGHT = 0.01  # google-research/bert run_squad.py, `_check_is_max_context`
+
+
+class Windows(NamedTuple):
+    """The windows of a batch of questions.
+
+    Attributes:
+        token_ids: Ragged int32 `[S, (T)]`.
+        segment_ids: The same, 1 in the context and the `[SEP]` after it.
+        shows_best: Ragged bool `[S, (T)]`, the tokens of the context that no other window shows
+            better.
+        example: int64 `[S]`, the question of each window, ascending.
+        start: int64 `[S]`, the first token of the context that the window has.
+        offset: int64 `[S]`, the column of that token.
+    """
+
+    token_ids: tf.RaggedTensor
+    segment_ids: tf.RaggedTensor
+    shows_best: tf.RaggedTensor
+    example: tf.Tensor
+    start: tf.Tensor
+    offset: tf.Tensor
+
+
+def pack_windows(
+    tokenizer,
+    questions: tf.RaggedTensor,
+    contexts: tf.RaggedTensor,
+    max_length: int,
+    doc_stride: int,
+    max_query_length: int,
+) -> Windows:
+    """Cuts tokenized questions and contexts into windows; every question has at least one.
+
+    Args:
+        tokenizer: The `BertTokenizer`.
+        questions: Ids, ragged int32 `[B, (tokens)]`.
+        contexts: The same.
+        max_length: The maximum number of tokens of a window.
+        doc_stride: Tokens from the start of a window to the start of the next.
+        max_query_length: Longer questions lose their end.
+    """
+    questions = questions[:, :max_query_length]
+    sizes = contexts.row_lengths()  # [B]
+    room = max_length - 3 - questions.row_lengths()
+    # Matches google-research/bert: a step beyond the window would leave tokens out.
+    step = tf.minimum(room, doc_stride)
+    counts = 1 + tf.maximum(-((room - sizes) // step), 0)  # [B]; the division rounds up so
+    example = tf.repeat(tf.range(contexts.nrows()), counts)  # [S]
+    windows = tf.range(tf.size(example, tf.int64))
+    number = windows - tf.repeat(tf.cumsum(counts, exclusive=True), counts)
+    start = number * tf.gather(step, example)
+    length = tf.minimum(tf.gather(sizes, example) - start, tf.gather(room, example))
+
+    inside = tf.ragged.range(length)  # ragged [S, (tokens)]: the place in the window
+    window = inside.value_rowids()
+    context_start = tf.gather(contexts.row_starts(), example) + start
+    places = inside.values + tf.gather(context_start, window)  # among the tokens of all contexts
+    own_questions = tf.gather(questions, example)
+    token_ids, segment_ids = packing.pack(
+        own_questions,
+        inside.with_values(tf.gather(contexts.values, places)),
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
+        None,
+        "longest_first",
+    )
+    # The best window of a token: the most tokens on its shorter side; the first of equals.
+    size = tf.gather(length, window)
+    score = tf.cast(tf.minimum(inside.values, size - 1 - inside.values), tf.float64)
+    score += LENGTH_WEIGHT * tf.cast(size, tf.float64)
+    total = tf.size(contexts.values)
+    highest = tf.gather(tf.math.unsorted_segment_max(score, places, total), places)
+    candidates = tf.where(score == highest, window, tf.int64.max)
+    best = tf.gather(tf.math.unsorted_segment_min(candidates, places, total), places)
+
+    offset = own_questions.row_lengths() + 2  # after [CLS], the question and [SEP]
+    cells = inside.values + tf.gather(token_ids.row_starts() + offset, window)
+    is_best = tf.cast(best == window, tf.int32)
+    is_best = tf.scatter_nd(cells[:, tf.newaxis], is_best, tf.shape(token_ids.values, tf.int64))
+    shows_best = token_ids.with_values(is_best > 0)
+    return Windows(token_ids, segment_ids, shows_best, example, start, offset)
+
+
+def check_window_lengths(max_length: int, doc_stride: int, max_query_length: int) -> None:
+    """Raises `UserError` if a window has no room for the longest question and a context token."""
+    if doc_stride < 1 or max_query_length < 1 or max_length < max_query_length + 4:
+        raise UserError(
+            "`doc_stride` and `max_query_length` must be at least 1, and `max_length` at least "
+            "max_query_length + 4: [CLS], two [SEP] and a token of the context. Received: "
+            f"max_length={max_length}, doc_stride={doc_stride}, "
+            f"max_query_length={max_query_length}"
+        )
