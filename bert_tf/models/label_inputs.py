@@ -64,6 +64,9 @@ def outputs(y: Any, num_outputs: int) -> np.ndarray:
 
     Returns:
         float32 `[n]`, for several outputs `[n, num_outputs]`.
+
+    Raises:
+        DataError: If a number is missing or not finite, or a row has another width.
     """
     values = number_rows(y).astype(np.float32)
     if num_outputs == 1 and values.shape[1:] == (1,):

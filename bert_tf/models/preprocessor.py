@@ -155,7 +155,11 @@ class Preprocessor:
         return self.tokenizer(texts, pairs, max_length=self.max_length)
 
     def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
-        """Returns what a model is called with as a token dictionary; strings are tokenized."""
+        """Returns what a model is called with as a token dictionary; strings are tokenized.
+
+        Raises:
+            UserError: If there is no tokenizer, or an example has more than two texts.
+        """
         if isinstance(inputs, dict):
             return inputs
         columns = self.tensor_columns(inputs)
@@ -221,7 +225,11 @@ class Preprocessor:
 
     @staticmethod
     def checked_labels(num_rows: int, y: Any, sample_weight: Any) -> tuple[np.ndarray, ...]:
-        """Returns labels and weights, those that there are, one for each of `num_rows` rows."""
+        """Returns labels and weights, those that there are, one for each of `num_rows` rows.
+
+        Raises:
+            UserError: If there is no row, or not one label and weight for each.
+        """
         if not num_rows:
             raise UserError("`x` must have at least one text. Received: none.")
         if y is None:

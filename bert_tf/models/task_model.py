@@ -58,6 +58,9 @@ class TaskModel(PretrainedModel, TrainingModel):
         max_length: Longest sequence in tokens, `[CLS]` and `[SEP]` counted; longer text is cut.
             None means the length of the position table.
 
+    Raises:
+        UserError: If `max_length` is out of range, or the vocabulary does not fit the backbone.
+
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
         >>> isinstance(classifier, TaskModel)

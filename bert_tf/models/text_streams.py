@@ -116,7 +116,11 @@ def yields_text(dataset: tf.data.Dataset) -> bool:
 
 @contextlib.contextmanager
 def as_data_errors():
-    """Within it what the graph of a dataset says of its text or labels is a `DataError`."""
+    """Turns what the graph of a dataset says about its text or labels into a `DataError`.
+
+    Raises:
+        DataError: If the graph found malformed text or an unknown label.
+    """
     try:
         yield
     except tf.errors.InvalidArgumentError as error:

@@ -34,6 +34,9 @@ class BertFeatureExtractor(TaskModel):
         float32, for K layers: "stack" `[B, T, K, H]`, "concat" `[B, T, K * H]`, "sum" and "mean"
         `[B, T, H]`; zeros at padded positions.
 
+    Raises:
+        UserError: If a layer is out of range, or `combine` is unknown.
+
     Example:
         >>> extractor = bert_tf.BertFeatureExtractor.from_pretrained("minilm/", combine="concat")
         >>> [features.shape for features in extractor.extract(["A dog barks.", "Rain"])]

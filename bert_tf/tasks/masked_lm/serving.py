@@ -14,6 +14,9 @@ class MaskedLMModule(ServingModule):
 
     Args:
         model: The model; its tokenizer needs a mask token.
+
+    Raises:
+        UserError: If it has none.
     """
 
     outputs = {

@@ -44,7 +44,11 @@ class MultipleChoicePreprocessor(Preprocessor):
     """Prompts and choices to pairs of tokens, logits to choices."""
 
     def read_columns(self, x):
-        """Returns prompts `[n]` and choices `[n, C]` as arrays of strings."""
+        """Returns prompts `[n]` and choices `[n, C]` as arrays of strings.
+
+        Raises:
+            UserError: If an example is not a prompt with at least two choices, as all others.
+        """
         if isinstance(x, TextColumns):
             return x
         if not isinstance(x, tuple):
@@ -94,7 +98,11 @@ class MultipleChoicePreprocessor(Preprocessor):
         return class_ids(y, None, count, keep_rows=not self.has_sparse_labels)
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
-        """Returns prompts `[B]` and choices `[B, C]` as the model takes them, `[B, C, T]`."""
+        """Returns prompts `[B]` and choices `[B, C]` as the model takes them, `[B, C, T]`.
+
+        Raises:
+            UserError: If the choices are not of that shape, or there is no tokenizer.
+        """
         choices = tf.convert_to_tensor("" if pairs is None else pairs)
         if choices.shape.rank != 2:
             raise UserError(

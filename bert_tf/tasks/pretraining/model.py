@@ -44,6 +44,9 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
         Σwℓ / (Σw + 1e-5), plus the mean of the other. A row's `sample_weight` is a factor of w in
         both.
 
+    Raises:
+        UserError: If `objective` is unknown.
+
     Example:
         >>> model = bert_tf.BertPretrainer(bert_tf.BertBackbone.from_pretrained("bert-base/"))
         >>> outputs = model(

@@ -54,6 +54,10 @@ class BertQuestionAnswerer(TaskModel):
         dictionaries `fit` takes the two tokens' positions as labels, int `[B, 2]`; (0, 0) is no
         answer. The loss is the mean of both cross-entropies.
 
+    Raises:
+        UserError: If a window has no room for the longest question and a token of the context,
+            or a number is below 1.
+
     Example:
         >>> model = bert_tf.BertQuestionAnswerer.from_pretrained("bert-base/")
         >>> model.compile(bert_tf.training.AdamWeightDecay(1e-2, bias_correction=True))

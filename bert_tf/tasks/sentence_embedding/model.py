@@ -45,6 +45,9 @@ class BertSentenceEncoder(TaskModel):
         float32 `[B, D]`, for K texts an example `[B, K, D]`; D is the hidden size H, for
         "mean_max" 2H, whitened `whitening_size`.
 
+    Raises:
+        UserError: If `pooling` is unknown.
+
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")
         >>> vectors = encoder.encode(["A dog barks.", "There is a dog barking.", "Interest rates"])
@@ -130,6 +133,9 @@ class BertSentenceEncoder(TaskModel):
                 `bert_tf.training.losses.sentence_losses` with arguments of its own. None:
                 Keras's `loss` on the vectors themselves.
             **kwargs: As in `TrainingModel.compile`.
+
+        Raises:
+            UserError: If `objective` is unknown, or is given with a loss or metrics.
         """
         objective = None if objective is None else sentence_loss(objective)
         if objective is not None:

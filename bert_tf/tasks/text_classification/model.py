@@ -42,6 +42,9 @@ class BertTextClassifier(TaskModel):
     Returns:
         Logits float32 `[B, num_classes]`.
 
+    Raises:
+        UserError: If `pooling` or `problem_type` is unknown, or the number of labels does not fit.
+
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained(
         ...     "bert-base/", labels=["bad", "good"]

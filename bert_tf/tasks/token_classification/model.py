@@ -47,6 +47,9 @@ class BertTokenClassifier(TaskModel):
         Logits float32 `[B, T, num_classes]`; with a CRF its emissions. `fit` on token dictionaries
         takes labels int32 `[B, T]`, -100 at what is not labelled.
 
+    Raises:
+        UserError: If there are not at least two different labels, or `num_classes` is not theirs.
+
     Example:
         >>> tagger = bert_tf.BertTokenClassifier.from_pretrained(
         ...     "bert-base/", labels=["O", "B-PER", "I-PER"]
