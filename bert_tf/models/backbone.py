@@ -49,7 +49,7 @@ class BertBackbone(KerasFiles, RetracingModel):
     Call arguments:
         inputs: A dictionary of `token_ids` int32 `[B, T]` and, optionally, `segment_ids` int32
             `[B, T]` (zeros if left out) and `padding_mask` bool `[B, T]`, True for real tokens
-            (left out: `token_ids != config.pad_token_id`). Padding may stand anywhere. Where a row
+            (left out: `token_ids != config.pad_token_id`). Padding may be anywhere. Where a row
             holds several sequences, each in one piece: `sequence_ids` int32 `[B, T]` (1, 2, ...; no
             attention from one to another), `positions` int32 `[B, T]` (from 0 in each) and
             `sequence_starts` int32 `[B, S]`, the column of each `[CLS]`. `head_mask` float
@@ -311,8 +311,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         """Turns kernels and word embeddings into 8-bit integers: smaller, faster, only forward.
 
         The four dense layers of every block compute with `bert_tf.ops.quantized_dense`: kernels
-        with a scale a column, activations with a scale and a zero point a row, found on the fly, so
-        nothing has to be calibrated. The word embeddings have a scale a word. Biases, LayerNorm,
+        with one scale per column, activations with one scale and zero point per row, which are
+        computed at run time. The word embeddings have one scale per word. Biases, LayerNorm,
         attention, the pooler and heads stay as they are. There is no way back: load the model
         again.
 

@@ -8,7 +8,7 @@ from bert_tf import hooks
 from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
 
-# The dense layers of an encoder block and where they stand in it.
+# The dense layers of an encoder block and their attributes.
 LORA_LAYERS = {
     "query_key_value": "attention.query_key_value",
     "attention_output": "attention_output",

@@ -1,4 +1,4 @@
-"""A model once more, with a backbone of another shape."""
+"""A copy of a model with a backbone of another configuration."""
 
 import keras
 

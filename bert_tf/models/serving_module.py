@@ -45,7 +45,7 @@ class ServingModule:
         self.max_length = model.max_length or model.backbone.config.max_position_embeddings
 
     def of_text(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The outputs for text. Unless a subclass has a way of its own: those of its tokens."""
+        """Returns the outputs for text: those for its tokens, unless a subclass overrides it."""
         # By name: TensorFlow hands them over in alphabetical order.
         return self.of_tokens(self.model.tokenize(*(texts[name] for name in self.texts)))
 

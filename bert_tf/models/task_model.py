@@ -273,7 +273,7 @@ class TaskModel(PretrainedModel, TrainingModel):
             has_labels = y is not None or not isinstance(x, dict)
         if not has_labels:
             raise UserError(
-                "Labels were expected, a row for every example. Received: y=None. Pass "
+                "`y` must be labels, a row for every example. Received: y=None. Pass "
                 "`fit(x, y)`, or a dataset of tuples (x, y)."
             )
 
@@ -441,7 +441,7 @@ class TaskModel(PretrainedModel, TrainingModel):
             y: What `Preprocessor.targets` returned.
             sample_weight: What the user passed.
             batch_size: Rows of a batch, or None.
-            shuffle: Whether each epoch has an order of its own.
+            shuffle: Whether each epoch has a different order.
             training: Whether it is for steps of training.
         """
         is_dataset = isinstance(x, tf.data.Dataset)

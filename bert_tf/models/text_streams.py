@@ -46,7 +46,7 @@ def collected(x: Any, is_example: Callable[[Any], bool]) -> Any:
 
 
 def _resumed(first, items):
-    # Keras knows a generator by its type, so it must be one and not an `itertools.chain`.
+    # Keras recognizes a generator by its type, so it must be one and not an `itertools.chain`.
     yield first
     yield from items
 

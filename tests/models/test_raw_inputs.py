@@ -326,8 +326,8 @@ def test_one_hot_labels_stay_for_a_loss_that_takes_them(models):
         ("multi_label", [[2, 0]] * 3, "row 0"),
         ("multi_label", [["good"], ["fine"], []], "'fine'"),
         ("next_sentence", [0, 2, 1], r"in \[0, 2\)"),
-        ("classifier", None, "Labels were expected"),
-        ("next_sentence", None, "Labels were expected"),
+        ("classifier", None, "`y` must be labels"),
+        ("next_sentence", None, "`y` must be labels"),
         ("answerer", None, "`y` must be the answers"),
         ("tagger", None, "no lists of tags"),
     ],
@@ -357,7 +357,7 @@ def test_datasets_with_labels_by_name(models):
         loss_of(model, tf.data.Dataset.from_tensor_slices((A, [1, 0, 1])))
     with pytest.raises(UserError, match="dictionary of"):
         loss_of(model, tf.data.Dataset.from_tensors(({"text": A}, [1, 0, 1])))
-    with pytest.raises(UserError, match="Labels were expected"):
+    with pytest.raises(UserError, match="`y` must be labels"):
         model.fit(tf.data.Dataset.from_tensors(A), verbose=0)
     numbers = tf.data.Dataset.from_tensors((A, ["0.5", "1", "-1"]))
     regressor = models("regressor")
@@ -609,7 +609,7 @@ def test_split_labels_keep_their_names(models):
 
 @pytest.mark.parametrize("name", ["masked_lm", "tagger"])
 def test_models_with_their_own_loss_ask_for_labels(models, name):
-    with pytest.raises(UserError, match="Labels were expected"):
+    with pytest.raises(UserError, match="`y` must be labels"):
         models(name).fit({"token_ids": np.array([[2, 8, 3]])}, verbose=0)
 
 

@@ -52,8 +52,8 @@ def mask_texts(
     """
     if tokenizer.mask_token_id is None:
         raise ConfigError(
-            "Expected a tokenizer with a mask token. Received: mask_token=None. Name the piece of "
-            "the vocabulary that hides tokens."
+            "`mask_token` of the tokenizer must be set: the piece of the vocabulary that hides "
+            "tokens. Received: mask_token=None."
         )
     max_predictions = int(num_to_predict(max_length, masked_lm_prob, max_length))
     check_masking(masking, masked_lm_prob, max_predictions, SPANBERT_SPANS)

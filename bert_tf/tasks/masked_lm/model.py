@@ -1,4 +1,4 @@
-"""The masked language model: which word stands behind `[MASK]`, and how likely a sentence is."""
+"""The masked language model: which word `[MASK]` hides, and how likely a sentence is."""
 
 from typing import Any
 
@@ -179,7 +179,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         for row, length in enumerate(lengths):
             if not 0 < length <= self.longest - 2:
                 raise UserError(
-                    f"Sentences of 1 to {self.longest - 2} tokens were expected. Received in "
+                    f"A sentence must have 1 to {self.longest - 2} tokens. Received in "
                     f"row {row}: {length} tokens: "
                     f"{texts[row].decode('utf-8', 'replace')[:80]!r}"
                 )

@@ -11,7 +11,7 @@ from bert_tf.data.token_budget import token_batches
 from bert_tf.models.text_batches import TOKEN_BUDGET
 from bert_tf.text.tokenizer import BertTokenizer
 
-# The feature that carries the token behind the mask.
+# The feature that carries the token that the mask hides.
 TARGET_IDS = "target_ids"
 
 

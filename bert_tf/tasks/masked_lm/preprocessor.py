@@ -15,8 +15,8 @@ from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.tasks.masked_lm.masked_text import mask_texts
 
-# A row has logits of so many masks at most. A text with more has several rows: so what one text has
-# does not multiply the logits of all.
+# The maximum number of masks of a row. A text with more has several rows, so that it does not make
+# the rows of all other texts longer.
 MASKS_PER_ROW = 4
 
 

@@ -1,4 +1,4 @@
-"""The signatures of `BertMaskedLM`: what stands behind `[MASK]`."""
+"""The signatures of `BertMaskedLM`: the words that `[MASK]` hides."""
 
 import tensorflow as tf
 
@@ -10,7 +10,7 @@ TOP_K = 5  # pieces for each mask, as `fill_mask` gives by default
 
 
 class MaskedLMModule(ServingModule):
-    """Text with `[MASK]`s to the likeliest pieces behind them.
+    """Text with `[MASK]`s to the likeliest pieces for them.
 
     Args:
         model: The model; its tokenizer needs a mask token.
@@ -20,8 +20,8 @@ class MaskedLMModule(ServingModule):
     """
 
     outputs = {
-        "mask_count": "How many masks the text has, behind which it is not cut.",
-        "piece": "The likeliest pieces behind each mask, the likeliest first.",
+        "mask_count": "How many masks the text has before it is cut.",
+        "piece": "The likeliest pieces for each mask, the likeliest first.",
         "probability": "Their probabilities.",
     }
     token_outputs = {"logits": "Of each piece of the vocabulary at each token."}
@@ -29,7 +29,7 @@ class MaskedLMModule(ServingModule):
     def __init__(self, model: BertMaskedLM):
         super().__init__(model)
         if model.tokenizer.mask_token is None:
-            raise UserError("A tokenizer with a mask token was expected. Received: mask_token=None")
+            raise UserError("`mask_token` of the tokenizer must be set. Received: mask_token=None")
         self._tokenizer = model.tokenizer.keeping_special_tokens
 
     def of_tokens(self, tokens):

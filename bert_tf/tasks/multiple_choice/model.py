@@ -32,7 +32,7 @@ class BertMultipleChoice(TaskModel):
             `[B, C]`.
 
     Returns:
-        Logits float32 `[B, C]`; for tokens `[B, T]`, a pair a row, `[B]`.
+        Logits float32 `[B, C]`; for tokens `[B, T]`, one pair per row, `[B]`.
 
     Example:
         >>> model = bert_tf.BertMultipleChoice.from_pretrained("bert-base/")

@@ -1,4 +1,4 @@
-"""Question answering: where in a context the answer to a question stands."""
+"""Question answering: which part of a context answers a question."""
 
 from collections.abc import Sequence
 
@@ -30,8 +30,7 @@ class BertQuestionAnswerer(TaskModel):
     out of the original text.
 
     `fit` takes raw text: `((questions, contexts), answers)`, an answer being a pair of its text and
-    its first character, or None. Questions whose answer does not stand there are left out and told
-    in the log.
+    its first character, or None. Questions whose answer is not there are left out and logged.
 
     Args:
         backbone: The `BertBackbone`.

@@ -183,7 +183,7 @@ class QuestionWindows:
     ) -> tf.data.Dataset:
         """Returns the batches of a whole run after `step`, a function of the arguments alone.
 
-        Every epoch has an order of its own; a batch may hold the end of one and the start of the
+        Every epoch has a different order; a batch may hold the end of one and the start of the
         next, so all batches are full.
         """
         random = np.random.default_rng(seed)

@@ -18,13 +18,13 @@ class QuestionAnsweringModule(ServingModule):
     outputs = {
         "answer": "The answer, a piece of the context; empty where it has none.",
         "start": "The answer's first character in the context, in code points.",
-        "end": "The one behind its last.",
+        "end": "The one after its last.",
         "score": "Its probability among the n best.",
         "score_difference": "How much better no answer is than the best span.",
-        "n_best_count": "How many of the n best there are; what is behind is padding.",
+        "n_best_count": "How many of the n best there are; what follows is padding.",
         "n_best_text": "The n best answers, the best first.",
         "n_best_start": "Their first characters.",
-        "n_best_end": "The ones behind their last.",
+        "n_best_end": "The ones after their last.",
         "n_best_score": "Their probabilities.",
     }
     token_outputs = {

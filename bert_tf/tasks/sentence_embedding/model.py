@@ -124,13 +124,13 @@ class BertSentenceEncoder(TaskModel):
     def compile(self, optimizer="adam", objective: str | SentenceLoss | None = None, **kwargs):
         """`keras.Model.compile` with a loss on the vectors of each example's texts.
 
-        What the objective trains beside the encoder (the classifier of "classification") is
+        What the objective trains in addition to the encoder (the classifier of "classification") is
         dropped with it: saved models hold the encoder.
 
         Args:
             optimizer: As in Keras.
             objective: "classification", "cosine", "ranking" or "triplet", or one of
-                `bert_tf.training.losses.sentence_losses` with arguments of its own. None:
+                `bert_tf.training.losses.sentence_losses` with its arguments. None:
                 Keras's `loss` on the vectors themselves.
             **kwargs: As in `TrainingModel.compile`.
 

@@ -28,8 +28,8 @@ class BertTokenClassifier(TaskModel):
     `fit` and `evaluate` take sentences as lists of words, `y` being as many lists of tags. A
     sentence longer than `max_length` is cut at word borders and put together again.
 
-    Labels such as `O`, `B-PER`, `I-PER` (IOB1, IOB2 or BIOES) stand for spans of words, others for
-    the words themselves.
+    Labels such as `O`, `B-PER`, `I-PER` (IOB1, IOB2 or BIOES) mean spans of words, others the words
+    themselves.
 
     Args:
         backbone: The `BertBackbone`.
@@ -130,7 +130,7 @@ class BertTokenClassifier(TaskModel):
         for name in ("metrics", "weighted_metrics"):
             if kwargs.get(name) is not None:
                 raise UserError(
-                    f"{type(self).__name__} has an accuracy of its own, over words. "
+                    f"{type(self).__name__} must have no metrics: its accuracy is that of words. "
                     f"Received: {name}={kwargs[name]!r}. "
                     "bert_tf.tasks.token_classification.TaggingScores adds precision, recall and "
                     "F1 of spans."
@@ -138,7 +138,7 @@ class BertTokenClassifier(TaskModel):
         loss = class_loss(loss)
         if self.use_crf and loss is not None:
             raise UserError(
-                "A CRF has a loss of its own, over the paths of a sentence, where label smoothing, "
+                "A CRF has its own loss, over the paths of a sentence, where label smoothing, "
                 "focus and class weights of single words have no place. Received: "
                 f"loss={type(loss).__name__}, use_crf=True. Leave the loss out, or make the model "
                 "with use_crf=False."
@@ -278,8 +278,8 @@ class BertTokenClassifier(TaskModel):
             verbose: As in `predict`.
 
         Returns:
-            A list of `TaggedSpan` for each text, for one string one list. Where labels do not stand
-            for spans, each word is one.
+            A list of `TaggedSpan` for each text, for one string one list. Where labels do not mean
+            spans, each word is one.
 
         Raises:
             UserError: If there is no tokenizer, or an example has several texts.

@@ -11,15 +11,15 @@ from bert_tf.text.text_slices import TextSlices
 
 
 class TokenClassificationModule(ServingModule):
-    """Text of any length to the spans that `tag` finds; where labels do not stand for spans, each
+    """Text of any length to the spans that `tag` finds; where labels do not mean spans, each
     word is one."""
 
     outputs = {
-        "entity_count": "How many entities the text has; what is behind is padding.",
+        "entity_count": "How many entities the text has; what follows is padding.",
         "entity_text": "The entities, pieces of the text.",
         "entity_label": "What each is.",
         "entity_start": "Its first character in the text, in code points.",
-        "entity_end": "The one behind its last.",
+        "entity_end": "The one after its last.",
     }
     token_outputs = {
         "logits": "Of each label at each token; those of the first piece of a word count. With a "

@@ -175,13 +175,13 @@ class WordWindows:
         return self._token_ids.row_lengths().numpy()
 
     def labels(self, word_labels: np.ndarray) -> tf.RaggedTensor:
-        """A label a word, int32 `[W]`, to one a token: ragged `[S, (T)]`, mostly `IGNORED`."""
+        """Returns one label per token, ragged `[S, (T)]`, from one per word, int32 `[W]`."""
         values = np.full(self._token_ids.values.shape[0], IGNORED, np.int32)
         values[self._word_starts.values.numpy()] = word_labels
         return self._token_ids.with_values(tf.constant(values))
 
     def word_values(self, token_values: np.ndarray) -> np.ndarray:
-        """A value a token, `[S, T]`, windows in order, to one a word, `[W]`."""
+        """Returns one value per word, `[W, ...]`, from one per token, `[S, T, ...]`."""
         marked = self._word_starts.values.numpy()
         rows = self._word_starts.value_rowids().numpy()
         columns = np.arange(len(rows)) - self._word_starts.row_splits.numpy()[rows]
@@ -246,7 +246,7 @@ def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:
         words = list(plain_rows(row)) if is_sentence(row) else [None]
         if not all(map(is_text, words)):
             raise UserError(
-                f"A list of words was expected for every sentence. Received for sentence {number}: "
+                f"Every sentence must be a list of words. Received for sentence {number}: "
                 f"{shown(row)}"
             )
     return [

@@ -1,4 +1,4 @@
-"""The words of texts, and the spans of words that tags stand for, in the graph or eagerly.
+"""The words of texts, and the spans of words that tags mean, in the graph or eagerly.
 
 Glossary: `B` texts, `W` words of all texts, `E` spans.
 """
@@ -66,7 +66,7 @@ class WordSpans(NamedTuple):
 
 
 def word_spans(labels: list[str], tags: tf.Tensor, row_ids: tf.Tensor) -> WordSpans:
-    """Returns the spans that tags stand for; where labels do not stand for spans, every word.
+    """Returns the spans that tags mean; where labels do not mean spans, every word.
 
     The result is that of `spans_of_tags`. Which span is open after a word depends on the word's tag
     alone, so no loop is needed.

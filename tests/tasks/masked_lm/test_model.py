@@ -178,7 +178,7 @@ def test_frozen_gives_the_same(make_model):
         (lambda m: m.fill_mask("good " * 50 + "[MASK]"), "row 0 is cut at 40 tokens"),
         (lambda m: m.fill_mask("[MASK]", top_k=65), r"\[1, 64\]. Received: top_k=65"),
         (lambda m: m.score(["good", " "]), "row 1: 0 tokens"),
-        (lambda m: m.score(["good " * 39]), "1 to 38 tokens.*row 0: 39 tokens"),
+        (lambda m: m.score(["good " * 39]), "must have 1 to 38 tokens.*row 0: 39 tokens"),
         (lambda m: m.score(TEXTS, reduction="max"), "reduction"),
         (lambda m: m.fit(TEXTS, [0, 1, 0, 1]), "masked tokens are the labels"),
         (lambda m: m.predict(tf.data.Dataset.from_tensors(TEXTS)), "a dataset of text"),
