@@ -42,12 +42,9 @@ def main():
         f"({after / before:.2f})"
     )
     if texts is not None:
-        layers = [
-            dense
-            for block in model.backbone.encoder.blocks
-            for dense in block.dense_layers().values()
-        ]
-        print(f"smoothed: {sum(dense.is_smoothed() for dense in layers)} of {len(layers)} layers")
+        layers = model.backbone.encoder.dense_layers().values()
+        smoothed = sum(dense.kernel_form.is_smoothed() for dense in layers)
+        print(f"smoothed: {smoothed} of {len(layers)} layers")
 
 
 if __name__ == "__main__":

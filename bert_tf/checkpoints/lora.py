@@ -5,7 +5,6 @@ The file is a safetensors file of float32 tensors: `encoder.blocks.{i}.{layer}.l
 this package's own format.
 """
 
-import operator
 import os
 
 import numpy as np
@@ -108,9 +107,8 @@ def _checked_rank(model, source, names):
     """The rank in the file, after comparing the shapes with the model and before allocating."""
     model.backbone.require_kernels("given LoRA")
     input_sizes = {
-        f"encoder.blocks.{index}.{path}.lora_kernel_a": getter(block).kernel.shape[0]
-        for path, getter in ((p, operator.attrgetter(p)) for p in LORA_LAYERS.values())
-        for index, block in enumerate(model.backbone.encoder.blocks)
+        f"encoder.{path}.lora_kernel_a": dense.kernel.shape[0]
+        for path, dense in model.backbone.encoder.dense_layers().items()
     }
     rank = source.shapes[names[0]][-1] if source.shapes[names[0]] else 0
     for name in names:
@@ -137,10 +135,10 @@ def _variables(model):
     variables = {}
     for index, block in enumerate(model.backbone.encoder.blocks):
         for layer in model.lora["layers"]:
-            dense = operator.attrgetter(LORA_LAYERS[layer])(block)
-            for name in ("lora_kernel_a", "lora_kernel_b"):
-                full_name = f"encoder.blocks.{index}.{LORA_LAYERS[layer]}.{name}"
-                variables[full_name] = getattr(dense, name)
+            path = LORA_LAYERS[layer]
+            form = block.dense_layers()[path].kernel_form
+            for variable in (form.a, form.b):
+                variables[f"encoder.blocks.{index}.{path}.{variable.name}"] = variable
     for weights in task_heads(model).values():
         variables.update({weight.name: weight.variable for weight in weights})
     return variables

@@ -40,14 +40,8 @@ def quantized_variables(backbone) -> list[keras.Variable]:
         return []
     embeddings = backbone.embeddings
     variables = [embeddings.word_embeddings, embeddings.word_embeddings_scale]
-    for block in backbone.encoder.blocks:
-        for dense in block.dense_layers().values():
-            variables += [
-                dense.packed_kernel,
-                dense.kernel_scale,
-                dense.kernel_column_sums,
-                dense.input_smoothing,
-            ]
+    for dense in backbone.encoder.dense_layers().values():
+        variables += dense.kernel_form.variables
     return variables
 
 
@@ -98,9 +92,5 @@ def _places(backbone) -> Iterator[tuple[str, tuple[Callable, Callable]]]:
             embeddings.set_quantized_words,
         ),
     )
-    for index, block in enumerate(backbone.encoder.blocks):
-        for place, dense in block.dense_layers().items():
-            yield (
-                f"encoder.blocks.{index}.{place}.kernel",
-                (dense.quantized_kernel, dense.set_quantized_kernel),
-            )
+    for path, dense in backbone.encoder.dense_layers().items():
+        yield f"encoder.{path}.kernel", (dense.kernel_form.unpacked, dense.kernel_form.assign)

@@ -1,6 +1,5 @@
 """What real activations say about quantizing them: smoothing where it brings the results nearer."""
 
-import contextlib
 from collections.abc import Iterable
 
 import numpy as np
@@ -9,6 +8,7 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
+from bert_tf.layers.observed_inputs import observed_inputs
 
 # How much of the difference between a layer's columns the kernel takes over: SmoothQuant's alpha.
 # Besides them, none at all.
@@ -40,14 +40,22 @@ def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, 
     Reference: Xiao et al. 2022 (arXiv 2211.10438), section 4; choosing alpha by the error of the
     layer is ours.
     """
-    layers = [dense for block in backbone.encoder.blocks for dense in block.dense_layers().values()]
-    seen = [_SeenRows() for _ in layers]
-    with _observed(backbone, layers, seen):
-        for batch in batches:
-            backbone(batch)
-    if not seen[0].rows:
+    seen = {dense: _SeenRows() for dense in backbone.encoder.dense_layers().values()}
+
+    def observe(dense, x):
+        if dense in seen:  # the pooler has a dense layer too
+            seen[dense].add(x)
+
+    padding_free, backbone.padding_free = backbone.padding_free, True  # shows the real tokens only
+    try:
+        with observed_inputs(observe):
+            for batch in batches:
+                backbone(batch)
+    finally:
+        backbone.padding_free = padding_free
+    if not all(rows.rows for rows in seen.values()):
         raise UserError("Expected at least one text to calibrate with. Received: none.")
-    chosen = {dense: _best_smoothing(dense, rows) for dense, rows in zip(layers, seen)}
+    chosen = {dense: _best_smoothing(dense, rows) for dense, rows in seen.items()}
     return {dense: smoothing for dense, smoothing in chosen.items() if smoothing is not None}
 
 
@@ -59,7 +67,7 @@ class _SeenRows:
         self.rows = []
         self._count = 0
 
-    def __call__(self, x):
+    def add(self, x):
         x = tf.cast(x, tf.float32).numpy()  # [R, in]
         if not np.isfinite(x).all():
             raise UserError(
@@ -70,20 +78,6 @@ class _SeenRows:
         if count > 0:
             self.rows.append(x[np.linspace(0, len(x) - 1, count).astype(int)])
             self._count += count
-
-
-@contextlib.contextmanager
-def _observed(backbone, layers, observers):
-    """Within it the layers show what they are given: the real tokens alone."""
-    padding_free, backbone.padding_free = backbone.padding_free, True
-    try:
-        for dense, observer in zip(layers, observers):
-            dense.observer = observer
-        yield
-    finally:
-        for dense in layers:
-            dense.observer = None
-        backbone.padding_free = padding_free
 
 
 def _best_smoothing(dense, seen):

@@ -6,6 +6,7 @@ Glossary: `B` texts, `T` sequence length, `N` heads, `H` hidden size.
 import keras
 import tensorflow as tf
 
+from bert_tf import keras_compat
 from bert_tf.compression.distillation_losses import attention_losses, squared_differences
 from bert_tf.compression.distillation_pair import check_pair, soft_losses
 from bert_tf.compression.layer_dropping import spread_layers
@@ -174,6 +175,9 @@ class DistillationModel(TrainingModel):
         super().compile(optimizer, metrics=metrics, **kwargs)
         self._compiled_weights = _OutOfSight(self.student.variables)
 
+    def require_trainable(self) -> None:
+        self.student.require_trainable()
+
     def make_train_function(self, force=False):
         known = {id(variable) for variable in self._compiled_weights.content}
         if self.optimizer.built and known != {id(v) for v in self.student.variables}:
@@ -281,7 +285,7 @@ class DistillationModel(TrainingModel):
         return tf.reshape(rows, tf.concat([tf.shape(states)[:2], [rows.shape[-1]]], axis=0))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        if self._compile_metrics is None:
+        if not keras_compat.has_compiled_metrics(self):
             return
         if y is None:
             raise UserError("`metrics` need labels. Received: y=None")
@@ -347,7 +351,7 @@ class DistillationModel(TrainingModel):
         self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
     ):
         """`keras.Model.evaluate`: the losses of the distillation on what `fit` takes."""
-        if kwargs.get("_use_cached_eval_dataset"):  # Keras's `fit`: its validation data are ready
+        if keras_compat.is_validation_in_fit(kwargs):  # the data are ready
             return super().evaluate(
                 x, y, batch_size, verbose=verbose, sample_weight=sample_weight, **kwargs
             )

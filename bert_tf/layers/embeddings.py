@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from bert_tf import ops
+from bert_tf import keras_compat, ops
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers.dropout import Dropout
@@ -100,29 +100,13 @@ class BertEmbeddings(keras.layers.Layer):
 
     def set_quantized_words(self, values: tf.Tensor, scale: tf.Tensor) -> None:
         """Replaces the word embeddings by integers, int8 `[V, H]`, and scales, float32 `[V]`."""
-        if not self.is_quantized:
-            self._tracker.unlock()
-            self._untrack_variable(self.word_embeddings)
-            self.word_embeddings = self.add_weight(
-                name="word_embeddings",
-                shape=values.shape,
-                dtype="int8",
-                initializer="zeros",
-                trainable=False,
-                autocast=False,
-            )
-            self.word_embeddings_scale = self.add_weight(
-                name="word_embeddings_scale",
-                shape=scale.shape,
-                dtype="float32",
-                initializer="zeros",
-                trainable=False,
-                autocast=False,
-            )
-            self._tracker.lock()
-            self.is_quantized = True
-        self.word_embeddings.assign(values)
-        self.word_embeddings_scale.assign(scale)
+        if self.is_quantized:
+            self.word_embeddings.assign(values)
+            self.word_embeddings_scale.assign(scale)
+            return
+        variables = {"word_embeddings": values, "word_embeddings_scale": scale}
+        keras_compat.replace_variable(self, "word_embeddings", variables)
+        self.is_quantized = True
 
     def dequantized_words(self) -> tf.Tensor:
         """Returns the quantized word embeddings as float32 `[V, H]`."""

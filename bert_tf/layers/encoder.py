@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.layers.dense import Dense
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.token_layout import TokenLayout
 
@@ -89,6 +90,14 @@ class BertEncoder(keras.layers.Layer):
                 probabilities.append(block_probabilities)
             states.append(rows)
         return states, probabilities
+
+    def dense_layers(self) -> dict[str, Dense]:
+        """Returns the dense layers of all blocks by their paths in the encoder."""
+        return {
+            f"blocks.{index}.{path}": dense
+            for index, block in enumerate(self.blocks)
+            for path, dense in block.dense_layers().items()
+        }
 
     def prune_heads(self, config: BertConfig) -> None:
         """Removes the weights of the attention heads that are pruned in `config`."""

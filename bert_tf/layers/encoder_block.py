@@ -4,9 +4,9 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.layers.activation import PLAIN_ACTIVATIONS, bias_activation
 from bert_tf.layers.attention import BertSelfAttention
 from bert_tf.layers.dense import Dense
+from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 from bert_tf.layers.token_layout import TokenLayout
 
@@ -107,42 +107,13 @@ class BertEncoderBlock(keras.layers.Layer):
         probabilities = None
         if return_probabilities:
             attended, probabilities = attended
-        rows = self._add_and_normalize(
-            self.attention_output, self.attention_layer_norm, attended, rows, training, keys[1]
-        )
-        rows = self._add_and_normalize(
-            self.output_dense, self.output_layer_norm, self._widened(rows), rows, training, keys[2]
-        )
+        norm = self.attention_layer_norm.epilogue(rows, training=training, dropout_key=keys[1])
+        rows = self.attention_output.apply(attended, norm)  # [R, n * D] -> [R, H]
+        activation = Epilogue(activation=self.config.hidden_act)
+        wide = self.intermediate.apply(rows, activation)  # [R, H] -> [R, F]
+        norm = self.output_layer_norm.epilogue(rows, training=training, dropout_key=keys[2])
+        rows = self.output_dense.apply(wide, norm)  # [R, F] -> [R, H]
         return (rows, probabilities) if return_probabilities else rows
-
-    def _widened(self, rows):
-        """Computes the activation of the intermediate layer, `[R, H]` -> `[R, F]`."""
-        activation = self.config.hidden_act
-        if self.intermediate.packed_kernel is None:
-            return bias_activation(
-                self.intermediate.matmul(rows), self.intermediate.bias, activation
-            )
-        if activation in PLAIN_ACTIVATIONS:
-            return PLAIN_ACTIVATIONS[activation](self.intermediate.fused(rows))
-        return self.intermediate.fused(rows, activation=activation)
-
-    def _add_and_normalize(self, dense, layer_norm, x, residual, training, dropout_key):
-        """Computes LayerNorm(residual + dropout(dense(x))), `[R, ...]` -> `[R, H]`."""
-        if dense.packed_kernel is None:
-            return layer_norm(
-                dense.matmul(x),
-                residual=residual,
-                bias=tf.convert_to_tensor(dense.bias),
-                training=training,
-                dropout_key=dropout_key,
-            )
-        return dense.fused(
-            x,
-            residual=residual,
-            gamma=tf.convert_to_tensor(layer_norm.gamma),
-            beta=tf.convert_to_tensor(layer_norm.beta),
-            epsilon=layer_norm.epsilon,
-        )
 
     def dense_layers(self) -> dict[str, Dense]:
         """Returns the four dense layers of the block by their paths in it."""
@@ -162,15 +133,6 @@ class BertEncoderBlock(keras.layers.Layer):
         kernel = tf.reshape(tf.gather(kernel, places), [-1, dense.units])
         dense.replace(kernel, tf.convert_to_tensor(dense.bias))
         self.attention.keep_heads(places)
-
-    def pack(self) -> None:
-        """Prepacks the four kernels for inference; see `Dense.pack`.
-
-        Raises:
-            UserError: If a kernel has LoRA.
-        """
-        for dense in self.dense_layers().values():
-            dense.pack()
 
     def get_config(self):
         config = {"config": self.config.to_dict(), "num_heads": self.attention.num_heads}

@@ -4,8 +4,8 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.layers.activation import bias_activation
 from bert_tf.layers.dense import Dense
+from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
 
@@ -46,9 +46,7 @@ class MaskedLMHead(keras.layers.Layer):
         self.built = True
 
     def call(self, rows, word_embeddings):
-        transformed = bias_activation(
-            self.transform.matmul(rows), self.transform.bias, self.config.hidden_act
-        )
+        transformed = self.transform.apply(rows, Epilogue(activation=self.config.hidden_act))
         logits = tf.matmul(  # [R, H] x [V, H] -> [R, V]
             self.layer_norm(transformed), word_embeddings, transpose_b=True
         )

@@ -3,9 +3,9 @@
 import keras
 import tensorflow as tf
 
-from bert_tf import ops
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.layers.dropout_seed import DropoutSeed
+from bert_tf.layers.kernels.epilogue import Epilogue
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -57,20 +57,23 @@ class ResidualLayerNorm(keras.layers.Layer):
         """Returns a new seed for the dropout, or None if there is no dropout."""
         return self._dropout_seed.next() if self._dropout_seed else None
 
-    def call(self, x, residual=None, bias=None, training=False, dropout_key=None):
+    def epilogue(self, residual=None, bias=None, training=False, dropout_key=None) -> Epilogue:
+        """Returns what `call` computes, as the epilogue of a dense layer whose output is `x`."""
         dropout_rate = self.dropout_rate if training else 0.0
         if dropout_rate and dropout_key is None:
             dropout_key = self.draw_seed()
-        return ops.fused_residual_layer_norm(
-            x,
-            residual,
-            bias,
-            tf.convert_to_tensor(self.gamma),
-            tf.convert_to_tensor(self.beta),
+        return Epilogue(
+            bias=bias,
+            residual=residual,
+            gamma=tf.convert_to_tensor(self.gamma),
+            beta=tf.convert_to_tensor(self.beta),
             epsilon=self.epsilon,
             dropout_rate=dropout_rate,
-            seed=dropout_key if dropout_rate else None,
+            dropout_seed=dropout_key if dropout_rate else None,
         )
+
+    def call(self, x, residual=None, bias=None, training=False, dropout_key=None):
+        return self.epilogue(residual, bias, training, dropout_key).after(x)
 
     def get_config(self):
         return {

@@ -13,6 +13,7 @@ from bert_tf.deprecation import renamed_method, warn_renamed
 from bert_tf.errors import UserError
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
+from bert_tf.layers.kernels.lora_kernel import LoraKernel
 from bert_tf.layers.pooling import BertPooler
 from bert_tf.layers.quantization import require_int8
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
@@ -297,8 +298,8 @@ class BertBackbone(KerasFiles, RetracingModel):
             )
         self._require_merged("frozen")
         if not (self.compute_dtype == "bfloat16" and multiplies_bfloat16()):
-            for block in self.encoder.blocks:
-                block.pack()
+            for dense in self.encoder.dense_layers().values():
+                dense.pack()
         self.is_prepacked = True
 
     def quantize(
@@ -346,9 +347,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         self._require_merged("quantized")
         smoothing = {} if calibration is None else hooks.calibrate(self, calibration)
         self.embeddings.quantize(mode)
-        for block in self.encoder.blocks:
-            for dense in block.dense_layers().values():
-                dense.quantize(mode, smoothing=smoothing.get(dense))
+        for dense in self.encoder.dense_layers().values():
+            dense.quantize(mode, smoothing=smoothing.get(dense))
         self.quantization = mode
 
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
@@ -389,7 +389,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         self.config = config
 
     def _require_merged(self, purpose):
-        if any(weight.name.startswith("lora_") for weight in self.weights):
+        forms = [dense.kernel_form for dense in self.encoder.dense_layers().values()]
+        if any(isinstance(form, LoraKernel) for form in forms):
             raise UserError(
                 f"A model with LoRA cannot be {purpose}: call its `merge_lora()` first."
             )

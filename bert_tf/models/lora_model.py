@@ -1,12 +1,14 @@
 """LoRA in every model around a backbone: train, save alone, load, merge."""
 
-import operator
 import os
 from collections.abc import Sequence
+
+import keras
 
 from bert_tf import hooks
 from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
+from bert_tf.models.backbone import BertBackbone
 
 # The dense layers of an encoder block and their attributes.
 LORA_LAYERS = {
@@ -33,8 +35,13 @@ class LoraModel:
     Reference: Hu et al. 2021 (arXiv 2106.09685).
     """
 
+    # The model that this class is mixed into has these.
+    backbone: BertBackbone
+    compiled: bool
+    optimizer: keras.optimizers.Optimizer | None  # once it is compiled
+
     # The arguments of `enable_lora`, or None.
-    lora = None
+    lora: dict | None = None
 
     def enable_lora(
         self,
@@ -71,7 +78,7 @@ class LoraModel:
             raise UserError(
                 f"LoRA is enabled already: {self.lora}. Call `merge_lora()` before another."
             )
-        if getattr(getattr(self, "optimizer", None), "built", False):
+        if self.optimizer_has_begun():
             raise UserError(
                 "`enable_lora` must come before the first step of training. Received: an optimizer "
                 "that has begun. Compile the model again after it."
@@ -81,17 +88,20 @@ class LoraModel:
             variable.trainable = False
         for block in self.backbone.encoder.blocks:
             for name in target_modules:
-                operator.attrgetter(LORA_LAYERS[name])(block).enable_lora(rank, alpha)
+                block.dense_layers()[LORA_LAYERS[name]].enable_lora(rank, alpha)
         self.lora = {"rank": rank, "alpha": alpha, "layers": list(target_modules)}
+
+    def optimizer_has_begun(self) -> bool:
+        """Returns whether the optimizer has variables for the weights that the model has now."""
+        return self.compiled and self.optimizer is not None and self.optimizer.built
 
     def merge_lora(self) -> None:
         """Adds the low-rank additions to the kernels: the same outputs, and a model as before.
 
         The backbone stays frozen until something sets it trainable.
         """
-        for block in self.backbone.encoder.blocks:
-            for path in LORA_LAYERS.values():
-                operator.attrgetter(path)(block).merge_lora()
+        for dense in self.backbone.encoder.dense_layers().values():
+            dense.merge_lora()
         self.lora = None
 
     def save_lora_weights(self, path: str | os.PathLike) -> None:

@@ -15,6 +15,7 @@ from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
 from bert_tf.models.text_inputs import as_columns, holds_text
 from bert_tf.models.text_streams import collected, yields_text
 from bert_tf.models.tokenized_texts import TokenizedTexts
+from bert_tf.text.tokenizer import BertTokenizer
 
 
 class PretrainedModel(LoraModel, KerasFiles):
@@ -26,6 +27,9 @@ class PretrainedModel(LoraModel, KerasFiles):
     """
 
     untrained_heads: tuple[str, ...] = ()
+    # A model that takes text sets them.
+    tokenizer: BertTokenizer | None = None
+    max_length: int | None = None
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "PretrainedModel":
@@ -72,13 +76,17 @@ class PretrainedModel(LoraModel, KerasFiles):
 
     def require_trained_heads(self, purpose: str) -> None:
         """Raises `UserError` if a head is at random: `purpose` needs a trained model."""
-        steps = getattr(getattr(self, "optimizer", None), "iterations", 0)
-        if self.untrained_heads and not int(steps):
+        has_optimizer = self.compiled and self.optimizer is not None
+        if self.untrained_heads and not (has_optimizer and int(self.optimizer.iterations)):
             raise UserError(
                 f"A model must be trained before it is {purpose}. Received: a checkpoint without "
                 f"{' and '.join(self.untrained_heads)}, which would start at random. Train the "
                 "model first (`fit`, or a tool's --do_train), or take the one that training wrote."
             )
+
+    def require_trainable(self) -> None:
+        """Raises `UserError` if the backbone is prepacked or quantized."""
+        self.backbone.require_kernels("trained")
 
     def quantize(
         self, mode: str = "int8", config=None, calibration: Any | None = None, **kwargs
@@ -140,7 +148,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         """
         self.require_merged("pruned")
         self.backbone.prune_heads(heads)
-        if getattr(getattr(self, "optimizer", None), "built", False):
+        if self.optimizer_has_begun():
             self.optimizer = None
 
     def save_pretrained(self, directory: str | os.PathLike, format: str = "huggingface") -> None:
@@ -211,14 +219,13 @@ class PretrainedModel(LoraModel, KerasFiles):
 
     def _token_batches(self, texts):
         """Texts, single or in pairs, as the token dictionaries of the backbone."""
-        tokenizer = getattr(self, "tokenizer", None)
-        if tokenizer is None:
+        if self.tokenizer is None:
             raise UserError(
                 "Text for `calibration` needs a tokenizer. Received: a model without one. Pass "
                 "token dictionaries."
             )
-        length = getattr(self, "max_length", None) or self.backbone.config.max_position_embeddings
-        columns = tuple(as_columns(texts, tokenizer.errors))
-        for batch in sorted_batches(TokenizedTexts.of(tokenizer, columns, length)):
+        length = self.max_length or self.backbone.config.max_position_embeddings
+        columns = tuple(as_columns(texts, self.tokenizer.errors))
+        for batch in sorted_batches(TokenizedTexts.of(self.tokenizer, columns, length)):
             batch.pop(ROW_NUMBER)
             yield batch

@@ -23,24 +23,28 @@ class RetracingModel(keras.Model):
         self._traced_weights = _TracedWeights()
 
     def make_train_function(self, force=False):
-        return super().make_train_function(self.must_trace("train") or force)
+        self.invalidate_traces("train")
+        return super().make_train_function(force)
 
     def make_test_function(self, force=False):
-        return super().make_test_function(self.must_trace("test") or force)
+        self.invalidate_traces("test")
+        return super().make_test_function(force)
 
     def make_predict_function(self, force=False):
-        return super().make_predict_function(self.must_trace("predict") or force)
+        self.invalidate_traces("predict")
+        return super().make_predict_function(force)
 
-    def must_trace(self, step: str) -> bool:
-        """Whether the weights are others than at the last call for `step`.
+    def invalidate_traces(self, step: str) -> None:
+        """Drops the traced function of a step if the weights are not those at the last call.
 
         Args:
-            step: "train", for which it also counts which weights are trained, "test" or "predict".
+            step: "train", for which it also matters which weights are trained, "test" or "predict".
         """
         weights = self.weights
         if step == "train":
             weights = [*weights, *self.trainable_weights]
-        return self._traced_weights.replace(step, weights)
+        if self._traced_weights.replace(step, weights):
+            setattr(self, f"{step}_function", None)
 
 
 class _TracedWeights:

@@ -12,7 +12,7 @@ import inspect
 import keras
 import tensorflow as tf
 
-from bert_tf import ops
+from bert_tf import keras_compat, ops
 from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
 from bert_tf.layers.token_layout import needs_static_shapes, static_shapes
@@ -21,7 +21,7 @@ from bert_tf.ops import native
 from bert_tf.training.losses.partial_loss import ShareOfBatch, partial_losses
 
 
-class TrainingModel(RetracingModel):
+class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     """A `keras.Model` whose step is that of the whole batch.
 
     - `compile(..., gradient_accumulation_steps=k)`: the step works through its batch in k parts and
@@ -114,9 +114,8 @@ class TrainingModel(RetracingModel):
         try:
             self._require_own_shares()
             if loss is not None:
-                # What `CompileLoss` builds its losses of at its first call. `self.loss` and the
-                # configuration of `compile` stay what they were given.
-                self._compile_loss._user_loss = partial_losses(loss, self._share_of_batch)
+                losses = partial_losses(loss, self._share_of_batch)
+                keras_compat.replace_losses(self, losses)
         except UserError:
             if self._share_of_batch.is_cut_up:
                 raise
@@ -218,15 +217,13 @@ class TrainingModel(RetracingModel):
             arguments["class_weight"] = self.class_weights(arguments["class_weight"])
         return arguments
 
+    def require_trainable(self) -> None:
+        """Raises `UserError` if the model cannot be trained. A subclass overrides it."""
+
     def train_step(self, data):
-        self._require_kernels()
+        self.require_trainable()
         with self._tracing():
             return self._train_step(data)
-
-    def _require_kernels(self):
-        backbone = getattr(self, "backbone", None)
-        if backbone is not None:
-            backbone.require_kernels("trained")
 
     def test_step(self, data):
         with self._tracing():
@@ -327,7 +324,7 @@ class TrainingModel(RetracingModel):
         return {name: _sum_over_replicas(weight) for name, weight in weights.items()}
 
     def _track_loss(self, loss, x):
-        self._loss_tracker.update_state(
+        keras_compat.loss_tracker(self).update_state(
             _sum_over_replicas(loss), sample_weight=tf.cast(_num_rows(x), tf.float32)
         )
 
@@ -336,31 +333,15 @@ class TrainingModel(RetracingModel):
         logs.pop("gradient_norm", None)
         return logs
 
-    # Two places in which Keras 3's `fit` fails under MultiWorkerMirroredStrategy: it takes the mean
-    # of distributed batches whose parts are tuples, and it reduces scalars along axis 0.
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        if self._distribute_strategy is None:
-            return
-        if data_batch is None and iterator is not None:
-            for _, _, batches in iterator:
-                data_batch = tf.nest.map_structure(self._of_one_replica, next(batches))
-                break
-        with self.distribute_strategy.scope():
-            if self.optimizer is not None and not self.optimizer.built:
-                self.optimizer.build(self.trained_variables())
-            self._symbolic_build(data_batch=data_batch)
-
-    def _of_one_replica(self, value):
-        return self.distribute_strategy.experimental_local_results(value)[0]
-
     def make_train_function(self, force=False):
         if self.optimizer is None:
             raise UserError(
                 "An optimizer for the model's weights was expected. Received: none, because it had "
                 "begun before heads were pruned. Compile the model again."
             )
-        self._require_kernels()
-        if self.must_trace("train") or self.train_function is None or force:
+        self.require_trainable()
+        self.invalidate_traces("train")
+        if self.train_function is None or force:
             if self.built and not self.optimizer.built:
                 # Not while tracing: where bad data end the first trace, the variables made in it
                 # never get their values, and the next `fit` would fail.
@@ -370,12 +351,16 @@ class TrainingModel(RetracingModel):
         return self.train_function
 
     def make_test_function(self, force=False):
-        if self.must_trace("test") or self.test_function is None or force:
+        self.invalidate_traces("test")
+        if self.test_function is None or force:
             self.test_function = self._step_function(self.test_step)
         return self.test_function
 
     def _step_function(self, step):
-        """A function from an iterator to the logs after `steps_per_execution` of its batches."""
+        """A function from an iterator to the logs after `steps_per_execution` of its batches.
+
+        Keras's own reduces scalars along axis 0, which fails under `MultiWorkerMirroredStrategy`.
+        """
         strategy = self.distribute_strategy
 
         @tf.autograph.experimental.do_not_convert

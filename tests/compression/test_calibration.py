@@ -9,6 +9,7 @@ from safetensors.numpy import load_file, save_file
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTextClassifier, BertTokenizer, ops
 from bert_tf.compression.calibration import calibrate
 from bert_tf.errors import CheckpointError, UserError
+from bert_tf.layers.observed_inputs import observed_inputs
 from bert_tf.training import AdamWeightDecay
 from tools.corpora.film_reviews import read_film_reviews
 
@@ -38,9 +39,7 @@ def classifier(tiny_config, tiny_vocabulary):
 
 
 def dense_layers(model):
-    return [
-        dense for block in model.backbone.encoder.blocks for dense in block.dense_layers().values()
-    ]
+    return list(model.backbone.encoder.dense_layers().values())
 
 
 def test_outlying_columns_cost_less(classifier, tmp_path):
@@ -55,8 +54,8 @@ def test_outlying_columns_cost_less(classifier, tmp_path):
     expected, _ = states()
     plain, plain_model = states(mode="int8")
     calibrated, model = states(mode="int8", calibration=TEXTS)
-    assert not any(dense.is_smoothed() for dense in dense_layers(plain_model))
-    assert any(dense.is_smoothed() for dense in dense_layers(model))
+    assert not any(dense.kernel_form.is_smoothed() for dense in dense_layers(plain_model))
+    assert any(dense.kernel_form.is_smoothed() for dense in dense_layers(model))
     assert np.std(calibrated - expected) < 0.7 * np.std(plain - expected)
 
 
@@ -64,14 +63,11 @@ def test_each_layer_takes_the_candidate_nearest_to_its_own_results(classifier):
     backbone = classifier.backbone
     batches = list(classifier._token_batches(TEXTS))
     smoothing = calibrate(backbone, batches)
-    assert all(dense.observer is None for dense in dense_layers(classifier))
     assert backbone.padding_free == "auto"
     seen = []
     first = backbone.encoder.blocks[0].intermediate
-    first.observer = seen.append
-    with ops.backend("native" if ops.active_backend() == "native" else "reference"):
+    with observed_inputs(lambda dense, x: seen.append(x) if dense is first else None):
         backbone(batches[0])
-    first.observer = None
     mask = tf.reshape(backbone.padding_mask_of(batches[0]), [-1])
     rows = seen[0] if len(seen[0]) < len(mask) else tf.boolean_mask(seen[0], mask)
 
@@ -167,7 +163,7 @@ def test_minilm_comes_nearer_to_itself(minilm, materials, capsys):
         encoder.quantize("int8", calibration=calibration)
         vectors = encoder.encode(texts[200:])
         errors[name] = 1 - np.sum(vectors * expected, axis=1).mean()
-    smoothed = sum(dense.is_smoothed() for dense in dense_layers(encoder))
+    smoothed = sum(dense.kernel_form.is_smoothed() for dense in dense_layers(encoder))
     with capsys.disabled():
         print(f"\nMiniLM int8, 1 - cosine by calibration: {errors}; {smoothed} layers smoothed")
     assert errors["200 reviews"] < errors["none"]

@@ -104,9 +104,8 @@ def test_only_integers_are_left(classifier):
     expected = classifier.predict(TEXTS, verbose=0)
     assert classifier.quantize("int8") is None
     np.testing.assert_allclose(classifier.predict(TEXTS, verbose=0), expected, atol=0.05)
-    for block in classifier.backbone.encoder.blocks:
-        for dense in block.dense_layers().values():
-            assert dense.kernel is None and dense.packed_kernel.dtype == "int8"
+    for dense in classifier.backbone.encoder.dense_layers().values():
+        assert dense.kernel is None and dense.packed_kernel.dtype == "int8"
     assert classifier.backbone.embeddings.word_embeddings.dtype == "int8"
     assert all(v.dtype == "float32" for v in classifier.trainable_variables)
     classifier.prepack_for_inference()  # there is nothing left to pack

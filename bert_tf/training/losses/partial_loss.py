@@ -12,8 +12,8 @@ import contextlib
 
 import keras
 import tensorflow as tf
-from keras.src.trainers.compile_utils import get_loss  # no public name makes Keras's own losses
 
+from bert_tf import keras_compat
 from bert_tf.errors import UserError
 
 # Keras chooses among three losses by the shapes it sees.
@@ -100,7 +100,7 @@ def _partial(loss, batch):
             f"Received: loss={loss!r}. Pass keras.losses.SparseCategoricalCrossentropy("
             "from_logits=True) or the one that fits."
         )
-    loss = get_loss(loss, None, None)
+    loss = keras_compat.loss_object(loss)
     if type(loss).__call__ is not keras.losses.Loss.__call__:
         raise UserError(
             "`loss` must reduce its values as keras.losses.Loss does where a batch is cut up "

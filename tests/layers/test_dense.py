@@ -1,0 +1,136 @@
+"""Dense: every form of its kernel computes the same, and one form becomes another."""
+
+import threading
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.layers import Dense, ResidualLayerNorm
+from bert_tf.layers.kernels.epilogue import Epilogue
+from bert_tf.layers.observed_inputs import observed_inputs
+
+IN, UNITS, ROWS = 24, 40, 5
+# What turns a new layer into one with this form of kernel, and how far its results are from x W.
+FORMS = {
+    "FloatKernel": (lambda dense: None, 1e-5),
+    "LoraKernel": (lambda dense: dense.enable_lora(2, lora_alpha=4.0), 1e-5),
+    "PrepackedKernel": (lambda dense: dense.pack(), 1e-5),
+    "Int8Kernel": (lambda dense: dense.quantize(), 0.05),
+}
+
+
+def made(form):
+    """A layer, its kernel `[in, units]` and its bias."""
+    keras.utils.set_random_seed(7)
+    dense = Dense(UNITS, initializer_range=0.1)
+    dense.build([None, IN])
+    dense.bias.assign(keras.random.normal([UNITS]))
+    kernel, bias = dense.kernel.numpy(), dense.bias.numpy()
+    FORMS[form][0](dense)
+    if form == "LoraKernel":
+        dense.lora_kernel_b.assign(keras.random.normal([2, UNITS], stddev=0.1))
+        kernel += 2.0 * dense.lora_kernel_a.numpy() @ dense.lora_kernel_b.numpy()
+    return dense, kernel, bias
+
+
+def epilogues():
+    residual = keras.random.normal([ROWS, UNITS])
+    layer_norm = ResidualLayerNorm(dropout_rate=0.5)
+    layer_norm.build([None, UNITS])
+    layer_norm.gamma.assign(keras.random.normal([UNITS]))
+    functions = {
+        None: lambda z: z,
+        "gelu": lambda z: keras.ops.gelu(z, approximate=False),
+        "gelu_new": lambda z: keras.ops.gelu(z, approximate=True),
+        "relu": keras.ops.relu,
+        "silu": keras.ops.silu,
+    }
+    for activation, function in functions.items():
+        yield Epilogue(activation=activation), function
+    yield layer_norm.epilogue(residual), lambda z: layer_norm(z, residual=residual)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_computes_every_epilogue(form):
+    dense, kernel, bias = made(form)
+    assert type(dense.kernel_form).__name__ == form
+    x = keras.random.normal([ROWS, IN])
+    z = tf.constant(x.numpy() @ kernel + bias)
+    np.testing.assert_allclose(dense(x), z, atol=FORMS[form][1])
+    for epilogue, function in epilogues():
+        np.testing.assert_allclose(dense.apply(x, epilogue), function(z), atol=4 * FORMS[form][1])
+
+
+def test_dropout_of_a_float_kernel():
+    dense, kernel, bias = made("FloatKernel")
+    layer_norm = ResidualLayerNorm(dropout_rate=0.5)
+    layer_norm.build([None, UNITS])
+    x, key = keras.random.normal([ROWS, IN]), tf.constant(3, tf.int64)
+    epilogue = layer_norm.epilogue(training=True, dropout_key=key)
+    z = tf.constant(x.numpy() @ kernel + bias)
+    expected = layer_norm(z, training=True, dropout_key=key)
+    np.testing.assert_allclose(dense.apply(x, epilogue), expected, atol=1e-5)
+    assert np.abs(expected - layer_norm(z)).max() > 0.1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_only_a_float_kernel_becomes_another(form):
+    for change, _ in list(FORMS.values())[1:]:
+        dense = made(form)[0]
+        if form == "FloatKernel":
+            change(dense)
+            continue
+        with pytest.raises(UserError, match=f"must be a FloatKernel.*kernel_form={form}"):
+            change(dense)
+        names = {variable.name for variable in dense.variables}
+        assert ("kernel" in names) == (form == "LoraKernel")
+
+
+def test_the_order_of_the_variables_is_that_of_saved_files():
+    names = {form: [variable.name for variable in made(form)[0].weights] for form in FORMS}
+    assert names == {
+        "FloatKernel": ["kernel", "bias"],
+        "LoraKernel": ["kernel", "bias", "lora_kernel_a", "lora_kernel_b"],
+        "PrepackedKernel": ["bias", "packed_kernel"],
+        "Int8Kernel": [
+            "bias",
+            "packed_kernel",
+            "kernel_scale",
+            "kernel_column_sums",
+            "input_smoothing",
+        ],
+    }
+
+
+def test_merged_lora_leaves_a_plain_layer():
+    dense, kernel, _ = made("LoraKernel")
+    dense.merge_lora()
+    np.testing.assert_allclose(dense.kernel, kernel, atol=1e-6)
+    assert [variable.name for variable in dense.variables] == ["kernel", "bias"]
+    dense.enable_lora(1)
+    dense.merge_lora()
+    dense.pack()
+
+
+def test_inputs_are_observed_in_the_context_and_in_its_thread():
+    dense, inner = made("FloatKernel")[0], made("PrepackedKernel")[0]
+    x, seen = tf.ones([ROWS, IN]), []
+
+    def call_both():
+        dense(x)
+        inner.apply(x, Epilogue(activation="gelu"))
+
+    with observed_inputs(lambda layer, x: seen.append((layer, x))):
+        with observed_inputs(lambda layer, x: None):
+            call_both()
+        thread = threading.Thread(target=call_both)
+        thread.start()
+        thread.join()
+        assert not seen
+        call_both()
+    call_both()
+    assert [layer for layer, _ in seen] == [dense, inner]
+    assert all(each is x for _, each in seen[1:])
