@@ -119,19 +119,10 @@ _EXTRA = {
 }
 _CHECKED = object_of({**_FIELDS, "extra": object_of(_EXTRA)})
 _LACKABLE_FIELDS = {name: may_lack(kind) for name, kind in _FIELDS.items()}
+_OWN_FIELDS = {name: kind for name, kind in _LACKABLE_FIELDS.items() if name in _TF1_FIELDS}
+_OWN_KEYS = {_TF1_KEY: optional(object_of(_OWN_FIELDS)), "bert_tf_exact_gelu": optional(FLAG)}
 # config.json and bert_config.json.
-_FILE = object_of(
-    {
-        **_LACKABLE_FIELDS,
-        **_EXTRA,
-        _TF1_KEY: optional(
-            object_of(
-                {name: kind for name, kind in _LACKABLE_FIELDS.items() if name in _TF1_FIELDS}
-            )
-        ),
-        "bert_tf_exact_gelu": optional(FLAG),
-    }
-)
+_FILE = object_of({**_LACKABLE_FIELDS, **_EXTRA, **_OWN_KEYS})
 # The result of `to_dict`, as this package's files store it.
 ARGUMENTS = object_of(
     {**_LACKABLE_FIELDS, "pruned_heads": optional(OBJECT), "extra": may_lack(object_of(_EXTRA))},
@@ -270,9 +261,7 @@ class BertConfig:
             raise ConfigError(f"{path}: {error}") from None
 
     @classmethod
-    def _from_values(
-        cls, values: dict[str, Any], huggingface: bool, defaults: "BertConfig | None" = None
-    ) -> "BertConfig":
+    def _from_values(cls, values, huggingface, defaults) -> "BertConfig":
         for key, allowed in _ONLY_VALUES.items():
             if values.get(key) is not None and values[key] not in allowed:
                 expected = " or ".join(map(repr, allowed)) or "absent"
@@ -293,9 +282,8 @@ class BertConfig:
                 known["hidden_act"] = "gelu"
             own = values.get(_TF1_KEY) or {}
             known.update({key: own[key] for key in _TF1_FIELDS if key in own})
+        fields |= set(_OWN_KEYS)
         extra = {key: value for key, value in values.items() if key not in fields}
-        extra.pop("bert_tf_exact_gelu", None)
-        extra.pop(_TF1_KEY, None)
         if defaults is not None:
             return dataclasses.replace(defaults, **known)
         return cls(**known, extra=extra)

@@ -47,9 +47,6 @@ def atomic_path(path: str | os.PathLike) -> Iterator[str]:
     If the block raises, it is removed and an old `path` is not changed. The path can be a file or a
     directory. An old directory is replaced with all its files.
 
-    Args:
-        path: The path to replace.
-
     Raises:
         CheckpointError: If an interrupted save in the directory of `path` cannot be undone.
     """
@@ -64,10 +61,7 @@ def staged_files(directory: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary directory whose files replace those of `directory` when the block ends.
 
     They are replaced together: if the block raises or a file cannot be replaced, `directory` has
-    its old files. Its other files are kept.
-
-    Args:
-        directory: The directory. It is created if it does not exist.
+    its old files. Its other files are kept. It is created if it does not exist.
 
     Raises:
         CheckpointError: If an interrupted save in the directory cannot be undone.
@@ -85,9 +79,6 @@ def scratch_directory(directory: str | os.PathLike) -> Iterator[str]:
 
     If the process is killed, the next writer in `directory` removes it.
 
-    Args:
-        directory: The directory. It is created if it does not exist.
-
     Raises:
         CheckpointError: If an interrupted save in the directory cannot be undone.
     """
@@ -97,9 +88,6 @@ def scratch_directory(directory: str | os.PathLike) -> Iterator[str]:
 
 def remove_directory(path: str | os.PathLike) -> None:
     """Removes a directory atomically: if the process is killed, it is complete or gone.
-
-    Args:
-        path: The directory.
 
     Raises:
         CheckpointError: If an interrupted save in its parent directory cannot be undone.
@@ -111,9 +99,6 @@ def remove_directory(path: str | os.PathLike) -> None:
 
 def recover(directory: str | os.PathLike) -> None:
     """Undoes an interrupted replacement in `directory`. Call it before reading the directory.
-
-    Args:
-        directory: The directory.
 
     Raises:
         CheckpointError: If it cannot be undone: the directory contains files of two saves.
@@ -141,9 +126,6 @@ def recover(directory: str | os.PathLike) -> None:
 
 def recover_around(pattern: str) -> None:
     """Calls `recover` for the directories of a glob pattern, before the pattern is resolved.
-
-    Args:
-        pattern: A pattern of files.
 
     Raises:
         CheckpointError: If an interrupted save in a directory cannot be undone.
@@ -265,11 +247,8 @@ def _replace(directory, staging, names):
 def _exchange(first, second) -> bool:
     """Exchanges two paths atomically if the system can, and returns whether it did."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
-    return (
-        rename is not None
-        and rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE)
-        == 0
-    )
+    first, second = os.fsencode(first), os.fsencode(second)
+    return bool(rename) and not rename(_AT_FDCWD, first, _AT_FDCWD, second, _RENAME_EXCHANGE)
 
 
 def _replace_undoably(directory, staging, names):
@@ -379,19 +358,13 @@ def _journal_paths(directory, name):
     """
     root = os.path.realpath(directory)
     hidden = os.path.join(root, _REPLACING)
-    is_plain = (
-        name == os.path.normpath(name)
-        and not os.path.isabs(name)
-        and (name.split(os.sep)[0] not in (os.curdir, os.pardir))
-    )
-    paths = [
-        os.path.join(base, name)
-        for base in (root, os.path.join(hidden, _NEW), os.path.join(hidden, _OLD))
-    ]
+    is_plain = name == os.path.normpath(name) and not os.path.isabs(name)
+    is_plain = is_plain and name.split(os.sep)[0] not in (os.curdir, os.pardir)
+    bases = (root, os.path.join(hidden, _NEW), os.path.join(hidden, _OLD))
+    paths = [os.path.join(base, name) for base in bases]
+    folders = map(os.path.dirname, paths)
     # The last part may be a link: renaming a link moves the link itself.
-    if not is_plain or any(
-        os.path.realpath(folder) != folder for folder in map(os.path.dirname, paths)
-    ):
+    if not is_plain or any(os.path.realpath(folder) != folder for folder in folders):
         raise ValueError(
             f"a journal with {name!r:.200}, which is outside of the directory or leads through a "
             "link"

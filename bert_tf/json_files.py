@@ -37,9 +37,6 @@ def read_json(
         error: The class of the errors.
         only_finite: Whether to refuse NaN and infinity, which are not JSON but which Python writes.
 
-    Returns:
-        The value.
-
     Raises:
         UserError: If the file cannot be read, is too large or is not JSON in UTF-8, or a key is
             missing or has an invalid value. The error is of class `error` and names the file.
@@ -52,11 +49,7 @@ def read_json(
 
 
 def read_bytes(path: str | os.PathLike, most: int = MOST_BYTES) -> bytes:
-    """Returns the content of a file of limited size.
-
-    Args:
-        path: The file.
-        most: The maximum number of bytes.
+    """Returns the content of a file of at most `most` bytes.
 
     Raises:
         OSError: If the file cannot be read, is larger, or is not a regular file (a device can be
@@ -80,17 +73,7 @@ def parse_json(
     error: type[UserError] = CheckpointError,
     only_finite: bool = True,
 ) -> Any:
-    """Parses JSON that is in memory and checks it against a schema.
-
-    Args:
-        content: The JSON text.
-        path: Its file, for the message.
-        kind: As in `read_json`.
-        error: As in `read_json`.
-        only_finite: As in `read_json`.
-
-    Returns:
-        The value.
+    """Parses JSON that is in memory and checks it like `read_json`; `path` is its file.
 
     Raises:
         UserError: As in `read_json`.
@@ -117,6 +100,13 @@ def parse_json(
         raise error(f"{path} must be a valid JSON file. Received: {reason}.") from None
     check(value, kind, path, error)
     return value
+
+
+def write_json(path: str | os.PathLike, values: Any, sort_keys: bool = False) -> None:
+    """Writes a JSON file that people can read, without escapes of letters."""
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(values, file, indent=2, ensure_ascii=False, sort_keys=sort_keys)
+        file.write("\n")
 
 
 def _object(pairs):

@@ -100,12 +100,7 @@ def integer(least: int = 0, most: int = MOST_INTEGER) -> Kind:
 
 
 def number(words: str = "a finite number", fits: Callable[[float], bool] = math.isfinite) -> Kind:
-    """Returns the kind of finite numbers that meet a condition.
-
-    Args:
-        words: The description of the numbers.
-        fits: The condition.
-    """
+    """Returns the kind of finite numbers that meet the condition `fits`, described by `words`."""
 
     def is_one(value):
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

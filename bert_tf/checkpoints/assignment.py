@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from tqdm import tqdm
 
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.checkpoints.weight_names import Part, Weight
@@ -50,10 +51,7 @@ class TensorNames:
                     if name.endswith(old):
                         candidates.append(name.removesuffix(old) + new)
             candidates += [f"bert.{candidate}" for candidate in candidates]
-        for candidate in candidates:
-            if candidate in self._source.shapes:
-                return candidate
-        return None
+        return next((name for name in candidates if name in self._source.shapes), None)
 
     def use(self, name: str) -> None:
         """Marks a tensor of the file as used."""
@@ -69,19 +67,18 @@ class TensorNames:
 
 def has_weights(source: TensorSource, weights: list[Weight]) -> bool:
     """Whether the file holds all of `weights`, regardless of their shapes."""
-    names = TensorNames(source)
-    return all(
-        weight.parts[source.format]
-        and all(names.find(part) is not None for part in weight.parts[source.format])
-        for weight in weights
-    )
+    return all(parts and None not in parts for parts in _found(source, weights))
 
 
 def has_any_weight(source: TensorSource, weights: list[Weight]) -> bool:
     """Whether the file holds at least one of `weights`; then it is expected to hold all."""
+    return any(name is not None for parts in _found(source, weights) for name in parts)
+
+
+def _found(source, weights):
+    """For each weight, the names of its parts in the file, None for a missing one."""
     names = TensorNames(source)
-    parts = [part for weight in weights for part in weight.parts[source.format]]
-    return any(names.find(part) is not None for part in parts)
+    return [[names.find(part) for part in weight.parts[source.format]] for weight in weights]
 
 
 def plan_assignment(
@@ -89,16 +86,11 @@ def plan_assignment(
 ) -> tuple[list[Assignment], list[str]]:
     """Matches the tensors of a file with weights.
 
-    Args:
-        source: The file.
-        weights: The weights to load.
-
     Returns:
-        A tuple of the assignments and the names of the file's unused tensors.
+        The assignments and the names of the file's unused tensors.
 
     Raises:
-        CheckpointError: If tensors are missing or have another shape. The message lists all of
-            them.
+        CheckpointError: If tensors are missing or have another shape. The message lists all.
     """
     names = TensorNames(source)
     problems, plan = [], []
@@ -133,15 +125,7 @@ def assign_weights(
     """Loads `weights` from `source` and logs the names of the file's unused tensors.
 
     Besides the model, only one variable's tensors are in memory at a time. A large file shows a
-    progress bar.
-
-    Args:
-        source: The file.
-        weights: The weights to load.
-        also_used: Names of the file's tensors that have already been loaded in another way.
-
-    Returns:
-        The assignments.
+    progress bar. `also_used` names tensors that have already been loaded in another way.
 
     Raises:
         CheckpointError: If tensors are missing or have another shape; the message lists all of
@@ -150,12 +134,13 @@ def assign_weights(
     """
     plan, unused = plan_assignment(source, weights)
     unused = [name for name in unused if name not in also_used]
-    progress = _progress(plan)
+    size = sum(4 * math.prod(assignment.weight.variable.shape) for assignment in plan)
+    progress = tqdm(
+        total=size, unit="B", unit_scale=True, desc="loading weights", disable=size < _LARGE_BYTES
+    )
     for assignment in plan:
         variable = assignment.weight.variable
-        arrays = [
-            _read(source, name, part) for name, part in zip(assignment.found, assignment.parts)
-        ]
+        arrays = [_read(source, *found) for found in zip(assignment.found, assignment.parts)]
         # Always a copy: TensorFlow may use the array as the variable's memory and train in it, and
         # `arrays` may be views of a file.
         variable.assign(np.concatenate(arrays, axis=-1) if len(arrays) > 1 else np.array(arrays[0]))
@@ -164,15 +149,6 @@ def assign_weights(
     if unused:
         _logger.info("%s: not used: %s", source.path, ", ".join(unused))
     return plan
-
-
-def _progress(plan):
-    from tqdm import tqdm
-
-    size = sum(4 * math.prod(assignment.weight.variable.shape) for assignment in plan)
-    return tqdm(
-        total=size, unit="B", unit_scale=True, desc="loading weights", disable=size < _LARGE_BYTES
-    )
 
 
 def _read(source, name, part):

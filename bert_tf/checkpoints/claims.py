@@ -28,11 +28,8 @@ def check_claims(
 ) -> None:
     """Refuses a model that is much larger than the weights in its file.
 
-    Args:
-        config: The configuration.
-        options: The arguments of the model's class in the file.
-        shapes: The shapes of the file's tensors, by name.
-        path: The file of the weights, for error messages.
+    `options` are the arguments of the model's class in the file, and `shapes` those of the file's
+    tensors by name.
 
     Raises:
         CheckpointError: If the weights cannot be those of such a model.

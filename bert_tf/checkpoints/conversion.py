@@ -110,11 +110,7 @@ def convert(
 def build_recognised(pretrained: Pretrained):
     """Builds the model that a checkpoint holds, according to the class that it names or its heads.
 
-    Args:
-        pretrained: The checkpoint.
-
-    Returns:
-        The model, with random weights.
+    The model has random weights.
 
     Raises:
         UserError: If an option in the checkpoint is out of range.
@@ -140,14 +136,12 @@ def _has_head(name, pretrained):
     """Whether the file holds the first bias of every head, so that the model is worth building."""
     if pretrained.class_name == name:
         return True
-    if pretrained.source.format == OWN or not SPECS[name].heads:
+    source, heads = pretrained.source, SPECS[name].heads.values()
+    if source.format == OWN or not heads:
         return False
-    tensors = TensorNames(pretrained.source)
-    for head in SPECS[name].heads.values():
-        parts = head_parts(head, "bias", pretrained.source.format)[:1]
-        if not parts or tensors.find(parts[0]) is None:
-            return False
-    return True
+    tensors = TensorNames(source)
+    biases = [head_parts(head, "bias", source.format)[:1] for head in heads]
+    return all(parts and tensors.find(parts[0]) is not None for parts in biases)
 
 
 def _rows(assignment: Assignment, pretrained, format) -> Iterator[tuple]:
@@ -159,12 +153,7 @@ def _rows(assignment: Assignment, pretrained, format) -> Iterator[tuple]:
 
 
 def reopened(model, directory: str | os.PathLike, hidden_act: str | None = None):
-    """Loads a model of the same class from a directory, optionally with another activation.
-
-    Args:
-        model: The model whose class is built.
-        directory: The checkpoint.
-        hidden_act: The activation; None is the one in the checkpoint.
+    """Loads a model of the class of `model` from a directory, optionally with another activation.
 
     Raises:
         CheckpointError: If the checkpoint cannot be read or does not fit its configuration.
@@ -184,13 +173,7 @@ def reopened(model, directory: str | os.PathLike, hidden_act: str | None = None)
 
 
 def largest_difference(one, other, seed: int = 0) -> float:
-    """The largest difference between the outputs of two models on random tokens.
-
-    Args:
-        one: A model of this package.
-        other: A model of this package with the same sizes.
-        seed: The seed of the tokens.
-    """
+    """The largest difference between the outputs of two models of equal sizes on random tokens."""
     config = backbone_of(one).config
     rng = np.random.default_rng(seed)
     largest = 0.0

@@ -47,11 +47,8 @@ def is_hub_name(path: str) -> bool:
 def fetch(name: str) -> str:
     """Downloads a checkpoint from the Hugging Face Hub unless it is in the cache.
 
-    Args:
-        name: `org/name`, or an old name: bert-base-uncased is google-bert/bert-base-uncased.
-
-    Returns:
-        The local directory of the checkpoint.
+    Returns its local directory. `name` is `org/name`, or an old name: bert-base-uncased is
+    google-bert/bert-base-uncased.
 
     Raises:
         CheckpointError: If it is not in the cache and cannot be downloaded, or `huggingface_hub`
@@ -73,9 +70,10 @@ def fetch(name: str) -> str:
                 name, allow_patterns=[*_CONFIGURATION, *weights]
             )
         except Exception as error:  # many types: offline, no such name, no permission, disk full
+            reason = (str(error).strip().splitlines() or [""])[0]
             raise CheckpointError(
                 f"`path` must exist or be a name on the Hugging Face Hub. Received: path={name!r}, "
-                f"which could not be downloaded ({type(error).__name__}: {_first_line(error)}). If "
+                f"which could not be downloaded ({type(error).__name__}: {reason}). If "
                 "this machine is offline, run `hf download "
                 f"{name} --local-dir DIRECTORY` on another one, copy DIRECTORY here and pass its "
                 "path; or copy the hub's cache and set HF_HUB_CACHE."
@@ -83,7 +81,3 @@ def fetch(name: str) -> str:
         if any(re.search(r"\.(safetensors|bin|h5|index)$", file) for file in os.listdir(directory)):
             break
     return directory
-
-
-def _first_line(error):
-    return (str(error).strip().splitlines() or [""])[0]

@@ -10,20 +10,14 @@ from bert_tf.errors import CheckpointError
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import Kind, is_file_name, mapping_of, object_of
 
-
-def _tf_h5(path):
-    return TfH5Source(path)
-
-
 # The first file that exists is read.
-_FILES = {
-    "model.safetensors": SafetensorsSource,
-    "model.safetensors.index.json": SafetensorsSource,
-    "pytorch_model.bin": TorchSource,
-    "pytorch_model.bin.index.json": TorchSource,
-    "tf_model.h5": _tf_h5,
-}
-
+_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "tf_model.h5",
+)
 
 _SHARD = Kind(
     "the name of a .safetensors or .bin file in the directory of the index",
@@ -34,11 +28,7 @@ _INDEX = object_of({"weight_map": mapping_of(_SHARD, least=1)})
 
 def weights_file(directory: str) -> str | None:
     """The file of a Hugging Face directory that holds the weights or lists their shards."""
-    for name in _FILES:
-        path = os.path.join(directory, name)
-        if os.path.isfile(path):
-            return path
-    return None
+    return next(filter(os.path.isfile, (os.path.join(directory, name) for name in _FILES)), None)
 
 
 def open_weights(path: str) -> TensorSource:
@@ -54,7 +44,7 @@ def open_weights(path: str) -> TensorSource:
         return SafetensorsSource(path)
     if path.endswith((".bin", ".pt", ".pth")):
         return TorchSource(path)
-    return _tf_h5(path)
+    return TfH5Source(path)
 
 
 def _sharded(path):

@@ -122,11 +122,8 @@ def _assign(model, pretrained, quantization):
 def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
     """Builds the model for an opened checkpoint, with random weights.
 
-    Args:
-        model_class: A model of this package with a backbone.
-        pretrained: The checkpoint.
-        tokenizer: A `BertTokenizer`, instead of the checkpoint's.
-        **options: Arguments of the class and of `BertBackbone`, which override the checkpoint's.
+    A `tokenizer` and `options`, the arguments of the class and of `BertBackbone`, override those
+    of the checkpoint.
 
     Raises:
         UserError: If an option is unknown or out of range.
@@ -139,11 +136,8 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
     if "tokenizer" in inspect.signature(model_class.__init__).parameters:
         # Before the backbone: a damaged vocabulary is refused before weights are allocated.
         options["tokenizer"] = tokenizer or _tokenizer(pretrained)
-    backbone_options = {
-        name: options.pop(name)
-        for name in _argument_names(BertBackbone) - {"name"}
-        if name in options
-    }
+    names = _argument_names(BertBackbone) - {"name"}
+    backbone_options = {name: options.pop(name) for name in names if name in options}
     if "dtype" in backbone_options:
         options["dtype"] = backbone_options["dtype"]
     backbone_options["quantization"] = pretrained.quantization
@@ -153,7 +147,7 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
 
 def _check_class(model_class, pretrained):
     """Refuses a file of an unknown class: its options and head would be silently ignored."""
-    known = {*SPECS, "BertBackbone", *(base.__name__ for base in model_class.__mro__)}
+    known = {*SPECS, "BertBackbone", *_names(model_class)}
     if pretrained.class_name is not None and pretrained.class_name not in known:
         raise CheckpointError(
             f"`class` in {pretrained.source.path} must be one of {sorted(SPECS)}, or the class "
@@ -201,7 +195,7 @@ def _is_same_head(name, model_class, pretrained):
     if name not in _AMBIGUOUS_HEADS:
         return True
     if pretrained.source.format == OWN:
-        return pretrained.class_name in {base.__name__ for base in model_class.__mro__}
+        return pretrained.class_name in _names(model_class)
     named = HEAD_ARCHITECTURES.intersection(pretrained.architectures)
     if not named or named.intersection(architectures_of(model_class)):
         return True
@@ -243,14 +237,22 @@ def _tokenizer(pretrained):
     return BertTokenizer.from_pretrained(pretrained.directory)
 
 
+def _names(model_class):
+    """The names of a class and of the classes that it is derived from."""
+    return {base.__name__ for base in model_class.__mro__}
+
+
 def _saved_options(model_class, pretrained, given):
     """The options of the head in the file, without those that the caller overrides."""
     accepted = _argument_names(model_class)
     options = {}
-    if pretrained.class_name in {base.__name__ for base in model_class.__mro__}:
+    if pretrained.class_name in _names(model_class):
         options = {key: value for key, value in pretrained.options.items() if key in accepted}
     given_classes = given.get("num_classes") or len(given.get("labels") or ())
-    own_head = "labels" in accepted and _has_own_head(model_class, pretrained)
+    heads = heads_of(model_class).values()
+    own_head = "labels" in accepted and all(
+        _is_same_head(head.name, model_class, pretrained) for head in heads
+    )
     if given_classes:
         options.pop("labels", None)
         options.pop("num_classes", None)
@@ -267,11 +269,6 @@ def _saved_options(model_class, pretrained, given):
         elif pretrained.config.extra.get("problem_type"):
             options.setdefault("problem_type", pretrained.config.extra["problem_type"])
     return options
-
-
-def _has_own_head(model_class, pretrained):
-    heads = heads_of(model_class).values()
-    return all(_is_same_head(head.name, model_class, pretrained) for head in heads)
 
 
 def _file_labels(config):

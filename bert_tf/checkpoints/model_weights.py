@@ -57,14 +57,18 @@ def architecture_of(model) -> str:
     if spec is None:
         return "BertModel"
     present = set(task_heads(model)) - {head.name for head in spec.optional_heads.values()}
-    if present != {head.name for head in spec.heads.values()}:
-        others = (
-            other
-            for other in SPECS.values()
-            if {head.name for head in other.heads.values()} == present
-        )
-        spec = next(others, None)
-    return "BertModel" if spec is None else spec.architectures[0]
+    for other in (spec, *SPECS.values()):
+        if {head.name for head in other.heads.values()} == present:
+            return other.architectures[0]
+    return "BertModel"
+
+
+def saved_options(model) -> dict:
+    """The constructor's arguments that a checkpoint stores; the others have their own files."""
+    saved_elsewhere = ("name", "dtype", "backbone", "tokenizer")
+    if backbone_of(model) is model:
+        return {}
+    return {key: v for key, v in model.get_config().items() if key not in saved_elsewhere}
 
 
 def head_parts(head: Head, variable: str, format: str) -> tuple[Part, ...]:

@@ -24,7 +24,7 @@ from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError
 from bert_tf.files import recover
-from bert_tf.json_files import read_json
+from bert_tf.json_files import parse_json, read_json
 from bert_tf.json_schema import OBJECT
 
 _logger = logging.getLogger("bert_tf")
@@ -92,11 +92,10 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
 
 
 def resolve(path: str | os.PathLike) -> str:
-    """The local path of a checkpoint.
+    """The local path of a checkpoint, `path` itself or `org/name`.
 
-    Args:
-        path: A path or `org/name`. For the output directory of a tool, it is the trained model in
-            that directory or, if there is none yet, its newest training checkpoint.
+    For the output directory of a tool, it is the trained model in that directory or, if there is
+    none yet, its newest training checkpoint.
 
     Raises:
         CheckpointError: If it cannot be downloaded, or an interrupted save cannot be undone.
@@ -135,10 +134,8 @@ def _open_directory(path, config_file):
     if format == OWN:
         name, config, options, quantization = own_format.read_own(path)
         config = _with_network(config, config_file)
-        weights = os.path.join(path, own_format.WEIGHTS_FILE)
-        return Pretrained(
-            path, config, SafetensorsSource(weights, OWN), name, options, quantization=quantization
-        )
+        source = SafetensorsSource(os.path.join(path, own_format.WEIGHTS_FILE), OWN)
+        return Pretrained(path, config, source, name, options, quantization=quantization)
     if format == "keras_hub":
         return _open_preset(path, config_file)
     if format == "huggingface":
@@ -173,13 +170,9 @@ def _open_file(path, config_file):
 def _open_huggingface(path, config_file):
     directory = os.path.dirname(path) or "."
     config = _config(directory, config_file)
-    return Pretrained(
-        directory,
-        config,
-        open_weights(path),
-        *_class_and_options(config),
-        tuple(config.extra.get("architectures") or ()),
-    )
+    architectures = tuple(config.extra.get("architectures") or ())
+    source = open_weights(path)
+    return Pretrained(directory, config, source, *_class_and_options(config), architectures)
 
 
 def _open_tensorflow(prefix, config_file):
@@ -196,28 +189,25 @@ def _open_tensorflow(prefix, config_file):
 
 def _open_preset(directory, network_file):
     config_file = os.path.join(directory, "config.json")
-    if not os.path.exists(config_file) or not keras_hub.is_keras_hub(
-        read_json(config_file, OBJECT)
-    ):
-        return _open_keras_weights(os.path.join(directory, "model.weights.h5"), network_file)
-    config, name = keras_hub.read_config(read_json(config_file, OBJECT), config_file)
+    weights = os.path.join(directory, "model.weights.h5")
+    values = read_json(config_file, OBJECT) if os.path.exists(config_file) else {}
+    if not keras_hub.is_keras_hub(values):
+        return _open_keras_weights(weights, network_file)
+    config, name = keras_hub.read_config(values, config_file)
     config = _with_network(config, network_file)
-    sources = [keras_hub.KerasHubSource(os.path.join(directory, "model.weights.h5"), "backbone")]
-    task_file, task_weights = (
-        os.path.join(directory, name) for name in ("task.json", "task.weights.h5")
-    )
-    options = {}
+    source = keras_hub.KerasHubSource(weights, "backbone")
+    task_file = os.path.join(directory, "task.json")
+    task_weights = os.path.join(directory, "task.weights.h5")
     if os.path.exists(task_file) and os.path.exists(task_weights):
-        task = read_json(task_file, OBJECT)
-        _, name = keras_hub.read_config(task, task_file)
-        sources.append(keras_hub.KerasHubSource(task_weights, "task"))
-    source = JoinedSource(directory, sources) if len(sources) > 1 else sources[0]
-    return Pretrained(directory, config, source, name, options)
+        _, name = keras_hub.read_config(read_json(task_file, OBJECT), task_file)
+        task = keras_hub.KerasHubSource(task_weights, "task")
+        source = JoinedSource(directory, [source, task])
+    return Pretrained(directory, config, source, name)
 
 
 def _open_archive(path, config_file):
     archive = StoredZip(path)
-    values = keras_archive.read_archive_config(archive)
+    values = parse_json(archive.view("config.json"), f"{path}, config.json", OBJECT)
     weights = archive.view(keras_archive.WEIGHTS)  # verifies the checksum
     directory = os.path.dirname(path) or "."
     if keras_hub.is_keras_hub(values):
@@ -241,8 +231,9 @@ def _open_keras_weights(path, config_file):
     if any("transformer_encoder" in name or "transformer_layer" in name for name in shapes):
         source = keras_hub.KerasHubSource(path)
         for file in (config_file, _find_config(directory, "config.json")):
-            if file and keras_hub.is_keras_hub(read_json(file, OBJECT)):
-                config, name = keras_hub.read_config(read_json(file, OBJECT), file)
+            values = read_json(file, OBJECT) if file else {}
+            if keras_hub.is_keras_hub(values):
+                config, name = keras_hub.read_config(values, file)
                 if file != config_file:
                     config = _with_network(config, config_file)
                 return Pretrained(directory, config, source, name)
@@ -253,9 +244,8 @@ def _open_keras_weights(path, config_file):
     name, options = _class_and_options(config)
     check_claims(config, options, shapes, path)
     name = name or "BertBackbone"
-    return Pretrained(
-        directory, config, keras_archive.load_archive(path, name, config, options), name, options
-    )
+    source = keras_archive.load_archive(path, name, config, options)
+    return Pretrained(directory, config, source, name, options)
 
 
 def _class_and_options(config):
@@ -265,10 +255,8 @@ def _class_and_options(config):
 
 
 def _find_config(directory, *names):
-    for name in names or _CONFIG_FILES:
-        if os.path.exists(os.path.join(directory, name)):
-            return os.path.join(directory, name)
-    return None
+    paths = (os.path.join(directory, name) for name in names or _CONFIG_FILES)
+    return next(filter(os.path.exists, paths), None)
 
 
 def _config(directory, config_file, *names):

@@ -27,14 +27,11 @@ _QUANTIZED = object_of({**_KEYS, "quantization": one_of(None, INT8)})
 
 
 def read_own(directory: str) -> tuple[str, BertConfig, dict, str | None]:
-    """Reads `bert_tf.json`.
-
-    Args:
-        directory: The directory that holds the file.
+    """Reads the `bert_tf.json` of a directory.
 
     Returns:
-        A tuple of the class's name, the configuration, the class's other arguments, and "int8" if
-        the weights are quantized, else None.
+        The class's name, the configuration, the class's other arguments, and "int8" if the weights
+        are quantized, else None.
 
     Raises:
         CheckpointError: If the file is damaged or of a newer version.

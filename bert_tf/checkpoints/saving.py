@@ -1,6 +1,5 @@
 """Writes models as Hugging Face directories, TF1 checkpoints or in this package's own format."""
 
-import json
 import logging
 import os
 
@@ -13,6 +12,7 @@ from bert_tf.checkpoints.model_weights import (
     architecture_of,
     backbone_of,
     class_name_of,
+    saved_options,
     task_heads,
     uses_pooler,
 )
@@ -23,6 +23,7 @@ from bert_tf.checkpoints.sentence_transformers import module_variables, write_mo
 from bert_tf.checkpoints.weight_names import OWN, Weight, backbone_weights, pooler_weights
 from bert_tf.errors import UserError
 from bert_tf.files import recover, staged_files
+from bert_tf.json_files import write_json
 
 _logger = logging.getLogger("bert_tf")
 
@@ -95,7 +96,7 @@ def _write_huggingface(model, directory):
         config.pop("num_labels", None)
     config.update({"architectures": [architecture_of(model)], **head})
     write_safetensors(os.path.join(directory, "model.safetensors"), tensors)
-    _write_json(config, os.path.join(directory, "config.json"))
+    write_json(os.path.join(directory, "config.json"), config, sort_keys=True)
 
 
 def _write_tf1(model, directory):
@@ -123,7 +124,7 @@ def _write_tf1(model, directory):
         shape_and_slices=[""] * len(tensors),
         tensors=list(tensors.values()),
     )
-    _write_json(config, os.path.join(directory, "bert_config.json"))
+    write_json(os.path.join(directory, "bert_config.json"), config, sort_keys=True)
 
 
 def _write_own(model, directory):
@@ -136,18 +137,17 @@ def _write_own(model, directory):
         "format_version": own_format.VERSION,
         "class": class_name_of(model),
         "config": backbone.config.to_dict(),
-        "options": _options(model),
+        "options": saved_options(model),
     }
     if not backbone.config.pruned_heads:  # so that older versions can open the file
         del content["config"]["pruned_heads"]
     if backbone.quantization is not None:
+        has_smoothing = holds_smoothing(integers)
         content["format_version"] = (
-            own_format.CALIBRATED_VERSION
-            if holds_smoothing(integers)
-            else own_format.QUANTIZED_VERSION
+            own_format.CALIBRATED_VERSION if has_smoothing else own_format.QUANTIZED_VERSION
         )
         content["quantization"] = backbone.quantization
-    _write_json(content, os.path.join(directory, own_format.CONFIG_FILE))
+    write_json(os.path.join(directory, own_format.CONFIG_FILE), content, sort_keys=True)
 
 
 _WRITERS = {"huggingface": _write_huggingface, "tf1": _write_tf1, OWN: _write_own}
@@ -187,23 +187,11 @@ def _tensors(weight: Weight, format: str, prefix: str) -> dict[str, np.ndarray]:
     return {prefix + part.names[0]: file_layout(piece, part) for part, piece in zip(parts, pieces)}
 
 
-def _options(model) -> dict:
-    """The constructor's arguments, except those that are saved elsewhere."""
-    if backbone_of(model) is model:
-        return {}
-    config = model.get_config()
-    return {
-        key: value
-        for key, value in config.items()
-        if key not in ("name", "dtype", "backbone", "tokenizer")
-    }
-
-
 def _head_config(model) -> dict:
     """The entries of config.json that describe a head: Hugging Face's keys and this package's."""
     if backbone_of(model) is model:
         return {}
-    options = _options(model)
+    options = saved_options(model)
     values = {OWN_KEY: {"class": class_name_of(model), "options": options}}
     if isinstance(options.get("num_classes"), int):
         labels = options.get("labels") or [f"LABEL_{i}" for i in range(options["num_classes"])]
@@ -214,9 +202,3 @@ def _head_config(model) -> dict:
     if isinstance(options.get("dropout"), (int, float)):
         values["classifier_dropout"] = options["dropout"]
     return values
-
-
-def _write_json(values, path):
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(values, file, indent=2, sort_keys=True, ensure_ascii=False)
-        file.write("\n")

@@ -4,7 +4,6 @@ Reference: sentence-transformers, `modules.json`, `1_Pooling/config.json`, `2_De
 `sentence_bert_config.json` of its saved models.
 """
 
-import json
 import os
 
 import numpy as np
@@ -16,7 +15,7 @@ from bert_tf.checkpoints.opening import resolve
 from bert_tf.checkpoints.readers.safetensors_source import write_safetensors
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.errors import CheckpointError
-from bert_tf.json_files import read_json
+from bert_tf.json_files import read_json, write_json
 from bert_tf.json_schema import (
     FLAG,
     Kind,
@@ -69,10 +68,7 @@ _LENGTHS = object_of({"max_seq_length": optional(integer())})
 def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **options):
     """Builds the encoder of a checkpoint directory. See `BertSentenceEncoder.from_pretrained`.
 
-    Args:
-        encoder_class: The class to build.
-        path: The checkpoint.
-        **options: Options of `load_task_model`, which override those in the directory.
+    `options` are those of `load_task_model`; they override those in the directory.
 
     Raises:
         CheckpointError: If a file cannot be read or the modules are not supported.
@@ -90,14 +86,10 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
 
 
 def encoder_options(directory: str | os.PathLike) -> dict:
-    """The arguments of `BertSentenceEncoder` that a directory specifies.
+    """The arguments of `BertSentenceEncoder` that a checkpoint directory specifies.
 
-    Args:
-        directory: A checkpoint directory.
-
-    Returns:
-        A dictionary of `pooling`, `normalize` and, if the files specify them, `whitening_size` and
-        `max_length`. It is empty if there is no `modules.json`.
+    These are `pooling`, `normalize` and, if the files specify them, `whitening_size` and
+    `max_length`; none if there is no `modules.json`.
 
     Raises:
         CheckpointError: If the modules are other than Transformer, Pooling, Dense without an
@@ -129,11 +121,7 @@ def encoder_options(directory: str | os.PathLike) -> dict:
 
 
 def whitening_source(directory: str | os.PathLike, size: int) -> TensorSource:
-    """Opens the weights of the Dense module of a directory.
-
-    Args:
-        directory: A checkpoint directory.
-        size: The required size of the module's output vectors.
+    """Opens the weights of a directory's Dense module, whose output vectors must have `size`.
 
     Raises:
         CheckpointError: If the directory has no such module or the size differs.
@@ -158,10 +146,6 @@ def whitening_source(directory: str | os.PathLike, size: int) -> TensorSource:
 
 def load_whitening(layer, directory: str | os.PathLike) -> None:
     """Loads the weights of a `Whitening` layer from the Dense module of a directory.
-
-    Args:
-        layer: The layer.
-        directory: A checkpoint directory.
 
     Raises:
         CheckpointError: If the directory has no such module or the shapes differ.
@@ -199,17 +183,16 @@ def write_modules(encoder, directory: str) -> None:
     if encoder.whitening is not None:
         modules.append(("Dense", "2_Dense"))
         kernel, bias = encoder.whitening.kernel.numpy(), encoder.whitening.bias.numpy()
+        folder = os.path.join(directory, "2_Dense")
         dense = {
             "in_features": kernel.shape[0],
             "out_features": kernel.shape[1],
             "bias": True,
             "activation_function": _IDENTITY,
         }
-        _write(dense, os.path.join(directory, "2_Dense", "config.json"))
-        write_safetensors(
-            os.path.join(directory, "2_Dense", "model.safetensors"),
-            {_KERNEL: np.ascontiguousarray(kernel.T), _BIAS: bias},
-        )
+        _write(dense, os.path.join(folder, "config.json"))
+        tensors = {_KERNEL: np.ascontiguousarray(kernel.T), _BIAS: bias}
+        write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
     if encoder.normalize:
         modules.append(("Normalize", f"{len(modules)}_Normalize"))
     entries = [
@@ -244,9 +227,7 @@ def _pooling(path):
                 f"{_POOLING_KEY}={values[_POOLING_KEY]!r:.200}"
             )
         return modes[0]
-    wanted = [
-        name for name, value in values.items() if name.startswith("pooling_mode_") and value is True
-    ]
+    wanted = [name for name in values if name.startswith("pooling_mode_") and values[name] is True]
     modes = [_POOLING.get(name) for name in wanted]
     if len(modes) != 1 or modes[0] is None:
         raise CheckpointError(
@@ -269,6 +250,4 @@ def _linear_size(path):
 
 def _write(values, path):
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(values, file, indent=2)
-        file.write("\n")
+    write_json(path, values)

@@ -9,8 +9,8 @@ import os
 import re
 
 from bert_tf.checkpoints.claims import check_claims
-from bert_tf.checkpoints.model_weights import SPECS, class_name_of, model_class
-from bert_tf.checkpoints.readers.keras_archive import ModelSource
+from bert_tf.checkpoints.model_weights import SPECS, class_name_of, saved_options
+from bert_tf.checkpoints.readers.keras_archive import ModelSource, build_saved
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
 from bert_tf.json_schema import check, object_of, one_of
@@ -45,19 +45,14 @@ def describe_model(model) -> dict:
     name = class_name_of(model)
     if name not in SPECS or not type(model).__module__.startswith("bert_tf."):
         return {}
-    saved_elsewhere = ("name", "dtype", "backbone", "tokenizer")
-    options = {k: v for k, v in model.get_config().items() if k not in saved_elsewhere}
-    return {"class": name, "options": options}
+    return {"class": name, "options": saved_options(model)}
 
 
 def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSource]:
-    """Builds the model that was trained and loads the checkpoint's weights.
-
-    Args:
-        path: The directory `ckpt-<step>`.
+    """Builds the model that was trained and loads the weights of a directory `ckpt-<step>`.
 
     Returns:
-        A tuple of the class's name, the configuration, the class's other arguments and the weights.
+        The class's name, the configuration, the class's other arguments and the weights.
 
     Raises:
         CheckpointError: If the checkpoint is damaged, its model is not one of this package's, or
@@ -79,16 +74,10 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     network = {key: value for key, value in state["network"].items() if key in fields}
     config = BertConfig(**network)
     check_claims(config, options, {key: v.shape for key, v in tensors.items()}, path)
-    try:
-        model = model_class(name)(BertBackbone(config), **options)
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} must hold valid arguments of {name}. Received: {error}"
-        ) from None
+    model = build_saved(path, name, BertBackbone(config), options)
     variables = model_variables(model)
-    if {key: tuple(v.shape) for key, v in variables.items()} != {
-        key: values.shape for key, values in tensors.items()
-    }:
+    shapes = {key: tuple(variable.shape) for key, variable in variables.items()}
+    if shapes != {key: values.shape for key, values in tensors.items()}:
         differing = sorted(set(variables) ^ set(tensors))[:5]
         raise CheckpointError(
             f"{path} must hold the variables of a {name}. Received: other variables or shapes, "

@@ -137,15 +137,8 @@ POOLER = (
 
 # The variables of each kind of layer.
 _KERNEL_BIAS = ("kernel", "bias")
-_VARIABLES = {
-    TABLE: (None,),
-    VECTOR: (None,),
-    LAYER_NORM: ("gamma", "beta"),
-    DENSE: _KERNEL_BIAS,
-    QUERY_KEY_VALUE: _KERNEL_BIAS,
-    ATTENTION_OUTPUT: _KERNEL_BIAS,
-    OUTPUT: _KERNEL_BIAS,
-}
+_VARIABLES = {TABLE: (None,), VECTOR: (None,), LAYER_NORM: ("gamma", "beta")}
+_VARIABLES |= dict.fromkeys((DENSE, QUERY_KEY_VALUE, ATTENTION_OUTPUT, OUTPUT), _KERNEL_BIAS)
 # The last part of a variable's name, by format.
 _HUGGINGFACE_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _KERAS_LEAVES = {"kernel": "vars/0", "bias": "vars/1", "gamma": "vars/0", "beta": "vars/1"}
@@ -206,14 +199,7 @@ def pooler_weights(backbone) -> list[Weight]:
 
 
 def head_weights(head: Head, layer, path: str, config) -> list[Weight]:
-    """The weights of one head.
-
-    Args:
-        head: The head.
-        layer: The head's layer in the model.
-        path: The model's attribute that holds the layer; it is the prefix of this package's names.
-        config: The `BertConfig`.
-    """
+    """The weights of one head, whose `layer` is the model's attribute `path`."""
     return _weights(head.rows, layer, config, prefix=path)
 
 
@@ -252,14 +238,9 @@ def _parts(row, format, variable_name, shape, config, fields):
     roles = _ROLES if row.kind == QUERY_KEY_VALUE else (None,)
     if row.kind == QUERY_KEY_VALUE:
         shape = (*shape[:-1], shape[-1] // len(_ROLES))
-    part_shape, transposed = _file_shape(row.kind, format, variable_name, shape, config)
+    part_shape, flag = _file_shape(row.kind, format, variable_name, shape, config)
     return tuple(
-        Part(
-            part_names(row, format, variable_name, role=role, **fields),
-            part_shape,
-            shape,
-            transposed,
-        )
+        Part(part_names(row, format, variable_name, role=role, **fields), part_shape, shape, flag)
         for role in roles
     )
 
@@ -286,17 +267,13 @@ def _file_shape(kind, format, variable_name, shape, config):
 
 
 def _leaf(kind, format, layer, variable_name):
-    if format == "huggingface":
-        if kind == VECTOR:
-            return layer
-        return f"{layer}.{_HUGGINGFACE_LEAVES.get(variable_name, 'weight')}"
-    if kind == VECTOR:
+    if kind == VECTOR or (kind == TABLE and format == "tf1"):
         return layer
+    if format == "huggingface":
+        return f"{layer}.{_HUGGINGFACE_LEAVES.get(variable_name, 'weight')}"
     if format == "keras_hub":
         return f"{layer}/{_KERAS_LEAVES.get(variable_name, 'vars/0')}"
     if format == "tf_models":
         return f"{layer}/{variable_name or 'embeddings'}"
-    if kind == TABLE:
-        return layer
     leaf = _TF1_OUTPUT_LEAVES[variable_name] if kind == OUTPUT else variable_name
     return f"{layer}/{leaf}" if layer else leaf

@@ -33,18 +33,12 @@ _DESCRIPTION = object_of(
 
 
 def describe(module: ServingModule, functions: dict, **facts) -> dict:
-    """Describes a SavedModel.
+    """Describes a SavedModel of concrete functions by signature, as JSON values.
 
-    Args:
-        module: The module that is exported.
-        functions: Its concrete functions by signature.
-        **facts: Further entries, such as the version.
-
-    Returns:
-        A dictionary that can be written as JSON: `model`, the class's name; `max_length`;
-        `signatures`, each with `inputs` and `outputs`; and the task's entries, such as `labels`. An
-        input or output has `dtype`, `shape` (-1 for a variable dimension; the first is the batch)
-        and `meaning`; an input also has the entries of `ServingModule.limits`.
+    The description has `model`, the class's name; `max_length`; `signatures`, each with `inputs`
+    and `outputs`; the task's entries, such as `labels`; and the given facts, such as the version.
+    An input or output has `dtype`, `shape` (-1 for a variable dimension; the first is the batch)
+    and `meaning`; an input also has the entries of `ServingModule.limits`.
     """
     signatures = {}
     for name, function in functions.items():
@@ -68,10 +62,7 @@ def describe(module: ServingModule, functions: dict, **facts) -> dict:
 
 
 def read_description(directory: str | os.PathLike) -> dict:
-    """Reads the description of a SavedModel that `export` wrote; see `describe`.
-
-    Args:
-        directory: The directory of the SavedModel.
+    """Reads the description that `export` wrote into a SavedModel's directory; see `describe`.
 
     Raises:
         CheckpointError: If there is no description or it is not valid.

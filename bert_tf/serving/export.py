@@ -8,6 +8,7 @@ import tensorflow as tf
 from bert_tf import ops, tasks
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path, scratch_directory
+from bert_tf.json_files import write_json
 from bert_tf.models.serving_module import SERVING_DEFAULT, ServingModule
 from bert_tf.models.task_model import TaskModel
 from bert_tf.serving.description import DESCRIPTION_FILE, describe
@@ -88,20 +89,14 @@ def export(
         description = describe(
             module, functions, version=version, portable=portable, tensorflow=tf.__version__
         )
-        with open(os.path.join(extra, DESCRIPTION_FILE), "w", encoding="utf-8") as file:
-            json.dump(description, file, indent=2, ensure_ascii=False)
-            file.write("\n")
+        write_json(os.path.join(extra, DESCRIPTION_FILE), description)
         requests = [(SERVING_DEFAULT, texts) for texts in module.sample_texts()]
         write_warmup_requests(os.path.join(extra, WARMUP_FILE), requests)
     return path
 
 
 def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
-    """Builds the module that `export` writes.
-
-    Args:
-        model: A task model with a tokenizer.
-        pairs: For a classifier, whether its inputs are two texts.
+    """Builds the module that `export` writes; `pairs` as in `export`.
 
     Raises:
         UserError: If the model's class cannot be exported, it has no tokenizer, or `pairs` is not
@@ -133,11 +128,8 @@ def _used_variables(functions) -> list[tf.Variable]:
     `tf.saved_model.load` corrects this; in TF Serving and other C++ programs the variables would
     have no values.
     """
-    variables = {}
-    for function in functions.values():
-        for variable in function.variables:
-            variables[id(variable)] = variable
-    return list(variables.values())
+    found = [variable for function in functions.values() for variable in function.variables]
+    return list({id(variable): variable for variable in found}.values())
 
 
 def _write_assets(model, directory) -> list[str]:

@@ -22,14 +22,9 @@ _SHORT_LANE_SIZE = 64
 
 
 def crc32c(content, start: int = 0) -> int:
-    """Computes the checksum of `content`, optionally continuing that of preceding bytes.
+    """Computes the checksum of a buffer of bytes, from 0 to 2**32 - 1.
 
-    Args:
-        content: Bytes, or any contiguous buffer of bytes.
-        start: The checksum of the preceding bytes.
-
-    Returns:
-        The checksum, from 0 to 2**32 - 1.
+    `start` is the checksum of preceding bytes, which is continued.
     """
     content = np.frombuffer(content, np.uint8)
     state = start ^ _ALL_ONES
@@ -55,8 +50,7 @@ def masked(checksum: int) -> int:
 def _checksum_of_lanes(words):
     """The state after the bytes of all lanes in sequence, starting from state 0.
 
-    Args:
-        words: 16-bit integers `[lanes, words per lane]`; the number of lanes is a power of two.
+    `words` are 16-bit integers `[lanes, words per lane]`; the lanes are a power of two.
     """
     table = _word_table()
     states = np.zeros(len(words), np.uint32)

@@ -3,6 +3,7 @@
 import mmap
 
 import h5py
+import ml_dtypes
 import numpy as np
 
 from bert_tf.checkpoints.readers.stored_zip import ViewFile, release_pages
@@ -22,7 +23,6 @@ class H5File:
 
     Attributes:
         datasets: The datasets by path. All of them are stored in this file.
-        shapes: Their shapes; () for a dataset without values.
 
     Raises:
         CheckpointError: If the file is damaged, links to other files, or its datasets are
@@ -45,15 +45,16 @@ class H5File:
             # open, even if the file has been replaced.
             self._file = h5py.File(ViewFile(content), "r")
             self._walk(self._file, "", 0)
-        except _ERRORS as error:
-            if isinstance(error, CheckpointError):
-                raise
+        except CheckpointError:
+            raise
+        except Exception as error:  # h5py raises many types for damaged files
             raise CheckpointError(
                 f"{path} must be a complete HDF5 file. Received: {error}. Download it again."
             ) from None
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each dataset; () for a dataset without values."""
         return {name: tuple(data.shape or ()) for name, data in self.datasets.items()}
 
     def read(self, name: str) -> np.ndarray:
@@ -67,14 +68,12 @@ class H5File:
             release_pages(self._map)
         try:
             values = dataset[()]
-            if dataset.attrs.get("dtype") == "bfloat16":  # Keras 3; HDF5 has no such type
-                import ml_dtypes
-
-                values = np.asarray(values)
-                raw = values.dtype.kind == "V"
-                return values.view(ml_dtypes.bfloat16) if raw else values.astype(ml_dtypes.bfloat16)
-            return values
-        except _ERRORS as error:
+            if dataset.attrs.get("dtype") != "bfloat16":  # Keras 3; HDF5 has no such type
+                return values
+            values = np.asarray(values)
+            is_raw = values.dtype.kind == "V"
+            return values.view(ml_dtypes.bfloat16) if is_raw else values.astype(ml_dtypes.bfloat16)
+        except Exception as error:
             raise CheckpointError(
                 f"`{name}` in {self.path} must be readable. Received: {error}. The file is damaged."
             ) from None
@@ -106,37 +105,21 @@ class H5File:
                 f"`{name}` in {self.path} must be stored in the file itself. Received: a dataset "
                 "that is stored in another file, which is not read"
             )
-        properties = dataset.id.get_create_plist()
-        if properties.get_nfilters() or (dataset.nbytes or 0) > self._size:
+        num_filters = dataset.id.get_create_plist().get_nfilters()
+        size, held = dataset.nbytes or 0, dataset.id.get_storage_size()
+        if num_filters or size > self._size:
             raise CheckpointError(
                 f"`{name}` in {self.path} must be uncompressed, as Keras writes it, and not larger "
                 f"than the file. Received: shape={dataset.shape}, dtype={dataset.dtype}, "
-                f"{properties.get_nfilters()} filters"
+                f"{num_filters} filters"
             )
-        if dataset.id.get_storage_size() < (dataset.nbytes or 0):
+        if held < size:
             raise CheckpointError(
-                f"`{name}` in {self.path} must be stored in full. Received: "
-                f"{dataset.id.get_storage_size()} of {dataset.nbytes} bytes"
+                f"`{name}` in {self.path} must be stored in full. Received: {held} of {size} bytes"
             )
-        self._total += dataset.nbytes or 0
+        self._total += size
         if self._total > self._size:  # one dataset under many names
             raise CheckpointError(
                 f"The datasets of {self.path} must not be larger than the file. Received: "
                 f"{self._total} bytes in a file of {self._size}"
             )
-
-
-# The exceptions that h5py raises for a damaged file.
-_ERRORS = (
-    OSError,
-    ValueError,
-    KeyError,
-    RuntimeError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    MemoryError,
-    UnicodeError,
-    IndexError,
-    NotImplementedError,
-)

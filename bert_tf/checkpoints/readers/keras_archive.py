@@ -6,14 +6,14 @@ their arguments are checked value by value.
 Reference: Keras 3 `saving_lib` (a stored zip of `config.json` and `model.weights.h5`).
 """
 
+import numpy as np
+
 from bert_tf.checkpoints.model_weights import all_weights, backbone_of, model_class
 from bert_tf.checkpoints.quantized import quantized_tensors
-from bert_tf.checkpoints.readers.stored_zip import StoredZip
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import ARGUMENTS, BertConfig
 from bert_tf.errors import CheckpointError, ConfigError, UserError
-from bert_tf.json_files import parse_json
-from bert_tf.json_schema import OBJECT, check, may_lack, object_of, one_of, optional
+from bert_tf.json_schema import check, may_lack, object_of, one_of, optional
 from bert_tf.layers.quantization import INT8
 from bert_tf.model_options import OPTION_KEYS
 from bert_tf.models.backbone import BertBackbone
@@ -37,51 +37,27 @@ _TASK_MODEL = object_of(
 
 
 class ModelSource:
-    """The variables of a model whose weights are loaded. A `TensorSource`.
-
-    Args:
-        path: The file of the weights, for error messages.
-        model: The model.
-    """
+    """The variables of a model whose weights are loaded. A `TensorSource`."""
 
     format = OWN
 
     def __init__(self, path: str, model):
         self.path = path
         self.model = model
-        self._variables = {weight.name: weight.variable for weight in all_weights(model)}
-        self._integers = quantized_tensors(backbone_of(model))
-        self.shapes = {
-            name: tuple(values.shape)
-            for name, values in (*self._variables.items(), *self._integers.items())
-        }
+        variables = {weight.name: weight.variable for weight in all_weights(model)}
+        self._values = {**variables, **quantized_tensors(backbone_of(model))}
+        self.shapes = {name: tuple(values.shape) for name, values in self._values.items()}
 
-    def read(self, name: str):
-        if name in self._integers:
-            return self._integers[name]
-        return self._variables[name].numpy()
-
-
-def read_archive_config(archive: StoredZip) -> dict:
-    """The `config.json` of a `.keras` archive: a serialized Keras object.
-
-    Raises:
-        CheckpointError: If it is missing, damaged or not a JSON object.
-    """
-    return parse_json(archive.view("config.json"), f"{archive.path}, config.json", OBJECT)
+    def read(self, name: str) -> np.ndarray:
+        return np.asarray(self._values[name])
 
 
 def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | None]:
-    """Reads a serialized object of this package.
-
-    Args:
-        values: The JSON object.
-        path: The file, for error messages.
+    """Reads a serialized object of this package, the content of a JSON file.
 
     Returns:
-        A tuple of the class's name, the configuration, the other arguments of a task model
-        (`tokenizer` is a `BertTokenizer` or None), and "int8" if the weights are quantized, else
-        None.
+        The class's name, the configuration, the other arguments of a task model (`tokenizer` is a
+        `BertTokenizer` or None), and "int8" if the weights are quantized, else None.
 
     Raises:
         ConfigError: If it is not a model of this package, has LoRA weights, or a value is out of
@@ -115,32 +91,33 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | N
     return name, config, options, arguments.get("quantization")
 
 
+def build_saved(path: str, name: str, backbone: BertBackbone, options: dict):
+    """Builds a model of the class and with the arguments that a file names.
+
+    Raises:
+        CheckpointError: If the arguments are not valid.
+    """
+    try:
+        return backbone if name == "BertBackbone" else model_class(name)(backbone, **options)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} must hold valid arguments of {name}. Received: {error}"
+        ) from None
+
+
 def load_archive(
     path: str, name: str, config: BertConfig, options: dict, quantization: str | None = None
 ) -> ModelSource:
-    """Builds the model that was saved and loads its weights with Keras.
-
-    Args:
-        path: The `.keras` or `.weights.h5` file.
-        name: The name of the model's class.
-        config: Its configuration.
-        options: Its other arguments.
-        quantization: "int8" if the weights are quantized.
+    """Builds the model of a `.keras` or `.weights.h5` file and loads its weights with Keras.
 
     Raises:
-        CheckpointError: If the weights are damaged or do not fit the model.
+        CheckpointError: If the class is unknown, or the weights are damaged or do not fit it.
     """
     if model_class(name) is None:
         raise CheckpointError(
             f"{path} must hold a model of one of bert_tf's classes. Received: class={name!r}"
         )
-    backbone = BertBackbone(config, quantization=quantization)
-    try:
-        model = backbone if name == "BertBackbone" else model_class(name)(backbone, **options)
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} must hold valid arguments of {name}. Received: {error}"
-        ) from None
+    model = build_saved(path, name, BertBackbone(config, quantization=quantization), options)
     try:
         model.load_weights(path)
     except (ValueError, OSError, KeyError, RuntimeError, TypeError, AttributeError) as error:

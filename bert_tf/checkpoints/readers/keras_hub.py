@@ -7,6 +7,7 @@ epsilon of 1e-5, with which no BERT was trained; here the head uses the network'
 Reference: keras-hub `keras_hub/src/models/bert/`, written by Keras 3 (`saving_lib`).
 """
 
+import itertools
 import re
 
 import numpy as np
@@ -52,6 +53,8 @@ _TASK = object_of(
 # Some versions of Keras save under the layer's name, others under its class; the table of weight
 # names uses the class.
 _LAYER_NAMES = {
+    "bert_backbone": "backbone",
+    "transformer_layer_0": "transformer_encoder",
     "token_embedding": "reversible_embedding",
     "segment_embedding": "embedding",
     "embeddings_layer_norm": "layer_normalization",
@@ -59,6 +62,7 @@ _LAYER_NAMES = {
     "mlm_head": "masked_lm_head",
     "logits": "dense",
 }
+_MOST_BLOCKS = 1000
 
 
 class KerasHubSource:
@@ -66,8 +70,7 @@ class KerasHubSource:
 
     Args:
         path: The file, or its name in error messages if `content` is given.
-        part: "backbone" or "task" for the two files of a preset; None to infer it from the names
-            in the file.
+        part: "backbone" or "task" for the files of a preset; None infers it from the tensors.
         content: The file's bytes, if it is a member of an archive.
 
     Raises:
@@ -87,10 +90,8 @@ class KerasHubSource:
             for key, name in names.items()
             if "/optimizer/" not in name
         }
-        self.shapes = {
-            name: tuple(self._file.datasets[key].shape or ())
-            for name, key in self._datasets.items()
-        }
+        shapes = self._file.shapes
+        self.shapes = {name: shapes[key] for name, key in self._datasets.items()}
 
     def read(self, name: str) -> np.ndarray:
         return self._file.read(self._datasets[name])
@@ -99,10 +100,7 @@ class KerasHubSource:
 def _table_name(name, part):
     """For example, `layers/bert_backbone/layers/dense/vars/0` -> `task/backbone/dense/vars/0`."""
     steps = name.replace("_layer_checkpoint_dependencies", "layers").split("/")
-    steps = [step for step in steps if step != "layers"]
-    steps = ["backbone" if re.fullmatch(r"(bert_)?backbone", step) else step for step in steps]
-    steps = [_LAYER_NAMES.get(step, step) for step in steps]
-    steps = [re.sub(r"^transformer_layer_0$", "transformer_encoder", step) for step in steps]
+    steps = [_LAYER_NAMES.get(step, step) for step in steps if step != "layers"]
     steps = [re.sub(r"^transformer_layer_", "transformer_encoder_", step) for step in steps]
     steps = [re.sub(r"layernorm$", "layer_norm", step) for step in steps]
     steps = [re.sub(r"^_(query|key|value|output)_dense$", r"\1_dense", step) for step in steps]
@@ -115,14 +113,10 @@ def is_keras_hub(values: dict) -> bool:
 
 
 def read_config(values: dict, path: str) -> tuple[BertConfig, str | None]:
-    """Reads a serialized keras-hub object.
-
-    Args:
-        values: The JSON object.
-        path: The file, for error messages.
+    """Reads a serialized keras-hub object, the content of a JSON file.
 
     Returns:
-        A tuple of the `BertConfig` and this package's name of the task model, None for a backbone.
+        The `BertConfig` and this package's name of the task model, None for a backbone.
 
     Raises:
         ConfigError: If the network is not a BERT.
@@ -155,46 +149,31 @@ def config_from_shapes(source) -> BertConfig:
 
     This works for keras-hub and tensorflow/models, whose query kernels have shape `[H, N, D]`.
 
-    Args:
-        source: A `TensorSource` of one of these formats.
-
     Raises:
         CheckpointError: If the tensors are not those of a BERT.
     """
-    first, embedding = {
-        "keras_hub": (
-            "backbone/transformer_encoder{}/",
-            (
-                "backbone/reversible_embedding/vars/0",
-                "backbone/position_embedding/vars/0",
-                "backbone/embedding/vars/0",
-            ),
-        ),
-        "tf_models": (
-            "encoder/layer_with_weights-{}/",
-            tuple(f"encoder/layer_with_weights-{index}/embeddings" for index in range(3)),
-        ),
-    }[source.format]
-    query = "_self_attention_layer/query_dense/vars/0"
-    wide = "_feedforward_intermediate_dense/vars/0"
-    blocks = ["", *(f"_{index}" for index in range(1, 1000))]
-    if source.format == "tf_models":
+    if source.format == "keras_hub":
+        names = ("reversible_embedding", "position_embedding", "embedding")
+        tables = [f"backbone/{name}/vars/0" for name in names]
+        suffixes = ("", *(f"_{index}" for index in range(1, _MOST_BLOCKS)))
+        blocks = [f"backbone/transformer_encoder{suffix}/" for suffix in suffixes]
+        query = "_self_attention_layer/query_dense/vars/0"
+        wide = "_feedforward_intermediate_dense/vars/0"
+    else:
+        tables = [f"encoder/layer_with_weights-{index}/embeddings" for index in range(3)]
+        blocks = [f"encoder/layer_with_weights-{index}/" for index in range(4, _MOST_BLOCKS)]
         query, wide = "_attention_layer/_query_dense/kernel", "_intermediate_dense/kernel"
-        blocks = [str(index) for index in range(4, 1000)]
-    count, kernels = 0, set()
+    found = itertools.takewhile(source.shapes.__contains__, (block + query for block in blocks))
+    found = list(found)
     aliases = getattr(source, "aliases", {})
-    while count < len(blocks) and f"{first.format(blocks[count])}{query}" in source.shapes:
-        name = f"{first.format(blocks[count])}{query}"
-        kernels.add(aliases.get(name, name))
-        count += 1
-    if len(kernels) < count:
+    kernels = {aliases.get(name, name) for name in found}
+    if len(kernels) < len(found):
         raise CheckpointError(
             f"{source.path} must hold one query kernel per block. Received: {len(kernels)} "
-            f"kernels for {count} blocks"
+            f"kernels for {len(found)} blocks"
         )
-    shapes = [source.shapes.get(name, ()) for name in embedding]
-    queries = source.shapes.get(f"{first.format(blocks[0])}{query}", ())
-    widths = source.shapes.get(f"{first.format(blocks[0])}{wide}", ())
+    shapes = [source.shapes.get(name, ()) for name in tables]
+    queries, widths = (source.shapes.get(blocks[0] + name, ()) for name in (query, wide))
     if any(len(shape) != 2 for shape in (*shapes, widths)) or len(queries) != 3:
         raise CheckpointError(
             f"{source.path} must have a configuration in the same directory, or tensors from whose "
@@ -204,7 +183,7 @@ def config_from_shapes(source) -> BertConfig:
     return BertConfig(
         vocab_size=shapes[0][0],
         hidden_size=shapes[0][1],
-        num_hidden_layers=count,
+        num_hidden_layers=len(found),
         num_attention_heads=queries[1],
         intermediate_size=widths[1],
         max_position_embeddings=shapes[1][0],

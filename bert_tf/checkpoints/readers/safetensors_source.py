@@ -1,8 +1,7 @@
 """Reads and writes files in the safetensors format, Hugging Face's and this package's.
 
-Files are memory-mapped. The safetensors library checks the header: its length, and that the offsets
-fit the shapes without overlaps and gaps. The format has no checksums; files that bert_tf writes
-have one per tensor in their metadata.
+Files are memory-mapped. The safetensors library checks the header. The format has no checksums;
+files that bert_tf writes have one per tensor in their metadata.
 
 Reference: https://github.com/huggingface/safetensors (8 bytes of header length, JSON header, data).
 """
@@ -11,7 +10,10 @@ import json
 import mmap
 import zlib
 
+import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from bert_tf.checkpoints.readers.stored_zip import release_pages
 from bert_tf.errors import CheckpointError
@@ -37,8 +39,6 @@ class SafetensorsSource:
     """
 
     def __init__(self, path: str, format: str = "huggingface"):
-        from safetensors import SafetensorError, safe_open
-
         self.path = path
         self.format = format
         try:
@@ -60,14 +60,10 @@ class SafetensorsSource:
             ) from None
 
     def read(self, name: str) -> np.ndarray:
-        from safetensors import SafetensorError
-
         release_pages(self._map)
         try:
-            if self._types[name] in _FLOAT_TYPES:
-                values = self._view(name)
-            else:
-                values = self._file.get_tensor(name)
+            is_float = self._types[name] in _FLOAT_TYPES
+            values = self._view(name) if is_float else self._file.get_tensor(name)
         except (SafetensorError, TypeError, ValueError, AttributeError, KeyError) as error:
             raise CheckpointError(
                 f"`{name}` in {self.path} must be float32, float16, bfloat16 or float64. Received: "
@@ -82,13 +78,9 @@ class SafetensorsSource:
 
     def _view(self, name):
         """The tensor as a view of the mapped file."""
-        import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
-
         first, end = self._header[name]["data_offsets"]
-        values = np.frombuffer(
-            memoryview(self._map)[self._start + first : self._start + end],
-            np.dtype(_FLOAT_TYPES[self._types[name]]),
-        )
+        content = memoryview(self._map)[self._start + first : self._start + end]
+        values = np.frombuffer(content, np.dtype(_FLOAT_TYPES[self._types[name]]))
         return values.reshape(self.shapes[name])
 
 
@@ -98,18 +90,11 @@ def checksum(values: np.ndarray) -> int:
 
 
 def write_safetensors(path: str, tensors: dict[str, np.ndarray]) -> None:
-    """Writes a safetensors file with the tensors' checksums in its metadata.
-
-    Args:
-        path: The file.
-        tensors: The tensors by name.
+    """Writes tensors by name, with their checksums in the file's metadata.
 
     Raises:
-        OSError: If it cannot be written.
+        OSError: If the file cannot be written.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     checksums = {name: checksum(values) for name, values in tensors.items()}
     metadata = {"format": "pt", CHECKSUMS_KEY: json.dumps(checksums)}
     try:

@@ -36,13 +36,7 @@ _MAX_VARINT_BYTES = 10
 
 
 def read_table(path: str) -> dict[bytes, bytes]:
-    """Reads all entries of a table.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The values by key, in the order of the keys.
+    """Returns the values of a table by key, in the order of the keys.
 
     Raises:
         CheckpointError: If the table is damaged, compressed, or larger than a checkpoint's index.
@@ -98,8 +92,7 @@ class _Table:
         if masked(crc32c(block)) != int.from_bytes(stored, "little"):
             raise _Damage("a damaged block, whose checksum differs")
         if block[-1] != _UNCOMPRESSED:
-            # TensorFlow writes checkpoints uncompressed (`TableBuilderOptions` in
-            # tensor_bundle.cc).
+            # TensorFlow writes none (`TableBuilderOptions` in tensor_bundle.cc).
             raise _Damage("a compressed block, which TensorFlow does not write")
         return block[:-1]
 
@@ -110,7 +103,7 @@ class _Table:
             raise _Damage("a block that is too short")
         cursor = _Cursor(block[:size])
         key = b""
-        while not cursor.is_at_end:
+        while cursor.position < size:
             shared, unshared, value_size = cursor.varint(), cursor.varint(), cursor.varint()
             if shared > len(key):
                 raise _Damage("a key that shares more bytes with the previous key than that has")
@@ -129,16 +122,15 @@ class _Cursor:
 
     def __init__(self, content: bytes):
         self._content = content
-        self._position = 0
+        self.position = 0
 
     def varint(self) -> int:
         value = 0
-        for index, byte in enumerate(
-            self._content[self._position : self._position + _MAX_VARINT_BYTES]
-        ):
+        content = self._content[self.position : self.position + _MAX_VARINT_BYTES]
+        for index, byte in enumerate(content):
             value |= (byte & 0x7F) << 7 * index
             if byte < 0x80:
-                self._position += index + 1
+                self.position += index + 1
                 return value
         raise _Damage("a number that does not end")
 
@@ -147,11 +139,7 @@ class _Cursor:
         return self.varint(), self.varint()
 
     def take(self, size: int) -> bytes:
-        start, self._position = self._position, self._position + size
-        if self._position > len(self._content):
+        start, self.position = self.position, self.position + size
+        if self.position > len(self._content):
             raise _Damage("an entry that ends after the end of its block")
-        return self._content[start : self._position]
-
-    @property
-    def is_at_end(self) -> bool:
-        return self._position == len(self._content)
+        return self._content[start : self.position]

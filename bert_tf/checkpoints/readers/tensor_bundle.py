@@ -17,7 +17,11 @@ import math
 import mmap
 import os
 
+import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 import numpy as np
+from google.protobuf.message import DecodeError
+from tensorflow.core.framework import types_pb2
+from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from bert_tf.checkpoints.readers.crc32c import crc32c, masked
 from bert_tf.checkpoints.readers.sstable import read_table
@@ -30,29 +34,18 @@ _CHECKSUM_SIZE = 4
 _MAX_LENGTH_SIZE = 5  # of a varint of 32 bits
 # By the name in tensorflow/core/framework/types.proto. A checkpoint may hold other types (dataset
 # variants, resources), but weights never have them.
+_INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 _NUMPY_TYPES = {
     "DT_FLOAT": "float32",
     "DT_DOUBLE": "float64",
     "DT_HALF": "float16",
-    "DT_BFLOAT16": "bfloat16",
-    "DT_INT8": "int8",
-    "DT_INT16": "int16",
-    "DT_INT32": "int32",
-    "DT_INT64": "int64",
-    "DT_UINT8": "uint8",
-    "DT_UINT16": "uint16",
-    "DT_UINT32": "uint32",
-    "DT_UINT64": "uint64",
-    "DT_BOOL": "bool",
+    **{f"DT_{name.upper()}": name for name in ("bfloat16", "bool", *_INTEGERS)},
 }
 _STRING = "DT_STRING"
 
 
 class TensorBundle:
-    """The tensors of one checkpoint.
-
-    Args:
-        prefix: The path without `.index`.
+    """The tensors of one checkpoint, whose path without `.index` is `prefix`.
 
     Attributes:
         shapes: Shape of every tensor, by name.
@@ -62,28 +55,19 @@ class TensorBundle:
     """
 
     def __init__(self, prefix: str):
-        from google.protobuf.message import DecodeError
-        from tensorflow.core.protobuf import tensor_bundle_pb2
-
         self.path = prefix
         self.shapes = {}
-        self._entries = {}
+        self._entries = entries = {}
         self._data_sizes = {}
         table = read_table(f"{prefix}.index")
-        if _HEADER_KEY not in table:
-            raise CheckpointError(
-                f"{prefix}.index must be the index of a checkpoint. Received: a table without a "
-                "header"
-            )
         try:
             header = tensor_bundle_pb2.BundleHeaderProto.FromString(table.pop(_HEADER_KEY))
-            entries = {
-                key: tensor_bundle_pb2.BundleEntryProto.FromString(value)
-                for key, value in table.items()
-            }
-        except DecodeError as error:
+            for key, value in table.items():
+                entries[key] = tensor_bundle_pb2.BundleEntryProto.FromString(value)
+        except (KeyError, DecodeError) as error:
+            received = "a table without a header" if isinstance(error, KeyError) else error
             raise CheckpointError(
-                f"{prefix}.index must be the index of a checkpoint. Received: {error}"
+                f"{prefix}.index must be the index of a checkpoint. Received: {received}"
             ) from None
         little = tensor_bundle_pb2.BundleHeaderProto.LITTLE
         if header.endianness != little or header.version.min_consumer > _VERSION:
@@ -95,7 +79,6 @@ class TensorBundle:
         self._check_extents(entries)
         slices = {_slice_key(key, part) for key, entry in entries.items() for part in entry.slices}
         for key, entry in entries.items():
-            self._entries[key] = entry
             if key not in slices:
                 self.shapes[self._name(key)] = self._shape(key, entry)
         for key, entry in entries.items():
@@ -131,14 +114,11 @@ class TensorBundle:
         # The content is the length as a varint, its checksum as uint32, and the string. The entry's
         # `crc32c` covers the length as uint32, its checksum and the string.
         content = bytes(self._bytes(entry))
-        prefix = (
-            next((i for i, byte in enumerate(content[:_MAX_LENGTH_SIZE]) if byte < 0x80), 0) + 1
-        )
+        ends = (i for i, byte in enumerate(content[:_MAX_LENGTH_SIZE]) if byte < 0x80)
+        prefix = next(ends, 0) + 1
         text = content[prefix + _CHECKSUM_SIZE :]
-        length = len(text).to_bytes(4, "little")
-        self._require_checksum(
-            key, entry, length + content[prefix : prefix + _CHECKSUM_SIZE] + text
-        )
+        checksum = content[prefix : prefix + _CHECKSUM_SIZE]
+        self._require_checksum(key, entry, len(text).to_bytes(4, "little") + checksum + text)
         return text
 
     def _read(self, key):
@@ -155,19 +135,15 @@ class TensorBundle:
             return np.frombuffer(content, _numpy_type(type_name)).reshape(shape)
         values = np.zeros(shape, _numpy_type(type_name))
         is_filled = np.zeros(shape, bool)
+        # `_check_size` has checked that the slices have as many values as the tensor.
         for part in entry.slices:
             place, _ = self._place(key, shape, part)
-            if is_filled[place].any():
-                raise CheckpointError(
-                    f"The slices of `{_shown(key)}` in {self.path} must not overlap. Received: "
-                    f"{str(part)[:200]}"
-                )
             values[place] = self._read(_slice_key(key, part))
             is_filled[place] = True
         if not is_filled.all():
             raise CheckpointError(
                 f"The slices of `{_shown(key)}` in {self.path} must cover it. Received: slices "
-                "with gaps"
+                "with gaps, which overlap"
             )
         return values
 
@@ -198,10 +174,11 @@ class TensorBundle:
             if min(entry.offset, entry.size) < 0 or entry.offset + entry.size > size:
                 self._refuse(key, f"{entry.size} bytes at {entry.offset} in a file of {size} bytes")
             announced += entry.size
-        if announced > sum(self._data_sizes.values()):
+        available = sum(self._data_sizes.values())
+        if announced > available:
             raise CheckpointError(
                 f"The tensors of {self.path} must not be larger than its data files. Received: the "
-                f"index announces {announced} bytes in files of {sum(self._data_sizes.values())}"
+                f"index announces {announced} bytes in files of {available}"
             )
 
     def _data_size(self, shard):
@@ -280,15 +257,11 @@ def _shown(key):
 
 
 def _type_name(entry) -> str:
-    from tensorflow.core.framework import types_pb2
-
     names = types_pb2.DataType.DESCRIPTOR.values_by_number
     return names[entry.dtype].name if entry.dtype in names else f"data type {entry.dtype}"
 
 
 def _numpy_type(type_name):
-    import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
-
     return np.dtype(_NUMPY_TYPES[type_name]).newbyteorder("<")
 
 
@@ -298,9 +271,8 @@ def _slice_key(key: bytes, part) -> bytes:
     escaped = key.replace(b"\0", b"\0\xff")
     encoded = b"\0" + escaped + b"\0\x01" + _ordered_count(len(part.extent))
     for extent in part.extent:
-        has_length = extent.HasField("length")
         encoded += _ordered_number(extent.start)
-        encoded += _ordered_number(extent.length if has_length else -1)
+        encoded += _ordered_number(extent.length if extent.HasField("length") else -1)
     return encoded
 
 

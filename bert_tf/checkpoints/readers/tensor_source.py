@@ -8,7 +8,7 @@ from bert_tf.errors import CheckpointError
 
 
 class TensorSource(Protocol):
-    """The interface of a reader of one file format.
+    """A reader of one file format.
 
     Attributes:
         path: The file or directory, for error messages.
@@ -29,11 +29,7 @@ class TensorSource(Protocol):
 
 
 class JoinedSource:
-    """A checkpoint that consists of several files. A `TensorSource`.
-
-    Args:
-        path: The path of the checkpoint, for error messages.
-        sources: The files. Every tensor is in exactly one of them.
+    """The tensors of several files. A `TensorSource`.
 
     Raises:
         CheckpointError: If two files hold a tensor of the same name.
@@ -42,17 +38,16 @@ class JoinedSource:
     def __init__(self, path: str, sources: list[TensorSource]):
         self.path = path
         self.format = sources[0].format
-        self.shapes = {}
         self._owners = {}
         for source in sources:
-            for name, shape in source.shapes.items():
-                if name in self._owners:
+            for name in source.shapes:
+                owner = self._owners.setdefault(name, source)
+                if owner is not source:
                     raise CheckpointError(
-                        f"{path} must hold every tensor once. Received: {name} in "
-                        f"{self._owners[name].path} and in {source.path}"
+                        f"{path} must hold every tensor once. Received: {name} in {owner.path} and "
+                        f"in {source.path}"
                     )
-                self._owners[name] = source
-                self.shapes[name] = shape
+        self.shapes = {name: source.shapes[name] for name, source in self._owners.items()}
 
     def read(self, name: str) -> np.ndarray:
         return self._owners[name].read(name)

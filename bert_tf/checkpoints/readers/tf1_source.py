@@ -17,9 +17,6 @@ OBJECT_GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 class Tf1Source:
     """Reads one TF1 checkpoint without optimizer slots and the step. A `TensorSource`.
 
-    Args:
-        prefix: The path without `.index`.
-
     Raises:
         CheckpointError: If the files are missing or damaged.
     """
@@ -40,15 +37,11 @@ class Tf1Source:
 
 
 def checkpoint_prefix(path: str) -> str | None:
-    """The prefix of a checkpoint.
+    """The prefix of the checkpoint at a path, or None if there is none.
 
-    Args:
-        path: A prefix, an `.index` file or a directory. In a directory with several checkpoints,
-            the one with the highest step in its name is used. The file `checkpoint` is ignored,
-            because it may name other directories.
-
-    Returns:
-        The prefix, or None if there is no checkpoint.
+    The path is a prefix, an `.index` file or a directory. In a directory with several checkpoints,
+    the one with the highest step in its name is used. The file `checkpoint` is ignored, because it
+    may name other directories.
     """
     if os.path.exists(f"{path}.index"):
         return path

@@ -16,9 +16,6 @@ class TfH5Source:
     for `layer.0` and `mlm___cls` for `cls`. Its kernels are `[in, out]`; PyTorch's, and so this
     reader's, are `[out, in]`.
 
-    Args:
-        path: The file.
-
     Raises:
         CheckpointError: If the file is damaged.
     """

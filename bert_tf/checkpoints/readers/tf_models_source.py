@@ -9,6 +9,8 @@ official/nlp/modeling.
 """
 
 import numpy as np
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from bert_tf.checkpoints.readers.tensor_bundle import TensorBundle
 from bert_tf.checkpoints.readers.tf1_source import OBJECT_GRAPH_KEY
@@ -24,7 +26,7 @@ _ROOTS = {
     "encoder": ("encoder", "model/encoder", "model/encoder_network", "model", ""),
     "masked_lm": ("masked_lm", "model/masked_lm"),
 }
-_MARKS = {"encoder": "layer_with_weights-0 _embedding_layer", "masked_lm": "dense"}
+_MARKS = {"encoder": {"layer_with_weights-0", "_embedding_layer"}, "masked_lm": {"dense"}}
 _DEPTH = 5  # encoder/_transformer_layers/0/_attention_layer/_query_dense/kernel
 # Objects can refer to each other in cycles. A BERT-large needs a fifth of this.
 _MAX_STEPS = 100_000
@@ -35,8 +37,8 @@ _MAX_NAME_LENGTH = 100
 class TfModelsSource:
     """Reads one object checkpoint. A `TensorSource`.
 
-    Args:
-        prefix: The path without `.index`.
+    Attributes:
+        aliases: All names of a variable with its key in the file.
 
     Raises:
         CheckpointError: If the files are damaged or do not hold a BERT of tensorflow/models.
@@ -45,37 +47,30 @@ class TfModelsSource:
     format = "tf_models"
 
     def __init__(self, prefix: str):
-        from google.protobuf.message import DecodeError
-        from tensorflow.core.protobuf import trackable_object_graph_pb2
-
         self.path = prefix
         self._bundle = TensorBundle(prefix)
-        graph = trackable_object_graph_pb2.TrackableObjectGraph()
+        content = self._bundle.read_string(OBJECT_GRAPH_KEY, _MAX_GRAPH_BYTES)
         try:
-            graph.ParseFromString(self._bundle.read_string(OBJECT_GRAPH_KEY, _MAX_GRAPH_BYTES))
+            self._nodes = TrackableObjectGraph.FromString(content).nodes
         except DecodeError as error:
             raise CheckpointError(
                 f"{prefix} must hold a valid object graph. Received: {error}"
             ) from None
-        self._nodes = graph.nodes
         if not len(self._nodes):
             raise CheckpointError(f"{prefix} must hold an object graph. Received: an empty one")
-        stored = self._bundle.shapes
         self._known_children = {}
-        self._keys = {}
+        self.aliases = {}
         self._steps = 0
         for root, places in _ROOTS.items():
             for place in places:
                 node = self._walk(0, place)
-                if node is not None and self._looks_like(node, root):
-                    self._collect(node, root, stored, _DEPTH)
+                if node is not None and not _MARKS[root].isdisjoint(self._children(node)):
+                    self._collect(node, root, _DEPTH)
                     break
         pooler = self._walk(0, "next_sentence.pooler_dense")
         if pooler is not None:
-            self._collect(pooler, "next_sentence.pooler_dense", stored, _DEPTH)
-        # Maps all names of a variable to its key; `assignment` finds the unused variables with it.
-        self.aliases = self._keys
-        self.shapes = {name: stored[key] for name, key in self._keys.items()}
+            self._collect(pooler, "next_sentence.pooler_dense", _DEPTH)
+        self.shapes = {name: self._bundle.shapes[key] for name, key in self.aliases.items()}
         if not self.shapes:
             raise CheckpointError(
                 f"{prefix} must hold an encoder of tensorflow/models. Received: the objects "
@@ -83,7 +78,7 @@ class TfModelsSource:
             )
 
     def read(self, name: str) -> np.ndarray:
-        return self._bundle.read(self._keys[name])
+        return self._bundle.read(self.aliases[name])
 
     def _children(self, node):
         if node not in self._known_children:
@@ -102,11 +97,7 @@ class TfModelsSource:
                 return None
         return node
 
-    def _looks_like(self, node, root):
-        children = self._children(node)
-        return any(mark in children for mark in _MARKS[root].split())
-
-    def _collect(self, node, name, stored, depth):
+    def _collect(self, node, name, depth):
         self._steps += 1
         if self._steps > _MAX_STEPS:
             raise CheckpointError(
@@ -114,8 +105,9 @@ class TfModelsSource:
                 "more"
             )
         for attribute in self._nodes[node].attributes:
-            if attribute.name == "VARIABLE_VALUE" and attribute.checkpoint_key in stored:
-                self._keys[name] = attribute.checkpoint_key
+            key = attribute.checkpoint_key
+            if attribute.name == "VARIABLE_VALUE" and key in self._bundle.shapes:
+                self.aliases[name] = key
         if depth:
             for child, child_node in self._children(node).items():
-                self._collect(child_node, f"{name}/{child}", stored, depth - 1)
+                self._collect(child_node, f"{name}/{child}", depth - 1)

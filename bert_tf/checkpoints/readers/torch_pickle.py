@@ -62,12 +62,7 @@ _MARK = object()
 
 
 def read_pickle(file: BinaryIO, path: str) -> Any:
-    """Reads one pickle.
-
-    Args:
-        file: A file at the position of the pickle's first byte. Afterwards it is at the first byte
-            after the pickle.
-        path: The file, for error messages.
+    """Reads one pickle from the position of a file, and leaves the file after it.
 
     Returns:
         The value: dictionaries, lists, tuples, strings, numbers and `StoredTensor`s.
@@ -78,17 +73,9 @@ def read_pickle(file: BinaryIO, path: str) -> Any:
     """
     try:
         return _Interpreter(path).run(file)
-    except (
-        ValueError,
-        TypeError,
-        IndexError,
-        KeyError,
-        AttributeError,
-        OverflowError,
-        EOFError,
-    ) as error:
-        if isinstance(error, CheckpointError):
-            raise
+    except CheckpointError:
+        raise
+    except Exception as error:  # a damaged pickle raises many types
         raise CheckpointError(
             f"{path} must be a complete PyTorch state dict. Received: {type(error).__name__}: "
             f"{error}"
@@ -102,17 +89,54 @@ class _Interpreter:
         self._memo = {}
 
     def run(self, file):
+        stack, memo = self._stack, self._memo
         for opcode, argument, _ in pickletools.genops(file):
-            if opcode.name == "STOP":
-                return self._stack.pop()
-            if opcode.name in _CONSTANTS:
-                self._stack.append(_CONSTANTS[opcode.name]())
-            elif opcode.name in _VALUES:
-                self._stack.append(argument)
-            elif opcode.name in _HANDLERS:
-                _HANDLERS[opcode.name](self, argument)
-            elif opcode.name not in ("PROTO", "FRAME"):
-                self._refuse(f"the pickle instruction {opcode.name}")
+            match opcode.name:
+                case "PROTO" | "FRAME":
+                    pass
+                case "STOP":
+                    return stack.pop()
+                case name if name in _CONSTANTS:
+                    stack.append(_CONSTANTS[name]())
+                case name if name in _VALUES:
+                    stack.append(argument)
+                case "BINPUT" | "LONG_BINPUT":
+                    memo[argument] = stack[-1]
+                case "MEMOIZE":
+                    memo[len(memo)] = stack[-1]
+                case "BINGET" | "LONG_BINGET":
+                    stack.append(memo[argument])
+                case "GLOBAL":
+                    stack.append(self._name(argument.replace(" ", ".", 1)))
+                case "STACK_GLOBAL":
+                    name, module = _expect(stack.pop(), str), _expect(stack.pop(), str)
+                    stack.append(self._name(f"{module:.100}.{name:.100}"))
+                case "TUPLE":
+                    stack.append(tuple(self._pop_to_mark()))
+                case "TUPLE1" | "TUPLE2" | "TUPLE3":
+                    stack.append(self._pop_tuple(int(opcode.name[-1])))
+                case "APPEND":
+                    value = stack.pop()
+                    _expect(stack[-1], list).append(value)
+                case "APPENDS":
+                    values = self._pop_to_mark()
+                    _expect(stack[-1], list).extend(values)
+                case "SETITEM":
+                    value, key = stack.pop(), stack.pop()
+                    self._set_items([key, value])
+                case "SETITEMS":
+                    self._set_items(self._pop_to_mark())
+                case "BINPERSID":
+                    stack.append(self._storage(*_expect(stack.pop(), tuple)))
+                case "BUILD":
+                    # The `_metadata` of an OrderedDict: module versions, which are not needed here.
+                    stack.pop()
+                    _expect(stack[-1], dict)
+                case "REDUCE":
+                    arguments = _expect(stack.pop(), tuple)
+                    stack.append(self._call(_expect(stack.pop(), _Name).name, arguments))
+                case other:
+                    self._refuse(f"the pickle instruction {other}")
         raise ValueError("the pickle does not end")
 
     def _refuse(self, what):
@@ -127,109 +151,61 @@ class _Interpreter:
             items.append(item)
         return items[::-1]
 
-    def _put(self, index):
-        self._memo[index] = self._stack[-1]
-
-    def _memoize(self, _):
-        self._memo[len(self._memo)] = self._stack[-1]
-
-    def _get(self, index):
-        self._stack.append(self._memo[index])
-
-    def _global(self, argument):
-        module, name = argument.split(" ", 1)
-        self._stack.append(self._name(f"{module}.{name}"))
-
-    def _stack_global(self, _):
-        name, module = self._stack.pop(), self._stack.pop()
-        if not isinstance(module, str) or not isinstance(name, str):
-            self._refuse("a pickle with a name that is not text")
-        self._stack.append(self._name(f"{module:.100}.{name:.100}"))
-
     def _name(self, name):
         if name not in STORAGE_TYPES and name not in (_ORDERED_DICT, _TENSOR, *_PARAMETERS):
             self._refuse(f"a pickle that would import {name}")
         return _Name(name)
 
-    def _tuple_of_marked(self, _):
-        self._stack.append(tuple(self._pop_to_mark()))
-
-    def _tuple_of(self, count):
-        items = self._stack[-count:]
+    def _pop_tuple(self, count):
+        items = tuple(self._stack[-count:])
         if len(items) != count or any(item is _MARK for item in items):
             raise ValueError("the pickle's stack is too short")
         del self._stack[-count:]
-        self._stack.append(tuple(items))
+        return items
 
-    def _append(self, _):
-        value = self._stack.pop()
-        self._expect(self._stack[-1], list).append(value)
+    def _set_items(self, items):
+        target = _expect(self._stack[-1], dict)
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            # Hashing maliciously nested tuples could take forever.
+            if not isinstance(key, (str, int)):
+                self._refuse(f"a dictionary with keys of type {type(key).__name__}")
+            target[key] = value
 
-    def _appends(self, _):
-        values = self._pop_to_mark()
-        self._expect(self._stack[-1], list).extend(values)
-
-    def _set_item(self, _):
-        value, key = self._stack.pop(), self._stack.pop()
-        self._expect(self._stack[-1], dict)[self._key(key)] = value
-
-    def _set_items(self, _):
-        values = self._pop_to_mark()
-        target = self._expect(self._stack[-1], dict)
-        for key, value in zip(values[::2], values[1::2], strict=True):
-            target[self._key(key)] = value
-
-    def _key(self, key):
-        # Hashing maliciously nested tuples could take forever.
-        if not isinstance(key, (str, int)):
-            self._refuse(f"a dictionary with keys of type {type(key).__name__}")
-        return key
-
-    def _expect(self, value, kind):
-        if type(value) is not kind:
-            raise ValueError(f"expected a {kind.__name__} on the pickle's stack")
-        return value
-
-    def _persistent_id(self, _):
-        kind, storage, key, _location, numel, *_ = self._expect(self._stack.pop(), tuple)
+    def _storage(self, kind, storage, key, _location, numel, *_):
         if kind != "storage" or not isinstance(storage, _Name):
             self._refuse("a persistent object that is not a storage")
         if storage.name not in STORAGE_TYPES or not isinstance(key, str):
             self._refuse(f"a storage of type {storage.name}")
-        self._stack.append(_Storage(STORAGE_TYPES[storage.name], key, _count(numel)))
+        return _Storage(STORAGE_TYPES[storage.name], key, _count(numel))
 
-    def _build(self, _):
-        # The `_metadata` of an OrderedDict: module versions, which are not needed here.
-        self._stack.pop()
-        self._expect(self._stack[-1], dict)
-
-    def _reduce(self, _):
-        arguments = self._expect(self._stack.pop(), tuple)
-        function = self._expect(self._stack.pop(), _Name).name
+    def _call(self, function, arguments):
         if function == _ORDERED_DICT:
             if arguments and arguments != ([],):
                 self._refuse("an OrderedDict that is built with items")
-            self._stack.append({})
-        elif function == _TENSOR:
-            storage, offset, shape, strides, *_ = arguments
-            storage = self._expect(storage, _Storage)
-            shape = tuple(_count(size) for size in self._expect(shape, tuple))
-            strides = tuple(_count(step) for step in self._expect(strides, tuple))
-            if len(shape) != len(strides):
-                raise ValueError("a tensor must have as many strides as dimensions")
-            self._stack.append(
-                StoredTensor(
-                    storage.dtype, storage.key, storage.numel, _count(offset), shape, strides
-                )
-            )
-        elif function in _PARAMETERS:
-            self._stack.append(self._expect(arguments[0], StoredTensor))
-        else:
+            return {}
+        if function in _PARAMETERS:
+            return _expect(arguments[0], StoredTensor)
+        if function != _TENSOR:
             self._refuse(f"a pickle that would call {function}")
+        storage, offset, shape, strides, *_ = arguments
+        storage = _expect(storage, _Storage)
+        shape = tuple(map(_count, _expect(shape, tuple)))
+        strides = tuple(map(_count, _expect(strides, tuple)))
+        if len(shape) != len(strides):
+            raise ValueError("a tensor must have as many strides as dimensions")
+        return StoredTensor(
+            storage.dtype, storage.key, storage.numel, _count(offset), shape, strides
+        )
+
+
+def _expect(value, kind):
+    if type(value) is not kind:
+        raise ValueError(f"expected a {kind.__name__} in the pickle")
+    return value
 
 
 def _count(value):
-    if type(value) is not int or value < 0:
+    if _expect(value, int) < 0:
         raise ValueError("sizes must be non-negative integers")
     return value
 
@@ -243,33 +219,5 @@ _CONSTANTS = {
     "EMPTY_DICT": dict,
     "MARK": lambda: _MARK,
 }
-_VALUES = {
-    "BININT",
-    "BININT1",
-    "BININT2",
-    "LONG1",
-    "BINFLOAT",
-    "BINUNICODE",
-    "SHORT_BINUNICODE",
-    "BINUNICODE8",
-}
-_HANDLERS = {
-    "BINPUT": _Interpreter._put,
-    "LONG_BINPUT": _Interpreter._put,
-    "MEMOIZE": _Interpreter._memoize,
-    "BINGET": _Interpreter._get,
-    "LONG_BINGET": _Interpreter._get,
-    "GLOBAL": _Interpreter._global,
-    "STACK_GLOBAL": _Interpreter._stack_global,
-    "TUPLE": _Interpreter._tuple_of_marked,
-    "TUPLE1": lambda self, _: self._tuple_of(1),
-    "TUPLE2": lambda self, _: self._tuple_of(2),
-    "TUPLE3": lambda self, _: self._tuple_of(3),
-    "APPEND": _Interpreter._append,
-    "APPENDS": _Interpreter._appends,
-    "SETITEM": _Interpreter._set_item,
-    "SETITEMS": _Interpreter._set_items,
-    "BINPERSID": _Interpreter._persistent_id,
-    "BUILD": _Interpreter._build,
-    "REDUCE": _Interpreter._reduce,
-}
+_VALUES = {"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"}
+_VALUES |= {"BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}

@@ -12,6 +12,7 @@ import mmap
 import os
 import sys
 
+import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 import numpy as np
 
 from bert_tf.checkpoints.readers.stored_zip import StoredZip, release_pages
@@ -26,9 +27,6 @@ _COUNT_SIZE = 8  # in the legacy format, each storage begins with its number of 
 
 class TorchSource:
     """Reads one `.bin` or `.pt` file with a state dict. A `TensorSource`.
-
-    Args:
-        path: The file.
 
     Raises:
         CheckpointError: If the file is damaged, is not a state dict, or its pickle would run code.
@@ -50,22 +48,9 @@ class TorchSource:
             raise CheckpointError(
                 f"{path} must be a PyTorch file. Received: {error.strerror}"
             ) from None
-        state = self._open_zip() if is_zip else self._open_legacy()
-        if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
-            state = state["state_dict"]
-        if not isinstance(state, dict):
-            raise CheckpointError(
-                f"{path} must hold a state dict. Received: {type(state).__name__}"
-            )
-        self._tensors = {
-            name: value
-            for name, value in state.items()
-            if isinstance(name, str) and isinstance(value, StoredTensor)
-        }
+        self._tensors = self._open_zip() if is_zip else self._open_legacy()
         if not self._tensors:
-            raise CheckpointError(
-                f"{path} must hold a state dict. Received: a dictionary without tensors"
-            )
+            raise CheckpointError(f"{path} must hold a state dict. Received: no tensors")
         self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
         for name, tensor in self._tensors.items():
             if math.prod(tensor.shape) > tensor.numel:
@@ -93,7 +78,7 @@ class TorchSource:
                 raise self._big_endian()
         self._release = self._archive.release
         self._storage = lambda tensor: self._archive.view(f"{folder}data/{tensor.key}")
-        return read_pickle(io.BytesIO(self._archive.view(pickles[0])), self.path)
+        return _stored_tensors(read_pickle(io.BytesIO(self._archive.view(pickles[0])), self.path))
 
     def _open_legacy(self):
         with open(self.path, "rb") as file:
@@ -116,15 +101,24 @@ class TorchSource:
         system = read_pickle(content, self.path)
         if not isinstance(system, dict) or system.get("little_endian") is not True:
             raise self._big_endian()
-        state = read_pickle(content, self.path)
+        tensors = _stored_tensors(read_pickle(content, self.path))
         keys = read_pickle(content, self.path)
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise CheckpointError(
                 f"{self.path} must be a complete PyTorch file. Received: no list of storages"
             )
         self._release = lambda: release_pages(content)
-        self._storage = _LegacyStorages(memoryview(content), content.tell(), keys, state, self.path)
-        return state
+        views = _legacy_storages(memoryview(content), content.tell(), keys, tensors, self.path)
+        self._storage = lambda tensor: self._of_tensor(views, tensor)
+        return tensors
+
+    def _of_tensor(self, views, tensor):
+        if tensor.key not in views:
+            raise CheckpointError(
+                f"{self.path} must hold a storage for every tensor. Received: no storage "
+                f"{tensor.key!r:.200}"
+            )
+        return views[tensor.key]
 
     def _big_endian(self):
         return CheckpointError(
@@ -134,14 +128,15 @@ class TorchSource:
     def read(self, name: str) -> np.ndarray:
         self._release()
         tensor = self._tensors[name]
-        dtype = _numpy_type(tensor.dtype)
+        dtype = np.dtype(tensor.dtype)
+        size = tensor.numel * dtype.itemsize
         values = np.frombuffer(self._storage(tensor), np.uint8)
-        if values.nbytes < tensor.numel * dtype.itemsize:
+        if values.nbytes < size:
             raise CheckpointError(
                 f"`{name}` in {self.path} must be stored in full. Received: {values.nbytes} of "
-                f"{tensor.numel * dtype.itemsize} bytes"
+                f"{size} bytes"
             )
-        values = values[: tensor.numel * dtype.itemsize].view(dtype)
+        values = values[:size].view(dtype)
         last = tensor.offset + sum(
             (size - 1) * step for size, step in zip(tensor.shape, tensor.strides)
         )
@@ -158,48 +153,39 @@ class TorchSource:
         )
 
 
-def _numpy_type(name):
-    if name == "bfloat16":
-        import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
-    return np.dtype(name)
+def _stored_tensors(state):
+    """The tensors of a state dict, which may be an entry of another dictionary."""
+    if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
+        state = state["state_dict"]
+    if not isinstance(state, dict):
+        return {}
+    return {
+        name: value
+        for name, value in state.items()
+        if isinstance(name, str) and isinstance(value, StoredTensor)
+    }
 
 
-class _LegacyStorages:
-    """Finds the storages, which follow each other in the order of `keys`."""
-
-    def __init__(self, content, start, keys, state, path):
-        tensors = state.values() if isinstance(state, dict) else ()
-        if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
-            tensors = state["state_dict"].values()
-        sizes = {
-            tensor.key: (tensor.numel, _numpy_type(tensor.dtype).itemsize)
-            for tensor in tensors
-            if isinstance(tensor, StoredTensor)
-        }
-        self._views = {}
-        for key in keys:
-            if key not in sizes:
-                raise CheckpointError(
-                    f"{path} must hold a tensor for every storage. Received: storage {key!r:.200} "
-                    "without a tensor"
-                )
-            numel, item_size = sizes[key]
-            found = int.from_bytes(content[start : start + _COUNT_SIZE], "little")
-            start += _COUNT_SIZE
-            view = content[start : start + numel * item_size]
-            if found != numel or len(view) != numel * item_size:
-                raise CheckpointError(
-                    f"{path} must be a complete PyTorch file. Received: a truncated or damaged "
-                    f"storage {key!r:.200}. Download it again."
-                )
-            self._views[key] = view
-            start += numel * item_size
-        self._path = path
-
-    def __call__(self, tensor):
-        if tensor.key not in self._views:
+def _legacy_storages(content, start, keys, tensors, path):
+    """The bytes of the storages, which follow each other in the order of `keys`."""
+    sizes = {
+        tensor.key: (tensor.numel, np.dtype(tensor.dtype).itemsize) for tensor in tensors.values()
+    }
+    views = {}
+    for key in keys:
+        if key not in sizes:
             raise CheckpointError(
-                f"{self._path} must hold a storage for every tensor. Received: no storage "
-                f"{tensor.key!r:.200}"
+                f"{path} must hold a tensor for every storage. Received: storage {key!r:.200} "
+                "without a tensor"
             )
-        return self._views[tensor.key]
+        numel, item_size = sizes[key]
+        found = int.from_bytes(content[start : start + _COUNT_SIZE], "little")
+        start += _COUNT_SIZE
+        views[key] = content[start : start + numel * item_size]
+        start += numel * item_size
+        if found != numel or len(views[key]) != numel * item_size:
+            raise CheckpointError(
+                f"{path} must be a complete PyTorch file. Received: a truncated or damaged "
+                f"storage {key!r:.200}. Download it again."
+            )
+    return views

@@ -73,26 +73,19 @@ def serve(options: ServerOptions) -> None:
 
     Prints the address as soon as the model is loaded.
 
-    Args:
-        options: The options of the server.
-
     Raises:
         UserError: If aiohttp or prometheus-client is not installed, the address cannot be used or
             the model cannot be loaded.
     """
-    web = _aiohttp_web()
-    asyncio.run(_Server(options, web).run())
-
-
-def _aiohttp_web():
     try:
+        import prometheus_client  # noqa: F401
         from aiohttp import web
     except ImportError:
         raise UserError(
             "aiohttp and prometheus-client must be installed to run the server. Received: no such "
             "package. pip install 'bert-tf[serve]'"
         ) from None
-    return web
+    asyncio.run(_Server(options, web).run())
 
 
 class _Server:
@@ -113,10 +106,8 @@ class _Server:
         self._all_answered.set()
 
     async def run(self):
-        loop = asyncio.get_running_loop()
-        listener = _listen(
-            self._options.host, self._options.port, self._options.limits.write_timeout
-        )
+        limits, loop = self._options.limits, asyncio.get_running_loop()
+        listener = _listen(self._options.host, self._options.port, limits.write_timeout)
         with contextlib.closing(listener):
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._signalled)
@@ -151,15 +142,15 @@ class _Server:
         self._stop.set()
 
     def _batcher(self, model):
-        options = self._options
+        options, limits = self._options, self._options.limits
         return Batcher(
             model,
             options.token_budget,
             options.batch_wait,
-            options.limits.max_waiting,
-            options.limits.request_timeout,
+            limits.max_waiting,
+            limits.request_timeout,
             self._metrics,
-            options.limits.max_tokens,
+            limits.max_tokens,
         )
 
     def _runner(self):
@@ -221,17 +212,14 @@ class _Server:
         except RequestError as error:
             return self._error(error)
         except self._web.HTTPException as error:  # no such path, or another method
-            return self._json(
-                json.dumps({"error": f"{error.reason}: {request.method} {request.path}"}) + "\n",
-                error.status,
-            )
+            message = f"{error.reason}: {request.method} {request.path}"
+            return self._json(json.dumps({"error": message}) + "\n", error.status)
         except ConnectionError:
             raise  # the client has disconnected
         except Exception as error:
             if isinstance(error, self._web.RequestPayloadError):
-                return self._error(
-                    invalid(f"The body must be complete and decodable. Received: {error}")
-                )
+                message = f"The body must be complete and decodable. Received: {error}"
+                return self._error(invalid(message))
             log.exception("A request failed: %s %s", request.method, request.path)
             return self._error(of_computation(error))
 
@@ -266,9 +254,8 @@ class _Server:
         return self._web.Response(body=body, headers={"Content-Type": content_type})
 
     def _json(self, text, status=200, headers=None):
-        return self._web.Response(
-            text=text, status=status, content_type="application/json", headers=headers
-        )
+        kind = "application/json"
+        return self._web.Response(text=text, status=status, content_type=kind, headers=headers)
 
     def _error(self, error):
         headers = {"Retry-After": "1"} if error.code.http in (429, 503) else None

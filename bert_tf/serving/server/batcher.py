@@ -91,12 +91,7 @@ class Batcher:
     async def run(
         self, signature: Signature, arrays: Mapping[str, np.ndarray], rows: int
     ) -> dict[str, np.ndarray]:
-        """Computes the outputs for one request.
-
-        Args:
-            signature: A signature of the model.
-            arrays: The arrays of all inputs, with the same number of rows.
-            rows: The number of rows.
+        """Computes the outputs for one request, the arrays of all inputs with `rows` rows.
 
         Raises:
             RequestError: If the queue is full, a row has too many tokens, the request is too large
@@ -104,19 +99,16 @@ class Batcher:
                 computation fails.
         """
         if len(self._queue) >= self._max_waiting:
-            raise RequestError(
-                RESOURCE_EXHAUSTED,
-                f"{len(self._queue)} requests are already waiting. Try again later.",
-            )
+            message = f"{len(self._queue)} requests are already waiting. Try again later."
+            raise RequestError(RESOURCE_EXHAUSTED, message)
         request = self._request(signature, arrays, rows)
         self._queue.append(request)
         self._arrival.set()
         try:
             return await asyncio.wait_for(request.answer, self._request_timeout)
         except asyncio.TimeoutError:
-            raise RequestError(
-                DEADLINE_EXCEEDED, f"No answer within {self._request_timeout:g} seconds."
-            ) from None
+            message = f"No answer within {self._request_timeout:g} seconds."
+            raise RequestError(DEADLINE_EXCEEDED, message) from None
         finally:  # also if the client has disconnected
             if request in self._queue:
                 self._queue.remove(request)
@@ -142,18 +134,15 @@ class Batcher:
                 f"The texts of a row must have at most {self._max_tokens} tokens together. "
                 f"Received: about {max(tokens)} in row {np.argmax(tokens)}. Split them.",
             )
-        key = (signature.name,)
+        key = (signature.name, object())  # never batched with another request
         if signature.joins_rows:
-            key += tuple(array.shape[1:] for array in arrays.values())
-        else:
-            if len(tokens) > 1 and sum(tokens) > self._token_budget:
-                raise invalid(
-                    f"A request must have at most {self._token_budget} tokens, because the rows of "
-                    f"signature {signature.name} depend on each other and are computed in one "
-                    f"batch. Received: about {sum(tokens)} tokens in {rows} rows. Send fewer rows "
-                    "at a time."
-                )
-            key += (object(),)  # never batched with another request
+            key = (signature.name, *(array.shape[1:] for array in arrays.values()))
+        elif len(tokens) > 1 and sum(tokens) > self._token_budget:
+            raise invalid(
+                f"A request must have at most {self._token_budget} tokens, because the rows of "
+                f"signature {signature.name} depend on each other and are computed in one batch. "
+                f"Received: about {sum(tokens)} tokens in {rows} rows. Send fewer rows at a time."
+            )
         answer = asyncio.get_running_loop().create_future()
         return _Waiting(signature, arrays, tokens, key, time.monotonic(), answer)
 
@@ -216,8 +205,10 @@ class Batcher:
         try:
             await self._answer_all(batch)
         except Exception as error:
+            item, _ = batch[0]
             if len(batch) == 1:
-                _fail(batch[0][0], of_computation(error))
+                if not item.answer.done():
+                    item.answer.set_exception(of_computation(error))
                 return
             for part in batch:  # computed one by one to find the request that fails
                 await self._compute([part])
@@ -233,9 +224,8 @@ class Batcher:
         sizes = [rows.stop - rows.start for _, rows in batch]
         tokens = sum(sum(item.tokens[rows]) for item, rows in batch)
         started = time.monotonic()
-        self._metrics.count_batch(
-            sum(sizes), tokens, started - min(item.arrived for item, _ in batch)
-        )
+        waited = started - min(item.arrived for item, _ in batch)
+        self._metrics.count_batch(sum(sizes), tokens, waited)
         outputs = await asyncio.get_running_loop().run_in_executor(
             self._executor, self._checked_run, signature, joined, sum(sizes)
         )
@@ -245,9 +235,8 @@ class Batcher:
             part = outputs
             if signature.joins_rows:
                 # A copy, because a view would keep the answers of the other requests in memory.
-                part = {
-                    name: values[start : start + size].copy() for name, values in outputs.items()
-                }
+                rows_of_item = slice(start, start + size)
+                part = {name: values[rows_of_item].copy() for name, values in outputs.items()}
             start += size
             _answer(item, rows, part)
 
@@ -272,13 +261,9 @@ def _answer(item, rows, outputs):
     if not item.signature.joins_rows:
         item.answer.set_result(outputs)
     elif done == item.rows:
-        item.answer.set_result(_joined(item))
-
-
-def _joined(item):
-    parts = [part for _, part in sorted(item.parts, key=lambda pair: pair[0])]
-    whole = {name: _stacked([part[name] for part in parts]) for name in item.signature.outputs}
-    return item.signature.rows(whole, slice(None))
+        parts = [part for _, part in sorted(item.parts, key=lambda pair: pair[0])]
+        whole = {name: _stacked([part[name] for part in parts]) for name in item.signature.outputs}
+        item.answer.set_result(item.signature.rows(whole, slice(None)))
 
 
 def _stacked(arrays):
@@ -296,19 +281,13 @@ def _stacked(arrays):
     return np.concatenate(padded)
 
 
-def _fail(item, error):
-    if not item.answer.done():
-        item.answer.set_exception(error)
-
-
 def _tokens(arrays, rows):
     """The estimated number of tokens of each row, from its texts or its ids."""
-    tokens = [_SPECIAL_TOKENS] * rows
     texts = [array for array in arrays.values() if array.dtype == object]
+    if not texts:
+        return [max(1, *(array[0].size for array in arrays.values()))] * rows
+    tokens = [_SPECIAL_TOKENS] * rows
     for array in texts:
         for row, value in enumerate(array.reshape(rows, -1).tolist()):
             tokens[row] += sum(len(text) for text in value) // _BYTES_PER_TOKEN + 1
-    if not texts:
-        size = max(array[0].size for array in arrays.values())
-        return [max(1, size)] * rows
     return tokens

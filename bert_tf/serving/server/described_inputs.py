@@ -22,11 +22,7 @@ def check_described_inputs(
 ) -> None:
     """Checks the arrays of a request, whose shapes match the signature.
 
-    Args:
-        description: The description that `export` wrote. It is empty for other models; then
-            nothing is checked.
-        signature: The signature.
-        arrays: The arrays of all inputs.
+    `description` is empty for a model that `export` did not write; then nothing is checked.
 
     Raises:
         RequestError: If an input does not match its description.
@@ -35,10 +31,8 @@ def check_described_inputs(
     for name, facts in _facts(description, signature).items():
         array = arrays[name]
         if 0 in array.shape:
-            raise invalid(
-                f"`{name}` must have at least one value in each row. Received: shape "
-                f"{list(array.shape)}"
-            )
+            shape = list(array.shape)
+            raise invalid(f"`{name}` must have at least one value in each row. Received: {shape=}")
         other = first_of_rank.setdefault(array.ndim, name)
         if array.shape != arrays[other].shape:
             raise invalid(

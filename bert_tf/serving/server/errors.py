@@ -59,8 +59,7 @@ class RequestError(Exception):
 
     def __init__(self, code: Code, message: str):
         super().__init__(message)
-        self.code = code
-        self.message = message
+        self.code, self.message = code, message
 
 
 def invalid(message: str) -> RequestError:

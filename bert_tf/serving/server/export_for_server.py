@@ -19,15 +19,10 @@ from bert_tf.serving.export import export
 
 
 def export_for_server(path: str, directory: str, pairs: str = "") -> str:
-    """Writes the SavedModel of a model directory, padding-free if the operations are built.
+    """Writes the SavedModel of a model directory as version 1, and returns its path.
 
-    Args:
-        path: The model directory.
-        directory: The directory in which version 1 is written.
-        pairs: "pairs" for a classifier whose inputs are two texts.
-
-    Returns:
-        The path of the SavedModel.
+    It is padding-free if the operations are built. `pairs` is "pairs" for a classifier whose inputs
+    are two texts.
 
     Raises:
         UserError: If the model's task is unknown or it cannot be exported.

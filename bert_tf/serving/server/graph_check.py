@@ -33,15 +33,10 @@ _GRAPH = None  # the scope of nodes outside of functions; no function has this n
 
 
 def graph_problems(meta_graph, path: str | os.PathLike) -> list[str]:
-    """The reasons why a graph should only be loaded if its author is trusted.
+    """The reasons why a `MetaGraphDef` should only be loaded if its author is trusted.
 
-    Args:
-        meta_graph: A `MetaGraphDef`.
-        path: The SavedModel's directory.
-
-    Returns:
-        One line per asset or operation that is not allowed, with its node; empty if there is none.
-        A single line if the graph cannot be checked.
+    `path` is the SavedModel's directory. There is one line per asset or operation that is not
+    allowed, with its node, or a single line if the graph cannot be checked.
     """
     try:
         return _problems(meta_graph, path)
@@ -101,12 +96,8 @@ class _Graph:
             if node.WhichOneof("kind") == "asset"
         }
         # A client's input is never a trusted path.
-        inputs = {
-            _node_of(name)
-            for signature in meta_graph.signature_def.values()
-            for tensor in signature.inputs.values()
-            for name in _tensor_names(tensor)
-        }
+        signatures = meta_graph.signature_def.values()
+        inputs = {node for one in signatures for node in _nodes_of(one.inputs)}
         self.assets = frozenset(assets - inputs)
         self.saver_files = frozenset({_node_of(meta_graph.saver_def.filename_tensor_name)} - inputs)
         self._arguments = {
@@ -135,38 +126,23 @@ class _Graph:
         """The nodes of the signatures' outputs; none if the model has objects."""
         if self._has_objects:
             return []
-        return [
-            _node_of(name)
-            for key, signature in self._meta_graph.signature_def.items()
-            if key != _INITIALIZER
-            for tensor in signature.outputs.values()
-            for name in _tensor_names(tensor)
-        ]
+        signatures = self._meta_graph.signature_def.items()
+        outputs = [one.outputs for key, one in signatures if key != _INITIALIZER]
+        return [node for tensors in outputs for node in _nodes_of(tensors)]
 
     def initializer_nodes(self) -> list[str]:
         """The nodes that run when the model is loaded."""
         if self._has_objects:
             return []
-        names = [
-            name
-            for key, collection in self._meta_graph.collection_def.items()
-            if key in _INITIALIZER_COLLECTIONS
-            for name in collection.node_list.value
-        ]
-        names += [
-            name
-            for key, signature in self._meta_graph.signature_def.items()
-            if key == _INITIALIZER
-            for tensor in signature.outputs.values()
-            for name in _tensor_names(tensor)
-        ]
-        return [_node_of(name) for name in names]
+        collections = self._meta_graph.collection_def.items()
+        lists = [one.node_list.value for key, one in collections if key in _INITIALIZER_COLLECTIONS]
+        nodes = [_node_of(name) for names in lists for name in names]
+        initializer = self._meta_graph.signature_def.get(_INITIALIZER)
+        return nodes + (_nodes_of(initializer.outputs) if initializer else [])
 
     def restoring_nodes(self) -> list[str]:
         """The nodes that run to read the variables."""
-        if self._has_objects:
-            return []
-        return [_node_of(self._meta_graph.saver_def.restore_op_name)]
+        return [] if self._has_objects else [_node_of(self._meta_graph.saver_def.restore_op_name)]
 
     def restored_functions(self) -> list[str]:
         """The functions that loading restores; all of them may be called."""
@@ -288,16 +264,16 @@ def _functions_of(node) -> set[str]:
     return found
 
 
+def _nodes_of(tensors) -> list[str]:
+    """The nodes of a map of `TensorInfo`s."""
+    return [_node_of(name) for tensor in tensors.values() for name in _tensor_names(tensor)]
+
+
 def _tensor_names(tensor):
     """The names in a `TensorInfo`."""
     kind = tensor.WhichOneof("encoding")
     if kind == "coo_sparse":
-        sparse = tensor.coo_sparse
-        return [
-            sparse.values_tensor_name,
-            sparse.indices_tensor_name,
-            sparse.dense_shape_tensor_name,
-        ]
+        return [value for _, value in tensor.coo_sparse.ListFields()]
     if kind == "composite_tensor":
         return [name for part in tensor.composite_tensor.components for name in _tensor_names(part)]
     return [tensor.name]
@@ -308,6 +284,5 @@ def _node_of(tensor: str) -> str:
 
 
 def _is_inside(path, filename):
-    assets = os.path.join(path, "assets")
-    root, file = os.path.realpath(path), os.path.realpath(os.path.join(assets, filename))
-    return file.startswith(root + os.sep)
+    root = os.path.realpath(path)
+    return os.path.realpath(os.path.join(path, "assets", filename)).startswith(root + os.sep)

@@ -79,15 +79,11 @@ def parse_predict(body: bytes) -> PredictRequest:
 def arrays_of(
     request: PredictRequest, signature: Signature, max_text_length: int
 ) -> dict[str, np.ndarray]:
-    """Converts a request to the arrays of all inputs.
-
-    Args:
-        request: The result of `parse_predict`.
-        signature: The signature to call.
-        max_text_length: Maximum characters of one string.
+    """Converts the result of `parse_predict` to the arrays of all inputs of the signature.
 
     Raises:
-        RequestError: If inputs are missing or unknown, or values have another type or shape.
+        RequestError: If inputs are missing or unknown, a string has more than `max_text_length`
+            characters, or values have another type or shape.
     """
     columns = (_columns_of_rows if request.format == ROWS else _columns)(request.values, signature)
     return {
@@ -99,10 +95,7 @@ def arrays_of(
 def answer_parts(format: str, outputs: Mapping[str, np.ndarray], has_rows: bool) -> Iterator[str]:
     """Generates the JSON of an answer in parts, so that a large answer is never fully in memory.
 
-    Args:
-        format: The format of the request.
-        outputs: The outputs by name.
-        has_rows: Whether every output has one row per example, as the row format requires.
+    `has_rows` says whether every output has one row per example, as the row format requires.
 
     Raises:
         RequestError: Before the first part, if the row format is used for outputs without rows.
@@ -220,11 +213,10 @@ def _columns(values, signature):
                 f"are required: {', '.join(names)}"
             )
         return {names[0]: values}
-    for name in names:
-        if name not in values:
-            raise invalid(f"Missing named input: {name} in 'inputs' object.")
-    unknown = sorted(set(values) - set(names))
-    if unknown:
+    missing = [name for name in names if name not in values]
+    if missing:
+        raise invalid(f"Missing named input: {missing[0]} in 'inputs' object.")
+    if unknown := sorted(set(values) - set(names)):
         raise invalid(
             f"Unknown named input: {_shown(unknown)} in 'inputs' object. Expected: "
             f"{', '.join(names)}"
@@ -284,11 +276,9 @@ def _flatten(value, shape, level, flat):
             f"{shape[level]}"
         )
     if level == len(shape) - 1:
-        for item in value:
-            if isinstance(item, list):
-                raise invalid(
-                    f"Encountered list at unexpected level: {level + 1} expected < {len(shape)}"
-                )
+        if any(isinstance(item, list) for item in value):
+            level += 1
+            raise invalid(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
         flat.extend(value)
         return
     for item in value:
@@ -332,9 +322,8 @@ def _numbers(flat, dtype):
     try:
         return np.array(flat, np.float64).astype(dtype.as_numpy_dtype)
     except OverflowError:
-        raise invalid(
-            f"The numbers must be in the range of {dtype.name}. Received: a larger number"
-        ) from None
+        message = f"The numbers must be in the range of {dtype.name}. Received: a larger number"
+        raise invalid(message) from None
 
 
 def _integers(flat, dtype):
@@ -351,15 +340,9 @@ def _booleans(flat, dtype):
     return np.array(flat, bool)
 
 
-_CONVERTERS = {
-    tf.string: _bytes,
-    tf.bool: _booleans,
-    tf.float32: _numbers,
-    tf.float64: _numbers,
-    **dict.fromkeys(
-        (tf.int8, tf.uint8, tf.int16, tf.int32, tf.uint32, tf.int64, tf.uint64), _integers
-    ),
-}
+_INTEGERS = (tf.int8, tf.uint8, tf.int16, tf.int32, tf.uint32, tf.int64, tf.uint64)
+_CONVERTERS = {tf.string: _bytes, tf.bool: _booleans, tf.float32: _numbers, tf.float64: _numbers}
+_CONVERTERS |= dict.fromkeys(_INTEGERS, _integers)
 
 
 def _type_error(value, dtype):

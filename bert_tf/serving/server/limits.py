@@ -50,14 +50,7 @@ class Limits:
 
 
 class Memory:
-    """Counts the bytes that all current requests hold.
-
-    Args:
-        limit: The maximum number of bytes.
-
-    Attributes:
-        held: The current number of bytes.
-    """
+    """Counts the bytes that all current requests hold, at most `limit`."""
 
     def __init__(self, limit: int):
         self.limit = limit
@@ -89,58 +82,41 @@ class MemoryShare:
         self._memory.held += size - self._held
         self._held, more = size, size > self._held
         if more and self._memory.held > self._memory.limit:
-            raise RequestError(
-                RESOURCE_EXHAUSTED,
-                "The server's memory is full of other requests. Try again later.",
-            )
+            message = "The server's memory is full of other requests. Try again later."
+            raise RequestError(RESOURCE_EXHAUSTED, message)
 
 
-class BodyReader:
-    """Reads the bodies of requests.
+async def read_body(request, share: MemoryShare, limits: Limits) -> bytes:
+    """Reads the body of an aiohttp request.
 
-    Only received bytes are counted, so slow clients that announce large bodies do not use up the
-    memory of other requests.
+    Only received bytes are counted in `share`, so slow clients that announce large bodies do not
+    use up the memory of other requests.
 
-    Args:
-        limits: The limits of a body and its time.
+    Raises:
+        RequestError: If the body is too large or arrives too slowly, or the memory is full.
     """
+    if request.content_length is not None:
+        _check_size(request.content_length, limits)
+    try:
+        return await asyncio.wait_for(_collect(request, share, limits), limits.read_timeout)
+    except asyncio.TimeoutError:
+        message = f"The body did not arrive within {limits.read_timeout:g} seconds."
+        raise RequestError(REQUEST_TIMEOUT, message) from None
 
-    def __init__(self, limits: Limits):
-        self._limits = limits
 
-    async def read(self, request, share: MemoryShare) -> bytes:
-        """Reads the body of an aiohttp request.
+async def _collect(request, share, limits):
+    parts, held = [], 0
+    async for part in request.content.iter_any():
+        parts.append(part)
+        held += len(part)
+        _check_size(held, limits)
+        share.hold(held)
+    return b"".join(parts)
 
-        Args:
-            request: The request.
-            share: The share of memory in which the bytes are counted.
 
-        Raises:
-            RequestError: If the body is too large or arrives too slowly, or the memory is full.
-        """
-        if request.content_length is not None and request.content_length > self._limits.max_body:
-            raise self._too_large(request.content_length)
-        try:
-            return await asyncio.wait_for(self._collect(request, share), self._limits.read_timeout)
-        except asyncio.TimeoutError:
-            raise RequestError(
-                REQUEST_TIMEOUT,
-                f"The body did not arrive within {self._limits.read_timeout:g} seconds.",
-            ) from None
-
-    async def _collect(self, request, share):
-        parts, held = [], 0
-        async for part in request.content.iter_any():
-            parts.append(part)
-            held += len(part)
-            if held > self._limits.max_body:
-                raise self._too_large(held)
-            share.hold(held)
-        return b"".join(parts)
-
-    def _too_large(self, size):
-        return RequestError(
+def _check_size(size, limits):
+    if size > limits.max_body:
+        raise RequestError(
             BODY_TOO_LARGE,
-            f"The body must have at most {self._limits.max_body} bytes. Received: {size} or more "
-            "bytes",
+            f"The body must have at most {limits.max_body} bytes. Received: {size} or more bytes",
         )

@@ -1,7 +1,5 @@
 """The metrics of the server, in Prometheus's text format."""
 
-from bert_tf.errors import UserError
-
 PATH = "/monitoring/prometheus/metrics"  # TensorFlow Serving's default
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -12,27 +10,18 @@ class Metrics:
     """The metrics of one server, in a separate registry.
 
     Attributes:
-        registry: The registry.
         requests: The number of answers, by method and HTTP status.
         request_seconds: The time from a request's head to its answer, by method.
         batch_seconds: The time to compute one batch.
         requests_in_progress: The number of requests that are not yet answered.
         version: The model version that answers requests without a version.
-
-    Raises:
-        UserError: If prometheus-client is not installed.
     """
 
     def __init__(self):
-        try:
-            import prometheus_client
-        except ImportError:
-            raise UserError(
-                "aiohttp and prometheus-client must be installed to run the server. Received: no "
-                "such package. pip install 'bert-tf[serve]'"
-            ) from None
+        import prometheus_client
+
         self._client = prometheus_client
-        self.registry = registry = prometheus_client.CollectorRegistry()
+        self._registry = registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)  # memory, file descriptors, CPU
 
         def counter(name, text, labels=()):
@@ -67,4 +56,4 @@ class Metrics:
 
     def page(self) -> tuple[bytes, str]:
         """The metrics as text for Prometheus, and their content type."""
-        return self._client.generate_latest(self.registry), self._client.CONTENT_TYPE_LATEST
+        return self._client.generate_latest(self._registry), self._client.CONTENT_TYPE_LATEST

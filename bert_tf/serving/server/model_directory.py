@@ -16,44 +16,31 @@ _MODEL_FILES = ("config.json", "bert_config.json", "bert_tf.json")
 
 def is_model(directory: str | os.PathLike) -> bool:
     """Whether a directory holds a SavedModel or a model that `save_pretrained` wrote."""
-    return any(
-        os.path.isfile(os.path.join(directory, name)) for name in (SAVED_MODEL_FILE, *_MODEL_FILES)
-    )
+    files = (SAVED_MODEL_FILE, *_MODEL_FILES)
+    return any(os.path.isfile(os.path.join(directory, name)) for name in files)
 
 
 def find_versions(directory: str | os.PathLike) -> dict[int, str]:
-    """The versions in a directory: folders named by numbers, as in TensorFlow Serving.
+    """The path of each version in a directory: folders named by numbers, as in TensorFlow Serving.
 
     A directory that holds a model itself is version 1.
-
-    Returns:
-        The path of each version, by its number.
     """
     with contextlib.suppress(CheckpointError):  # the existing versions are complete
         recover(directory)
     if is_model(directory):
         return {1: os.fspath(directory)}
-    try:
+    names = []
+    with contextlib.suppress(OSError):
         names = os.listdir(directory)
-    except OSError:
-        return {}
-    paths = {
-        int(name): os.path.join(directory, name)
-        for name in sorted(names)
-        if name.isascii() and name.isdigit()
-    }
+    numbers = [name for name in sorted(names) if name.isascii() and name.isdigit()]
+    paths = {int(name): os.path.join(directory, name) for name in numbers}
     return {version: path for version, path in sorted(paths.items()) if os.path.isdir(path)}
 
 
 def open_model(path: str | os.PathLike, pairs: bool = False, trusted: bool = False) -> ServedModel:
-    """Loads a model and calls it once.
+    """Loads a model and calls it once; one that `save_pretrained` wrote is exported first.
 
-    A model that `save_pretrained` wrote is exported first.
-
-    Args:
-        path: The model's directory.
-        pairs: Whether the inputs of a classifier that `save_pretrained` wrote are two texts.
-        trusted: Whether a SavedModel may do more than compute.
+    `pairs` and `trusted` are as in `ModelVersions`.
 
     Raises:
         UserError: If it cannot be loaded.
@@ -70,28 +57,15 @@ def open_model(path: str | os.PathLike, pairs: bool = False, trusted: bool = Fal
 def export_apart(path: str | os.PathLike, folder: str | os.PathLike, pairs: bool = False) -> str:
     """Exports a model directory, with the padding-free operations if they are built.
 
-    A separate process exports it, so that the server's memory does not grow.
-
-    Args:
-        path: A directory that `save_pretrained` wrote.
-        folder: The directory in which version 1 of the SavedModel is written.
-        pairs: Whether the inputs of a classifier are two texts.
-
-    Returns:
-        The SavedModel's path.
+    A separate process writes version 1 to `folder`, so that the server's memory does not grow. The
+    SavedModel's path is returned.
 
     Raises:
         UserError: If it cannot be exported.
     """
+    program = [sys.executable, "-m", "bert_tf.serving.server.export_for_server"]
     process = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "bert_tf.serving.server.export_for_server",
-            os.fspath(path),
-            os.fspath(folder),
-            *(["pairs"] if pairs else []),
-        ],
+        [*program, os.fspath(path), os.fspath(folder), *(["pairs"] if pairs else [])],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

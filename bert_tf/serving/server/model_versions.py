@@ -42,37 +42,27 @@ class VersionState:
 
 
 class LoadedVersion:
-    """A version that can answer requests.
-
-    Attributes:
-        number: The version's number.
-        model: Its model.
-        batcher: The model's request queue.
-    """
+    """A version that can answer requests: its number, model and request queue."""
 
     def __init__(self, number: int, model: ServedModel, batcher: Batcher):
         self.number = number
         self.model = model
         self.batcher = batcher
         self._users = 0
-        self._unused = asyncio.Event()
-        self._unused.set()
+        self.unused = asyncio.Event()
+        self.unused.set()
 
     @contextlib.contextmanager
     def in_use(self):
         """Keeps the version loaded while a request uses it."""
         self._users += 1
-        self._unused.clear()
+        self.unused.clear()
         try:
             yield self
         finally:
             self._users -= 1
             if not self._users:
-                self._unused.set()
-
-    async def wait_until_unused(self) -> None:
-        """Waits until no request uses the version."""
-        await self._unused.wait()
+                self.unused.set()
 
 
 class ModelVersions:
@@ -88,6 +78,7 @@ class ModelVersions:
     Attributes:
         name: The model's name.
         states: The states of the loaded and the most recent versions, by number.
+        current: The version that answers requests without a version, None before it is loaded.
     """
 
     def __init__(
@@ -104,29 +95,20 @@ class ModelVersions:
         self._make_batcher = make_batcher
         self._pairs = pairs
         self._trusted = trusted
-        self._current: LoadedVersion | None = None
+        self.current: LoadedVersion | None = None
         self._unloading: set[asyncio.Task] = set()
-
-    @property
-    def current(self) -> LoadedVersion | None:
-        """The version that answers requests without a version."""
-        return self._current
 
     @contextlib.asynccontextmanager
     async def use(self, number: int | None = None) -> AsyncIterator[LoadedVersion]:
-        """Yields a version for one request.
-
-        Args:
-            number: The version's number; None is the current version.
+        """Yields a version for one request: that of a number, or the current one.
 
         Raises:
             RequestError: If the version is not loaded.
         """
-        current = self._current
+        current = self.current
         if current is None or number not in (None, current.number):
-            wanted = f"Specific({self.name}, {number})"
-            if number is None:
-                wanted = f"Latest({self.name})"
+            latest, specific = f"Latest({self.name})", f"Specific({self.name}, {number})"
+            wanted = latest if number is None else specific
             raise RequestError(NOT_FOUND, f"Servable not found for request: {wanted}")
         with current.in_use():
             yield current
@@ -145,7 +127,7 @@ class ModelVersions:
             )
         newest = max(versions)
         await self._load(newest, versions[newest])
-        if self._current is None:
+        if self.current is None:
             raise UserError(self.states[newest].error)
 
     async def watch(self, seconds: float) -> None:
@@ -161,20 +143,19 @@ class ModelVersions:
         """Loads the highest version if it is not the current one."""
         versions = await self._find()
         for number in sorted(versions, reverse=True):
-            if self._current is not None and self._current.number == number:
-                return
             state = self.states.get(number)
             if state and state.error and state.fingerprint == _fingerprint(versions[number]):
                 continue  # its files have not changed, so try the next lower version
-            await self._load(number, versions[number])
-            if self._current is not None and self._current.number == number:
+            if self.current is None or self.current.number != number:
+                await self._load(number, versions[number])
+            if self.current is not None and self.current.number == number:
                 return
 
     async def close(self) -> None:
         """Unloads all versions after their requests have been answered."""
-        if self._current is not None:
-            self._unload(self._current)
-            self._current = None
+        if self.current is not None:
+            self._unload(self.current)
+            self.current = None
         await asyncio.gather(*self._unloading)
 
     async def _find(self):
@@ -194,7 +175,7 @@ class ModelVersions:
             log.error("Version %s of %s could not be loaded: %s", number, self.name, message)
             self._remember(number, VersionState(END, message, fingerprint))
             return
-        old, self._current = self._current, LoadedVersion(number, model, self._make_batcher(model))
+        old, self.current = self.current, LoadedVersion(number, model, self._make_batcher(model))
         self._remember(number, VersionState(AVAILABLE))
         log.info("Version %s of %s is loaded", number, self.name)
         if old is not None:
@@ -207,7 +188,7 @@ class ModelVersions:
         task.add_done_callback(self._unloading.discard)
 
     async def _finish(self, version):
-        await version.wait_until_unused()
+        await version.unused.wait()
         await version.batcher.close()
         version.model = version.batcher = None
         gc.collect()  # a loaded SavedModel has reference cycles

@@ -27,7 +27,7 @@ from bert_tf.serving.server.errors import (
     invalid,
 )
 from bert_tf.serving.server.json_tensors import answer_parts, arrays_of, parse_predict
-from bert_tf.serving.server.limits import BodyReader, Limits, MemoryShare
+from bert_tf.serving.server.limits import Limits, MemoryShare, read_body
 from bert_tf.serving.server.model_versions import LoadedVersion, ModelVersions
 from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, bytes_of
 
@@ -59,11 +59,7 @@ class Target(NamedTuple):
 
 
 def parse_path(method: str, path: str) -> Target:
-    """Parses the path of a request.
-
-    Args:
-        method: The HTTP method.
-        path: The path, percent-encoded and without the query.
+    """Parses the path of a request, percent-encoded and without the query.
 
     Raises:
         RequestError: If the path is not valid.
@@ -79,25 +75,16 @@ def parse_path(method: str, path: str) -> Target:
         raise invalid(f"Unrecognized servable version label: {urllib.parse.unquote(label)}")
     if version is not None and int(version[:20]) > _LARGEST_VERSION:
         raise invalid(f"Failed to convert version: {version} to numeric.")
-    return Target(
-        (action or "status").lower(),
-        urllib.parse.unquote(name),
-        None if version is None else int(version),
-    )
+    number = None if version is None else int(version)
+    return Target((action or "status").lower(), urllib.parse.unquote(name), number)
 
 
 class RestApi:
-    """Answers requests to the paths above.
-
-    Args:
-        versions: The versions of the model.
-        limits: The limits of requests.
-    """
+    """Answers requests to the paths above."""
 
     def __init__(self, versions: ModelVersions, limits: Limits):
         self._versions = versions
         self._limits = limits
-        self._bodies = BodyReader(limits)
         # Large bodies are decoded one at a time: as Python objects they need up to 40 times as much
         # memory, which is not counted.
         self._decoder = concurrent.futures.ThreadPoolExecutor(1, "decode")
@@ -105,15 +92,7 @@ class RestApi:
     async def answer(
         self, target: Target, request, share: MemoryShare
     ) -> str | AsyncIterator[bytes]:
-        """Answers an aiohttp request.
-
-        Args:
-            target: The target of the request.
-            request: The request.
-            share: The share of memory in which the request is counted.
-
-        Returns:
-            The JSON text; a large one in parts.
+        """Answers an aiohttp request, which is counted in `share`, as JSON; a large one in parts.
 
         Raises:
             RequestError: If the request cannot be answered.
@@ -124,11 +103,10 @@ class RestApi:
             return await self._metadata(target)
         # The body is read before a request is refused; otherwise a client that is still sending it
         # would not receive the error in time.
-        body = await self._bodies.read(request, share)
+        body = await read_body(request, share, self._limits)
         if target.action != "predict":
-            raise RequestError(
-                UNIMPLEMENTED, f"The method must be predict. Received: {target.action}"
-            )
+            message = f"The method must be predict. Received: {target.action}"
+            raise RequestError(UNIMPLEMENTED, message)
         self._check_name(target.model)
         async with self._versions.use(target.version) as version:
             if len(body) > _LARGE_BODY:
@@ -142,10 +120,8 @@ class RestApi:
             share.hold(held)
             rows = signature.checked_rows(arrays)
             if rows > self._limits.max_rows:
-                raise invalid(
-                    f"The inputs must have at most {self._limits.max_rows} rows. Received: {rows} "
-                    "rows"
-                )
+                most = self._limits.max_rows
+                raise invalid(f"The inputs must have at most {most} rows. Received: {rows} rows")
             check_described_inputs(version.model.description, signature, arrays)
             expected = signature.least_answer_bytes(arrays)
             self._check_answer(expected)
@@ -192,41 +168,31 @@ class RestApi:
         states = self._versions.states if target.model == self._versions.name else {}
         if target.version is not None:
             if target.version not in states:
-                raise RequestError(
-                    NOT_FOUND, f"Could not find version {target.version} of model {target.model}"
-                )
+                message = f"Could not find version {target.version} of model {target.model}"
+                raise RequestError(NOT_FOUND, message)
             states = {target.version: states[target.version]}
         if not states:
             raise RequestError(NOT_FOUND, f"Could not find any versions of model {target.model}")
-        return _text(
+        statuses = [
             {
-                "model_version_status": [
-                    {
-                        "version": str(number),
-                        "state": state.state,
-                        "status": {
-                            "error_code": "UNKNOWN" if state.error else "OK",
-                            "error_message": state.error,
-                        },
-                    }
-                    for number, state in sorted(states.items(), reverse=True)
-                ]
+                "version": str(number),
+                "state": state.state,
+                "status": {
+                    "error_code": "UNKNOWN" if state.error else "OK",
+                    "error_message": state.error,
+                },
             }
-        )
+            for number, state in sorted(states.items(), reverse=True)
+        ]
+        return _text({"model_version_status": statuses})
 
     async def _metadata(self, target):
         self._check_name(target.model)
         async with self._versions.use(target.version) as version:
-            return _text(
-                {
-                    "model_spec": {
-                        "name": target.model,
-                        "signature_name": "",
-                        "version": str(version.number),
-                    },
-                    "metadata": {"signature_def": {"signature_def": version.model.signature_def}},
-                }
-            )
+            number = str(version.number)
+            model = {"name": target.model, "signature_name": "", "version": number}
+            signatures = {"signature_def": {"signature_def": version.model.signature_def}}
+            return _text({"model_spec": model, "metadata": signatures})
 
     def page_facts(self) -> dict[str, Any]:
         """The facts that the web page needs: the model, its version, its inputs and its labels."""
@@ -234,20 +200,14 @@ class RestApi:
         model = version.model if version else None
         signature = model.signatures.get(DEFAULT_SIGNATURE) if model else None
         inputs = signature.inputs if signature else {}
+        kinds = {name: (spec.dtype.name, spec.shape) for name, spec in inputs.items()}
+        texts = [name for name, kind in kinds.items() if kind == ("string", (None,))]
         return {
             "model": self._versions.name,
             "version": version.number if version else None,
             "state": model_versions.AVAILABLE if version else model_versions.LOADING,
-            "inputs": [
-                name
-                for name, spec in inputs.items()
-                if spec.dtype.name == "string" and spec.shape == (None,)
-            ],
-            "other_inputs": [
-                name
-                for name, spec in inputs.items()
-                if spec.dtype.name != "string" or spec.shape != (None,)
-            ],
+            "inputs": texts,
+            "other_inputs": [name for name in inputs if name not in texts],
             "labels": model.description.get("labels", []) if model else [],
         }
 

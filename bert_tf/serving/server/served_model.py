@@ -26,11 +26,8 @@ _WARM_UP_TEXT = "The first call is the slowest."
 class ServedModel:
     """A loaded SavedModel, written by any program.
 
-    Its memory is released with the last reference.
-
-    Args:
-        path: The directory of the SavedModel.
-        trusted: Whether it may do more than compute; see `graph_check`.
+    Its memory is released with the last reference. `trusted` says whether it may do more than
+    compute; see `graph_check`.
 
     Attributes:
         signatures: The signatures by name.
@@ -49,9 +46,8 @@ class ServedModel:
 
         native.library()  # registers the fused operations, where they are built
         saved_model, meta_graph = _read(path)
-        problems = [
-            problem for graph in saved_model.meta_graphs for problem in graph_problems(graph, path)
-        ]
+        graphs = saved_model.meta_graphs
+        problems = [problem for graph in graphs for problem in graph_problems(graph, path)]
         if problems and not trusted:
             shown = "; ".join(problems[:_SHOWN_PROBLEMS])
             raise UserError(
@@ -83,20 +79,14 @@ class ServedModel:
             raise UserError(f"{path} must be a valid SavedModel. Received: {error}") from error
 
     def run(self, signature: Signature, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Computes one batch. It may be called from several threads.
+        """Computes the outputs of one batch. It may be called from several threads.
 
-        Args:
-            signature: A signature of this model.
-            arrays: The arrays of all inputs of the signature; strings are object arrays of `bytes`.
-
-        Returns:
-            The outputs by name.
+        Strings are object arrays of `bytes`.
         """
-        function = self._loaded.signatures[signature.name]
         inputs = {
             name: tf.constant(arrays[name], spec.dtype) for name, spec in signature.inputs.items()
         }
-        outputs = function(**inputs)
+        outputs = self._loaded.signatures[signature.name](**inputs)
         return {name: outputs[name].numpy() for name in signature.outputs}
 
     def warm_up(self) -> None:
@@ -104,9 +94,8 @@ class ServedModel:
         signature = self.signatures.get(DEFAULT_SIGNATURE)
         if signature is None or not signature.has_rows:
             return
-        if all(
-            spec.dtype == tf.string and len(spec.shape) == 1 for spec in signature.inputs.values()
-        ):
+        specs = signature.inputs.values()
+        if all(spec.dtype == tf.string and len(spec.shape) == 1 for spec in specs):
             text = np.array([_WARM_UP_TEXT.encode()], object)
             self.run(signature, dict.fromkeys(signature.inputs, text))
 

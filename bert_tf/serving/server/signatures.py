@@ -36,11 +36,8 @@ class TensorSpec:
         return bool(self.shape) and self.shape[0] is None
 
     def __str__(self) -> str:
-        shape = (
-            "?"
-            if self.shape is None
-            else ",".join("?" if size is None else str(size) for size in self.shape)
-        )
+        sizes = (None,) if self.shape is None else self.shape
+        shape = ",".join("?" if size is None else str(size) for size in sizes)
         return f"{self.dtype.name} [{shape}]"
 
 
@@ -106,9 +103,6 @@ class Signature:
         A variable dimension of an output is assumed to be as large as the same dimension of the
         inputs, as for one value per token. Floating-point inputs (audio, images) are ignored,
         because their outputs are usually smaller.
-
-        Args:
-            arrays: The arrays of all inputs.
         """
         sizes = [array.shape for array in arrays.values() if array.dtype.kind != "f"]
         total = 0
@@ -122,9 +116,6 @@ class Signature:
 
     def checked_rows(self, arrays: Mapping[str, np.ndarray]) -> int:
         """Checks the shapes of a request and returns its number of rows.
-
-        Args:
-            arrays: The arrays of all inputs.
 
         Raises:
             RequestError: If a shape does not match, the inputs have different numbers of rows, or
