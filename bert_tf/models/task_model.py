@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf import keras_compat
 from bert_tf.data.plain_rows import is_container
 from bert_tf.deprecation import renamed_method
 from bert_tf.errors import UserError
@@ -253,7 +254,7 @@ class TaskModel(PretrainedModel, TrainingModel):
             "return_dict": return_dict,
             **kwargs,
         }
-        if options.get("_use_cached_eval_dataset"):  # Keras's `fit`: its validation data are ready
+        if keras_compat.is_validation_in_fit(options):  # the data are ready
             with as_data_errors():
                 return super().evaluate(x, y, batch_size, sample_weight=sample_weight, **options)
         x = self.preprocessor.read(x)
