@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "custom_ops/kernels/fused_dense.h"
-#include "custom_ops/kernels/huge_pages.h"
-#include "custom_ops/kernels/sizes.h"
+#include "custom_ops/kernels/base/huge_pages.h"
+#include "custom_ops/kernels/base/sizes.h"
+#include "custom_ops/kernels/dense/fused_dense.h"
 #include "custom_ops/ops/op_attributes.h"
 #include "custom_ops/ops/op_util.h"
 #include "tensorflow/core/framework/op_kernel.h"

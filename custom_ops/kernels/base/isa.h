@@ -1,0 +1,40 @@
+// The instruction set of the kernels, which is selected once per process.
+//
+// Every kernel is compiled three times from the same source (isa.bzl), each time in its own
+// namespace: `portable`, `avx2`, `avx512`. Public functions select the copy with BERT_TF_DISPATCH.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_
+
+namespace bert_tf {
+
+enum class Isa { kPortable, kAvx2, kAvx512 };
+
+// Returns the best instruction set that the processor and the operating system support. The
+// environment variable BERT_TF_ISA=portable|avx2|avx512 limits the choice, for tests. It is read
+// once, in the first call, and never selects an instruction set that is not supported.
+Isa BestIsa();
+
+// Returns whether AVX-512 with VNNI is used, which multiplies and sums bytes in one instruction. It
+// is not used if BERT_TF_ISA is set to any value.
+bool HasVnni();
+
+}  // namespace bert_tf
+
+// Calls `function(args...)` from the namespace of the selected instruction set.
+#if defined(__x86_64__)
+#define BERT_TF_DISPATCH(function, ...)                    \
+  do {                                                     \
+    switch (::bert_tf::BestIsa()) {                        \
+      case ::bert_tf::Isa::kAvx512:                        \
+        return ::bert_tf::avx512::function(__VA_ARGS__);   \
+      case ::bert_tf::Isa::kAvx2:                          \
+        return ::bert_tf::avx2::function(__VA_ARGS__);     \
+      case ::bert_tf::Isa::kPortable:                      \
+        return ::bert_tf::portable::function(__VA_ARGS__); \
+    }                                                      \
+  } while (false)
+#else
+#define BERT_TF_DISPATCH(function, ...) return ::bert_tf::portable::function(__VA_ARGS__)
+#endif
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_
