@@ -107,7 +107,7 @@ class Backward {
       for (int64_t key = 0; key < unit.length; key += kTile) {
         const int64_t offset = key * padded;
         const KeyTile key_tile = {key,
-                                  Min(kTile, unit.length - key),
+                                  Smaller(kTile, unit.length - key),
                                   s.keys + offset,
                                   s.values + offset,
                                   s.d_keys + offset,
@@ -125,8 +125,8 @@ class Backward {
     LoadQueries(unit, unit.begin, &query_tile);
     SetZero(s.d_queries, query_tile.count * layout_.padded_size);
     for (int64_t key = 0; key < unit.length; key += kTile) {
-      const KeyTile key_tile = {key,    Min(kTile, unit.length - key), s.keys, s.values, nullptr,
-                                nullptr};
+      const KeyTile key_tile = {
+          key, Smaller(kTile, unit.length - key), s.keys, s.values, nullptr, nullptr};
       if (Hidden(query_tile, key_tile)) continue;
       PackKeys(unit, key, key_tile.count, s.keys, s.values);
       MeetTile(unit, query_tile, key_tile, s, s.d_queries);
@@ -136,15 +136,16 @@ class Backward {
 
   void RunKeyBlock(const AttentionUnit& unit, float* scratch) const {
     const BackwardScratch s(layout_, kTile, scratch);
-    const KeyTile key_tile = {
-        unit.begin, Min(kTile, unit.length - unit.begin), s.keys, s.values, s.d_keys, s.d_values};
+    const KeyTile key_tile = {unit.begin, Smaller(kTile, unit.length - unit.begin),
+                              s.keys,     s.values,
+                              s.d_keys,   s.d_values};
     PackKeys(unit, unit.begin, key_tile.count, s.keys, s.values);
     SetZero(s.d_keys, key_tile.count * layout_.padded_size);
     SetZero(s.d_values, key_tile.count * layout_.padded_size);
     QueryTile query_tile = s.query_tile;
     for (int64_t query = 0; query < unit.length; query += kTile) {
       query_tile.begin = query;
-      query_tile.count = Min(kTile, unit.length - query);
+      query_tile.count = Smaller(kTile, unit.length - query);
       if (Hidden(query_tile, key_tile)) continue;
       LoadQueries(unit, query, &query_tile);
       MeetTile(unit, query_tile, key_tile, s, nullptr);
@@ -250,7 +251,7 @@ class Backward {
 
   void LoadQueries(const AttentionUnit& unit, int64_t begin, QueryTile* tile) const {
     tile->begin = begin;
-    tile->count = Min(kTile, unit.length - begin);
+    tile->count = Smaller(kTile, unit.length - begin);
     const int64_t size = layout_.head_size;
     const int64_t padded = layout_.padded_size;
     const int64_t offset = layout_.OutputOffset(unit, begin);
@@ -269,9 +270,9 @@ class Backward {
     for (int64_t i = 0; i < tile->count; ++i) {
       const float* d_output = tile->d_output + i * padded;
       Vec delta = {};
-      int64_t d = 0;
-      for (; d + kLanes <= size; d += kLanes) delta += Load(d_output + d) * Load(output + d);
-      if (d < size) delta += Load(d_output + d) * LoadPartial(output + d, size - d);
+      ForSingleVectors(size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
+        delta += Load(d_output + d) * Load(output + d, lanes);
+      });
       tile->delta[i] = ReduceAdd(delta);
       tile->logsumexp[i] = logsumexp[i * layout_.num_heads];
       output += layout_.output_row;
@@ -295,7 +296,7 @@ class Backward {
   void StoreKeys(const AttentionUnit& unit, int64_t begin, int64_t count, const float* d_keys,
                  const float* d_values) const {
     for (int64_t i = 0; i < count; i += kTile) {
-      const int64_t rows = Min(kTile, count - i);
+      const int64_t rows = Smaller(kTile, count - i);
       const int64_t offset = i * layout_.padded_size;
       T* first = tensors_.d_qkv + layout_.QkvOffset(unit, begin + i) + layout_.key;
       UnpackRows(d_keys + offset, layout_.padded_size, rows, layout_.head_size, scales_, first,
@@ -322,8 +323,7 @@ class Backward {
 }  // namespace
 
 int64_t AttentionBackwardScratch(const VarlenAttentionOptions& options, int64_t sequence_length) {
-  const int64_t key_rows = sequence_length > kTile ? sequence_length : kTile;
-  return BackwardScratch::Floats(HeadLayout(options), key_rows);
+  return BackwardScratch::Floats(HeadLayout(options), Larger(sequence_length, kTile));
 }
 
 template <typename T>

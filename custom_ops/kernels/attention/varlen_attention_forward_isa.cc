@@ -85,7 +85,7 @@ void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout
                  const AttentionUnit& unit, const ForwardScratch& s) {
   const int64_t padded = layout.padded_size;
   const int64_t query = unit.begin;
-  const int64_t query_count = Min(kTile, unit.length - query);
+  const int64_t query_count = Smaller(kTile, unit.length - query);
   const int64_t query_lanes = RoundUpToLanes(query_count);
   const float scale = ScoreScale(layout.head_size);
   PackRows(tensors.qkv + layout.QkvOffset(unit, query), layout.qkv_row, query_count,
@@ -97,7 +97,7 @@ void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout
   }
   bool started = false;
   for (int64_t key = 0; key < unit.length; key += kTile) {
-    const int64_t key_count = Min(kTile, unit.length - key);
+    const int64_t key_count = Smaller(kTile, unit.length - key);
     if (mask.HidesAll(query, query + query_count, key, key + key_count)) continue;
     const bool masked = !mask.ShowsAll(query, query + query_count, key, key + key_count);
     const T* first_key = tensors.qkv + layout.QkvOffset(unit, key) + layout.key;

@@ -10,25 +10,6 @@ namespace bert_tf {
 namespace testing {
 namespace {
 
-// The word of an element of a stream, as in philox.h.
-uint32_t ElementBits(uint64_t seed, uint64_t stream, uint64_t element) {
-  const uint64_t block = element / 64 * 16 + element % 16;
-  uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
-                   static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)};
-  uint32_t k[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53} * c[0];
-    const uint64_t p1 = uint64_t{0xCD9E8D57} * c[2];
-    const uint32_t next[4] = {
-        static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k[0], static_cast<uint32_t>(p1),
-        static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k[1], static_cast<uint32_t>(p0)};
-    std::copy(next, next + 4, c);
-    k[0] += 0x9E3779B9;
-    k[1] += 0xBB67AE85;
-  }
-  return c[element % 64 / 16];
-}
-
 struct Case {
   std::vector<int64_t> lengths;
   int64_t heads;

@@ -33,8 +33,7 @@ constexpr int kMicroVectors = 4;  // 24 sums of 32 registers
 constexpr int kMicroVectors = 2;  // 12 sums of 16 registers
 #endif
 
-BERT_TF_INLINE int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
-BERT_TF_INLINE int64_t RoundUpToLanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
+BERT_TF_INLINE int64_t RoundUpToLanes(int64_t n) { return CeilDivide(n, kLanes) * kLanes; }
 
 // The size of the next part of `left` items: at most `most`, and the last two parts have about
 // equal sizes.
@@ -187,9 +186,9 @@ template <typename T>
 void PackRows(const T* p, int64_t row_stride, int64_t rows, int64_t head_size, int64_t padded_size,
               float* packed) {
   for (int64_t i = 0; i < rows; ++i) {
-    int64_t d = 0;
-    for (; d + kLanes <= head_size; d += kLanes) Store(packed + d, Load(p + d));
-    if (d < head_size) Store(packed + d, LoadPartial(p + d, head_size - d));
+    ForSingleVectors(head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
+      Store(packed + d, Load(p + d, lanes));
+    });
     p += row_stride;
     packed += padded_size;
   }
@@ -207,7 +206,7 @@ inline void PackTransposed(const float* packed, int64_t padded_size, int64_t row
         square[lane] = i + lane < rows ? Load(row) * factor : Vec{};
       }
       Transpose(square);
-      const int64_t features = Min(kLanes, head_size - d);
+      const int64_t features = Smaller(kLanes, head_size - d);
       for (int64_t f = 0; f < features; ++f) Store(transposed + (d + f) * kTile + i, square[f]);
     }
   }
@@ -218,9 +217,9 @@ template <typename T>
 void UnpackRows(const float* packed, int64_t padded_size, int64_t rows, int64_t head_size,
                 const float* factors, T* p, int64_t row_stride) {
   for (int64_t i = 0; i < rows; ++i) {
-    int64_t d = 0;
-    for (; d + kLanes <= head_size; d += kLanes) Store(p + d, Load(packed + d) * factors[i]);
-    if (d < head_size) StorePartial(p + d, Load(packed + d) * factors[i], head_size - d);
+    ForSingleVectors(head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
+      Store(p + d, Load(packed + d) * factors[i], lanes);
+    });
     packed += padded_size;
     p += row_stride;
   }
@@ -254,8 +253,8 @@ struct Mask {
   explicit Mask(const VarlenAttentionOptions& options)
       : causal(options.causal),
         windowed(options.window_size >= 0),
-        window(static_cast<int32_t>(Min(options.window_size, INT32_MAX / 2))),
-        globals(static_cast<int32_t>(Min(options.num_global_tokens, INT32_MAX))) {}
+        window(static_cast<int32_t>(Smaller(options.window_size, INT32_MAX / 2))),
+        globals(static_cast<int32_t>(Smaller(options.num_global_tokens, INT32_MAX))) {}
 
   bool Sees(int64_t query, int64_t key) const {
     if (causal && key > query) return false;
@@ -327,7 +326,7 @@ struct Dropout {
       stream_high[lane] = static_cast<uint32_t>(stream >> 32);
     }
     const uint64_t first_block = static_cast<uint64_t>(tile_begin) / kPhiloxChunk * 16;
-    for (int64_t b = 0; b < Min(count, 16); ++b) {
+    for (int64_t b = 0; b < Smaller(count, 16); ++b) {
       const uint64_t block = first_block + static_cast<uint64_t>(b);
       VecU32 c0 = VecU32{} + static_cast<uint32_t>(block);
       VecU32 c1 = VecU32{} + static_cast<uint32_t>(block >> 32);

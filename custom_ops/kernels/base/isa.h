@@ -5,6 +5,9 @@
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_
 
+#include "custom_ops/kernels/base/float_types.h"
+#include "custom_ops/kernels/base/parallel.h"
+
 namespace bert_tf {
 
 enum class Isa { kPortable, kAvx2, kAvx512 };
@@ -36,5 +39,35 @@ bool HasVnni();
 #else
 #define BERT_TF_DISPATCH(function, ...) return ::bert_tf::portable::function(__VA_ARGS__)
 #endif
+
+// What most kernels have in common, those of the form
+//
+//   template <typename T>
+//   void Function(const Parallel& parallel, const Args<T>& args);
+//
+// BERT_TF_DECLARE_COPIES, in the header, declares the copies, which only tests call directly.
+// BERT_TF_INSTANTIATE_KERNEL, after the definition of a copy, instantiates it for the storage
+// types. BERT_TF_SELECT_COPY defines the public function.
+#define BERT_TF_DECLARE_COPY(isa, Function, Args)               \
+  namespace isa {                                               \
+  template <typename T>                                         \
+  void Function(const Parallel& parallel, const Args<T>& args); \
+  }
+#define BERT_TF_DECLARE_COPIES(Function, Args)   \
+  BERT_TF_DECLARE_COPY(portable, Function, Args) \
+  BERT_TF_DECLARE_COPY(avx2, Function, Args)     \
+  BERT_TF_DECLARE_COPY(avx512, Function, Args)
+
+#define BERT_TF_INSTANTIATE_KERNEL(Function, Args)                          \
+  template void Function<float>(const Parallel&, const Args<float>&);       \
+  template void Function<BFloat16>(const Parallel&, const Args<BFloat16>&); \
+  template void Function<Float16>(const Parallel&, const Args<Float16>&);
+
+#define BERT_TF_SELECT_COPY(Function, Args)                      \
+  template <typename T>                                          \
+  void Function(const Parallel& parallel, const Args<T>& args) { \
+    BERT_TF_DISPATCH(Function, parallel, args);                  \
+  }                                                              \
+  BERT_TF_INSTANTIATE_KERNEL(Function, Args)
 
 #endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_

@@ -1,5 +1,5 @@
 // Shared by the tests of the kernels: checks that count failures and continue, threads, conversions
-// of the storage types, and the instruction sets of this processor.
+// of the storage types, the instruction sets of this processor, and reference implementations.
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_KERNEL_TEST_UTIL_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_BASE_KERNEL_TEST_UTIL_H_
 
@@ -176,6 +176,41 @@ template <typename T>
 double RoundingErrorAt(double value) {
   const double subnormal = sizeof(T) == 2 ? 0x1p-25 : 0x1p-150;
   return std::max(RoundingError<T>() * std::fabs(value), subnormal);
+}
+
+// A scalar implementation of Philox4x32-10.
+struct PhiloxWords {
+  uint32_t words[4];
+};
+
+inline PhiloxWords Philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
+  uint32_t c[4] = {static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
+                   static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)};
+  uint32_t k[2] = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{0xD2511F53} * c[0];
+    const uint64_t p1 = uint64_t{0xCD9E8D57} * c[2];
+    const uint32_t next[4] = {
+        static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k[0], static_cast<uint32_t>(p1),
+        static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k[1], static_cast<uint32_t>(p0)};
+    std::copy(next, next + 4, c);
+    k[0] += 0x9E3779B9;
+    k[1] += 0xBB67AE85;
+  }
+  return {{c[0], c[1], c[2], c[3]}};
+}
+
+// The word of an element of a stream, as in philox.h.
+inline uint32_t ElementBits(uint64_t seed, uint64_t stream, uint64_t element) {
+  const uint64_t chunk = element / 64, rest = element % 64;
+  return Philox(seed, 16 * chunk + rest % 16, stream).words[rest / 16];
+}
+
+// gelu(s) in float64.
+inline double GeluReference(double s, bool approximate) {
+  if (!approximate) return 0.5 * s * std::erfc(-s * std::sqrt(0.5));
+  const double u = std::sqrt(2.0 / M_PI) * (s + 0.044715 * s * s * s);
+  return s / (1.0 + std::exp(-2.0 * u));
 }
 
 // `count` normally distributed numbers times `scale`, rounded to T, at an address that is not

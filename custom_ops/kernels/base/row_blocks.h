@@ -16,11 +16,8 @@ namespace {
 constexpr int64_t kMaxRowBlocks = 64;    // enough work for as many threads
 constexpr int64_t kMinRowsInBlock = 32;  // so that there are far fewer partial sums than rows
 
-BERT_TF_INLINE int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 BERT_TF_INLINE int64_t RowsInBlock(int64_t rows) {
-  const int64_t even = CeilDivide(rows, kMaxRowBlocks);
-  return even > kMinRowsInBlock ? even : kMinRowsInBlock;
+  return Larger(CeilDivide(rows, kMaxRowBlocks), kMinRowsInBlock);
 }
 
 // At least one, so that a sum over no rows is zero.
@@ -49,7 +46,7 @@ BERT_TF_INLINE void SumRowBlocks(const Parallel& parallel, float* partial, int64
   const int64_t cycles = kSums * blocks * kUnit / 4;
   parallel.For(CeilDivide(columns, kUnit), cycles, [=, &sums](int64_t begin, int64_t end) {
     const int64_t first = begin * kUnit;
-    const int64_t count = (end * kUnit < columns ? end * kUnit : columns) - first;
+    const int64_t count = Smaller(end * kUnit, columns) - first;
     for (int sum = 0; sum < kSums; ++sum) {
       float* const total = partial + sum * columns + first;
       for (int64_t block = 1; block < blocks; ++block) {

@@ -36,6 +36,10 @@ constexpr int kVectorBytes = 16;
 #endif
 constexpr int kLanes = kVectorBytes / 4;
 
+BERT_TF_INLINE int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+BERT_TF_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+BERT_TF_INLINE int64_t Larger(int64_t a, int64_t b) { return a < b ? b : a; }
+
 using Vec = float __attribute__((vector_size(kVectorBytes)));
 using VecI32 = int32_t __attribute__((vector_size(kVectorBytes)));
 using VecU32 = uint32_t __attribute__((vector_size(kVectorBytes)));
@@ -231,6 +235,14 @@ BERT_TF_INLINE Vec ZeroOutside(Vec v, SomeLanes lanes) {
 
 // An attribute for the lambdas that are passed to the loops below.
 #define BERT_TF_INLINE_LAMBDA __attribute__((always_inline))
+
+// Calls body(lanes, j) for j = 0, kLanes, 2 kLanes, … below count.
+template <typename Body>
+BERT_TF_INLINE void ForSingleVectors(int64_t count, const Body& body) {
+  int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) body(AllLanes{}, j);
+  if (j < count) body(SomeLanes{count - j}, j);
+}
 
 // Calls body(lanes, j, k) for j = 0, kLanes, 2 kLanes, … below count. k = 0, 1, 2, 3, 0, … is the
 // accumulator that a sum should use, so that four additions are executed at a time.

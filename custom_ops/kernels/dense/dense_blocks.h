@@ -20,9 +20,6 @@ namespace bert_tf {
 namespace BERT_TF_ISA {
 namespace {
 
-BERT_TF_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-BERT_TF_INLINE int64_t Larger(int64_t a, int64_t b) { return a < b ? b : a; }
-
 // Where part `i` begins if `total` is divided into `parts` parts of about equal size.
 BERT_TF_INLINE int64_t PartBegin(int64_t total, int64_t parts, int64_t i) {
   return total * i / parts;
@@ -49,14 +46,11 @@ void PanelEpilogue(const Activation& activation, const Args& args, int64_t first
   }
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t offset = (first_row + i) * args.columns + first_column;
-    const auto body = [&](auto lanes, int64_t j) BERT_TF_INLINE_LAMBDA {
+    ForSingleVectors(columns, [&](auto lanes, int64_t j) BERT_TF_INLINE_LAMBDA {
       Vec z = activation(Load(sums + i * kDensePanel + j) + Load(bias + j));
       if (args.residual != nullptr) z += Load(args.residual + offset + j, lanes);
       Store(args.y + offset + j, z, lanes);
-    };
-    int64_t j = 0;
-    for (; j + kLanes <= columns; j += kLanes) body(AllLanes{}, j);
-    if (j < columns) body(SomeLanes{columns - j}, j);
+    });
   }
 }
 
@@ -95,6 +89,13 @@ void NormalizeRows(const Args& args, int64_t first_row, int64_t rows, const floa
   }
 }
 
+constexpr int64_t kCacheLine = 64;  // bytes
+
+// The largest size of a unit of work, chosen so that its block of x fits the second-level cache:
+// 140 KB of float32 numbers, or the quantized rows and their sums.
+constexpr int64_t kUnitRows = 140;
+constexpr int64_t kUnitPanels = 24;  // except with LayerNorm
+
 // The division of the work.
 struct DenseGrid {
   int64_t row_blocks;
@@ -108,8 +109,6 @@ struct DenseWork {
   int64_t panels;
   bool layer_norm;
   int64_t tile_rows;
-  int64_t unit_rows;    // the largest number of rows of a unit of work
-  int64_t unit_panels;  // the largest number of panels of a unit, except with LayerNorm
 };
 
 // Returns the division with the shortest estimated time on `threads` threads. The blocks of rows
@@ -119,12 +118,10 @@ struct DenseWork {
 template <typename PanelCycles>
 DenseGrid ChooseGrid(const DenseWork& work, const PanelCycles& panel_cycles, int64_t threads) {
   // LayerNorm needs whole rows. Dividing them costs a second parallel loop, and memory.
-  const int64_t least_panel_blocks =
-      work.layer_norm ? 1 : CeilDivide(work.panels, work.unit_panels);
-  const int64_t most_panel_blocks =
-      work.layer_norm && work.rows > 2 * work.unit_rows ? 1 : work.panels;
+  const int64_t least_panel_blocks = work.layer_norm ? 1 : CeilDivide(work.panels, kUnitPanels);
+  const int64_t most_panel_blocks = work.layer_norm && work.rows > 2 * kUnitRows ? 1 : work.panels;
   constexpr double kSecondRoundCycles = 40000;
-  const int64_t least_row_blocks = CeilDivide(work.rows, work.unit_rows);
+  const int64_t least_row_blocks = CeilDivide(work.rows, kUnitRows);
   DenseGrid best = {least_row_blocks, least_panel_blocks};
   double best_cycles = 0.0;
   const auto consider = [&](int64_t row_blocks, int64_t panel_blocks) {
@@ -168,12 +165,17 @@ struct DenseUnit {
   float* shared_sums;  // or null
 };
 
-// Calls run(unit, repeats_rows) for every unit of the grid, and then normalizes the rows that were
-// divided into several units. `repeats_rows` says whether the previous unit of this thread had the
-// same rows.
-template <typename Args, typename Run>
-void RunUnits(const Parallel& parallel, const Args& args, const DenseGrid& grid, int64_t panels,
-              int64_t cycles_per_unit, const Run& run) {
+// Divides the work, calls run(unit, repeats_rows) for every unit, and then normalizes the rows that
+// were divided into several units. `repeats_rows` says whether the previous unit of this thread had
+// the same rows. `steps` and `tile_rows` are as in DenseWork, `panel_cycles` as in ChooseGrid.
+template <typename Args, typename PanelCycles, typename Run>
+void RunUnits(const Parallel& parallel, const Args& args, int64_t steps, int64_t tile_rows,
+              const PanelCycles& panel_cycles, const Run& run) {
+  const int64_t panels = CeilDivide(args.columns, kDensePanel);
+  const DenseWork work{args.rows, steps, panels, args.gamma != nullptr, tile_rows};
+  const DenseGrid grid = ChooseGrid(work, panel_cycles, parallel.NumThreads());
+  const int64_t cycles_per_unit = panel_cycles(CeilDivide(args.rows, grid.row_blocks)) *
+                                  CeilDivide(panels, grid.panel_blocks) * (steps + 8);
   float* const shared_sums = args.gamma != nullptr && grid.panel_blocks > 1
                                  ? ThreadScratch(2, panels * args.rows * kDensePanel)
                                  : nullptr;

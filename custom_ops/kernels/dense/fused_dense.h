@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include "custom_ops/kernels/base/float_types.h"
+#include "custom_ops/kernels/base/isa.h"
 #include "custom_ops/kernels/base/parallel.h"
 
 namespace bert_tf {
@@ -65,18 +66,8 @@ void PackDense(const Parallel& parallel, const PackDenseArgs<T>& args);
 template <typename T>
 void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args);
 
-// The copies for each instruction set (isa.h); only tests call them directly.
-#define BERT_TF_DECLARE_DENSE(isa)                                          \
-  namespace isa {                                                           \
-  template <typename T>                                                     \
-  void PackDense(const Parallel& parallel, const PackDenseArgs<T>& args);   \
-  template <typename T>                                                     \
-  void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args); \
-  }
-BERT_TF_DECLARE_DENSE(portable)
-BERT_TF_DECLARE_DENSE(avx2)
-BERT_TF_DECLARE_DENSE(avx512)
-#undef BERT_TF_DECLARE_DENSE
+BERT_TF_DECLARE_COPIES(PackDense, PackDenseArgs)
+BERT_TF_DECLARE_COPIES(FusedDense, FusedDenseArgs)
 
 }  // namespace bert_tf
 

@@ -27,13 +27,6 @@ constexpr int kTileVectors = 4;
 constexpr int kTileColumns = kTileVectors * kLanes;
 static_assert(kDensePanel % kTileColumns == 0, "a panel is whole tiles");
 
-// The largest size of a unit of work, chosen so that its block of x (140 KB) fits the second-level
-// cache.
-constexpr int64_t kUnitRows = 140;
-constexpr int64_t kUnitPanels = 24;
-
-constexpr int64_t kCacheLine = 64;  // bytes
-
 // The number of blocks of the depth. It is at least one, so that the epilogue is computed even if
 // the depth is zero.
 BERT_TF_INLINE int64_t DenseDepthBlocks(int64_t depth) {
@@ -154,14 +147,10 @@ class Dense {
         depth_blocks_(DenseDepthBlocks(args.depth)) {}
 
   void Run(const Parallel& parallel) const {
-    const DenseWork work{args_.rows, args_.depth, panels_,    args_.gamma != nullptr,
-                         kTileRows,  kUnitRows,   kUnitPanels};
-    const DenseGrid grid = ChooseGrid(work, PanelCycles<T>, parallel.NumThreads());
-    const int64_t cost = PanelCycles<T>(CeilDivide(args_.rows, grid.row_blocks)) *
-                         CeilDivide(panels_, grid.panel_blocks) * (args_.depth + 8);
-    RunUnits(parallel, args_, grid, panels_, cost, [this](const DenseUnit& unit, bool) {
-      Unit(unit.first_row, unit.rows, unit.first_panel, unit.panels, unit.shared_sums);
-    });
+    RunUnits(parallel, args_, args_.depth, kTileRows, PanelCycles<T>,
+             [this](const DenseUnit& unit, bool) {
+               Unit(unit.first_row, unit.rows, unit.first_panel, unit.panels, unit.shared_sums);
+             });
   }
 
  private:
@@ -255,13 +244,8 @@ void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args) {
   Dense<T>(args).Run(parallel);
 }
 
-#define BERT_TF_INSTANTIATE(T)                                          \
-  template void PackDense<T>(const Parallel&, const PackDenseArgs<T>&); \
-  template void FusedDense<T>(const Parallel&, const FusedDenseArgs<T>&);
-BERT_TF_INSTANTIATE(float)
-BERT_TF_INSTANTIATE(BFloat16)
-BERT_TF_INSTANTIATE(Float16)
-#undef BERT_TF_INSTANTIATE
+BERT_TF_INSTANTIATE_KERNEL(PackDense, PackDenseArgs)
+BERT_TF_INSTANTIATE_KERNEL(FusedDense, FusedDenseArgs)
 
 }  // namespace BERT_TF_ISA
 }  // namespace bert_tf

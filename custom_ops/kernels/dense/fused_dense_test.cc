@@ -4,69 +4,29 @@
 #include "custom_ops/kernels/dense/fused_dense.h"
 
 #include "custom_ops/kernels/base/kernel_test_util.h"
+#include "custom_ops/kernels/dense/dense_test_util.h"
 
 namespace bert_tf {
 namespace testing {
 namespace {
 
-constexpr float kEpsilon = 1e-12f;
-
-struct Case {
-  int64_t rows, depth, columns;
-  bool has_bias;
-  DenseActivation activation;
-  bool has_residual;
-  bool layer_norm;
-};
-
-std::string Describe(const Case& c) {
-  return "[" + std::to_string(c.rows) + ", " + std::to_string(c.depth) + "] x [" +
-         std::to_string(c.depth) + ", " + std::to_string(c.columns) + "]" +
-         (c.has_bias ? " bias" : "") + (c.activation == DenseActivation::kGelu ? " gelu" : "") +
-         (c.activation == DenseActivation::kApproximateGelu ? " tanh gelu" : "") +
-         (c.has_residual ? " residual" : "") + (c.layer_norm ? " layer norm" : "") + " ";
-}
-
-double Activation(DenseActivation activation, double s) {
-  switch (activation) {
-    case DenseActivation::kNone:
-      return s;
-    case DenseActivation::kGelu:
-      return 0.5 * s * std::erfc(-s * std::sqrt(0.5));
-    case DenseActivation::kApproximateGelu:
-      return s / (1.0 + std::exp(-2.0 * std::sqrt(2.0 / M_PI) * (s + 0.044715 * s * s * s)));
-  }
-  return 0.0;
-}
-
 template <typename T>
-struct Tensors {
+struct Tensors : EpilogueTensors<T> {
   Tensors(const Case& c, std::mt19937& random)
-      : x(c.rows * c.depth, random, 1.0f),
+      : EpilogueTensors<T>(c, random),
+        x(c.rows * c.depth, random, 1.0f),
         kernel(c.depth * c.columns, random, 1.0f),
-        packed(PackedDenseSize(c.depth, c.columns)),
-        bias(c.columns, random, 1.0f),
-        residual(c.rows * c.columns, random, 1.0f),
-        gamma(c.columns, random, 0.3f, 1.0f),
-        beta(c.columns, random, 0.3f),
-        y(c.rows * c.columns, FromFloat<T>(7.0f)) {}
+        packed(PackedDenseSize(c.depth, c.columns)) {}
 
   FusedDenseArgs<T> Args(const Case& c) {
-    return {x.data(),
-            packed.data(),
-            c.has_bias ? bias.data() : nullptr,
-            c.activation,
-            c.has_residual ? residual.data() : nullptr,
-            c.layer_norm ? gamma.data() : nullptr,
-            c.layer_norm ? beta.data() : nullptr,
-            kEpsilon,
-            c.rows,
-            c.depth,
-            c.columns,
-            y.data()};
+    FusedDenseArgs<T> args;
+    this->SetArgs(c, &args);
+    args.x = x.data();
+    args.packed = packed.data();
+    return args;
   }
 
-  Buffer<T> x, kernel, packed, bias, residual, gamma, beta, y;
+  Buffer<T> x, kernel, packed;
 };
 
 template <typename T>
@@ -85,7 +45,6 @@ template <typename T>
 void CheckValues(const Case& c, const Tensors<T>& t, const std::string& context) {
   std::vector<double> z(static_cast<size_t>(c.columns)), error(z.size());
   for (int64_t i = 0; i < c.rows; ++i) {
-    double mean = 0.0, variance = 0.0, largest = 0.0;
     for (int64_t j = 0; j < c.columns; ++j) {
       double sum = c.has_bias ? t.bias[j] : 0.0, magnitude = std::fabs(sum);
       for (int64_t k = 0; k < c.depth; ++k) {
@@ -102,26 +61,8 @@ void CheckValues(const Case& c, const Tensors<T>& t, const std::string& context)
       }
       z[static_cast<size_t>(j)] = value;
       error[static_cast<size_t>(j)] = tolerance;
-      mean += value / static_cast<double>(c.columns);
-      largest = std::max(largest, tolerance);
     }
-    for (double value : z) variance += (value - mean) * (value - mean);
-    variance /= static_cast<double>(c.columns);
-    const double rstd = 1.0 / std::sqrt(variance + kEpsilon);
-    for (int64_t j = 0; j < c.columns; ++j) {
-      double expected = z[static_cast<size_t>(j)];
-      double tolerance = error[static_cast<size_t>(j)];
-      if (c.layer_norm) {
-        const double n = (expected - mean) * rstd;
-        expected = t.gamma[j] * n + t.beta[j];
-        tolerance =
-            (4.0 * largest * rstd + 1e-6) * (1.0 + std::fabs(n)) * std::fabs(t.gamma[j]) + 1e-6;
-      }
-      const double actual = t.y[i * c.columns + j];
-      Check(std::fabs(actual - expected) <= RoundingErrorAt<T>(expected) + tolerance,
-            context + "y[" + std::to_string(i) + ", " + std::to_string(j) +
-                "] = " + std::to_string(actual) + ", expected " + std::to_string(expected));
-    }
+    t.CheckRow(c, i, z, error, context);
   }
 }
 

@@ -14,11 +14,6 @@ void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args)
   BERT_TF_DISPATCH(QuantizedDense, parallel, args, HasVnni());
 }
 
-#define BERT_TF_INSTANTIATE(T) \
-  template void QuantizedDense<T>(const Parallel&, const QuantizedDenseArgs<T>&);
-BERT_TF_INSTANTIATE(float)
-BERT_TF_INSTANTIATE(BFloat16)
-BERT_TF_INSTANTIATE(Float16)
-#undef BERT_TF_INSTANTIATE
+BERT_TF_INSTANTIATE_KERNEL(QuantizedDense, QuantizedDenseArgs)
 
 }  // namespace bert_tf

@@ -20,11 +20,6 @@ static_assert(kDensePanel % kTileColumns == 0, "a panel is whole tiles");
 
 constexpr int64_t kQuad = 4;  // numbers of x, or of a column of W, in a 32-bit word
 constexpr int64_t kQuadBytes = kQuad * kDensePanel;  // bytes of a panel for four rows of W
-constexpr int64_t kCacheLine = 64;                   // bytes
-
-// The quantized rows of a unit and their sums fit the second-level cache.
-constexpr int64_t kUnitRows = 140;
-constexpr int64_t kUnitPanels = 24;
 
 using VecI16 = int16_t __attribute__((vector_size(kVectorBytes)));
 
@@ -283,12 +278,7 @@ class Quantized {
         quads_(CeilDivide(args.depth, kQuad)) {}
 
   void Run(const Parallel& parallel) const {
-    const DenseWork work{args_.rows,        quads_,    panels_,    args_.gamma != nullptr,
-                         Method::kTileRows, kUnitRows, kUnitPanels};
-    const DenseGrid grid = ChooseGrid(work, PanelCycles, parallel.NumThreads());
-    const int64_t cost = PanelCycles(CeilDivide(args_.rows, grid.row_blocks)) *
-                         CeilDivide(panels_, grid.panel_blocks) * (quads_ + 8);
-    RunUnits(parallel, args_, grid, panels_, cost,
+    RunUnits(parallel, args_, quads_, Method::kTileRows, PanelCycles,
              [this](const DenseUnit& unit, bool repeats) { Unit(unit, repeats); });
   }
 

@@ -4,12 +4,11 @@
 #include "custom_ops/kernels/dense/quantized_dense.h"
 
 #include "custom_ops/kernels/base/kernel_test_util.h"
+#include "custom_ops/kernels/dense/dense_test_util.h"
 
 namespace bert_tf {
 namespace testing {
 namespace {
-
-constexpr float kEpsilon = 1e-12f;
 
 // An instruction set; for AVX-512 also whether VNNI is used.
 struct Path {
@@ -26,49 +25,20 @@ std::vector<Path> SupportedPaths() {
   return paths;
 }
 
-struct Case {
-  int64_t rows, depth, columns;
-  bool has_bias;
-  DenseActivation activation;
-  bool has_residual;
-  bool layer_norm;
-};
-
 std::string Describe(const Path& path, const Case& c) {
-  return std::string(Name(path.isa)) + (path.has_vnni ? " VNNI" : "") + " [" +
-         std::to_string(c.rows) + ", " + std::to_string(c.depth) + "] x [" +
-         std::to_string(c.depth) + ", " + std::to_string(c.columns) + "]" +
-         (c.has_bias ? " bias" : "") + (c.activation == DenseActivation::kGelu ? " gelu" : "") +
-         (c.activation == DenseActivation::kApproximateGelu ? " tanh gelu" : "") +
-         (c.has_residual ? " residual" : "") + (c.layer_norm ? " layer norm" : "") + " ";
-}
-
-double Activation(DenseActivation activation, double s) {
-  switch (activation) {
-    case DenseActivation::kNone:
-      return s;
-    case DenseActivation::kGelu:
-      return 0.5 * s * std::erfc(-s * std::sqrt(0.5));
-    case DenseActivation::kApproximateGelu:
-      return s / (1.0 + std::exp(-2.0 * std::sqrt(2.0 / M_PI) * (s + 0.044715 * s * s * s)));
-  }
-  return 0.0;
+  return std::string(Name(path.isa)) + (path.has_vnni ? " VNNI " : " ") + Describe(c);
 }
 
 template <typename T>
-struct Tensors {
+struct Tensors : EpilogueTensors<T> {
   Tensors(const Case& c, std::mt19937& random)
-      : x(c.rows * c.depth, random, 1.0f, 0.3f),
+      : EpilogueTensors<T>(c, random),
+        x(c.rows * c.depth, random, 1.0f, 0.3f),
         kernel(static_cast<size_t>(c.depth * c.columns)),
         packed(static_cast<size_t>(PackedQuantizedDenseSize(c.depth, c.columns)), 0),
         scale(c.columns, random, 0.001f, 0.01f),
         sums(static_cast<size_t>(c.columns), 0),
-        smoothing(c.depth, random, 0.3f, 1.0f),
-        bias(c.columns, random, 1.0f),
-        residual(c.rows * c.columns, random, 1.0f),
-        gamma(c.columns, random, 0.3f, 1.0f),
-        beta(c.columns, random, 0.3f),
-        y(c.rows * c.columns, FromFloat<T>(7.0f)) {
+        smoothing(c.depth, random, 0.3f, 1.0f) {
     std::uniform_int_distribution<int> integers(-127, 127);
     for (int8_t& value : kernel) value = static_cast<int8_t>(integers(random));
     Pack(c);
@@ -87,21 +57,14 @@ struct Tensors {
   }
 
   QuantizedDenseArgs<T> Args(const Case& c) {
-    return {x.data(),
-            packed.data(),
-            scale.data(),
-            sums.data(),
-            smoothing.data(),
-            c.has_bias ? bias.data() : nullptr,
-            c.activation,
-            c.has_residual ? residual.data() : nullptr,
-            c.layer_norm ? gamma.data() : nullptr,
-            c.layer_norm ? beta.data() : nullptr,
-            kEpsilon,
-            c.rows,
-            c.depth,
-            c.columns,
-            y.data()};
+    QuantizedDenseArgs<T> args;
+    this->SetArgs(c, &args);
+    args.x = x.data();
+    args.packed = packed.data();
+    args.column_scale = scale.data();
+    args.column_sums = sums.data();
+    args.smoothing = smoothing.data();
+    return args;
   }
 
   Buffer<T> x;
@@ -109,7 +72,6 @@ struct Tensors {
   Buffer<float> scale;
   std::vector<int32_t> sums;
   Buffer<float> smoothing;
-  Buffer<T> bias, residual, gamma, beta, y;
 };
 
 template <typename T>
@@ -155,7 +117,7 @@ void CheckValues(const Case& c, const Tensors<T>& t, const std::string& context)
       !c.has_bias && !c.has_residual && !c.layer_norm && c.activation == DenseActivation::kNone;
   for (int64_t i = 0; i < c.rows; ++i) {
     const QuantizedRow row = Quantize(t, i * c.depth, c.depth);
-    double mean = 0.0, variance = 0.0, largest = 0.0;
+    double largest = 0.0;
     for (int64_t j = 0; j < c.columns; ++j) {
       int64_t bracket = 0;
       for (int64_t k = 0; k < c.depth; ++k) {
@@ -180,24 +142,8 @@ void CheckValues(const Case& c, const Tensors<T>& t, const std::string& context)
       }
       z[static_cast<size_t>(j)] = value;
       largest = std::max(largest, tolerance);
-      mean += value / static_cast<double>(c.columns);
     }
-    for (double value : z) variance += (value - mean) * (value - mean);
-    variance /= static_cast<double>(c.columns);
-    const double rstd = 1.0 / std::sqrt(variance + kEpsilon);
-    for (int64_t j = 0; j < c.columns; ++j) {
-      double expected = z[static_cast<size_t>(j)], tolerance = largest + 1e-30;
-      if (c.layer_norm) {
-        const double n = (expected - mean) * rstd;
-        expected = t.gamma[j] * n + t.beta[j];
-        tolerance =
-            (4.0 * largest * rstd + 1e-6) * (1.0 + std::fabs(n)) * std::fabs(t.gamma[j]) + 1e-6;
-      }
-      const double actual = t.y[i * c.columns + j];
-      Check(std::fabs(actual - expected) <= RoundingErrorAt<T>(expected) + tolerance,
-            context + "y[" + std::to_string(i) + ", " + std::to_string(j) +
-                "] = " + std::to_string(actual) + ", expected " + std::to_string(expected));
-    }
+    t.CheckRow(c, i, z, std::vector<double>(z.size(), largest + 1e-30), context);
   }
 }
 

@@ -4,8 +4,11 @@
 // columns in registers, and in the gradient also their sums. It processes the rows in order, with
 // several 16-byte accesses in flight.
 #define BERT_TF_CUDA
+#include <type_traits>
+
 #include "custom_ops/kernels/base/sizes.h"
 #include "custom_ops/kernels/cuda/cuda_column_sums.h"
+#include "custom_ops/kernels/cuda/cuda_dispatch.h"
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/kernels/cuda/cuda_vec.h"
 #include "custom_ops/kernels/gelu/gelu.h"
@@ -292,16 +295,11 @@ extern "C" {
 
 int BertTfCudaBiasGelu(int type, const void* x, const void* bias, int64_t rows, int64_t columns,
                        int approximate, void* y, void* stream) {
-  using namespace bert_tf;
-  switch (type) {
-    case kBertTfFloat32:
-      return cuda::Forward<float>(x, bias, rows, columns, approximate, y, stream);
-    case kBertTfBFloat16:
-      return cuda::Forward<BFloat16>(x, bias, rows, columns, approximate, y, stream);
-    case kBertTfFloat16:
-      return cuda::Forward<Float16>(x, bias, rows, columns, approximate, y, stream);
-  }
-  return cuda::kInvalidValue;
+  using namespace bert_tf::cuda;
+  return WithType(type, [&](auto* typed) {
+    using T = std::remove_pointer_t<decltype(typed)>;
+    return Forward<T>(x, bias, rows, columns, approximate, y, stream);
+  });
 }
 
 int64_t BertTfCudaBiasGeluGradScratch(int64_t rows, int64_t columns) {
@@ -311,19 +309,11 @@ int64_t BertTfCudaBiasGeluGradScratch(int64_t rows, int64_t columns) {
 int BertTfCudaBiasGeluGrad(int type, const void* dy, const void* x, const void* bias, int64_t rows,
                            int64_t columns, int approximate, void* dx, void* dbias, float* scratch,
                            void* stream) {
-  using namespace bert_tf;
-  switch (type) {
-    case kBertTfFloat32:
-      return cuda::Backward<float>(dy, x, bias, rows, columns, approximate, dx, dbias, scratch,
-                                   stream);
-    case kBertTfBFloat16:
-      return cuda::Backward<BFloat16>(dy, x, bias, rows, columns, approximate, dx, dbias, scratch,
-                                      stream);
-    case kBertTfFloat16:
-      return cuda::Backward<Float16>(dy, x, bias, rows, columns, approximate, dx, dbias, scratch,
-                                     stream);
-  }
-  return cuda::kInvalidValue;
+  using namespace bert_tf::cuda;
+  return WithType(type, [&](auto* typed) {
+    using T = std::remove_pointer_t<decltype(typed)>;
+    return Backward<T>(dy, x, bias, rows, columns, approximate, dx, dbias, scratch, stream);
+  });
 }
 
 }  // extern "C"

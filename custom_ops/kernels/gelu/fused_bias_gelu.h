@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "custom_ops/kernels/base/float_types.h"
+#include "custom_ops/kernels/base/isa.h"
 #include "custom_ops/kernels/base/parallel.h"
 
 namespace bert_tf {
@@ -56,18 +57,8 @@ void FusedBiasGelu(const Parallel& parallel, const BiasGeluArgs<T>& args);
 template <typename T>
 void FusedBiasGeluGrad(const Parallel& parallel, const BiasGeluGradArgs<T>& args);
 
-// The copies for each instruction set (isa.h); only tests call them directly.
-#define BERT_TF_DECLARE_BIAS_GELU(isa)                                               \
-  namespace isa {                                                                    \
-  template <typename T>                                                              \
-  void FusedBiasGelu(const Parallel& parallel, const BiasGeluArgs<T>& args);         \
-  template <typename T>                                                              \
-  void FusedBiasGeluGrad(const Parallel& parallel, const BiasGeluGradArgs<T>& args); \
-  }
-BERT_TF_DECLARE_BIAS_GELU(portable)
-BERT_TF_DECLARE_BIAS_GELU(avx2)
-BERT_TF_DECLARE_BIAS_GELU(avx512)
-#undef BERT_TF_DECLARE_BIAS_GELU
+BERT_TF_DECLARE_COPIES(FusedBiasGelu, BiasGeluArgs)
+BERT_TF_DECLARE_COPIES(FusedBiasGeluGrad, BiasGeluGradArgs)
 
 }  // namespace bert_tf
 

@@ -23,14 +23,14 @@ struct Tile {
 BERT_TF_INLINE Tile TileOf(int64_t unit, int64_t columns) {
   const int64_t tiles = CeilDivide(columns, kTileColumns);
   const int64_t first = unit % tiles * kTileColumns;
-  return {unit / tiles, first, columns - first < kTileColumns ? columns - first : kTileColumns};
+  return {unit / tiles, first, Smaller(columns - first, kTileColumns)};
 }
 
 template <typename Form, typename T>
 void Forward(const Parallel& parallel, const BiasGeluArgs<T>& args) {
   const int64_t columns = args.columns;
   const int64_t units = args.rows * CeilDivide(columns, kTileColumns);
-  const int64_t cost = kCyclesPerElement * (columns < kTileColumns ? columns : kTileColumns);
+  const int64_t cost = kCyclesPerElement * Smaller(columns, kTileColumns);
   parallel.For(units, cost, [&args, columns](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const Tile tile = TileOf(unit, columns);
@@ -52,8 +52,7 @@ void Backward(const Parallel& parallel, const BiasGeluGradArgs<T>& args) {
   const int64_t rows_in_block = RowsInBlock(rows);
   const int64_t blocks = NumRowBlocks(rows);
   const int64_t units = blocks * CeilDivide(columns, kTileColumns);
-  const int64_t cost =
-      kCyclesPerElement * rows_in_block * (columns < kTileColumns ? columns : kTileColumns);
+  const int64_t cost = kCyclesPerElement * rows_in_block * Smaller(columns, kTileColumns);
   parallel.For(units, cost, [&args, rows, columns, rows_in_block](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const Tile tile = TileOf(unit, columns);
@@ -61,7 +60,7 @@ void Backward(const Parallel& parallel, const BiasGeluGradArgs<T>& args) {
       float* const sums = args.scratch + tile.row * columns + tile.first_column;
       FillZeros(sums, tile.columns);
       const int64_t first_row = tile.row * rows_in_block;
-      const int64_t last_row = first_row + rows_in_block < rows ? first_row + rows_in_block : rows;
+      const int64_t last_row = Smaller(first_row + rows_in_block, rows);
       for (int64_t row = first_row; row < last_row; ++row) {
         const int64_t offset = row * columns + tile.first_column;
         const T* const x = args.x + offset;
@@ -100,13 +99,8 @@ void FusedBiasGeluGrad(const Parallel& parallel, const BiasGeluGradArgs<T>& args
   }
 }
 
-#define BERT_TF_INSTANTIATE(T)                                             \
-  template void FusedBiasGelu<T>(const Parallel&, const BiasGeluArgs<T>&); \
-  template void FusedBiasGeluGrad<T>(const Parallel&, const BiasGeluGradArgs<T>&);
-BERT_TF_INSTANTIATE(float)
-BERT_TF_INSTANTIATE(BFloat16)
-BERT_TF_INSTANTIATE(Float16)
-#undef BERT_TF_INSTANTIATE
+BERT_TF_INSTANTIATE_KERNEL(FusedBiasGelu, BiasGeluArgs)
+BERT_TF_INSTANTIATE_KERNEL(FusedBiasGeluGrad, BiasGeluGradArgs)
 
 }  // namespace BERT_TF_ISA
 }  // namespace bert_tf

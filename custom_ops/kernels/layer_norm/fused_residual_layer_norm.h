@@ -21,6 +21,7 @@
 #include <type_traits>
 
 #include "custom_ops/kernels/base/float_types.h"
+#include "custom_ops/kernels/base/isa.h"
 #include "custom_ops/kernels/base/parallel.h"
 
 namespace bert_tf {
@@ -83,19 +84,8 @@ void FusedResidualLayerNorm(const Parallel& parallel, const ResidualLayerNormArg
 template <typename T>
 void FusedResidualLayerNormGrad(const Parallel& parallel, const ResidualLayerNormGradArgs<T>& args);
 
-// The copies for each instruction set (isa.h); only tests call them directly.
-#define BERT_TF_DECLARE_RESIDUAL_LAYER_NORM(isa)                                               \
-  namespace isa {                                                                              \
-  template <typename T>                                                                        \
-  void FusedResidualLayerNorm(const Parallel& parallel, const ResidualLayerNormArgs<T>& args); \
-  template <typename T>                                                                        \
-  void FusedResidualLayerNormGrad(const Parallel& parallel,                                    \
-                                  const ResidualLayerNormGradArgs<T>& args);                   \
-  }
-BERT_TF_DECLARE_RESIDUAL_LAYER_NORM(portable)
-BERT_TF_DECLARE_RESIDUAL_LAYER_NORM(avx2)
-BERT_TF_DECLARE_RESIDUAL_LAYER_NORM(avx512)
-#undef BERT_TF_DECLARE_RESIDUAL_LAYER_NORM
+BERT_TF_DECLARE_COPIES(FusedResidualLayerNorm, ResidualLayerNormArgs)
+BERT_TF_DECLARE_COPIES(FusedResidualLayerNormGrad, ResidualLayerNormGradArgs)
 
 }  // namespace bert_tf
 

@@ -117,14 +117,6 @@ struct BackwardScratch {
 // for four rows.
 constexpr int kRowsTogether = 4;
 
-// ForVectors of simd.h with one vector at a time, because four rows are already processed together.
-template <typename Body>
-BERT_TF_INLINE void ForSingleVectors(int64_t count, const Body& body) {
-  int64_t j = 0;
-  for (; j + kLanes <= count; j += kLanes) body(AllLanes{}, j);
-  if (j < count) body(SomeLanes{count - j}, j);
-}
-
 template <int kRows, bool kDropout, bool kResidual, bool kBias, typename T>
 BERT_TF_INLINE void BackwardRows(const ResidualLayerNormGradArgs<T>& args, int64_t first_row,
                                  const BackwardScratch& scratch) {
@@ -202,7 +194,7 @@ void Backward(const Parallel& parallel, const ResidualLayerNormGradArgs<T>& args
       const BackwardScratch scratch = {normalized.data(), &dropout, dgamma, dgamma + columns,
                                        dgamma + 2 * columns};
       int64_t row = block * rows_in_block;
-      const int64_t last_row = row + rows_in_block < rows ? row + rows_in_block : rows;
+      const int64_t last_row = Smaller(row + rows_in_block, rows);
       for (; row + kRowsTogether <= last_row; row += kRowsTogether) {
         BackwardRows<kRowsTogether, kDropout, kResidual, kBias>(args, row, scratch);
       }
@@ -254,13 +246,8 @@ void FusedResidualLayerNormGrad(const Parallel& parallel,
   });
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                               \
-  template void FusedResidualLayerNorm<T>(const Parallel&, const ResidualLayerNormArgs<T>&); \
-  template void FusedResidualLayerNormGrad<T>(const Parallel&, const ResidualLayerNormGradArgs<T>&);
-BERT_TF_INSTANTIATE(float)
-BERT_TF_INSTANTIATE(BFloat16)
-BERT_TF_INSTANTIATE(Float16)
-#undef BERT_TF_INSTANTIATE
+BERT_TF_INSTANTIATE_KERNEL(FusedResidualLayerNorm, ResidualLayerNormArgs)
+BERT_TF_INSTANTIATE_KERNEL(FusedResidualLayerNormGrad, ResidualLayerNormGradArgs)
 
 }  // namespace BERT_TF_ISA
 }  // namespace bert_tf

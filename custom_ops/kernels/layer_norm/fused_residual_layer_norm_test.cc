@@ -10,40 +10,13 @@ namespace bert_tf {
 namespace testing {
 namespace {
 
-struct Block {
-  uint32_t words[4];
-};
-
-Block Philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
-  uint32_t c[4] = {static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
-                   static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)};
-  uint32_t k[2] = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53} * c[0];
-    const uint64_t p1 = uint64_t{0xCD9E8D57} * c[2];
-    const uint32_t next[4] = {
-        static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k[0], static_cast<uint32_t>(p1),
-        static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k[1], static_cast<uint32_t>(p0)};
-    std::copy(next, next + 4, c);
-    k[0] += 0x9E3779B9;
-    k[1] += 0xBB67AE85;
-  }
-  return {{c[0], c[1], c[2], c[3]}};
-}
-
-// The word of an element of a stream, as in philox.h.
-uint32_t ElementBits(uint64_t seed, uint64_t stream, uint64_t element) {
-  const uint64_t chunk = element / 64, rest = element % 64;
-  return Philox(seed, 16 * chunk + rest % 16, stream).words[rest / 16];
-}
-
 void TestPhilox() {
   // Known answers from kat_vectors of Random123 1.14: philox4x32 10.
-  const Block zeros = Philox(0, 0, 0);
+  const PhiloxWords zeros = Philox(0, 0, 0);
   const uint32_t expected_zeros[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
-  const Block ones = Philox(~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0});
+  const PhiloxWords ones = Philox(~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0});
   const uint32_t expected_ones[] = {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd};
-  const Block pi = Philox(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e);
+  const PhiloxWords pi = Philox(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e);
   const uint32_t expected_pi[] = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1};
   Check(std::equal(zeros.words, zeros.words + 4, expected_zeros), "philox of zeros");
   Check(std::equal(ones.words, ones.words + 4, expected_ones), "philox of ones");

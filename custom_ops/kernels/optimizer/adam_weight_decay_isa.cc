@@ -23,10 +23,10 @@ BERT_TF_INLINE Vec Sqrt(Vec v) {
 }  // namespace
 
 void AdamWeightDecay(const Parallel& parallel, const AdamWeightDecayArgs& args) {
-  const int64_t units = (args.count + kBlock - 1) / kBlock;
+  const int64_t units = CeilDivide(args.count, kBlock);
   parallel.For(units, kBlock * kCyclesPerElement, [&args](int64_t begin, int64_t end) {
     const int64_t first = begin * kBlock;
-    const int64_t last = end * kBlock < args.count ? end * kBlock : args.count;
+    const int64_t last = Smaller(end * kBlock, args.count);
     const Vec rest_1 = Broadcast(1.0f - args.beta_1);
     const Vec rest_2 = Broadcast(1.0f - args.beta_2);
     const Vec scale = Broadcast(args.gradient_scale);
