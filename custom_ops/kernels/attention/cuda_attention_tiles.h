@@ -1,4 +1,4 @@
-// Shared by the kernels of varlen_attention.cu.cc: the tile that a block works on, the pairs of
+// Shared by the GPU kernels of varlen_attention: the tile that a block works on, the pairs of
 // positions that attend to each other, and the products of 64 x 64 tiles. Each of the four warps of
 // a block computes 16 rows of a product.
 //

@@ -1,7 +1,7 @@
 r"""Compiles the CUDA kernels with nvcc, without Bazel, and prints their registers as a table.
 
-    python tools/cuda_build.py
-    python tools/cuda_build.py --architectures sm_80 sm_90 --source=varlen_attention
+    python tools/cuda_kernels/build.py
+    python tools/cuda_kernels/build.py --architectures sm_80 sm_90 --source=fused_bias_gelu
 
 Needs nvcc 12 or 13, in $CUDA_HOME/bin or on PATH, but no GPU. The exit status is 1 if a kernel
 spills registers or does not compile, and 2 if there is no nvcc. This tool does not build the
@@ -18,8 +18,11 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-SOURCES = ("fused_bias_gelu", "fused_residual_layer_norm", "varlen_attention")
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+SOURCES = {
+    path.name.removesuffix(".cu.cc"): str(path)
+    for path in sorted(ROOT.glob("custom_ops/kernels/*/*.cu.cc"))
+}
 # The same flags are in custom_ops/kernels/BUILD.
 NVCC_FLAGS = ("-x", "cu", "-std=c++17", "-O3", "--extended-lambda", "--expt-relaxed-constexpr")
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90")
@@ -63,10 +66,6 @@ def find_nvcc() -> str | None:
     return shutil.which("nvcc")
 
 
-def source_path(name: str) -> pathlib.Path:
-    return ROOT / "custom_ops" / "kernels" / f"{name}.cu.cc"
-
-
 def build(nvcc: str, architecture: str, directory: pathlib.Path) -> pathlib.Path:
     """Compiles all kernels into one shared library.
 
@@ -81,7 +80,6 @@ def build(nvcc: str, architecture: str, directory: pathlib.Path) -> pathlib.Path
     library = directory / "libbert_tf_cuda.so"
     toolkit = pathlib.Path(nvcc).resolve().parent.parent
     folders = [f"-L{toolkit / name}" for name in ("lib64", "lib") if (toolkit / name).is_dir()]
-    sources = [str(source_path(name)) for name in SOURCES]
     subprocess.run(
         [
             nvcc,
@@ -94,7 +92,7 @@ def build(nvcc: str, architecture: str, directory: pathlib.Path) -> pathlib.Path
             "-cudart",
             "static",
             *folders,
-            *sources,
+            *SOURCES.values(),
             "-o",
             str(library),
         ],
@@ -128,7 +126,7 @@ def compile_kernels(
             "-Werror",
             "all-warnings",
             "-c",
-            str(source_path(name)),
+            SOURCES[name],
             "-o",
             str(directory / f"{name}_{architecture}.o"),
         ],
@@ -210,7 +208,8 @@ def main() -> int:
     nvcc = find_nvcc()
     if nvcc is None:
         print(
-            "cuda_build: this machine lacks nvcc: set CUDA_HOME or put it on PATH", file=sys.stderr
+            "cuda_kernels: this machine lacks nvcc: set CUDA_HOME or put it on PATH",
+            file=sys.stderr,
         )
         return 2
     spilling = 0
