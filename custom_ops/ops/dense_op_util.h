@@ -176,8 +176,8 @@ class DenseCall {
     return Optional(context, "beta", vector, &beta_);
   }
 
-  // Allocates the result and sets the fields that FusedDenseArgs and QuantizedDenseArgs have in
-  // common. `residual_index` is the number of the input whose buffer the result may reuse.
+  // Allocates the result and sets `packed` and the fields of DenseArgs. `residual_index` is the
+  // number of the input whose buffer the result may reuse.
   template <typename Args>
   absl::Status SetArgs(tensorflow::OpKernelContext* context, const DenseAttributes& attributes,
                        int residual_index, Args* args) const {

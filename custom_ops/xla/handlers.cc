@@ -85,8 +85,8 @@ struct DenseEpilogue {
   float epsilon;
   int64_t num_bias, num_residual, num_layer_norm;
 
-  template <typename T, typename Args>
-  void Read(const ffi::AnyBuffer& x, Operands* in, Results* out, Args* call) const {
+  template <typename T>
+  void Read(const ffi::AnyBuffer& x, Operands* in, Results* out, DenseArgs<T>* call) const {
     call->x = static_cast<const T*>(x.untyped_data());
     call->bias = in->NextDataIf<T>(num_bias == 1);
     call->activation = activation == "gelu"       ? DenseActivation::kGelu

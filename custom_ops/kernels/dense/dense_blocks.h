@@ -1,8 +1,7 @@
 // Shared by the dense kernels: the division of the work, and the computation after the sums.
 // Include this file only in sources that are compiled through isa.bzl.
 //
-// `Args` is FusedDenseArgs or QuantizedDenseArgs. Sums are float32 and have the layout
-// [panel][row][kDensePanel].
+// Sums are float32 and have the layout [panel][row][kDensePanel].
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_DENSE_DENSE_BLOCKS_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_DENSE_DENSE_BLOCKS_H_
 
@@ -34,9 +33,9 @@ struct GeluOf {
 };
 
 // y = activation(sums + bias) (+ residual) for the columns of one panel of `rows` rows.
-template <typename Activation, typename Args>
-void PanelEpilogue(const Activation& activation, const Args& args, int64_t first_row, int64_t rows,
-                   int64_t first_column, const float* sums) {
+template <typename Activation, typename T>
+void PanelEpilogue(const Activation& activation, const DenseArgs<T>& args, int64_t first_row,
+                   int64_t rows, int64_t first_column, const float* sums) {
   const int64_t columns = Smaller(kDensePanel, args.columns - first_column);
   float bias[kDensePanel] = {};
   if (args.bias != nullptr) {
@@ -54,8 +53,8 @@ void PanelEpilogue(const Activation& activation, const Args& args, int64_t first
   }
 }
 
-template <typename Args>
-void PanelEpilogue(const Args& args, int64_t first_row, int64_t rows, int64_t first_column,
+template <typename T>
+void PanelEpilogue(const DenseArgs<T>& args, int64_t first_row, int64_t rows, int64_t first_column,
                    const float* sums) {
   switch (args.activation) {
     case DenseActivation::kNone:
@@ -69,8 +68,8 @@ void PanelEpilogue(const Args& args, int64_t first_row, int64_t rows, int64_t fi
 
 // y = LayerNorm(sums + bias + residual) for rows [first_row, first_row + rows). The sums have the
 // layout [panel][sums_rows][kDensePanel]. `z` has room for one row.
-template <typename Args>
-void NormalizeRows(const Args& args, int64_t first_row, int64_t rows, const float* sums,
+template <typename T>
+void NormalizeRows(const DenseArgs<T>& args, int64_t first_row, int64_t rows, const float* sums,
                    int64_t sums_rows, float* z) {
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t offset = (first_row + i) * args.columns;
@@ -168,8 +167,8 @@ struct DenseUnit {
 // Divides the work, calls run(unit, repeats_rows) for every unit, and then normalizes the rows that
 // were divided into several units. `repeats_rows` says whether the previous unit of this thread had
 // the same rows. `steps` and `tile_rows` are as in DenseWork, `panel_cycles` as in ChooseGrid.
-template <typename Args, typename PanelCycles, typename Run>
-void RunUnits(const Parallel& parallel, const Args& args, int64_t steps, int64_t tile_rows,
+template <typename T, typename PanelCycles, typename Run>
+void RunUnits(const Parallel& parallel, const DenseArgs<T>& args, int64_t steps, int64_t tile_rows,
               const PanelCycles& panel_cycles, const Run& run) {
   const int64_t panels = CeilDivide(args.columns, kDensePanel);
   const DenseWork work{args.rows, steps, panels, args.gamma != nullptr, tile_rows};

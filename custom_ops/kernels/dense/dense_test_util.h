@@ -46,8 +46,7 @@ struct EpilogueTensors {
         beta(c.columns, random, 0.3f),
         y(c.rows * c.columns, FromFloat<T>(7.0f)) {}
 
-  template <typename Args>
-  void SetArgs(const Case& c, Args* args) {
+  void SetArgs(const Case& c, DenseArgs<T>* args) {
     args->bias = c.has_bias ? bias.data() : nullptr;
     args->activation = c.activation;
     args->residual = c.has_residual ? residual.data() : nullptr;

@@ -42,10 +42,9 @@ enum class DenseActivation { kNone, kGelu, kApproximateGelu };
 // Row-major matrices. LayerNorm is applied if gamma is not null. An activation cannot be combined
 // with a residual or LayerNorm.
 template <typename T>
-struct FusedDenseArgs {
-  const T* x;       // [rows, depth]
-  const T* packed;  // W, prepacked
-  const T* bias;    // [columns] or null
+struct DenseArgs {
+  const T* x;     // [rows, depth]
+  const T* bias;  // [columns] or null
   DenseActivation activation;
   const T* residual;  // [rows, columns] or null
   const T* gamma;     // [columns] or null
@@ -55,6 +54,11 @@ struct FusedDenseArgs {
   int64_t depth;
   int64_t columns;
   T* y;  // [rows, columns]; may be residual, not x
+};
+
+template <typename T>
+struct FusedDenseArgs : DenseArgs<T> {
+  const T* packed;  // W, prepacked
 };
 
 // The number of elements, or kTooLarge (sizes.h).

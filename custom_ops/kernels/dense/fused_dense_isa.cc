@@ -148,14 +148,12 @@ class Dense {
 
   void Run(const Parallel& parallel) const {
     RunUnits(parallel, args_, args_.depth, kTileRows, PanelCycles<T>,
-             [this](const DenseUnit& unit, bool) {
-               Unit(unit.first_row, unit.rows, unit.first_panel, unit.panels, unit.shared_sums);
-             });
+             [this](const DenseUnit& unit, bool) { Unit(unit); });
   }
 
  private:
-  void Unit(int64_t first_row, int64_t rows, int64_t first_panel, int64_t panels,
-            float* shared_sums) const {
+  void Unit(const DenseUnit& unit) const {
+    const auto [first_row, rows, first_panel, panels, shared_sums] = unit;
     const bool layer_norm = args_.gamma != nullptr;
     // The sums of panel p begin at sums + p * sums_rows * kDensePanel.
     const int64_t sums_rows = shared_sums != nullptr ? args_.rows : rows;

@@ -41,24 +41,13 @@ namespace bert_tf {
 constexpr int64_t kQuantizedDenseDepth = 65536;  // 65536 * 255 * 127 < 2^31
 constexpr float kSmallestSpan = 0x1p-100f;       // so that 1 / step is a normal float32
 
-// Like FusedDenseArgs.
+// The depth is at most kQuantizedDenseDepth.
 template <typename T>
-struct QuantizedDenseArgs {
-  const T* x;                  // [rows, depth]
+struct QuantizedDenseArgs : DenseArgs<T> {
   const int8_t* packed;        // v, PackedQuantizedDenseSize(depth, columns)
   const float* column_scale;   // [columns]
   const int32_t* column_sums;  // [columns], sum_k v[k, j]
   const float* smoothing;      // [depth]
-  const T* bias;               // [columns] or null
-  DenseActivation activation;
-  const T* residual;  // [rows, columns] or null
-  const T* gamma;     // [columns] or null
-  const T* beta;      // [columns] or null, with gamma
-  float epsilon;
-  int64_t rows;
-  int64_t depth;  // at most kQuantizedDenseDepth
-  int64_t columns;
-  T* y;  // [rows, columns]; may be residual, not x
 };
 
 // The number of elements, or kTooLarge (sizes.h).
