@@ -20,8 +20,7 @@ constexpr int kNarrowRows = 4;    // rows of a block, one per warp
 constexpr int kLaneColumns = 24;  // at most
 constexpr int64_t kNarrowColumns = kWarp * kLaneColumns;
 constexpr int64_t kWideColumns = kWideWarps * kNarrowColumns;
-
-constexpr int kAnyThreads = kWideWarps * kWarp;
+constexpr int kAnyThreads = kWideWarps * kWarp;  // of the kernels for rows of any width
 
 // The number of rows that a block processes at a time, and of its threads, with kWarps warps per
 // row.
