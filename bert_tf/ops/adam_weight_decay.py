@@ -5,7 +5,7 @@
     v = v + (1 - beta_2) * (g² - v)
     variable = variable - learning_rate * (m / (sqrt(v) + epsilon) + weight_decay * variable)
 
-The native kernel is `custom_ops/kernels/adam_weight_decay.h`.
+The native kernel is `custom_ops/kernels/optimizer/adam_weight_decay.h`.
 
 Reference: google-research/bert optimization.py; Loshchilov and Hutter, arXiv 1711.05101.
 """

@@ -3,8 +3,8 @@
     gelu(s) = s * Phi(s)                                              approximate=False ("erf")
     gelu(s) = s * sigmoid(2 sqrt(2 / pi) (s + 0.044715 s^3))          approximate=True ("tanh")
 
-The native kernel is `custom_ops/kernels/fused_bias_gelu.h`. Its gradient recomputes the slope of
-the activation from x and bias, so that a training step stores one tensor of this width and not
+The native kernel is `custom_ops/kernels/gelu/fused_bias_gelu.h`. Its gradient recomputes the slope
+of the activation from x and bias, so that a training step stores one tensor of this width and not
 three.
 
 Reference: Hendrycks and Gimpel, arXiv 1606.08415.

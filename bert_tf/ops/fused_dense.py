@@ -3,10 +3,10 @@
     z = x W + bias
     y = z | gelu(z) | z + residual | LayerNorm(z + residual)
 
-The native kernel is `custom_ops/kernels/fused_dense.h`. `pack_dense` prepacks W: it reorders W as
-the matmul reads it. A prepacked kernel is a plain vector and is the same on every processor. It is
-not connected to the variable from which it was made, and must be prepacked again when the variable
-changes.
+The native kernel is `custom_ops/kernels/dense/fused_dense.h`. `pack_dense` prepacks W: it reorders
+W as the matmul reads it. A prepacked kernel is a plain vector and is the same on every processor.
+It is not connected to the variable from which it was made, and must be prepacked again when the
+variable changes.
 
 Glossary: M rows, K input features (the kernel's depth), `units` output features.
 """
@@ -21,7 +21,7 @@ from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dens
 from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.ops.fused_residual_layer_norm import LAYER_NORM_EPSILON
 
-# The layout of a prepacked kernel: custom_ops/kernels/fused_dense.h, kDensePanel and kDenseDepth.
+# The layout of a prepacked kernel: kDensePanel and kDenseDepth of fused_dense.h.
 _PANEL = 32
 _BLOCK_DEPTH = 256
 

@@ -1,7 +1,7 @@
 """LayerNorm(residual + dropout(x + bias)) in one pass: the end of both halves of a BERT block.
 
-The native kernel is `custom_ops/kernels/fused_residual_layer_norm.h`. The dropout mask is a
-function of the seed (`bert_tf/ops/philox.py`). It is not stored: the gradient draws it again.
+The native kernel is `custom_ops/kernels/layer_norm/fused_residual_layer_norm.h`. The dropout mask
+is a function of the seed (`bert_tf/ops/philox.py`). It is not stored: the gradient draws it again.
 
 Reference: Ba, Kiros and Hinton, "Layer normalization", arXiv 1607.06450; post-LN as in
 google-research/bert.

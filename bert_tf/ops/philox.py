@@ -4,7 +4,7 @@ The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy
 2011). Its key is the 64-bit seed, and its 128-bit counter is (low 64 bits: block, high 64 bits:
 stream). The elements of a stream are numbered. Element e uses word w of block b with
 b = 16 c + r % 16 and w = r // 16, where c = e // 64 and r = e % 64. The native implementation,
-`custom_ops/kernels/philox.h`, explains this order.
+`custom_ops/kernels/base/philox.h`, explains this order.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ does not depend on the others. If a few columns of x are much larger than the re
 left for the rest. Smoothing moves the large values into W: the columns of x are multiplied by the
 numbers by which the rows of W were divided.
 
-The products are summed exactly, in int32; `custom_ops/kernels/quantized_dense.h` has the formulas.
-The native op and the reference implementation compute the same integers on every processor.
+The products are summed exactly, in int32; `custom_ops/kernels/dense/quantized_dense.h` has the
+formulas. The native op and the reference implementation compute the same integers on every
+processor.
 
 Glossary: M rows, K input features (the kernel's depth), `units` output features.
 
@@ -28,8 +29,8 @@ from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dens
 from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.ops.fused_residual_layer_norm import LAYER_NORM_EPSILON
 
-# custom_ops/kernels/quantized_dense.h: the layout of a prepacked kernel, and the largest depth for
-# which int32 can hold the sums.
+# The layout of a prepacked kernel, and the largest depth for which int32 can hold the sums: those of
+# quantized_dense.h.
 _PANEL = 32
 _QUAD = 4
 MAX_DEPTH = 65536

@@ -3,9 +3,9 @@
     out[r, n] = sum_j dropout(softmax_j(q[r, n] . k[j, n] / sqrt(D))) v[j, n]
 
 The sum is over the tokens j of the sequence of row r that the mask does not hide from r. The native
-kernel (`custom_ops/kernels/varlen_attention.h`) processes tiles with an online softmax, as in
-FlashAttention (Dao et al., arXiv 2205.14135), on tokens that are packed without padding, as in
-ByteTransformer (Zhai et al., arXiv 2210.03052). Its gradient recomputes the probabilities. The
+kernel (`custom_ops/kernels/attention/varlen_attention.h`) processes tiles with an online softmax,
+as in FlashAttention (Dao et al., arXiv 2205.14135), on tokens that are packed without padding, as
+in ByteTransformer (Zhai et al., arXiv 2210.03052). Its gradient recomputes the probabilities. The
 window and the global tokens are those of Longformer (Beltagy et al., arXiv 2004.05150).
 
 Glossary: `B` sequences, `T` length of a sequence (of the longest one in the reference

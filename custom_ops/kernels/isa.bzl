@@ -1,6 +1,6 @@
-"""Compiles a kernel source three times, once for each instruction set."""
+"""Compiles a kernel three times, once for each instruction set."""
 
-load("@rules_cc//cc:defs.bzl", "cc_library")
+load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
 
 # The namespace of each copy and its compiler flags. Every processor with AVX2 has F16C and FMA.
 _COPTS = {
@@ -22,32 +22,34 @@ _COPTS = {
 
 _X86_64 = ["@platforms//cpu:x86_64"]
 
-def isa_kernels(name, srcs, hdrs = [], deps = [], copts = []):
-    """Defines a library `name` that contains `srcs` once per instruction set.
+def kernel(name, folder):
+    """Defines the library `name` and the test `name`_test, from the files in `folder`.
 
-    The code of the sources must be in `namespace BERT_TF_ISA` (a macro: portable, avx2 or avx512),
-    and their helpers in an unnamed namespace inside it, so that an inline function that is compiled
-    for an instruction set is never called on a processor without it. On processors other than
-    x86-64, only the portable copy is compiled (on ARM, the compiler's vectors use NEON there).
+    The sources `name`*_isa.cc are compiled once per instruction set. Their code must be in
+    `namespace BERT_TF_ISA` (a macro: portable, avx2 or avx512), and their helpers in an unnamed
+    namespace inside it, so that an inline function that is compiled for an instruction set is never
+    called on a processor without it. On processors other than x86-64, only the portable copy is
+    compiled (on ARM, the compiler's vectors use NEON there).
     """
+    path = folder + "/" + name
     for isa, flags in _COPTS.items():
         cc_library(
             name = name + "_" + isa,
-            srcs = srcs,
-            hdrs = hdrs,
-            copts = copts + flags + ["-O3", "-ffp-contract=fast", "-DBERT_TF_ISA=" + isa],
+            srcs = native.glob([path + "*_isa.cc"]),
+            copts = flags + ["-O3", "-ffp-contract=fast", "-DBERT_TF_ISA=" + isa],
             target_compatible_with = [] if isa == "portable" else _X86_64,
-            deps = deps,
+            deps = [":base"],
         )
     cc_library(
         name = name,
-        hdrs = hdrs,
-        deps = deps + [":" + name + "_portable"] + select({
-            "//custom_ops/kernels:x86_64": [
-                ":" + name + "_" + isa
-                for isa in _COPTS
-                if isa != "portable"
-            ],
+        srcs = [path + ".cc"],
+        deps = [":base", ":" + name + "_portable"] + select({
+            "//custom_ops/kernels:x86_64": [":" + name + "_avx2", ":" + name + "_avx512"],
             "//conditions:default": [],
         }),
+    )
+    cc_test(
+        name = name + "_test",
+        srcs = [path + "_test.cc"],
+        deps = [":" + name, ":kernel_test_util"],
     )

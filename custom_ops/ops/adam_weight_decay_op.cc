@@ -1,10 +1,10 @@
-// BertTf>AdamWeightDecay; custom_ops/kernels/adam_weight_decay.h has the formula.
+// BertTf>AdamWeightDecay; custom_ops/kernels/optimizer/adam_weight_decay.h has the formula.
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
 
-#include "custom_ops/kernels/adam_weight_decay.h"
+#include "custom_ops/kernels/optimizer/adam_weight_decay.h"
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"
 #include "tensorflow/core/framework/op.h"

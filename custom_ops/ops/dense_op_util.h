@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "custom_ops/kernels/fused_dense.h"
-#include "custom_ops/kernels/huge_pages.h"
-#include "custom_ops/kernels/sizes.h"
+#include "custom_ops/kernels/base/huge_pages.h"
+#include "custom_ops/kernels/base/sizes.h"
+#include "custom_ops/kernels/dense/fused_dense.h"
 #include "custom_ops/ops/op_attributes.h"
 #include "custom_ops/ops/op_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -176,8 +176,8 @@ class DenseCall {
     return Optional(context, "beta", vector, &beta_);
   }
 
-  // Allocates the result and sets the fields that FusedDenseArgs and QuantizedDenseArgs have in
-  // common. `residual_index` is the number of the input whose buffer the result may reuse.
+  // Allocates the result and sets `packed` and the fields of DenseArgs. `residual_index` is the
+  // number of the input whose buffer the result may reuse.
   template <typename Args>
   absl::Status SetArgs(tensorflow::OpKernelContext* context, const DenseAttributes& attributes,
                        int residual_index, Args* args) const {

@@ -1,7 +1,8 @@
-// BertTf>FusedBiasGelu and its gradient; custom_ops/kernels/fused_bias_gelu.h has the formulas.
+// BertTf>FusedBiasGelu and its gradient; custom_ops/kernels/gelu/fused_bias_gelu.h has the
+// formulas.
 #include "custom_ops/ops/fused_bias_gelu_op.h"
 
-#include "custom_ops/kernels/fused_bias_gelu.h"
+#include "custom_ops/kernels/gelu/fused_bias_gelu.h"
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"
 #include "tensorflow/core/framework/op.h"

@@ -7,7 +7,7 @@
 #ifndef BERT_TF_CUSTOM_OPS_OPS_FUSED_BIAS_GELU_OP_H_
 #define BERT_TF_CUSTOM_OPS_OPS_FUSED_BIAS_GELU_OP_H_
 
-#include "custom_ops/kernels/fused_bias_gelu.h"
+#include "custom_ops/kernels/gelu/fused_bias_gelu.h"
 #include "custom_ops/ops/op_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
 

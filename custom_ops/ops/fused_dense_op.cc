@@ -1,6 +1,6 @@
-// BertTf>FusedDense and BertTf>PackDense. custom_ops/kernels/fused_dense.h has the formulas and the
-// layout of a prepacked kernel, and dense_op_util.h describes the optional inputs.
-#include "custom_ops/kernels/fused_dense.h"
+// BertTf>FusedDense and BertTf>PackDense. custom_ops/kernels/dense/fused_dense.h has the formulas
+// and the layout of a prepacked kernel, and dense_op_util.h describes the optional inputs.
+#include "custom_ops/kernels/dense/fused_dense.h"
 #include "custom_ops/ops/dense_op_util.h"
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"

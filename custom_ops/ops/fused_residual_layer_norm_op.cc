@@ -1,8 +1,8 @@
-// BertTf>FusedResidualLayerNorm and its gradient; custom_ops/kernels/fused_residual_layer_norm.h
-// has the formulas.
+// BertTf>FusedResidualLayerNorm and its gradient;
+// custom_ops/kernels/layer_norm/fused_residual_layer_norm.h has the formulas.
 #include "custom_ops/ops/fused_residual_layer_norm_op.h"
 
-#include "custom_ops/kernels/fused_residual_layer_norm.h"
+#include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
 #include "custom_ops/ops/op_attributes.h"
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"

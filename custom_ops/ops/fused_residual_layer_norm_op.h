@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "custom_ops/kernels/fused_residual_layer_norm.h"
+#include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
 #include "custom_ops/ops/op_attributes.h"
 #include "custom_ops/ops/op_util.h"
 #include "tensorflow/core/framework/op_kernel.h"

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "custom_ops/kernels/cuda_launchers.h"
+#include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/ops/op_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "xla/stream_executor/stream.h"

@@ -1,8 +1,8 @@
-// BertTf>QuantizedDense. custom_ops/kernels/quantized_dense.h has the formulas and the layout of a
-// prepacked kernel, and dense_op_util.h describes the optional inputs.
+// BertTf>QuantizedDense. custom_ops/kernels/dense/quantized_dense.h has the formulas and the layout
+// of a prepacked kernel, and dense_op_util.h describes the optional inputs.
 #include <string>
 
-#include "custom_ops/kernels/quantized_dense.h"
+#include "custom_ops/kernels/dense/quantized_dense.h"
 #include "custom_ops/ops/dense_op_util.h"
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"

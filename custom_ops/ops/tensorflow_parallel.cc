@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include "custom_ops/kernels/thread_team.h"
+#include "custom_ops/kernels/base/thread_team.h"
 #include "tensorflow/core/platform/cpu_info.h"
 #include "tensorflow/core/util/work_sharder.h"
 

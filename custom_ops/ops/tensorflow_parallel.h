@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "custom_ops/kernels/parallel.h"
+#include "custom_ops/kernels/base/parallel.h"
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/threadpool.h"

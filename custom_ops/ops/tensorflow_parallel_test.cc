@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "custom_ops/kernels/kernel_test_util.h"
+#include "custom_ops/kernels/base/kernel_test_util.h"
 #include "tensorflow/core/platform/cpu_info.h"
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/util/work_sharder.h"

@@ -1,13 +1,13 @@
 // BertTf>VarlenAttention and its gradient: shapes, checks, and the call of the kernel.
-// custom_ops/kernels/varlen_attention.h has the formula.
+// custom_ops/kernels/attention/varlen_attention.h has the formula.
 #include "custom_ops/ops/varlen_attention_op.h"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "custom_ops/kernels/row_splits.h"
-#include "custom_ops/kernels/varlen_attention.h"
+#include "custom_ops/kernels/attention/row_splits.h"
+#include "custom_ops/kernels/attention/varlen_attention.h"
 #include "custom_ops/ops/op_attributes.h"
 #include "custom_ops/ops/op_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "custom_ops/kernels/fused_bias_gelu.h"
-#include "custom_ops/kernels/fused_residual_layer_norm.h"
+#include "custom_ops/kernels/gelu/fused_bias_gelu.h"
+#include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
 #include "custom_ops/xla/ffi_buffers.h"
 #include "xla/ffi/api/ffi.h"
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <mutex>
 
-#include "custom_ops/kernels/parallel.h"
+#include "custom_ops/kernels/base/parallel.h"
 #include "tsl/platform/cpu_info.h"
 #include "xla/ffi/api/ffi.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "custom_ops/kernels/cuda_launchers.h"
+#include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/xla/ffi_args.h"
 #include "custom_ops/xla/ffi_buffers.h"
 #include "custom_ops/xla/gpu_platform.h"

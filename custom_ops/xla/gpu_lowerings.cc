@@ -1,7 +1,7 @@
 // The ops with GPU kernels under XLA on a GPU (jit_compile=True).
 #include <cstdint>
 
-#include "custom_ops/kernels/cuda_launchers.h"
+#include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/xla/custom_call_op.h"
 #include "custom_ops/xla/gpu_platform.h"
 

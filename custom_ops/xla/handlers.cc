@@ -5,14 +5,14 @@
 #include <string_view>
 #include <vector>
 
-#include "custom_ops/kernels/adam_weight_decay.h"
-#include "custom_ops/kernels/float_types.h"
-#include "custom_ops/kernels/fused_bias_gelu.h"
-#include "custom_ops/kernels/fused_dense.h"
-#include "custom_ops/kernels/fused_residual_layer_norm.h"
-#include "custom_ops/kernels/quantized_dense.h"
-#include "custom_ops/kernels/row_splits.h"
-#include "custom_ops/kernels/varlen_attention.h"
+#include "custom_ops/kernels/attention/row_splits.h"
+#include "custom_ops/kernels/attention/varlen_attention.h"
+#include "custom_ops/kernels/base/float_types.h"
+#include "custom_ops/kernels/dense/fused_dense.h"
+#include "custom_ops/kernels/dense/quantized_dense.h"
+#include "custom_ops/kernels/gelu/fused_bias_gelu.h"
+#include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
+#include "custom_ops/kernels/optimizer/adam_weight_decay.h"
 #include "custom_ops/xla/ffi_args.h"
 #include "custom_ops/xla/ffi_buffers.h"
 #include "custom_ops/xla/ffi_parallel.h"
@@ -85,8 +85,8 @@ struct DenseEpilogue {
   float epsilon;
   int64_t num_bias, num_residual, num_layer_norm;
 
-  template <typename T, typename Args>
-  void Read(const ffi::AnyBuffer& x, Operands* in, Results* out, Args* call) const {
+  template <typename T>
+  void Read(const ffi::AnyBuffer& x, Operands* in, Results* out, DenseArgs<T>* call) const {
     call->x = static_cast<const T*>(x.untyped_data());
     call->bias = in->NextDataIf<T>(num_bias == 1);
     call->activation = activation == "gelu"       ? DenseActivation::kGelu

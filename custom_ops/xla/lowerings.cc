@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "custom_ops/kernels/fused_bias_gelu.h"
-#include "custom_ops/kernels/fused_residual_layer_norm.h"
+#include "custom_ops/kernels/gelu/fused_bias_gelu.h"
+#include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
 #include "custom_ops/xla/custom_call_op.h"
 #include "tensorflow/compiler/tf2xla/xla_op_registry.h"
 

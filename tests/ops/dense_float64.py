@@ -11,7 +11,7 @@ from tests.ops.layer_norm_float64 import residual_layer_norm
 
 SMALLEST_SPAN = 2.0**-100
 
-# custom_ops/kernels/fused_dense.h and quantized_dense.h
+# custom_ops/kernels/dense/fused_dense.h and quantized_dense.h
 PANEL = 32  # columns of a kernel that are stored together
 BLOCK_DEPTH = 256  # the largest number of rows of a block of a float kernel
 QUAD = 4  # rows of an integer kernel whose numbers are stored next to each other
@@ -59,7 +59,7 @@ def epilogue(z, bias=None, residual=None, gamma=None, beta=None, activation=None
 
 
 def quantized_rows(x, smoothing):
-    """The formula of custom_ops/kernels/quantized_dense.h on a float32 matrix [M, K].
+    """The formula of custom_ops/kernels/dense/quantized_dense.h on a float32 matrix [M, K].
 
     Returns the integers, int64 [M, K], and what one is worth, float32 [M, 1].
     """

@@ -2,8 +2,8 @@
 
 import ctypes
 import dataclasses
+import importlib
 import os
-import sys
 
 import keras
 import numpy as np
@@ -55,34 +55,39 @@ def test_two_mirrored_replicas_train_like_one(tiny_config):
 
 
 @pytest.fixture
-def checker():
-    """tools/check_cuda_kernels.py's, on the CPU."""
-    torch = pytest.importorskip("torch", reason="needs transformers and PyTorch")
-    sys.path.insert(0, str(REPOSITORY / "tools"))
-    import check_cuda_kernels
+def torch():
+    return pytest.importorskip("torch", reason="needs transformers and PyTorch")
 
+
+@pytest.fixture
+def checks(torch, monkeypatch):
+    """The checks of tools/check_cuda_kernels.py."""
+    monkeypatch.syspath_prepend(REPOSITORY / "tools")
+    return importlib.import_module("cuda_kernels.checks")
+
+
+@pytest.fixture
+def checker(checks):
+    """That of tools/check_cuda_kernels.py, on the CPU."""
     library = ctypes.CDLL(os.environ["BERT_TF_EMULATED_GPU"])
-    checker = check_cuda_kernels.Checker(check_cuda_kernels.Kernels(library, torch, "cpu"))
-    checker.REPEATS = 2
-    return checker
+    return checks.Checker(checks.Kernels(library, "cpu"), repeats=2)
 
 
-def test_the_checker_for_a_gpu_finds_nothing(checker, capsys):
-    for dtype in checker.kernels.types:
-        checker.in_place(dtype)
+def test_the_checker_for_a_gpu_finds_nothing(torch, checks, checker, capsys):
+    for dtype in checks.TYPES:
+        checks.in_place(checker, dtype)
         for approximate in (False, True):
-            checker.bias_gelu(33, 257, dtype, approximate)
-        checker.layer_norm(37, 77, dtype, 0.1, True, False)
-        checker.layer_norm(9, 1088, dtype, 0.0, False, True)
-        checker.attention([3, 0, 1, 64, 65], 2, 32, dtype, rate=0.1)
-        checker.attention(
-            [70, 1], 3, 40, dtype, causal=True, window=5, globals_=2, splits_type="int32"
-        )
+            checks.bias_gelu(checker, 33, 257, dtype, approximate)
+        checks.layer_norm(checker, 37, 77, dtype, 0.1, True, False)
+        checks.layer_norm(checker, 9, 1088, dtype, 0.0, False, True)
+        checks.attention(checker, [3, 0, 1, 64, 65], 2, 32, dtype, rate=0.1)
+        options = {"causal": True, "window": 5, "globals_": 2, "splits_type": torch.int32}
+        checks.attention(checker, [70, 1], 3, 40, dtype, **options)
     assert checker.failures == 0, capsys.readouterr().out
     assert checker.checks > 100
 
 
-def test_the_checker_for_a_gpu_sees_a_wrong_tail(checker):
+def test_the_checker_for_a_gpu_sees_a_wrong_tail(torch, checks, checker):
     whole = checker.kernels.bias_gelu
 
     def without_a_tail(x, bias, approximate):
@@ -90,5 +95,5 @@ def test_the_checker_for_a_gpu_sees_a_wrong_tail(checker):
         return {"y": y.where(x + bias > -4, 0.2 * y)}
 
     checker.kernels.bias_gelu = without_a_tail
-    checker.bias_gelu(200, 64, checker.torch.float32, False)
+    checks.bias_gelu(checker, 200, 64, torch.float32, False)
     assert checker.failures == 1

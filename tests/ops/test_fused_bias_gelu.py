@@ -2,7 +2,7 @@
 tests/conformance/test_ops.py.
 
 Accuracy over all exponents, the other instruction sets and thread counts are tested on the kernels
-themselves: custom_ops/kernels/fused_bias_gelu_test.cc.
+themselves: custom_ops/kernels/gelu/fused_bias_gelu_test.cc.
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 tests/conformance/test_ops.py.
 
 All numbers of rows, the other instruction sets and thread counts are tested on the kernels
-themselves: custom_ops/kernels/fused_dense_test.cc.
+themselves: custom_ops/kernels/dense/fused_dense_test.cc.
 """
 
 import numpy as np

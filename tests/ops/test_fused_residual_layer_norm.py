@@ -2,7 +2,7 @@
 What every op must do is in tests/conformance/test_ops.py.
 
 The other instruction sets and thread counts are tested on the kernels themselves:
-custom_ops/kernels/fused_residual_layer_norm_test.cc.
+custom_ops/kernels/layer_norm/fused_residual_layer_norm_test.cc.
 """
 
 import numpy as np

@@ -1,0 +1,135 @@
+// Shared by the forward pass and the gradient of varlen_attention on the GPU: the arguments of the
+// kernels, the loop over tiles, and what the launchers have in common.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_H_
+
+#include <cmath>
+#include <type_traits>
+
+#include "custom_ops/kernels/attention/cuda_attention_tiles.h"
+#include "custom_ops/kernels/cuda/cuda_dispatch.h"
+
+namespace bert_tf {
+namespace cuda {
+namespace {
+
+constexpr float kLog2E = 1.44269504088896341f;
+
+// The number of buffers in shared memory for each streamed tile. With two, the next tile is loaded
+// while the current one is multiplied. float32 tiles are too large for that in the 99 KiB of shared
+// memory of sm_86.
+template <typename T>
+constexpr int kStages = sizeof(T) == 2 ? 2 : 1;
+
+template <typename T>
+struct Args {
+  using Type = T;
+
+  const T* qkv;
+  Sequences sequences;
+  PairMask mask;
+  Dropout dropout;
+  int64_t num_heads;
+  int head_size;
+  bool vectors;  // rows are whole, aligned vectors
+  float scale;   // 1 / sqrt(D)
+  const T* d_output;
+  T* output;  // written by the forward, read by the gradient
+  float* logsumexp;
+  float* delta;  // [R, N]: sum_d output * d_output, for the gradient
+  T* d_qkv;
+
+  BERT_TF_DEVICE int64_t QkvStride() const { return 3 * num_heads * head_size; }
+  BERT_TF_DEVICE int64_t OutputStride() const { return num_heads * head_size; }
+  // The offset of the query (part 0), key (1) or value (2) of a row and a head.
+  BERT_TF_DEVICE int64_t QkvOffset(int64_t row, int part, int64_t head) const {
+    return row * QkvStride() + part * OutputStride() + head * head_size;
+  }
+  BERT_TF_DEVICE int64_t OutputOffset(int64_t row, int64_t head) const {
+    return row * OutputStride() + head * head_size;
+  }
+};
+
+// The first tile, starting from `key`, that the mask does not hide.
+BERT_TF_DEVICE int64_t NextKeys(const PairMask& mask, const Block& block, int64_t key) {
+  while (key < block.length && mask.HidesTile(block.begin, key)) key += kTile;
+  return key;
+}
+
+// Processes the tiles, starting from `next(0)`. `load(position, stage)` queues the copies of a
+// tile, `draw(position)` computes additional data for it, and `meet(position, stage)` uses the tile
+// when its copies are complete.
+template <typename T, typename Next, typename Load, typename Draw, typename Meet>
+BERT_TF_DEVICE void ForEachTile(int64_t length, const Next& next, const Load& load,
+                                const Draw& draw, const Meet& meet) {
+  int64_t position = next(static_cast<int64_t>(0));
+  int stage = 0;
+  if (kStages<T> == 2) {
+    if (position < length) load(position, stage);
+    CommitCopies();
+  }
+  while (position < length) {
+    const int64_t following = next(position + kTile);
+    if (kStages<T> == 2) {
+      if (following < length) load(following, 1 - stage);
+      CommitCopies();
+      WaitForCopies<1>();
+    } else {
+      load(position, stage);
+      CommitCopies();
+      WaitForCopies<0>();
+    }
+    draw(position);
+    SyncThreads();  // the copies of all threads are complete
+    meet(position, stage);
+    SyncThreads();  // the tile may be overwritten
+    position = following;
+    if (kStages<T> == 2) stage = 1 - stage;
+  }
+}
+
+// Calls function(size, dropout), where the types hold the template arguments of the kernels.
+template <typename T, typename Function>
+int WithSize(const Args<T>& args, const Function& function) {
+  const auto with_size = [&](auto size) {
+    return args.dropout.seed != nullptr ? function(size, Int<1>{}) : function(size, Int<0>{});
+  };
+  return args.head_size <= 32 ? with_size(Int<32>{}) : with_size(Int<64>{});
+}
+
+template <typename T>
+dim3 Grid(const Args<T>& args) {
+  return dim3(static_cast<unsigned>(NumBlocks(args.sequences.rows, args.sequences.count)),
+              static_cast<unsigned>(args.num_heads));
+}
+
+// Calls function(args) with the arguments that both launchers have, if the kernels support them.
+template <typename Function>
+int WithArgs(int type, const void* qkv, const void* row_splits, int row_splits_are_int64,
+             int64_t num_sequences, int64_t rows, int64_t num_heads, int64_t head_size, int causal,
+             int64_t window_size, int64_t num_global_tokens, float dropout_rate,
+             const int64_t* seed, const Function& function) {
+  constexpr int64_t kMaxGridY = 65535;
+  if (rows == 0 || num_heads == 0 || num_sequences == 0) return 0;
+  if (head_size < 1 || head_size > kBertTfLargestHead || num_heads > kMaxGridY) {
+    return kInvalidValue;
+  }
+  return WithType(type, [&](auto* typed) {
+    using T = std::remove_pointer_t<decltype(typed)>;
+    Args<T> args = {};
+    args.qkv = static_cast<const T*>(qkv);
+    args.sequences = {row_splits, row_splits_are_int64 != 0, num_sequences, rows};
+    args.mask = {causal != 0, window_size >= 0, window_size, num_global_tokens};
+    args.dropout = MakeDropout(dropout_rate, dropout_rate > 0.0f ? seed : nullptr);
+    args.num_heads = num_heads;
+    args.head_size = static_cast<int>(head_size);
+    args.scale = 1.0f / std::sqrt(static_cast<float>(head_size));
+    return function(args);
+  });
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_H_

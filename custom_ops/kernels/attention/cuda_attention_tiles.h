@@ -1,0 +1,317 @@
+// Shared by the GPU kernels of varlen_attention: the tile that a block works on, the pairs of
+// positions that attend to each other, and the products of 64 x 64 tiles. Each of the four warps of
+// a block computes 16 rows of a product.
+//
+// The result of a warp, [16, columns], is in registers in the layout of the tensor cores: for every
+// eight columns, lane l has in c[0] and c[1] row l / 4, columns 2 (l % 4) and 2 (l % 4) + 1, and in
+// c[2] and c[3] the same columns of row l / 4 + 8. float32 products are computed with plain FMAs in
+// the same layout.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_TILES_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_TILES_H_
+
+#include "custom_ops/kernels/cuda/cuda_philox.h"
+
+namespace bert_tf {
+namespace cuda {
+namespace {
+
+constexpr int kTile = 64;  // rows and columns; 64 keys are one chunk of philox.h
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kWarpRows = kTile / kWarps;
+constexpr int kGroups = kTile / 8;  // of eight columns
+
+BERT_TF_DEVICE int Thread() { return static_cast<int>(threadIdx.x); }
+BERT_TF_DEVICE int Lane() { return Thread() % kWarp; }
+// The row of c[0] and c[1] in the tile. c[2] and c[3] are eight rows below.
+BERT_TF_DEVICE int LaneRow() { return Thread() / kWarp * kWarpRows + Lane() / 4; }
+// The column of c[0] and c[2] in a group of eight columns.
+BERT_TF_DEVICE int LaneColumn() { return Lane() % 4 * 2; }
+
+// Which queries of a sequence attend to which keys; varlen_attention.h has the formula.
+struct PairMask {
+  bool causal;
+  bool windowed;
+  int64_t window;
+  int64_t globals;
+
+  BERT_TF_HOST_DEVICE bool Sees(int64_t query, int64_t key) const {
+    if (causal && key > query) return false;
+    if (!windowed || query < globals || key < globals) return true;
+    return query - key <= window && key - query <= window;
+  }
+  // True if no query of [q, q + kTile) attends to a key of [k, k + kTile). False does not mean that
+  // one does.
+  BERT_TF_HOST_DEVICE bool HidesTile(int64_t q, int64_t k) const {
+    if (causal && k >= q + kTile) return true;
+    if (!windowed || q < globals || k < globals) return false;
+    return k - (q + kTile - 1) > window || q - (k + kTile - 1) > window;
+  }
+  // True if every query of the tile attends to every key.
+  BERT_TF_HOST_DEVICE bool ShowsTile(int64_t q, int64_t k) const {
+    if (causal && k + kTile - 1 > q) return false;
+    if (!windowed || q + kTile <= globals || k + kTile <= globals) return true;
+    return q + kTile - 1 - k <= window && k + kTile - 1 - q <= window;
+  }
+};
+
+struct Sequences {
+  const void* row_splits;
+  bool are_int64;
+  int64_t count;
+  int64_t rows;
+
+  BERT_TF_DEVICE int64_t Split(int64_t b) const {
+    const int64_t split = are_int64 ? static_cast<const int64_t*>(row_splits)[b]
+                                    : static_cast<const int32_t*>(row_splits)[b];
+    return Smaller(Larger(split, 0), rows);
+  }
+};
+
+// The rows of one tile of a sequence.
+struct Block {
+  int64_t first_row;  // of the sequence
+  int64_t length;
+  int64_t begin;  // position of the tile in the sequence; if past the length, the block is empty
+};
+
+// A number of blocks that is sufficient for any row splits. The blocks of sequence b begin at
+// split / kTile + b, and are at least as many as its tiles.
+BERT_TF_HOST_DEVICE int64_t NumBlocks(int64_t rows, int64_t sequences) {
+  return rows / kTile + sequences;
+}
+
+BERT_TF_DEVICE Block FindBlock(const Sequences& sequences, int64_t index) {
+  int64_t low = 0, high = sequences.count;  // the sequence is in [low, high)
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    if (sequences.Split(middle) / kTile + middle <= index) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  const int64_t first_row = sequences.Split(low);
+  const int64_t length = Larger(sequences.Split(low + 1) - first_row, 0);
+  return {first_row, length, (index - first_row / kTile - low) * kTile};
+}
+
+// The distance of the rows of a tile in shared memory, chosen so that the accesses of a product use
+// different banks.
+template <typename T, int kSize>
+constexpr int kRowElements = kSize + 16 / static_cast<int>(sizeof(T));
+template <typename T, int kSize>
+constexpr int kTileElements = kTile * kRowElements<T, kSize>;
+
+// Copies `count` rows of head_size elements, which are `stride` apart, to a tile. The remaining
+// rows and columns are set to zero. Whole vectors are copied with the next committed group, other
+// elements immediately.
+template <typename T, int kSize>
+BERT_TF_DEVICE void LoadTile(const T* rows, int64_t stride, int64_t count, int head_size,
+                             bool vectors, T* tile) {
+  constexpr int kWidth = kVectorWidth<T>;
+  if (vectors) {
+    constexpr int kRowVectors = kSize / kWidth;
+    for (int i = Thread(); i < kTile * kRowVectors; i += kThreads) {
+      const int row = i / kRowVectors;
+      const int column = i % kRowVectors * kWidth;
+      const bool inside = row < count && column < head_size;
+      CopyAsync(tile + row * kRowElements<T, kSize> + column,
+                inside ? rows + row * stride + column : rows, inside);
+    }
+  } else {
+    for (int i = Thread(); i < kTile * kSize; i += kThreads) {
+      const int row = i / kSize;
+      const int column = i % kSize;
+      T value = {};
+      if (row < count && column < head_size) value = rows[row * stride + column];
+      tile[row * kRowElements<T, kSize> + column] = value;
+    }
+  }
+}
+
+// Writes the results of a warp times `factor` (one for each of the two rows of the lane) to the
+// rows of the warp in the tile, and from there to memory. These 16 rows must be unused.
+template <typename T, int kSize>
+BERT_TF_DEVICE void StoreRows(const float (&c)[kSize / 8][4], const float (&factor)[2], T* tile,
+                              int64_t count, int head_size, bool vectors, T* rows, int64_t stride) {
+  constexpr int kWidth = kVectorWidth<T>;
+  constexpr int kRow = kRowElements<T, kSize>;
+  SyncWarp();
+#pragma unroll
+  for (int group = 0; group < kSize / 8; ++group) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      Round(c[group][e] * factor[e / 2],
+            tile + (LaneRow() + e / 2 * 8) * kRow + group * 8 + LaneColumn() + e % 2);
+    }
+  }
+  SyncWarp();
+  const int first = Thread() / kWarp * kWarpRows;
+  if (vectors) {
+    constexpr int kRowVectors = kSize / kWidth;
+    for (int i = Lane(); i < kWarpRows * kRowVectors; i += kWarp) {
+      const int row = first + i / kRowVectors;
+      const int column = i % kRowVectors * kWidth;
+      if (row < count && column < head_size) {
+        StorePack(rows + row * stride + column, LoadPack<kWidth>(tile + row * kRow + column));
+      }
+    }
+  } else {
+    for (int i = Lane(); i < kWarpRows * kSize; i += kWarp) {
+      const int row = first + i / kSize;
+      const int column = i % kSize;
+      if (row < count && column < head_size) {
+        rows[row * stride + column] = tile[row * kRow + column];
+      }
+    }
+  }
+}
+
+// c[i, j] = sum_d a[i, d] b[j, d] for two tiles: the rows of the warp in a, and all rows of b.
+template <typename T, int kSize>
+struct RowProduct {
+  static BERT_TF_DEVICE void Run(const T* a, const T* b, float (&c)[kGroups][4]) {
+    constexpr int kRow = kRowElements<T, kSize>;
+    const int lane = Lane();
+    const T* const a_row = a + (Thread() / kWarp * kWarpRows + lane % 16) * kRow + lane / 16 * 8;
+    const T* const b_row = b + (lane / 16 * 8 + lane % 8) * kRow + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) c[group][e] = 0.0f;
+    }
+#pragma unroll
+    for (int d = 0; d < kSize; d += 16) {
+      uint32_t a_part[4];
+      LoadMatrices(a_row + d, a_part);
+#pragma unroll
+      for (int group = 0; group < kGroups; group += 2) {
+        uint32_t b_part[4];
+        LoadMatrices(b_row + group * 8 * kRow + d, b_part);
+        MultiplyAdd<T>(c[group], a_part, b_part[0], b_part[1]);
+        MultiplyAdd<T>(c[group + 1], a_part, b_part[2], b_part[3]);
+      }
+    }
+  }
+};
+
+template <int kSize>
+struct RowProduct<float, kSize> {
+  static BERT_TF_DEVICE void Run(const float* a, const float* b, float (&c)[kGroups][4]) {
+    constexpr int kRow = kRowElements<float, kSize>;
+    const float* const a_row = a + LaneRow() * kRow;
+    const float* const b_row = b + LaneColumn() * kRow;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) c[group][e] = 0.0f;
+    }
+#pragma unroll 1
+    for (int d = 0; d < kSize; d += 4) {
+      float a_part[2][4];
+      LoadFloats<4>(a_row + d, a_part[0]);
+      LoadFloats<4>(a_row + 8 * kRow + d, a_part[1]);
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        float b_part[2][4];
+        LoadFloats<4>(b_row + group * 8 * kRow + d, b_part[0]);
+        LoadFloats<4>(b_row + (group * 8 + 1) * kRow + d, b_part[1]);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) c[group][e] += a_part[e / 2][i] * b_part[e % 2][i];
+        }
+      }
+    }
+  }
+};
+
+// sum[i, d] += sum_j p[i, j] b[j, d]: the rows p of the warp, in registers, times a tile.
+template <typename T, int kSize>
+struct ColumnProduct {
+  static BERT_TF_DEVICE void Run(const float (&p)[kGroups][4], const T* b,
+                                 float (&sum)[kSize / 8][4]) {
+    constexpr int kRow = kRowElements<T, kSize>;
+    const int lane = Lane();
+    const T* const b_row = b + lane % 16 * kRow + lane / 16 * 8;
+#pragma unroll
+    for (int group = 0; group < kGroups; group += 2) {
+      // Results of 16 columns have the layout of an operand.
+      const uint32_t a_part[4] = {RoundPair<T>(p[group][0], p[group][1]),
+                                  RoundPair<T>(p[group][2], p[group][3]),
+                                  RoundPair<T>(p[group + 1][0], p[group + 1][1]),
+                                  RoundPair<T>(p[group + 1][2], p[group + 1][3])};
+#pragma unroll
+      for (int d = 0; d < kSize; d += 16) {
+        uint32_t b_part[4];
+        LoadMatricesTransposed(b_row + group * 8 * kRow + d, b_part);
+        MultiplyAdd<T>(sum[d / 8], a_part, b_part[0], b_part[1]);
+        MultiplyAdd<T>(sum[d / 8 + 1], a_part, b_part[2], b_part[3]);
+      }
+    }
+  }
+};
+
+template <int kSize>
+struct ColumnProduct<float, kSize> {
+  static BERT_TF_DEVICE void Run(const float (&p)[kGroups][4], const float* b,
+                                 float (&sum)[kSize / 8][4]) {
+    constexpr int kRow = kRowElements<float, kSize>;
+    const float* const b_column = b + LaneColumn();
+    const int first_of_row = Lane() / 4 * 4;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        // Lane j / 2 of the four lanes that share a row has column j of the eight.
+        const float low = Shuffle(p[group][j % 2], first_of_row + j / 2);
+        const float high = Shuffle(p[group][2 + j % 2], first_of_row + j / 2);
+        const float* const b_row = b_column + (group * 8 + j) * kRow;
+#pragma unroll
+        for (int d = 0; d < kSize / 8; ++d) {
+          const Pack<float, 2> pair = LoadPack<2>(b_row + d * 8);
+          sum[d][0] += low * pair.values[0];
+          sum[d][1] += low * pair.values[1];
+          sum[d][2] += high * pair.values[0];
+          sum[d][3] += high * pair.values[1];
+        }
+      }
+    }
+  }
+};
+
+// The dropout bits of a tile of 64 queries and 64 keys, two words per query. Word h has the bits of
+// the keys whose position modulo 16 is 8 h + i with i < 8, at bit 4 i + position / 16. A thread
+// draws one word from eight Philox blocks, all of whose words are used.
+constexpr int kKeepWords = 2 * kTile;
+static_assert(kKeepWords == kThreads, "a thread draws one word");
+
+BERT_TF_DEVICE void DrawTile(uint64_t seed, uint32_t threshold, int64_t first_query_row,
+                             int64_t num_heads, int64_t head, int64_t key, uint32_t* keep) {
+  const int query = Thread() / 2;
+  const int half = Thread() % 2;
+  const uint64_t stream = static_cast<uint64_t>((first_query_row + query) * num_heads + head);
+  const uint64_t first_block = static_cast<uint64_t>(key) / 64 * 16 + 8 * half;
+  uint32_t bits = 0;
+#pragma unroll 1
+  for (int i = 0; i < 8; ++i) {
+    const PhiloxWords block = PhiloxBlock(seed, stream, first_block + i);
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {
+      bits |= static_cast<uint32_t>(block.words[word] >= threshold) << (4 * i + word);
+    }
+  }
+  keep[Thread()] = bits;
+}
+
+// Whether the pair (query, key) is kept; both are counted from the corner of the tile.
+BERT_TF_DEVICE bool Kept(const uint32_t* keep, int query, int key) {
+  return keep[2 * query + key / 8 % 2] >> (key % 8 * 4 + key / 16) & 1u;
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_TILES_H_

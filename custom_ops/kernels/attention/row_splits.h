@@ -1,0 +1,35 @@
+// Checks the row splits of a packed batch, so that kernels can use them as offsets in memory.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_ROW_SPLITS_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_ROW_SPLITS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace bert_tf {
+
+// Copies `count` row splits of `rows` rows. Returns an error message, which is empty if they are
+// valid.
+template <typename Splits>
+std::string ReadRowSplits(const Splits* values, int64_t count, int64_t rows,
+                          std::vector<int64_t>* row_splits) {
+  const auto element = [values](int64_t i) {
+    return "row_splits[" + std::to_string(i) + "]=" + std::to_string(values[i]);
+  };
+  if (values[0] != 0) return "`row_splits` must begin with 0. Received: " + element(0);
+  for (int64_t i = 1; i < count; ++i) {
+    if (values[i] < values[i - 1]) {
+      return "`row_splits` must never decrease. Received: " + element(i - 1) + ", " + element(i);
+    }
+  }
+  if (values[count - 1] != rows) {
+    return "`row_splits` must end with the number of rows of `qkv`, " + std::to_string(rows) +
+           ". Received: " + element(count - 1);
+  }
+  row_splits->assign(values, values + count);
+  return "";
+}
+
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_ROW_SPLITS_H_

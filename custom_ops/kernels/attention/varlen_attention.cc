@@ -1,0 +1,214 @@
+#include "custom_ops/kernels/attention/varlen_attention.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "custom_ops/kernels/attention/varlen_attention_units.h"
+#include "custom_ops/kernels/base/isa.h"
+
+namespace bert_tf {
+namespace {
+
+// Pieces of work per thread: enough that all threads finish at about the same time.
+constexpr int kGroupsPerThread = 8;
+constexpr int64_t kMinGroupCycles = 50000;
+// Estimated costs: the products of a pair of positions, 16 per cycle; the softmax of a pair and its
+// random bits; copying a row to scratch; starting a unit.
+constexpr int64_t kProductsPerCycle = 16;
+constexpr int64_t kPairCycles = 2;
+constexpr int64_t kRowCycles = 40;
+constexpr int64_t kUnitCycles = 500;
+
+// The scratch memory of a piece of the work.
+class AlignedFloats {
+ public:
+  explicit AlignedFloats(int64_t count) : floats_(new float[count + kAlignment]) {}
+  float* data() const {
+    const uintptr_t bytes = kAlignment * sizeof(float);
+    const uintptr_t address = reinterpret_cast<uintptr_t>(floats_.get());
+    return reinterpret_cast<float*>((address + bytes - 1) / bytes * bytes);
+  }
+
+ private:
+  static constexpr int64_t kAlignment = 16;  // floats in a cache line
+  std::unique_ptr<float[]> floats_;
+};
+
+struct Plan {
+  std::vector<AttentionUnit> units;
+  std::vector<int64_t> cycles;  // of each unit
+
+  void Add(const AttentionUnit& unit, int64_t unit_cycles) {
+    units.push_back(unit);
+    cycles.push_back(unit_cycles);
+  }
+};
+
+// The approximate number of keys to which a block of queries attends, or of queries that attend to
+// a block of keys.
+int64_t VisiblePositions(const VarlenAttentionOptions& options, int64_t length, int64_t begin,
+                         bool keys) {
+  int64_t visible = length;
+  if (options.causal) {
+    visible = keys ? std::min(length, begin + kAttentionTile) : length - begin;
+  }
+  if (options.window_size >= 0 && begin >= options.num_global_tokens) {
+    const int64_t window = std::min(options.window_size, length);
+    visible = std::min(visible, 2 * window + kAttentionTile + options.num_global_tokens);
+  }
+  return visible;
+}
+
+int64_t BlockCycles(const VarlenAttentionOptions& options, int64_t length, int64_t begin,
+                    int products, bool keys) {
+  const int64_t rows = std::min<int64_t>(kAttentionTile, length - begin);
+  const int64_t visible = VisiblePositions(options, length, begin, keys);
+  const int64_t pair = products * options.head_size / kProductsPerCycle + kPairCycles;
+  return kUnitCycles + rows * visible * pair + (rows + visible) * kRowCycles;
+}
+
+void AddBlocks(const VarlenAttentionOptions& options, AttentionUnit unit, int products,
+               Plan* plan) {
+  const bool keys_visible = unit.kind == AttentionUnit::kQueryBlock;
+  for (unit.begin = 0; unit.begin < unit.length; unit.begin += kAttentionTile) {
+    plan->Add(unit, BlockCycles(options, unit.length, unit.begin, products, keys_visible));
+  }
+}
+
+Plan ForwardPlan(const VarlenAttentionOptions& options) {
+  Plan plan;
+  for (int64_t b = 0; b < options.num_sequences; ++b) {
+    const int64_t first = options.row_splits[b];
+    const int64_t length = options.row_splits[b + 1] - first;
+    if (length == 0) continue;
+    for (int64_t head = 0; head < options.num_heads; ++head) {
+      AddBlocks(options, {first, length, head, 0, AttentionUnit::kQueryBlock}, 2, &plan);
+    }
+  }
+  return plan;
+}
+
+// If one unit processes one head of one sequence, it computes five products per tile. If a sequence
+// is so long that threads would wait for its last head, it is divided into blocks of queries (dq:
+// three products) and blocks of keys (dk, dv: four products). The order of the sums is the same in
+// both cases.
+Plan BackwardPlan(const VarlenAttentionOptions& options, int64_t* longest_sequence_unit) {
+  std::vector<int64_t> head_cycles(options.num_sequences, 0);
+  double all_cycles = 0;
+  for (int64_t b = 0; b < options.num_sequences; ++b) {
+    const int64_t length = options.row_splits[b + 1] - options.row_splits[b];
+    for (int64_t begin = 0; begin < length; begin += kAttentionTile) {
+      head_cycles[b] += BlockCycles(options, length, begin, 5, true);
+    }
+    all_cycles += static_cast<double>(head_cycles[b]) * options.num_heads;
+  }
+  Plan plan;
+  *longest_sequence_unit = 0;
+  for (int64_t b = 0; b < options.num_sequences; ++b) {
+    const int64_t first = options.row_splits[b];
+    const int64_t length = options.row_splits[b + 1] - first;
+    if (length == 0) continue;
+    const bool cut = length > kAttentionTile &&
+                     static_cast<double>(head_cycles[b]) * options.num_threads > all_cycles;
+    if (!cut) *longest_sequence_unit = std::max(*longest_sequence_unit, length);
+    for (int64_t head = 0; head < options.num_heads; ++head) {
+      if (cut) {
+        AddBlocks(options, {first, length, head, 0, AttentionUnit::kQueryBlock}, 3, &plan);
+        AddBlocks(options, {first, length, head, 0, AttentionUnit::kKeyBlock}, 4, &plan);
+      } else {
+        plan.Add({first, length, head, 0, AttentionUnit::kSequence}, head_cycles[b]);
+      }
+    }
+  }
+  return plan;
+}
+
+// Runs the units in groups of about equal cost. A pool that divides a range into equal numbers of
+// items then divides the work evenly, even if the lengths of the sequences are very different.
+template <typename Run>
+void RunPlan(const Parallel& parallel, const VarlenAttentionOptions& options, const Plan& plan,
+             int64_t scratch_floats, const Run& run) {
+  if (plan.units.empty()) return;
+  int64_t all_cycles = 0;
+  for (const int64_t cycles : plan.cycles) all_cycles += cycles;
+  const int64_t wanted = all_cycles / (kGroupsPerThread * std::max(options.num_threads, 1));
+  const int64_t group_cycles = std::max(wanted, kMinGroupCycles);
+  std::vector<int64_t> group_begin;
+  int64_t filled = group_cycles;
+  for (size_t i = 0; i < plan.units.size(); ++i) {
+    if (filled >= group_cycles) {
+      group_begin.push_back(static_cast<int64_t>(i));
+      filled = 0;
+    }
+    filled += plan.cycles[i];
+  }
+  const int64_t groups = static_cast<int64_t>(group_begin.size());
+  group_begin.push_back(static_cast<int64_t>(plan.units.size()));
+  parallel.For(groups, all_cycles / groups, [&](int64_t begin, int64_t end) {
+    const AlignedFloats scratch(scratch_floats);
+    const int64_t first = group_begin[begin];
+    run(plan.units.data() + first, group_begin[end] - first, scratch.data());
+  });
+}
+
+int64_t ForwardScratch(const VarlenAttentionOptions& options) {
+  BERT_TF_DISPATCH(AttentionForwardScratch, options);
+  return 0;  // not reached
+}
+
+int64_t BackwardScratch(const VarlenAttentionOptions& options, int64_t sequence_length) {
+  BERT_TF_DISPATCH(AttentionBackwardScratch, options, sequence_length);
+  return 0;  // not reached
+}
+
+template <typename T>
+void ForwardUnits(const VarlenAttentionOptions& options, const AttentionForwardTensors<T>& tensors,
+                  const AttentionUnit* units, int64_t count, float* scratch) {
+  BERT_TF_DISPATCH(AttentionForwardUnits, options, tensors, units, count, scratch);
+}
+
+template <typename T>
+void BackwardUnits(const VarlenAttentionOptions& options,
+                   const AttentionBackwardTensors<T>& tensors, const AttentionUnit* units,
+                   int64_t count, float* scratch) {
+  BERT_TF_DISPATCH(AttentionBackwardUnits, options, tensors, units, count, scratch);
+}
+
+}  // namespace
+
+template <typename T>
+void VarlenAttentionForward(const Parallel& parallel, const VarlenAttentionOptions& options,
+                            const T* qkv, T* output, float* logsumexp) {
+  const AttentionForwardTensors<T> tensors = {qkv, output, logsumexp};
+  RunPlan(parallel, options, ForwardPlan(options), ForwardScratch(options),
+          [&](const AttentionUnit* units, int64_t count, float* scratch) {
+            ForwardUnits(options, tensors, units, count, scratch);
+          });
+}
+
+template <typename T>
+void VarlenAttentionBackward(const Parallel& parallel, const VarlenAttentionOptions& options,
+                             const T* d_output, const T* qkv, const T* output,
+                             const float* logsumexp, T* d_qkv) {
+  const AttentionBackwardTensors<T> tensors = {d_output, qkv, output, logsumexp, d_qkv};
+  int64_t longest_sequence_unit = 0;
+  const Plan plan = BackwardPlan(options, &longest_sequence_unit);
+  RunPlan(parallel, options, plan, BackwardScratch(options, longest_sequence_unit),
+          [&](const AttentionUnit* units, int64_t count, float* scratch) {
+            BackwardUnits(options, tensors, units, count, scratch);
+          });
+}
+
+#define BERT_TF_INSTANTIATE(T)                                                             \
+  template void VarlenAttentionForward<T>(const Parallel&, const VarlenAttentionOptions&,  \
+                                          const T*, T*, float*);                           \
+  template void VarlenAttentionBackward<T>(const Parallel&, const VarlenAttentionOptions&, \
+                                           const T*, const T*, const T*, const float*, T*)
+BERT_TF_INSTANTIATE(float);
+BERT_TF_INSTANTIATE(BFloat16);
+BERT_TF_INSTANTIATE(Float16);
+#undef BERT_TF_INSTANTIATE
+
+}  // namespace bert_tf

@@ -1,0 +1,67 @@
+// Self-attention over packed sequences, without padding and without [T, T] tensors.
+//
+//   out[r, n] = sum_j dropout(softmax_j(q[r, n] . k[j, n] / sqrt(D))) v[j, n]
+//
+// where j are the tokens of the sequence of row r to which row r may attend. The tokens of all
+// sequences are stored one after another, in R rows. Sequence b has the rows
+// [row_splits[b], row_splits[b+1]).
+//
+// The scores are computed in tiles (64 queries x 64 keys) with an online softmax, as in
+// FlashAttention (Dao et al., arXiv 2205.14135). Packing without padding is that of ByteTransformer
+// (Zhai et al., arXiv 2210.03052). The gradient recomputes the tiles from the logarithm of the
+// softmax denominator of each row. Additional memory is linear in the sequence length.
+//
+// Glossary: B sequences, T length of a sequence, R rows of all sequences, N heads, D head size.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_H_
+
+#include <cstdint>
+
+#include "custom_ops/kernels/base/float_types.h"
+#include "custom_ops/kernels/base/parallel.h"
+
+namespace bert_tf {
+
+// The sizes and options of the attention. Query i attends to key j if
+//   (not causal or j <= i) and
+//   (window_size < 0 or |i - j| <= window_size or i < num_global_tokens or j < num_global_tokens)
+// with i and j counted from the start of the sequence. Every query attends to itself.
+struct VarlenAttentionOptions {
+  int64_t num_sequences = 0;            // B
+  const int64_t* row_splits = nullptr;  // [B + 1], from 0 to R, non-decreasing
+  int64_t num_heads = 0;                // N
+  int64_t head_size = 0;                // D
+  bool causal = false;
+  int64_t window_size = -1;  // no window if negative
+  int64_t num_global_tokens = 0;
+  // Dropout of the results of the softmax. A probability is kept if its word (philox.h) is at least
+  // DropoutThreshold(rate), and is then scaled by 1 / (1 - rate). The stream is row * N + head, and
+  // the element is the position of the key in its sequence.
+  float dropout_rate = 0.0f;
+  uint64_t seed = 0;
+  // The number of threads that `parallel` may use. It affects only the plan of the work: the
+  // outputs have the same bits for every number of threads.
+  int num_threads = 1;
+};
+
+// T is float, BFloat16 or Float16; the arithmetic is float32.
+//   qkv        [R, 3, N, D]
+//   output     [R, N, D]
+//   logsumexp  [R, N]: log sum_j exp(q . k[j] / sqrt(D)), from which the gradient recomputes the
+//              softmax; infinity if a score is +infinity or NaN
+// A score that is not finite affects its own row as in a plain softmax. A non-finite key or value
+// never affects a row that does not attend to it.
+template <typename T>
+void VarlenAttentionForward(const Parallel& parallel, const VarlenAttentionOptions& options,
+                            const T* qkv, T* output, float* logsumexp);
+
+//   d_output [R, N, D] -> d_qkv [R, 3, N, D], of which every element is written
+// `output` and `logsumexp` are the results of VarlenAttentionForward.
+template <typename T>
+void VarlenAttentionBackward(const Parallel& parallel, const VarlenAttentionOptions& options,
+                             const T* d_output, const T* qkv, const T* output,
+                             const float* logsumexp, T* d_qkv);
+
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_H_

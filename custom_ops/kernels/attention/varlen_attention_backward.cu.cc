@@ -1,0 +1,249 @@
+// The gradient of varlen_attention on the GPU; varlen_attention.h has the formula.
+//
+// One kernel has tiles of queries and computes dq, another has tiles of keys and computes dk and
+// dv. Both recompute the probabilities from logsumexp. This takes seven products instead of five,
+// but every sum is computed by one block, so there are no atomics and the bits are always the same.
+#include <cmath>
+
+#include "custom_ops/kernels/attention/cuda_attention.h"
+#include "custom_ops/kernels/base/sizes.h"
+#include "custom_ops/kernels/cuda/cuda_launchers.h"
+
+namespace bert_tf {
+namespace cuda {
+namespace {
+
+// The first tile, starting from `query`, that the mask does not hide.
+BERT_TF_DEVICE int64_t NextQueries(const PairMask& mask, const Block& block, int64_t query) {
+  while (query < block.length && mask.HidesTile(query, block.begin)) query += kTile;
+  return query;
+}
+
+// Recomputes the probability of a pair in the forward pass from q . k. The score is rounded as in
+// the forward pass. Otherwise, a large score could be above the logarithm of the sum of its row.
+BERT_TF_DEVICE float Probability(float product, float scale, float logsumexp) {
+  return FastExp2((RoundedProduct(product, scale) - logsumexp) * kLog2E);
+}
+
+// dq = sum_j ds_j k_j / sqrt(D),  ds = p (dropout'(d_output . v) - delta)
+template <typename T, int kSize, bool kDropout>
+__global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args) {
+  const Block block = FindBlock(args.sequences, blockIdx.x);
+  if (block.begin >= block.length) return;
+  const int64_t head = blockIdx.y;
+  const int64_t first_row = block.first_row + block.begin;
+  const int64_t count = Smaller(kTile, block.length - block.begin);
+  constexpr int kElements = kTileElements<T, kSize>;
+  T* const queries = reinterpret_cast<T*>(SharedMemory());
+  T* const d_outputs = queries + kElements;
+  T* const keys = d_outputs + kElements;
+  T* const values = keys + kStages<T> * kElements;
+  uint32_t* const keep = reinterpret_cast<uint32_t*>(values + kStages<T> * kElements);
+  float* const deltas = reinterpret_cast<float*>(keep + kKeepWords);
+  const uint64_t seed = kDropout ? *args.dropout.seed : 0;
+
+  LoadTile<T, kSize>(args.qkv + args.QkvOffset(first_row, 0, head), args.QkvStride(), count,
+                     args.head_size, args.vectors, queries);
+  LoadTile<T, kSize>(args.d_output + args.OutputOffset(first_row, head), args.OutputStride(), count,
+                     args.head_size, args.vectors, d_outputs);
+  {  // delta = sum_d output * d_output, with two threads per row
+    const int row = Thread() / 2;
+    float delta = 0.0f;
+    if (row < count) {
+      const int64_t offset = args.OutputOffset(first_row + row, head);
+      for (int d = Thread() % 2; d < args.head_size; d += 2) {
+        delta += ToFloat(args.output[offset + d]) * ToFloat(args.d_output[offset + d]);
+      }
+    }
+    delta += ShuffleXor(delta, 1);
+    if (Thread() % 2 == 0) {
+      deltas[row] = delta;
+      if (row < count) args.delta[(first_row + row) * args.num_heads + head] = delta;
+    }
+  }
+  SyncThreads();
+  float delta[2], logsumexp[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = LaneRow() + 8 * r;
+    delta[r] = deltas[row];
+    logsumexp[r] =
+        row < count ? args.logsumexp[(first_row + row) * args.num_heads + head] : INFINITY;
+  }
+  float sum[kSize / 8][4] = {};
+
+  ForEachTile<T>(
+      block.length, [&](int64_t from) { return NextKeys(args.mask, block, from); },
+      [&](int64_t key, int stage) {
+        const int64_t rows = Smaller(kTile, block.length - key);
+        const int64_t first = block.first_row + key;
+        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 1, head), args.QkvStride(), rows,
+                           args.head_size, args.vectors, keys + stage * kElements);
+        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 2, head), args.QkvStride(), rows,
+                           args.head_size, args.vectors, values + stage * kElements);
+      },
+      [&](int64_t key) {
+        if (kDropout) {
+          DrawTile(seed, args.dropout.threshold, first_row, args.num_heads, head, key, keep);
+        }
+      },
+      [&](int64_t key, int stage) {
+        float p[kGroups][4], dp[kGroups][4];
+        RowProduct<T, kSize>::Run(queries, keys + stage * kElements, p);
+        RowProduct<T, kSize>::Run(d_outputs, values + stage * kElements, dp);
+        const bool masked = key + kTile > block.length || !args.mask.ShowsTile(block.begin, key);
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int row = LaneRow() + e / 2 * 8;
+            const int column = group * 8 + LaneColumn() + e % 2;
+            float probability = Probability(p[group][e], args.scale, logsumexp[e / 2]);
+            if (masked && (key + column >= block.length ||
+                           !args.mask.Sees(block.begin + row, key + column))) {
+              probability = 0.0f;
+            }
+            float d = dp[group][e];
+            if (kDropout) d = Kept(keep, row, column) ? d * args.dropout.scale : 0.0f;
+            p[group][e] = probability * (d - delta[e / 2]);
+          }
+        }
+        ColumnProduct<T, kSize>::Run(p, keys + stage * kElements, sum);
+      });
+
+  const float factor[2] = {args.scale, args.scale};
+  StoreRows<T, kSize>(sum, factor, queries, count, args.head_size, args.vectors,
+                      args.d_qkv + args.QkvOffset(first_row, 0, head), args.QkvStride());
+}
+
+// dv = sum_i dropout(p_i) d_output_i,  dk = sum_i ds_i q_i / sqrt(D). This is QueryGradientKernel
+// with the roles of queries and keys exchanged, so the registers hold transposed tiles [keys,
+// queries].
+template <typename T, int kSize, bool kDropout>
+__global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(Args<T> args) {
+  const Block block = FindBlock(args.sequences, blockIdx.x);
+  if (block.begin >= block.length) return;
+  const int64_t head = blockIdx.y;
+  const int64_t first_row = block.first_row + block.begin;
+  const int64_t count = Smaller(kTile, block.length - block.begin);
+  constexpr int kElements = kTileElements<T, kSize>;
+  T* const keys = reinterpret_cast<T*>(SharedMemory());
+  T* const values = keys + kElements;
+  T* const queries = values + kElements;
+  T* const d_outputs = queries + kStages<T> * kElements;
+  uint32_t* const keep = reinterpret_cast<uint32_t*>(d_outputs + kStages<T> * kElements);
+  float* const deltas = reinterpret_cast<float*>(keep + kKeepWords);
+  float* const logsumexps = deltas + kTile;
+  const uint64_t seed = kDropout ? *args.dropout.seed : 0;
+
+  LoadTile<T, kSize>(args.qkv + args.QkvOffset(first_row, 1, head), args.QkvStride(), count,
+                     args.head_size, args.vectors, keys);
+  LoadTile<T, kSize>(args.qkv + args.QkvOffset(first_row, 2, head), args.QkvStride(), count,
+                     args.head_size, args.vectors, values);
+  float d_key[kSize / 8][4] = {};
+  float d_value[kSize / 8][4] = {};
+
+  ForEachTile<T>(
+      block.length, [&](int64_t from) { return NextQueries(args.mask, block, from); },
+      [&](int64_t query, int stage) {
+        const int64_t rows = Smaller(kTile, block.length - query);
+        const int64_t first = block.first_row + query;
+        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 0, head), args.QkvStride(), rows,
+                           args.head_size, args.vectors, queries + stage * kElements);
+        LoadTile<T, kSize>(args.d_output + args.OutputOffset(first, head), args.OutputStride(),
+                           rows, args.head_size, args.vectors, d_outputs + stage * kElements);
+      },
+      [&](int64_t query) {
+        if (Thread() < kTile) {
+          const int64_t position = query + Thread();
+          const int64_t i = (block.first_row + position) * args.num_heads + head;
+          const bool inside = position < block.length;
+          deltas[Thread()] = inside ? args.delta[i] : 0.0f;
+          logsumexps[Thread()] = inside ? args.logsumexp[i] : INFINITY;
+        }
+        if (kDropout) {
+          DrawTile(seed, args.dropout.threshold, block.first_row + query, args.num_heads, head,
+                   block.begin, keep);
+        }
+      },
+      [&](int64_t query, int stage) {
+        float p[kGroups][4], dp[kGroups][4];
+        RowProduct<T, kSize>::Run(keys, queries + stage * kElements, p);
+        RowProduct<T, kSize>::Run(values, d_outputs + stage * kElements, dp);
+        const bool masked = !args.mask.ShowsTile(query, block.begin);
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int row = LaneRow() + e / 2 * 8;
+            const int column = group * 8 + LaneColumn() + e % 2;
+            float probability = Probability(p[group][e], args.scale, logsumexps[column]);
+            if (masked && !args.mask.Sees(query + column, block.begin + row)) probability = 0.0f;
+            const bool kept = !kDropout || Kept(keep, column, row);
+            float d = dp[group][e];
+            if (kDropout) d = kept ? d * args.dropout.scale : 0.0f;
+            p[group][e] = kept ? probability : 0.0f;
+            dp[group][e] = probability * (d - deltas[column]);
+          }
+        }
+        ColumnProduct<T, kSize>::Run(p, d_outputs + stage * kElements, d_value);
+        ColumnProduct<T, kSize>::Run(dp, queries + stage * kElements, d_key);
+      });
+
+  const float key_factor[2] = {args.scale, args.scale};
+  const float kept_scale = kDropout ? args.dropout.scale : 1.0f;
+  const float value_factor[2] = {kept_scale, kept_scale};
+  StoreRows<T, kSize>(d_key, key_factor, keys, count, args.head_size, args.vectors,
+                      args.d_qkv + args.QkvOffset(first_row, 1, head), args.QkvStride());
+  StoreRows<T, kSize>(d_value, value_factor, values, count, args.head_size, args.vectors,
+                      args.d_qkv + args.QkvOffset(first_row, 2, head), args.QkvStride());
+}
+
+template <typename T>
+int Backward(const Args<T>& args, void* stream) {
+  return WithSize(args, [&](auto size, auto dropout) {
+    constexpr int kSize = decltype(size)::kValue;
+    constexpr bool kDropout = decltype(dropout)::kValue != 0;
+    const size_t shared_bytes = (2 + 2 * kStages<T>)*kTileElements<T, kSize> * sizeof(T) +
+                                kKeepWords * sizeof(uint32_t) + 2 * kTile * sizeof(float);
+    const int status = Launch(QueryGradientKernel<T, kSize, kDropout>, Grid(args), kThreads,
+                              shared_bytes, stream, args);
+    if (status != 0) return status;
+    return Launch(KeyGradientKernel<T, kSize, kDropout>, Grid(args), kThreads, shared_bytes, stream,
+                  args);
+  });
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace bert_tf
+
+extern "C" {
+
+int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads) {
+  return bert_tf::SizeProduct(rows, num_heads);
+}
+
+int BertTfCudaVarlenAttentionGrad(int type, const void* d_output, const void* qkv,
+                                  const void* output, const float* logsumexp,
+                                  const void* row_splits, int row_splits_are_int64,
+                                  int64_t num_sequences, int64_t rows, int64_t num_heads,
+                                  int64_t head_size, int causal, int64_t window_size,
+                                  int64_t num_global_tokens, float dropout_rate,
+                                  const int64_t* seed, void* d_qkv, float* scratch, void* stream) {
+  using namespace bert_tf::cuda;
+  return WithArgs(type, qkv, row_splits, row_splits_are_int64, num_sequences, rows, num_heads,
+                  head_size, causal, window_size, num_global_tokens, dropout_rate, seed,
+                  [&](auto args) {
+                    using T = typename decltype(args)::Type;
+                    args.d_output = static_cast<const T*>(d_output);
+                    args.output = static_cast<T*>(const_cast<void*>(output));
+                    args.logsumexp = const_cast<float*>(logsumexp);
+                    args.delta = scratch;
+                    args.d_qkv = static_cast<T*>(d_qkv);
+                    args.vectors = Aligned<T>(head_size, d_output, qkv, output, d_qkv);
+                    return Backward(args, stream);
+                  });
+}
+
+}  // extern "C"

@@ -1,0 +1,149 @@
+// varlen_attention on the GPU; varlen_attention.h has the formula.
+//
+// A block has a tile of 64 queries of one head and processes the tiles of keys with an online
+// softmax. Tiles that the mask hides are skipped. bfloat16 and float16 use the tensor cores.
+#include <cmath>
+
+#include "custom_ops/kernels/attention/cuda_attention.h"
+#include "custom_ops/kernels/cuda/cuda_launchers.h"
+
+namespace bert_tf {
+namespace cuda {
+namespace {
+
+template <typename T, int kSize, bool kDropout>
+__global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
+  const Block block = FindBlock(args.sequences, blockIdx.x);
+  if (block.begin >= block.length) return;
+  const int64_t head = blockIdx.y;
+  const int64_t count = Smaller(kTile, block.length - block.begin);
+  constexpr int kElements = kTileElements<T, kSize>;
+  T* const queries = reinterpret_cast<T*>(SharedMemory());
+  T* const keys = queries + kElements;
+  T* const values = keys + kStages<T> * kElements;
+  uint32_t* const keep = reinterpret_cast<uint32_t*>(values + kStages<T> * kElements);
+  const uint64_t seed = kDropout ? *args.dropout.seed : 0;
+
+  LoadTile<T, kSize>(args.qkv + args.QkvOffset(block.first_row + block.begin, 0, head),
+                     args.QkvStride(), count, args.head_size, args.vectors, queries);
+  float sum[kSize / 8][4] = {};
+  float maximum[2] = {-INFINITY, -INFINITY};  // of the lane's two rows
+  float denominator[2] = {0.0f, 0.0f};
+
+  ForEachTile<T>(
+      block.length, [&](int64_t from) { return NextKeys(args.mask, block, from); },
+      [&](int64_t key, int stage) {
+        const int64_t rows = Smaller(kTile, block.length - key);
+        const int64_t first = block.first_row + key;
+        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 1, head), args.QkvStride(), rows,
+                           args.head_size, args.vectors, keys + stage * kElements);
+        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 2, head), args.QkvStride(), rows,
+                           args.head_size, args.vectors, values + stage * kElements);
+      },
+      [&](int64_t key) {
+        if (kDropout) {
+          DrawTile(seed, args.dropout.threshold, block.first_row + block.begin, args.num_heads,
+                   head, key, keep);
+        }
+      },
+      [&](int64_t key, int stage) {
+        float p[kGroups][4];
+        RowProduct<T, kSize>::Run(queries, keys + stage * kElements, p);
+        const bool masked = key + kTile > block.length || !args.mask.ShowsTile(block.begin, key);
+        float new_maximum[2] = {maximum[0], maximum[1]};
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            float score = RoundedProduct(p[group][e], args.scale);
+            if (masked) {
+              const int64_t q = block.begin + LaneRow() + e / 2 * 8;
+              const int64_t k = key + group * 8 + LaneColumn() + e % 2;
+              if (k >= block.length || !args.mask.Sees(q, k)) score = -INFINITY;
+            }
+            p[group][e] = score;
+            new_maximum[e / 2] = fmaxf(new_maximum[e / 2], score);
+          }
+        }
+        //   m' = max(m, max_j s_j),  p_j = e^(s_j - m'),  l' = l e^(m - m') + sum_j p_j
+        // The difference is computed before the product with log2(e), so that the scores do not
+        // leave the range of float32. If all scores of a row so far are minus infinity, 0 is used
+        // instead of m'.
+        float base[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          new_maximum[r] = fmaxf(new_maximum[r], ShuffleXor(new_maximum[r], 1));
+          new_maximum[r] = fmaxf(new_maximum[r], ShuffleXor(new_maximum[r], 2));
+          base[r] = new_maximum[r] == -INFINITY ? 0.0f : new_maximum[r];
+          const float correction = FastExp2((maximum[r] - base[r]) * kLog2E);
+          maximum[r] = new_maximum[r];
+          denominator[r] *= correction;
+#pragma unroll
+          for (int d = 0; d < kSize / 8; ++d) {
+            sum[d][2 * r] *= correction;
+            sum[d][2 * r + 1] *= correction;
+          }
+        }
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const float exponential = FastExp2((p[group][e] - base[e / 2]) * kLog2E);
+            denominator[e / 2] += exponential;
+            const bool kept =
+                !kDropout || Kept(keep, LaneRow() + e / 2 * 8, group * 8 + LaneColumn() + e % 2);
+            p[group][e] = kept ? exponential : 0.0f;
+          }
+        }
+        ColumnProduct<T, kSize>::Run(p, values + stage * kElements, sum);
+      });
+
+  float factor[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    denominator[r] += ShuffleXor(denominator[r], 1);
+    denominator[r] += ShuffleXor(denominator[r], 2);
+    factor[r] = (kDropout ? args.dropout.scale : 1.0f) / denominator[r];
+    const int64_t position = block.begin + LaneRow() + 8 * r;
+    if (position < block.length && Lane() % 4 == 0) {
+      args.logsumexp[(block.first_row + position) * args.num_heads + head] =
+          denominator[r] == denominator[r] ? maximum[r] + logf(denominator[r]) : INFINITY;
+    }
+  }
+  const int64_t offset = args.OutputOffset(block.first_row + block.begin, head);
+  StoreRows<T, kSize>(sum, factor, queries, count, args.head_size, args.vectors,
+                      args.output + offset, args.OutputStride());
+}
+
+template <typename T>
+int Forward(const Args<T>& args, void* stream) {
+  return WithSize(args, [&](auto size, auto dropout) {
+    constexpr int kSize = decltype(size)::kValue;
+    const size_t shared_bytes =
+        (1 + 2 * kStages<T>)*kTileElements<T, kSize> * sizeof(T) + kKeepWords * sizeof(uint32_t);
+    return Launch(ForwardKernel<T, kSize, decltype(dropout)::kValue != 0>, Grid(args), kThreads,
+                  shared_bytes, stream, args);
+  });
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace bert_tf
+
+extern "C" int BertTfCudaVarlenAttention(int type, const void* qkv, const void* row_splits,
+                                         int row_splits_are_int64, int64_t num_sequences,
+                                         int64_t rows, int64_t num_heads, int64_t head_size,
+                                         int causal, int64_t window_size, int64_t num_global_tokens,
+                                         float dropout_rate, const int64_t* seed, void* output,
+                                         float* logsumexp, void* stream) {
+  using namespace bert_tf::cuda;
+  return WithArgs(type, qkv, row_splits, row_splits_are_int64, num_sequences, rows, num_heads,
+                  head_size, causal, window_size, num_global_tokens, dropout_rate, seed,
+                  [&](auto args) {
+                    using T = typename decltype(args)::Type;
+                    args.output = static_cast<T*>(output);
+                    args.logsumexp = logsumexp;
+                    args.vectors = Aligned<T>(head_size, qkv, output);
+                    return Forward(args, stream);
+                  });
+}

@@ -1,0 +1,323 @@
+// Compares varlen_attention with float64: odd lengths, heads and head sizes, every mask, dropout
+// against a scalar Philox, all storage types, numbers that are not finite, and equal bits for every
+// number of threads and every plan, with every instruction set of this processor.
+#include "custom_ops/kernels/attention/varlen_attention.h"
+
+#include "custom_ops/kernels/attention/varlen_attention_units.h"
+#include "custom_ops/kernels/base/kernel_test_util.h"
+
+namespace bert_tf {
+namespace testing {
+namespace {
+
+struct Case {
+  std::vector<int64_t> lengths;
+  int64_t heads;
+  int64_t head_size;
+  bool causal = false;
+  int64_t window = -1;
+  int64_t globals = 0;
+  float dropout_rate = 0.0f;
+
+  int64_t Rows() const {
+    int64_t rows = 0;
+    for (int64_t length : lengths) rows += length;
+    return rows;
+  }
+  std::vector<int64_t> RowSplits() const {
+    std::vector<int64_t> splits = {0};
+    for (int64_t length : lengths) splits.push_back(splits.back() + length);
+    return splits;
+  }
+  bool Sees(int64_t query, int64_t key) const {
+    if (causal && key > query) return false;
+    return window < 0 || std::llabs(query - key) <= window || query < globals || key < globals;
+  }
+  std::string Describe() const {
+    std::string text = "lengths";
+    for (int64_t length : lengths) text += " " + std::to_string(length);
+    return text + " N=" + std::to_string(heads) + " D=" + std::to_string(head_size) +
+           (causal ? " causal" : "") + " window=" + std::to_string(window) +
+           " globals=" + std::to_string(globals) + " rate=" + std::to_string(dropout_rate) + " ";
+  }
+};
+
+constexpr uint64_t kSeed = 0xFEDCBA9876543210u;
+
+VarlenAttentionOptions Options(const Case& c, const std::vector<int64_t>& splits) {
+  VarlenAttentionOptions options;
+  options.num_sequences = static_cast<int64_t>(c.lengths.size());
+  options.row_splits = splits.data();
+  options.num_heads = c.heads;
+  options.head_size = c.head_size;
+  options.causal = c.causal;
+  options.window_size = c.window;
+  options.num_global_tokens = c.globals;
+  options.dropout_rate = c.dropout_rate;
+  options.seed = kSeed;
+  return options;
+}
+
+template <typename T>
+struct Tensors {
+  Tensors(const Case& c, uint32_t random_seed)
+      : random(random_seed),
+        qkv(3 * c.Rows() * c.heads * c.head_size, random, 1.0f),
+        d_output(c.Rows() * c.heads * c.head_size, random, 1.0f),
+        output(d_output.size(), FromFloat<T>(7.0f)),
+        d_qkv(qkv.size(), FromFloat<T>(7.0f)),
+        logsumexp(c.Rows() * c.heads) {}
+  std::mt19937 random;
+  Buffer<T> qkv, d_output, output, d_qkv;
+  Buffer<float> logsumexp;
+};
+
+struct Expected {
+  std::vector<double> output, logsumexp, d_qkv;
+};
+
+template <typename T>
+Expected Reference(const Case& c, const Tensors<T>& t) {
+  const int64_t d_model = c.heads * c.head_size;
+  Expected e{std::vector<double>(c.Rows() * d_model), std::vector<double>(c.Rows() * c.heads),
+             std::vector<double>(3 * c.Rows() * d_model)};
+  const double scale = 1.0 / std::sqrt(static_cast<double>(c.head_size));
+  const double keep_scale = 1.0 / (1.0 - static_cast<double>(c.dropout_rate));
+  const uint32_t threshold = static_cast<uint32_t>(c.dropout_rate * 4294967296.0);
+  const std::vector<int64_t> splits = c.RowSplits();
+  for (size_t b = 0; b < c.lengths.size(); ++b) {
+    for (int64_t n = 0; n < c.heads; ++n) {
+      const auto at = [&](int64_t position, int64_t part) {
+        return ((splits[b] + position) * 3 + part) * d_model + n * c.head_size;
+      };
+      for (int64_t i = 0; i < c.lengths[b]; ++i) {
+        const int64_t row = splits[b] + i;
+        const int64_t out = row * d_model + n * c.head_size;
+        std::vector<double> p(c.lengths[b], 0.0), keep(c.lengths[b], 1.0), dp(c.lengths[b], 0.0);
+        double maximum = -INFINITY, sum = 0.0, delta = 0.0;
+        for (int64_t j = 0; j < c.lengths[b]; ++j) {
+          if (!c.Sees(i, j)) continue;
+          for (int64_t d = 0; d < c.head_size; ++d) {
+            p[j] += scale * t.qkv[at(i, 0) + d] * t.qkv[at(j, 1) + d];
+            dp[j] += t.d_output[out + d] * t.qkv[at(j, 2) + d];
+          }
+          maximum = std::max(maximum, p[j]);
+        }
+        for (int64_t j = 0; j < c.lengths[b]; ++j) {
+          p[j] = c.Sees(i, j) ? std::exp(p[j] - maximum) : 0.0;
+          sum += p[j];
+        }
+        e.logsumexp[row * c.heads + n] = maximum + std::log(sum);
+        for (int64_t j = 0; j < c.lengths[b]; ++j) {
+          p[j] /= sum;
+          if (c.dropout_rate > 0.0f) {
+            keep[j] = ElementBits(kSeed, row * c.heads + n, j) >= threshold ? keep_scale : 0.0;
+          }
+          delta += p[j] * keep[j] * dp[j];
+          for (int64_t d = 0; d < c.head_size; ++d) {
+            e.output[out + d] += p[j] * keep[j] * t.qkv[at(j, 2) + d];
+          }
+        }
+        for (int64_t j = 0; j < c.lengths[b]; ++j) {
+          const double ds = p[j] * (keep[j] * dp[j] - delta) * scale;
+          for (int64_t d = 0; d < c.head_size; ++d) {
+            e.d_qkv[at(i, 0) + d] += ds * t.qkv[at(j, 1) + d];
+            e.d_qkv[at(j, 1) + d] += ds * t.qkv[at(i, 0) + d];
+            e.d_qkv[at(j, 2) + d] += p[j] * keep[j] * t.d_output[out + d];
+          }
+        }
+      }
+    }
+  }
+  return e;
+}
+
+// Runs the units with one instruction set, one after another. In the gradient, the units are blocks
+// or whole sequences.
+template <typename T>
+void RunUnits(Isa isa, const Case& c, bool blocks, Tensors<T>* t) {
+  const std::vector<int64_t> splits = c.RowSplits();
+  const VarlenAttentionOptions options = Options(c, splits);
+  std::vector<AttentionUnit> forward, backward;
+  int64_t longest = 0;
+  for (size_t b = 0; b < c.lengths.size(); ++b) {
+    for (int64_t n = 0; n < c.heads; ++n) {
+      for (int64_t i = 0; i < c.lengths[b]; i += kAttentionTile) {
+        AttentionUnit unit = {splits[b], c.lengths[b], n, i, AttentionUnit::kQueryBlock};
+        forward.push_back(unit);
+        if (blocks) backward.push_back(unit);
+        unit.kind = AttentionUnit::kKeyBlock;
+        if (blocks) backward.push_back(unit);
+      }
+      if (!blocks && c.lengths[b] > 0) {
+        backward.push_back({splits[b], c.lengths[b], n, 0, AttentionUnit::kSequence});
+        longest = std::max(longest, c.lengths[b]);
+      }
+    }
+  }
+  // The scratch is filled with NaN, because it must be written before it is read.
+  std::vector<float> scratch(BERT_TF_CALL_ISA(isa, AttentionForwardScratch, options),
+                             std::nanf(""));
+  const AttentionForwardTensors<T> forward_tensors = {t->qkv.data(), t->output.data(),
+                                                      t->logsumexp.data()};
+  BERT_TF_CALL_ISA(isa, AttentionForwardUnits, options, forward_tensors, forward.data(),
+                   static_cast<int64_t>(forward.size()), scratch.data());
+  scratch.assign(BERT_TF_CALL_ISA(isa, AttentionBackwardScratch, options, longest), std::nanf(""));
+  const AttentionBackwardTensors<T> backward_tensors = {
+      t->d_output.data(), t->qkv.data(), t->output.data(), t->logsumexp.data(), t->d_qkv.data()};
+  BERT_TF_CALL_ISA(isa, AttentionBackwardUnits, options, backward_tensors, backward.data(),
+                   static_cast<int64_t>(backward.size()), scratch.data());
+}
+
+template <typename T>
+void RunPublic(const Case& c, int threads, Tensors<T>* t) {
+  const std::vector<int64_t> splits = c.RowSplits();
+  VarlenAttentionOptions options = Options(c, splits);
+  options.num_threads = threads;
+  const ThreadParallel parallel(threads);
+  VarlenAttentionForward(parallel, options, t->qkv.data(), t->output.data(), t->logsumexp.data());
+  VarlenAttentionBackward<T>(parallel, options, t->d_output.data(), t->qkv.data(), t->output.data(),
+                             t->logsumexp.data(), t->d_qkv.data());
+}
+
+template <typename T>
+void CheckNear(const Buffer<T>& actual, const std::vector<double>& expected, double tolerance,
+               const std::string& what) {
+  double worst = 0.0, largest = 1.0;
+  for (int64_t i = 0; i < actual.size(); ++i) {
+    const double error = std::fabs(actual[i] - expected[i]);
+    worst = error <= worst ? worst : error;  // NaN is an error
+    if (error != error) worst = INFINITY;
+    largest = std::max(largest, std::fabs(expected[i]));
+  }
+  Check(worst <= tolerance * largest, what + " error " + std::to_string(worst));
+}
+
+template <typename T>
+void TestCase(Isa isa, const Case& c) {
+  const std::string context = std::string(Name(isa)) + " " + TypeName<T>() + " " + c.Describe();
+  Tensors<T> t(c, 17);
+  const Expected expected = Reference(c, t);
+  RunUnits(isa, c, false, &t);
+  CheckNear(t.output, expected.output, 2e-6 + RoundingError<T>(), context + "output");
+  CheckNear(t.logsumexp, expected.logsumexp, 2e-6, context + "logsumexp");
+  // The gradient reads the rounded output, so its error is a few roundings of the storage type.
+  CheckNear(t.d_qkv, expected.d_qkv, 5e-6 + 3 * RoundingError<T>(), context + "d_qkv");
+  Tensors<T> blocks(c, 17);
+  RunUnits(isa, c, true, &blocks);
+  Check(t.output.SameBits(blocks.output) && t.d_qkv.SameBits(blocks.d_qkv), context + "blocks");
+  if (isa != BestIsa()) return;
+  for (int threads : {1, 2, 3, 7, 64}) {
+    Tensors<T> threaded(c, 17);
+    RunPublic(c, threads, &threaded);
+    Check(t.output.SameBits(threaded.output) && t.logsumexp.SameBits(threaded.logsumexp) &&
+              t.d_qkv.SameBits(threaded.d_qkv),
+          context + std::to_string(threads) + " threads");
+  }
+}
+
+template <typename T>
+void TestCases(Isa isa) {
+  for (int64_t head_size : {1, 5, 16, 32, 40, 64, 80, 128}) {
+    TestCase<T>(isa, {{3, 0, 1, 17, 65}, 2, head_size});
+    TestCase<T>(isa, {{70, 1}, 1, head_size, true, -1, 0, 0.3f});
+  }
+  for (int64_t length : {1, 2, 15, 16, 31, 63, 64, 66, 127, 128, 129, 200}) {
+    TestCase<T>(isa, {{length}, 3, 8});
+    TestCase<T>(isa, {{length}, 1, 64, false, -1, 0, 0.1f});
+  }
+  for (float rate : {0.0f, 0.5f}) {
+    for (bool causal : {false, true}) {
+      for (int64_t window : {0, 1, 7, 40, 64, 100}) {
+        for (int64_t globals : {0, 1, 5, 70}) {
+          TestCase<T>(isa, {{150, 3, 67}, 1, 6, causal, window, globals, rate});
+        }
+      }
+      TestCase<T>(isa, {{150, 3, 67}, 3, 6, causal, -1, 0, rate});
+    }
+  }
+  TestCase<T>(isa, {{}, 2, 8});
+  TestCase<T>(isa, {{0, 0}, 2, 8});
+}
+
+// Numbers that are not finite affect only the rows that attend to them.
+void TestNotFinite(Isa isa) {
+  for (bool causal : {false, true}) {
+    for (int part : {0, 1, 2}) {
+      for (float bad : {std::nanf(""), INFINITY}) {
+        const Case c{{20, 90}, 1, 8, causal, 60, 0};
+        const std::vector<int64_t> splits = c.RowSplits();
+        const int64_t bad_position = 50;
+        Tensors<float> t(c, 3);
+        t.qkv.at(((splits[1] + bad_position) * 3 + part) * c.head_size + 2) = bad;
+        RunUnits(isa, c, false, &t);
+        Tensors<float> blocks(c, 3);
+        blocks.qkv = t.qkv;
+        RunUnits(isa, c, true, &blocks);
+        for (int64_t row = 0; row < c.Rows(); ++row) {
+          const int64_t i = row - splits[1];
+          const bool own = i >= 0;
+          const bool reached = own && (part == 0 ? i == bad_position : c.Sees(i, bad_position));
+          bool finite = true, d_query_finite = true, same = true;
+          for (int64_t d = 0; d < c.head_size; ++d) {
+            finite = finite && std::isfinite(t.output[row * c.head_size + d]);
+            d_query_finite = d_query_finite && std::isfinite(t.d_qkv[row * 3 * c.head_size + d]);
+            for (int64_t p = 0; p < 3; ++p) {
+              const double a = t.d_qkv[(row * 3 + p) * c.head_size + d];
+              const double b = blocks.d_qkv[(row * 3 + p) * c.head_size + d];
+              same = same && (a == b || (a != a && b != b));
+            }
+          }
+          const std::string context = std::string(Name(isa)) + (causal ? " causal" : "") +
+                                      " part " + std::to_string(part) + " row " +
+                                      std::to_string(row);
+          // The score of an infinite key is minus infinity for half of the queries. Its probability
+          // is then 0 and the output is finite.
+          const bool may_be_finite = part == 1 && bad == INFINITY;
+          Check(reached ? !finite || may_be_finite : finite, context + " output");
+          Check(reached || d_query_finite, context + " d_query");
+          Check(same, context + " blocks");
+        }
+      }
+    }
+  }
+}
+
+// If all scores are minus infinity, the result is NaN, as in a plain softmax. If one score is minus
+// infinity, its probability is 0.
+void TestInfiniteScores(Isa isa) {
+  const Case c{{2, 2}, 1, 1};
+  Tensors<float> t(c, 4);
+  const float qkv[] = {1, -INFINITY, 1, 1, -INFINITY, 1, 1, -INFINITY, 1, 1, 0, 5};
+  for (int i = 0; i < 12; ++i) t.qkv.at(i) = qkv[i];
+  RunUnits(isa, c, false, &t);
+  Check(std::isnan(t.output[0]) && std::isnan(t.output[1]), "all scores minus infinity");
+  Check(t.output[2] == 5.0 && t.output[3] == 5.0, "one score minus infinity");
+}
+
+void TestLarge(Isa isa) {
+  // Scores in the hundreds: the maximum is subtracted before exp2.
+  const Case c{{130}, 1, 16};
+  Tensors<float> t(c, 5);
+  for (int64_t i = 0; i < t.qkv.size(); ++i) t.qkv.at(i) *= 12.0f;
+  RunUnits(isa, c, false, &t);
+  CheckNear(t.output, Reference(c, t).output, 3e-5, std::string(Name(isa)) + " large scores");
+  TestCase<float>(isa, {{2048}, 1, 8, true, 100, 2, 0.1f});
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace bert_tf
+
+int main() {
+  using namespace bert_tf::testing;
+  for (bert_tf::Isa isa : SupportedIsas()) {
+    TestCases<float>(isa);
+    TestCases<bert_tf::BFloat16>(isa);
+    TestCases<bert_tf::Float16>(isa);
+    TestNotFinite(isa);
+    TestInfiniteScores(isa);
+    TestLarge(isa);
+  }
+  return Report("varlen_attention_test");
+}

@@ -1,0 +1,68 @@
+// The units of work of varlen_attention and the functions that process them, with one copy per
+// instruction set. The plan of the units (varlen_attention.cc) is independent of instruction sets.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_UNITS_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_UNITS_H_
+
+#include <cstdint>
+
+#include "custom_ops/kernels/attention/varlen_attention.h"
+
+namespace bert_tf {
+
+// The number of queries and of keys in a tile. 64 x 64 floats are half of a 32 KiB first-level
+// cache, and 64 keys are one chunk of philox.h.
+constexpr int kAttentionTile = 64;
+
+struct AttentionUnit {
+  enum Kind {
+    kQueryBlock,  // the queries of one tile: for the forward pass, or dq
+    kKeyBlock,    // the keys of one tile: for dk and dv
+    kSequence,    // the complete gradient of one head of one sequence
+  };
+  int64_t first_row;  // of the sequence, in the packed rows
+  int64_t length;     // T
+  int64_t head;
+  int64_t begin;  // position of the block in the sequence
+  Kind kind;
+};
+
+template <typename T>
+struct AttentionForwardTensors {
+  const T* qkv;
+  T* output;
+  float* logsumexp;
+};
+
+template <typename T>
+struct AttentionBackwardTensors {
+  const T* d_output;
+  const T* qkv;
+  const T* output;
+  const float* logsumexp;
+  T* d_qkv;
+};
+
+// The number of floats of scratch, aligned to 64 bytes, that the functions below need.
+// `sequence_length` is the length of the longest kSequence unit for which the scratch is used.
+#define BERT_TF_DECLARE_ATTENTION_UNITS(isa)                                              \
+  namespace isa {                                                                         \
+  int64_t AttentionForwardScratch(const VarlenAttentionOptions& options);                 \
+  int64_t AttentionBackwardScratch(const VarlenAttentionOptions& options,                 \
+                                   int64_t sequence_length);                              \
+  template <typename T>                                                                   \
+  void AttentionForwardUnits(const VarlenAttentionOptions& options,                       \
+                             const AttentionForwardTensors<T>& tensors,                   \
+                             const AttentionUnit* units, int64_t count, float* scratch);  \
+  template <typename T>                                                                   \
+  void AttentionBackwardUnits(const VarlenAttentionOptions& options,                      \
+                              const AttentionBackwardTensors<T>& tensors,                 \
+                              const AttentionUnit* units, int64_t count, float* scratch); \
+  }
+BERT_TF_DECLARE_ATTENTION_UNITS(portable)
+BERT_TF_DECLARE_ATTENTION_UNITS(avx2)
+BERT_TF_DECLARE_ATTENTION_UNITS(avx512)
+#undef BERT_TF_DECLARE_ATTENTION_UNITS
+
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_UNITS_H_

@@ -1,0 +1,73 @@
+// The instruction set of the kernels, which is selected once per process.
+//
+// Every kernel is compiled three times from the same source (isa.bzl), each time in its own
+// namespace: `portable`, `avx2`, `avx512`. Public functions select the copy with BERT_TF_DISPATCH.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_
+
+#include "custom_ops/kernels/base/float_types.h"
+#include "custom_ops/kernels/base/parallel.h"
+
+namespace bert_tf {
+
+enum class Isa { kPortable, kAvx2, kAvx512 };
+
+// Returns the best instruction set that the processor and the operating system support. The
+// environment variable BERT_TF_ISA=portable|avx2|avx512 limits the choice, for tests. It is read
+// once, in the first call, and never selects an instruction set that is not supported.
+Isa BestIsa();
+
+// Returns whether AVX-512 with VNNI is used, which multiplies and sums bytes in one instruction. It
+// is not used if BERT_TF_ISA is set to any value.
+bool HasVnni();
+
+}  // namespace bert_tf
+
+// Calls `function(args...)` from the namespace of the selected instruction set.
+#if defined(__x86_64__)
+#define BERT_TF_DISPATCH(function, ...)                    \
+  do {                                                     \
+    switch (::bert_tf::BestIsa()) {                        \
+      case ::bert_tf::Isa::kAvx512:                        \
+        return ::bert_tf::avx512::function(__VA_ARGS__);   \
+      case ::bert_tf::Isa::kAvx2:                          \
+        return ::bert_tf::avx2::function(__VA_ARGS__);     \
+      case ::bert_tf::Isa::kPortable:                      \
+        return ::bert_tf::portable::function(__VA_ARGS__); \
+    }                                                      \
+  } while (false)
+#else
+#define BERT_TF_DISPATCH(function, ...) return ::bert_tf::portable::function(__VA_ARGS__)
+#endif
+
+// What most kernels have in common, those of the form
+//
+//   template <typename T>
+//   void Function(const Parallel& parallel, const Args<T>& args);
+//
+// BERT_TF_DECLARE_COPIES, in the header, declares the copies, which only tests call directly.
+// BERT_TF_INSTANTIATE_KERNEL, after the definition of a copy, instantiates it for the storage
+// types. BERT_TF_SELECT_COPY defines the public function.
+#define BERT_TF_DECLARE_COPY(isa, Function, Args)               \
+  namespace isa {                                               \
+  template <typename T>                                         \
+  void Function(const Parallel& parallel, const Args<T>& args); \
+  }
+#define BERT_TF_DECLARE_COPIES(Function, Args)   \
+  BERT_TF_DECLARE_COPY(portable, Function, Args) \
+  BERT_TF_DECLARE_COPY(avx2, Function, Args)     \
+  BERT_TF_DECLARE_COPY(avx512, Function, Args)
+
+#define BERT_TF_INSTANTIATE_KERNEL(Function, Args)                          \
+  template void Function<float>(const Parallel&, const Args<float>&);       \
+  template void Function<BFloat16>(const Parallel&, const Args<BFloat16>&); \
+  template void Function<Float16>(const Parallel&, const Args<Float16>&);
+
+#define BERT_TF_SELECT_COPY(Function, Args)                      \
+  template <typename T>                                          \
+  void Function(const Parallel& parallel, const Args<T>& args) { \
+    BERT_TF_DISPATCH(Function, parallel, args);                  \
+  }                                                              \
+  BERT_TF_INSTANTIATE_KERNEL(Function, Args)
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_

@@ -1,0 +1,354 @@
+// A vector of float32 lanes, as wide as in the instruction set for which this file is compiled.
+//
+// It uses the vector extensions that GCC and Clang have in common, so that one source works for
+// AVX-512, AVX2 and other instruction sets: `+ - * /`, comparisons and `mask ? a : b` work on whole
+// vectors, and a * b + c becomes one FMA with -ffp-contract=fast. Intrinsics are used only for what
+// the extensions do not have. Include this file only in sources that are compiled through isa.bzl.
+// All definitions are in an unnamed namespace inside BERT_TF_ISA, so that no copy is used in the
+// code for another instruction set.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_SIMD_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_SIMD_H_
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "custom_ops/kernels/base/float_types.h"
+
+#if !defined(BERT_TF_ISA)
+#define BERT_TF_ISA portable
+#endif
+#define BERT_TF_INLINE inline __attribute__((always_inline))
+
+namespace bert_tf {
+namespace BERT_TF_ISA {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+constexpr int kLanes = kVectorBytes / 4;
+
+BERT_TF_INLINE int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+BERT_TF_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+BERT_TF_INLINE int64_t Larger(int64_t a, int64_t b) { return a < b ? b : a; }
+
+using Vec = float __attribute__((vector_size(kVectorBytes)));
+using VecI32 = int32_t __attribute__((vector_size(kVectorBytes)));
+using VecU32 = uint32_t __attribute__((vector_size(kVectorBytes)));
+using VecU16 = uint16_t __attribute__((vector_size(kVectorBytes / 2)));
+
+BERT_TF_INLINE Vec Broadcast(float value) { return Vec{} + value; }
+BERT_TF_INLINE VecI32 Bits(Vec v) { return reinterpret_cast<VecI32>(v); }
+BERT_TF_INLINE Vec FromBits(VecI32 v) { return reinterpret_cast<Vec>(v); }
+
+// a > b ? a : b and a < b ? a : b. If a or b is NaN, the result is b. Therefore a bound should be
+// the first argument: Max(bound, x) keeps a NaN in x.
+BERT_TF_INLINE Vec Max(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (Vec)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+  return a > b ? a : b;
+#endif
+}
+
+BERT_TF_INLINE Vec Min(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (Vec)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
+BERT_TF_INLINE Vec Abs(Vec v) { return FromBits(Bits(v) & 0x7FFFFFFF); }
+
+// a * b + c with one rounding, for algorithms that need this (elsewhere, the compiler may fuse
+// operations). The portable code uses float64, whose additional rounding is 2^-29 of the first.
+BERT_TF_INLINE Vec Fma(Vec a, Vec b, Vec c) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+  return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  using VecF64 = double __attribute__((vector_size(2 * kVectorBytes)));
+  return __builtin_convertvector(
+      __builtin_convertvector(a, VecF64) * __builtin_convertvector(b, VecF64) +
+          __builtin_convertvector(c, VecF64),
+      Vec);
+#endif
+}
+
+// The rounding error of `product` = round(a * b).
+BERT_TF_INLINE Vec ProductError(Vec a, Vec b, Vec product) { return Fma(a, b, -product); }
+
+// Loads and stores, unaligned, kLanes elements.
+BERT_TF_INLINE Vec Load(const float* p) {
+  Vec v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+BERT_TF_INLINE void Store(float* p, Vec v) { std::memcpy(p, &v, sizeof(v)); }
+
+BERT_TF_INLINE Vec Load(const BFloat16* p) {
+  VecU16 half_words;
+  std::memcpy(&half_words, p, sizeof(half_words));
+  return reinterpret_cast<Vec>(__builtin_convertvector(half_words, VecU32) << 16);
+}
+
+// Rounds to nearest even. A NaN becomes a quiet NaN.
+BERT_TF_INLINE void Store(BFloat16* p, Vec v) {
+  const VecU32 bits = reinterpret_cast<VecU32>(v);
+  const VecU32 rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+  const VecU32 nan = (bits >> 16) | 0x40u;
+  const VecU16 words = __builtin_convertvector((v != v) ? nan : rounded, VecU16);
+  std::memcpy(p, &words, sizeof(words));
+}
+
+#if defined(__F16C__) || defined(__AVX512F__)
+#if defined(__AVX512F__)
+BERT_TF_INLINE Vec Load(const Float16* p) {
+  return (Vec)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+BERT_TF_INLINE void Store(Float16* p, Vec v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
+}
+#else
+BERT_TF_INLINE Vec Load(const Float16* p) {
+  return (Vec)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+BERT_TF_INLINE void Store(Float16* p, Vec v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
+}
+#endif
+#else
+// float16 -> float32. The exponent is shifted. Subnormal numbers are integer multiples of 2^-24.
+// They must not be computed from subnormal float32 numbers, which TensorFlow's threads read as
+// zero.
+BERT_TF_INLINE Vec Load(const Float16* p) {
+  VecU16 half_words;
+  std::memcpy(&half_words, p, sizeof(half_words));
+  const VecU32 words = __builtin_convertvector(half_words, VecU32);
+  const VecU32 sign = (words & 0x8000u) << 16;
+  const VecU32 magnitude = words & 0x7FFFu;
+  const VecU32 normal = (magnitude << 13) + (112u << 23);
+  const Vec multiple = __builtin_convertvector(reinterpret_cast<VecI32>(magnitude), Vec);
+  const VecU32 subnormal = reinterpret_cast<VecU32>(multiple * 0x1p-24f);
+  const VecU32 special = (magnitude << 13) | 0x7F800000u;  // infinities and NaNs
+  VecU32 bits = magnitude < 0x0400u ? subnormal : normal;
+  bits = magnitude >= 0x7C00u ? special : bits;
+  return reinterpret_cast<Vec>(bits | sign);
+}
+
+// float32 -> float16, rounded to nearest even. For subnormal results, the processor rounds when it
+// adds a power of two whose last bit corresponds to the last bit of the float16.
+BERT_TF_INLINE void Store(Float16* p, Vec v) {
+  const VecU32 bits = reinterpret_cast<VecU32>(v);
+  const VecU32 sign = (bits >> 16) & 0x8000u;
+  const VecU32 magnitude = bits & 0x7FFFFFFFu;
+  const VecU32 odd = (magnitude >> 13) & 1u;
+  const VecU32 normal = (magnitude - (112u << 23) + 0xFFFu + odd) >> 13;
+  const Vec shifted = reinterpret_cast<Vec>(magnitude) + 0.5f;
+  const VecU32 subnormal = reinterpret_cast<VecU32>(shifted) - 0x3F000000u;
+  VecU32 half = magnitude < (113u << 23) ? subnormal : normal;
+  half = magnitude >= 0x477FF000u ? (VecU32{} + 0x7C00u) : half;  // 65520 and above: infinity
+  half = magnitude > 0x7F800000u ? (VecU32{} + 0x7E00u) : half;   // NaN
+  const VecU16 words = __builtin_convertvector(half | sign, VecU16);
+  std::memcpy(p, &words, sizeof(words));
+}
+#endif
+
+// Loads the first `count` elements and sets the other lanes to zero, or stores the first `count`
+// lanes.
+template <typename T>
+BERT_TF_INLINE Vec LoadPartial(const T* p, int64_t count) {
+  T buffer[kLanes] = {};
+  std::memcpy(buffer, p, static_cast<size_t>(count) * sizeof(T));
+  return Load(buffer);
+}
+
+template <typename T>
+BERT_TF_INLINE void StorePartial(T* p, Vec v, int64_t count) {
+  T buffer[kLanes];
+  Store(buffer, v);
+  std::memcpy(p, buffer, static_cast<size_t>(count) * sizeof(T));
+}
+
+#if defined(__AVX512F__)
+BERT_TF_INLINE __mmask16 FirstLanes(int64_t count) {
+  return static_cast<__mmask16>((1u << count) - 1u);
+}
+
+BERT_TF_INLINE Vec LoadPartial(const float* p, int64_t count) {
+  return (Vec)_mm512_maskz_loadu_ps(FirstLanes(count), p);
+}
+
+BERT_TF_INLINE void StorePartial(float* p, Vec v, int64_t count) {
+  _mm512_mask_storeu_ps(p, FirstLanes(count), (__m512)v);
+}
+#endif
+
+// The lanes of a vector that a loop body works on: all, or only the first ones at the end of a row.
+// Loop bodies are generic lambdas that accept both types.
+struct AllLanes {};
+struct SomeLanes {
+  int64_t count;
+};
+
+template <typename T>
+BERT_TF_INLINE Vec Load(const T* p, AllLanes) {
+  return Load(p);
+}
+template <typename T>
+BERT_TF_INLINE Vec Load(const T* p, SomeLanes lanes) {
+  return LoadPartial(p, lanes.count);
+}
+template <typename T>
+BERT_TF_INLINE void Store(T* p, Vec v, AllLanes) {
+  Store(p, v);
+}
+template <typename T>
+BERT_TF_INLINE void Store(T* p, Vec v, SomeLanes lanes) {
+  StorePartial(p, v, lanes.count);
+}
+
+// `v` with zeros in all other lanes.
+BERT_TF_INLINE Vec ZeroOutside(Vec v, AllLanes) { return v; }
+BERT_TF_INLINE Vec ZeroOutside(Vec v, SomeLanes lanes) {
+  float buffer[kLanes];
+  Store(buffer, v);
+  return LoadPartial(buffer, lanes.count);
+}
+
+// An attribute for the lambdas that are passed to the loops below.
+#define BERT_TF_INLINE_LAMBDA __attribute__((always_inline))
+
+// Calls body(lanes, j) for j = 0, kLanes, 2 kLanes, … below count.
+template <typename Body>
+BERT_TF_INLINE void ForSingleVectors(int64_t count, const Body& body) {
+  int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) body(AllLanes{}, j);
+  if (j < count) body(SomeLanes{count - j}, j);
+}
+
+// Calls body(lanes, j, k) for j = 0, kLanes, 2 kLanes, … below count. k = 0, 1, 2, 3, 0, … is the
+// accumulator that a sum should use, so that four additions are executed at a time.
+constexpr int kAccumulators = 4;
+
+template <typename Body>
+BERT_TF_INLINE void ForVectors(int64_t count, const Body& body) {
+  int64_t j = 0;
+  for (; j + kAccumulators * kLanes <= count; j += kAccumulators * kLanes) {
+    body(AllLanes{}, j, 0);
+    body(AllLanes{}, j + kLanes, 1);
+    body(AllLanes{}, j + 2 * kLanes, 2);
+    body(AllLanes{}, j + 3 * kLanes, 3);
+  }
+  for (; j + kLanes <= count; j += kLanes) body(AllLanes{}, j, 0);
+  if (j < count) body(SomeLanes{count - j}, j, 0);
+}
+
+// Repeatedly combines the lower and the upper half of the lanes with `combine`, until one lane is
+// left. The order is always the same.
+template <typename Combine>
+BERT_TF_INLINE float ReduceLanes(Vec v, const Combine& combine) {
+  using Vec2 = float __attribute__((vector_size(8)));
+  using Vec4 = float __attribute__((vector_size(16)));
+#if defined(__AVX2__)
+  using Vec8 = float __attribute__((vector_size(32)));
+#if defined(__AVX512F__)
+  Vec8 halves16[2];
+  std::memcpy(halves16, &v, sizeof(v));
+  const Vec8 v8 = combine(halves16[0], halves16[1]);
+#else
+  const Vec8 v8 = v;
+#endif
+  Vec4 halves8[2];
+  std::memcpy(halves8, &v8, sizeof(v8));
+  const Vec4 v4 = combine(halves8[0], halves8[1]);
+#else
+  const Vec4 v4 = v;
+#endif
+  Vec2 halves4[2];
+  std::memcpy(halves4, &v4, sizeof(v4));
+  const Vec2 v2 = combine(halves4[0], halves4[1]);
+  return combine(v2[0], v2[1]);
+}
+
+BERT_TF_INLINE float ReduceAdd(Vec v) {
+  return ReduceLanes(v, [](auto a, auto b) BERT_TF_INLINE_LAMBDA { return a + b; });
+}
+
+BERT_TF_INLINE float ReduceMax(Vec v) {
+  return ReduceLanes(v, [](auto a, auto b) BERT_TF_INLINE_LAMBDA { return a < b ? b : a; });
+}
+
+BERT_TF_INLINE float ReduceAdd(const Vec (&sums)[kAccumulators]) {
+  return ReduceAdd((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+// v * 2^n for integers n in [-250, 254], with two factors so that subnormal results and 2^128 are
+// correct.
+BERT_TF_INLINE Vec ScaleByPowerOfTwo(Vec v, Vec n) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_scalef_ps((__m512)v, (__m512)n);
+#else
+  constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: a float32 whose last bits are n
+  const VecI32 exponent = Bits(n + kRoundMagic) - Bits(Broadcast(kRoundMagic));
+  const VecI32 first = exponent >> 1;
+  const VecI32 second = exponent - first;
+  return v * FromBits((first + 127) << 23) * FromBits((second + 127) << 23);
+#endif
+}
+
+// mantissa * 2^exponent = e^(x + low), with the mantissa in [0.7, 1.5], for |x| <= 150 and a `low`
+// so small that x + low rounds to x. The error is about 1 ulp, and NaN gives NaN. There are two
+// parts, because a product may be a normal number even if the exponential itself is not.
+//
+// With x = n·ln2 + r and |r| <= ln2 / 2, e^r is a polynomial of degree 7.
+struct ExpParts {
+  Vec mantissa;
+  Vec exponent;
+};
+
+BERT_TF_INLINE ExpParts ExpInParts(Vec x, Vec low) {
+  constexpr float kLog2E = 1.44269504088896341f;
+  constexpr float kLn2High = 0.693359375f;  // has few bits, so that n * kLn2High is exact
+  constexpr float kLn2Low = -2.12194440e-4f;
+  constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  const Vec n = (x * kLog2E + kRoundMagic) - kRoundMagic;
+  const Vec r = ((x - n * kLn2High) - n * kLn2Low) + low;
+  Vec p = Broadcast(1.9875691500e-4f);  // Cephes expf coefficients (Moshier)
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  return {p, n};
+}
+
+// e^x. It overflows to infinity and underflows to zero (through subnormals); NaN gives NaN.
+BERT_TF_INLINE Vec Exp(Vec x) {
+  const ExpParts parts = ExpInParts(Min(Broadcast(89.0f), Max(Broadcast(-104.0f), x)), Vec{});
+  return ScaleByPowerOfTwo(parts.mantissa, parts.exponent);
+}
+
+}  // namespace
+}  // namespace BERT_TF_ISA
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_SIMD_H_

@@ -1,0 +1,317 @@
+// Compares the GPU kernels, run thread by thread on a CPU (cuda_emulation.h), with the CPU kernels,
+// which have their own tests against float64: every storage type, aligned and odd sizes, in place,
+// masks, dropout, outputs that are initialized with NaN, and two orders of the threads, which must
+// give equal bits.
+//
+// This does not test the speed, the approximate exponential and reciprocal of a GPU, and the memory
+// of a real GPU between two barriers. tools/check_cuda_kernels.py does, on a GPU.
+#include "custom_ops/kernels/attention/varlen_attention.h"
+#include "custom_ops/kernels/base/kernel_test_util.h"
+#include "custom_ops/kernels/cuda/cuda_emulation.h"
+#include "custom_ops/kernels/cuda/cuda_launchers.h"
+#include "custom_ops/kernels/gelu/fused_bias_gelu.h"
+#include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
+
+namespace bert_tf {
+namespace testing {
+namespace {
+
+template <typename T>
+constexpr int kType = std::is_same<T, float>::value      ? kBertTfFloat32
+                      : std::is_same<T, BFloat16>::value ? kBertTfBFloat16
+                                                         : kBertTfFloat16;
+constexpr int64_t kSeed = 0x123456789ABCDEF0;
+
+// Numbers at an address that is aligned to 16 bytes, or one element after it. Outputs are
+// initialized with NaNs.
+template <typename T>
+class Numbers {
+ public:
+  Numbers(int64_t count, bool aligned) : size_(count), offset_(aligned ? 0 : 1) {
+    lines_.resize(static_cast<size_t>(count) * sizeof(T) / sizeof(Line) + 2);
+    std::memset(lines_.data(), 0xFF, lines_.size() * sizeof(Line));
+  }
+  Numbers(int64_t count, bool aligned, std::mt19937& random, float scale, float mean = 0.0f)
+      : Numbers(count, aligned) {
+    std::normal_distribution<float> normal(mean, scale);
+    for (int64_t i = 0; i < count; ++i) data()[i] = FromFloat<T>(normal(random));
+  }
+  T* data() { return reinterpret_cast<T*>(lines_.data()) + offset_; }
+  double operator[](int64_t i) { return ToFloat(data()[i]); }
+  int64_t size() const { return size_; }
+
+ private:
+  struct alignas(16) Line {
+    char bytes[16];
+  };
+  std::vector<Line> lines_;
+  int64_t size_;
+  int offset_;
+};
+
+template <typename T>
+bool SameBits(Numbers<T>& a, Numbers<T>& b) {
+  return std::memcmp(a.data(), b.data(), static_cast<size_t>(a.size()) * sizeof(T)) == 0;
+}
+
+// Checks that the error of every element is at most two roundings of T plus `tolerance`, relative
+// to the larger of the number and 1 (or, for sums, the largest number).
+template <typename T>
+void CheckNear(Numbers<T>& actual, Numbers<T>& expected, double tolerance,
+               const std::string& what) {
+  double worst = 0.0, largest = 1.0;
+  for (int64_t i = 0; i < actual.size(); ++i) {
+    largest = std::max(largest, std::fabs(expected[i]));
+  }
+  for (int64_t i = 0; i < actual.size(); ++i) {
+    const double error = std::fabs(actual[i] - expected[i]);
+    worst = error <= worst ? worst : error;
+    if (error != error) worst = INFINITY;
+  }
+  Check(worst <= (2 * RoundingError<T>() + tolerance) * largest,
+        what + " error " + std::to_string(worst) + " of " + std::to_string(largest));
+}
+
+// Calls `kernel(run)` with both orders of the threads, run = 0 and 1.
+template <typename Kernel>
+void InBothOrders(const Kernel& kernel) {
+  using cuda::emulation::Schedule;
+  for (int run = 0; run < 2; ++run) {
+    cuda::emulation::schedule = run == 0 ? Schedule::kAscending : Schedule::kDescending;
+    Check(kernel(run) == 0, "launch");
+  }
+}
+
+template <typename T>
+void TestBiasGelu(int64_t rows, int64_t columns, bool approximate, bool aligned) {
+  const std::string context = std::string("bias_gelu ") + TypeName<T>() + " [" +
+                              std::to_string(rows) + ", " + std::to_string(columns) + "]" +
+                              (approximate ? " tanh " : " erf ");
+  std::mt19937 random(3);
+  Numbers<T> x(rows * columns, aligned, random, 3.0f), dy(rows * columns, aligned, random, 1.0f);
+  Numbers<T> bias(columns, aligned, random, 1.0f);
+  Numbers<T> y(x.size(), aligned), dx(x.size(), aligned), dbias(columns, aligned);
+  const SerialParallel serial;
+  FusedBiasGelu(serial,
+                BiasGeluArgs<T>{x.data(), bias.data(), rows, columns, approximate, y.data()});
+  std::vector<float> scratch(static_cast<size_t>(BiasGeluGradScratchSize(rows, columns)));
+  FusedBiasGeluGrad(
+      serial, BiasGeluGradArgs<T>{dy.data(), x.data(), bias.data(), rows, columns, approximate,
+                                  dx.data(), dbias.data(), scratch.data()});
+  Numbers<T> gpu_y[2] = {x, {x.size(), aligned}};  // the first in place
+  Numbers<T> gpu_dx[2] = {dy, {x.size(), aligned}};
+  Numbers<T> gpu_dbias[2] = {{columns, aligned}, {columns, aligned}};
+  const size_t floats = static_cast<size_t>(BertTfCudaBiasGeluGradScratch(rows, columns));
+  InBothOrders([&](int run) {
+    return BertTfCudaBiasGelu(kType<T>, run == 0 ? gpu_y[0].data() : x.data(), bias.data(), rows,
+                              columns, approximate, gpu_y[run].data(), nullptr);
+  });
+  InBothOrders([&](int run) {
+    std::vector<float> gpu_scratch(floats, NAN);
+    return BertTfCudaBiasGeluGrad(kType<T>, run == 0 ? gpu_dx[0].data() : dy.data(), x.data(),
+                                  bias.data(), rows, columns, approximate, gpu_dx[run].data(),
+                                  gpu_dbias[run].data(), gpu_scratch.data(), nullptr);
+  });
+  CheckNear(gpu_y[0], y, 1e-6, context + "y");
+  CheckNear(gpu_dx[0], dx, 1e-6, context + "dx");
+  CheckNear(gpu_dbias[0], dbias, 1e-6, context + "dbias");
+  Check(SameBits(gpu_y[0], gpu_y[1]) && SameBits(gpu_dx[0], gpu_dx[1]) &&
+            SameBits(gpu_dbias[0], gpu_dbias[1]),
+        context + "orders of threads");
+}
+
+template <typename T>
+void TestLayerNorm(int64_t rows, int64_t columns, float rate, bool has_residual, bool has_bias,
+                   bool aligned, float scale = 1.0f) {
+  const std::string context = std::string("layer_norm ") + TypeName<T>() + " [" +
+                              std::to_string(rows) + ", " + std::to_string(columns) + "] rate " +
+                              std::to_string(rate) + " scale " + std::to_string(scale) + " ";
+  std::mt19937 random(4);
+  const int64_t count = rows * columns;
+  Numbers<T> x(count, aligned, random, scale, 0.5f * scale);
+  Numbers<T> residual(count, aligned, random, scale), dy(count, aligned, random, 1.0f);
+  Numbers<T> bias(columns, aligned, random, scale);
+  Numbers<T> gamma(columns, aligned, random, 0.2f, 1.0f), beta(columns, aligned, random, 0.2f);
+  T* const residual_data = has_residual ? residual.data() : nullptr;
+  T* const bias_data = has_bias ? bias.data() : nullptr;
+  const bool has_dresidual = has_residual && rate > 0.0f;
+  constexpr float kEpsilon = 1e-12f;
+
+  struct Outputs {
+    Outputs(int64_t rows, int64_t count, int64_t columns, bool aligned)
+        : y(count, aligned),
+          dx(count, aligned),
+          dresidual(count, aligned),
+          dbias(columns, aligned),
+          dgamma(columns, aligned),
+          dbeta(columns, aligned),
+          mean(rows, true),
+          rstd(rows, true) {}
+    Numbers<T> y, dx, dresidual, dbias, dgamma, dbeta;
+    Numbers<float> mean, rstd;
+  };
+  Outputs cpu(rows, count, columns, aligned);
+  const SerialParallel serial;
+  FusedResidualLayerNorm(serial, ResidualLayerNormArgs<T>{
+                                     x.data(), residual_data, bias_data, gamma.data(), beta.data(),
+                                     rows, columns, kEpsilon, rate, static_cast<uint64_t>(kSeed),
+                                     cpu.y.data(), cpu.mean.data(), cpu.rstd.data()});
+  std::vector<float> scratch(static_cast<size_t>(ResidualLayerNormGradScratchSize(rows, columns)));
+  FusedResidualLayerNormGrad(
+      serial, ResidualLayerNormGradArgs<T>{dy.data(), x.data(), residual_data, bias_data,
+                                           gamma.data(), cpu.mean.data(), cpu.rstd.data(), rows,
+                                           columns, rate, static_cast<uint64_t>(kSeed),
+                                           cpu.dx.data(), cpu.dresidual.data(), cpu.dbias.data(),
+                                           cpu.dgamma.data(), cpu.dbeta.data(), scratch.data()});
+  Outputs gpu[2] = {{rows, count, columns, aligned}, {rows, count, columns, aligned}};
+  gpu[0].y = x;  // the first in place
+  gpu[0].dx = dy;
+  gpu[0].dresidual = residual;
+  const size_t floats = static_cast<size_t>(BertTfCudaResidualLayerNormGradScratch(rows, columns));
+  InBothOrders([&](int run) {
+    return BertTfCudaResidualLayerNorm(kType<T>, run == 0 ? gpu[0].y.data() : x.data(),
+                                       residual_data, bias_data, gamma.data(), beta.data(), rows,
+                                       columns, kEpsilon, rate, &kSeed, gpu[run].y.data(),
+                                       gpu[run].mean.data(), gpu[run].rstd.data(), nullptr);
+  });
+  InBothOrders([&](int run) {
+    std::vector<float> gpu_scratch(floats, NAN);
+    T* const gpu_residual = run == 0 && has_dresidual ? gpu[0].dresidual.data() : residual_data;
+    return BertTfCudaResidualLayerNormGrad(
+        kType<T>, run == 0 ? gpu[0].dx.data() : dy.data(), x.data(), gpu_residual, bias_data,
+        gamma.data(), gpu[run].mean.data(), gpu[run].rstd.data(), rows, columns, rate, &kSeed,
+        gpu[run].dx.data(), gpu[run].dresidual.data(), gpu[run].dbias.data(),
+        gpu[run].dgamma.data(), gpu[run].dbeta.data(), gpu_scratch.data(), nullptr);
+  });
+  const double tolerance = 4e-6;
+  CheckNear(gpu[0].y, cpu.y, tolerance, context + "y");
+  CheckNear(gpu[0].mean, cpu.mean, tolerance, context + "mean");
+  CheckNear(gpu[0].rstd, cpu.rstd, tolerance, context + "rstd");
+  CheckNear(gpu[0].dx, cpu.dx, tolerance, context + "dx");
+  if (has_dresidual) CheckNear(gpu[0].dresidual, cpu.dresidual, tolerance, context + "dresidual");
+  if (has_bias) CheckNear(gpu[0].dbias, cpu.dbias, tolerance, context + "dbias");
+  CheckNear(gpu[0].dgamma, cpu.dgamma, tolerance, context + "dgamma");
+  CheckNear(gpu[0].dbeta, cpu.dbeta, tolerance, context + "dbeta");
+  Check(SameBits(gpu[0].y, gpu[1].y) && SameBits(gpu[0].dx, gpu[1].dx) &&
+            SameBits(gpu[0].dgamma, gpu[1].dgamma) && SameBits(gpu[0].dbeta, gpu[1].dbeta) &&
+            (!has_bias || SameBits(gpu[0].dbias, gpu[1].dbias)) &&
+            (!has_dresidual || SameBits(gpu[0].dresidual, gpu[1].dresidual)),
+        context + "orders of threads");
+  if (rate > 0.0f) {  // the masks must be equal
+    int64_t different = 0;
+    for (int64_t i = 0; i < count; ++i) different += (gpu[0].dx[i] == 0) != (cpu.dx[i] == 0);
+    Check(different == 0, context + std::to_string(different) + " elements of the mask differ");
+  }
+}
+
+struct Case {
+  std::vector<int64_t> splits;
+  int64_t heads;
+  int64_t head_size;
+  bool causal = false;
+  int64_t window = -1;
+  int64_t globals = 0;
+  float rate = 0.0f;
+  bool aligned = true;
+};
+
+template <typename T>
+void TestAttention(const Case& c) {
+  const int64_t rows = c.splits.back();
+  const std::string context = std::string("attention ") + TypeName<T>() + " rows " +
+                              std::to_string(rows) + " D=" + std::to_string(c.head_size) +
+                              (c.causal ? " causal" : "") + " window=" + std::to_string(c.window) +
+                              " rate=" + std::to_string(c.rate) + " ";
+  std::mt19937 random(5);
+  const int64_t width = c.heads * c.head_size;
+  Numbers<T> qkv(3 * rows * width, c.aligned, random, 1.0f);
+  Numbers<T> d_output(rows * width, c.aligned, random, 1.0f);
+  Numbers<T> output(rows * width, c.aligned), d_qkv(qkv.size(), c.aligned);
+  Numbers<float> logsumexp(rows * c.heads, true);
+  VarlenAttentionOptions options;
+  options.num_sequences = static_cast<int64_t>(c.splits.size()) - 1;
+  options.row_splits = c.splits.data();
+  options.num_heads = c.heads;
+  options.head_size = c.head_size;
+  options.causal = c.causal;
+  options.window_size = c.window;
+  options.num_global_tokens = c.globals;
+  options.dropout_rate = c.rate;
+  options.seed = static_cast<uint64_t>(kSeed);
+  const SerialParallel serial;
+  VarlenAttentionForward<T>(serial, options, qkv.data(), output.data(), logsumexp.data());
+  VarlenAttentionBackward<T>(serial, options, d_output.data(), qkv.data(), output.data(),
+                             logsumexp.data(), d_qkv.data());
+
+  const std::vector<int32_t> splits32(c.splits.begin(), c.splits.end());
+  Numbers<T> gpu_output[2] = {{output.size(), c.aligned}, {output.size(), c.aligned}};
+  Numbers<T> gpu_d_qkv[2] = {{qkv.size(), c.aligned}, {qkv.size(), c.aligned}};
+  Numbers<float> gpu_logsumexp[2] = {{logsumexp.size(), true}, {logsumexp.size(), true}};
+  InBothOrders([&](int run) {
+    const void* splits = run == 0 ? static_cast<const void*>(c.splits.data()) : splits32.data();
+    return BertTfCudaVarlenAttention(kType<T>, qkv.data(), splits, run == 0, options.num_sequences,
+                                     rows, c.heads, c.head_size, c.causal, c.window, c.globals,
+                                     c.rate, &kSeed, gpu_output[run].data(),
+                                     gpu_logsumexp[run].data(), nullptr);
+  });
+  InBothOrders([&](int run) {
+    std::vector<float> scratch(
+        static_cast<size_t>(BertTfCudaVarlenAttentionGradScratch(rows, c.heads)), NAN);
+    return BertTfCudaVarlenAttentionGrad(
+        kType<T>, d_output.data(), qkv.data(), gpu_output[run].data(), gpu_logsumexp[run].data(),
+        c.splits.data(), 1, options.num_sequences, rows, c.heads, c.head_size, c.causal, c.window,
+        c.globals, c.rate, &kSeed, gpu_d_qkv[run].data(), scratch.data(), nullptr);
+  });
+  // On the tensor cores, the probabilities are rounded to T before they are multiplied by the
+  // values.
+  CheckNear(gpu_output[0], output, 4e-6, context + "output");
+  CheckNear(gpu_logsumexp[0], logsumexp, 4e-6, context + "logsumexp");
+  CheckNear(gpu_d_qkv[0], d_qkv, 1e-5 + RoundingError<T>(), context + "d_qkv");
+  Check(SameBits(gpu_output[0], gpu_output[1]) && SameBits(gpu_d_qkv[0], gpu_d_qkv[1]),
+        context + "orders of threads");
+}
+
+template <typename T>
+void TestAll() {
+  for (bool approximate : {false, true}) {
+    TestBiasGelu<T>(70, 264, approximate, true);
+    TestBiasGelu<T>(33, 257, approximate, true);
+    TestBiasGelu<T>(9, 64, approximate, false);
+  }
+  TestBiasGelu<T>(0, 8, false, true);
+  TestBiasGelu<T>(5, 0, false, true);
+
+  TestLayerNorm<T>(11, 768, 0.1f, true, true, true);
+  TestLayerNorm<T>(40, 64, 0.5f, true, false, true);
+  TestLayerNorm<T>(5, 512, 0.0f, true, true, true);
+  TestLayerNorm<T>(5, 1024, 0.3f, false, true, true);
+  TestLayerNorm<T>(3, 1088, 0.1f, true, true, true);  // one block per row
+  TestLayerNorm<T>(20, 77, 0.1f, true, true, true);   // no vectors
+  TestLayerNorm<T>(20, 77, 0.0f, false, false, true);
+  TestLayerNorm<T>(9, 128, 0.1f, true, true, false);
+  TestLayerNorm<T>(0, 64, 0.0f, true, true, true);
+  if (sizeof(T) == 4) {  // sums that leave float32's range
+    TestLayerNorm<T>(4, 128, 0.0f, true, true, true, 1e19f);
+    TestLayerNorm<T>(2, 1088, 0.0f, true, true, true, 1e19f);
+  }
+
+  TestAttention<T>({{0, 3, 3, 70, 135}, 2, 64});
+  TestAttention<T>({{0, 130, 133}, 1, 32, false, -1, 0, 0.1f});
+  TestAttention<T>({{0, 70}, 2, 8, true, -1, 0, 0.3f});
+  TestAttention<T>({{0, 200, 270}, 1, 16, false, 5, 2, 0.1f});
+  TestAttention<T>({{0, 190}, 1, 64, true, 20, 0, 0.0f});
+  TestAttention<T>({{0, 70, 75}, 1, 5});  // no vectors
+  TestAttention<T>({{0, 70, 75}, 2, 40, false, -1, 0, 0.1f, false});
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace bert_tf
+
+int main() {
+  using namespace bert_tf::testing;
+  TestAll<float>();
+  TestAll<bert_tf::BFloat16>();
+  TestAll<bert_tf::Float16>();
+  return Report("cuda_kernels_test");
+}

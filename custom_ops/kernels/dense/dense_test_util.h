@@ -1,0 +1,95 @@
+// Shared by the tests of the dense kernels: their cases, and the operations after the matmul.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_DENSE_DENSE_TEST_UTIL_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_DENSE_DENSE_TEST_UTIL_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "custom_ops/kernels/base/kernel_test_util.h"
+#include "custom_ops/kernels/dense/fused_dense.h"
+
+namespace bert_tf {
+namespace testing {
+
+struct Case {
+  int64_t rows, depth, columns;
+  bool has_bias;
+  DenseActivation activation;
+  bool has_residual;
+  bool layer_norm;
+};
+
+inline std::string Describe(const Case& c) {
+  return "[" + std::to_string(c.rows) + ", " + std::to_string(c.depth) + "] x [" +
+         std::to_string(c.depth) + ", " + std::to_string(c.columns) + "]" +
+         (c.has_bias ? " bias" : "") + (c.activation == DenseActivation::kGelu ? " gelu" : "") +
+         (c.activation == DenseActivation::kApproximateGelu ? " tanh gelu" : "") +
+         (c.has_residual ? " residual" : "") + (c.layer_norm ? " layer norm" : "") + " ";
+}
+
+inline double Activation(DenseActivation activation, double s) {
+  if (activation == DenseActivation::kNone) return s;
+  return GeluReference(s, activation == DenseActivation::kApproximateGelu);
+}
+
+// The tensors of the operations after the matmul.
+template <typename T>
+struct EpilogueTensors {
+  EpilogueTensors(const Case& c, std::mt19937& random)
+      : bias(c.columns, random, 1.0f),
+        residual(c.rows * c.columns, random, 1.0f),
+        gamma(c.columns, random, 0.3f, 1.0f),
+        beta(c.columns, random, 0.3f),
+        y(c.rows * c.columns, FromFloat<T>(7.0f)) {}
+
+  void SetArgs(const Case& c, DenseArgs<T>* args) {
+    args->bias = c.has_bias ? bias.data() : nullptr;
+    args->activation = c.activation;
+    args->residual = c.has_residual ? residual.data() : nullptr;
+    args->gamma = c.layer_norm ? gamma.data() : nullptr;
+    args->beta = c.layer_norm ? beta.data() : nullptr;
+    args->epsilon = kEpsilon;
+    args->rows = c.rows;
+    args->depth = c.depth;
+    args->columns = c.columns;
+    args->y = y.data();
+  }
+
+  // Checks row i of y. `z` is the row before LayerNorm in float64, of which y may differ by
+  // `error`.
+  void CheckRow(const Case& c, int64_t i, const std::vector<double>& z,
+                const std::vector<double>& error, const std::string& context) const {
+    double mean = 0.0, variance = 0.0, largest = 0.0;
+    for (double value : z) mean += value / static_cast<double>(c.columns);
+    for (double value : z) variance += (value - mean) * (value - mean);
+    variance /= static_cast<double>(c.columns);
+    const double rstd = 1.0 / std::sqrt(variance + kEpsilon);
+    for (double value : error) largest = std::max(largest, value);
+    for (int64_t j = 0; j < c.columns; ++j) {
+      double expected = z[static_cast<size_t>(j)], tolerance = error[static_cast<size_t>(j)];
+      if (c.layer_norm) {
+        const double n = (expected - mean) * rstd;
+        expected = gamma[j] * n + beta[j];
+        tolerance =
+            (4.0 * largest * rstd + 1e-6) * (1.0 + std::fabs(n)) * std::fabs(gamma[j]) + 1e-6;
+      }
+      const double actual = y[i * c.columns + j];
+      Check(std::fabs(actual - expected) <= RoundingErrorAt<T>(expected) + tolerance,
+            context + "y[" + std::to_string(i) + ", " + std::to_string(j) +
+                "] = " + std::to_string(actual) + ", expected " + std::to_string(expected));
+    }
+  }
+
+  static constexpr float kEpsilon = 1e-12f;
+
+  Buffer<T> bias, residual, gamma, beta, y;
+};
+
+}  // namespace testing
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_DENSE_DENSE_TEST_UTIL_H_

@@ -1,0 +1,78 @@
+// epilogue(x W), a dense layer in one pass, with W prepacked in panels, on the CPU.
+//
+//   z = x W + bias
+//   y = z | gelu(z) | z + residual | LayerNorm(z + residual) = gamma * n + beta
+//
+// W is [depth, columns]. Prepacking divides it into blocks of at most kDenseDepth rows: as few as
+// possible, of about equal size. Blocks are divided into panels of kDensePanel columns, and a panel
+// contains its rows one after the other, as the matmul reads them. The last panel is padded with
+// zeros. The layout is the same for every instruction set.
+//
+// Reference: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS
+// 34(3), 2008.
+//
+// The arithmetic is float32 for all storage types. The order in which an element of z is summed
+// depends only on `depth`, so the bits of a row of y depend neither on the other rows nor on the
+// number of threads.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_DENSE_FUSED_DENSE_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_DENSE_FUSED_DENSE_H_
+
+#include <cstdint>
+
+#include "custom_ops/kernels/base/float_types.h"
+#include "custom_ops/kernels/base/isa.h"
+#include "custom_ops/kernels/base/parallel.h"
+
+namespace bert_tf {
+
+constexpr int64_t kDensePanel = 32;
+constexpr int64_t kDenseDepth = 256;
+
+template <typename T>
+struct PackDenseArgs {
+  const T* kernel;  // [depth, columns] row-major, or [columns, depth] if transposed
+  bool transposed;
+  int64_t depth;
+  int64_t columns;
+  T* packed;  // PackedDenseSize(depth, columns) elements
+};
+
+enum class DenseActivation { kNone, kGelu, kApproximateGelu };
+
+// Row-major matrices. LayerNorm is applied if gamma is not null. An activation cannot be combined
+// with a residual or LayerNorm.
+template <typename T>
+struct DenseArgs {
+  const T* x;     // [rows, depth]
+  const T* bias;  // [columns] or null
+  DenseActivation activation;
+  const T* residual;  // [rows, columns] or null
+  const T* gamma;     // [columns] or null
+  const T* beta;      // [columns] or null, with gamma
+  float epsilon;
+  int64_t rows;
+  int64_t depth;
+  int64_t columns;
+  T* y;  // [rows, columns]; may be residual, not x
+};
+
+template <typename T>
+struct FusedDenseArgs : DenseArgs<T> {
+  const T* packed;  // W, prepacked
+};
+
+// The number of elements, or kTooLarge (sizes.h).
+int64_t PackedDenseSize(int64_t depth, int64_t columns);
+
+template <typename T>
+void PackDense(const Parallel& parallel, const PackDenseArgs<T>& args);
+
+template <typename T>
+void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args);
+
+BERT_TF_DECLARE_COPIES(PackDense, PackDenseArgs)
+BERT_TF_DECLARE_COPIES(FusedDense, FusedDenseArgs)
+
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_DENSE_FUSED_DENSE_H_

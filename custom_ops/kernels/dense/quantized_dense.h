@@ -1,0 +1,73 @@
+// epilogue(x W) in 8-bit integers, on the CPU. W is quantized once, and x when the op runs.
+//
+// W [depth, columns] is quantized symmetrically with one scale per column. x [rows, depth] is
+// quantized asymmetrically with one scale and one zero point per row, because after GELU nearly all
+// numbers are on one side of zero:
+//
+//   smoothing[k] * x[i, k] ~ row_scale[i] * (u[i, k] - zero[i]),  u, zero in [0, 255]
+//   w[k, j] / smoothing[k] = column_scale[j] * v[k, j],           v in [-127, 127]
+//   z[i, j] = row_scale[i] * column_scale[j] * (sum_k u[i, k] v[k, j] - zero[i] sum_k v[k, j])
+//             + bias[j]
+//   y = z | gelu(z) | z + residual | LayerNorm(z + residual)
+//
+// With s[k] = smoothing[k] * x[k] in float32, and with least <= 0 <= largest over zero and all s[k]
+// of a row, in float64 except for the last line:
+//
+//   step = (largest - least) / 255,  row_scale = float32(step),  zero = round(-least / step)
+//   u[k] = clamp(round(s[k] * float32(1 / step)) + zero, 0, 255)
+//
+// Rounding is to nearest even. Smoothing moves large values of a column of x into W (SmoothQuant,
+// arXiv 2211.10438); its factors are ones if it is not used. The expression in parentheses is exact
+// in int32 for depths up to kQuantizedDenseDepth, and every instruction set computes the same
+// integers. A row whose span is less than kSmallestSpan is treated as zeros. The result of a row
+// with an infinity or a NaN is NaN.
+//
+// v is prepacked in panels of kDensePanel columns with the layout [depth / 4][kDensePanel][4], as
+// VNNI's vpdpbusd reads it. The depth and the columns are padded with zeros. The layout is the same
+// for every instruction set.
+//
+// Without VNNI, two int16 products are summed in int32 (vpmaddwd), because vpmaddubsw, which
+// multiplies bytes, would saturate.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_DENSE_QUANTIZED_DENSE_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_DENSE_QUANTIZED_DENSE_H_
+
+#include <cstdint>
+
+#include "custom_ops/kernels/base/parallel.h"
+#include "custom_ops/kernels/dense/fused_dense.h"
+
+namespace bert_tf {
+
+constexpr int64_t kQuantizedDenseDepth = 65536;  // 65536 * 255 * 127 < 2^31
+constexpr float kSmallestSpan = 0x1p-100f;       // so that 1 / step is a normal float32
+
+// The depth is at most kQuantizedDenseDepth.
+template <typename T>
+struct QuantizedDenseArgs : DenseArgs<T> {
+  const int8_t* packed;        // v, PackedQuantizedDenseSize(depth, columns)
+  const float* column_scale;   // [columns]
+  const int32_t* column_sums;  // [columns], sum_k v[k, j]
+  const float* smoothing;      // [depth]
+};
+
+// The number of elements, or kTooLarge (sizes.h).
+int64_t PackedQuantizedDenseSize(int64_t depth, int64_t columns);
+
+template <typename T>
+void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args);
+
+// The copies for each instruction set (isa.h); only tests call them directly. Only the copy for
+// AVX-512 uses `has_vnni`.
+#define BERT_TF_DECLARE_QUANTIZED_DENSE(isa)                                                       \
+  namespace isa {                                                                                  \
+  template <typename T>                                                                            \
+  void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args, bool has_vnni); \
+  }
+BERT_TF_DECLARE_QUANTIZED_DENSE(portable)
+BERT_TF_DECLARE_QUANTIZED_DENSE(avx2)
+BERT_TF_DECLARE_QUANTIZED_DENSE(avx512)
+#undef BERT_TF_DECLARE_QUANTIZED_DENSE
+
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_DENSE_QUANTIZED_DENSE_H_

@@ -1,0 +1,304 @@
+// Compares quantized_dense with its formula in int64 and float64: every number of rows up to 40,
+// odd sizes, all epilogues and storage types, the largest sums, special values, and equal bits for
+// every number of threads and with any other rows, with every instruction set of this processor.
+#include "custom_ops/kernels/dense/quantized_dense.h"
+
+#include "custom_ops/kernels/base/kernel_test_util.h"
+#include "custom_ops/kernels/dense/dense_test_util.h"
+
+namespace bert_tf {
+namespace testing {
+namespace {
+
+// An instruction set; for AVX-512 also whether VNNI is used.
+struct Path {
+  Isa isa;
+  bool has_vnni;
+};
+
+std::vector<Path> SupportedPaths() {
+  std::vector<Path> paths;
+  for (Isa isa : SupportedIsas()) {
+    if (isa == Isa::kAvx512 && HasVnni()) paths.push_back({isa, true});
+    paths.push_back({isa, false});
+  }
+  return paths;
+}
+
+std::string Describe(const Path& path, const Case& c) {
+  return std::string(Name(path.isa)) + (path.has_vnni ? " VNNI " : " ") + Describe(c);
+}
+
+template <typename T>
+struct Tensors : EpilogueTensors<T> {
+  Tensors(const Case& c, std::mt19937& random)
+      : EpilogueTensors<T>(c, random),
+        x(c.rows * c.depth, random, 1.0f, 0.3f),
+        kernel(static_cast<size_t>(c.depth * c.columns)),
+        packed(static_cast<size_t>(PackedQuantizedDenseSize(c.depth, c.columns)), 0),
+        scale(c.columns, random, 0.001f, 0.01f),
+        sums(static_cast<size_t>(c.columns), 0),
+        smoothing(c.depth, random, 0.3f, 1.0f) {
+    std::uniform_int_distribution<int> integers(-127, 127);
+    for (int8_t& value : kernel) value = static_cast<int8_t>(integers(random));
+    Pack(c);
+  }
+
+  void Pack(const Case& c) {
+    const int64_t quads = (c.depth + 3) / 4;
+    for (int64_t j = 0; j < c.columns; ++j) {
+      sums[static_cast<size_t>(j)] = 0;
+      for (int64_t k = 0; k < c.depth; ++k) {
+        const int8_t v = kernel[static_cast<size_t>(k * c.columns + j)];
+        packed[static_cast<size_t>(((j / 32 * quads + k / 4) * 32 + j % 32) * 4 + k % 4)] = v;
+        sums[static_cast<size_t>(j)] += v;
+      }
+    }
+  }
+
+  QuantizedDenseArgs<T> Args(const Case& c) {
+    QuantizedDenseArgs<T> args;
+    this->SetArgs(c, &args);
+    args.x = x.data();
+    args.packed = packed.data();
+    args.column_scale = scale.data();
+    args.column_sums = sums.data();
+    args.smoothing = smoothing.data();
+    return args;
+  }
+
+  Buffer<T> x;
+  std::vector<int8_t> kernel, packed;
+  Buffer<float> scale;
+  std::vector<int32_t> sums;
+  Buffer<float> smoothing;
+};
+
+template <typename T>
+void Run(const Path& path, const Parallel& parallel, const QuantizedDenseArgs<T>& args) {
+  BERT_TF_CALL_ISA(path.isa, QuantizedDense, parallel, args, path.has_vnni);
+}
+
+struct QuantizedRow {
+  std::vector<int64_t> u;
+  int64_t zero;
+  float scale;
+};
+
+// The formula of quantized_dense.h.
+template <typename T>
+QuantizedRow Quantize(const Tensors<T>& t, int64_t first, int64_t depth) {
+  std::vector<float> smoothed(static_cast<size_t>(depth));
+  double least = 0.0, largest = 0.0;
+  for (int64_t k = 0; k < depth; ++k) {
+    const float s = static_cast<float>(t.x[first + k]) * static_cast<float>(t.smoothing[k]);
+    smoothed[static_cast<size_t>(k)] = s;
+    least = std::min<double>(least, s);
+    largest = std::max<double>(largest, s);
+  }
+  QuantizedRow row{std::vector<int64_t>(static_cast<size_t>(depth), 0), 0, 0.0f};
+  if (largest - least < kSmallestSpan) return row;
+  const double step = (largest - least) / 255.0;
+  row.scale = static_cast<float>(step);
+  row.zero = static_cast<int64_t>(std::nearbyint(-least / step));
+  const float inverse = static_cast<float>(1.0 / step);
+  for (int64_t k = 0; k < depth; ++k) {
+    volatile const float scaled = smoothed[static_cast<size_t>(k)] * inverse;
+    const int64_t n = static_cast<int64_t>(std::nearbyint(scaled)) + row.zero;
+    row.u[static_cast<size_t>(k)] = std::clamp<int64_t>(n, 0, 255);
+  }
+  return row;
+}
+
+template <typename T>
+void CheckValues(const Case& c, const Tensors<T>& t, const std::string& context) {
+  std::vector<double> z(static_cast<size_t>(c.columns));
+  const bool is_plain =
+      !c.has_bias && !c.has_residual && !c.layer_norm && c.activation == DenseActivation::kNone;
+  for (int64_t i = 0; i < c.rows; ++i) {
+    const QuantizedRow row = Quantize(t, i * c.depth, c.depth);
+    double largest = 0.0;
+    for (int64_t j = 0; j < c.columns; ++j) {
+      int64_t bracket = 0;
+      for (int64_t k = 0; k < c.depth; ++k) {
+        bracket += (row.u[static_cast<size_t>(k)] - row.zero) *
+                   t.kernel[static_cast<size_t>(k * c.columns + j)];
+      }
+      if (is_plain) {  // there is only one way to round, so equal integers give equal bits
+        volatile const float scaled = static_cast<float>(bracket) * static_cast<float>(t.scale[j]);
+        Buffer<T> expected(1, FromFloat<T>(scaled * row.scale));
+        Check(std::memcmp(expected.data(), t.y.data() + i * c.columns + j, sizeof(T)) == 0,
+              context + "bits of y[" + std::to_string(i) + ", " + std::to_string(j) +
+                  "]: " + std::to_string(t.y[i * c.columns + j]) + ", expected " +
+                  std::to_string(expected[0]));
+      }
+      const double product = static_cast<double>(bracket) * row.scale * t.scale[j];
+      const double sum = product + (c.has_bias ? t.bias[j] : 0.0);
+      double value = Activation(c.activation, sum);
+      double tolerance = 0x1p-21 * (std::fabs(product) + std::fabs(sum) + std::fabs(value));
+      if (c.has_residual) {
+        value += t.residual[i * c.columns + j];
+        tolerance += 0x1p-23 * std::fabs(value);
+      }
+      z[static_cast<size_t>(j)] = value;
+      largest = std::max(largest, tolerance);
+    }
+    t.CheckRow(c, i, z, std::vector<double>(z.size(), largest + 1e-30), context);
+  }
+}
+
+template <typename T>
+void TestCase(const Path& path, const Case& c) {
+  const std::string context = std::string(TypeName<T>()) + " " + Describe(path, c);
+  std::mt19937 random(static_cast<uint32_t>(c.rows * 10007 + c.depth * 101 + c.columns));
+  Tensors<T> t(c, random);
+  Run(path, SerialParallel(), t.Args(c));
+  // The LayerNorm of a row of one or two numbers may consist of rounding errors only.
+  if (!c.layer_norm || c.columns > 2) CheckValues(c, t, context);
+  Check(ToFloat(t.y.data()[-1]) == 7.0f && ToFloat(t.y.data()[t.y.size()]) == 7.0f,
+        context + "wrote outside of y");
+  for (int threads : {2, 7}) {
+    const ThreadParallel parallel(threads);
+    Tensors<T> t2 = t;
+    QuantizedDenseArgs<T> args = t2.Args(c);
+    if (c.has_residual) {
+      t2.y = t2.residual;  // in place
+      args.residual = t2.y.data();
+    }
+    Run(path, parallel, args);
+    Check(t.y.SameBits(t2.y), context + std::to_string(threads) + " threads");
+  }
+}
+
+template <typename T>
+void TestCases(const Path& path) {
+  const DenseActivation none = DenseActivation::kNone;
+  for (int64_t rows = 0; rows <= 40; ++rows) {
+    for (const auto& [depth, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {3, 33}, {31, 5}, {67, 100}, {514, 17}}) {
+      TestCase<T>(path, {rows, depth, columns, false, none, false, false});
+      TestCase<T>(path, {rows, depth, columns, rows % 3 == 0, none, rows % 2 == 0, true});
+    }
+  }
+  for (int64_t rows : {1, 150, 333}) {
+    for (const auto& [depth, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{70, 130}, {300, 67}}) {
+      TestCase<T>(path, {rows, depth, columns, false, none, false, false});
+      TestCase<T>(path, {rows, depth, columns, true, DenseActivation::kGelu, false, false});
+      TestCase<T>(path,
+                  {rows, depth, columns, true, DenseActivation::kApproximateGelu, false, false});
+      TestCase<T>(path, {rows, depth, columns, true, none, true, false});
+      TestCase<T>(path, {rows, depth, columns, true, none, true, true});
+    }
+  }
+  TestCase<T>(path, {5, 0, 37, true, DenseActivation::kGelu, false, false});
+  TestCase<T>(path, {5, 0, 37, true, none, true, true});
+  TestCase<T>(path, {5, 7, 0, true, none, true, true});
+  TestCase<T>(path, {3, 2, 3000, true, none, true, true});
+  TestCase<T>(path, {2000, 9, 40, true, none, true, true});
+}
+
+// With the largest possible sums, no instruction saturates or overflows.
+void TestLargestSums(const Path& path) {
+  for (int64_t depth : {int64_t{3072}, kQuantizedDenseDepth}) {
+    const Case c{3, depth, 3, false, DenseActivation::kNone, false, false};
+    std::mt19937 random(4);
+    Tensors<float> t(c, random);
+    for (int64_t k = 0; k < depth; ++k) {
+      t.smoothing.at(k) = 1.0f;
+      t.x.at(k) = 2.0f;           // all 255, zero point 0
+      t.x.at(depth + k) = -2.0f;  // all 0, zero point 255
+      t.x.at(2 * depth + k) = k % 2 ? 1.0f : 0.0f;
+      const size_t first = static_cast<size_t>(k * 3);
+      t.kernel[first] = 127;
+      t.kernel[first + 1] = -127;
+      t.kernel[first + 2] = k % 2 ? 127 : -127;
+    }
+    t.Pack(c);
+    Run(path, SerialParallel(), t.Args(c));
+    CheckValues(c, t, Describe(path, c) + "largest sums ");
+  }
+}
+
+// The bits of a row do not depend on the other rows.
+template <typename T>
+void TestRowsAlone(const Path& path) {
+  std::mt19937 random(2);
+  for (bool layer_norm : {false, true}) {
+    const Case c{45, 600, 70, true, DenseActivation::kNone, true, layer_norm};
+    Tensors<T> t(c, random);
+    Run(path, SerialParallel(), t.Args(c));
+    for (int64_t i = 0; i < c.rows; ++i) {
+      Buffer<T> row(c.columns);
+      QuantizedDenseArgs<T> args = t.Args(c);
+      args.x += i * c.depth;
+      args.residual += i * c.columns;
+      args.rows = 1;
+      args.y = row.data();
+      Run(path, SerialParallel(), args);
+      Check(std::memcmp(row.data(), t.y.data() + i * c.columns,
+                        static_cast<size_t>(c.columns) * sizeof(T)) == 0,
+            Describe(path, c) + "a row alone");
+    }
+  }
+}
+
+// A row with a NaN or an infinity is NaN. Rows of the largest numbers, of the smallest numbers and
+// of zeros are not, and no other row changes.
+void TestSpecialValues(const Path& path) {
+  std::mt19937 random(3);
+  for (bool layer_norm : {false, true}) {
+    const Case c{12, 41, 37, true, DenseActivation::kNone, true, layer_norm};
+    Tensors<float> t(c, random);
+    for (int64_t j = 0; j < c.columns; ++j) t.scale.at(j) *= 0.01f;  // so that row 10 is finite
+    for (int64_t k = 0; k < c.depth; ++k) t.smoothing.at(k) = 0.5f;
+    Run(path, SerialParallel(), t.Args(c));
+    const Buffer<float> before = t.y;
+    t.x.at(2 * c.depth + 40) = std::nanf("");
+    t.x.at(5 * c.depth + 1) = INFINITY;
+    t.x.at(6 * c.depth + 2) = -INFINITY;
+    for (int64_t k = 0; k < c.depth; ++k) {
+      t.x.at(8 * c.depth + k) = 0.0f;
+      t.x.at(9 * c.depth + k) = k % 2 ? 1e-38f : 1e-44f;
+      t.x.at(10 * c.depth + k) = k % 2 ? 3.4e38f : -3.4e38f;
+    }
+    Run(path, SerialParallel(), t.Args(c));
+    for (int64_t i = 0; i < c.rows; ++i) {
+      for (int64_t j = 0; j < c.columns; ++j) {
+        const double y = t.y[i * c.columns + j];
+        const bool is_nan = i == 2 || i == 5 || i == 6;
+        const std::string context = Describe(path, c) + "special values, row " + std::to_string(i);
+        Check(std::isnan(y) == is_nan && (is_nan || layer_norm || std::isfinite(y)), context);
+        if (i < 8 && !is_nan) Check(y == before[i * c.columns + j], context + " changed");
+        if ((i == 8 || i == 9) && !layer_norm) {
+          const float sum =
+              static_cast<float>(t.bias[j]) + static_cast<float>(t.residual[i * c.columns + j]);
+          Check(y == sum, context + " counts as zeros");
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace bert_tf
+
+int main() {
+  using namespace bert_tf::testing;
+  for (bool flush_to_zero : {false, true}) {
+    SetFlushToZero(flush_to_zero);
+    for (const Path& path : SupportedPaths()) {
+      if (!flush_to_zero) {
+        TestCases<float>(path);
+        TestCases<bert_tf::BFloat16>(path);
+        TestCases<bert_tf::Float16>(path);
+        TestRowsAlone<float>(path);
+        TestRowsAlone<bert_tf::BFloat16>(path);
+        TestLargestSums(path);
+      }
+      TestSpecialValues(path);
+    }
+  }
+  return Report("quantized_dense_test");
+}

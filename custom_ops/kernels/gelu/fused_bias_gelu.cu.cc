@@ -1,0 +1,319 @@
+// fused_bias_gelu and its gradient on the GPU; fused_bias_gelu.h has the formulas.
+//
+// A block of eight warps processes 256 columns of a range of rows. A lane keeps the bias of its
+// columns in registers, and in the gradient also their sums. It processes the rows in order, with
+// several 16-byte accesses in flight.
+#define BERT_TF_CUDA
+#include <type_traits>
+
+#include "custom_ops/kernels/base/sizes.h"
+#include "custom_ops/kernels/cuda/cuda_column_sums.h"
+#include "custom_ops/kernels/cuda/cuda_dispatch.h"
+#include "custom_ops/kernels/cuda/cuda_launchers.h"
+#include "custom_ops/kernels/cuda/cuda_vec.h"
+#include "custom_ops/kernels/gelu/gelu.h"
+
+namespace bert_tf {
+namespace cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kLaneColumns = 8;
+constexpr int kTileColumns = kWarp * kLaneColumns;
+
+// The forms of gelu.h for 16-bit storage types, which round the last digits of float32 away. The
+// argument of the exponential is a single float32, and there are so few instructions that the speed
+// is limited by memory.
+struct FastErfForm {
+  static constexpr float kLargest = ErfForm::kLargest;  // its exponential is treated as zero
+
+  static BERT_TF_DEVICE float Bell(float t) {  // exp(-t^2 / 2)
+    constexpr float kHalfLog2E = 0.721347520f;
+    return FastExp2(-kHalfLog2E * t * t);
+  }
+  // The ratio of ErfForm (gelu.h) with a fast quotient.
+  static BERT_TF_DEVICE float Ratio(float t) {
+    float p = 4.153178662e-3f;
+    p = p * t + 4.088080715e-2f;
+    p = p * t + 0.1839682265f;
+    p = p * t + 0.4392822632f;
+    p = p * t + 0.5f;
+    float q = 1.04103634e-2f;
+    q = q * t + 0.1024791038f;
+    q = q * t + 0.4714062798f;
+    q = q * t + 1.205544595f;
+    q = q * t + 1.676449533f;
+    q = q * t + 1.0f;
+    return p * FastReciprocal(q);
+  }
+  static BERT_TF_DEVICE float TailTimesT(float t) { return Bell(t) * (t * Ratio(t)); }
+  static BERT_TF_DEVICE float Slope(float t) {
+    constexpr float kInvSqrt2Pi = 0.398942280f;
+    return Bell(t) * (Ratio(t) - kInvSqrt2Pi * t);
+  }
+};
+
+struct FastTanhForm {
+  static constexpr float kLargest = TanhForm::kLargest;
+
+  static BERT_TF_DEVICE float Exponential(float t) {  // exp(-2 u(t))
+    constexpr float k0 = 2.30220818f;                 // 2 sqrt(2 / pi) log2(e)
+    constexpr float k1 = 0.102943240f;                // that times 0.044715
+    return FastExp2(-t * (k1 * (t * t) + k0));
+  }
+  static BERT_TF_DEVICE float TailTimesT(float t) {
+    const float e = Exponential(t);
+    return t * e * FastReciprocal(1.0f + e);
+  }
+  static BERT_TF_DEVICE float Slope(float t) {
+    const float e = Exponential(t);
+    const float inverse = FastReciprocal(1.0f + e);
+    const float a_slope = 3.0f * TanhForm::kHigh1 * (t * t) + TanhForm::kHigh0;
+    return e * inverse * (1.0f - t * a_slope * inverse);
+  }
+};
+
+template <typename T, bool kApproximate>
+struct FormOf;
+template <typename T>
+struct FormOf<T, false> {
+  using Type = FastErfForm;
+};
+template <typename T>
+struct FormOf<T, true> {
+  using Type = FastTanhForm;
+};
+template <>
+struct FormOf<float, false> {
+  using Type = ErfForm;
+};
+template <>
+struct FormOf<float, true> {
+  using Type = TanhForm;
+};
+
+// The division of the rows, which depends only on the sizes.
+struct RowTiles {
+  int64_t column_tiles;
+  int64_t row_blocks;
+  int64_t rows_in_block;
+};
+
+inline RowTiles CutRows(int64_t rows, int64_t columns) {
+  constexpr int64_t kBlocks = 2048;           // twice as many as every current GPU needs
+  constexpr int64_t kLeastRows = 4 * kWarps;  // so that reading the bias pays off
+  const int64_t column_tiles = CeilDivide(columns, kTileColumns);
+  const int64_t wanted = CeilDivide(kBlocks, Larger(column_tiles, 1));
+  const int64_t rows_in_block = Larger(CeilDivide(rows, wanted), kLeastRows);
+  return {column_tiles, CeilDivide(rows, rows_in_block), rows_in_block};
+}
+
+// The part of one lane of a block: packs of kWidth columns, 32 packs apart, of every eighth row.
+template <int kWidth>
+struct LaneView {
+  static constexpr int kPacks = kLaneColumns / kWidth;
+  int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int warp = static_cast<int>(threadIdx.x) / kWarp;
+  int64_t first_row, last_row;
+
+  BERT_TF_DEVICE LaneView(int64_t rows, int64_t rows_in_block)
+      : first_row(static_cast<int64_t>(blockIdx.y) * rows_in_block),
+        last_row(Smaller(first_row + rows_in_block, rows)) {}
+  BERT_TF_DEVICE int InTile(int pack) const { return (pack * kWarp + lane) * kWidth; }
+  BERT_TF_DEVICE int64_t Column(int pack) const {
+    return static_cast<int64_t>(blockIdx.x) * kTileColumns + InTile(pack);
+  }
+};
+
+template <int kWidth, typename T>
+BERT_TF_DEVICE void LoadBias(const LaneView<kWidth>& view, const T* bias, int64_t columns,
+                             float (&values)[kLaneColumns]) {
+#pragma unroll
+  for (int pack = 0; pack < view.kPacks; ++pack) {
+    if (view.Column(pack) < columns) {
+      LoadFloats<kWidth>(bias + view.Column(pack), values + pack * kWidth);
+    }
+  }
+}
+
+template <typename T, bool kApproximate, int kWidth>
+__global__ void __launch_bounds__(kWarps* kWarp)
+    ForwardKernel(const T* x, const T* bias, int64_t rows, int64_t columns, int64_t rows_in_block,
+                  T* y) {
+  using Form = typename FormOf<T, kApproximate>::Type;
+  constexpr int kRows = sizeof(T) == 2 ? 4 : 2;  // 64 bytes in flight per lane
+  const LaneView<kWidth> view(rows, rows_in_block);
+  constexpr int kPacks = LaneView<kWidth>::kPacks;
+  float b[kLaneColumns];
+  LoadBias(view, bias, columns, b);
+  for (int64_t row = view.first_row + view.warp; row < view.last_row; row += kRows * kWarps) {
+    Pack<T, kWidth> xs[kRows][kPacks];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int pack = 0; pack < kPacks; ++pack) {
+        const int64_t column = view.Column(pack);
+        if (row + i * kWarps < view.last_row && column < columns) {
+          xs[i][pack] = LoadPack<kWidth>(x + (row + i * kWarps) * columns + column);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int pack = 0; pack < kPacks; ++pack) {
+        const int64_t column = view.Column(pack);
+        if (row + i * kWarps < view.last_row && column < columns) {
+          float values[kWidth];
+          // y = gelu(x + bias)
+#pragma unroll
+          for (int e = 0; e < kWidth; ++e) {
+            values[e] = Gelu<Form>(ToFloat(xs[i][pack].values[e]) + b[pack * kWidth + e]);
+          }
+          StoreFloats<kWidth>(y + (row + i * kWarps) * columns + column, values);
+        }
+      }
+    }
+  }
+}
+
+template <typename T, bool kApproximate, int kWidth>
+__global__ void __launch_bounds__(kWarps* kWarp)
+    BackwardKernel(const T* dy, const T* x, const T* bias, int64_t rows, int64_t columns,
+                   int64_t rows_in_block, T* dx, float* partial) {
+  using Form = typename FormOf<T, kApproximate>::Type;
+  constexpr int kRows = sizeof(T) == 2 ? 2 : 1;
+  const LaneView<kWidth> view(rows, rows_in_block);
+  constexpr int kPacks = LaneView<kWidth>::kPacks;
+  float b[kLaneColumns];
+  LoadBias(view, bias, columns, b);
+  float sums[kLaneColumns] = {};
+  for (int64_t row = view.first_row + view.warp; row < view.last_row; row += kRows * kWarps) {
+    Pack<T, kWidth> xs[kRows][kPacks], dys[kRows][kPacks];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int pack = 0; pack < kPacks; ++pack) {
+        const int64_t column = view.Column(pack);
+        if (row + i * kWarps < view.last_row && column < columns) {
+          const int64_t offset = (row + i * kWarps) * columns + column;
+          xs[i][pack] = LoadPack<kWidth>(x + offset);
+          dys[i][pack] = LoadPack<kWidth>(dy + offset);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int pack = 0; pack < kPacks; ++pack) {
+        const int64_t column = view.Column(pack);
+        if (row + i * kWarps < view.last_row && column < columns) {
+          float values[kWidth];
+          // dx = dy * gelu'(x + bias),  dbias += dx
+#pragma unroll
+          for (int e = 0; e < kWidth; ++e) {
+            const float s = ToFloat(xs[i][pack].values[e]) + b[pack * kWidth + e];
+            values[e] = ToFloat(dys[i][pack].values[e]) * GeluSlope<Form>(s);
+            sums[pack * kWidth + e] += values[e];
+          }
+          StoreFloats<kWidth>(dx + (row + i * kWarps) * columns + column, values);
+        }
+      }
+    }
+  }
+  float* const of_warp = reinterpret_cast<float*>(SharedMemory());  // [kWarps, kTileColumns]
+#pragma unroll
+  for (int i = 0; i < kLaneColumns; ++i) {
+    of_warp[view.warp * kTileColumns + view.InTile(i / kWidth) + i % kWidth] = sums[i];
+  }
+  SyncThreads();
+  const int64_t column =
+      static_cast<int64_t>(blockIdx.x) * kTileColumns + static_cast<int>(threadIdx.x);
+  if (column >= columns) return;
+  float sum = 0.0f;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) {
+    sum += of_warp[warp * kTileColumns + static_cast<int>(threadIdx.x)];
+  }
+  partial[blockIdx.y * columns + column] = sum;
+}
+static_assert(kTileColumns == kWarps * kWarp, "a thread adds up one column");
+
+dim3 Grid(const RowTiles& tiles) {
+  return dim3(static_cast<unsigned>(tiles.column_tiles), static_cast<unsigned>(tiles.row_blocks));
+}
+
+template <typename T>
+int Forward(const void* x_data, const void* bias_data, int64_t rows, int64_t columns,
+            bool approximate, void* y_data, void* stream) {
+  const T* x = static_cast<const T*>(x_data);
+  const T* bias = static_cast<const T*>(bias_data);
+  T* y = static_cast<T*>(y_data);
+  const RowTiles tiles = CutRows(rows, columns);
+  const auto launch = [&](auto kernel) {
+    return Launch(kernel, Grid(tiles), kWarps * kWarp, 0, stream, x, bias, rows, columns,
+                  tiles.rows_in_block, y);
+  };
+  constexpr int kWidth = kVectorWidth<T>;
+  if (Aligned<T>(columns, x, bias, y)) {
+    return approximate ? launch(ForwardKernel<T, true, kWidth>)
+                       : launch(ForwardKernel<T, false, kWidth>);
+  }
+  return approximate ? launch(ForwardKernel<T, true, 1>) : launch(ForwardKernel<T, false, 1>);
+}
+
+template <typename T>
+int Backward(const void* dy_data, const void* x_data, const void* bias_data, int64_t rows,
+             int64_t columns, bool approximate, void* dx_data, void* dbias, float* scratch,
+             void* stream) {
+  const T* dy = static_cast<const T*>(dy_data);
+  const T* x = static_cast<const T*>(x_data);
+  const T* bias = static_cast<const T*>(bias_data);
+  T* dx = static_cast<T*>(dx_data);
+  const RowTiles tiles = CutRows(rows, columns);
+  const auto launch = [&](auto kernel) {
+    return Launch(kernel, Grid(tiles), kWarps * kWarp, kWarps * kTileColumns * sizeof(float),
+                  stream, dy, x, bias, rows, columns, tiles.rows_in_block, dx, scratch);
+  };
+  constexpr int kWidth = kVectorWidth<T>;
+  int status;
+  if (Aligned<T>(columns, dy, x, bias, dx)) {
+    status = approximate ? launch(BackwardKernel<T, true, kWidth>)
+                         : launch(BackwardKernel<T, false, kWidth>);
+  } else {
+    status = approximate ? launch(BackwardKernel<T, true, 1>) : launch(BackwardKernel<T, false, 1>);
+  }
+  if (status != 0) return status;
+  return ColumnSums(scratch, tiles.row_blocks, columns, columns, static_cast<T*>(dbias), stream);
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace bert_tf
+
+extern "C" {
+
+int BertTfCudaBiasGelu(int type, const void* x, const void* bias, int64_t rows, int64_t columns,
+                       int approximate, void* y, void* stream) {
+  using namespace bert_tf::cuda;
+  return WithType(type, [&](auto* typed) {
+    using T = std::remove_pointer_t<decltype(typed)>;
+    return Forward<T>(x, bias, rows, columns, approximate, y, stream);
+  });
+}
+
+int64_t BertTfCudaBiasGeluGradScratch(int64_t rows, int64_t columns) {
+  return bert_tf::SizeProduct(bert_tf::cuda::CutRows(rows, columns).row_blocks, columns);
+}
+
+int BertTfCudaBiasGeluGrad(int type, const void* dy, const void* x, const void* bias, int64_t rows,
+                           int64_t columns, int approximate, void* dx, void* dbias, float* scratch,
+                           void* stream) {
+  using namespace bert_tf::cuda;
+  return WithType(type, [&](auto* typed) {
+    using T = std::remove_pointer_t<decltype(typed)>;
+    return Backward<T>(dy, x, bias, rows, columns, approximate, dx, dbias, scratch, stream);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,151 @@
+// Shared by the forward pass and the gradient of fused_residual_layer_norm on the GPU: which
+// threads process a row, and the sum z = residual + dropout(x + bias).
+//
+// Rows of up to 768 columns are processed by one warp, rows of up to 3,072 columns by a block of
+// four warps. A lane keeps at most 24 numbers in registers (32 numbers and their three sums would
+// spill), so a row is read once. Other rows (wider, not aligned, or with a width that is not a
+// multiple of 64) are processed by one block per row, which reads the row again in every pass.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_CUDA_LAYER_NORM_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_CUDA_LAYER_NORM_H_
+
+#include "custom_ops/kernels/cuda/cuda_dispatch.h"
+#include "custom_ops/kernels/cuda/cuda_philox.h"
+
+namespace bert_tf {
+namespace cuda {
+namespace {
+
+constexpr int kWideWarps = 4;
+constexpr int kNarrowRows = 4;    // rows of a block, one per warp
+constexpr int kLaneColumns = 24;  // at most
+constexpr int64_t kNarrowColumns = kWarp * kLaneColumns;
+constexpr int64_t kWideColumns = kWideWarps * kNarrowColumns;
+constexpr int kAnyThreads = kWideWarps * kWarp;  // of the kernels for rows of any width
+
+// The number of rows that a block processes at a time, and of its threads, with kWarps warps per
+// row.
+template <int kWarps>
+constexpr int kBlockRows = kWarps == 1 ? kNarrowRows : 1;
+template <int kWarps>
+constexpr int kBlockThreads = kBlockRows<kWarps> * kWarps * kWarp;
+
+// The sum of the values of all threads of a row, with the same bits in all threads. `shared` has
+// room for one V per warp.
+template <int kWarps, typename V>
+BERT_TF_DEVICE V RowSum(V value, void* shared) {
+  value = WarpSum(value);
+  if (kWarps == 1) return value;
+  V* const of_warp = static_cast<V*>(shared);
+  SyncThreads();  // all threads have read an earlier sum
+  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
+  SyncThreads();
+  V sum = of_warp[0];
+#pragma unroll
+  for (int warp = 1; warp < kWarps; ++warp) sum += of_warp[warp];
+  return sum;
+}
+
+// The part of a row that a thread processes: kPacks packs, 32 * kWarps packs apart.
+template <typename T, int kWarps, int kPacks>
+struct Part {
+  static constexpr int kWidth = kVectorWidth<T>;
+  static constexpr int kCount = kPacks * kWidth;
+  int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int in_row = kWarps == 1 ? lane : static_cast<int>(threadIdx.x);
+
+  BERT_TF_DEVICE int64_t Column(int pack) const {
+    return static_cast<int64_t>(pack * kWarps * kWarp + in_row) * kWidth;
+  }
+};
+
+// z = residual + dropout(x + bias), and zeros after the end of the row. `keep` receives one bit per
+// element.
+template <bool kDropout, typename T, int kWarps, int kPacks, typename Args>
+BERT_TF_DEVICE void Sum(const Part<T, kWarps, kPacks>& part, const Args& args, uint64_t seed,
+                        int64_t row, float* z, uint32_t* keep) {
+  constexpr int kWidth = kVectorWidth<T>;
+  const int64_t offset = row * args.columns;
+  Pack<T, kWidth> xs[kPacks], residuals[kPacks];
+#pragma unroll
+  for (int pack = 0; pack < kPacks; ++pack) {
+    const int64_t column = part.Column(pack);
+    if (column < args.columns) {
+      xs[pack] = LoadPack<kWidth>(args.x + offset + column);
+      if (args.residual != nullptr) {
+        residuals[pack] = LoadPack<kWidth>(args.residual + offset + column);
+      }
+    }
+  }
+  *keep = 0;
+#pragma unroll
+  for (int pack = 0; pack < kPacks; ++pack) {
+    const int64_t column = part.Column(pack);
+    float* const v = z + pack * kWidth;
+    uint32_t kept = 0;
+    if (kDropout) {  // all lanes draw, because they exchange their bits
+      kept = KeepPack<kWidth>(seed, static_cast<uint64_t>(offset + column), args.dropout.threshold,
+                              part.lane);
+      *keep |= kept << (pack * kWidth);
+    }
+    if (column < args.columns) {
+      float b[kWidth] = {};
+      if (args.bias != nullptr) LoadFloats<kWidth>(args.bias + column, b);
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        v[e] = ToFloat(xs[pack].values[e]) + b[e];
+        if (kDropout) v[e] = kept >> e & 1u ? v[e] * args.dropout.scale : 0.0f;
+        if (args.residual != nullptr) v[e] += ToFloat(residuals[pack].values[e]);
+      }
+    } else {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) v[e] = 0.0f;
+    }
+  }
+}
+
+// One element of z, for the kernels of any width.
+template <typename T, typename Args>
+BERT_TF_DEVICE float SumAt(const Args& args, uint64_t seed, int64_t row, int64_t column,
+                           bool* kept) {
+  const int64_t i = row * args.columns + column;
+  float z = ToFloat(args.x[i]);
+  if (args.bias != nullptr) z += ToFloat(args.bias[column]);
+  *kept = true;
+  if (args.dropout.seed != nullptr) {
+    *kept = KeepElement(seed, 0, static_cast<uint64_t>(i), args.dropout.threshold);
+    z = *kept ? z * args.dropout.scale : 0.0f;
+  }
+  if (args.residual != nullptr) z += ToFloat(args.residual[i]);
+  return z;
+}
+
+// Calls function(warps, packs, dropout), where the types hold the template arguments for a width.
+template <typename T, typename Function>
+int WithPart(int64_t columns, bool dropout, const Function& function) {
+  constexpr int kEight = 8 / kVectorWidth<T>;  // packs of eight columns
+  const auto with_packs = [&](auto warps, auto with_dropout) {
+    switch (CeilDivide(columns, 8 * kWarp * decltype(warps)::kValue)) {
+      case 1:
+        return function(warps, Int<kEight>{}, with_dropout);
+      case 2:
+        return function(warps, Int<2 * kEight>{}, with_dropout);
+      default:
+        return function(warps, Int<3 * kEight>{}, with_dropout);
+    }
+  };
+  const auto with_warps = [&](auto with_dropout) {
+    return columns > kNarrowColumns ? with_packs(Int<kWideWarps>{}, with_dropout)
+                                    : with_packs(Int<1>{}, with_dropout);
+  };
+  return dropout ? with_warps(Int<1>{}) : with_warps(Int<0>{});
+}
+
+inline bool FitsRegisters(int64_t columns) {
+  return columns > 0 && columns % 64 == 0 && columns <= kWideColumns;
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_CUDA_LAYER_NORM_H_

@@ -1,0 +1,254 @@
+// The gradient of fused_residual_layer_norm on the GPU; fused_residual_layer_norm.h has the
+// formulas.
+#include <type_traits>
+
+#include "custom_ops/kernels/base/sizes.h"
+#include "custom_ops/kernels/cuda/cuda_column_sums.h"
+#include "custom_ops/kernels/cuda/cuda_launchers.h"
+#include "custom_ops/kernels/layer_norm/cuda_layer_norm.h"
+
+namespace bert_tf {
+namespace cuda {
+namespace {
+
+template <typename T>
+struct BackwardArgs {
+  const T* dy;
+  const T* x;
+  const T* residual;
+  const T* bias;
+  const T* gamma;
+  const float* mean;
+  const float* rstd;
+  int64_t rows, columns;
+  Dropout dropout;
+  T* dx;
+  T* dresidual;
+  float* partial;  // [blocks, 3, columns]: dgamma, dbeta, dbias
+};
+
+template <typename T, int kWarps, int kPacks, bool kDropout>
+__global__ void __launch_bounds__(kBlockThreads<kWarps>) BackwardKernel(BackwardArgs<T> args) {
+  const Part<T, kWarps, kPacks> part;
+  constexpr int kWidth = part.kWidth;
+  const int row_in_block = kWarps == 1 ? static_cast<int>(threadIdx.x) / kWarp : 0;
+  const uint64_t seed = kDropout ? *args.dropout.seed : 0;
+  float* const shared = reinterpret_cast<float*>(SharedMemory());
+  const float inverse = 1.0f / static_cast<float>(args.columns);
+  float sums[3][part.kCount] = {};  // of dgamma, dbeta, dbias
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kBlockRows<kWarps> + row_in_block;
+       row < args.rows; row += static_cast<int64_t>(gridDim.x) * kBlockRows<kWarps>) {
+    const int64_t offset = row * args.columns;
+    Pack<T, kWidth> dys[kPacks];
+#pragma unroll
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const int64_t column = part.Column(pack);
+      if (column < args.columns) dys[pack] = LoadPack<kWidth>(args.dy + offset + column);
+    }
+    float n[part.kCount];
+    uint32_t keep;
+    Sum<kDropout>(part, args, seed, row, n, &keep);
+    const float mean = args.mean[row];
+    const float rstd = args.rstd[row];
+    // n = (z - mean) * rstd,  g = dy * gamma
+    float g_sum = 0.0f, gn_sum = 0.0f;
+#pragma unroll
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const int64_t column = part.Column(pack);
+      if (column >= args.columns) continue;
+      float gamma[kWidth];
+      LoadFloats<kWidth>(args.gamma + column, gamma);
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        const int i = pack * kWidth + e;
+        const float dy = ToFloat(dys[pack].values[e]);
+        n[i] = (n[i] - mean) * rstd;
+        sums[0][i] += dy * n[i];
+        sums[1][i] += dy;
+        g_sum += dy * gamma[e];
+        gn_sum += dy * gamma[e] * n[i];
+      }
+    }
+    const float g_mean = RowSum<kWarps>(g_sum, shared) * inverse;
+    const float gn_mean = RowSum<kWarps>(gn_sum, shared) * inverse;
+    // dz = rstd * (g - mean(g) - n * mean(g * n))
+#pragma unroll
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const int64_t column = part.Column(pack);
+      if (column >= args.columns) continue;
+      float dz[kWidth], gamma[kWidth];
+      LoadFloats<kWidth>(args.gamma + column, gamma);
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        const float g = ToFloat(dys[pack].values[e]) * gamma[e];
+        dz[e] = (g - g_mean - n[pack * kWidth + e] * gn_mean) * rstd;
+      }
+      if (kDropout && args.residual != nullptr) {
+        StoreFloats<kWidth>(args.dresidual + offset + column, dz);
+      }
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        const int i = pack * kWidth + e;
+        if (kDropout) dz[e] = keep >> i & 1u ? dz[e] * args.dropout.scale : 0.0f;
+        sums[2][i] += dz[e];
+      }
+      StoreFloats<kWidth>(args.dx + offset + column, dz);
+    }
+  }
+
+  float* const partial = args.partial + static_cast<int64_t>(blockIdx.x) * 3 * args.columns;
+#pragma unroll
+  for (int k = 0; k < 3; ++k) {
+    if (kWarps > 1) {  // each column is processed by one thread
+#pragma unroll
+      for (int pack = 0; pack < kPacks; ++pack) {
+        const int64_t column = part.Column(pack);
+        if (column >= args.columns) continue;
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e) {
+          partial[k * args.columns + column + e] = sums[k][pack * kWidth + e];
+        }
+      }
+      continue;
+    }
+    SyncThreads();  // `shared`, [kNarrowRows, columns], is not in use anymore
+#pragma unroll
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const int64_t column = part.Column(pack);
+      if (column >= args.columns) continue;
+      StoreFloats<4>(shared + row_in_block * args.columns + column, &sums[k][pack * kWidth]);
+      if (kWidth == 8) {  // the other half
+        StoreFloats<4>(shared + row_in_block * args.columns + column + 4,
+                       &sums[k][pack * kWidth + kWidth - 4]);
+      }
+    }
+    SyncThreads();
+    for (int64_t column = threadIdx.x; column < args.columns; column += kBlockThreads<kWarps>) {
+      float sum = shared[column];
+#pragma unroll
+      for (int other = 1; other < kNarrowRows; ++other) {
+        sum += shared[other * args.columns + column];
+      }
+      partial[k * args.columns + column] = sum;
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kAnyThreads) AnyBackwardKernel(BackwardArgs<T> args) {
+  const uint64_t seed = args.dropout.seed != nullptr ? *args.dropout.seed : 0;
+  void* const shared = SharedMemory();
+  const float inverse = 1.0f / static_cast<float>(args.columns);
+  float* const partial = args.partial + static_cast<int64_t>(blockIdx.x) * 3 * args.columns;
+  for (int64_t j = threadIdx.x; j < 3 * args.columns; j += kAnyThreads) partial[j] = 0.0f;
+  SyncThreads();
+  bool kept;
+  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
+    const float mean = args.mean[row];
+    const float rstd = args.rstd[row];
+    const T* const dys = args.dy + row * args.columns;
+    float g_sum = 0.0f, gn_sum = 0.0f;
+    for (int64_t j = threadIdx.x; j < args.columns; j += kAnyThreads) {
+      const float dy = ToFloat(dys[j]);
+      const float g = dy * ToFloat(args.gamma[j]);
+      const float n = (SumAt<T>(args, seed, row, j, &kept) - mean) * rstd;
+      partial[j] += dy * n;
+      partial[args.columns + j] += dy;
+      g_sum += g;
+      gn_sum += g * n;
+    }
+    const float g_mean = RowSum<kWideWarps>(g_sum, shared) * inverse;
+    const float gn_mean = RowSum<kWideWarps>(gn_sum, shared) * inverse;
+    for (int64_t j = threadIdx.x; j < args.columns; j += kAnyThreads) {
+      const float g = ToFloat(dys[j]) * ToFloat(args.gamma[j]);
+      const float n = (SumAt<T>(args, seed, row, j, &kept) - mean) * rstd;
+      const float dz = (g - g_mean - n * gn_mean) * rstd;
+      const float dx = kept ? dz * args.dropout.scale : 0.0f;
+      if (args.dropout.seed != nullptr && args.residual != nullptr) {
+        Round(dz, args.dresidual + row * args.columns + j);
+      }
+      Round(dx, args.dx + row * args.columns + j);
+      partial[2 * args.columns + j] += dx;
+    }
+  }
+}
+
+// The number of blocks of the gradient, each of which writes the sums of its rows. It is about as
+// many as the largest GPUs can run at a time. With more blocks, more sums are written and read.
+constexpr int64_t kNarrowRowBlocks = 256;
+constexpr int64_t kWideRowBlocks = 512;
+
+// The number of blocks of the gradient, which depends only on the sizes.
+inline int64_t RowBlocks(int64_t rows, int64_t columns) {
+  return columns > kNarrowColumns ? Smaller(kWideRowBlocks, CeilDivide(rows, 2))
+                                  : Smaller(kNarrowRowBlocks, CeilDivide(rows, 2 * kNarrowRows));
+}
+
+template <typename T>
+int Backward(const BackwardArgs<T>& args, void* dbias, void* dgamma, void* dbeta, void* stream) {
+  const int64_t blocks = RowBlocks(args.rows, args.columns);
+  const dim3 grid(static_cast<unsigned>(blocks));
+  int status;
+  if (!FitsRegisters(args.columns) || !Aligned<T>(args.columns, args.dy, args.x, args.residual,
+                                                  args.bias, args.gamma, args.dx, args.dresidual)) {
+    status =
+        Launch(AnyBackwardKernel<T>, grid, kAnyThreads, kWideWarps * sizeof(double), stream, args);
+  } else {
+    status = WithPart<T>(
+        args.columns, args.dropout.seed != nullptr, [&](auto warps, auto packs, auto dropout) {
+          constexpr int kWarps = decltype(warps)::kValue;
+          const size_t shared_bytes =
+              kWarps == 1 ? kNarrowRows * static_cast<size_t>(args.columns) * sizeof(float)
+                          : kWideWarps * sizeof(float);
+          return Launch(
+              BackwardKernel<T, kWarps, decltype(packs)::kValue, decltype(dropout)::kValue != 0>,
+              grid, kBlockThreads<kWarps>, shared_bytes, stream, args);
+        });
+  }
+  void* const sums[] = {dgamma, dbeta, args.bias != nullptr ? dbias : nullptr};
+  for (int k = 0; k < 3 && status == 0; ++k) {
+    if (sums[k] == nullptr) continue;
+    status = ColumnSums(args.partial + k * args.columns, blocks, 3 * args.columns, args.columns,
+                        static_cast<T*>(sums[k]), stream);
+  }
+  return status;
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace bert_tf
+
+extern "C" {
+
+int64_t BertTfCudaResidualLayerNormGradScratch(int64_t rows, int64_t columns) {
+  return bert_tf::SizeProduct(bert_tf::cuda::RowBlocks(rows, columns) * 3, columns);
+}
+
+int BertTfCudaResidualLayerNormGrad(int type, const void* dy, const void* x, const void* residual,
+                                    const void* bias, const void* gamma, const float* mean,
+                                    const float* rstd, int64_t rows, int64_t columns,
+                                    float dropout_rate, const int64_t* seed, void* dx,
+                                    void* dresidual, void* dbias, void* dgamma, void* dbeta,
+                                    float* scratch, void* stream) {
+  using namespace bert_tf::cuda;
+  return WithType(type, [&](auto* typed) {
+    using T = std::remove_pointer_t<decltype(typed)>;
+    BackwardArgs<T> args;
+    args.dy = static_cast<const T*>(dy);
+    args.x = static_cast<const T*>(x);
+    args.residual = static_cast<const T*>(residual);
+    args.bias = static_cast<const T*>(bias);
+    args.gamma = static_cast<const T*>(gamma);
+    args.mean = mean;
+    args.rstd = rstd;
+    args.rows = rows;
+    args.columns = columns;
+    args.dropout = MakeDropout(dropout_rate, dropout_rate > 0.0f ? seed : nullptr);
+    args.dx = static_cast<T*>(dx);
+    args.dresidual = static_cast<T*>(dresidual);
+    args.partial = scratch;
+    return Backward(args, dbias, dgamma, dbeta, stream);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,50 @@
+// One step of Adam with decoupled weight decay, in one pass over its four arrays, on the CPU.
+//
+//   g = gradient_scale * gradient
+//   m = m + (1 - beta_1) * (g - m)
+//   v = v + (1 - beta_2) * (g^2 - v)
+//   variable = variable - step * m / (sqrt(v) + epsilon) - decay * variable
+//
+// Reference: google-research/bert optimization.py; Loshchilov and Hutter, arXiv 1711.05101.
+#ifndef BERT_TF_CUSTOM_OPS_KERNELS_OPTIMIZER_ADAM_WEIGHT_DECAY_H_
+#define BERT_TF_CUSTOM_OPS_KERNELS_OPTIMIZER_ADAM_WEIGHT_DECAY_H_
+
+#include <cstdint>
+
+#include "custom_ops/kernels/base/parallel.h"
+
+namespace bert_tf {
+
+struct AdamWeightDecayArgs {
+  const float* gradient;
+  int64_t count;
+  float gradient_scale;
+  float beta_1;
+  float beta_2;
+  float epsilon;
+  float step;   // the learning rate, times the bias correction
+  float decay;  // the learning rate times the weight decay
+  float* variable;
+  float* m;
+  float* v;
+};
+
+// The factor of the learning rate that corrects the bias of m and v, which start at zero. `steps`
+// is the number of the step, starting from 1. If it is 0, the factor is 1.
+float AdamBiasCorrection(float beta_1, float beta_2, float steps);
+
+void AdamWeightDecay(const Parallel& parallel, const AdamWeightDecayArgs& args);
+
+// The copies for each instruction set (isa.h); only tests call them directly.
+#define BERT_TF_DECLARE_ADAM(isa)                                                  \
+  namespace isa {                                                                  \
+  void AdamWeightDecay(const Parallel& parallel, const AdamWeightDecayArgs& args); \
+  }
+BERT_TF_DECLARE_ADAM(portable)
+BERT_TF_DECLARE_ADAM(avx2)
+BERT_TF_DECLARE_ADAM(avx512)
+#undef BERT_TF_DECLARE_ADAM
+
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_KERNELS_OPTIMIZER_ADAM_WEIGHT_DECAY_H_

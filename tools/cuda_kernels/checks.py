@@ -1,0 +1,173 @@
+"""What each CUDA kernel and its gradient must compute, for several dtypes and shapes."""
+
+import torch
+
+from . import references
+from .checker import SEED, Checker
+from .launchers import EPSILON, TYPES, Kernels
+
+
+def bias_gelu(checker, rows, columns, dtype, approximate):
+    kernels, op = checker.kernels, "fused_bias_gelu"
+    x = checker.random(rows, columns, dtype=dtype, scale=3.0)
+    bias = checker.random(columns, dtype=dtype)
+    dy = checker.random(rows, columns, dtype=dtype)
+    # The kernels add in float32.
+    s64 = (x.float() + bias.float()).double().requires_grad_()
+    y64 = references.gelu(s64, approximate)
+    y64.backward(dy.double())
+    context = f"{[rows, columns]} {dtype} {'tanh' if approximate else 'erf'}"
+    y = checker.run(kernels.bias_gelu, x, bias, approximate)["y"]
+    checker.near(op, f"y {context}", y, y64.detach())
+    checker.near_each(f"{op} y {context}", y, y64.detach())
+    grads = checker.run(kernels.bias_gelu_grad, dy, x, bias, approximate)
+    checker.near(op, f"dx {context}", grads["dx"], s64.grad)
+    # Where the slope crosses zero, its error is one rounding of 1 in float32.
+    slack = 1e-6 * dy.double().abs()
+    checker.near_each(f"{op} dx {context}", grads["dx"], s64.grad, slack)
+    checker.near(op, f"dbias {context}", grads["dbias"], s64.grad.sum(0))
+
+
+def layer_norm(checker, rows, columns, dtype, rate, has_residual, has_bias):
+    kernels, op = checker.kernels, "fused_residual_layer_norm"
+    x, dy = (checker.random(rows, columns, dtype=dtype) for _ in range(2))
+    residual = checker.random(rows, columns, dtype=dtype) if has_residual else None
+    bias = checker.random(columns, dtype=dtype) if has_bias else None
+    gamma, beta = (checker.random(columns, dtype=dtype, mean=mean) for mean in (1.0, 0.0))
+    inputs = {"x": x, "residual": residual, "bias": bias, "gamma": gamma, "beta": beta}
+    wide = {
+        name: None if tensor is None else tensor.double().requires_grad_()
+        for name, tensor in inputs.items()
+    }
+    y64 = references.layer_norm(**wide, rate=rate, seed=SEED)
+    y64.backward(dy.double())
+    context = f"{[rows, columns]} {dtype} rate={rate} residual={has_residual} bias={has_bias}"
+    outputs = checker.run(kernels.layer_norm, *inputs.values(), rate, checker.seed)
+    checker.near(op, f"y {context}", outputs["y"], y64.detach())
+    statistics = (outputs["mean"], outputs["rstd"])
+    inputs.pop("beta")
+    grads = checker.run(
+        kernels.layer_norm_grad, dy, *inputs.values(), *statistics, rate, checker.seed
+    )
+    for name, tensor in grads.items():
+        checker.near(op, f"{name} {context}", tensor, wide[name.removeprefix("d")].grad)
+
+
+def attention(
+    checker,
+    lengths,
+    heads,
+    size,
+    dtype,
+    causal=False,
+    window=-1,
+    globals_=0,
+    rate=0.0,
+    splits_type=torch.int64,
+):
+    kernels, op = checker.kernels, "varlen_attention"
+    qkv = checker.random(sum(lengths), 3, heads, size, dtype=dtype)
+    d_output = checker.random(sum(lengths), heads, size, dtype=dtype)
+    splits = torch.tensor([0, *lengths]).cumsum(0).to(kernels.device, splits_type)
+    options = (causal, window, globals_, rate)
+    qkv64 = qkv.double().requires_grad_()
+    output64, logsumexp64 = references.attention(qkv64, lengths, *options, SEED)
+    output64.backward(d_output.double())
+    context = f"{lengths} N={heads} D={size} {dtype} {options}"
+    outputs = checker.run(kernels.attention, qkv, splits, options, checker.seed)
+    checker.near(op, f"output {context}", outputs["output"], output64.detach(), 2)
+    checker.near(op, f"logsumexp {context}", outputs["logsumexp"], logsumexp64.detach(), 2)
+    inputs = (d_output, qkv, *outputs.values(), splits, options, checker.seed)
+    grads = checker.run(kernels.attention_grad, *inputs)
+    checker.near(op, f"d_qkv {context}", grads["d_qkv"], qkv64.grad, 4)
+
+
+def in_place(checker, dtype):
+    """Checks calls in place, as TensorFlow makes them: y in x, dx in dy, dresidual in x."""
+    kernels, shape, seed, what = checker.kernels, (300, 768), checker.seed, "a call in place"
+    x, residual, dy = (checker.random(*shape, dtype=dtype) for _ in range(3))
+    bias, gamma, beta = (checker.random(shape[1], dtype=dtype) for _ in range(3))
+    y, dx = x.clone(), dy.clone()
+    kernels.call("BiasGelu", dtype, y, bias, *shape, False, y)
+    checker.same_bits(kernels.bias_gelu(x, bias, False), {"y": y}, what)
+    outputs = (dx, kernels.nan(shape[1], dtype=dtype), kernels.scratch("BiasGelu", *shape))
+    kernels.call("BiasGeluGrad", dtype, dx, x, bias, *shape, False, *outputs)
+    wanted = kernels.bias_gelu_grad(dy, x, bias, False)
+    checker.same_bits({"dx": wanted["dx"]}, {"dx": dx}, what)
+
+    y, mean, rstd = x.clone(), kernels.nan(shape[0]), kernels.nan(shape[0])
+    inputs = (y, residual, bias, gamma, beta, *shape, EPSILON, 0.1, seed)
+    kernels.call("ResidualLayerNorm", dtype, *inputs, y, mean, rstd)
+    wanted = kernels.layer_norm(x, residual, bias, gamma, beta, 0.1, seed)
+    checker.same_bits(wanted, {"y": y, "mean": mean, "rstd": rstd}, what)
+    dx, dresidual = dy.clone(), x.clone()
+    inputs = (dx, dresidual, residual, bias, gamma, mean, rstd, *shape, 0.1, seed)
+    outputs = (dx, dresidual, *(kernels.nan(shape[1], dtype=dtype) for _ in range(3)))
+    scratch = kernels.scratch("ResidualLayerNorm", *shape)
+    kernels.call("ResidualLayerNormGrad", dtype, *inputs, *outputs, scratch)
+    wanted = kernels.layer_norm_grad(dy, x, residual, bias, gamma, mean, rstd, 0.1, seed)
+    names = ("dx", "dresidual", "dbias", "dgamma", "dbeta")
+    checker.same_bits(wanted, dict(zip(names, outputs)), what)
+
+
+def recorded(checker, dtype):
+    """Checks that all kernels can be recorded in a CUDA graph."""
+    kernels, seed = checker.kernels, checker.seed
+    x, residual, dy = (checker.random(300, 768, dtype=dtype) for _ in range(3))
+    bias, gamma, beta = (checker.random(768, dtype=dtype) for _ in range(3))
+    checker.recorded(kernels.bias_gelu, x, bias, False)
+    checker.recorded(kernels.bias_gelu_grad, dy, x, bias, False)
+    inputs = (x, residual, bias, gamma)
+    out = kernels.layer_norm(*inputs, beta, 0.1, seed)
+    checker.recorded(kernels.layer_norm, *inputs, beta, 0.1, seed)
+    statistics = (out["mean"], out["rstd"])
+    checker.recorded(kernels.layer_norm_grad, dy, *inputs, *statistics, 0.1, seed)
+    qkv, d_output = (checker.random(300, *shape, dtype=dtype) for shape in ((3, 4, 64), (4, 64)))
+    options = (torch.tensor([0, 100, 300], device=kernels.device), (False, -1, 0, 0.1), seed)
+    out = kernels.attention(qkv, *options)
+    checker.recorded(kernels.attention, qkv, *options)
+    checker.recorded(kernels.attention_grad, d_output, qkv, *out.values(), *options)
+
+
+def check_kernels(library) -> Checker:
+    """Checks all kernels of a library on the GPU.
+
+    Args:
+        library: The `ctypes.CDLL`.
+
+    Returns:
+        The `Checker`, which has counted the failures.
+    """
+    checker = Checker(Kernels(library))
+    torch.manual_seed(1)
+    for dtype in TYPES:
+        in_place(checker, dtype)
+        recorded(checker, dtype)
+        for approximate in (False, True):
+            for rows, columns in ((1, 1), (7, 3), (33, 257), (1000, 768), (8192, 3072), (0, 8)):
+                bias_gelu(checker, rows, columns, dtype, approximate)
+        for rate in (0.0, 0.1):
+            for rows, columns in (
+                (1, 64),
+                (37, 77),
+                (129, 312),
+                (1000, 768),
+                (2000, 1024),
+                (100, 1088),
+                (33, 2048),
+                (9, 3072),
+                (5, 4096),
+                (0, 64),
+            ):
+                for has_residual in (False, True):
+                    layer_norm(checker, rows, columns, dtype, rate, has_residual, not has_residual)
+                layer_norm(checker, rows, columns, dtype, rate, True, True)
+        for size in (5, 8, 32, 40, 64):
+            attention(checker, [3, 0, 1, 64, 65, 200], 2, size, dtype)
+            options = {"causal": True, "rate": 0.1, "splits_type": torch.int32}
+            attention(checker, [70, 1], 3, size, dtype, **options)
+        for window, globals_ in ((0, 0), (5, 2), (64, 0), (100, 70)):
+            for causal in (False, True):
+                attention(checker, [300, 67], 2, 64, dtype, causal, window, globals_, 0.1)
+        attention(checker, [512] * 4 + [17, 129], 12, 64, dtype)
+    return checker

@@ -1,0 +1,118 @@
+"""Calls the launchers of cuda_launchers.h on PyTorch's tensors.
+
+Glossary: `R` rows, `F` columns, `N` heads, `D` head size, `B` sequences.
+"""
+
+import ctypes
+import dataclasses
+
+import torch
+
+EPSILON = 1e-12  # of LayerNorm
+TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # BertTfCudaType
+
+
+@dataclasses.dataclass
+class Kernels:
+    """The kernels of a library, each as a method that returns its outputs by name.
+
+    Args:
+        library: The library.
+        device: The device of the tensors: "cuda", or "cpu" if the library has emulated kernels.
+    """
+
+    library: ctypes.CDLL
+    device: str = "cuda"
+
+    def nan(self, *shape, dtype=torch.float32):
+        """Returns an output buffer; elements that a kernel does not write stay NaN."""
+        return torch.full(shape, float("nan"), dtype=dtype, device=self.device)
+
+    def scratch(self, name, *sizes):
+        """Returns the scratch that the gradient of a kernel needs."""
+        size = getattr(self.library, f"BertTfCuda{name}GradScratch")
+        size.restype = ctypes.c_int64
+        return self.nan(max(size(*map(ctypes.c_int64, sizes)), 1))
+
+    def call(self, name, dtype, *arguments):
+        """Calls a launcher on the current stream.
+
+        Args:
+            name: The name after `BertTfCuda`.
+            dtype: The dtype of the tensors.
+            *arguments: The launcher's arguments between the type and the stream.
+
+        Raises:
+            RuntimeError: If the launcher returns an error.
+        """
+        stream = torch.cuda.current_stream().cuda_stream if self.device == "cuda" else None
+        converted = [ctypes.c_int(TYPES[dtype]), *map(_converted, arguments)]
+        status = getattr(self.library, f"BertTfCuda{name}")(*converted, ctypes.c_void_p(stream))
+        if status != 0:
+            raise RuntimeError(f"BertTfCuda{name} returned CUDA error {status}")
+
+    def bias_gelu(self, x, bias, approximate):
+        y = self.nan(*x.shape, dtype=x.dtype)  # [R, F]
+        self.call("BiasGelu", x.dtype, x, bias, *x.shape, approximate, y)
+        return {"y": y}
+
+    def bias_gelu_grad(self, dy, x, bias, approximate):
+        dx, dbias = (self.nan(*tensor.shape, dtype=x.dtype) for tensor in (x, bias))
+        outputs = (dx, dbias, self.scratch("BiasGelu", *x.shape))
+        self.call("BiasGeluGrad", x.dtype, dy, x, bias, *x.shape, approximate, *outputs)
+        return {"dx": dx, "dbias": dbias}
+
+    def layer_norm(self, x, residual, bias, gamma, beta, rate, seed):
+        y, mean, rstd = self.nan(*x.shape, dtype=x.dtype), self.nan(len(x)), self.nan(len(x))
+        inputs = (x, residual, bias, gamma, beta, *x.shape, EPSILON, rate, seed)
+        self.call("ResidualLayerNorm", x.dtype, *inputs, y, mean, rstd)
+        return {"y": y, "mean": mean, "rstd": rstd}
+
+    def layer_norm_grad(self, dy, x, residual, bias, gamma, mean, rstd, rate, seed):
+        shapes = {
+            "dx": x.shape,
+            "dresidual": x.shape if rate > 0 and residual is not None else None,
+            "dbias": None if bias is None else gamma.shape,
+            "dgamma": gamma.shape,
+            "dbeta": gamma.shape,
+        }
+        outputs = {
+            name: None if shape is None else self.nan(*shape, dtype=x.dtype)
+            for name, shape in shapes.items()
+        }
+        inputs = (dy, x, residual, bias, gamma, mean, rstd, *x.shape, rate, seed)
+        scratch = self.scratch("ResidualLayerNorm", *x.shape)
+        self.call("ResidualLayerNormGrad", x.dtype, *inputs, *outputs.values(), scratch)
+        return {name: tensor for name, tensor in outputs.items() if tensor is not None}
+
+    def attention(self, qkv, splits, options, seed):
+        rows, _, heads, size = qkv.shape
+        output, logsumexp = self.nan(rows, heads, size, dtype=qkv.dtype), self.nan(rows, heads)
+        sizes = attention_sizes(qkv, splits)
+        self.call("VarlenAttention", qkv.dtype, qkv, *sizes, *options, seed, output, logsumexp)
+        return {"output": output, "logsumexp": logsumexp}
+
+    def attention_grad(self, d_output, qkv, output, logsumexp, splits, options, seed):
+        d_qkv = self.nan(*qkv.shape, dtype=qkv.dtype)
+        inputs = (d_output, qkv, output, logsumexp, *attention_sizes(qkv, splits), *options, seed)
+        scratch = self.scratch("VarlenAttention", qkv.shape[0], qkv.shape[2])
+        self.call("VarlenAttentionGrad", qkv.dtype, *inputs, d_qkv, scratch)
+        return {"d_qkv": d_qkv}
+
+
+def attention_sizes(qkv, splits):
+    """The arguments of attention for row splits `[B + 1]` and the sizes of qkv `[R, 3, N, D]`."""
+    rows, _, heads, size = qkv.shape
+    return splits, splits.dtype == torch.int64, len(splits) - 1, rows, heads, size
+
+
+def _converted(argument):
+    if argument is None:
+        return ctypes.c_void_p(None)
+    if isinstance(argument, torch.Tensor):
+        return ctypes.c_void_p(argument.data_ptr())
+    if isinstance(argument, bool):
+        return ctypes.c_int(argument)
+    if isinstance(argument, float):
+        return ctypes.c_float(argument)
+    return ctypes.c_int64(argument)
