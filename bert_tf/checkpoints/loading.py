@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_tf.checkpoints.assignment import TensorNames, assign_weights, has_any_weight, read_floats
 from bert_tf.checkpoints.model_weights import (
+    AMBIGUOUS_HEADS,
     HEAD_ARCHITECTURES,
     SPECS,
     architectures_of,
@@ -26,9 +27,6 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.text.tokenizer import BertTokenizer
 
 _logger = logging.getLogger("bert_tf")
-
-# Names of heads that several classes of Hugging Face use.
-_AMBIGUOUS_HEADS = ("classifier", "token_classifier")
 
 
 def load_backbone(path, backbone_class=None, config_file=None, **options):
@@ -192,7 +190,7 @@ def weights_of(model, pretrained: Pretrained) -> list:
 
 def _is_same_head(name, model_class, pretrained):
     """Whether the file's head is the model's head of this name, which several tasks share."""
-    if name not in _AMBIGUOUS_HEADS:
+    if name not in AMBIGUOUS_HEADS:
         return True
     if pretrained.source.format == OWN:
         return pretrained.class_name in _names(model_class)

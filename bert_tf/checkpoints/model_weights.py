@@ -19,6 +19,26 @@ SPECS = {spec.model: spec for spec in tasks.specs()}
 HEAD_ARCHITECTURES = {name for spec in SPECS.values() if spec.heads for name in spec.architectures}
 
 
+def _shared_heads():
+    """The names of heads whose layers Hugging Face gives names that other heads have too."""
+    heads = {head.name: head for spec in SPECS.values() for head in spec.heads.values()}
+    names = {
+        name: {
+            layer for row in head.rows if row.huggingface for layer in row.huggingface.split("|")
+        }
+        for name, head in heads.items()
+    }
+    return {
+        name
+        for name, layers in names.items()
+        if any(layers & names[other] for other in names if other != name)
+    }
+
+
+# A file that has such a head may have it for another task.
+AMBIGUOUS_HEADS = frozenset(_shared_heads())
+
+
 def heads_of(model_class: type) -> dict[str, Head]:
     """A model class's heads by attribute, without optional ones; empty for a user's own class."""
     spec = tasks.spec_of(model_class)

@@ -31,7 +31,20 @@ def specs() -> tuple[TaskSpec, ...]:
         >>> bert_tf.tasks.specs()[0].model
         'BertPretrainer'
     """
-    return tuple(importlib.import_module(f"bert_tf.tasks.{name}").SPEC for name in NAMES)
+    found = tuple(importlib.import_module(f"bert_tf.tasks.{name}").SPEC for name in NAMES)
+    for kind in ("name", "model"):
+        names = [getattr(spec, kind) for spec in found]
+        if len(set(names)) < len(names) or (kind == "name" and names != list(NAMES)):
+            raise ValueError(
+                f"The `{kind}` of every SPEC must be its own, and its `name` its folder's. "
+                f"Received: {kind}={names}"
+            )
+    written = [spec.architectures[0] for spec in found if spec.heads]
+    if len(set(written)) < len(written):
+        raise ValueError(
+            f"The first architecture of every SPEC with heads must be its own. Received: {written}"
+        )
+    return found
 
 
 def spec_of(model: type | str) -> TaskSpec | None:
