@@ -18,6 +18,7 @@ import os
 import time
 
 from absl import flags
+from common import result_files
 
 from bert_tf import tool
 from bert_tf.errors import DataError, UserError
@@ -101,14 +102,9 @@ def main():
     tagger.open(os.path.join(FLAGS.output_dir, "model.crfsuite"))
     predicted = [tagger.tag(features_of(sentence)) for sentence in words]
     lines = [f"test_{key} = {value:.6f}" for key, value in tagging_scores(gold, predicted).items()]
-    for name, text in (
-        ("test_results.txt", "\n".join(lines) + "\n"),
-        ("test_predictions.txt", "".join(conll_lines(zip(words, gold, predicted)))),
-    ):
-        with atomic_path(os.path.join(FLAGS.output_dir, name)) as path:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-    print(*lines, sep="\n")
+    result_files.report(lines, "test_results.txt", "Test")
+    path = os.path.join(FLAGS.output_dir, "test_predictions.txt")
+    result_files.write_text(path, conll_lines(zip(words, gold, predicted)))
 
 
 if __name__ == "__main__":
