@@ -1,9 +1,16 @@
-"""Measures one workload on all peers: finds the best variant of each, compares outputs, times."""
+"""Measures one workload on all peers: finds the best variant of each, compares outputs, times.
+
+The jobs are inference, on dense batches and on sequences of real lengths, and the pre-training
+step: MLM and NSP, dropout 0.1, AdamW, gradients clipped to norm 1.0. Each peer makes one optimizer
+step on the same sequences. For sequences of real lengths, the peers sort them into batches of
+similar lengths and add up the gradients; bert_tf uses a single batch in any order. The learning
+rate is 0 (`peers.base.LEARNING_RATE`).
+"""
 
 import contextlib
 import dataclasses
+import functools
 import statistics
-from collections.abc import Callable
 
 import numpy as np
 
@@ -11,34 +18,18 @@ from . import limits, workloads
 from .peers import OURS
 from .report import Report, Table
 from .timing import interleave, ratio
+from .turns import LARGEST_DIFFERENCE, Options
 from .workers import PeerFailed, Worker
 from .workloads import Workload
 
-# In float32, with twelve layers and sums in different orders, correct peers agree to about 1e-5.
-LARGEST_DIFFERENCE = 1e-3
+WORKLOADS = {
+    "inference": ("1x128", "8x128", "1x384", "8x512", "ragged"),
+    "training": ("8x128", "ragged"),
+}
 # In 8-bit integers each peer rounds differently, so its error against float32 is compared: the root
 # mean square of the error divided by that of the output.
 LARGEST_INT8_ERROR = 0.25
 INT8 = "inference_int8"
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """How long to measure.
-
-    Attributes:
-        rounds: Number of rounds of the interleaved run.
-        turn_seconds: Length of one measurement; a short task is repeated to fill it.
-        search_calls: Number of timed calls of each arrangement in the search.
-        buckets: Sizes of length-sorted batches to try for real lengths; None is a single batch.
-        progress: A function that wraps the sequence of measurements, such as tqdm.
-    """
-
-    rounds: int
-    turn_seconds: float
-    search_calls: int
-    buckets: tuple[int | None, ...] = workloads.BUCKETS
-    progress: Callable = iter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,15 +44,9 @@ class Arrangement:
 
 
 class Contest:
-    """Measures a job on one workload.
+    """Measures a job ("inference", "inference_int8" or "training") on one workload.
 
-    Args:
-        job: "inference", "inference_int8" or "training".
-        workload: The sequences.
-        workers: The workers by name, with that of bert_tf.
-        config: The configuration of the model.
-        options: How long to measure.
-        report: The report to add the table and the problems to.
+    `config` is that of the model.
     """
 
     def __init__(
@@ -96,10 +81,12 @@ class Contest:
                 best[name] = min(found, key=lambda arrangement: arrangement.seconds)
         if OURS not in best:
             return  # the problem has been added to the report
+        turn_seconds = self._options.turn_seconds
         contestants = {
-            name: self._turn(name, arrangement.key) for name, arrangement in best.items()
+            name: functools.partial(self._workers[name].turn, arrangement.key, turn_seconds)
+            for name, arrangement in best.items()
         }
-        peak = limits.MatmulPeak(self._workers["machine"], self._options.turn_seconds)
+        peak = limits.matmul_peak(self._workers["machine"], turn_seconds)
         contestants["machine"] = peak.turn
         note = limits.busy_note()
         try:
@@ -110,7 +97,7 @@ class Contest:
         finally:
             for name, arrangement in best.items():
                 self._forget(name, arrangement.key)
-        self._report.add(self._table(best, seconds, peak.flops, note))
+        self._report.add(self._table(best, seconds, peak.amount, note))
 
     def _expect_float32(self):
         """Uses the float32 outputs of bert_tf as the expected ones."""
@@ -203,9 +190,6 @@ class Contest:
             norm = float(np.linalg.norm(expected))
             error = max(error, float(np.linalg.norm(off)) / norm if norm else largest)
         return largest, error
-
-    def _turn(self, name, key):
-        return lambda: self._workers[name].turn(key, self._options.turn_seconds)
 
     def _forget(self, name, key):
         with contextlib.suppress(PeerFailed):  # its process has ended, which was reported

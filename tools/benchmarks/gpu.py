@@ -41,11 +41,7 @@ def peak_tflops(name: str) -> float | None:
 def require_gpu(peak: float | None = None) -> Gpu:
     """Returns the first GPU that TensorFlow sees.
 
-    Args:
-        peak: The peak in TFLOP/s; None for that of the table.
-
-    Raises:
-        UserError: If there is no GPU, or its peak is not in the table and `peak` is None.
+    `peak` is its peak in TFLOP/s; None for that of the table.
     """
     import tensorflow as tf
 

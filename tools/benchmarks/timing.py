@@ -31,9 +31,7 @@ def interleave(
     rounds: int,
     progress: Callable[[Sequence], Sequence] = iter,
 ) -> dict[str, list[float]]:
-    """Measures every contestant once per round.
-
-    The order is rotated by one in each round.
+    """Measures every contestant once per round, in an order that is rotated by one in each round.
 
     Args:
         contestants: From names to functions that make one measurement and return it in seconds.

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -37,6 +36,10 @@ _TUNED_MALLOC = {
 
 class PeerFailed(Exception):
     """A peer failed, so the table is invalid."""
+
+
+def scratch_folder() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="bert_tf_benchmark_", ignore_cleanup_errors=True)
 
 
 def save_batches(path: str, batches: Sequence[Mapping[str, np.ndarray]]) -> None:
@@ -111,15 +114,9 @@ class Worker:
         return self._ask("variants", job=job, bucket=bucket, is_ragged=is_ragged)["variants"]
 
     def make(self, job, batches=None, **arguments) -> str:
-        """Prepares a task.
+        """Prepares a task and returns its key.
 
-        Args:
-            job: The job of the peer.
-            batches: The batches, if the job has some.
-            **arguments: The other arguments of the job, which JSON can hold.
-
-        Returns:
-            The key of the task.
+        `batches` and `arguments`, which JSON can hold, are the arguments of the peer's job.
         """
         key = f"task{next(self._keys)}"
         path = None
@@ -223,45 +220,27 @@ class Worker:
 
 
 @contextlib.contextmanager
-def crew(names, model_directory, threads, scratch, tuned_malloc=False, report=print):
+def crew(names, model_directory, threads, scratch, tuned_malloc=False):
     """Starts a worker for each name, yields a dictionary of them, and ends them all.
 
-    A peer that cannot start is reported and is not in the dictionary.
+    A peer that cannot start is printed and is not in the dictionary.
     """
     workers = {}
     try:
         for name in names:
             try:
                 workers[name] = Worker(name, model_directory, threads, scratch, tuned_malloc)
-                report(f"  {name}: {workers[name].version}")
+                print(f"  {name}: {workers[name].version}")
             except PeerFailed as failure:
-                report(f"  {failure}")
+                print(f"  {failure}")
         yield workers
     finally:
         for worker in workers.values():
             worker.close()
 
 
-@contextlib.contextmanager
-def scratch_folder(parent=None):
-    """Yields a temporary directory, which is deleted afterwards."""
-    path = tempfile.mkdtemp(prefix="bert_tf_benchmark_", dir=parent)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def require_installed(names: Sequence[str], job: str) -> None:
-    """Checks that the packages of the peers are installed, before any work.
-
-    Args:
-        names: Names of peers.
-        job: The job that they are measured on.
-
-    Raises:
-        UserError: If a peer is unknown or its packages are not installed.
-    """
+    """Checks that the packages of the peers for a job are installed, before any work."""
     unknown = sorted(set(names) - set(PEERS))
     if unknown:
         raise UserError(f"--peers must be some of {sorted(PEERS)}. Received: {unknown}")

@@ -44,6 +44,13 @@ OURS = "bert_tf"
 OURS_BFLOAT16 = "bert_tf_bfloat16"
 OURS_XLA = "bert_tf_xla"
 
+# The variants that the job `xla` compares.
+NO_XLA = "no XLA"
+XLA_NATIVE = "XLA, native ops"  # with the lowerings in custom_ops/xla
+XLA_PADDED = "XLA, native ops, padded"  # with TensorFlow's attention on padded batches
+XLA_TENSORFLOW = "XLA, plain TensorFlow"
+XLA_VARIANTS = (NO_XLA, XLA_NATIVE, XLA_PADDED, XLA_TENSORFLOW)
+
 _TORCH = {"torch": "torch", "transformers": "transformers"}
 
 PEERS = {

@@ -7,11 +7,7 @@ import tokenizers
 
 
 class SentenceTokenizer:
-    """Hugging Face's tokenizer of a checkpoint's `tokenizer.json`, for one text.
-
-    Args:
-        directory: The directory of the checkpoint.
-    """
+    """Hugging Face's tokenizer of a checkpoint's `tokenizer.json`, for one text."""
 
     def __init__(self, directory: str):
         self._tokenizer = tokenizers.Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))

@@ -20,39 +20,6 @@ def _erf_gelu(x):
     return keras.activations.gelu(x, approximate=False)
 
 
-class _TrainingTask(Task):
-    """One optimizer step on the summed gradients of all batches."""
-
-    def __init__(self, peer, batches, jit_compile):
-        self._peer = peer
-        self._feeds = [keras_common.constants(batch) for batch in batches]
-
-        def step(feeds):
-            variables = peer.pretrainer.trainable_variables
-            total, sums = 0.0, None
-            for feed in feeds:
-                # Runs the batches in sequence, so that only one has its activations in memory.
-                with tf.control_dependencies(sums or []):
-                    with tf.GradientTape() as tape:
-                        loss = peer.loss(feed, training=True)
-                    gradients = tape.gradient(loss, [v.value for v in variables])
-                gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-                sums = gradients if sums is None else [a + b for a, b in zip(sums, gradients)]
-                total += loss
-            peer.optimizer.apply(sums, variables)
-            return total
-
-        self._step = tf.function(step, jit_compile=jit_compile)
-
-    def run(self):
-        return float(self._step(self._feeds))
-
-    def outputs(self):
-        return {
-            "loss": np.sum([self._peer.loss(feed, training=False).numpy() for feed in self._feeds])
-        }
-
-
 class KerasHub(Peer):
     """`keras_hub.models.BertBackbone` in a `tf.function`, without and with XLA."""
 
@@ -113,7 +80,18 @@ class KerasHub(Peer):
         positions = keras.Input([None], dtype="int32", name="masked_positions")
         masked_logits = head(backbone.output["sequence_output"], mask_positions=positions)
         next_logits = next_sentence(backbone.output["pooled_output"])
-        _assign_heads(head, next_sentence, self.setup.head_tensors)
+        keras_common.assign_heads(
+            self.setup.head_tensors,
+            (
+                head._intermediate_dense.kernel,
+                head._intermediate_dense.bias,
+                head._intermediate_layer_norm.gamma,
+                head._intermediate_layer_norm.beta,
+                head._bias,
+                next_sentence.kernel,
+                next_sentence.bias,
+            ),
+        )
         return keras.Model(
             {**backbone.input, "masked_positions": positions}, [masked_logits, next_logits]
         )
@@ -128,8 +106,30 @@ class KerasHub(Peer):
         return optimizer
 
     def training(self, batches, variant):
+        """Creates a task with one optimizer step on the summed gradients of all batches."""
         self.optimizer  # noqa: B018 - its variables must not be created in the traced step
-        return _TrainingTask(self, batches, jit_compile=variant == "xla")
+        feeds = [keras_common.constants(batch) for batch in batches]
+        variables = self.pretrainer.trainable_variables
+
+        @tf.function(jit_compile=variant == "xla")
+        def step(feeds):
+            total, sums = 0.0, None
+            for feed in feeds:
+                # Runs the batches in sequence, so that only one has its activations in memory.
+                with tf.control_dependencies(sums or []):
+                    with tf.GradientTape() as tape:
+                        loss = self.loss(feed, training=True)
+                    gradients = tape.gradient(loss, [v.value for v in variables])
+                gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+                sums = gradients if sums is None else [a + b for a, b in zip(sums, gradients)]
+                total += loss
+            self.optimizer.apply(sums, variables)
+            return total
+
+        def outputs():
+            return {"loss": np.sum([self.loss(feed, training=False).numpy() for feed in feeds])}
+
+        return Task(lambda: float(step(feeds)), outputs)
 
     def loss(self, feed, training):
         names = (*keras_common.ENCODER_INPUTS, "masked_positions")
@@ -179,16 +179,3 @@ def _assign_encoder(backbone, tensors, config):
         dense(layer._feedforward_output_dense, f"{prefix}.output.dense")
         layer_norm(layer._feedforward_layer_norm, f"{prefix}.output.LayerNorm")
     dense(backbone.pooled_dense, "pooler.dense")
-
-
-def _assign_heads(head, next_sentence, tensors):
-    for variable, name in (
-        (head._intermediate_dense.kernel, "cls.predictions.transform.dense.weight"),
-        (head._intermediate_dense.bias, "cls.predictions.transform.dense.bias"),
-        (head._intermediate_layer_norm.gamma, "cls.predictions.transform.LayerNorm.weight"),
-        (head._intermediate_layer_norm.beta, "cls.predictions.transform.LayerNorm.bias"),
-        (head._bias, "cls.predictions.bias"),
-        (next_sentence.kernel, "cls.seq_relationship.weight"),
-        (next_sentence.bias, "cls.seq_relationship.bias"),
-    ):
-        variable.assign(tensors[name].T)

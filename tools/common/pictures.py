@@ -1,0 +1,27 @@
+"""Checks that a tool can draw pictures."""
+
+import os
+
+from bert_tf.errors import UserError
+from bert_tf.files import atomic_path
+
+_FORMATS = (".png", ".svg", ".pdf")
+
+
+def require_plotting(path: str, flag: str) -> None:
+    """Checks that matplotlib can write the picture that a flag names, before any work."""
+    if os.path.splitext(path)[1] not in _FORMATS:
+        raise UserError(f"--{flag} must be a .png, .svg or .pdf file. Received: --{flag}={path}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise UserError(
+            f"matplotlib must be installed for --{flag}. Received: no such package. "
+            "pip install 'bert_tf[benchmark]'"
+        ) from None
+
+
+def save(figure, path: str, **options) -> None:
+    """Writes a figure, atomically."""
+    with atomic_path(path) as new:
+        figure.savefig(new, format=os.path.splitext(path)[1][1:], **options)
