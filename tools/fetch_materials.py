@@ -116,14 +116,7 @@ class NoPackageManager(RuntimeError):
 
 
 def fetch(name: str, directory: str) -> str:
-    """Downloads one material to `directory/name`, unless it exists.
-
-    Args:
-        name: A key of `MATERIALS`.
-        directory: The directory of all materials.
-
-    Returns:
-        The directory of the material.
+    """Downloads a material of `MATERIALS` to `directory/name`, unless it exists; returns the path.
 
     Raises:
         NoPackageManager: If it is a Debian package and there is no apt-get.

@@ -15,7 +15,7 @@ sys.path.insert(0, str(REPOSITORY / "tools"))
 from benchmarks import gpu, gpu_training, models, report, timing, workers, workloads
 from benchmarks.peers import PEERS, XLA_VARIANTS, of_job
 from benchmarks.timing import Spread
-from benchmarks.turns import Options, Turns
+from benchmarks.turns import Options
 from benchmarks.workloads import Workload
 
 
