@@ -43,12 +43,11 @@ def texts_of(examples):
 
 def predictions(train_texts, train_targets, texts, num_classes, problem_type):
     """Returns numbers `[n]`, or probabilities `[n, C]`, 0 for classes without training data."""
+    model = tf_idf.baseline(problem_type, FLAGS.analyzer).fit(train_texts, train_targets)
     if problem_type == REGRESSION:
-        return tf_idf.regressor(FLAGS.analyzer).fit(train_texts, train_targets).predict(texts)
+        return model.predict(texts)
     if problem_type == MULTI_LABEL:
-        model = tf_idf.multi_label_classifier(FLAGS.analyzer).fit(train_texts, train_targets)
         return model.predict_proba(texts)
-    model = tf_idf.classifier(FLAGS.analyzer).fit(train_texts, train_targets)
     probabilities = np.zeros([len(texts), num_classes])
     probabilities[:, model.classes_] = model.predict_proba(texts)
     return probabilities
@@ -66,13 +65,8 @@ def main():
     held_out = read_examples(task, FLAGS.eval_split, labels)
 
     kind = task.problem_type
-    predicted = predictions(
-        texts_of(train),
-        targets_of(train, labels, kind),
-        texts_of(held_out),
-        len(labels or ()),
-        kind,
-    )
+    targets = targets_of(train, labels, kind)
+    predicted = predictions(texts_of(train), targets, texts_of(held_out), len(labels or ()), kind)
     results = all_scores(targets_of(held_out, labels, kind), predicted, kind)
     result_files.report(result_files.score_lines(results))
     path = os.path.join(FLAGS.output_dir, f"{FLAGS.eval_split}_results.tsv")

@@ -41,6 +41,7 @@ from benchmarks.peers import OURS, OURS_XLA, of_job
 from benchmarks.turns import Options
 from benchmarks.workloads import BUCKETS, RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
 from common import pictures
+from corpora import MATERIALS_DIRECTORY
 from tqdm import tqdm
 
 from bert_tf import tool
@@ -50,7 +51,6 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 _JOBS = ("inference", "training", "ops", "matmul", "tokenizer", "latency", "memory", "xla")
-_REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 flags.DEFINE_enum(
     "job", None, _JOBS, "What to measure; may also be the first argument, without the flag."
@@ -144,7 +144,7 @@ flags.DEFINE_list(
 )
 flags.DEFINE_string(
     "materials_dir",
-    os.environ.get("BERT_TF_MATERIALS", os.path.join(_REPOSITORY, ".cache", "materials")),
+    MATERIALS_DIRECTORY,
     "For tokenizer and latency: the directory of tools/fetch_materials.py with texts and weights.",
 )
 flags.DEFINE_string(

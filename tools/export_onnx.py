@@ -38,14 +38,7 @@ flags.DEFINE_float(
 
 
 def require_portable(directory: str) -> dict:
-    """Returns the SavedModel's description.
-
-    Args:
-        directory: The directory of a version.
-
-    Raises:
-        UserError: If there is no description, or the model has fused operations.
-    """
+    """Returns the SavedModel's description, if it has no fused operations."""
     from bert_tf.serving.description import read_description
 
     try:
@@ -122,16 +115,9 @@ def check_batches(vocabulary_size: int, max_length: int):
 
 
 def check(path: str, function, batches, tolerance: float) -> float:
-    """Returns the largest relative difference between onnxruntime and TensorFlow.
+    """Returns the largest relative difference between onnxruntime and TensorFlow on the batches.
 
-    Args:
-        path: The ONNX file.
-        function: The concrete function that it was converted from.
-        batches: Token dictionaries to compute.
-        tolerance: The largest difference that is allowed.
-
-    Raises:
-        UserError: If the difference is above the tolerance.
+    `function` is the concrete function that the file at `path` was converted from.
     """
     import numpy as np
     import onnxruntime

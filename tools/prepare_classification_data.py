@@ -19,14 +19,11 @@ import os
 
 from absl import flags
 from common.result_files import write_lines
-from corpora import film_reviews, labelled_corpora
+from corpora import MATERIALS_DIRECTORY, film_reviews, labelled_corpora
 
 from bert_tf import tool
 
 FLAGS = flags.FLAGS
-
-_REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
 
 # From names to the files in --materials_dir and their readers.
 DATASETS = {
@@ -41,7 +38,7 @@ DATASETS = {
 flags.DEFINE_enum("dataset", None, sorted(DATASETS), "The data set.")
 flags.DEFINE_string(
     "materials_dir",
-    os.environ.get("BERT_TF_MATERIALS", os.path.join(_REPOSITORY, ".cache", "materials")),
+    MATERIALS_DIRECTORY,
     "The directory that tools/fetch_materials.py wrote the data sets to.",
 )
 flags.DEFINE_string("output_dir", None, "The directory to write the files to.")

@@ -1,7 +1,24 @@
-"""Reads files with texts."""
+"""Finds and reads files with texts."""
+
+import glob
+import os
 
 from bert_tf.data.tsv import read_tsv
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, UserError
+
+
+def find_files(patterns):
+    """Returns the files that the paths and glob patterns of --input_file match."""
+    paths = []
+    for pattern in patterns:
+        found = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
+        if not found:
+            raise UserError(f"--input_file must match at least one file. Received: {pattern!r}")
+        paths += found
+    for path in paths:
+        if not os.path.isfile(path):
+            raise UserError(f"--input_file must be text files. Received: {path}")
+    return paths
 
 
 def read_texts(path, width=None):

@@ -76,7 +76,7 @@ def distinct(pairs) -> list[tuple[str, str]]:
 def random_splits(
     examples: Sequence[tuple[str, str]], seed: int = 0
 ) -> dict[str, list[tuple[str, str]]]:
-    """Shuffles pairs of (text, label) and splits them, with equal shares of labels in all splits."""
+    """Shuffles pairs of (text, label) and splits them, with the same shares of labels in each."""
     generator = random.Random(seed)
     splits = {split: [] for split in SPLIT_SHARES}
     for label in sorted({label for _, label in examples}):
