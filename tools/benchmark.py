@@ -41,6 +41,7 @@ from benchmarks.peers import OURS, OURS_XLA, of_job
 from benchmarks.turns import Options
 from benchmarks.workloads import BUCKETS, RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
 from common import pictures
+from common.flag_values import positive_integers
 from corpora import MATERIALS_DIRECTORY
 from tqdm import tqdm
 
@@ -202,7 +203,7 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
         return workers.Worker(name, directory, threads, scratch, FLAGS.tuned_malloc)
 
     if job == "memory":
-        lengths = tuple(int(length) for length in FLAGS.lengths)
+        lengths = positive_integers("lengths")
         memory.run([OURS, *peers], start, config, workload_list[0], options, results, lengths)
         return
     needed = {OURS} if job in ("tokenizer", "latency") else {OURS, "machine"}
@@ -228,7 +229,7 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
                     latency.make_model(staff[OURS], directory, config, FLAGS.materials_dir)
                 latency.run(staff, options, results)
             elif job in ("matmul", "matmul_int8"):
-                rows = [int(rows) for rows in FLAGS.matmul_rows]
+                rows = positive_integers("matmul_rows")
                 matmul.run(staff, FLAGS.matmul_models, rows, options, results, job)
             elif job == "ops":
                 ops.run(staff, options, results, FLAGS.ops_scale, FLAGS.ops)
@@ -305,8 +306,7 @@ def main():
     longest = min(config["max_position_embeddings"] for config in configs.values())
     workload_list = [parse_workload(text, longest) for text in texts]
     for flag in ("lengths", "matmul_rows"):
-        if not all(value.isdecimal() and int(value) > 0 for value in FLAGS[flag].value):
-            raise UserError(f"--{flag} must be positive integers. Received: {FLAGS[flag].value}")
+        positive_integers(flag)
     for flag, known in (("ops", ops.NAMES), ("matmul_models", matmul.MODELS)):
         if not set(FLAGS[flag].value) <= set(known):
             raise UserError(

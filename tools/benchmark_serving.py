@@ -17,6 +17,8 @@ import time
 import numpy as np
 from absl import flags
 from common import result_files
+from common.flag_values import positive_integers
+from common.packages import require
 
 from bert_tf import tool
 from bert_tf.data.tsv import read_lines
@@ -44,16 +46,6 @@ flags.DEFINE_integer("warm_up", 50, "Number of requests before the measurement."
 flags.DEFINE_string(
     "json", None, "A JSON file to write all results to, without rounding. Default: none."
 )
-
-
-def concurrencies() -> list[int]:
-    """Parses --concurrency."""
-    if not all(item.isdigit() and int(item) for item in FLAGS.concurrency):
-        raise UserError(
-            "--concurrency must be positive whole numbers. Received: "
-            f"--concurrency={','.join(FLAGS.concurrency)}"
-        )
-    return [int(item) for item in FLAGS.concurrency]
 
 
 def request_bodies() -> list[bytes]:
@@ -121,14 +113,9 @@ async def measure(bodies, clients: list[int]) -> list[dict]:
 
 
 def main():
-    counts = concurrencies()
+    counts = positive_integers("concurrency")
     bodies = request_bodies()
-    try:
-        import aiohttp
-    except ImportError:
-        raise UserError(
-            "aiohttp must be installed. Received: no such package. pip install 'bert-tf[serve]'"
-        ) from None
+    aiohttp = require("aiohttp", "pip install 'bert-tf[serve]'")
     try:
         rows = asyncio.run(measure(bodies, counts))
     except aiohttp.ClientError as error:

@@ -15,6 +15,7 @@ onnxruntime: pip install 'bert-tf[onnx]'.
 import os
 
 from absl import flags
+from common.packages import require
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -150,14 +151,8 @@ def check(path: str, function, batches, tolerance: float) -> float:
 def main():
     description = require_portable(FLAGS.saved_model)
     tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")
-    try:
-        import onnxruntime  # noqa: F401
-        import tf2onnx  # noqa: F401
-    except ImportError as error:
-        raise UserError(
-            f"tf2onnx and onnxruntime must be installed. Received: {error}. "
-            "pip install 'bert-tf[onnx]'"
-        ) from None
+    for name in ("tf2onnx", "onnxruntime"):
+        require(name, "pip install 'bert-tf[onnx]'")
     import tensorflow as tf
 
     from bert_tf.text.wordpiece import import_tensorflow_text

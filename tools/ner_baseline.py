@@ -19,9 +19,10 @@ import time
 
 from absl import flags
 from common import result_files
+from common.packages import require
 
 from bert_tf import tool
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError
 from bert_tf.files import atomic_path
 from bert_tf.tasks.token_classification.files import conll_lines, read_conll
 from bert_tf.tasks.token_classification.tag_schemes import are_span_tags, convert_tags
@@ -79,13 +80,7 @@ def read(split):
 
 
 def main():
-    try:
-        import pycrfsuite
-    except ImportError:
-        raise UserError(
-            "python-crfsuite must be installed. Received: no such package. "
-            "pip install python-crfsuite"
-        ) from None
+    pycrfsuite = require("pycrfsuite", "pip install python-crfsuite")
     from bert_tf.tasks.token_classification import tagging_scores
 
     tool.require_writable(FLAGS.output_dir, "output_dir")

@@ -29,6 +29,7 @@ import os
 from absl import flags
 from common import result_files
 from common.checkpoint_flags import new_tokenizer
+from common.packages import require
 from common.pretraining_flags import (
     DTYPES,
     NEXT_SENTENCE,
@@ -46,20 +47,6 @@ FLAGS = flags.FLAGS
 _PEER_ERRORS = ("Unavailable", "Aborted", "Cancelled", "DeadlineExceeded", "Internal")
 
 
-def segmenter():
-    """Returns the function of --segmenter that splits Chinese text into words, or None."""
-    if FLAGS.segmenter is None:
-        return None
-    try:
-        import jieba
-    except ImportError:
-        raise UserError(
-            "jieba must be installed for --segmenter=jieba. Received: no such package. "
-            "pip install jieba"
-        ) from None
-    return jieba.lcut
-
-
 def batches_of(files, batch_size, strategy, tokenizer, training):
     """Returns `DistributedBatches`: shuffled and repeated for training, in file order otherwise."""
     from bert_tf.tasks.pretraining.records import pretraining_records
@@ -74,6 +61,9 @@ def batches_of(files, batch_size, strategy, tokenizer, training):
         "repeat": training or several,  # all devices must get the same number of batches
     }
     if tokenizer:
+        segmenter = None  # or a function that splits Chinese text into words
+        if FLAGS.segmenter is not None:
+            segmenter = require(FLAGS.segmenter, f"pip install {FLAGS.segmenter}").lcut
         make = functools.partial(pretraining_text, files, tokenizer)
         options |= {
             "masked_lm_prob": FLAGS.masked_lm_prob,
@@ -81,7 +71,7 @@ def batches_of(files, batch_size, strategy, tokenizer, training):
             "next_sentence": NEXT_SENTENCE[FLAGS.objective],
             "short_seq_prob": FLAGS.short_seq_prob,
             "packing": "rows" if FLAGS.pack_rows else None,
-            "segmenter": segmenter(),
+            "segmenter": segmenter,
             "replace_numbers": FLAGS.replace_numbers,
         }
     else:

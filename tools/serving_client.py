@@ -15,6 +15,7 @@ retries are random and grow exponentially, so that clients that failed at the sa
 at the same time. Predictions do not change the server, so repeating them is safe.
 """
 
+import functools
 import http.client
 import json
 import math
@@ -77,11 +78,7 @@ class ServerBusy(Exception):
 def with_retries(ask, deadline: float, retries: int, pauses=random):
     """Calls `ask`, a function of the remaining seconds; tries again while the server is busy.
 
-    Args:
-        ask: The function.
-        deadline: Seconds for all tries and pauses together.
-        retries: Maximum number of retries.
-        pauses: The random generator for the pauses.
+    The deadline in seconds is for all tries together; `pauses` is the generator for the pauses.
     """
     end = time.monotonic() + deadline
     longest = FIRST_PAUSE_S
@@ -134,15 +131,9 @@ def ask_rest(
     inputs: dict[str, list[str]],
     timeout: float,
 ) -> list:
-    """Sends one request over REST and returns one prediction per row.
+    """Sends one request to "http://host:port" over REST and returns one prediction per row.
 
-    Args:
-        server: The address, "http://host:port".
-        model: The model's name.
-        version: Its version, or None for the newest.
-        signature: The signature's name.
-        inputs: Lists of strings, by the names of the inputs.
-        timeout: Seconds.
+    `inputs` are lists of strings by the names of the inputs.
     """
     path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
     path += "" if version is None else f"/versions/{version}"
@@ -278,10 +269,8 @@ def main():
     else:
         ask, server = ask_grpc, FLAGS.server or "localhost:8500"
 
-    def once(timeout):
-        return ask(server, FLAGS.model, FLAGS.version, FLAGS.signature, inputs, timeout)
-
-    for prediction in with_retries(once, FLAGS.deadline, FLAGS.retries):
+    ask = functools.partial(ask, server, FLAGS.model, FLAGS.version, FLAGS.signature, inputs)
+    for prediction in with_retries(ask, FLAGS.deadline, FLAGS.retries):
         try:
             text = json.dumps(prediction, ensure_ascii=False)
             text.encode(sys.stdout.encoding)

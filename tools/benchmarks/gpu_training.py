@@ -55,15 +55,8 @@ def run(
 ) -> None:
     """Adds one table per model.
 
-    Args:
-        start: A function (peer, environment) -> `Worker`. Every row gets a new process.
-        configs: The arguments of `BertConfig`, by name of the model.
-        workload_list: The batches to measure.
-        gpu: The name and the peak of the GPU.
-        options: Its `rounds` is the number of measurements per row.
-        report: The report to add the tables and the problems to.
-        steps: Optimizer steps per measurement, after which the host waits for the GPU.
-        arrangements: The rows of each workload.
+    `start` is a function (peer, environment) -> `Worker`: every row gets a new process. After the
+    optimizer steps of a measurement the host waits for the GPU.
     """
     for name, config in configs.items():
         rows = []

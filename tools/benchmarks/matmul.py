@@ -29,16 +29,7 @@ _DTYPES = {"matmul": "float32", "matmul_int8": "int8"}
 
 
 def run(workers, models, rows_list, options: Options, report: Report, job: str = "matmul"):
-    """Adds one table per model.
-
-    Args:
-        workers: The workers by name, with those of bert_tf and the machine.
-        models: Keys of `MODELS`.
-        rows_list: The numbers of rows, M.
-        options: How long to measure.
-        report: The report to add the tables and the problems to.
-        job: "matmul" or "matmul_int8".
-    """
+    """Adds one table per model of `MODELS`, for the job "matmul" or "matmul_int8"."""
     note = busy_note()
     machine, turn_seconds = workers["machine"], options.turn_seconds
     multiply_adds = Limit(machine, turn_seconds, _MULTIPLY_ADDS[job])

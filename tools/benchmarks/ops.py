@@ -34,12 +34,8 @@ _OURS_VARIANTS = ("native, in place", "native, fresh", "reference, fresh")
 def run(workers, options: Options, report: Report, scale: int = 1, names=NAMES):
     """Adds a table for each op, direction and shape, and one for attention.
 
-    Args:
-        workers: The workers of bert_tf and the machine by name, and optionally torch_compile.
-        options: How long to measure.
-        report: The report to add the tables and the problems to.
-        scale: The number of rows is divided by this.
-        names: Some of `NAMES`.
+    The workers are those of bert_tf and the machine, and optionally torch_compile. The numbers of
+    rows are divided by `scale`.
     """
     for op, shapes in FUSED_SHAPES.items():
         for direction in ("forward", "backward") if op in names else ():

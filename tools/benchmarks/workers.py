@@ -53,10 +53,10 @@ def save_batches(path: str, batches: Sequence[Mapping[str, np.ndarray]]) -> None
 
 
 class Worker:
-    """One peer in its own process.
+    """One peer of `PEERS` in its own process.
 
     Args:
-        name: A key of `PEERS`.
+        name: The name of the peer.
         model_directory: The directory of the shared weights.
         threads: Number of threads per call.
         scratch: A directory for the log and temporary files.
@@ -90,16 +90,9 @@ class Worker:
             variables.update(_TUNED_MALLOC)
         variables.update(environment or {})
         with open(self._log_path, "a", encoding="utf-8") as log:
+            arguments = [name, model_directory, str(threads), scratch]
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    f"{__package__}.worker",
-                    name,
-                    model_directory,
-                    str(threads),
-                    scratch,
-                ],
+                [sys.executable, "-m", f"{__package__}.worker", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -4,6 +4,7 @@ import os
 
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from common.packages import require
 
 _FORMATS = (".png", ".svg", ".pdf")
 
@@ -12,13 +13,7 @@ def require_plotting(path: str, flag: str) -> None:
     """Checks that matplotlib can write the picture that a flag names, before any work."""
     if os.path.splitext(path)[1] not in _FORMATS:
         raise UserError(f"--{flag} must be a .png, .svg or .pdf file. Received: --{flag}={path}")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise UserError(
-            f"matplotlib must be installed for --{flag}. Received: no such package. "
-            "pip install 'bert_tf[benchmark]'"
-        ) from None
+    require("matplotlib", "pip install 'bert_tf[benchmark]'")
 
 
 def save(figure, path: str, **options) -> None:
