@@ -11,12 +11,13 @@ length does not depend on it.
 import multiprocessing
 import resource
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 
 from absl import flags
 from common.flag_values import positive_integers
 
 from bert_tf import tool
+from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 _CALLS = 3
@@ -85,8 +86,13 @@ def main():
     print("|---:|---|---:|---:|---:|---:|")
     for length in lengths:
         for name, window in (("full", None), (f"window {FLAGS.window}, 1 global", FLAGS.window)):
-            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-                row = process.submit(measure, length, window, FLAGS.num_layers).result()
+            try:
+                with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                    row = process.submit(measure, length, window, FLAGS.num_layers).result()
+            except BrokenExecutor as error:
+                raise UserError(
+                    f"--lengths={length} must fit into memory. Received: {error}"
+                ) from None
             print(
                 f"| {length:,} | {name} |",
                 *(f"{row[column]:,.0f} |" for column in columns),

@@ -207,7 +207,7 @@ def main():
     else:
         inputs = with_unlabeled(inputs_of(task.read(FLAGS.data_dir, "train", teacher.labels)))
         targets = None
-    _, num_steps = fine_tuning.steps_of(fine_tuning.num_rows_of(inputs))
+    _, num_steps = fine_tuning.steps_of(inputs)
     loss = fine_tuning.classifier_loss(student, targets)
     fine_tuning.compile_model(model, num_steps, loss=loss)
 

@@ -49,7 +49,6 @@ checkpoint_flags.define_start()
 flags.DEFINE_integer(
     "max_seq_length", 128, "Maximum sequence length in tokens; longer text is truncated."
 )
-flags.DEFINE_bool("do_train", False, "Whether to train the model.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on the dev file.")
 flags.DEFINE_bool("do_predict", False, "Whether to write predictions for --predict_split.")
 flags.DEFINE_enum("predict_split", "test", ["dev", "test"], "The file that --do_predict reads.")
@@ -154,7 +153,7 @@ def train(model, task, train_examples, dev_examples):
     from bert_tf.training.callbacks import StopOnSignal
 
     x, y = inputs_and_targets(model, train_examples)
-    _, num_steps = fine_tuning.steps_of(len(train_examples))
+    _, num_steps = fine_tuning.steps_of(train_examples)
     metrics = ["accuracy"] if task.problem_type == SINGLE_LABEL else None
     loss = fine_tuning.classifier_loss(model, y)
     fine_tuning.compile_model(model, num_steps, loss=loss, metrics=metrics)

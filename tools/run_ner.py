@@ -64,7 +64,6 @@ flags.DEFINE_list(
 )
 checkpoint_flags.define_start()
 flags.DEFINE_integer("max_seq_length", 128, "Maximum length of a window in tokens.")
-flags.DEFINE_bool("do_train", False, "Whether to train the model.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on the dev file.")
 flags.DEFINE_bool("do_predict", False, "Whether to tag the test file.")
 flags.DEFINE_bool("use_crf", False, "Whether a linear-chain CRF chooses the tags of each sentence.")

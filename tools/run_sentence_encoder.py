@@ -166,8 +166,7 @@ def load_encoder():
 def train(encoder, texts, labels, loss, dev_data):
     import keras
 
-    num_rows = len(texts[0])
-    _, num_steps = fine_tuning.steps_of(num_rows)
+    _, num_steps = fine_tuning.steps_of(texts)
     fine_tuning.compile_model(encoder, num_steps, objective=loss)
     callbacks = []
     if dev_data:
@@ -179,7 +178,7 @@ def train(encoder, texts, labels, loss, dev_data):
 
         callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=report)]
     callbacks += fine_tuning.callbacks()
-    fine_tuning.fit_epochs(encoder, texts, labels, num_rows, callbacks=callbacks)
+    fine_tuning.fit_epochs(encoder, texts, labels, callbacks=callbacks)
     fine_tuning.finish_model(encoder)
 
 

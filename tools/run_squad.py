@@ -60,7 +60,6 @@ flags.DEFINE_integer(
     "Maximum length of a question in tokens; a longer question is truncated.",
     lower_bound=1,
 )
-flags.DEFINE_bool("do_train", False, "Whether to train the model.")
 flags.DEFINE_bool("do_predict", False, "Whether to answer the questions of --predict_file.")
 flags.DEFINE_integer("predict_batch_size", 8, "Windows per batch in prediction.", lower_bound=1)
 fine_tuning.define_training(batch_of="windows")

@@ -34,7 +34,6 @@ flags.DEFINE_integer(
     128,
     "Maximum length of a pair in tokens; the longer text of a longer pair is truncated.",
 )
-flags.DEFINE_bool("do_train", False, "Whether to train the model.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on val.csv.")
 flags.DEFINE_bool("do_predict", False, "Whether to write predictions for test.csv.")
 fine_tuning.define_training("examples of four pairs each", batch_size=16, learning_rate=2e-5)
@@ -58,15 +57,14 @@ def labels_of(examples):
 
 
 def train(model, train_examples, dev_examples):
-    num_rows = len(train_examples)
-    _, num_steps = fine_tuning.steps_of(num_rows)
+    _, num_steps = fine_tuning.steps_of(train_examples)
     loss = fine_tuning.class_loss()
     fine_tuning.compile_model(model, num_steps, loss=loss, metrics=["accuracy"])
     options = {"callbacks": fine_tuning.callbacks()}
     if dev_examples:
         options["validation_data"] = inputs_of(dev_examples), labels_of(dev_examples)
     x, y = inputs_of(train_examples), labels_of(train_examples)
-    fine_tuning.fit_epochs(model, x, y, num_rows, **options)
+    fine_tuning.fit_epochs(model, x, y, **options)
     fine_tuning.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 

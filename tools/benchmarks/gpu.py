@@ -32,10 +32,7 @@ class Gpu:
 
 def peak_tflops(name: str) -> float | None:
     """Returns the peak of a GPU in TFLOP/s, or None if the table does not have it."""
-    for pattern, value in PEAK_TFLOPS:
-        if re.search(pattern, name):
-            return value
-    return None
+    return next((value for pattern, value in PEAK_TFLOPS if re.search(pattern, name)), None)
 
 
 def require_gpu(peak: float | None = None) -> Gpu:

@@ -136,8 +136,9 @@ def write_plot(report: Report, path: str) -> None:
     panels = figure.subplots(len(tables), squeeze=False, height_ratios=heights)
     for panel, table in zip(panels[:, 0], tables):
         rows = [row for row in table.rows if row.get(table.bars) is not None]
-        values = [_middle(row[table.bars]) for row in rows]
-        names = [_label(row) for row in rows]
+        values = [row[table.bars] for row in rows]
+        values = [value.median if isinstance(value, Spread) else value for value in values]
+        names = [", ".join(text for text in row.values() if isinstance(text, str)) for row in rows]
         colours = ["#1f6feb" if name.startswith("bert_tf") else "#b8bfc9" for name in names]
         bars = panel.barh(range(len(rows)), values, color=colours)
         panel.bar_label(bars, labels=[format_value(float(value)) for value in values], padding=3)
@@ -149,11 +150,3 @@ def write_plot(report: Report, path: str) -> None:
         panel.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     pictures.save(figure, path, dpi=150)
-
-
-def _middle(value: float | Spread) -> float:
-    return value.median if isinstance(value, Spread) else value
-
-
-def _label(row: dict[str, Any]) -> str:
-    return ", ".join(value for value in row.values() if isinstance(value, str))

@@ -8,7 +8,8 @@ FLAGS = flags.FLAGS
 
 
 def define_start():
-    """Defines the flags for the model to start from."""
+    """Defines --do_train and the flags for the model to start from."""
+    flags.DEFINE_bool("do_train", False, "Whether to train the model.")
     flags.DEFINE_string(
         "init_checkpoint",
         None,

@@ -254,8 +254,12 @@ def training_checkpoint(names, **options):
     )
 
 
-def steps_of(num_rows):
-    """Returns the number of steps per epoch and the total number of steps of the run."""
+def steps_of(rows):
+    """Returns the number of steps per epoch and the total number of steps of the run.
+
+    `rows` is a list, a tuple of lists, or the number of rows.
+    """
+    num_rows = rows if isinstance(rows, int) else len(rows[0] if isinstance(rows, tuple) else rows)
     steps_per_epoch = -(-num_rows // FLAGS.train_batch_size)
     return steps_per_epoch, max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
 
@@ -353,9 +357,9 @@ def classifier_loss(model, targets):
     return keras.losses.BinaryCrossentropy(label_smoothing=FLAGS.label_smoothing, from_logits=True)
 
 
-def fit_epochs(model, x, y, num_rows, **options):
+def fit_epochs(model, x, y, num_rows=None, **options):
     """Trains a model with its own `fit` for --num_train_epochs, of which the last may be a part."""
-    steps_per_epoch, num_steps = steps_of(num_rows)
+    steps_per_epoch, num_steps = steps_of(num_rows or x)
     epochs, rest = divmod(num_steps, steps_per_epoch)
     options["batch_size"] = FLAGS.train_batch_size
     if epochs:
@@ -365,19 +369,15 @@ def fit_epochs(model, x, y, num_rows, **options):
 
 
 def fit(model, x, y, initial_step=0, callbacks=()):
-    """Trains a text classifier from a given step on. Every epoch has its own order in every run.
+    """Trains a text classifier, or a `DistillationModel`, from a given step on.
 
-    Args:
-        model: A compiled task model or `DistillationModel`.
-        x: A list of texts, or a tuple of two lists for pairs.
-        y: The targets, such as class ids; None without labels.
-        initial_step: Number of steps that are already done.
-        callbacks: Passed to `fit`.
+    `x` is a list of texts or a tuple of two lists for pairs; `y` are the targets, None without
+    labels. Every epoch has its own order, which is the same in every run.
     """
     from bert_tf.training import fit_steps
 
     columns = (x,) if y is None else (x, np.asarray(y))
-    steps_per_epoch, num_steps = steps_of(num_rows_of(x))
+    steps_per_epoch, num_steps = steps_of(x)
     task_model = getattr(model, "student", model)
     fit_steps(
         model,
@@ -388,11 +388,6 @@ def fit(model, x, y, initial_step=0, callbacks=()):
         callbacks=list(callbacks),
         verbose="auto",
     )
-
-
-def num_rows_of(x):
-    """Returns the number of texts, or of pairs."""
-    return len(x[0]) if isinstance(x, tuple) else len(x)
 
 
 def _batches(model, columns, steps_per_epoch, step, num_steps):

@@ -12,12 +12,8 @@ import importlib.util
 class Entry:
     """The class of a peer, its jobs and its packages.
 
-    Attributes:
-        module: The name of the file in this directory.
-        class_name: The name of the `Peer` subclass in it.
-        packages: From import names to the names for `pip install`.
-        jobs: The jobs that the peer supports.
-        job_packages: From jobs to the additional packages that they need.
+    `packages` are import names and the names for `pip install`; `job_packages` are those that a job
+    needs in addition.
     """
 
     module: str

@@ -1,6 +1,5 @@
 """The base class of peers, and their tasks."""
 
-import abc
 import dataclasses
 import functools
 import json
@@ -107,8 +106,8 @@ def sentence_task(encode, text: str) -> Task:
     return Task(lambda: encode(text), lambda: {"vector": np.asarray(encode(text))})
 
 
-class Peer(abc.ABC):
-    """One framework to compare.
+class Peer:
+    """One framework to compare; `version` is for the report.
 
     `variants` returns the names of the variants to try; the search chooses the fastest one for each
     workload. A subclass has a method for each of its jobs:
@@ -119,13 +118,10 @@ class Peer(abc.ABC):
     - `tokenizer(texts, vocabulary, variant)` and `latency(text, variant)`.
     """
 
+    version: str
+
     def __init__(self, setup: Setup):
         self.setup = setup
-
-    @property
-    @abc.abstractmethod
-    def version(self) -> str:
-        """Returns the version of the framework, for the report."""
 
     def variants(self, job: str, bucket: int | None, is_ragged: bool) -> tuple[str, ...]:
         """Returns the names of the variants to try.

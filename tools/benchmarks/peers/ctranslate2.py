@@ -13,9 +13,7 @@ from .base import Peer
 class CTranslate2(Peer):
     """float32, one stream."""
 
-    @property
-    def version(self):
-        return ctranslate2.__version__
+    version = ctranslate2.__version__
 
     @functools.cached_property
     def _encoder(self):

@@ -9,9 +9,7 @@ from .base import Peer, Task
 
 
 class HuggingFaceTokenizers(Peer):
-    @property
-    def version(self):
-        return tokenizers.__version__
+    version = tokenizers.__version__
 
     def tokenizer(self, texts, vocabulary, variant):
         tokenizer = tokenizers.BertWordPieceTokenizer(vocabulary, lowercase=True)

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from .. import memory_use
 from . import base
-from .base import Batch, Task
+from .base import Batch, Peer, Task
 
 ENCODER_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
@@ -17,6 +17,16 @@ def set_threads(threads: int) -> None:
     """Sets the threads of TensorFlow; must be called before its first op."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+class TensorFlowPeer(Peer):
+    """A peer that computes with TensorFlow."""
+
+    version = tf.__version__
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        set_threads(setup.threads)
 
 
 def constants(batch: Batch) -> dict[str, tf.Tensor]:

@@ -13,23 +13,17 @@ import numpy as np
 import tensorflow as tf
 
 from . import keras_common
-from .base import LEARNING_RATE, Peer, Task
+from .base import LEARNING_RATE, Task
 
 
 def _erf_gelu(x):
     return keras.activations.gelu(x, approximate=False)
 
 
-class KerasHub(Peer):
+class KerasHub(keras_common.TensorFlowPeer):
     """`keras_hub.models.BertBackbone` in a `tf.function`, without and with XLA."""
 
-    def __init__(self, setup):
-        super().__init__(setup)
-        keras_common.set_threads(setup.threads)
-
-    @property
-    def version(self):
-        return f"{keras_hub.__version__}, Keras {keras.__version__}"
+    version = f"{keras_hub.__version__}, Keras {keras.__version__}"
 
     def variants(self, job, bucket, is_ragged):
         # XLA compiles every shape again, which is too slow for varying lengths.

@@ -50,9 +50,7 @@ def _threaded_task(function, threads, amount) -> Task:
 class Machine(Peer):
     """Measures the machine. The variants of matmul are the installed libraries."""
 
-    @property
-    def version(self):
-        return f"NumPy {np.__version__}"
+    version = f"NumPy {np.__version__}"
 
     def variants(self, job, bucket, is_ragged):
         libraries = [name for name in ("tensorflow", "torch") if importlib.util.find_spec(name)]

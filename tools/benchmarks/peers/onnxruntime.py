@@ -15,9 +15,7 @@ from .base import Peer
 class OnnxRuntime(Peer):
     """ONNX Runtime; "fused" has the fusions of onnxruntime.transformers (Attention, BiasGelu)."""
 
-    @property
-    def version(self):
-        return onnxruntime.__version__
+    version = onnxruntime.__version__
 
     def variants(self, job, bucket, is_ragged):
         return ("fused", "plain")
@@ -67,7 +65,7 @@ class OnnxRuntime(Peer):
         from . import hf_sentence
 
         session = self._session(variant)
-        tokenize = hf_sentence.SentenceTokenizer(self.setup.model_directory)
+        tokenize = hf_sentence.sentence_tokenizer(self.setup.model_directory)
 
         def encode(text):
             (states,) = session.run(["sequence_output"], tokenize(text))

@@ -16,9 +16,7 @@ _CALIBRATION_LENGTH = 64
 class OpenVino(Peer):
     """OpenVINO; the variants are two exports of attention, and fixed shapes for compiling."""
 
-    @property
-    def version(self):
-        return openvino.__version__
+    version = openvino.__version__
 
     def variants(self, job, bucket, is_ragged):
         if job == "inference_int8":  # calibration takes minutes, so only one export is tried

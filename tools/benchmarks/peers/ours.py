@@ -11,7 +11,7 @@ from bert_tf import ops
 from bert_tf.ops import native
 
 from . import base, keras_common, op_cases
-from .base import LEARNING_RATE, Peer, Task, matmul_inputs
+from .base import LEARNING_RATE, Task, matmul_inputs
 
 # As in a training step, which has new weights each time.
 PACKED_EACH_TIME = "packed each time"
@@ -47,12 +47,8 @@ def training_task(model, batch, steps: int = 1) -> Task:
     return Task(run, outputs, steps)
 
 
-class Ours(Peer):
+class Ours(keras_common.TensorFlowPeer):
     """`bert_tf` with its native ops, on all sequences in one padding-free batch."""
-
-    def __init__(self, setup):
-        super().__init__(setup)
-        keras_common.set_threads(setup.threads)
 
     @property
     def version(self):

@@ -34,16 +34,14 @@ class Pretraining(torch.nn.Module):
 class PyTorch(Peer):
     """PyTorch in eager mode."""
 
+    version = f"{torch.__version__}, transformers {transformers.__version__}"
+
     def __init__(self, setup):
         super().__init__(setup)
         torch.set_num_threads(setup.threads)
         torch.set_num_interop_threads(1)
         torch.manual_seed(0)
         transformers.utils.logging.set_verbosity_error()
-
-    @property
-    def version(self):
-        return f"{torch.__version__}, transformers {transformers.__version__}"
 
     def variants(self, job, bucket, is_ragged):
         return ("linear", "mkl packed") if job == "matmul" else ("default",)
@@ -85,7 +83,7 @@ class PyTorch(Peer):
     def latency(self, text, variant):
         from . import hf_sentence
 
-        tokenize = hf_sentence.SentenceTokenizer(self.setup.model_directory)
+        tokenize = hf_sentence.sentence_tokenizer(self.setup.model_directory)
 
         def encode(text):
             feed = {name: torch.from_numpy(value) for name, value in tokenize(text).items()}

@@ -4,19 +4,12 @@ import tensorflow as tf
 import tensorflow_text
 
 from . import keras_common
-from .base import Peer
 
 
-class TensorFlowText(Peer):
+class TensorFlowText(keras_common.TensorFlowPeer):
     """tensorflow-text; "fast" is `FastBertTokenizer`, "plain" is `BertTokenizer`."""
 
-    def __init__(self, setup):
-        super().__init__(setup)
-        keras_common.set_threads(setup.threads)
-
-    @property
-    def version(self):
-        return tensorflow_text.__version__
+    version = tensorflow_text.__version__
 
     def variants(self, job, bucket, is_ragged):
         return ("fast", "plain")
