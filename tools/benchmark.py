@@ -41,7 +41,7 @@ from benchmarks.peers import OURS, OURS_XLA, of_job
 from benchmarks.turns import Options
 from benchmarks.workloads import BUCKETS, RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
 from common import pictures
-from common.flag_values import positive_integers
+from common.checks import positive_integers
 from corpora import MATERIALS_DIRECTORY
 from tqdm import tqdm
 

@@ -14,7 +14,7 @@ import time
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 
 from absl import flags
-from common.flag_values import positive_integers
+from common.checks import positive_integers
 
 from bert_tf import tool
 from bert_tf.errors import UserError

@@ -17,8 +17,7 @@ import time
 import numpy as np
 from absl import flags
 from common import result_files
-from common.flag_values import positive_integers
-from common.packages import require
+from common.checks import positive_integers, require
 
 from bert_tf import tool
 from bert_tf.data.tsv import read_lines

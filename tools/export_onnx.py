@@ -15,7 +15,7 @@ onnxruntime: pip install 'bert-tf[onnx]'.
 import os
 
 from absl import flags
-from common.packages import require
+from common.checks import require
 
 from bert_tf import tool
 from bert_tf.errors import UserError

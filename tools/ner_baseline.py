@@ -19,7 +19,7 @@ import time
 
 from absl import flags
 from common import result_files
-from common.packages import require
+from common.checks import require
 
 from bert_tf import tool
 from bert_tf.errors import DataError

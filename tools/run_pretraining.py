@@ -29,7 +29,7 @@ import os
 from absl import flags
 from common import result_files
 from common.checkpoint_flags import new_tokenizer
-from common.packages import require
+from common.checks import require
 from common.pretraining_flags import (
     DTYPES,
     NEXT_SENTENCE,

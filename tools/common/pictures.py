@@ -4,7 +4,7 @@ import os
 
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
-from common.packages import require
+from common.checks import require
 
 _FORMATS = (".png", ".svg", ".pdf")
 

@@ -31,19 +31,11 @@ class KerasHub(keras_common.TensorFlowPeer):
 
     @functools.cached_property
     def _backbone(self):
-        config = self.setup.config
-        backbone = keras_hub.models.BertBackbone(
-            vocabulary_size=config["vocab_size"],
-            num_layers=config["num_hidden_layers"],
-            num_heads=config["num_attention_heads"],
-            hidden_dim=config["hidden_size"],
-            intermediate_dim=config["intermediate_size"],
-            max_sequence_length=config["max_position_embeddings"],
-            dropout=config["hidden_dropout_prob"],
+        backbone = keras_hub.models.BertBackbone.from_preset(
+            self.setup.model_directory, dropout=self.setup.config["hidden_dropout_prob"]
         )
         for layer in backbone.transformer_layers:
             layer._feedforward_intermediate_dense.activation = _erf_gelu
-        _assign_encoder(backbone, self.setup.encoder_tensors, config)
         return backbone
 
     @functools.cache
@@ -135,41 +127,3 @@ class KerasHub(keras_common.TensorFlowPeer):
         )
         masked = tf.reduce_sum(losses * feed["masked_weights"]) / feed["weight_total"]
         return masked + tf.reduce_sum(next_losses) / feed["batch_total"]
-
-
-def _assign_encoder(backbone, tensors, config):
-    heads = config["num_attention_heads"]
-    hidden = config["hidden_size"]
-    size = hidden // heads
-
-    def dense(layer, name, kernel_shape=None, bias_shape=None):
-        kernel, bias = tensors[f"{name}.weight"].T, tensors[f"{name}.bias"]
-        layer.kernel.assign(kernel if kernel_shape is None else kernel.reshape(kernel_shape))
-        layer.bias.assign(bias if bias_shape is None else bias.reshape(bias_shape))
-
-    def layer_norm(layer, name):
-        layer.gamma.assign(tensors[f"{name}.weight"])
-        layer.beta.assign(tensors[f"{name}.bias"])
-
-    backbone.token_embedding.embeddings.assign(tensors["embeddings.word_embeddings.weight"])
-    backbone.position_embedding.position_embeddings.assign(
-        tensors["embeddings.position_embeddings.weight"]
-    )
-    backbone.segment_embedding.embeddings.assign(tensors["embeddings.token_type_embeddings.weight"])
-    layer_norm(backbone.embeddings_layer_norm, "embeddings.LayerNorm")
-    for index, layer in enumerate(backbone.transformer_layers):
-        prefix = f"encoder.layer.{index}"
-        attention = layer._self_attention_layer
-        for role in ("query", "key", "value"):
-            dense(
-                getattr(attention, f"{role}_dense"),
-                f"{prefix}.attention.self.{role}",
-                [hidden, heads, size],
-                [heads, size],
-            )
-        dense(attention.output_dense, f"{prefix}.attention.output.dense", [heads, size, hidden])
-        layer_norm(layer._self_attention_layer_norm, f"{prefix}.attention.output.LayerNorm")
-        dense(layer._feedforward_intermediate_dense, f"{prefix}.intermediate.dense")
-        dense(layer._feedforward_output_dense, f"{prefix}.output.dense")
-        layer_norm(layer._feedforward_layer_norm, f"{prefix}.output.LayerNorm")
-    dense(backbone.pooled_dense, "pooler.dense")

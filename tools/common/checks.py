@@ -1,4 +1,6 @@
-"""Parses the values of flags."""
+"""Checks that tools make before any work."""
+
+import importlib
 
 from absl import flags
 
@@ -15,3 +17,11 @@ def positive_integers(name: str) -> list[int]:
             f"--{name} must be positive whole numbers. Received: --{name}={','.join(values)}"
         )
     return [int(value) for value in values]
+
+
+def require(name: str, install: str):
+    """Returns a module; without its package, the error ends with the command `install`."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UserError(f"{name} must be installed. Received: {error}. {install}") from None
