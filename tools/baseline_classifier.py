@@ -16,8 +16,8 @@ import os
 
 import numpy as np
 from absl import flags
-from common import tf_idf
-from common.task_flags import require_labels, targets_of, task_from_flags
+from common import result_files, tf_idf
+from common.task_flags import given_labels, read_examples, targets_of, task_from_flags
 
 from bert_tf import tool
 from bert_tf.config import MULTI_LABEL, REGRESSION
@@ -43,12 +43,11 @@ def texts_of(examples):
 
 def predictions(train_texts, train_targets, texts, num_classes, problem_type):
     """Returns numbers `[n]`, or probabilities `[n, C]`, 0 for classes without training data."""
+    model = tf_idf.baseline(problem_type, FLAGS.analyzer).fit(train_texts, train_targets)
     if problem_type == REGRESSION:
-        return tf_idf.regressor(FLAGS.analyzer).fit(train_texts, train_targets).predict(texts)
+        return model.predict(texts)
     if problem_type == MULTI_LABEL:
-        model = tf_idf.multi_label_classifier(FLAGS.analyzer).fit(train_texts, train_targets)
         return model.predict_proba(texts)
-    model = tf_idf.classifier(FLAGS.analyzer).fit(train_texts, train_targets)
     probabilities = np.zeros([len(texts), num_classes])
     probabilities[:, model.classes_] = model.predict_proba(texts)
     return probabilities
@@ -60,30 +59,19 @@ def main():
     require_scikit_learn()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     task = task_from_flags()
-    labels = tuple(FLAGS.labels) if FLAGS.labels else task.labels
-    train = task.read(FLAGS.data_dir, "train", labels)
-    require_labels(train, task.path(FLAGS.data_dir, "train"))
+    labels = given_labels() or task.labels
+    train = read_examples(task, "train", labels)
     labels = labels or task.label_list(train)
-    held_out = task.read(FLAGS.data_dir, FLAGS.eval_split, labels)
-    require_labels(held_out, task.path(FLAGS.data_dir, FLAGS.eval_split))
+    held_out = read_examples(task, FLAGS.eval_split, labels)
 
     kind = task.problem_type
-    predicted = predictions(
-        texts_of(train),
-        targets_of(train, labels, kind),
-        texts_of(held_out),
-        len(labels or ()),
-        kind,
-    )
+    targets = targets_of(train, labels, kind)
+    predicted = predictions(texts_of(train), targets, texts_of(held_out), len(labels or ()), kind)
     results = all_scores(targets_of(held_out, labels, kind), predicted, kind)
-    lines = [f"eval_{name} = {value:.6f}" for name, value in sorted(results.items())]
-    with atomic_path(os.path.join(FLAGS.output_dir, "eval_results.txt")) as path:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
+    result_files.report(result_files.score_lines(results))
     path = os.path.join(FLAGS.output_dir, f"{FLAGS.eval_split}_results.tsv")
     with atomic_path(path) as new:
         np.savetxt(new, predicted, fmt="%.8f", delimiter="\t")
-    print(*lines, sep="\n")
 
 
 if __name__ == "__main__":

@@ -17,15 +17,16 @@ those that are installed. On a GPU only bert_tf is measured, in bfloat16: with i
 plain TensorFlow, and with XLA. docs/performance.md explains the method.
 """
 
+import functools
 import os
 import re
 import sys
 
 from absl import flags
 from benchmarks import (
+    contest,
     gpu,
     gpu_training,
-    inference,
     latency,
     matmul,
     memory,
@@ -33,13 +34,16 @@ from benchmarks import (
     ops,
     report,
     tokenizer,
-    training,
     workers,
     xla,
 )
-from benchmarks.contest import Options
 from benchmarks.peers import OURS, OURS_XLA, of_job
+from benchmarks.turns import Options
 from benchmarks.workloads import BUCKETS, RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
+from common import pictures
+from common.checks import positive_integers
+from corpora import MATERIALS_DIRECTORY
+from tqdm import tqdm
 
 from bert_tf import tool
 from bert_tf.config import BertConfig
@@ -48,7 +52,6 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 _JOBS = ("inference", "training", "ops", "matmul", "tokenizer", "latency", "memory", "xla")
-_REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 flags.DEFINE_enum(
     "job", None, _JOBS, "What to measure; may also be the first argument, without the flag."
@@ -81,8 +84,8 @@ flags.DEFINE_list(
     None,
     "For inference, training and xla: the batches, separated by commas. BATCHxLENGTH has equal "
     "lengths; ragged or raggedCOUNT has the lengths of real text. Default for inference: "
-    f"{','.join(inference.WORKLOADS)}; for training: {','.join(training.WORKLOADS)}; on a GPU: "
-    f"{','.join(gpu_training.WORKLOADS)}.",
+    f"{','.join(contest.WORKLOADS['inference'])}; for training: "
+    f"{','.join(contest.WORKLOADS['training'])}; on a GPU: {','.join(gpu_training.WORKLOADS)}.",
 )
 flags.DEFINE_float(
     "peak_tflops",
@@ -142,7 +145,7 @@ flags.DEFINE_list(
 )
 flags.DEFINE_string(
     "materials_dir",
-    os.environ.get("BERT_TF_MATERIALS", os.path.join(_REPOSITORY, ".cache", "materials")),
+    MATERIALS_DIRECTORY,
     "For tokenizer and latency: the directory of tools/fetch_materials.py with texts and weights.",
 )
 flags.DEFINE_string(
@@ -154,11 +157,7 @@ flags.DEFINE_string(
 
 
 def model_config(name: str) -> dict:
-    """Returns the arguments of `BertConfig` for a name in `models.CONFIGS` or a JSON file.
-
-    Raises:
-        UserError: If it is neither.
-    """
+    """Returns the arguments of `BertConfig` for a name in `models.CONFIGS` or a JSON file."""
     if name in models.CONFIGS:
         config = BertConfig(**models.CONFIGS[name])
     elif os.path.isfile(name):
@@ -172,15 +171,7 @@ def model_config(name: str) -> dict:
 
 
 def parse_workload(text: str, longest: int) -> Workload:
-    """Parses a workload.
-
-    Args:
-        text: "8x128", "ragged" or "ragged32".
-        longest: The maximum length of the model.
-
-    Raises:
-        UserError: If it has another form or is too long.
-    """
+    """Parses "8x128", "ragged" or "ragged32", for a model of this maximum length."""
     dense = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
     if dense:
         if int(dense[2]) > longest:
@@ -196,16 +187,59 @@ def parse_workload(text: str, longest: int) -> Workload:
 
 
 def parse_bucket(text: str) -> int | None:
-    """Parses a bucket size, such as "8", or "all" (None).
-
-    Raises:
-        UserError: If it is neither.
-    """
+    """Parses a bucket size, such as "8", or "all" (None)."""
     if text == "all":
         return None
     if not re.fullmatch(r"[1-9]\d*", text):
         raise UserError(f"--buckets must be sizes or 'all'. Received: {text!r}")
     return int(text)
+
+
+def measure(job, peers, config, workload_list, options: Options, results) -> None:
+    """Starts the workers of `job` and runs it."""
+    threads = FLAGS.threads or os.cpu_count()
+
+    def start(name, directory, scratch):
+        return workers.Worker(name, directory, threads, scratch, FLAGS.tuned_malloc)
+
+    if job == "memory":
+        lengths = positive_integers("lengths")
+        memory.run([OURS, *peers], start, config, workload_list[0], options, results, lengths)
+        return
+    needed = {OURS} if job in ("tokenizer", "latency") else {OURS, "machine"}
+    if job == "xla":
+        needed.add(OURS_XLA)
+    names = [OURS, *peers, *sorted(needed - {OURS, *peers})]
+    with workers.scratch_folder() as scratch:
+        directory = os.path.join(scratch, "model")
+        real_weights = job == "latency" and not FLAGS.config
+        if real_weights:
+            directory = latency.model_directory(FLAGS.materials_dir)
+        with workers.crew(names, directory, threads, scratch, FLAGS.tuned_malloc) as staff:
+            results.facts["versions"] = {name: worker.version for name, worker in staff.items()}
+            for name in names:
+                if name not in staff:
+                    results.problem(f"{name} does not start")
+            if not needed <= staff.keys():
+                return
+            if job == "tokenizer":
+                tokenizer.run(staff, FLAGS.materials_dir, options, results, FLAGS.tokenizer_texts)
+            elif job == "latency":
+                if not real_weights:
+                    latency.make_model(staff[OURS], directory, config, FLAGS.materials_dir)
+                latency.run(staff, options, results)
+            elif job in ("matmul", "matmul_int8"):
+                rows = positive_integers("matmul_rows")
+                matmul.run(staff, FLAGS.matmul_models, rows, options, results, job)
+            elif job == "ops":
+                ops.run(staff, options, results, FLAGS.ops_scale, FLAGS.ops)
+            else:
+                written = models.make(staff[OURS], directory, config)
+                if job == "xla":
+                    xla.run(staff[OURS_XLA], written, workload_list, options, results)
+                    return
+                for workload in workload_list:
+                    contest.Contest(job, workload, staff, written, options, results).run()
 
 
 def measure_gpu(device: gpu.Gpu, configs, workload_list, options: Options, results) -> None:
@@ -217,69 +251,6 @@ def measure_gpu(device: gpu.Gpu, configs, workload_list, options: Options, resul
             return workers.Worker(name, scratch, threads, scratch, FLAGS.tuned_malloc, environment)
 
         gpu_training.run(start, configs, workload_list, device, options, results, FLAGS.gpu_steps)
-
-
-def chosen_options() -> Options:
-    from tqdm import tqdm
-
-    return Options(
-        rounds=FLAGS.rounds,
-        turn_seconds=FLAGS.turn_seconds,
-        search_calls=FLAGS.search_calls,
-        buckets=tuple(parse_bucket(text) for text in FLAGS.buckets),
-        progress=lambda turns: tqdm(turns, desc="timing", unit="turn", leave=False),
-    )
-
-
-def measure(job, peers, config, workload_list, options: Options, results) -> None:
-    """Starts the workers of `job` and runs it."""
-    threads = FLAGS.threads or os.cpu_count()
-
-    def start(name, directory, scratch):
-        return workers.Worker(name, directory, threads, scratch, FLAGS.tuned_malloc)
-
-    if job == "memory":
-        lengths = tuple(int(length) for length in FLAGS.lengths)
-        memory.run([OURS, *peers], start, config, workload_list[0], options, results, lengths)
-        return
-    with_limits = job not in ("tokenizer", "latency")
-    names = [OURS, *peers] + (["machine"] if with_limits else [])
-    with workers.scratch_folder() as scratch:
-        real_weights = job == "latency" and not FLAGS.config
-        directory = (
-            latency.model_directory(FLAGS.materials_dir)
-            if real_weights
-            else os.path.join(scratch, "model")
-        )
-        with workers.crew(names, directory, threads, scratch, FLAGS.tuned_malloc) as staff:
-            results.facts["versions"] = {name: worker.version for name, worker in staff.items()}
-            for name in names:
-                if name not in staff:
-                    results.problem(f"{name} does not start")
-            needed = {OURS, "machine"} if with_limits else {OURS}
-            if job == "xla":
-                needed.add(OURS_XLA)
-            if not needed <= staff.keys():
-                return
-            if job == "tokenizer":
-                tokenizer.run(staff, FLAGS.materials_dir, options, results, FLAGS.tokenizer_texts)
-            elif job == "latency":
-                if not real_weights:
-                    latency.make_model(staff[OURS], directory, config, FLAGS.materials_dir)
-                latency.run(staff, options, results)
-            elif job in ("matmul", "matmul_int8"):
-                rows = [int(rows) for rows in FLAGS.matmul_rows]
-                matmul.run(staff, FLAGS.matmul_models, rows, options, results, job)
-            elif job == "ops":
-                ops.run(staff, options, results, FLAGS.ops_scale, FLAGS.ops)
-            else:
-                written = models.make(staff[OURS], directory, config)
-                if job == "xla":
-                    xla.run(staff[OURS_XLA], written, workload_list, options, results)
-                elif job == "training":
-                    training.run(staff, written, workload_list, options, results)
-                else:
-                    inference.run(staff, written, workload_list, options, results, job)
 
 
 def main():
@@ -305,11 +276,8 @@ def main():
         )
     if not on_gpu and FLAGS.peak_tflops is not None:
         raise UserError("--device must be gpu with --peak_tflops. Received: --device=cpu")
-    if on_gpu:
-        chosen = []
-    else:
-        chosen = of_job(job) if FLAGS.peers is None or job == "xla" else FLAGS.peers
-    peers = [name for name in chosen if name != OURS]
+    chosen = of_job(job) if FLAGS.peers is None or job == "xla" else FLAGS.peers
+    peers = [] if on_gpu else [name for name in chosen if name != OURS]
     strangers = sorted(set(peers) - set(of_job(job)))
     if strangers:
         raise UserError(
@@ -325,24 +293,32 @@ def main():
         )
     configs = {name: model_config(name) for name in config_names}
     config = configs[config_names[0]]
-    texts = FLAGS.workloads or {
-        "inference": inference.WORKLOADS,
-        "inference_int8": inference.WORKLOADS,
-        "training": gpu_training.WORKLOADS if on_gpu else training.WORKLOADS,
-        "memory": ("8x128",),
-        "xla": xla.WORKLOADS,
-    }.get(job, ())
+    texts = (
+        FLAGS.workloads
+        or (on_gpu and gpu_training.WORKLOADS)
+        or {
+            **contest.WORKLOADS,
+            "inference_int8": contest.WORKLOADS["inference"],
+            "memory": ("8x128",),
+            "xla": xla.WORKLOADS,
+        }.get(job, ())
+    )
     longest = min(config["max_position_embeddings"] for config in configs.values())
     workload_list = [parse_workload(text, longest) for text in texts]
     for flag in ("lengths", "matmul_rows"):
-        if not all(value.isdecimal() and int(value) > 0 for value in FLAGS[flag].value):
-            raise UserError(f"--{flag} must be positive integers. Received: {FLAGS[flag].value}")
+        positive_integers(flag)
     for flag, known in (("ops", ops.NAMES), ("matmul_models", matmul.MODELS)):
         if not set(FLAGS[flag].value) <= set(known):
             raise UserError(
                 f"--{flag} must be some of {', '.join(known)}. Received: {FLAGS[flag].value}"
             )
-    options = chosen_options()
+    options = Options(
+        rounds=FLAGS.rounds,
+        turn_seconds=FLAGS.turn_seconds,
+        search_calls=FLAGS.search_calls,
+        buckets=tuple(parse_bucket(text) for text in FLAGS.buckets),
+        progress=functools.partial(tqdm, desc="timing", unit="turn", leave=False),
+    )
     if job == "tokenizer":
         tokenizer.require_materials(FLAGS.materials_dir)
     if job == "latency":
@@ -352,7 +328,7 @@ def main():
         if FLAGS[flag].value:
             tool.require_writable(os.path.dirname(os.path.abspath(FLAGS[flag].value)), flag)
     if FLAGS.plot:
-        report.require_plotting(FLAGS.plot)
+        pictures.require_plotting(FLAGS.plot, "plot")
     device = gpu.require_gpu(FLAGS.peak_tflops) if on_gpu else None
 
     results = report.Report()

@@ -8,14 +8,13 @@ and --num_layers blocks. Time and memory grow with the number of blocks, but how
 length does not depend on it.
 """
 
-import json
-import os
+import multiprocessing
 import resource
-import subprocess
-import sys
 import time
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 
 from absl import flags
+from common.checks import positive_integers
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -32,7 +31,6 @@ flags.DEFINE_integer(
     "window", 128, "Number of tokens to either side that a token attends to.", lower_bound=0
 )
 flags.DEFINE_integer("num_layers", 2, "Number of encoder blocks.", lower_bound=1)
-flags.DEFINE_string("measure", None, "For internal use: the arguments of one measurement as JSON.")
 
 
 def measure(length: int, window: int | None, num_layers: int) -> dict[str, float]:
@@ -81,35 +79,20 @@ def _peak_mib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # in KiB on Linux
 
 
-def measured_apart(length, window) -> dict[str, float]:
-    """Runs `measure` in a new process."""
-    arguments = json.dumps({"length": length, "window": window, "num_layers": FLAGS.num_layers})
-    command = [sys.executable, os.path.abspath(__file__), f"--measure={arguments}"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode:
-        raise UserError(
-            f"The process for --lengths={length} must end with exit status 0. Received: "
-            f"{result.returncode}, {result.stderr.strip()[-500:]}"
-        )
-    return json.loads(result.stdout.splitlines()[-1])
-
-
 def main():
-    if FLAGS.measure:
-        print(json.dumps(measure(**json.loads(FLAGS.measure))))
-        return
-    try:
-        lengths = [int(length) for length in FLAGS.lengths]
-    except ValueError:
-        raise UserError(
-            f"--lengths must be whole numbers. Received: --lengths={','.join(FLAGS.lengths)}"
-        ) from None
+    lengths = positive_integers("lengths")
     columns = ("forward_ms", "forward_mib", "step_ms", "step_mib")
     print("| tokens | attention | forward, ms | MiB | forward and gradient, ms | MiB |")
     print("|---:|---|---:|---:|---:|---:|")
     for length in lengths:
         for name, window in (("full", None), (f"window {FLAGS.window}, 1 global", FLAGS.window)):
-            row = measured_apart(length, window)
+            try:
+                with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                    row = process.submit(measure, length, window, FLAGS.num_layers).result()
+            except BrokenExecutor as error:
+                raise UserError(
+                    f"--lengths={length} must fit into memory. Received: {error}"
+                ) from None
             print(
                 f"| {length:,} | {name} |",
                 *(f"{row[column]:,.0f} |" for column in columns),

@@ -16,10 +16,12 @@ import time
 
 import numpy as np
 from absl import flags
+from common import result_files
+from common.checks import positive_integers, require
 
 from bert_tf import tool
+from bert_tf.data.tsv import read_lines
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
@@ -45,34 +47,9 @@ flags.DEFINE_string(
 )
 
 
-def concurrencies() -> list[int]:
-    """Parses --concurrency.
-
-    Raises:
-        UserError: If it is not positive numbers.
-    """
-    if not all(item.isdigit() and int(item) for item in FLAGS.concurrency):
-        raise UserError(
-            "--concurrency must be positive whole numbers. Received: "
-            f"--concurrency={','.join(FLAGS.concurrency)}"
-        )
-    return [int(item) for item in FLAGS.concurrency]
-
-
 def request_bodies() -> list[bytes]:
-    """Returns the body of a request for each text.
-
-    Raises:
-        UserError: If --text_file cannot be read or has no text.
-    """
-    try:
-        with open(FLAGS.text_file, encoding="utf-8") as file:
-            texts = [line.rstrip("\n") for line in file if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            "--text_file must be a readable UTF-8 file. Received: "
-            f"--text_file={FLAGS.text_file} ({error})"
-        ) from None
+    """Returns the body of a request for each text."""
+    texts = [text for _, text in read_lines(FLAGS.text_file) if text.strip()]
     if not texts:
         raise UserError(f"{FLAGS.text_file} must be a file with texts. Received: no text")
     name = FLAGS.input_name
@@ -80,11 +57,7 @@ def request_bodies() -> list[bytes]:
 
 
 async def load(session, bodies, clients: int, requests: int, seconds: float) -> dict:
-    """Sends requests from several clients at a time.
-
-    Returns:
-        `clients`, `requests`, `seconds`, `failed` and `latencies`, the seconds of each answer.
-    """
+    """Sends requests from several clients at a time and returns the seconds of each answer."""
     latencies, failed = [], 0
     numbers = iter(range(requests))
     end = time.perf_counter() + seconds
@@ -139,14 +112,9 @@ async def measure(bodies, clients: list[int]) -> list[dict]:
 
 
 def main():
-    counts = concurrencies()
+    counts = positive_integers("concurrency")
     bodies = request_bodies()
-    try:
-        import aiohttp
-    except ImportError:
-        raise UserError(
-            "aiohttp must be installed. Received: no such package. pip install 'bert-tf[serve]'"
-        ) from None
+    aiohttp = require("aiohttp", "pip install 'bert-tf[serve]'")
     try:
         rows = asyncio.run(measure(bodies, counts))
     except aiohttp.ClientError as error:
@@ -154,9 +122,7 @@ def main():
             f"--url must be a running server. Received: {FLAGS.url} ({error})"
         ) from None
     if FLAGS.json:
-        with atomic_path(FLAGS.json) as path:
-            with open(path, "w", encoding="utf-8") as file:
-                json.dump(rows, file)
+        result_files.write_json(FLAGS.json, rows)
     if any(row["failed"] for row in rows):
         failed = sum(row["failed"] for row in rows)
         raise UserError(

@@ -7,12 +7,10 @@ files does not change the result. The flags for the normalization of the text mu
 tokenizer will be used with.
 """
 
-import glob
-
 from absl import flags
+from common.text_files import find_files
 
 from bert_tf import tool
-from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
@@ -63,12 +61,7 @@ flags.DEFINE_integer(
 
 
 def main():
-    paths = []
-    for pattern in FLAGS.input_file:
-        found = sorted(glob.glob(pattern))
-        if not found:
-            raise UserError(f"--input_file must match at least one file. Received: {pattern!r}")
-        paths += found
+    paths = find_files(FLAGS.input_file)
 
     from bert_tf.text.vocabulary import write_vocabulary
     from bert_tf.text.vocabulary_learning import count_words, learn_from_counts, read_lines

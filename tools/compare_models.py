@@ -11,7 +11,7 @@ those of tools/run_classifier.py.
 
 from absl import flags
 from common.model_comparison import milliseconds_per_text, print_table, scores_of
-from common.task_flags import inputs_of, require_labels, require_model_of, task_from_flags
+from common.task_flags import inputs_and_targets, load_classifier, read_examples, task_from_flags
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -41,15 +41,8 @@ flags.DEFINE_integer(
 
 
 def load_models(task):
-    from bert_tf.tasks.text_classification.model import BertTextClassifier
-
-    options = {} if FLAGS.max_seq_length is None else {"max_length": FLAGS.max_seq_length}
-    models = [
-        BertTextClassifier.from_pretrained(directory, **options) for directory in FLAGS.model_dirs
-    ]
+    models = [load_classifier(task, directory, "compared") for directory in FLAGS.model_dirs]
     for directory, model in zip(FLAGS.model_dirs, models):
-        model.require_trained_heads("compared")
-        require_model_of(task, model, FLAGS.labels)
         if model.tokenizer is None:
             raise UserError(
                 f"--model_dirs must be models with tokenizers. Received: {directory} without"
@@ -79,11 +72,8 @@ def main():
     require_scikit_learn()
     task = task_from_flags()
     models = load_models(task)
-    labels = models[0].labels and tuple(models[0].labels)
-    examples = task.read(FLAGS.data_dir, FLAGS.split, labels)
-    require_labels(examples, task.path(FLAGS.data_dir, FLAGS.split))
-    inputs = inputs_of(examples)
-    targets = models[0].targets([example.label for example in examples])
+    examples = read_examples(task, FLAGS.split, models[0].labels)
+    inputs, targets = inputs_and_targets(models[0], examples)
     results = {
         directory: scores_of(model, inputs, targets)
         for directory, model in zip(FLAGS.model_dirs, models)

@@ -30,8 +30,6 @@ flags.DEFINE_bool(
     "Whether to open the output, run both models on the same input and print the largest "
     "difference; it must be 0.",
 )
-# Both models have the same float32 weights, so their outputs must be equal bit for bit.
-_TOLERANCE = 0.0
 
 
 def print_table(conversion):
@@ -47,11 +45,7 @@ def print_table(conversion):
 
 
 def verify(conversion):
-    """Opens the output and compares it with the model that was written.
-
-    Raises:
-        UserError: If their outputs differ.
-    """
+    """Opens the output and compares it with the model that was written."""
     from bert_tf.checkpoints.conversion import largest_difference, reopened
 
     difference = largest_difference(conversion.model, reopened(conversion.model, FLAGS.output))
@@ -62,10 +56,9 @@ def verify(conversion):
             "google-research/bert itself, which ignores bert_tf_exact_gelu and computes the tanh "
             f"GELU, would differ by: {largest_difference(conversion.model, original):g}"
         )
-    if not difference <= _TOLERANCE:
-        raise UserError(
-            f"The outputs of both models must differ by {_TOLERANCE:g}. Received: {difference:g}"
-        )
+    # Both models have the same float32 weights, so their outputs must be equal bit for bit.
+    if not difference <= 0.0:
+        raise UserError(f"The outputs of both models must differ by 0. Received: {difference:g}")
 
 
 def main():

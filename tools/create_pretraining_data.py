@@ -18,13 +18,13 @@ pairs are then consecutive segments (IsNext), and the tool prints a warning. Out
 written atomically at the end.
 """
 
-import glob
 import os
 import signal
 import sys
 
 from absl import flags
 from common.checkpoint_flags import new_tokenizer
+from common.text_files import find_files
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -97,26 +97,8 @@ flags.DEFINE_enum(
 )
 
 
-def find_inputs():
-    """Returns the input files that --input_file matches."""
-    paths = []
-    for pattern in FLAGS.input_file:
-        found = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
-        if not found:
-            raise UserError(f"--input_file must match at least one file. Received: {pattern!r}")
-        paths += found
-    for path in paths:
-        if not os.path.isfile(path):
-            raise UserError(f"--input_file must be text files. Received: {path}")
-    return paths
-
-
 def check_outputs(inputs):
-    """Checks before any work that the outputs can be written.
-
-    Raises:
-        UserError: If one cannot.
-    """
+    """Checks before any work that the outputs can be written."""
     outputs = FLAGS.output_file
     for path in outputs:
         real = os.path.realpath(path)
@@ -132,7 +114,7 @@ def check_outputs(inputs):
 def main():
     # As after Ctrl-C, unfinished files are removed when the exception of sys.exit passes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM; nothing was written"))
-    inputs = find_inputs()
+    inputs = find_files(FLAGS.input_file)
     check_outputs(inputs)
 
     from bert_tf.tasks.pretraining.create_data import create_pretraining_data

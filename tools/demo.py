@@ -16,6 +16,7 @@ import time
 
 import numpy as np
 from absl import flags
+from corpora import MATERIALS_DIRECTORY
 from corpora.film_reviews import LABELS
 
 from bert_tf import tool
@@ -25,14 +26,13 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 _REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_CACHE = os.path.join(_REPOSITORY, ".cache")
 _BOOTSTRAP_SAMPLES = 2000
 
-flags.DEFINE_string("work_dir", os.path.join(_CACHE, "demo"), "The directory to write to.")
 flags.DEFINE_string(
-    "materials_dir",
-    os.environ.get("BERT_TF_MATERIALS", os.path.join(_CACHE, "materials")),
-    "The directory for the downloaded weights and reviews.",
+    "work_dir", os.path.join(_REPOSITORY, ".cache", "demo"), "The directory to write to."
+)
+flags.DEFINE_string(
+    "materials_dir", MATERIALS_DIRECTORY, "The directory for the downloaded weights and reviews."
 )
 flags.DEFINE_float("num_train_epochs", 2.0, "Number of training epochs; at least 1.", 1.0)
 
@@ -92,23 +92,22 @@ def auc_difference_interval(labels, ours, theirs, seed=0):
 def report(reviews, output_dir):
     """Prints the scores of the model and two baselines on the held-out films.
 
-    Returns:
-        The lower end of the 95 % interval of the model's AUC minus that of TF-IDF.
+    Returns the lower end of the 95 % interval of the model's AUC minus that of TF-IDF.
     """
-    from common.tf_idf import classifier
+    from common.tf_idf import baseline
     from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
     from bert_tf.training.callbacks.threshold_sweep import best_threshold
 
-    train_texts, train_labels = read_split(reviews, "train")
-    dev_texts, dev_labels = read_split(reviews, "dev")
-    test_texts, test_labels = read_split(reviews, "test")
-    bert = np.loadtxt(os.path.join(output_dir, "test_results.tsv"))[:, 1]
-    baseline = classifier().fit(train_texts, train_labels)
-    tf_idf = baseline.predict_proba(dev_texts + test_texts)[:, 1]
-    tf_idf_dev, tf_idf = tf_idf[: len(dev_texts)], tf_idf[len(dev_texts) :]
+    texts, labels = zip(*(read_split(reviews, split) for split in ("train", "dev", "test")))
+    train_labels, dev_labels, test_labels = labels
+    bert_dev, bert = (
+        np.loadtxt(os.path.join(output_dir, f"{split}_results.tsv"))[:, 1]
+        for split in ("dev", "test")
+    )
+    model = baseline().fit(texts[0], train_labels)
+    tf_idf_dev, tf_idf = (model.predict_proba(held_out)[:, 1] for held_out in texts[1:])
     majority = np.full(len(test_labels), float(train_labels.mean() >= 0.5))
-    bert_dev = np.loadtxt(os.path.join(output_dir, "dev_results.tsv"))[:, 1]
 
     print(
         f"\n=== Held-out films: {len(test_labels)} reviews. The thresholds are those from 0.01 to "

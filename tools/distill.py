@@ -25,15 +25,19 @@ the time per text (from tokens to logits).
 import os
 
 from absl import flags
-from common import fine_tuning
+from common import fine_tuning, result_files
 from common.model_comparison import milliseconds_per_text, print_table, scores_of
-from common.task_flags import inputs_of, require_labels, require_model_of, task_from_flags
+from common.task_flags import (
+    inputs_and_targets,
+    inputs_of,
+    load_classifier,
+    read_examples,
+    task_from_flags,
+)
+from common.text_files import read_texts
 
 from bert_tf import tool
-from bert_tf.config import MULTI_LABEL, REGRESSION
-from bert_tf.data.tsv import read_tsv
-from bert_tf.errors import DataError, UserError
-from bert_tf.files import atomic_path
+from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
@@ -58,7 +62,6 @@ flags.DEFINE_list(
     None,
     "The student starts from these blocks of the teacher, counted from 0, such as 0,2,5.",
 )
-flags.DEFINE_string("output_dir", None, "The directory to write the student and the results to.")
 flags.DEFINE_string(
     "unlabeled_file",
     None,
@@ -89,30 +92,13 @@ flags.DEFINE_float(
 flags.DEFINE_integer(
     "max_seq_length", 128, "Maximum sequence length in tokens; longer text is truncated."
 )
-flags.DEFINE_integer("train_batch_size", 32, "Batch size for training.", lower_bound=1)
-flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate of Adam.", lower_bound=0.0)
-flags.DEFINE_float(
-    "num_train_epochs", 3.0, "Number of training epochs; may be a fraction.", lower_bound=0.0
-)
-flags.DEFINE_float(
-    "warmup_proportion",
-    0.1,
-    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
-    lower_bound=0.0,
-    upper_bound=1.0,
-)
+fine_tuning.define_training()
 flags.DEFINE_integer(
     "timing_rounds",
     3,
     "Number of times that each model computes the dev file to measure the time per text.",
     lower_bound=1,
 )
-flags.DEFINE_bool(
-    "bias_correction",
-    False,
-    "Whether Adam corrects the bias of its moments; the original does not.",
-)
-flags.DEFINE_integer("seed", 12345, "Seed of a new head, the shuffling and the dropout.")
 fine_tuning.define_class_weights()
 fine_tuning.define_epoch_flags("val_accuracy, val_auc or val_loss")
 fine_tuning.define_augmentation()
@@ -155,15 +141,6 @@ def check_flags():
         )
 
 
-def load_teacher(task):
-    from bert_tf.tasks.text_classification.model import BertTextClassifier
-
-    teacher = BertTextClassifier.from_pretrained(FLAGS.teacher, max_length=FLAGS.max_seq_length)
-    teacher.require_trained_heads("a teacher")
-    require_model_of(task, teacher, FLAGS.labels)
-    return teacher
-
-
 def load_student(teacher):
     """Returns the untrained student and its `layer_map`, the teacher's block for each of its own.
 
@@ -190,69 +167,13 @@ def load_student(teacher):
     return student, None
 
 
-def train_inputs(train_examples):
-    """Returns the texts to learn from, with those of --unlabeled_file at the end."""
-    inputs = inputs_of(train_examples)
+def with_unlabeled(inputs):
+    """Adds the texts of --unlabeled_file."""
     if not FLAGS.unlabeled_file:
         return inputs
-    columns = inputs if isinstance(inputs, tuple) else (inputs,)
-    rows = list(read_tsv(FLAGS.unlabeled_file))
-    if not rows:
-        raise DataError(f"{FLAGS.unlabeled_file} must be a file with texts. Received: no text")
-    for line, fields in rows:
-        if len(fields) != len(columns):
-            raise DataError(
-                f"{FLAGS.unlabeled_file}, line {line} must be {len(columns)} "
-                f"tab-separated texts. Received: {len(fields)}"
-            )
-    columns = tuple(
-        [*texts, *(fields[place] for _, fields in rows)] for place, texts in enumerate(columns)
-    )
-    return columns if len(columns) > 1 else columns[0]
-
-
-def prepare(model, inputs, targets):
-    """Applies the fine-tuning flags to the student and compiles the model.
-
-    Returns:
-        The total number of steps of the run.
-    """
-    num_texts = len(inputs[0]) if isinstance(inputs, tuple) else len(inputs)
-    steps_per_epoch = -(-num_texts // FLAGS.train_batch_size)
-    num_steps = max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
-    schedule = fine_tuning.schedule(num_steps)
-    loss = "auto"
-    if fine_tuning.changes_loss():
-        if model.student.problem_type == MULTI_LABEL:
-            loss = fine_tuning.multi_label_loss()
-        else:
-            loss = fine_tuning.class_loss(targets, model.student.num_classes)
-    fine_tuning.prepare_model(model.student)
-    model.compile(
-        fine_tuning.optimizer(schedule, bias_correction=FLAGS.bias_correction),
-        loss,
-        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
-    )
-    return num_steps
-
-
-def train(model, inputs, targets, dev, num_steps):
-    from bert_tf.training import EpochScores
-
-    callbacks = [EpochScores(*dev), *fine_tuning.callbacks()]
-    fine_tuning.fit(model, inputs, targets, FLAGS.train_batch_size, num_steps, callbacks=callbacks)
-    fine_tuning.finish_model(model.student)
-
-
-def write_results(results):
-    lines = [
-        f"{name.replace(' ', '_')}_eval_{score} = {value:.6f}"
-        for name, scores in results.items()
-        for score, value in sorted(scores.items())
-    ]
-    with atomic_path(os.path.join(FLAGS.output_dir, "eval_results.txt")) as path:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
+    if isinstance(inputs, list):
+        return inputs + read_texts(FLAGS.unlabeled_file, 1)
+    return tuple(map(list.__add__, inputs, read_texts(FLAGS.unlabeled_file, 2)))
 
 
 def main():
@@ -261,17 +182,14 @@ def main():
     import keras
 
     from bert_tf.compression.distillation_model import DistillationModel
+    from bert_tf.training import EpochScores
     from bert_tf.training.evaluation.scores import require_scikit_learn
 
     require_scikit_learn()
     keras.utils.set_random_seed(FLAGS.seed)
     task = task_from_flags()
-    if task.problem_type == REGRESSION and fine_tuning.changes_loss():
-        raise UserError(
-            "--label_smoothing, --focal_gamma and --class_weights must be used with classes. "
-            f"Received: --task_name={FLAGS.task_name}, whose labels are numbers"
-        )
-    teacher = load_teacher(task)
+    fine_tuning.require_classes(task)
+    teacher = load_classifier(task, FLAGS.teacher, "a teacher")
     student, layer_map = load_student(teacher)
     model = DistillationModel(
         student,
@@ -282,25 +200,30 @@ def main():
         attention_weight=FLAGS.attention_weight,
         layer_map=layer_map,
     )
-    labels = teacher.labels and tuple(teacher.labels)
-    examples = {split: task.read(FLAGS.data_dir, split, labels) for split in ("train", "dev")}
-    require_labels(examples["dev"], task.path(FLAGS.data_dir, "dev"))
-    dev_inputs = inputs_of(examples["dev"])
-    dev = dev_inputs, teacher.targets([example.label for example in examples["dev"]])
-    inputs = train_inputs(examples["train"])
-    targets = None
+    dev = inputs_and_targets(teacher, read_examples(task, "dev", teacher.labels))
     if FLAGS.logits_weight < 1:
-        require_labels(examples["train"], task.path(FLAGS.data_dir, "train"))
-        targets = teacher.targets([example.label for example in examples["train"]])
-
-    num_steps = prepare(model, inputs, targets)
+        train_examples = read_examples(task, "train", teacher.labels)
+        inputs, targets = inputs_and_targets(teacher, train_examples)
+    else:
+        inputs = with_unlabeled(inputs_of(task.read(FLAGS.data_dir, "train", teacher.labels)))
+        targets = None
+    _, num_steps = fine_tuning.steps_of(inputs)
+    loss = fine_tuning.classifier_loss(student, targets)
+    fine_tuning.compile_model(model, num_steps, loss=loss)
 
     results = {"teacher": scores_of(teacher, *dev), "student at start": scores_of(student, *dev)}
-    train(model, inputs, targets, dev, num_steps)
+    callbacks = [EpochScores(*dev), *fine_tuning.callbacks()]
+    fine_tuning.fit(model, inputs, targets, callbacks=callbacks)
+    fine_tuning.finish_model(student)
     results["student"] = scores_of(student, *dev)
     student.save_pretrained(os.path.join(FLAGS.output_dir, MODEL))
-    write_results(results)
-    times = milliseconds_per_text((teacher, student), dev_inputs, FLAGS.timing_rounds)
+    lines = [
+        line
+        for name, scores in results.items()
+        for line in result_files.score_lines(scores, f"{name.replace(' ', '_')}_eval_")
+    ]
+    result_files.write_lines(os.path.join(FLAGS.output_dir, "eval_results.txt"), lines)
+    times = milliseconds_per_text((teacher, student), dev[0], FLAGS.timing_rounds)
     print_table((teacher, student, student), results, (times[0], times[1], times[1]))
 
 

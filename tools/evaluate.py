@@ -32,12 +32,11 @@ The tool writes to --output_dir:
     confusion.png    the confusion matrix as a picture
 """
 
-import json
 import os
 
 from absl import flags
-from common import evaluations
-from common.task_flags import require_labels, targets_of, task_from_flags
+from common import evaluations, result_files
+from common.task_flags import given_labels, read_examples, targets_of, task_from_flags
 
 from bert_tf import tool
 from bert_tf.config import REGRESSION
@@ -96,7 +95,7 @@ def labels_of(task, examples):
     """Returns the labels in the order of the predictions' columns; None for numbers."""
     if task.problem_type == REGRESSION:
         return None
-    labels = tuple(FLAGS.labels) if FLAGS.labels else task.labels
+    labels = given_labels() or task.labels
     if labels is None:
         raise UserError(
             "--labels must be set to the labels in the order of the predictions' columns, which "
@@ -136,9 +135,7 @@ def evaluated():
             version_2 = any(example.is_impossible for example in examples)
         return evaluations.of_answers(examples, answers, version_2, **options)
     task = task_from_flags()
-    given = tuple(FLAGS.labels) if FLAGS.labels else None
-    examples = task.read(FLAGS.data_dir, FLAGS.split, given)
-    require_labels(examples, task.path(FLAGS.data_dir, FLAGS.split))
+    examples = read_examples(task, FLAGS.split, given_labels())
     labels = labels_of(task, examples)
     predicted = read_predictions(FLAGS.predictions_file, examples, labels, task.problem_type)
     gold = targets_of(examples, labels, task.problem_type)
@@ -174,9 +171,7 @@ def write_scores(evaluation, path):
     values = {name: {"value": value} for name, value in evaluation.results.items()}
     for name, (low, high) in evaluation.intervals.items():
         values[name] |= {"low": low, "high": high}
-    with atomic_path(path) as new, open(new, "w", encoding="utf-8") as file:
-        json.dump(values, file, indent=2)
-        file.write("\n")
+    result_files.write_json(path, values, indent=2)
 
 
 def main():
@@ -186,9 +181,7 @@ def main():
     tool.require_writable(FLAGS.output_dir, "output_dir")
     evaluation = evaluated()
     lines = report_lines(evaluation)
-    with atomic_path(os.path.join(FLAGS.output_dir, "report.txt")) as path:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
+    result_files.write_lines(os.path.join(FLAGS.output_dir, "report.txt"), lines)
     write_scores(evaluation, os.path.join(FLAGS.output_dir, "scores.json"))
     print(*lines, sep="\n")
     if FLAGS.plot and evaluation.matrix is not None:

@@ -15,6 +15,7 @@ onnxruntime: pip install 'bert-tf[onnx]'.
 import os
 
 from absl import flags
+from common.checks import require
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -38,14 +39,7 @@ flags.DEFINE_float(
 
 
 def require_portable(directory: str) -> dict:
-    """Returns the SavedModel's description.
-
-    Args:
-        directory: The directory of a version.
-
-    Raises:
-        UserError: If there is no description, or the model has fused operations.
-    """
+    """Returns the SavedModel's description, if it has no fused operations."""
     from bert_tf.serving.description import read_description
 
     try:
@@ -122,16 +116,9 @@ def check_batches(vocabulary_size: int, max_length: int):
 
 
 def check(path: str, function, batches, tolerance: float) -> float:
-    """Returns the largest relative difference between onnxruntime and TensorFlow.
+    """Returns the largest relative difference between onnxruntime and TensorFlow on the batches.
 
-    Args:
-        path: The ONNX file.
-        function: The concrete function that it was converted from.
-        batches: Token dictionaries to compute.
-        tolerance: The largest difference that is allowed.
-
-    Raises:
-        UserError: If the difference is above the tolerance.
+    `function` is the concrete function that the file at `path` was converted from.
     """
     import numpy as np
     import onnxruntime
@@ -164,14 +151,8 @@ def check(path: str, function, batches, tolerance: float) -> float:
 def main():
     description = require_portable(FLAGS.saved_model)
     tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")
-    try:
-        import onnxruntime  # noqa: F401
-        import tf2onnx  # noqa: F401
-    except ImportError as error:
-        raise UserError(
-            f"tf2onnx and onnxruntime must be installed. Received: {error}. "
-            "pip install 'bert-tf[onnx]'"
-        ) from None
+    for name in ("tf2onnx", "onnxruntime"):
+        require(name, "pip install 'bert-tf[onnx]'")
     import tensorflow as tf
 
     from bert_tf.text.wordpiece import import_tensorflow_text

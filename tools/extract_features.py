@@ -18,10 +18,11 @@ import re
 
 from absl import flags
 from common import original_flags
-from common.checkpoint_flags import directory_of, load_tokenizer
+from common.checkpoint_flags import define_files, directory_of, load_tokenizer
 from tqdm import tqdm
 
 from bert_tf import tool
+from bert_tf.data.tsv import read_lines
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 
@@ -39,9 +40,6 @@ flags.DEFINE_string(
     "The encoder blocks whose output is written, separated by commas: 0 is the first block, -1 the "
     "last.",
 )
-flags.DEFINE_string(
-    "bert_config_file", None, "The config file. Default: the one next to the checkpoint."
-)
 flags.DEFINE_integer(
     "max_seq_length", 128, "Maximum sequence length in tokens; longer text is truncated."
 )
@@ -51,14 +49,7 @@ flags.DEFINE_string(
     "The model: a Hugging Face directory, a TF1 checkpoint directory, or the prefix of a TF1 "
     "checkpoint.",
 )
-flags.DEFINE_string(
-    "vocab_file", None, "The vocabulary file. Default: the one next to the checkpoint."
-)
-flags.DEFINE_bool(
-    "do_lower_case",
-    None,
-    "Whether to convert the text to lower case. Default: as the tokenizer's files say.",
-)
+define_files()
 _IGNORED = ("use_tpu", "master", "num_tpu_cores", "use_one_hot_embeddings")
 original_flags.define_ignored(*_IGNORED)
 flags.DEFINE_integer("batch_size", 32, "Batch size, in lines.", lower_bound=1)
@@ -67,29 +58,13 @@ DECIMALS = 6  # google-research/bert extract_features.py
 PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
 
-def read_lines(path):
+def read_examples(path):
     """Returns the texts of each line: one, or the two of a pair."""
-    try:
-        with open(path, "rb") as file:
-            lines = list(file)
-    except OSError as error:
-        raise UserError(
-            "--input_file must be a readable file. Received: "
-            f"--input_file={path} ({error.strerror})"
-        ) from None
-    if not lines:
+    texts = [text.strip() for _, text in read_lines(path)]
+    if not texts:
         raise UserError(f"{path} must be a file with texts. Received: no text")
-    examples = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            text = line.decode("utf-8").strip()
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{path}, line {number} must be UTF-8. Received: {error}. Convert the file first."
-            ) from None
-        match = PAIR.match(text)
-        examples.append(match.groups() if match else (text,))
-    return examples
+    matches = map(PAIR.match, texts)
+    return [match.groups() if match else (text,) for match, text in zip(matches, texts)]
 
 
 def parse_layers(text):
@@ -150,7 +125,7 @@ def features_of(extractor, examples, layers):
 def main():
     original_flags.tell_ignored(*_IGNORED)
     layers = parse_layers(FLAGS.layers)
-    examples = read_lines(FLAGS.input_file)
+    examples = read_examples(FLAGS.input_file)
     tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")
     extractor = load_extractor(layers)
     with atomic_path(FLAGS.output_file) as path, open(path, "w", encoding="utf-8") as file:

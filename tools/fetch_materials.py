@@ -17,6 +17,7 @@ import tempfile
 import zipfile
 
 from absl import app, flags
+from corpora import MATERIALS_DIRECTORY
 from tqdm import tqdm
 
 from bert_tf.files import atomic_path
@@ -91,13 +92,13 @@ MATERIALS = {
     ),
 }
 
-_DEFAULT_DIRECTORY = os.path.join(
+_DIRECTORY = os.path.join(
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ".cache", "materials"
 )
 
 _DIRECTORY = flags.DEFINE_string(
     "directory",
-    os.environ.get("BERT_TF_MATERIALS", _DEFAULT_DIRECTORY),
+    MATERIALS_DIRECTORY,
     "The directory to write the materials to, each in a subdirectory. The environment variable "
     "BERT_TF_MATERIALS sets the default.",
 )
@@ -116,14 +117,7 @@ class NoPackageManager(RuntimeError):
 
 
 def fetch(name: str, directory: str) -> str:
-    """Downloads one material to `directory/name`, unless it exists.
-
-    Args:
-        name: A key of `MATERIALS`.
-        directory: The directory of all materials.
-
-    Returns:
-        The directory of the material.
+    """Downloads a material of `MATERIALS` to `directory/name`, unless it exists; returns the path.
 
     Raises:
         NoPackageManager: If it is a Debian package and there is no apt-get.

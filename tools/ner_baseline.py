@@ -18,9 +18,11 @@ import os
 import time
 
 from absl import flags
+from common import result_files
+from common.checks import require
 
 from bert_tf import tool
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError
 from bert_tf.files import atomic_path
 from bert_tf.tasks.token_classification.files import conll_lines, read_conll
 from bert_tf.tasks.token_classification.tag_schemes import are_span_tags, convert_tags
@@ -78,13 +80,7 @@ def read(split):
 
 
 def main():
-    try:
-        import pycrfsuite
-    except ImportError:
-        raise UserError(
-            "python-crfsuite must be installed. Received: no such package. "
-            "pip install python-crfsuite"
-        ) from None
+    pycrfsuite = require("pycrfsuite", "pip install python-crfsuite")
     from bert_tf.tasks.token_classification import tagging_scores
 
     tool.require_writable(FLAGS.output_dir, "output_dir")
@@ -101,14 +97,9 @@ def main():
     tagger.open(os.path.join(FLAGS.output_dir, "model.crfsuite"))
     predicted = [tagger.tag(features_of(sentence)) for sentence in words]
     lines = [f"test_{key} = {value:.6f}" for key, value in tagging_scores(gold, predicted).items()]
-    for name, text in (
-        ("test_results.txt", "\n".join(lines) + "\n"),
-        ("test_predictions.txt", "".join(conll_lines(zip(words, gold, predicted)))),
-    ):
-        with atomic_path(os.path.join(FLAGS.output_dir, name)) as path:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-    print(*lines, sep="\n")
+    result_files.report(lines, "test_results.txt", "Test")
+    path = os.path.join(FLAGS.output_dir, "test_predictions.txt")
+    result_files.write_text(path, conll_lines(zip(words, gold, predicted)))
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ intervals) and dots for the evaluations on held-out data (`val_...`). Needs matp
 import os
 
 from absl import flags
+from common import pictures
 
 from bert_tf import tool
 from bert_tf.errors import DataError, UserError
-from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
@@ -105,19 +105,7 @@ def draw(runs, levels):
 def main():
     lines = levels()
     tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")
-    kind = os.path.splitext(FLAGS.output_file)[1]
-    if kind not in (".png", ".svg", ".pdf"):
-        raise UserError(
-            "--output_file must be a .png, .svg or .pdf file. Received: "
-            f"--output_file={FLAGS.output_file}"
-        )
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "matplotlib must be installed to plot. Received: no such package. "
-            "pip install 'bert_tf[benchmark]'"
-        ) from None
+    pictures.require_plotting(FLAGS.output_file, "output_file")
     names = [os.path.basename(os.path.normpath(run)) for run in FLAGS.runs]
     if len(set(names)) < len(names):
         names = FLAGS.runs
@@ -127,8 +115,7 @@ def main():
             known = sorted({name for run in runs.values() for line in run for name in line})
             raise UserError(f"--metrics must be some of {known}. Received: {metric}")
     figure = draw(runs, lines)
-    with atomic_path(FLAGS.output_file) as new:
-        figure.savefig(new, format=kind[1:], dpi=120)
+    pictures.save(figure, FLAGS.output_file, dpi=120)
     print(f"{FLAGS.output_file}: {', '.join(runs)}")
 
 

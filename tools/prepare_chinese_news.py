@@ -20,10 +20,10 @@ with its part of speech; `segmentation` tags words in IOB2.
 import os
 
 from absl import flags
-from corpora.chinese_news import TASKS, documents_of, split_in_order, tagged_units
+from common.result_files import write_text
+from corpora.chinese_news import TASKS, documents_of, split_without_repetitions, tagged_units
 
 from bert_tf import tool
-from bert_tf.files import atomic_path
 from bert_tf.tasks.token_classification.files import conll_lines, read_word_tag
 
 FLAGS = flags.FLAGS
@@ -40,23 +40,18 @@ flags.DEFINE_enum(
 )
 
 
-def write(name, lines):
-    with atomic_path(os.path.join(FLAGS.output_dir, name)) as path:
-        with open(path, "w", encoding="utf-8") as file:
-            file.writelines(lines)
-
-
 def main():
     tool.require_writable(FLAGS.output_dir, "output_dir")
-    splits = split_in_order(read_word_tag(FLAGS.input_file))
+    splits = split_without_repetitions(read_word_tag(FLAGS.input_file))
     for name, sentences in splits.items():
         tagged = [tagged_units(sentence, FLAGS.task, FLAGS.unit) for sentence in sentences]
-        write(f"{name}.txt", conll_lines(tagged))
+        write_text(os.path.join(FLAGS.output_dir, f"{name}.txt"), conll_lines(tagged))
         spans = sum(tag.startswith("B-") for _, tags in tagged for tag in tags)
         units = sum(len(words) for words, _ in tagged)
         print(f"{name}: {len(tagged)} lines, {units} units, {spans} spans")
     documents = documents_of(splits["train"])
-    write("pretraining.txt", ("\n".join([*document, "", ""]) for document in documents))
+    path = os.path.join(FLAGS.output_dir, "pretraining.txt")
+    write_text(path, ("\n".join([*document, "", ""]) for document in documents))
     print(f"pretraining: {len(documents)} documents, {sum(map(len, documents))} sentences")
 
 

@@ -10,10 +10,10 @@ The output has one sentence per line and a blank line between chapters, in readi
 import os
 
 from absl import flags
+from common.result_files import write_text
 from corpora.ordered_text import read_ordered_text
 
 from bert_tf import tool
-from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
@@ -37,9 +37,8 @@ flags.DEFINE_integer(
 
 
 def write(path, chapters):
-    with atomic_path(path) as new:
-        with open(new, "w", encoding="utf-8", newline="\n") as file:
-            file.write("\n".join("".join(f"{line}\n" for line in lines) for lines in chapters))
+    text = "\n".join("".join(f"{line}\n" for line in lines) for lines in chapters)
+    write_text(path, [text])
     sentences = sum(map(len, chapters))
     print(f"{path}: {len(chapters)} chapters, {sentences} sentences, {os.path.getsize(path)} bytes")
 

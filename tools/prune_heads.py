@@ -27,12 +27,12 @@ import random
 
 import numpy as np
 from absl import flags
+from common import result_files
 from common.model_comparison import scores_of
-from common.task_flags import inputs_of, require_labels, require_model_of, task_from_flags
+from common.task_flags import inputs_and_targets, load_classifier, read_examples, task_from_flags
 
 from bert_tf import tool
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
@@ -82,21 +82,9 @@ flags.DEFINE_integer("seed", 12345, "Seed of the sample of examples.")
 KEPT, BEFORE = "kept", "before"  # in head_importance.tsv, for heads that no round pruned
 
 
-def labelled_examples(task, split, labels):
-    """Reads one of the task's files, whose examples must all have labels."""
-    examples = task.read(FLAGS.data_dir, split, labels)
-    require_labels(examples, task.path(FLAGS.data_dir, split))
-    return examples
-
-
-def load_model(task, labels):
+def load_model(task):
     """Loads the model and checks the flags against it."""
-    from bert_tf.tasks.text_classification.model import BertTextClassifier
-
-    options = {} if FLAGS.max_seq_length is None else {"max_length": FLAGS.max_seq_length}
-    model = BertTextClassifier.from_pretrained(FLAGS.model_dir, **options)
-    model.require_trained_heads("pruned")
-    require_model_of(task, model, labels)
+    model = load_classifier(task, FLAGS.model_dir, "pruned")
     config = model.backbone.config
     model.backbone.require_kernels("pruned")
     least = sum(map(len, config.pruned_heads.values()))
@@ -125,7 +113,7 @@ def prune(model, examples):
     from bert_tf.compression import head_importance, least_important_heads
 
     model.compile()  # for the task's loss
-    inputs, targets = inputs_of(examples), model.targets([example.label for example in examples])
+    inputs, targets = inputs_and_targets(model, examples)
     config = model.backbone.config
     importance = np.zeros([config.num_hidden_layers, config.num_attention_heads])
     fates = {
@@ -159,13 +147,7 @@ def write_importance(importance, fates):
     lines = ["block\thead\timportance\tpruned_in_round"]
     for (block, head), value in np.ndenumerate(importance):
         lines.append(f"{block}\t{head}\t{value:.6g}\t{fates.get((block, head), KEPT)}")
-    write_lines("head_importance.tsv", lines)
-
-
-def write_lines(name, lines):
-    with atomic_path(os.path.join(FLAGS.output_dir, name)) as path:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
+    result_files.write_lines(os.path.join(FLAGS.output_dir, "head_importance.tsv"), lines)
 
 
 def main():
@@ -185,29 +167,24 @@ def main():
     if FLAGS.do_eval:
         require_scikit_learn()
     task = task_from_flags()
-    model = load_model(task, tuple(FLAGS.labels) if FLAGS.labels else None)
-    labels = model.labels and tuple(model.labels)
-    examples = labelled_examples(task, FLAGS.importance_split, labels)
+    model = load_model(task)
+    examples = read_examples(task, FLAGS.importance_split, model.labels)
     if FLAGS.max_importance_examples < len(examples):
         examples = random.Random(FLAGS.seed).sample(examples, FLAGS.max_importance_examples)
     if FLAGS.do_eval:
-        dev_examples = labelled_examples(task, "dev", labels)
-        dev = inputs_of(dev_examples), model.targets([example.label for example in dev_examples])
+        dev = inputs_and_targets(model, read_examples(task, "dev", model.labels))
 
-    sizes, results = [model.count_params()], []
-    if FLAGS.do_eval:
-        results.append(scores_of(model, *dev))
+    def measured(when):
+        scores = scores_of(model, *dev) if FLAGS.do_eval else {}
+        return model.count_params(), result_files.score_lines(scores, f"{when}_")
+
+    size_before, lines_before = measured("before")
     importance, fates = prune(model, examples)
-    sizes.append(model.count_params())
-    if FLAGS.do_eval:
-        results.append(scores_of(model, *dev))
+    size_after, lines_after = measured("after")
     model.save_pretrained(new_model)
     write_importance(importance, fates)
-    lines = [f"{when}_parameters = {size}" for when, size in zip(("before", "after"), sizes)]
-    for when, values in zip(("before", "after"), results):
-        lines += [f"{when}_{name} = {value:.6f}" for name, value in sorted(values.items())]
-    write_lines("eval_results.txt", lines)
-    print("***** Pruning results *****", *lines, sep="\n")
+    sizes = [f"before_parameters = {size_before}", f"after_parameters = {size_after}"]
+    result_files.report([*sizes, *lines_before, *lines_after], title="Pruning")
 
 
 if __name__ == "__main__":

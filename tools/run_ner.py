@@ -20,11 +20,10 @@ The tool writes to --output_dir:
 import os
 
 from absl import flags
-from common import checkpoint_flags, fine_tuning
+from common import checkpoint_flags, fine_tuning, result_files
 
 from bert_tf import tool
 from bert_tf.errors import DataError, UserError
-from bert_tf.files import atomic_path
 from bert_tf.tasks.token_classification.files import FORMATS, conll_lines, read_tagged_text
 from bert_tf.tasks.token_classification.tag_schemes import (
     OUTSIDE,
@@ -63,44 +62,13 @@ flags.DEFINE_list(
     "The tags in the order of their ids, separated by commas. Default: the tags that the scheme "
     "has for the labels in --train_file.",
 )
-flags.DEFINE_string(
-    "output_dir", None, "The directory to write the trained model and the results to."
-)
-flags.DEFINE_string(
-    "init_checkpoint",
-    None,
-    "The model to start from: a Hugging Face directory, a TF1 checkpoint directory, or the prefix "
-    "of a TF1 checkpoint. Without --do_train: the trained model (default: the one in "
-    "--output_dir).",
-)
-flags.DEFINE_string(
-    "bert_config_file", None, "The config file. Default: the one next to the checkpoint."
-)
-flags.DEFINE_string(
-    "vocab_file", None, "The vocabulary file. Default: the one next to the checkpoint."
-)
-flags.DEFINE_bool(
-    "do_lower_case",
-    None,
-    "Whether to convert the text to lower case. Default: as the tokenizer's files say.",
-)
+checkpoint_flags.define_start()
 flags.DEFINE_integer("max_seq_length", 128, "Maximum length of a window in tokens.")
-flags.DEFINE_bool("do_train", False, "Whether to train the model.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on the dev file.")
 flags.DEFINE_bool("do_predict", False, "Whether to tag the test file.")
 flags.DEFINE_bool("use_crf", False, "Whether a linear-chain CRF chooses the tags of each sentence.")
-flags.DEFINE_integer(
-    "num_encoder_layers",
-    None,
-    "Use only this number of encoder blocks, from the first. Default: all blocks.",
-)
-flags.DEFINE_float(
-    "classifier_dropout",
-    None,
-    "Dropout rate before the classifier. Default: as the config file says.",
-)
-flags.DEFINE_integer("train_batch_size", 32, "Batch size for training.", lower_bound=1)
-flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate of Adam.", lower_bound=0.0)
+checkpoint_flags.define_head()
+fine_tuning.define_training(batch_of="windows")
 flags.DEFINE_float(
     "crf_learning_rate",
     None,
@@ -108,24 +76,8 @@ flags.DEFINE_float(
     "--learning_rate.",
     lower_bound=0.0,
 )
-flags.DEFINE_float(
-    "num_train_epochs", 3.0, "Number of training epochs; may be a fraction.", lower_bound=0.0
-)
-flags.DEFINE_float(
-    "warmup_proportion",
-    0.1,
-    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
-    lower_bound=0.0,
-    upper_bound=1.0,
-)
 fine_tuning.define_class_weights()
 fine_tuning.define_epoch_flags("val_f1 or, for --scheme=none, val_word_accuracy")
-flags.DEFINE_bool(
-    "bias_correction",
-    False,
-    "Whether Adam corrects the bias of its moments; the original does not.",
-)
-flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 
 
 def read(split):
@@ -164,15 +116,11 @@ def label_list(tags):
 
 
 def load_model(labels):
-    """Loads the model to start from and checks it."""
     from bert_tf.tasks.token_classification.model import BertTokenClassifier
 
     options = {"labels": list(labels)} if labels else {}
     if FLAGS.do_train:
-        options["use_crf"] = FLAGS.use_crf
-        options["num_encoder_layers"] = FLAGS.num_encoder_layers
-        if FLAGS.classifier_dropout is not None:
-            options["dropout"] = FLAGS.classifier_dropout
+        options |= {"use_crf": FLAGS.use_crf, **checkpoint_flags.head_options()}
     return checkpoint_flags.load_model(
         BertTokenClassifier, max_length=FLAGS.max_seq_length, **options
     )
@@ -184,9 +132,7 @@ def train(model, data, dev):
 
     words, tags = data
     num_rows = len(WordWindows(model.tokenizer, words, FLAGS.max_seq_length))
-    steps_per_epoch = -(-num_rows // FLAGS.train_batch_size)
-    num_steps = max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
-    schedule = fine_tuning.schedule(num_steps)
+    _, num_steps = fine_tuning.steps_of(num_rows)
     multipliers = {}
     if FLAGS.use_crf:
         ratio = 100.0
@@ -197,23 +143,10 @@ def train(model, data, dev):
     if fine_tuning.changes_loss():
         ids = {label: index for index, label in enumerate(model.labels)}
         loss = fine_tuning.class_loss([ids[tag] for row in tags for tag in row], len(ids))
-    fine_tuning.prepare_model(model)
-    model.compile(
-        fine_tuning.optimizer(
-            schedule, bias_correction=FLAGS.bias_correction, learning_rate_multipliers=multipliers
-        ),
-        loss,
-        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
-    )
+    fine_tuning.compile_model(model, num_steps, multipliers, loss=loss)
     scores = [] if dev is None else [TaggingScores(*dev)]
-    options = {"batch_size": FLAGS.train_batch_size, "callbacks": scores + fine_tuning.callbacks()}
-    epochs, rest = divmod(num_steps, steps_per_epoch)
-    if epochs:
-        model.fit(words, tags, epochs=epochs, **options)
-    if rest:  # --num_train_epochs with a fraction
-        model.fit(
-            words, tags, initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options
-        )
+    callbacks = scores + fine_tuning.callbacks()
+    fine_tuning.fit_epochs(model, words, tags, num_rows, callbacks=callbacks)
     fine_tuning.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
@@ -231,27 +164,12 @@ def report(name, gold, predicted, labels):
         )
     scores = tagging_scores(gold, predicted)
     lines = [f"{name}_{key} = {value:.6f}" for key, value in scores.items()]
-    write(f"{name}_results.txt", "\n".join(lines) + "\n")
-    print(f"***** {name.capitalize()} results *****", *lines, sep="\n")
-
-
-def write(name, text):
-    with atomic_path(os.path.join(FLAGS.output_dir, name)) as path:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+    result_files.report(lines, f"{name}_results.txt", name.capitalize())
 
 
 def main():
-    if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
-        raise UserError(
-            "At least one of --do_train, --do_eval and --do_predict must be true. Received: none"
-        )
-    if FLAGS.do_train and not FLAGS.init_checkpoint:
-        raise UserError(
-            "--init_checkpoint must be set with --do_train: it is the model to start from. "
-            "Received: none"
-        )
-    fine_tuning.check_flags(has_dev=FLAGS.do_eval)
+    works = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
+    fine_tuning.check_flags(works, has_dev=FLAGS.do_eval)
     if FLAGS.use_crf and fine_tuning.changes_loss():
         raise UserError(
             "--use_crf must not be combined with --label_smoothing, --focal_gamma or "
@@ -262,10 +180,6 @@ def main():
     data = read("train") if FLAGS.do_train else None
     dev = read("dev") if FLAGS.do_eval else None
     test = read("test") if FLAGS.do_predict else None
-    import keras
-
-    keras.utils.set_random_seed(FLAGS.seed)
-
     model = load_model(label_list(data[1]) if data else FLAGS.labels)
     if FLAGS.scheme != "none" and not are_span_tags(model.labels):
         raise UserError(
@@ -283,7 +197,8 @@ def main():
         if gold is not None:
             report("test", gold, predicted, model.labels)
         columns = (words, predicted) if gold is None else (words, gold, predicted)
-        write("test_predictions.txt", "".join(conll_lines(zip(*columns))))
+        path = os.path.join(FLAGS.output_dir, "test_predictions.txt")
+        result_files.write_text(path, conll_lines(zip(*columns)))
 
 
 if __name__ == "__main__":

@@ -23,11 +23,13 @@ To train on several machines, run the same command on each of them with
 see the same --output_dir.
 """
 
+import functools
 import os
 
 from absl import flags
-from common import pretraining_flags
+from common import result_files
 from common.checkpoint_flags import new_tokenizer
+from common.checks import require
 from common.pretraining_flags import (
     DTYPES,
     NEXT_SENTENCE,
@@ -39,74 +41,49 @@ from common.pretraining_flags import (
 
 from bert_tf import tool
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
-flags.adopt_module_key_flags(pretraining_flags)  # --help lists them
-
-
-def segmenter():
-    """Returns the function of --segmenter that splits Chinese text into words, or None."""
-    if FLAGS.segmenter is None:
-        return None
-    try:
-        import jieba
-    except ImportError:
-        raise UserError(
-            "jieba must be installed for --segmenter=jieba. Received: no such package. "
-            "pip install jieba"
-        ) from None
-    return jieba.lcut
+# The errors that TensorFlow raises when a worker of a collective operation is lost.
+_PEER_ERRORS = ("Unavailable", "Aborted", "Cancelled", "DeadlineExceeded", "Internal")
 
 
 def batches_of(files, batch_size, strategy, tokenizer, training):
     """Returns `DistributedBatches`: shuffled and repeated for training, in file order otherwise."""
+    from bert_tf.tasks.pretraining.records import pretraining_records
+    from bert_tf.tasks.pretraining.text import pretraining_text
     from bert_tf.training.distribution.distributed_batches import DistributedBatches
 
     several = strategy.num_replicas_in_sync > 1
-    common = {
+    options = {
         "max_seq_length": FLAGS.max_seq_length,
         "max_predictions_per_seq": FLAGS.max_predictions_per_seq,
         "seed": FLAGS.seed,
         "repeat": training or several,  # all devices must get the same number of batches
     }
+    if tokenizer:
+        segmenter = None  # or a function that splits Chinese text into words
+        if FLAGS.segmenter is not None:
+            segmenter = require(FLAGS.segmenter, f"pip install {FLAGS.segmenter}").lcut
+        make = functools.partial(pretraining_text, files, tokenizer)
+        options |= {
+            "masked_lm_prob": FLAGS.masked_lm_prob,
+            "masking": "whole_word" if FLAGS.whole_word_mask else FLAGS.masking,
+            "next_sentence": NEXT_SENTENCE[FLAGS.objective],
+            "short_seq_prob": FLAGS.short_seq_prob,
+            "packing": "rows" if FLAGS.pack_rows else None,
+            "segmenter": segmenter,
+            "replace_numbers": FLAGS.replace_numbers,
+        }
+    else:
+        make = functools.partial(pretraining_records, files)
+        options |= {"shuffle": training, "shuffle_buffer": FLAGS.shuffle_buffer}
 
-    def read_records(batch_size, start_step, num_shards, shard_index):
-        from bert_tf.tasks.pretraining.records import pretraining_records
-
-        return pretraining_records(
-            files,
-            batch_size,
-            shuffle=training,
-            shuffle_buffer=FLAGS.shuffle_buffer,
-            start_step=start_step,
-            num_shards=num_shards,
-            shard_index=shard_index,
-            **common,
-        )
-
-    def read_text(batch_size, start_step, num_shards, shard_index):
-        from bert_tf.tasks.pretraining.text import pretraining_text
-
-        return pretraining_text(
-            files,
-            tokenizer,
-            batch_size,
-            masked_lm_prob=FLAGS.masked_lm_prob,
-            masking="whole_word" if FLAGS.whole_word_mask else FLAGS.masking,
-            next_sentence=NEXT_SENTENCE[FLAGS.objective],
-            short_seq_prob=FLAGS.short_seq_prob,
-            packing="rows" if FLAGS.pack_rows else None,
-            segmenter=segmenter(),
-            replace_numbers=FLAGS.replace_numbers,
-            start_step=start_step,
-            num_shards=num_shards,
-            shard_index=shard_index,
-            **common,
-        )
+    def read(batch_size, start_step, num_shards, shard_index):
+        part = {"num_shards": num_shards, "shard_index": shard_index}
+        return make(batch_size, start_step=start_step, **part, **options)
 
     return DistributedBatches(
-        read_text if tokenizer else read_records,
+        read,
         batch_size,
         strategy,
         # A shard of text already is the rows of one process's batches; one of records is not.
@@ -161,7 +138,6 @@ def make_model(config):
 
 
 def train(model, checkpoint, step, strategy, training, held_out):
-    """Trains the model from `step` on."""
     from bert_tf.training import callbacks, fit_steps
     from bert_tf.training.distribution import WorkerHealthMonitor, is_chief
 
@@ -214,24 +190,6 @@ def evaluate(model, step, held_out):
     return {"global_step": step, **results}
 
 
-def write_results(results):
-    lines = [f"{name} = {value}" for name, value in sorted(results.items())]
-    with atomic_path(os.path.join(FLAGS.output_dir, "eval_results.txt")) as path:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
-    print("***** Eval results *****", *lines, sep="\n")
-
-
-def save_trained(model, tokenizer):
-    """Writes the model as a directory that `from_pretrained` of every task can open."""
-    from bert_tf.checkpoints import save_model
-
-    directory = os.path.join(FLAGS.output_dir, "model")
-    save_model(model, directory)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(directory)
-
-
 def run():
     """Trains, evaluates and writes the results, as the flags say."""
     config = check_flags()
@@ -243,6 +201,7 @@ def run():
     import tensorflow as tf
 
     from bert_tf import training
+    from bert_tf.checkpoints import save_model
     from bert_tf.training.callbacks.stop_on_signal import largest_of_workers
     from bert_tf.training.distribution.strategies import is_chief, worker_addresses
 
@@ -306,9 +265,12 @@ def run():
     if is_chief(strategy):
         try:
             if FLAGS.do_train:
-                save_trained(model, tokenizer)
+                directory = os.path.join(FLAGS.output_dir, "model")
+                save_model(model, directory)
+                if tokenizer is not None:
+                    tokenizer.save_pretrained(directory)
             if results:
-                write_results(results)
+                result_files.report([f"{name} = {results[name]}" for name in sorted(results)])
         except OSError as error:
             raise UserError(
                 "--output_dir must be a directory with room for the results. Received: "
@@ -323,16 +285,8 @@ def main():
     try:
         run()
     except Exception as error:
-        # The errors that TensorFlow raises when a worker of a collective operation is lost.
-        peer_errors = (
-            "UnavailableError",
-            "AbortedError",
-            "CancelledError",
-            "DeadlineExceededError",
-            "InternalError",
-        )
         several = FLAGS.distribution_strategy == "multi_worker_mirrored"
-        if not several or type(error).__name__ not in peer_errors:
+        if not several or type(error).__name__.removesuffix("Error") not in _PEER_ERRORS:
             raise
         from bert_tf.training.checkpointing.checkpoint_files import (
             checkpoint_path,

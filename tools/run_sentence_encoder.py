@@ -24,7 +24,7 @@ import os
 
 import numpy as np
 from absl import flags
-from common import fine_tuning
+from common import fine_tuning, result_files
 
 from bert_tf import tool
 from bert_tf.array_files import save_array
@@ -46,9 +46,6 @@ flags.DEFINE_string(
     "dev_file", None, "The file with scored pairs, for --do_eval and after each epoch."
 )
 flags.DEFINE_string("encode_file", None, "The file with the texts to encode, one per line.")
-flags.DEFINE_string(
-    "output_dir", None, "The directory to write the trained model and the results to."
-)
 flags.DEFINE_string(
     "init_checkpoint",
     None,
@@ -112,19 +109,9 @@ flags.DEFINE_integer(
     "With --whitening_file: size of the whitened vectors. Default: the number of directions in "
     "which the vectors of the texts vary.",
 )
-flags.DEFINE_integer("train_batch_size", 32, "Batch size for training.", lower_bound=1)
-flags.DEFINE_float("learning_rate", 2e-5, "The peak learning rate of Adam.", lower_bound=0.0)
-flags.DEFINE_integer("num_train_epochs", 1, "Number of training epochs.", lower_bound=1)
-flags.DEFINE_float(
-    "warmup_proportion",
-    0.1,
-    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
-    lower_bound=0.0,
-    upper_bound=1.0,
-)
+fine_tuning.define_training(learning_rate=2e-5, num_train_epochs=1.0)
 fine_tuning.define_class_weights()
 fine_tuning.define_epoch_flags("val_spearman or val_pearson")
-flags.DEFINE_integer("seed", 12345, "Seed of the shuffling and the dropout.")
 
 
 def read_texts(path):
@@ -170,11 +157,8 @@ def load_encoder():
     from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 
     path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
-    options = {
-        "pooling": FLAGS.pooling,
-        "normalize": FLAGS.normalize,
-        "max_length": FLAGS.max_seq_length,
-    }
+    flag_of = {"pooling": "pooling", "normalize": "normalize", "max_length": "max_seq_length"}
+    options = {name: FLAGS[flag].value for name, flag in flag_of.items()}
     options = {name: value for name, value in options.items() if value is not None}
     return BertSentenceEncoder.from_pretrained(path, **options)
 
@@ -182,30 +166,19 @@ def load_encoder():
 def train(encoder, texts, labels, loss, dev_data):
     import keras
 
-    steps = -(-len(texts[0]) // FLAGS.train_batch_size) * FLAGS.num_train_epochs
-    schedule = fine_tuning.schedule(steps)
-    fine_tuning.prepare_model(encoder)
-    encoder.compile(
-        fine_tuning.optimizer(schedule),
-        objective=loss,
-        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
-    )
+    _, num_steps = fine_tuning.steps_of(texts)
+    fine_tuning.compile_model(encoder, num_steps, objective=loss)
     callbacks = []
     if dev_data:
 
         def report(epoch, logs):
             results = correlations(encoder, *dev_data)
-            print(f"\nepoch {epoch + 1}:", *_lines(results), sep="  ")
+            print(f"\nepoch {epoch + 1}:", *result_files.score_lines(results), sep="  ")
             logs.update({f"val_{name}": value for name, value in results.items()})
 
         callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=report)]
-    encoder.fit(
-        texts,
-        labels,
-        batch_size=FLAGS.train_batch_size,
-        epochs=FLAGS.num_train_epochs,
-        callbacks=callbacks + fine_tuning.callbacks(),
-    )
+    callbacks += fine_tuning.callbacks()
+    fine_tuning.fit_epochs(encoder, texts, labels, callbacks=callbacks)
     fine_tuning.finish_model(encoder)
 
 
@@ -223,14 +196,6 @@ def correlations(encoder, texts, scores):
     return {name: results[name] for name in ("pearson", "spearman") if name in results}
 
 
-def evaluate(encoder, dev_data):
-    lines = _lines(correlations(encoder, *dev_data))
-    with atomic_path(os.path.join(FLAGS.output_dir, "eval_results.txt")) as path:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
-    print("***** Eval results *****", *lines, sep="\n")
-
-
 def encode(encoder, texts):
     vectors = encoder.encode(texts, verbose=1)
     path = os.path.join(FLAGS.output_dir, "vectors.npy")
@@ -239,30 +204,18 @@ def encode(encoder, texts):
     print(f"{len(vectors)} vectors of size {vectors.shape[1]} in {path}")
 
 
-def _lines(results):
-    return [f"eval_{name} = {value:.6f}" for name, value in sorted(results.items())]
-
-
 def main():
-    if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_encode):
-        raise UserError(
-            "At least one of --do_train, --do_eval and --do_encode must be true. Received: none"
-        )
-    needs = {
+    works = {
         "do_train": ("init_checkpoint", "train_file"),
         "do_eval": ("dev_file",),
         "do_encode": ("encode_file",),
     }
-    for flag, others in needs.items():
-        for other in others:
-            if FLAGS[flag].value and not FLAGS[other].value:
-                raise UserError(f"--{other} must be set with --{flag}. Received: none")
+    fine_tuning.check_flags(works, has_dev=bool(FLAGS.dev_file))
     if FLAGS.whitening_file and not FLAGS.do_train:
         raise UserError(
             "--do_train must be true with --whitening_file, as only training writes the model. "
             "Received: --do_train=False"
         )
-    fine_tuning.check_flags(has_dev=bool(FLAGS.dev_file))
     if FLAGS.objective != "classification" and fine_tuning.changes_loss():
         raise UserError(
             "--label_smoothing, --focal_gamma and --class_weights must be used with "
@@ -288,7 +241,7 @@ def main():
             encoder.fit_whitening(whitening_texts, FLAGS.whitening_size)
         encoder.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
     if FLAGS.do_eval:
-        evaluate(encoder, dev_data)
+        result_files.report(result_files.score_lines(correlations(encoder, *dev_data)))
     if FLAGS.do_encode:
         encode(encoder, encode_texts)
 

@@ -29,11 +29,11 @@ import logging
 import os
 
 from absl import flags
-from common import checkpoint_flags, fine_tuning, original_flags
+from common import checkpoint_flags, fine_tuning, original_flags, result_files
 
 from bert_tf import tool
-from bert_tf.errors import DataError, UserError
-from bert_tf.files import atomic_path, staged_files
+from bert_tf.errors import DataError
+from bert_tf.files import staged_files
 from bert_tf.tasks.question_answering.files import read_squad
 
 FLAGS = flags.FLAGS
@@ -42,27 +42,7 @@ flags.DEFINE_string("train_file", None, "The SQuAD file to train on, such as tra
 flags.DEFINE_string(
     "predict_file", None, "The SQuAD file with the questions to answer; it needs no answers."
 )
-flags.DEFINE_string(
-    "output_dir", None, "The directory to write the trained model and the results to."
-)
-flags.DEFINE_string(
-    "init_checkpoint",
-    None,
-    "The model to start from: a Hugging Face directory, a TF1 checkpoint directory, or the prefix "
-    "of a TF1 checkpoint. Without --do_train: the trained model (default: the one in "
-    "--output_dir).",
-)
-flags.DEFINE_string(
-    "bert_config_file", None, "The config file. Default: the one next to the checkpoint."
-)
-flags.DEFINE_string(
-    "vocab_file", None, "The vocabulary file. Default: the one next to the checkpoint."
-)
-flags.DEFINE_bool(
-    "do_lower_case",
-    None,
-    "Whether to convert the text to lower case. Default: as the tokenizer's files say.",
-)
+checkpoint_flags.define_start()
 flags.DEFINE_integer(
     "max_seq_length",
     384,
@@ -80,24 +60,9 @@ flags.DEFINE_integer(
     "Maximum length of a question in tokens; a longer question is truncated.",
     lower_bound=1,
 )
-flags.DEFINE_bool("do_train", False, "Whether to train the model.")
 flags.DEFINE_bool("do_predict", False, "Whether to answer the questions of --predict_file.")
-flags.DEFINE_integer("train_batch_size", 32, "Windows per batch in training.", lower_bound=1)
 flags.DEFINE_integer("predict_batch_size", 8, "Windows per batch in prediction.", lower_bound=1)
-flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate of Adam.", lower_bound=0.0)
-flags.DEFINE_float(
-    "num_train_epochs",
-    3.0,
-    "Number of training epochs over the windows; may be a fraction.",
-    lower_bound=0.0,
-)
-flags.DEFINE_float(
-    "warmup_proportion",
-    0.1,
-    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
-    lower_bound=0.0,
-    upper_bound=1.0,
-)
+fine_tuning.define_training(batch_of="windows")
 flags.DEFINE_integer(
     "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
 )
@@ -124,13 +89,7 @@ flags.DEFINE_float(
     "With --version_2_with_negative: predict no answer if its score exceeds that of the best span "
     "by more than this.",
 )
-flags.DEFINE_bool(
-    "bias_correction",
-    False,
-    "Whether Adam corrects the bias of its moments; the original does not.",
-)
 original_flags.define_ignored(*original_flags.ESTIMATOR_FLAGS)
-flags.DEFINE_integer("seed", 12345, "Seed of the head, the shuffling and the dropout.")
 
 # Flag -> the model's argument.
 _MODEL_FLAGS = {
@@ -142,10 +101,10 @@ _MODEL_FLAGS = {
     "version_2_with_negative": "allow_no_answer",
     "null_score_diff_threshold": "null_score_diff_threshold",
 }
+_CANDIDATE = ("text", "probability", "start_logit", "end_logit")  # in nbest_predictions.json
 
 
 def load_model():
-    """Loads the model to start from and checks it."""
     from bert_tf.tasks.question_answering.model import BertQuestionAnswerer
 
     options = {
@@ -162,11 +121,7 @@ def columns_of(examples):
 
 
 def check_answers(examples):
-    """Requires an answer to every training question, or `is_impossible` with SQuAD 2.0.
-
-    Raises:
-        DataError: If a question has neither.
-    """
+    """Requires an answer to every training question, or `is_impossible` with SQuAD 2.0."""
     allowed = FLAGS.version_2_with_negative
     without = [
         example.id
@@ -185,8 +140,7 @@ def check_answers(examples):
 def train(model, examples):
     import keras
 
-    from bert_tf import training
-    from bert_tf.training import callbacks
+    from bert_tf.training import callbacks, fit_steps
 
     batches = model.training_batches(
         *columns_of(examples), [example.training_answer() for example in examples]
@@ -194,28 +148,19 @@ def train(model, examples):
     batch_size = FLAGS.train_batch_size
     num_steps = max(1, int(len(batches) / batch_size * FLAGS.num_train_epochs))
     print(f"{len(examples)} questions, {len(batches)} windows, {num_steps} steps")
-    schedule = fine_tuning.schedule(num_steps)
-    fine_tuning.prepare_model(model)
-    model.compile(
-        fine_tuning.optimizer(schedule, bias_correction=FLAGS.bias_correction),
-        fine_tuning.class_loss(),
+    fine_tuning.compile_model(
+        model,
+        num_steps,
+        loss=fine_tuning.class_loss(),
         metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
     names = ("train_file", "train_batch_size", "learning_rate", "num_train_epochs", "seed")
-    checkpoint = training.TrainingCheckpoint(
-        os.path.join(FLAGS.output_dir, "checkpoints"),
-        save_every=FLAGS.save_checkpoints_steps,
-        settings={
-            **{name: FLAGS[name].value for name in (*names, *_MODEL_FLAGS)},
-            **fine_tuning.settings(),
-        },
-    )
+    checkpoint = fine_tuning.training_checkpoint((*names, *_MODEL_FLAGS))
     step = checkpoint.restore(model)
     if step >= num_steps:
         print(f"Nothing is left to train: the newest checkpoint is of step {step}.")
     else:
-        training.fit_steps(
+        fit_steps(
             model,
             lambda step: batches.from_step(step, num_steps, batch_size, FLAGS.seed),
             num_steps,
@@ -239,13 +184,7 @@ def predict(model, examples):
         predictions[example.id] = selection.answer.text
         differences[example.id] = selection.score_difference
         n_best[example.id] = [
-            {
-                "text": candidate.text,
-                "probability": candidate.probability,
-                "start_logit": candidate.start_logit,
-                "end_logit": candidate.end_logit,
-            }
-            for candidate in selection.n_best
+            {name: getattr(answer, name) for name in _CANDIDATE} for answer in selection.n_best
         ]
     files = {"predictions.json": predictions, "nbest_predictions.json": n_best}
     if model.allow_no_answer:
@@ -271,26 +210,13 @@ def evaluate(examples, predictions, texts, differences, version_2):
     results = squad_scores(examples, predictions, version_2)
     if version_2:
         results.update(best_null_thresholds(examples, texts, differences))
-    lines = [f"{name} = {value}" for name, value in results.items()]
-    with atomic_path(os.path.join(FLAGS.output_dir, "eval_results.txt")) as path:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
-    print("***** Eval results *****", *lines, sep="\n")
+    result_files.report([f"{name} = {value}" for name, value in results.items()])
 
 
 def main():
-    if not (FLAGS.do_train or FLAGS.do_predict):
-        raise UserError(
-            "At least one of --do_train and --do_predict must be true. Received: neither"
-        )
-    for work, needed in (
-        ("do_train", "train_file"),
-        ("do_train", "init_checkpoint"),
-        ("do_predict", "predict_file"),
-    ):
-        if FLAGS[work].value and not FLAGS[needed].value:
-            raise UserError(f"--{needed} must be set with --{work}. Received: none")
-    fine_tuning.check_flags()
+    fine_tuning.check_flags(
+        {"do_train": ("train_file", "init_checkpoint"), "do_predict": ("predict_file",)}
+    )
     original_flags.tell_ignored(*original_flags.ESTIMATOR_FLAGS)
     tool.require_writable(FLAGS.output_dir, "output_dir")
     if FLAGS.verbose_logging:
@@ -300,9 +226,6 @@ def main():
     predict_examples = read_squad(FLAGS.predict_file) if FLAGS.do_predict else None
     if FLAGS.do_train:
         check_answers(train_examples)
-    import keras
-
-    keras.utils.set_random_seed(FLAGS.seed)
     model = load_model()
     if FLAGS.do_train:
         train(model, train_examples)

@@ -76,69 +76,52 @@ flags.DEFINE_float(
     "Maximum number of seconds to answer the remaining requests after the port has closed.",
     lower_bound=0.0,
 )
-flags.DEFINE_integer(
-    "max_body_bytes", 8 << 20, "Maximum size of a request, in bytes.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "max_buffered_bytes",
-    256 << 20,
-    "Maximum size of all requests and answers in memory at a time, in bytes.",
-    lower_bound=1,
-)
-flags.DEFINE_integer(
-    "max_answer_bytes",
-    64 << 20,
-    "Maximum size of an answer, in bytes of its values.",
-    lower_bound=1,
-)
-flags.DEFINE_integer(
-    "max_text_length", 100_000, "Maximum length of a string, in characters.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "max_tokens",
-    131_072,
-    "Maximum number of tokens in the texts of one row, estimated from their bytes.",
-    lower_bound=1,
-)
-flags.DEFINE_integer("max_rows", 1024, "Maximum number of rows per request.", lower_bound=1)
-flags.DEFINE_integer(
-    "max_waiting",
-    1024,
-    "Maximum number of requests in the queue; further ones get the status 429.",
-    lower_bound=1,
-)
-flags.DEFINE_float(
-    "read_timeout_seconds",
-    30.0,
-    "Maximum number of seconds for the body of a request to arrive.",
-    lower_bound=0.01,
-)
-flags.DEFINE_float(
-    "write_timeout_seconds",
-    30.0,
-    "Maximum number of seconds in which a client reads nothing of its answer.",
-    lower_bound=0.01,
-)
-flags.DEFINE_float(
-    "idle_timeout_seconds",
-    75.0,
-    "Maximum number of seconds for the headers of a request to arrive, and until the next request.",
-    lower_bound=0.01,
-)
-flags.DEFINE_float(
-    "request_timeout_seconds",
-    60.0,
-    "Maximum number of seconds that a request waits for its answer.",
-    lower_bound=0.01,
-)
+# The fields of `Limits`, with their units: (default, help).
+_SIZES = {
+    "max_body_bytes": (8 << 20, "Maximum size of a request, in bytes."),
+    "max_buffered_bytes": (
+        256 << 20,
+        "Maximum size of all requests and answers in memory at a time, in bytes.",
+    ),
+    "max_answer_bytes": (64 << 20, "Maximum size of an answer, in bytes of its values."),
+    "max_text_length": (100_000, "Maximum length of a string, in characters."),
+    "max_tokens": (
+        131_072,
+        "Maximum number of tokens in the texts of one row, estimated from their bytes.",
+    ),
+    "max_rows": (1024, "Maximum number of rows per request."),
+    "max_waiting": (
+        1024,
+        "Maximum number of requests in the queue; further ones get the status 429.",
+    ),
+}
+_TIMEOUTS = {
+    "read_timeout_seconds": (
+        30.0,
+        "Maximum number of seconds for the body of a request to arrive.",
+    ),
+    "write_timeout_seconds": (
+        30.0,
+        "Maximum number of seconds in which a client reads nothing of its answer.",
+    ),
+    "idle_timeout_seconds": (
+        75.0,
+        "Maximum number of seconds for the headers of a request to arrive, and until the next "
+        "request.",
+    ),
+    "request_timeout_seconds": (
+        60.0,
+        "Maximum number of seconds that a request waits for its answer.",
+    ),
+}
+for _name, (_default, _help) in _SIZES.items():
+    flags.DEFINE_integer(_name, _default, _help, lower_bound=1)
+for _name, (_default, _help) in _TIMEOUTS.items():
+    flags.DEFINE_float(_name, _default, _help, lower_bound=0.01)
 
 
 def model_name() -> str:
-    """Returns the model's name in URLs.
-
-    Raises:
-        UserError: If it has characters that a name must not have.
-    """
+    """Returns the model's name in URLs."""
     name = FLAGS.model_name or os.path.basename(os.path.abspath(FLAGS.model))
     if not re.fullmatch(r"[^/:\s]+", name):
         raise UserError(
@@ -158,6 +141,10 @@ def main():
     from bert_tf.serving.server.application import ServerOptions, serve
     from bert_tf.serving.server.limits import Limits
 
+    limits = {
+        name.removesuffix("_bytes").removesuffix("_seconds"): FLAGS[name].value
+        for name in (*_SIZES, *_TIMEOUTS)
+    }
     logging.basicConfig(format="%(message)s")
     tf.config.threading.set_intra_op_parallelism_threads(FLAGS.threads)
     serve(
@@ -173,19 +160,7 @@ def main():
             poll_seconds=FLAGS.poll_seconds,
             drain_seconds=FLAGS.drain_seconds,
             stop_seconds=FLAGS.stop_seconds,
-            limits=Limits(
-                max_body=FLAGS.max_body_bytes,
-                max_buffered=FLAGS.max_buffered_bytes,
-                max_answer=FLAGS.max_answer_bytes,
-                max_text_length=FLAGS.max_text_length,
-                max_tokens=FLAGS.max_tokens,
-                max_rows=FLAGS.max_rows,
-                max_waiting=FLAGS.max_waiting,
-                read_timeout=FLAGS.read_timeout_seconds,
-                write_timeout=FLAGS.write_timeout_seconds,
-                idle_timeout=FLAGS.idle_timeout_seconds,
-                request_timeout=FLAGS.request_timeout_seconds,
-            ),
+            limits=Limits(**limits),
         )
     )
 

@@ -15,6 +15,7 @@ retries are random and grow exponentially, so that clients that failed at the sa
 at the same time. Predictions do not change the server, so repeating them is safe.
 """
 
+import functools
 import http.client
 import json
 import math
@@ -66,9 +67,7 @@ flags.DEFINE_integer("retries", 4, "Maximum number of retries.", lower_bound=0)
 class ServerBusy(Exception):
     """The server could not be reached, or it answered that it is too busy.
 
-    Args:
-        reason: What happened.
-        pause: Seconds that the server asks to wait; None if it does not say.
+    `pause` is the number of seconds that it asks to wait; None if it does not say.
     """
 
     def __init__(self, reason: str, pause: float | None = None):
@@ -77,16 +76,9 @@ class ServerBusy(Exception):
 
 
 def with_retries(ask, deadline: float, retries: int, pauses=random):
-    """Calls `ask` and returns its answer; tries again while the server is busy.
+    """Calls `ask`, a function of the remaining seconds; tries again while the server is busy.
 
-    Args:
-        ask: A function from the remaining seconds to the answer.
-        deadline: Seconds for all tries and pauses together.
-        retries: Maximum number of retries.
-        pauses: The random generator for the pauses.
-
-    Raises:
-        UserError: If the deadline passes or the last try fails.
+    The deadline in seconds is for all tries together; `pauses` is the generator for the pauses.
     """
     end = time.monotonic() + deadline
     longest = FIRST_PAUSE_S
@@ -112,9 +104,6 @@ def _within(seconds: float, ask):
 
     The timeout of a socket applies to each read, so an answer that arrives byte by byte would never
     end. Therefore `ask` runs in a daemon thread, which is abandoned when the time is over.
-
-    Raises:
-        ServerBusy: If it takes longer than `seconds`.
     """
     answers = queue.SimpleQueue()
 
@@ -142,22 +131,9 @@ def ask_rest(
     inputs: dict[str, list[str]],
     timeout: float,
 ) -> list:
-    """Sends one request over REST.
+    """Sends one request to "http://host:port" over REST and returns one prediction per row.
 
-    Args:
-        server: The address, "http://host:port".
-        model: The model's name.
-        version: Its version, or None for the newest.
-        signature: The signature's name.
-        inputs: Lists of strings, by the names of the inputs.
-        timeout: Seconds.
-
-    Returns:
-        One prediction per row.
-
-    Raises:
-        ServerBusy: If a retry may help.
-        UserError: If the server refuses the request, or is not TensorFlow Serving.
+    `inputs` are lists of strings by the names of the inputs.
     """
     path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
     path += "" if version is None else f"/versions/{version}"
@@ -272,11 +248,7 @@ def _message(body: bytes) -> str:
 
 
 def given_inputs() -> dict[str, list[str]]:
-    """Returns the inputs that the flags set, by name.
-
-    Raises:
-        UserError: If none is set, or their numbers differ.
-    """
+    """Returns the inputs that the flags set, by name."""
     inputs = {name: FLAGS[name].value for name in INPUTS if FLAGS[name].value}
     if not inputs:
         raise UserError(
@@ -297,10 +269,8 @@ def main():
     else:
         ask, server = ask_grpc, FLAGS.server or "localhost:8500"
 
-    def once(timeout):
-        return ask(server, FLAGS.model, FLAGS.version, FLAGS.signature, inputs, timeout)
-
-    for prediction in with_retries(once, FLAGS.deadline, FLAGS.retries):
+    ask = functools.partial(ask, server, FLAGS.model, FLAGS.version, FLAGS.signature, inputs)
+    for prediction in with_retries(ask, FLAGS.deadline, FLAGS.retries):
         try:
             text = json.dumps(prediction, ensure_ascii=False)
             text.encode(sys.stdout.encoding)

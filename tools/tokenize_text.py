@@ -8,13 +8,14 @@ Positions are in characters (code points) and in UTF-8 bytes; ends are exclusive
 
 # The file is not named tokenize.py, which would hide Python's module `tokenize` from all tools.
 
+import itertools
 import json
-import sys
 
 from absl import flags
 from common.checkpoint_flags import new_tokenizer
 
 from bert_tf import tool
+from bert_tf.data.tsv import read_lines
 from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -45,27 +46,16 @@ TEXTS_AT_A_TIME = 256
 
 
 def read_texts():
-    """Yields the texts that the flags name."""
+    """Returns the texts that the flags name."""
     if bool(FLAGS.text) == bool(FLAGS.input_file):
         raise UserError(
             "Exactly one of --text and --input_file must be set. Received: "
             f"{'both' if FLAGS.text else 'neither'}"
         )
     if FLAGS.text:
-        yield from FLAGS.text
-        return
-    if FLAGS.input_file == "-":
-        for number, line in enumerate(sys.stdin.buffer, start=1):
-            try:
-                yield line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"Standard input, line {number} must be UTF-8. Received: {error}"
-                ) from error
-        return
-    from bert_tf.text.vocabulary_learning import read_lines
-
-    yield from read_lines([FLAGS.input_file], progress=False)
+        return FLAGS.text
+    path = "/dev/stdin" if FLAGS.input_file == "-" else FLAGS.input_file
+    return (text for _, text in read_lines(path))
 
 
 def make_tokenizer():
@@ -95,21 +85,17 @@ def show(tokenizer, texts):
         chars = list(zip(fields["char_starts"][row], fields["char_ends"][row]))
         in_bytes = list(zip(fields["byte_starts"][row], fields["byte_ends"][row]))
         if FLAGS.json:
-            print(
-                json.dumps(
-                    {
-                        "text": text,
-                        "pieces": pieces,
-                        "ids": ids,
-                        "char_offsets": chars,
-                        "byte_offsets": in_bytes,
-                    },
-                    ensure_ascii=False,
-                )
-            )
+            row = {
+                "text": text,
+                "pieces": pieces,
+                "ids": ids,
+                "char_offsets": chars,
+                "byte_offsets": in_bytes,
+            }
+            print(json.dumps(row, ensure_ascii=False))
             continue
         print(f"{text!r}: {len(ids)} pieces")
-        width = max([len("piece")] + [len(piece) for piece in pieces])
+        width = max(map(len, ["piece", *pieces]))
         print(f"  {'piece':<{width}}  {'id':>7}  {'characters':>13}  {'bytes':>13}  text")
         for piece, token_id, (start, end), (first, last) in zip(pieces, ids, chars, in_bytes):
             print(
@@ -120,13 +106,8 @@ def show(tokenizer, texts):
 
 def main():
     tokenizer = make_tokenizer()
-    batch = []
-    for text in read_texts():
-        batch.append(text)
-        if len(batch) == TEXTS_AT_A_TIME:
-            show(tokenizer, batch)
-            batch = []
-    if batch:
+    texts = iter(read_texts())
+    while batch := list(itertools.islice(texts, TEXTS_AT_A_TIME)):
         show(tokenizer, batch)
 
 

@@ -67,11 +67,7 @@ def parse(text: str) -> tuple[str, Properties]:
 
 
 def of_python(python: str) -> tuple[str, Properties]:
-    """Returns a name for another interpreter and the properties that it knows.
-
-    Raises:
-        UserError: If the interpreter cannot be run.
-    """
+    """Returns a name for another interpreter and the properties that it knows."""
     try:
         version = _run(python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip()
         unicode_version, properties = parse(_run(python, make_unicode_data.__file__))
@@ -133,13 +129,8 @@ def of_re2() -> Properties:
 def differences(own: Properties, others: dict[str, Properties]) -> dict[tuple, list[int]]:
     """Groups the code points for which another source disagrees with the package.
 
-    Args:
-        own: The package's properties.
-        others: The properties of the others by name. A kind that is missing is not compared.
-
-    Returns:
-        A dictionary from (kind, what the package says, what the others say, their names) to lists
-        of code points.
+    Kinds that one of `others` does not have are not compared with it. The keys of the groups are
+    (kind, what the package says, what the others say, their names).
     """
     groups = collections.defaultdict(list)
     for kind, (has, has_not) in WORDS.items():
@@ -153,14 +144,8 @@ def differences(own: Properties, others: dict[str, Properties]) -> dict[tuple, l
             for name, values in asked.items():
                 other = values.get(code_point)
                 if other != value:
-                    says = (
-                        has_not
-                        if other is None
-                        else has
-                        if value is None
-                        else (f"{has}, otherwise")
-                    )
-                    names[says].append(name)
+                    says = has if value is None else f"{has}, otherwise"
+                    names[has_not if other is None else says].append(name)
             for says, who in names.items():
                 groups[kind, has_not if value is None else has, says, tuple(who)].append(code_point)
     return groups

@@ -65,10 +65,7 @@ def test_writes_the_states_of_every_token(start):
     [
         (("--layers=2",), "numbers from -2 to 1"),
         (("--layers=-1,x",), "whole numbers"),
-        (
-            ("--input_file=absent.txt",),
-            "must be a readable file. Received: --input_file=absent.txt",
-        ),
+        (("--input_file=absent.txt",), "absent.txt must be a data file"),
     ],
 )
 def test_wrong_flags_are_told(start, flags, words):

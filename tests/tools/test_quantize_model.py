@@ -39,8 +39,8 @@ def test_mistakes_are_found_before_any_work(model, tmp_path):
     start = f"--model_dir={tmp_path}/float"
     for flags, message in (
         ((start, f"--output_dir={tmp_path}/float"), "another directory"),
-        ((start, into, f"--calibration_file={tmp_path}/none.txt"), "must be a readable UTF-8"),
-        ((start, into, f"--calibration_file={tmp_path}/mixed.txt"), "numbers of texts [1, 2]"),
+        ((start, into, f"--calibration_file={tmp_path}/none.txt"), "none.txt must be a data file"),
+        ((start, into, f"--calibration_file={tmp_path}/mixed.txt"), "line 2 must be 1 tab-sep"),
         ((f"--model_dir={tmp_path}/nothing", into), "nothing"),
     ):
         result = run("quantize_model", *flags)

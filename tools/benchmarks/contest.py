@@ -1,9 +1,16 @@
-"""Measures one workload on all peers: finds the best variant of each, compares outputs, times."""
+"""Measures one workload on all peers: finds the best variant of each, compares outputs, times.
+
+The jobs are inference, on dense batches and on sequences of real lengths, and the pre-training
+step: MLM and NSP, dropout 0.1, AdamW, gradients clipped to norm 1.0. Each peer makes one optimizer
+step on the same sequences. For sequences of real lengths, the peers sort them into batches of
+similar lengths and add up the gradients; bert_tf uses a single batch in any order. The learning
+rate is 0 (`peers.base.LEARNING_RATE`).
+"""
 
 import contextlib
 import dataclasses
+import functools
 import statistics
-from collections.abc import Callable
 
 import numpy as np
 
@@ -11,34 +18,18 @@ from . import limits, workloads
 from .peers import OURS
 from .report import Report, Table
 from .timing import interleave, ratio
+from .turns import LARGEST_DIFFERENCE, Options
 from .workers import PeerFailed, Worker
 from .workloads import Workload
 
-# In float32, with twelve layers and sums in different orders, correct peers agree to about 1e-5.
-LARGEST_DIFFERENCE = 1e-3
+WORKLOADS = {
+    "inference": ("1x128", "8x128", "1x384", "8x512", "ragged"),
+    "training": ("8x128", "ragged"),
+}
 # In 8-bit integers each peer rounds differently, so its error against float32 is compared: the root
 # mean square of the error divided by that of the output.
 LARGEST_INT8_ERROR = 0.25
 INT8 = "inference_int8"
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """How long to measure.
-
-    Attributes:
-        rounds: Number of rounds of the interleaved run.
-        turn_seconds: Length of one measurement; a short task is repeated to fill it.
-        search_calls: Number of timed calls of each arrangement in the search.
-        buckets: Sizes of length-sorted batches to try for real lengths; None is a single batch.
-        progress: A function that wraps the sequence of measurements, such as tqdm.
-    """
-
-    rounds: int
-    turn_seconds: float
-    search_calls: int
-    buckets: tuple[int | None, ...] = workloads.BUCKETS
-    progress: Callable = iter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,43 +43,30 @@ class Arrangement:
     error: float
 
 
+@dataclasses.dataclass
 class Contest:
-    """Measures a job on one workload.
+    """Measures a job ("inference", "inference_int8" or "training") on one workload.
 
-    Args:
-        job: "inference", "inference_int8" or "training".
-        workload: The sequences.
-        workers: The workers by name, with that of bert_tf.
-        config: The configuration of the model.
-        options: How long to measure.
-        report: The report to add the table and the problems to.
+    `config` is that of the model, and `expected` are the outputs that all peers must have. Without
+    them the first outputs, those of bert_tf, are expected.
     """
 
-    def __init__(
-        self,
-        job: str,
-        workload: Workload,
-        workers: dict[str, Worker],
-        config: dict,
-        options: Options,
-        report: Report,
-    ):
-        self._job = job
-        self._workload = workload
-        self._workers = workers
-        self._config = config
-        self._options = options
-        self._report = report
-        self._expected = None
+    job: str
+    workload: Workload
+    workers: dict[str, Worker]
+    config: dict
+    options: Options
+    report: Report
+    expected: dict[str, np.ndarray] | None = None
 
     def run(self) -> None:
         """Searches, measures and adds the table to the report."""
-        print(f"\n{self._title()}, {self._workload.describe()}", flush=True)
+        print(f"\n{self._title()}, {self.workload.describe()}", flush=True)
         best = {}
-        if self._job == INT8:
+        if self.job == INT8:
             self._expect_float32()
         names = sorted(
-            (name for name in self._workers if name != "machine"), key=lambda name: name != OURS
+            (name for name in self.workers if name != "machine"), key=lambda name: name != OURS
         )
         for name in names:
             found = self._search(name)
@@ -96,46 +74,48 @@ class Contest:
                 best[name] = min(found, key=lambda arrangement: arrangement.seconds)
         if OURS not in best:
             return  # the problem has been added to the report
+        turn_seconds = self.options.turn_seconds
         contestants = {
-            name: self._turn(name, arrangement.key) for name, arrangement in best.items()
+            name: functools.partial(self.workers[name].turn, arrangement.key, turn_seconds)
+            for name, arrangement in best.items()
         }
-        peak = limits.MatmulPeak(self._workers["machine"], self._options.turn_seconds)
+        peak = limits.matmul_peak(self.workers["machine"], turn_seconds)
         contestants["machine"] = peak.turn
         note = limits.busy_note()
         try:
-            seconds = interleave(contestants, self._options.rounds, self._options.progress)
+            seconds = interleave(contestants, self.options.rounds, self.options.progress)
         except PeerFailed as failure:
-            self._report.problem(f"{self._job}, {self._workload.name}: {failure}")
+            self.report.problem(f"{self.job}, {self.workload.name}: {failure}")
             return
         finally:
             for name, arrangement in best.items():
                 self._forget(name, arrangement.key)
-        self._report.add(self._table(best, seconds, peak.flops, note))
+        self.report.add(self._table(best, seconds, peak.amount, note))
 
     def _expect_float32(self):
         """Uses the float32 outputs of bert_tf as the expected ones."""
-        worker = self._workers[OURS]
-        batches = workloads.batches(self._workload, None, self._config["vocab_size"])
+        worker = self.workers[OURS]
+        batches = workloads.batches(self.workload, None, self.config["vocab_size"])
         key = worker.make("inference", batches=batches, variant="graph")
-        self._expected = self._comparable(worker.outputs(key), None)
+        self.expected = self._comparable(worker.outputs(key), None)
         self._forget(OURS, key)
 
     def _title(self):
-        return "Inference in int8" if self._job == INT8 else self._job.capitalize()
+        return "Inference in int8" if self.job == INT8 else self.job.capitalize()
 
     def _search(self, name) -> list[Arrangement]:
         """Tries all arrangements of one peer, drops all but the fastest, and prints their times."""
         buckets = [None]
-        if self._workload.is_ragged and name != OURS:  # bert_tf has no padding to avoid
-            count = len(self._workload.lengths)
-            buckets = [size for size in self._options.buckets if size is None or size < count]
+        if self.workload.is_ragged and name != OURS:  # bert_tf has no padding to avoid
+            count = len(self.workload.lengths)
+            buckets = [size for size in self.options.buckets if size is None or size < count]
             buckets = buckets or [None]
         found = []
         for bucket in buckets:
             try:
-                variants = self._workers[name].variants(self._job, bucket, self._workload.is_ragged)
+                variants = self.workers[name].variants(self.job, bucket, self.workload.is_ragged)
             except PeerFailed as failure:
-                self._report.problem(f"{self._job}, {self._workload.name}: {failure}")
+                self.report.problem(f"{self.job}, {self.workload.name}: {failure}")
                 return []
             for variant in variants:
                 arrangement = self._try(name, bucket, variant)
@@ -150,53 +130,49 @@ class Contest:
         return found
 
     def _try(self, name, bucket, variant) -> Arrangement | None:
-        worker = self._workers[name]
-        where = f"{self._job}, {self._workload.name}, {name} ({_label(bucket, variant)})"
+        worker = self.workers[name]
+        where = f"{self.job}, {self.workload.name}, {name} ({_label(bucket, variant)})"
         batches = workloads.batches(
-            self._workload, bucket, self._config["vocab_size"], self._job == "training"
+            self.workload, bucket, self.config["vocab_size"], self.job == "training"
         )
         try:
-            key = worker.make(self._job, batches=batches, variant=variant)
+            key = worker.make(self.job, batches=batches, variant=variant)
             outputs = self._comparable(worker.outputs(key), bucket)
             difference, error = self._difference(outputs)
-            is_int8 = self._job == INT8
+            is_int8 = self.job == INT8
             if not (error <= LARGEST_INT8_ERROR if is_int8 else difference <= LARGEST_DIFFERENCE):
                 self._forget(name, key)
-                self._report.problem(
+                self.report.problem(
                     f"{where}: wrong outputs, off by {difference:.2g} (relative {error:.2g})"
                 )
                 return None
-            seconds = worker.warm_up(key, self._options.search_calls)
-            if seconds < self._options.turn_seconds:  # too short for a reliable time of few calls
-                seconds = worker.turn(key, self._options.turn_seconds)
+            seconds = worker.warm_up(key, self.options.search_calls)
+            if seconds < self.options.turn_seconds:  # too short for a reliable time of few calls
+                seconds = worker.turn(key, self.options.turn_seconds)
         except PeerFailed as failure:
-            self._report.problem(f"{where}: {failure}")
+            self.report.problem(f"{where}: {failure}")
             return None
-        label = _label(bucket, variant) if self._workload.is_ragged else variant
+        label = _label(bucket, variant) if self.workload.is_ragged else variant
         return Arrangement(key, label, seconds, difference, error)
 
     def _comparable(self, outputs, bucket) -> dict[str, np.ndarray]:
         """Puts the outputs of an arrangement in the order of the workload, without padding."""
-        if self._job == "training":
+        if self.job == "training":
             return outputs
-        number = len(workloads.groups(self._workload, bucket))
+        number = len(workloads.groups(self.workload, bucket))
         sequence = [outputs[f"{index}/sequence_output"] for index in range(number)]
         pooled = [outputs[f"{index}/pooled_output"] for index in range(number)]
         return {
-            "sequence_output": workloads.real_rows(sequence, self._workload, bucket),
-            "pooled_output": workloads.per_sequence(pooled, self._workload, bucket),
+            "sequence_output": workloads.real_rows(sequence, self.workload, bucket),
+            "pooled_output": workloads.per_sequence(pooled, self.workload, bucket),
         }
 
     def _difference(self, outputs) -> tuple[float, float]:
-        """Returns the largest difference from the expected outputs and the largest relative error.
-
-        Unless `_expect_float32` was called, the first outputs, those of bert_tf, are the expected
-        ones.
-        """
-        if self._expected is None:
-            self._expected = outputs
+        """Returns the largest difference from the expected outputs and the relative error."""
+        if self.expected is None:
+            self.expected = outputs
         largest, error = 0.0, 0.0
-        for name, expected in self._expected.items():
+        for name, expected in self.expected.items():
             expected = np.asarray(expected, np.float64)
             off = np.asarray(outputs[name], np.float64) - expected
             largest = max(largest, float(np.max(np.abs(off))))
@@ -204,17 +180,14 @@ class Contest:
             error = max(error, float(np.linalg.norm(off)) / norm if norm else largest)
         return largest, error
 
-    def _turn(self, name, key):
-        return lambda: self._workers[name].turn(key, self._options.turn_seconds)
-
     def _forget(self, name, key):
         with contextlib.suppress(PeerFailed):  # its process has ended, which was reported
-            self._workers[name].drop(key)
+            self.workers[name].drop(key)
 
     def _table(self, best, seconds, peak_flops, note) -> Table:
-        is_training = self._job == "training"
+        is_training = self.job == "training"
         flops = (workloads.training_flops if is_training else workloads.encoder_flops)(
-            self._workload, self._config
+            self.workload, self.config
         )
         peak = peak_flops / statistics.median(seconds["machine"])
         rows = []
@@ -226,15 +199,15 @@ class Contest:
                     "arrangement": best[name].label,
                     "ms": 1e3 * median,
                     "times ours": ratio(seconds[name], seconds[OURS]),
-                    "tokens/s": self._workload.tokens / median,
+                    "tokens/s": self.workload.tokens / median,
                     "share of matmul peak": flops / median / peak,
                     "largest difference": best[name].difference,
                 }
             )
-            if self._job == INT8:
+            if self.job == INT8:
                 rows[-1]["relative error"] = best[name].error
         title = (
-            f"{self._title()}, {self._workload.describe()}; {self._options.rounds} "
+            f"{self._title()}, {self.workload.describe()}; {self.options.rounds} "
             f"rounds; float32 matmul peak {peak / 1e9:.0f} GFLOP/s{note}"
         )
         return Table(title, rows, bars="ms")

@@ -32,20 +32,13 @@ class Gpu:
 
 def peak_tflops(name: str) -> float | None:
     """Returns the peak of a GPU in TFLOP/s, or None if the table does not have it."""
-    for pattern, value in PEAK_TFLOPS:
-        if re.search(pattern, name):
-            return value
-    return None
+    return next((value for pattern, value in PEAK_TFLOPS if re.search(pattern, name)), None)
 
 
 def require_gpu(peak: float | None = None) -> Gpu:
     """Returns the first GPU that TensorFlow sees.
 
-    Args:
-        peak: The peak in TFLOP/s; None for that of the table.
-
-    Raises:
-        UserError: If there is no GPU, or its peak is not in the table and `peak` is None.
+    `peak` is its peak in TFLOP/s; None for that of the table.
     """
     import tensorflow as tf
 

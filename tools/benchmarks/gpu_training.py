@@ -8,15 +8,16 @@ Model FLOPs utilisation (Chowdhery et al., arXiv 2204.02311, appendix B) is the 
 step needs on real tokens, without recomputation, divided by the time and by the GPU's dense peak.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from . import workloads
-from .contest import Options
 from .gpu import Gpu
 from .peers import OURS_BFLOAT16
 from .report import Report, Table
 from .timing import Spread
+from .turns import Options
 from .workers import PeerFailed
 from .workloads import Workload
 
@@ -27,13 +28,7 @@ _MIB = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Arrangement:
-    """A way to run the step.
-
-    Attributes:
-        label: The label in the table.
-        backend: The value of `BERT_TF_OPS` for the process.
-        jit_compile: Whether XLA compiles it.
-    """
+    """A way to run the step: the value of `BERT_TF_OPS`, and whether XLA compiles it."""
 
     label: str
     backend: str
@@ -60,15 +55,8 @@ def run(
 ) -> None:
     """Adds one table per model.
 
-    Args:
-        start: A function (peer, environment) -> `Worker`. Every row gets a new process.
-        configs: The arguments of `BertConfig`, by name of the model.
-        workload_list: The batches to measure.
-        gpu: The name and the peak of the GPU.
-        options: Its `rounds` is the number of measurements per row.
-        report: The report to add the tables and the problems to.
-        steps: Optimizer steps per measurement, after which the host waits for the GPU.
-        arrangements: The rows of each workload.
+    `start` is a function (peer, environment) -> `Worker`: every row gets a new process. After the
+    optimizer steps of a measurement the host waits for the GPU.
     """
     for name, config in configs.items():
         rows = []
@@ -96,27 +84,15 @@ def measure(
     rounds: int,
     steps: int,
 ) -> dict:
-    """Measures one row of the table.
-
-    Raises:
-        PeerFailed: If the process fails, or the GPU kernels are missing.
-    """
-    worker = start(OURS_BFLOAT16, {"BERT_TF_OPS": arrangement.backend})
-    try:
+    """Measures one row of the table."""
+    with contextlib.closing(start(OURS_BFLOAT16, {"BERT_TF_OPS": arrangement.backend})) as worker:
         batches = workloads.batches(workload, None, config["vocab_size"], training=True)
-        key = worker.make(
-            "training",
-            batches=batches,
-            variant="xla" if arrangement.jit_compile else "graph",
-            config=config,
-            steps=steps,
-        )
+        variant = "xla" if arrangement.jit_compile else "graph"
+        key = worker.make("training", batches=batches, variant=variant, config=config, steps=steps)
         worker.warm_up(key, 1)
         worker.device_memory(reset=True)
         seconds = worker.time(key, rounds)
         peak_bytes = worker.device_memory()
-    finally:
-        worker.close()
     spread = Spread.of(seconds)
     count = len(workload.lengths)
     flops = workloads.training_flops(workload, config)

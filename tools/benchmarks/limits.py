@@ -11,58 +11,38 @@ _BUSY_CORES = 0.15
 _LOOK_SECONDS = 0.5
 
 
-class MatmulPeak:
-    """Measures the fastest large float32 matmul of all installed libraries.
+class Limit:
+    """A task of the worker "machine": `amount` operations or bytes, and how fast they are."""
 
-    Args:
-        worker: The worker of "machine".
-        turn_seconds: Length of one measurement.
-    """
-
-    def __init__(self, worker, turn_seconds: float):
-        self._worker = worker
+    def __init__(self, machine, turn_seconds: float, job: str, calls: int = 1, **arguments):
+        self._machine = machine
         self._turn_seconds = turn_seconds
-        best = None
-        for shape in MATMULS:
-            for library in worker.variants("matmul"):
-                key = worker.make("matmul", shape=shape, variant=library)
-                flops = float(worker.outputs(key)["flops"])
-                rate = flops / worker.warm_up(key, 3)
-                if best is None or rate > best[0]:
-                    if best is not None:
-                        worker.drop(best[1])
-                    best = (rate, key, flops, f"{library}, {'x'.join(map(str, shape))}")
-                else:
-                    worker.drop(key)
-        _, self._key, self.flops, self.label = best
-        print(f"  matmul peak: {best[0] / 1e9:.0f} GFLOP/s ({self.label})", flush=True)
+        self._key = machine.make(job, **arguments)
+        self.amount = float(machine.outputs(self._key)["amount"])
+        self.rate = self.amount / machine.warm_up(self._key, calls)
 
     def turn(self) -> float:
-        """Returns the seconds for `flops` operations."""
-        return self._worker.turn(self._key, self._turn_seconds)
-
-
-class Copy:
-    """Measures a copy that moves as many bytes as an op reads and writes.
-
-    Args:
-        worker: The worker of "machine".
-        bytes_moved: Bytes read and written.
-        turn_seconds: Length of one measurement.
-    """
-
-    def __init__(self, worker, bytes_moved: int, turn_seconds: float):
-        self._worker = worker
-        self._turn_seconds = turn_seconds
-        self._key = worker.make("copy", bytes_moved=bytes_moved)
-        worker.warm_up(self._key, 3)
-
-    def turn(self) -> float:
-        """Returns the seconds for one copy."""
-        return self._worker.turn(self._key, self._turn_seconds)
+        """Returns the seconds for `amount`."""
+        return self._machine.turn(self._key, self._turn_seconds)
 
     def close(self) -> None:
-        self._worker.drop(self._key)
+        self._machine.drop(self._key)
+
+
+def matmul_peak(machine, turn_seconds: float) -> Limit:
+    """Returns the fastest large float32 matmul of all installed libraries."""
+    best, label = None, ""
+    for shape in MATMULS:
+        for library in machine.variants("matmul"):
+            tried = Limit(machine, turn_seconds, "matmul", 3, shape=shape, variant=library)
+            if best is not None and tried.rate <= best.rate:
+                tried.close()
+                continue
+            if best is not None:
+                best.close()
+            best, label = tried, f"{library}, {'x'.join(map(str, shape))}"
+    print(f"  matmul peak: {best.rate / 1e9:.0f} GFLOP/s ({label})", flush=True)
+    return best
 
 
 def busy_note() -> str:

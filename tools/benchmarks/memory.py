@@ -1,14 +1,16 @@
 """Measures the memory of a training step, and how time and memory grow with the length."""
 
+import contextlib
+import functools
 import os
 import statistics
 
 from . import models, workloads
-from .contest import Options
 from .peers import OURS
 from .report import Report, Table
 from .timing import Spread, interleave
-from .workers import PeerFailed, Worker, scratch_folder
+from .turns import Options
+from .workers import PeerFailed, scratch_folder
 from .workloads import Workload
 
 _STEPS = 3  # allocators reach their peak in the second step
@@ -33,15 +35,8 @@ def run(
 ):
     """Adds three tables: a training step, tokens of real lengths, and long single sequences.
 
-    Args:
-        names: bert_tf and the peers to compare with.
-        start: A function (name, model directory, scratch) -> `Worker`. Every measurement of memory
-            gets a new process.
-        config: The arguments of `BertConfig`.
-        workload: The batch of the training step.
-        options: Rounds and length of the timed measurements.
-        report: The report to add the tables and the problems to.
-        lengths: The lengths of the single sequences.
+    `start` is a function (name, model directory, scratch) -> `Worker`: every measurement of memory
+    gets a new process.
     """
     with scratch_folder() as scratch:
         directory = _model(start, scratch, "model", config)
@@ -57,56 +52,47 @@ def run(
 
 def _model(start, scratch, name, config) -> str:
     directory = os.path.join(scratch, name)
-    worker = start(OURS, directory, scratch)
-    try:
+    with contextlib.closing(start(OURS, directory, scratch)) as worker:
         models.make(worker, directory, config)
-    finally:
-        worker.close()
     return directory
 
 
 def _step_table(names, start, directory, scratch, workload, report):
-    fixed = models.parameters(directory) * _BYTES_PER_PARAMETER / _MIB
-    rows, beyond = [], {}
+    rows, ours = [], None
     for name in names:
         try:
-            worker = start(name, directory, scratch)
-            try:
-                measured = _step(worker, directory, workload)
-            finally:
-                worker.close()
+            step = _step(name, start, directory, scratch, workload)
         except PeerFailed as failure:
             report.problem(f"memory, {name}: {failure}")
             continue
-        beyond[name] = measured["peak_mib"] - worker.imported_mib - fixed
-        rows.append(
-            {
-                "peer": name,
-                "peak MiB": measured["peak_mib"],
-                "imports MiB": worker.imported_mib,
-                "weights, gradients, slots MiB": fixed,
-                "beyond MiB": beyond[name],
-                "times ours": beyond[name] / beyond[OURS] if OURS in beyond else None,
-            }
-        )
+        del step["ms"]
+        beyond = step["beyond MiB"]
+        ours = beyond if name == OURS else ours
+        times_ours = None if ours is None else beyond / ours
+        rows.append({"peer": name, **step, "times ours": times_ours})
     title = f"Memory of a training step, {workload.describe()}: peak of {_STEPS} steps"
     report.add(Table(title, rows, bars="beyond MiB"))
 
 
-def _step(worker: Worker, directory, workload) -> dict[str, float]:
-    """Runs steps in a new process and returns the memory before them, the peak and the time."""
-    variant = worker.variants("memory")[0]
-    config = models.read_config(directory)
-    batches = workloads.batches(workload, None, config["vocab_size"], training=True)
-    key = worker.make("training", batches=batches, variant=variant)
-    # The first step creates the optimizer's slots and compiles, so it is not measured.
-    seconds = worker.time(key, 1)
-    before = worker.memory(reset=True)["current_mib"]
-    seconds = worker.time(key, _STEPS)
+def _step(name, start, directory, scratch, workload) -> dict[str, float]:
+    """Measures steps of a peer in a new process: the parts of its peak memory, and the time."""
+    with contextlib.closing(start(name, directory, scratch)) as worker:
+        variant = worker.variants("memory")[0]
+        config = models.read_config(directory)
+        batches = workloads.batches(workload, None, config["vocab_size"], training=True)
+        key = worker.make("training", batches=batches, variant=variant)
+        # The first step creates the optimizer's slots and compiles, so it is not measured.
+        worker.time(key, 1)
+        worker.memory(reset=True)
+        seconds = worker.time(key, _STEPS)
+        peak = worker.memory()["peak_mib"]
+    fixed = models.parameters(directory) * _BYTES_PER_PARAMETER / _MIB
     return {
-        "before_mib": before,
-        "peak_mib": worker.memory()["peak_mib"],
-        "seconds": statistics.median(seconds),
+        "peak MiB": peak,
+        "imports MiB": worker.imported_mib,
+        "weights, gradients, slots MiB": fixed,
+        "beyond MiB": peak - worker.imported_mib - fixed,
+        "ms": 1e3 * statistics.median(seconds),
     }
 
 
@@ -119,23 +105,18 @@ def _length_table(names, start, directory, scratch, lengths, report):
     for name in names:
         for length in lengths:
             try:
-                worker = start(name, directory, scratch)
-                try:
-                    measured = _step(worker, directory, Workload.dense(1, length))
-                finally:
-                    worker.close()
+                step = _step(name, start, directory, scratch, Workload.dense(1, length))
             except PeerFailed as failure:
                 report.problem(f"memory, {name}, length {length}: {failure}")
                 continue
-            fixed = models.parameters(directory) * _BYTES_PER_PARAMETER / _MIB
-            growth = measured["peak_mib"] - worker.imported_mib - fixed
+            beyond = step["beyond MiB"]
             rows.append(
                 {
                     "peer": name,
                     "length": length,
-                    "ms": 1e3 * measured["seconds"],
-                    "beyond MiB": growth,
-                    "KiB per token": 1024 * growth / length,
+                    "ms": step["ms"],
+                    "beyond MiB": beyond,
+                    "KiB per token": 1024 * beyond / length,
                 }
             )
     layers = LONG_CHANGES["num_hidden_layers"]
@@ -144,22 +125,18 @@ def _length_table(names, start, directory, scratch, lengths, report):
 
 def _token_table(start, directory, scratch, options, report):
     """Measures bert_tf on growing numbers of sequences; the time per token must not grow."""
-    worker = start(OURS, directory, scratch)
     config = models.read_config(directory)
-    try:
-        turns, tokens = {}, {}
+    longest = min(workloads.RAGGED_LONGEST, config["max_position_embeddings"])
+    turns, tokens = {}, {}
+    with contextlib.closing(start(OURS, directory, scratch)) as worker:
         for count in SEQUENCE_COUNTS:
-            workload = Workload.ragged(
-                count, min(workloads.RAGGED_LONGEST, config["max_position_embeddings"])
-            )
+            workload = Workload.ragged(count, longest)
             batches = workloads.batches(workload, None, config["vocab_size"])
             key = worker.make("inference", batches=batches, variant="graph")
             worker.warm_up(key)
             tokens[count] = workload.tokens
-            turns[count] = lambda key=key: worker.turn(key, options.turn_seconds)
+            turns[count] = functools.partial(worker.turn, key, options.turn_seconds)
         seconds = interleave(turns, options.rounds, options.progress)
-    finally:
-        worker.close()
     rows = [
         {
             "sequences": count,

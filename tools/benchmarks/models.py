@@ -5,6 +5,8 @@ import os
 
 import numpy as np
 
+from .peers.base import HEADS
+
 # New weights have zero biases and unit scales, so errors with them would not show without noise.
 _NOISE = 0.02
 
@@ -30,13 +32,7 @@ CONFIGS = {
 def make(worker, directory: str, config: dict) -> dict:
     """Writes a Hugging Face directory and, in another file of it, the heads of pre-training.
 
-    Args:
-        worker: The worker of bert_tf, which creates the encoder.
-        directory: The directory to write to.
-        config: The arguments of `BertConfig`.
-
-    Returns:
-        The content of `config.json`.
+    The worker of bert_tf creates the encoder. Returns the content of `config.json`.
     """
     from safetensors.numpy import load_file, save_file
 
@@ -55,15 +51,9 @@ def make(worker, directory: str, config: dict) -> dict:
 
     written = read_config(directory)
     hidden, vocabulary = written["hidden_size"], written["vocab_size"]
-    heads = {
-        "cls.predictions.transform.dense.weight": noise([hidden, hidden]),
-        "cls.predictions.transform.dense.bias": noise([hidden]),
-        "cls.predictions.transform.LayerNorm.weight": 1 + noise([hidden]),
-        "cls.predictions.transform.LayerNorm.bias": noise([hidden]),
-        "cls.predictions.bias": noise([vocabulary]),
-        "cls.seq_relationship.weight": noise([2, hidden]),
-        "cls.seq_relationship.bias": noise([2]),
-    }
+    shapes = ([hidden, hidden], [hidden], [hidden], [hidden], [vocabulary], [2, hidden], [2])
+    heads = {name: noise(shape) for name, shape in zip(HEADS, shapes, strict=True)}
+    heads["cls.predictions.transform.LayerNorm.weight"] += 1
     save_file(heads, os.path.join(directory, "pretraining_heads.safetensors"))
     # CTranslate2's converter requires a tokenizer, but does not use it.
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -1,32 +1,22 @@
 """Formats the results as Markdown tables, as JSON and as bar charts."""
 
 import dataclasses
-import json
 import os
 import platform
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
+from common import pictures, result_files
 
 from .timing import Spread
-
-_FORMATS = ("png", "svg", "pdf")
 
 _TITLE_WIDTH = 90  # characters per line of a chart's title
 
 
 @dataclasses.dataclass
 class Table:
-    """One comparison.
-
-    Attributes:
-        title: What was compared.
-        rows: Dictionaries of plain values and `Spread`s.
-        bars: The key of the values in the bar chart; None for no chart.
-    """
+    """One comparison: rows of plain values and `Spread`s, and the key of the bar chart's values."""
 
     title: str
     rows: list[dict[str, Any]]
@@ -89,15 +79,10 @@ def format_table(table: Table) -> str:
         ]
         return "| " + " | ".join(padded) + " |"
 
-    rule = (
-        "|"
-        + "|".join(
-            "-" * (width + 2) if text else "-" * (width + 1) + ":"
-            for width, text in zip(widths, is_text)
-        )
-        + "|"
+    rule = "|".join(
+        "-" * (width + 1) + ("-" if text else ":") for width, text in zip(widths, is_text)
     )
-    return "\n".join([table.title, "", line(cells[0]), rule, *map(line, cells[1:])])
+    return "\n".join([table.title, "", line(cells[0]), f"|{rule}|", *map(line, cells[1:])])
 
 
 def format_value(value: Any) -> str:
@@ -136,53 +121,24 @@ def write_json(report: Report, path: str) -> None:
             for table in report.tables
         ],
     }
-    with atomic_path(path) as new:
-        with open(new, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=2, ensure_ascii=False)
-            file.write("\n")
-
-
-def require_plotting(path: str) -> None:
-    """Checks that a chart can be written, before any work.
-
-    Args:
-        path: The file to write.
-
-    Raises:
-        UserError: If matplotlib is missing or does not support the format.
-    """
-    if _format(path) not in _FORMATS:
-        raise UserError(f"--plot must be a .png, .svg or .pdf file. Received: --plot={path}")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "matplotlib must be installed for --plot. Received: no such package. "
-            "pip install matplotlib"
-        ) from None
+    result_files.write_json(path, content, indent=2, ensure_ascii=False)
 
 
 def write_plot(report: Report, path: str) -> None:
     """Writes a bar chart with one panel per table; bert_tf has another colour than the peers."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     tables = [table for table in report.tables if table.bars and table.rows]
     if not tables:
         return
     heights = [0.6 + 0.32 * len(table.rows) for table in tables]
-    figure, panels = pyplot.subplots(
-        len(tables),
-        squeeze=False,
-        figsize=(9, sum(heights) + 0.5 * len(tables)),
-        height_ratios=heights,
-    )
+    figure = Figure(figsize=(9, sum(heights) + 0.5 * len(tables)))
+    panels = figure.subplots(len(tables), squeeze=False, height_ratios=heights)
     for panel, table in zip(panels[:, 0], tables):
         rows = [row for row in table.rows if row.get(table.bars) is not None]
-        values = [_middle(row[table.bars]) for row in rows]
-        names = [_label(row) for row in rows]
+        values = [row[table.bars] for row in rows]
+        values = [value.median if isinstance(value, Spread) else value for value in values]
+        names = [", ".join(text for text in row.values() if isinstance(text, str)) for row in rows]
         colours = ["#1f6feb" if name.startswith("bert_tf") else "#b8bfc9" for name in names]
         bars = panel.barh(range(len(rows)), values, color=colours)
         panel.bar_label(bars, labels=[format_value(float(value)) for value in values], padding=3)
@@ -193,19 +149,4 @@ def write_plot(report: Report, path: str) -> None:
         panel.set_xlabel(table.bars)
         panel.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    with atomic_path(path) as new:
-        figure.savefig(new, format=_format(path), dpi=150)
-    pyplot.close(figure)
-
-
-def _format(path):
-    return os.path.splitext(path)[1][1:]
-
-
-def _middle(value: float | Spread) -> float:
-    return value.median if isinstance(value, Spread) else value
-
-
-def _label(row: dict[str, Any]) -> str:
-    texts: Sequence[str] = [value for value in row.values() if isinstance(value, str)]
-    return ", ".join(texts)
+    pictures.save(figure, path, dpi=150)

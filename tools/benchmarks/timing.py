@@ -21,8 +21,6 @@ class Spread:
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
         """Returns the spread of one or more values."""
-        if not values:
-            raise ValueError("`values` must have at least one value. Received: values=[]")
         return cls(min(values), statistics.median(values), max(values))
 
 
@@ -31,9 +29,7 @@ def interleave(
     rounds: int,
     progress: Callable[[Sequence], Sequence] = iter,
 ) -> dict[str, list[float]]:
-    """Measures every contestant once per round.
-
-    The order is rotated by one in each round.
+    """Measures every contestant once per round, in an order that is rotated by one in each round.
 
     Args:
         contestants: From names to functions that make one measurement and return it in seconds.
@@ -55,12 +51,7 @@ def interleave(
 
 def ratio(theirs: Sequence[float], ours: Sequence[float]) -> Spread:
     """Returns the spread of the ratios theirs / ours of each round."""
-    if len(theirs) != len(ours):
-        raise ValueError(
-            "`theirs` and `ours` must have the same number of measurements. Received: "
-            f"{len(theirs)} and {len(ours)}"
-        )
-    return Spread.of([their / our for their, our in zip(theirs, ours)])
+    return Spread.of([their / our for their, our in zip(theirs, ours, strict=True)])
 
 
 def calls_in_a_turn(seconds: float, turn_seconds: float, most: int = 200) -> int:

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -39,6 +38,10 @@ class PeerFailed(Exception):
     """A peer failed, so the table is invalid."""
 
 
+def scratch_folder() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="bert_tf_benchmark_", ignore_cleanup_errors=True)
+
+
 def save_batches(path: str, batches: Sequence[Mapping[str, np.ndarray]]) -> None:
     """Writes all batches to one .npz file, which `worker.load_batches` reads."""
     arrays = {
@@ -50,10 +53,10 @@ def save_batches(path: str, batches: Sequence[Mapping[str, np.ndarray]]) -> None
 
 
 class Worker:
-    """One peer in its own process.
+    """One peer of `PEERS` in its own process.
 
     Args:
-        name: A key of `PEERS`.
+        name: The name of the peer.
         model_directory: The directory of the shared weights.
         threads: Number of threads per call.
         scratch: A directory for the log and temporary files.
@@ -87,16 +90,9 @@ class Worker:
             variables.update(_TUNED_MALLOC)
         variables.update(environment or {})
         with open(self._log_path, "a", encoding="utf-8") as log:
+            arguments = [name, model_directory, str(threads), scratch]
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    f"{__package__}.worker",
-                    name,
-                    model_directory,
-                    str(threads),
-                    scratch,
-                ],
+                [sys.executable, "-m", f"{__package__}.worker", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -111,15 +107,9 @@ class Worker:
         return self._ask("variants", job=job, bucket=bucket, is_ragged=is_ragged)["variants"]
 
     def make(self, job, batches=None, **arguments) -> str:
-        """Prepares a task.
+        """Prepares a task and returns its key.
 
-        Args:
-            job: The job of the peer.
-            batches: The batches, if the job has some.
-            **arguments: The other arguments of the job, which JSON can hold.
-
-        Returns:
-            The key of the task.
+        `batches` and `arguments`, which JSON can hold, are the arguments of the peer's job.
         """
         key = f"task{next(self._keys)}"
         path = None
@@ -223,45 +213,27 @@ class Worker:
 
 
 @contextlib.contextmanager
-def crew(names, model_directory, threads, scratch, tuned_malloc=False, report=print):
+def crew(names, model_directory, threads, scratch, tuned_malloc=False):
     """Starts a worker for each name, yields a dictionary of them, and ends them all.
 
-    A peer that cannot start is reported and is not in the dictionary.
+    A peer that cannot start is printed and is not in the dictionary.
     """
     workers = {}
     try:
         for name in names:
             try:
                 workers[name] = Worker(name, model_directory, threads, scratch, tuned_malloc)
-                report(f"  {name}: {workers[name].version}")
+                print(f"  {name}: {workers[name].version}")
             except PeerFailed as failure:
-                report(f"  {failure}")
+                print(f"  {failure}")
         yield workers
     finally:
         for worker in workers.values():
             worker.close()
 
 
-@contextlib.contextmanager
-def scratch_folder(parent=None):
-    """Yields a temporary directory, which is deleted afterwards."""
-    path = tempfile.mkdtemp(prefix="bert_tf_benchmark_", dir=parent)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def require_installed(names: Sequence[str], job: str) -> None:
-    """Checks that the packages of the peers are installed, before any work.
-
-    Args:
-        names: Names of peers.
-        job: The job that they are measured on.
-
-    Raises:
-        UserError: If a peer is unknown or its packages are not installed.
-    """
+    """Checks that the packages of the peers for a job are installed, before any work."""
     unknown = sorted(set(names) - set(PEERS))
     if unknown:
         raise UserError(f"--peers must be some of {sorted(PEERS)}. Received: {unknown}")

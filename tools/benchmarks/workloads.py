@@ -26,12 +26,9 @@ _FIRST_ORDINARY_ID = 5  # smaller ids are [PAD], [UNK], [CLS], [SEP], [MASK]
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """Sequences to encode or to train on.
+    """Sequences to encode or to train on, by their lengths in tokens.
 
-    Attributes:
-        name: The name in the tables.
-        lengths: The lengths of the sequences in tokens.
-        is_ragged: Whether the lengths differ, so that a batch has padding.
+    If `is_ragged`, the lengths differ, so that a batch has padding.
     """
 
     name: str
@@ -65,15 +62,10 @@ class Workload:
 
 
 def groups(workload: Workload, bucket: int | None) -> list[np.ndarray]:
-    """Divides the sequences into batches.
+    """Divides the sequences into batches and returns the indices of the sequences of each batch.
 
-    Args:
-        workload: The sequences.
-        bucket: Sequences per batch, after sorting by length; None puts all sequences in one batch
-            in their order, as in a batch of a shuffled data set.
-
-    Returns:
-        The indices of the sequences of each batch.
+    `bucket` is the number of sequences per batch, after sorting by length. None puts all sequences
+    in one batch in their order, as in a batch of a shuffled data set.
     """
     count = len(workload.lengths)
     if bucket is None or bucket >= count:
@@ -85,13 +77,7 @@ def groups(workload: Workload, bucket: int | None) -> list[np.ndarray]:
 def batches(
     workload: Workload, bucket: int | None, vocab_size: int, training: bool = False
 ) -> list[dict[str, np.ndarray]]:
-    """Returns the workload as padded batches.
-
-    Args:
-        workload: The sequences.
-        bucket: As in `groups`.
-        vocab_size: The ids are random and less than this.
-        training: Whether to add masked positions and labels.
+    """Returns the workload as padded batches of `groups` with random ids.
 
     Returns:
         For every group `token_ids`, `segment_ids` int32 and `padding_mask` bool, all `[B, T]`; for
@@ -128,15 +114,9 @@ def batches(
 
 
 def real_rows(values: Sequence[np.ndarray], workload: Workload, bucket: int | None) -> np.ndarray:
-    """Returns the outputs at real tokens, in the order of the workload's sequences.
+    """Returns the outputs at real tokens, `[R, H]`, in the order of the workload's sequences.
 
-    Args:
-        values: The outputs `[B, T, H]` of every group.
-        workload: The sequences.
-        bucket: As in `groups`.
-
-    Returns:
-        `[R, H]`.
+    `values` are the outputs `[B, T, H]` of every group.
     """
     rows = [None] * len(workload.lengths)
     for group, value in zip(groups(workload, bucket), values, strict=True):

@@ -2,14 +2,12 @@
 
 import statistics
 
-import numpy as np
-
 from . import limits, workloads
-from .contest import LARGEST_DIFFERENCE, Options
-from .peers.xla_variants import NATIVE, VARIANTS
+from .peers import NO_XLA, XLA_VARIANTS
 from .report import Report, Table
-from .timing import interleave, ratio
-from .workers import PeerFailed, Worker
+from .timing import ratio
+from .turns import Options, Turns, largest_difference
+from .workers import Worker
 from .workloads import Workload
 
 WORKLOADS = ("1x128", "8x128")
@@ -18,52 +16,32 @@ WORKLOADS = ("1x128", "8x128")
 def run(
     worker: Worker, config: dict, workload_list: list[Workload], options: Options, report: Report
 ):
-    """Adds a table for each job and workload.
-
-    Args:
-        worker: The worker of the peer `bert_tf_xla`.
-        config: The configuration of the model.
-        workload_list: The sequences, which are padded to one length under XLA.
-        options: Rounds and length of the measurements.
-        report: The report to add the tables and the problems to.
-    """
+    """Adds a table for each job and workload; `worker` is that of the peer `bert_tf_xla`."""
     for workload in workload_list:
         for job in ("inference", "training"):
-            try:
-                report.add(_table(job, workload, worker, config, options, report))
-            except PeerFailed as failure:
-                report.problem(f"xla, {job}, {workload.name}: {failure}")
+            print(f"\nxla, {job}, {workload.describe()}", flush=True)
+            batches = workloads.batches(workload, None, config["vocab_size"], job == "training")
 
+            def difference(*outputs, workload=workload):
+                return largest_difference(*(_comparable(values, workload) for values in outputs))
 
-def _table(job, workload, worker, config, options, report) -> Table:
-    print(f"\nxla, {job}, {workload.describe()}", flush=True)
-    batches = workloads.batches(workload, None, config["vocab_size"], job == "training")
-    turns, keys, expected = {}, [], None
-    for variant in VARIANTS:
-        key = worker.make(f"xla_{job}", batches=batches, variant=variant)
-        keys.append(key)
-        outputs = _comparable(worker.outputs(key), workload)
-        expected = outputs if expected is None else expected
-        difference = max(float(np.max(np.abs(outputs[name] - expected[name]))) for name in expected)
-        if not difference <= LARGEST_DIFFERENCE:
-            report.problem(f"xla, {job}, {workload.name}, {variant}: off by {difference:.2g}")
-            continue
-        worker.warm_up(key, options.search_calls)
-        turns[variant] = _turn(worker, key, options)
-    note = limits.busy_note()
-    seconds = interleave(turns, options.rounds, options.progress)
-    for key in keys:
-        worker.drop(key)
-    rows = [
-        {
-            "arrangement": variant,
-            "ms": 1e3 * statistics.median(seconds[variant]),
-            "times without XLA": ratio(seconds[variant], seconds[NATIVE]),
-        }
-        for variant in turns
-    ]
-    title = f"XLA, {job}, {workload.describe()}; {options.rounds} rounds{note}"
-    return Table(title, rows, bars="ms")
+            with Turns(f"xla, {job}, {workload.name}", options, report) as turns:
+                for variant in XLA_VARIANTS:
+                    arguments = {"batches": batches, "variant": variant}
+                    calls = options.search_calls
+                    turns.add(variant, worker, f"xla_{job}", calls, difference, **arguments)
+                note = limits.busy_note()
+                seconds = turns.seconds()
+                rows = [
+                    {
+                        "arrangement": variant,
+                        "ms": 1e3 * statistics.median(values),
+                        "times without XLA": ratio(values, seconds[NO_XLA]),
+                    }
+                    for variant, values in seconds.items()
+                ]
+                title = f"XLA, {job}, {workload.describe()}; {options.rounds} rounds{note}"
+                report.add(Table(title, rows, bars="ms"))
 
 
 def _comparable(outputs, workload):
@@ -72,7 +50,3 @@ def _comparable(outputs, workload):
         return outputs
     rows = workloads.real_rows([outputs["0/sequence_output"]], workload, None)
     return {"sequence_output": rows, "pooled_output": outputs["0/pooled_output"]}
-
-
-def _turn(worker, key, options):
-    return lambda: worker.turn(key, options.turn_seconds)

@@ -7,16 +7,66 @@ from absl import flags
 FLAGS = flags.FLAGS
 
 
+def define_start():
+    """Defines --do_train and the flags for the model to start from."""
+    flags.DEFINE_bool("do_train", False, "Whether to train the model.")
+    flags.DEFINE_string(
+        "init_checkpoint",
+        None,
+        "The model to start from: a Hugging Face directory, a TF1 checkpoint directory, or the "
+        "prefix of a TF1 checkpoint. Without --do_train: the trained model (default: the one in "
+        "--output_dir).",
+    )
+    define_files()
+
+
+def define_files():
+    """Defines the flags for files in place of those next to the checkpoint."""
+    flags.DEFINE_string(
+        "bert_config_file", None, "The config file. Default: the one next to the checkpoint."
+    )
+    flags.DEFINE_string(
+        "vocab_file", None, "The vocabulary file. Default: the one next to the checkpoint."
+    )
+    flags.DEFINE_bool(
+        "do_lower_case",
+        None,
+        "Whether to convert the text to lower case. Default: as the tokenizer's files say.",
+    )
+
+
+def define_head():
+    """Defines the flags for a new classifier on the encoder."""
+    flags.DEFINE_integer(
+        "num_encoder_layers",
+        None,
+        "Use only this number of encoder blocks, from the first. Default: all blocks.",
+    )
+    flags.DEFINE_float(
+        "classifier_dropout",
+        None,
+        "Dropout rate before the classifier. Default: as the config file says.",
+    )
+
+
+def head_options():
+    """Returns the arguments of the model for the flags of `define_head`."""
+    options = {"num_encoder_layers": FLAGS.num_encoder_layers}
+    if FLAGS.classifier_dropout is not None:
+        options["dropout"] = FLAGS.classifier_dropout
+    return options
+
+
 def load_model(model_class, **options):
-    """Loads the model to start from. Without --do_train it must be a trained model.
+    """Seeds the random generators and loads the model to start from.
 
-    Matches google-research/bert: without --do_train, --init_checkpoint may still name the
-    checkpoint that the training started from; the trained model in --output_dir is then used.
-
-    Args:
-        model_class: The class of the model.
-        **options: Passed to `from_pretrained`.
+    Without --do_train it must be a trained model. Matches google-research/bert: --init_checkpoint
+    may then still name the checkpoint that the training started from; the trained model in
+    --output_dir is used in that case. `options` are passed to `from_pretrained`.
     """
+    import keras
+
+    keras.utils.set_random_seed(FLAGS.seed)
     trained = os.path.join(FLAGS.output_dir, "model")
     path = FLAGS.init_checkpoint or trained
     model = _open(model_class, path, options)
@@ -36,11 +86,7 @@ def _open(model_class, path, options):
 
 
 def load_tokenizer(path):
-    """Returns the checkpoint's tokenizer with the changes from the flags; None without changes.
-
-    Args:
-        path: The value of --init_checkpoint.
-    """
+    """Returns the checkpoint's tokenizer with the changes from the flags; None without changes."""
     from bert_tf.text.tokenizer import BertTokenizer
 
     options = {}

@@ -38,14 +38,8 @@ class Evaluation:
 def of_classes(examples, gold, predicted, labels, task, num_errors, **bootstrap):
     """Evaluates predictions for texts or pairs: one class, several labels or a number.
 
-    Args:
-        examples: The `TextExample`s.
-        gold: As in `all_scores`.
-        predicted: As in `all_scores`.
-        labels: The labels in the order of the predictions' columns; None for numbers.
-        task: The `ClassificationTask`.
-        num_errors: Maximum number of errors to list.
-        **bootstrap: `samples`, `confidence` and `seed` of the bootstrap.
+    `gold` and `predicted` are as in `all_scores`; `labels` are those of the columns, or None;
+    `bootstrap` has `samples`, `confidence` and `seed`.
     """
     from bert_tf.training.evaluation.bootstrap import bootstrap_intervals
     from bert_tf.training.evaluation.confusion_matrix import confusion_matrix
@@ -68,15 +62,7 @@ def of_classes(examples, gold, predicted, labels, task, num_errors, **bootstrap)
 
 
 def of_tags(words, gold, predicted, num_errors, **bootstrap):
-    """Evaluates tagged sentences.
-
-    Args:
-        words: The words of each sentence, as `read_tag_predictions` returns them.
-        gold: The gold tags of each sentence.
-        predicted: The predicted tags of each sentence.
-        num_errors: Maximum number of sentences to list.
-        **bootstrap: `samples`, `confidence` and `seed` of the bootstrap.
-    """
+    """Evaluates the columns of tagged sentences, as `read_tag_predictions` returns them."""
     from bert_tf.tasks.token_classification.metrics import tagging_scores
     from bert_tf.tasks.token_classification.report import (
         sentence_errors,
@@ -107,15 +93,7 @@ def of_tags(words, gold, predicted, num_errors, **bootstrap):
 
 
 def of_answers(examples, answers, version_2, num_errors, **bootstrap):
-    """Evaluates answers to SQuAD's questions.
-
-    Args:
-        examples: The questions, as `read_squad` returns them.
-        answers: The answers by question id, as `read_answers` returns them.
-        version_2: Whether to score by the rules of SQuAD 2.0.
-        num_errors: Maximum number of errors to list.
-        **bootstrap: `samples`, `confidence` and `seed` of the bootstrap.
-    """
+    """Evaluates answers to the questions of a SQuAD file, by the rules of SQuAD 1.1 or 2.0."""
     from bert_tf.tasks.question_answering.metrics import (
         question_scores,
         squad_intervals,

@@ -1,9 +1,8 @@
-"""Flags for fine-tuning techniques, and the functions that apply them to a task model.
+"""Flags for fine-tuning, and the functions that apply them to a task model.
 
-Importing this module defines the flags that every task can use. A tool calls `define_...` to add
-the flags for epochs, class weights and augmentation. It calls `check_flags` first, `prepare_model`
-after it has loaded the checkpoint and before `compile`, and `finish_model` before it saves the
-model.
+Importing this module defines the flags that every task can use; `define_...` adds others. A tool
+calls `check_flags` first, `compile_model` after it has loaded the checkpoint, and `finish_model`
+before it saves the model.
 """
 
 import os
@@ -11,11 +10,28 @@ import os
 import numpy as np
 from absl import flags
 
+from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.errors import UserError
 from bert_tf.models.lora_model import LORA_LAYERS
 
 FLAGS = flags.FLAGS
 
+flags.DEFINE_string(
+    "output_dir", None, "The directory to write the trained model and the results to."
+)
+flags.DEFINE_float(
+    "warmup_proportion",
+    0.1,
+    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+flags.DEFINE_bool(
+    "bias_correction",
+    False,
+    "Whether Adam corrects the bias of its moments; the original does not.",
+)
+flags.DEFINE_integer("seed", 12345, "Seed of a new head, the shuffling and the dropout.")
 flags.DEFINE_float(
     "weight_decay", 0.01, "Decoupled weight decay of the optimizer.", lower_bound=0.0
 )
@@ -90,12 +106,24 @@ _COMMON = (
 )
 
 
-def define_epoch_flags(scores):
-    """Defines the flags for gradual unfreezing, the best epoch and early stopping.
+def define_training(batch_of="examples", batch_size=32, learning_rate=5e-5, num_train_epochs=3.0):
+    """Defines the flags for the batch size, the learning rate and the epochs, by their defaults."""
+    flags.DEFINE_integer(
+        "train_batch_size", batch_size, f"Batch size for training, in {batch_of}.", lower_bound=1
+    )
+    flags.DEFINE_float(
+        "learning_rate", learning_rate, "The peak learning rate of Adam.", lower_bound=0.0
+    )
+    flags.DEFINE_float(
+        "num_train_epochs",
+        num_train_epochs,
+        "Number of training epochs; may be a fraction.",
+        lower_bound=0.0,
+    )
 
-    Args:
-        scores: Examples of values for --keep_best, for its help.
-    """
+
+def define_epoch_flags(scores):
+    """Defines the flags for gradual unfreezing, the best epoch (by `scores`) and early stopping."""
     flags.DEFINE_integer(
         "unfreeze_every",
         None,
@@ -149,15 +177,22 @@ def define_augmentation():
     )
 
 
-def check_flags(has_dev=True):
-    """Refuses combinations of flags that have no meaning, before any work.
+def check_flags(works=None, has_dev=True):
+    """Refuses flags that do not fit together, before any work.
 
     Args:
+        works: From the flags for the kinds of work, such as "do_train", to the flags they need.
         has_dev: Whether there are examples to score after each epoch.
-
-    Raises:
-        UserError: If flags do not fit together.
     """
+    if works and not any(FLAGS[work].value for work in works):
+        *others, last = (f"--{work}" for work in works)
+        raise UserError(
+            f"At least one of {', '.join(others)} and {last} must be true. Received: none"
+        )
+    for work, needed in (works or {}).items():
+        for name in needed:
+            if FLAGS[work].value and not FLAGS[name].value:
+                raise UserError(f"--{name} must be set with --{work}. Received: none")
     if _value("early_stopping_patience") and not FLAGS.keep_best:
         raise UserError(
             "--keep_best must be set with --early_stopping_patience: it names the score to watch. "
@@ -193,23 +228,75 @@ def changes_loss():
     return bool(FLAGS.label_smoothing or FLAGS.focal_gamma or _value("class_weights"))
 
 
-def settings():
-    """Returns the values of the flags that a checkpoint records, to compare them on resuming."""
-    values = {name: FLAGS[name].value for name in _COMMON}
-    values["lora_layers"] = values.pop("lora_target_modules")  # as older checkpoints have it
-    return values
+def require_classes(task):
+    """Refuses the flags for the loss on classes if the labels of the task are numbers."""
+    if task.problem_type == REGRESSION and changes_loss():
+        raise UserError(
+            "--label_smoothing, --focal_gamma and --class_weights must be used with classes. "
+            f"Received: --task_name={FLAGS.task_name}, whose labels are numbers"
+        )
 
 
-def prepare_model(model):
-    """Reinitializes, freezes or adds LoRA to a model, as the flags say, before `compile`."""
-    from bert_tf.training import freeze_layers, reinitialize_top_layers
+def training_checkpoint(names, **options):
+    """Creates the `TrainingCheckpoint` that the same command resumes from.
 
+    It records the flags `names` and those of this module, to compare them on resuming.
+    """
+    from bert_tf.training import TrainingCheckpoint
+
+    settings = {name: FLAGS[name].value for name in (*names, *_COMMON)}
+    settings["lora_layers"] = settings.pop("lora_target_modules")  # as older checkpoints have it
+    return TrainingCheckpoint(
+        os.path.join(FLAGS.output_dir, "checkpoints"),
+        save_every=FLAGS.save_checkpoints_steps,
+        settings=settings,
+        **options,
+    )
+
+
+def steps_of(rows):
+    """Returns the number of steps per epoch and the total number of steps of the run.
+
+    `rows` is a list, a tuple of lists, or the number of rows.
+    """
+    num_rows = rows if isinstance(rows, int) else len(rows[0] if isinstance(rows, tuple) else rows)
+    steps_per_epoch = -(-num_rows // FLAGS.train_batch_size)
+    return steps_per_epoch, max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
+
+
+def compile_model(model, num_steps, learning_rate_multipliers=None, **options):
+    """Reinitializes, freezes or adds LoRA to a model, as the flags say, and compiles it.
+
+    Args:
+        model: A task model, or a `DistillationModel`, whose student is changed.
+        num_steps: Steps of the learning rate's linear warm-up and linear decay to 0.
+        learning_rate_multipliers: As in `AdamWeightDecay`.
+        **options: Passed to `compile`.
+    """
+    from bert_tf.training import (
+        AdamWeightDecay,
+        WarmupLinearDecay,
+        freeze_layers,
+        reinitialize_top_layers,
+    )
+
+    task_model = getattr(model, "student", model)
     if FLAGS.reinit_layers is not None:
-        reinitialize_top_layers(model, FLAGS.reinit_layers, seed=FLAGS.seed)
+        reinitialize_top_layers(task_model, FLAGS.reinit_layers, seed=FLAGS.seed)
     if FLAGS.freeze_layers is not None:
-        freeze_layers(model, FLAGS.freeze_layers)
+        freeze_layers(task_model, FLAGS.freeze_layers)
     if FLAGS.lora_rank is not None:
-        model.enable_lora(FLAGS.lora_rank, FLAGS.lora_alpha, FLAGS.lora_target_modules)
+        task_model.enable_lora(FLAGS.lora_rank, FLAGS.lora_alpha, FLAGS.lora_target_modules)
+    warmup = int(num_steps * FLAGS.warmup_proportion)
+    optimizer = AdamWeightDecay(
+        WarmupLinearDecay(FLAGS.learning_rate, num_steps, warmup),
+        weight_decay_rate=FLAGS.weight_decay,
+        layer_decay=FLAGS.layer_decay,
+        bias_correction=FLAGS.bias_correction,
+        learning_rate_multipliers=learning_rate_multipliers,
+    )
+    accumulation = FLAGS.gradient_accumulation_steps
+    model.compile(optimizer, gradient_accumulation_steps=accumulation, **options)
 
 
 def finish_model(model):
@@ -219,36 +306,10 @@ def finish_model(model):
         model.merge_lora()
 
 
-def schedule(num_steps):
-    """Returns the learning rate schedule: linear warm-up, then linear decay to 0."""
-    from bert_tf.training import WarmupLinearDecay
-
-    return WarmupLinearDecay(
-        FLAGS.learning_rate, num_steps, int(num_steps * FLAGS.warmup_proportion)
-    )
-
-
-def optimizer(learning_rate, **options):
-    """Creates Adam with the weight decay and the layer-wise decay of the flags."""
-    from bert_tf.training import AdamWeightDecay
-
-    return AdamWeightDecay(
-        learning_rate,
-        weight_decay_rate=FLAGS.weight_decay,
-        layer_decay=FLAGS.layer_decay,
-        **options,
-    )
-
-
 def class_loss(class_ids=None, num_classes=None):
     """Returns the loss on class ids; "auto", the model's own, if no flag asks for another.
 
-    Args:
-        class_ids: The class ids of the training data, for a tool with --class_weights.
-        num_classes: The number of classes.
-
-    Raises:
-        UserError: If --class_weights does not fit the classes.
+    With --class_weights it needs the class ids of the training data and the number of classes.
     """
     from bert_tf.training import SparseCrossentropy
 
@@ -278,12 +339,10 @@ def _class_weights(class_ids, num_classes):
     return weights
 
 
-def multi_label_loss():
-    """Returns the binary cross-entropy or focal loss for examples with several labels.
-
-    Raises:
-        UserError: If --class_weights is set.
-    """
+def classifier_loss(model, targets):
+    """Returns the loss of a text classifier, with one or several labels per example."""
+    if not changes_loss() or model.problem_type != MULTI_LABEL:
+        return class_loss(targets, model.num_classes)
     import keras
 
     if FLAGS.class_weights is not None:
@@ -298,35 +357,40 @@ def multi_label_loss():
     return keras.losses.BinaryCrossentropy(label_smoothing=FLAGS.label_smoothing, from_logits=True)
 
 
-def fit(model, x, y, batch_size, num_steps, initial_step=0, callbacks=()):
-    """Trains a model from a given step on. Every epoch has its own order, equal in every run.
+def fit_epochs(model, x, y, num_rows=None, **options):
+    """Trains a model with its own `fit` for --num_train_epochs, of which the last may be a part."""
+    steps_per_epoch, num_steps = steps_of(num_rows or x)
+    epochs, rest = divmod(num_steps, steps_per_epoch)
+    options["batch_size"] = FLAGS.train_batch_size
+    if epochs:
+        model.fit(x, y, epochs=epochs, **options)
+    if rest:
+        model.fit(x, y, initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options)
 
-    Args:
-        model: A compiled task model or `DistillationModel`.
-        x: A list of texts, or a tuple of two lists for pairs.
-        y: The targets, such as class ids; None without labels.
-        batch_size: Rows per batch; the last batch of an epoch may have fewer.
-        num_steps: Total number of steps of the run.
-        initial_step: Number of steps that are already done.
-        callbacks: Passed to `fit`.
+
+def fit(model, x, y, initial_step=0, callbacks=()):
+    """Trains a text classifier, or a `DistillationModel`, from a given step on.
+
+    `x` is a list of texts or a tuple of two lists for pairs; `y` are the targets, None without
+    labels. Every epoch has its own order, which is the same in every run.
     """
     from bert_tf.training import fit_steps
 
     columns = (x,) if y is None else (x, np.asarray(y))
-    num_rows = len(x[0]) if isinstance(x, tuple) else len(x)
+    steps_per_epoch, num_steps = steps_of(x)
     task_model = getattr(model, "student", model)
     fit_steps(
         model,
-        lambda step: _batches(task_model, columns, num_rows, batch_size, step, num_steps),
+        lambda step: _batches(task_model, columns, steps_per_epoch, step, num_steps),
         num_steps,
         initial_step,
-        steps_per_epoch=-(-num_rows // batch_size),
+        steps_per_epoch=steps_per_epoch,
         callbacks=list(callbacks),
         verbose="auto",
     )
 
 
-def _batches(model, columns, num_rows, batch_size, step, num_steps):
+def _batches(model, columns, steps_per_epoch, step, num_steps):
     """Returns the batches from a step on, as token dictionaries, augmented if flags say so."""
     import tensorflow as tf
 
@@ -335,12 +399,11 @@ def _batches(model, columns, num_rows, batch_size, step, num_steps):
 
     texts, labels = columns[0], tuple(map(tf.constant, columns[1:]))
     texts = tuple(map(np.asarray, texts if isinstance(texts, tuple) else (texts,)))
-    steps_per_epoch = -(-num_rows // batch_size)
     first, done = divmod(step, steps_per_epoch)
     dataset = None
     for epoch in range(first, -(-num_steps // steps_per_epoch)):
-        order = np.random.default_rng([FLAGS.seed, epoch]).permutation(num_rows)
-        rows = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
+        order = np.random.default_rng([FLAGS.seed, epoch]).permutation(len(texts[0]))
+        rows = tf.data.Dataset.from_tensor_slices(order).batch(FLAGS.train_batch_size)
         dataset = rows if dataset is None else dataset.concatenate(rows)
     dataset = dataset.skip(done)
 

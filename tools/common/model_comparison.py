@@ -15,10 +15,7 @@ def scores_of(model, inputs, targets) -> dict[str, float]:
 def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
     """Measures the time per text from tokens to logits, in batches by tokens as in `predict`.
 
-    Args:
-        models: Task models with the same tokenizer.
-        inputs: A list of texts, or a tuple of two lists for pairs.
-        rounds: How often each model computes all texts. In every round the models run in turn.
+    In every round the models, which have the same tokenizer, compute all texts in turn.
 
     Returns:
         The median over the rounds in milliseconds, one per model.
@@ -53,10 +50,7 @@ def weight_bytes(model) -> int:
 def print_table(models, results: dict[str, dict[str, float]], milliseconds) -> None:
     """Prints a table with one line per model: parameters, size, speed and scores.
 
-    Args:
-        models: The models, one per line.
-        results: The scores of each line, by the line's name.
-        milliseconds: The milliseconds per text, one per line.
+    `results` are the scores by the names of the lines.
     """
     names = list(dict.fromkeys(name for scores in results.values() for name in scores))
     rows = [["", "parameters", "weights MB", "ms per text", *names]]

@@ -4,6 +4,7 @@ from absl import flags
 
 from bert_tf import tasks
 from bert_tf.errors import UserError
+from common.text_files import read_texts
 
 FLAGS = flags.FLAGS
 
@@ -41,11 +42,7 @@ flags.DEFINE_integer(
 
 
 def kind_of_model() -> type:
-    """Returns the model class, from --model or from the files in --model_dir.
-
-    Raises:
-        UserError: If the files do not name a task.
-    """
+    """Returns the model class, from --model or from the files in --model_dir."""
     from bert_tf.checkpoints.opening import open_pretrained
 
     if FLAGS.model in _OLD_NAMES:
@@ -68,27 +65,9 @@ def kind_of_model() -> type:
 
 
 def calibration_texts():
-    """Reads --calibration_file for `quantize`; returns None if the flag is not set.
-
-    Raises:
-        UserError: If the file cannot be read, or not all lines have the same number of texts.
-    """
+    """Reads --calibration_file for `quantize`; returns None if the flag is not set."""
     if FLAGS.calibration_file is None:
         return None
-    try:
-        with open(FLAGS.calibration_file, encoding="utf-8") as file:
-            lines = [line.rstrip("\n") for line in file if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            "--calibration_file must be a readable UTF-8 text file. Received: "
-            f"--calibration_file={FLAGS.calibration_file} ({error})"
-        ) from None
-    rows = [line.split("\t") for line in lines[: FLAGS.calibration_texts]]
-    widths = {len(row) for row in rows}
-    if widths not in ({1}, {2}):
-        raise UserError(
-            f"{FLAGS.calibration_file} must be a file with one text, or two texts separated by a "
-            f"tab, in every line. Received: numbers of texts {sorted(widths)}"
-        )
-    columns = tuple(list(column) for column in zip(*rows))
-    return columns if len(columns) == 2 else columns[0]
+    texts = read_texts(FLAGS.calibration_file)
+    most = FLAGS.calibration_texts
+    return texts[:most] if isinstance(texts, list) else tuple(column[:most] for column in texts)

@@ -10,32 +10,30 @@ from absl import flags
 
 FLAGS = flags.FLAGS
 
-_BOOLS = {
+_HELP = {
     "use_tpu": "Whether to use a TPU.",
     "use_one_hot_embeddings": "Whether to look up embeddings by a matrix product.",
-}
-_INTEGERS = {
-    "num_tpu_cores": (8, "Number of TPU cores."),
-    "iterations_per_loop": (1000, "Number of steps per call of the estimator."),
-}
-_STRINGS = {
+    "num_tpu_cores": "Number of TPU cores.",
+    "iterations_per_loop": "Number of steps per call of the estimator.",
     "tpu_name": "Name or address of the TPU.",
     "tpu_zone": "Google Cloud zone of the TPU.",
     "gcp_project": "Google Cloud project of the TPU.",
     "master": "Address of the TensorFlow master.",
 }
-ESTIMATOR_FLAGS = ("use_tpu", "num_tpu_cores", "iterations_per_loop", *_STRINGS)
+_INTEGERS = {"num_tpu_cores": 8, "iterations_per_loop": 1000}
+ESTIMATOR_FLAGS = tuple(name for name in _HELP if name != "use_one_hot_embeddings")
 
 
 def define_ignored(*names):
     """Defines flags that are accepted and ignored."""
     for name in names:
-        if name in _BOOLS:
-            flags.DEFINE_bool(name, False, f"Ignored. {_BOOLS[name]}")
+        text = f"Ignored. {_HELP[name]}"
+        if name.startswith("use_"):
+            flags.DEFINE_bool(name, False, text)
         elif name in _INTEGERS:
-            flags.DEFINE_integer(name, _INTEGERS[name][0], f"Ignored. {_INTEGERS[name][1]}")
+            flags.DEFINE_integer(name, _INTEGERS[name], text)
         else:
-            flags.DEFINE_string(name, None, f"Ignored. {_STRINGS[name]}")
+            flags.DEFINE_string(name, None, text)
 
 
 def tell_ignored(*names):

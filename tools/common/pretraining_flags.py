@@ -11,9 +11,8 @@ from common import original_flags
 
 FLAGS = flags.FLAGS
 
-OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "ltr")
 # How the objective pairs segments when the examples are made from raw text.
-NEXT_SENTENCE = {"mlm_nsp": "nsp", "mlm_sop": "sop", "mlm": None, "ltr": None}
+NEXT_SENTENCE = {"mlm_nsp": "nsp", "mlm": None, "mlm_sop": "sop", "ltr": None}
 WARMUP_STEPS = 10000  # google-research/bert run_pretraining.py
 # Copied from bert_tf.training.distribution.strategies, which imports TensorFlow: the flags are
 # checked before that.
@@ -97,7 +96,7 @@ flags.DEFINE_integer(
 flags.DEFINE_enum(
     "objective",
     "mlm_nsp",
-    OBJECTIVES,
+    list(NEXT_SENTENCE),
     "What the model learns: masked words and next sentences (mlm_nsp), masked words (mlm), masked "
     "words and the order of sentences (mlm_sop), or the next word from left to right (ltr).",
 )
@@ -227,11 +226,7 @@ TEXT_FLAGS = (
 
 
 def input_files(flag):
-    """Returns the files that the flag's globs match, in a fixed order.
-
-    Raises:
-        DataError: If no file matches, or not all are readable files of the expected kind.
-    """
+    """Returns the files of the expected kind that the flag's globs match, in a fixed order."""
     files = _matching_files(flag)
     for file in files:
         if not os.access(file, os.R_OK):
@@ -253,9 +248,8 @@ def reads_text():
 
 
 def _matching_files(flag):
-    patterns = [pattern.strip() for pattern in FLAGS[flag].value.split(",") if pattern.strip()]
     files = []
-    for pattern in patterns:
+    for pattern in filter(None, map(str.strip, FLAGS[flag].value.split(","))):
         recover_around(pattern)
         found = sorted(path for path in glob.glob(pattern) if os.path.isfile(path))
         if not found:
@@ -276,11 +270,7 @@ def is_tfrecord(path):
 def check_flags():
     """Checks the flags as far as possible without TensorFlow, and completes their values.
 
-    Returns:
-        The `BertConfig` of --bert_config_file.
-
-    Raises:
-        UserError: If flags do not fit together or with the configuration.
+    Returns the `BertConfig` of --bert_config_file.
     """
     from bert_tf.config import BertConfig
 
@@ -292,18 +282,15 @@ def check_flags():
     if FLAGS.num_warmup_steps is None:
         FLAGS.num_warmup_steps = min(WARMUP_STEPS, FLAGS.num_train_steps // 10)
     # Checked without --do_train too, so that the flags of a training run also work for --do_eval.
-    if FLAGS.num_warmup_steps > FLAGS.num_train_steps:
-        raise UserError(
-            "--num_warmup_steps must be at most --num_train_steps. Received: "
-            f"--num_warmup_steps={FLAGS.num_warmup_steps}, "
-            f"--num_train_steps={FLAGS.num_train_steps}"
-        )
-    if FLAGS.max_predictions_per_seq > FLAGS.max_seq_length:
-        raise UserError(
-            "--max_predictions_per_seq must be at most --max_seq_length. Received: "
-            f"--max_predictions_per_seq={FLAGS.max_predictions_per_seq}, "
-            f"--max_seq_length={FLAGS.max_seq_length}"
-        )
+    for small, large in (
+        ("num_warmup_steps", "num_train_steps"),
+        ("max_predictions_per_seq", "max_seq_length"),
+    ):
+        if FLAGS[small].value > FLAGS[large].value:
+            raise UserError(
+                f"--{small} must be at most --{large}. Received: --{small}={FLAGS[small].value}, "
+                f"--{large}={FLAGS[large].value}"
+            )
     if FLAGS.train_batch_size % FLAGS.gradient_accumulation_steps:
         raise UserError(
             "--train_batch_size must be a multiple of --gradient_accumulation_steps. Received: "

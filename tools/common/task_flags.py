@@ -73,6 +73,23 @@ def task_from_flags():
     )
 
 
+def given_labels():
+    """Returns --labels, or None."""
+    return tuple(FLAGS.labels) if FLAGS.labels else None
+
+
+def read_examples(task, split, labels=None):
+    """Reads one of the task's files, whose examples must all have labels."""
+    examples = task.read(FLAGS.data_dir, split, labels)
+    for number, example in enumerate(examples, start=1):
+        if example.label is None:
+            raise UserError(
+                f"{task.path(FLAGS.data_dir, split)} must have a label for every example. "
+                f"Received: no label for example {number}, {example.text_a[:60]!r}"
+            )
+    return examples
+
+
 def inputs_of(examples):
     """Returns the inputs of `fit` and `predict`: a list of texts, or two lists for pairs."""
     texts = [example.text_a for example in examples]
@@ -81,26 +98,24 @@ def inputs_of(examples):
     return texts, [example.text_b for example in examples]
 
 
-def require_labels(examples, path):
-    """Requires a label for every example of a file.
+def inputs_and_targets(model, examples):
+    """Returns the inputs and the gold labels, as `fit` takes them."""
+    return inputs_of(examples), model.targets([example.label for example in examples])
 
-    Raises:
-        UserError: If an example has no label.
-    """
-    for number, example in enumerate(examples, start=1):
-        if example.label is None:
-            raise UserError(
-                f"{path} must have a label for every example. Received: no label for example "
-                f"{number}, {example.text_a[:60]!r}"
-            )
+
+def load_classifier(task, directory, purpose):
+    """Loads a trained model for the task; `purpose` is the word for it in errors."""
+    from bert_tf.tasks.text_classification.model import BertTextClassifier
+
+    options = {} if FLAGS.max_seq_length is None else {"max_length": FLAGS.max_seq_length}
+    model = BertTextClassifier.from_pretrained(directory, **options)
+    model.require_trained_heads(purpose)
+    require_model_of(task, model, given_labels())
+    return model
 
 
 def require_model_of(task, model, labels):
-    """Requires that a model has the problem type and the labels of the task.
-
-    Raises:
-        UserError: If it has others.
-    """
+    """Requires that a model has the problem type and the labels of the task."""
     if model.problem_type != task.problem_type:
         raise UserError(
             f"The model must be one for {task.problem_type}, as --task_name={FLAGS.task_name} is. "

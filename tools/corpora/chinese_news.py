@@ -12,28 +12,13 @@ from bert_tf.errors import UserError
 from bert_tf.tasks.token_classification.files import TaggedSentence
 from bert_tf.tasks.token_classification.tag_schemes import Span, tags_of_spans
 
+from . import split_in_order
+
 TASKS = ("ner", "pos", "segmentation")
 ENTITIES = ("nr", "ns", "nt")  # person, place, organisation
 PERSON = "nr"
-SPLIT_SHARES = {"train": 0.8, "dev": 0.1, "test": 0.1}
 # The surnames of two characters in the corpus.
-LONG_SURNAMES = frozenset(
-    [
-        "欧阳",
-        "诸葛",
-        "司马",
-        "司徒",
-        "令狐",
-        "南宫",
-        "上官",
-        "夏侯",
-        "皇甫",
-        "尉迟",
-        "公孙",
-        "端木",
-        "慕容",
-    ]
-)
+LONG_SURNAMES = "欧阳 诸葛 司马 司徒 令狐 南宫 上官 夏侯 皇甫 尉迟 公孙 端木 慕容"
 # A word as BERT splits text: an ideograph, or a sequence of letters and digits.
 _UNIT = re.compile(r"[0-9A-Za-z０-９Ａ-Ｚａ-ｚ]+|.", re.DOTALL)
 _SENTENCE = re.compile(r"[^。！？]*[。！？]+[”’』）]*|[^。！？]+")
@@ -50,12 +35,6 @@ def tagged_units(
             "segmentation": words in IOB2, with the label W, over characters.
         unit: For "ner": "character" or "word". Surname and given name become one person; adjacent
             places or organisations are not joined.
-
-    Returns:
-        The units and their tags.
-
-    Raises:
-        UserError: If the task or the unit is unknown.
 
     Example:
         >>> from bert_tf.tasks.token_classification import TaggedSentence
@@ -91,7 +70,7 @@ def entity_spans(sentence: TaggedSentence) -> list[Span]:
     while place < len(words):
         end = place + 1
         if tags[place] in ENTITIES:
-            is_surname = len(words[place]) == 1 or words[place] in LONG_SURNAMES
+            is_surname = len(words[place]) == 1 or words[place] in LONG_SURNAMES.split()
             if tags[place : place + 2] == [PERSON, PERSON] and is_surname:
                 end = place + 2
             spans.append(Span(place, end, tags[place]))
@@ -99,19 +78,14 @@ def entity_spans(sentence: TaggedSentence) -> list[Span]:
     return spans
 
 
-def split_in_order(sentences: Sequence[TaggedSentence]) -> dict[str, list[TaggedSentence]]:
+def split_without_repetitions(
+    sentences: Sequence[TaggedSentence],
+) -> dict[str, list[TaggedSentence]]:
     """Splits the corpus into consecutive parts and drops repeated lines."""
-    seen, unique = set(), []
+    unique = {}
     for sentence in sentences:
-        text = "".join(sentence.words)
-        if text not in seen:
-            seen.add(text)
-            unique.append(sentence)
-    splits, share = {}, 0.0
-    for name, size in SPLIT_SHARES.items():
-        first, last = round(share * len(unique)), round((share + size) * len(unique))
-        splits[name], share = unique[first:last], share + size
-    return splits
+        unique.setdefault("".join(sentence.words), sentence)
+    return split_in_order(list(unique.values()))
 
 
 def documents_of(sentences: Sequence[TaggedSentence]) -> list[list[str]]:

@@ -11,19 +11,13 @@ import random
 
 from bert_tf.errors import DataError
 
+from . import SPLIT_SHARES, split_in_order
+
 LABELS = ("rotten", "fresh")
-SPLIT_SHARES = {"train": 0.8, "dev": 0.1, "test": 0.1}  # of the films
 
 
 def read_film_reviews(path: str | os.PathLike) -> list[tuple[str, str, str]]:
-    """Reads all reviews as (text, label, film), without plot summaries and repeated texts.
-
-    Args:
-        path: The .csv.bz2 file.
-
-    Raises:
-        DataError: If the file is missing, is not bzip2, or lacks a column.
-    """
+    """Reads all reviews as (text, label, film), without plot summaries and repeated texts."""
     try:
         with bz2.open(path, "rt", encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
@@ -46,25 +40,11 @@ def read_film_reviews(path: str | os.PathLike) -> list[tuple[str, str, str]]:
 def split_by_film(
     reviews: list[tuple[str, str, str]], seed: int = 0
 ) -> dict[str, list[tuple[str, str]]]:
-    """Splits the reviews so that each film is in one split only.
-
-    Args:
-        reviews: Triples of (text, label, film).
-        seed: Seed of the split and the order.
-
-    Returns:
-        The splits "train", "dev" and "test", with `SPLIT_SHARES` of the films. Each is a shuffled
-        list of (text, label).
-    """
+    """Splits (text, label, film) to shuffled lists of (text, label); each film is in one split."""
     generator = random.Random(seed)
     films = sorted({film for _, _, film in reviews})
     generator.shuffle(films)
-    split_of = {}
-    start = 0.0
-    for split, share in SPLIT_SHARES.items():
-        for film in films[round(start * len(films)) : round((start + share) * len(films))]:
-            split_of[film] = split
-        start += share
+    split_of = {film: split for split, part in split_in_order(films).items() for film in part}
     splits = {split: [] for split in SPLIT_SHARES}
     for text, label, film in reviews:
         splits[split_of[film]].append((text, label))

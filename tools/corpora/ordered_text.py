@@ -31,14 +31,8 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])([’”)\]]*)\s+(?=[“‘(\[]*[A-Z0-9])
 def read_ordered_text(directory: str | os.PathLike) -> Iterator[list[str]]:
     """Yields the chapters of a SWORD zText module, each a list of sentences.
 
-    Footnotes and headings are dropped.
-
-    Args:
-        directory: The directory with `ot.bzs`, `ot.bzz`, `nt.bzs` and `nt.bzz`, at any depth: that
-            of tools/fetch_materials.py, or an unpacked Debian package.
-
-    Raises:
-        DataError: If a file is missing or damaged.
+    The files `ot.bzs`, `ot.bzz`, `nt.bzs` and `nt.bzz` may be at any depth of the directory: that
+    of tools/fetch_materials.py, or an unpacked Debian package. Footnotes and headings are dropped.
 
     Example:
         >>> chapters = list(read_ordered_text(".cache/materials/ordered_text"))

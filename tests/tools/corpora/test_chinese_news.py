@@ -4,7 +4,12 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.tasks.token_classification.files import TaggedSentence, read_word_tag
-from tools.corpora.chinese_news import documents_of, entity_spans, split_in_order, tagged_units
+from tools.corpora.chinese_news import (
+    documents_of,
+    entity_spans,
+    split_without_repetitions,
+    tagged_units,
+)
 
 
 def sentence(text):
@@ -52,7 +57,7 @@ def test_documents_begin_with_headlines():
 
 
 def test_the_corpus(materials):
-    splits = split_in_order(read_word_tag(materials / "chinese_text" / "199801.txt"))
+    splits = split_without_repetitions(read_word_tag(materials / "chinese_text" / "199801.txt"))
     texts = {name: ["".join(s.words) for s in part] for name, part in splits.items()}
     assert not set(texts["train"]) & set(texts["test"]) and not set(texts["dev"]) & set(
         texts["train"]

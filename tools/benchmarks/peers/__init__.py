@@ -12,12 +12,8 @@ import importlib.util
 class Entry:
     """The class of a peer, its jobs and its packages.
 
-    Attributes:
-        module: The name of the file in this directory.
-        class_name: The name of the `Peer` subclass in it.
-        packages: From import names to the names for `pip install`.
-        jobs: The jobs that the peer supports.
-        job_packages: From jobs to the additional packages that they need.
+    `packages` are import names and the names for `pip install`; `job_packages` are those that a job
+    needs in addition.
     """
 
     module: str
@@ -43,6 +39,13 @@ class Entry:
 OURS = "bert_tf"
 OURS_BFLOAT16 = "bert_tf_bfloat16"
 OURS_XLA = "bert_tf_xla"
+
+# The variants that the job `xla` compares.
+NO_XLA = "no XLA"
+XLA_NATIVE = "XLA, native ops"  # with the lowerings in custom_ops/xla
+XLA_PADDED = "XLA, native ops, padded"  # with TensorFlow's attention on padded batches
+XLA_TENSORFLOW = "XLA, plain TensorFlow"
+XLA_VARIANTS = (NO_XLA, XLA_NATIVE, XLA_PADDED, XLA_TENSORFLOW)
 
 _TORCH = {"torch": "torch", "transformers": "transformers"}
 

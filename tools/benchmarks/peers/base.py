@@ -1,11 +1,10 @@
-"""The base classes of peers and their tasks."""
+"""The base class of peers, and their tasks."""
 
-import abc
 import dataclasses
 import functools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,17 @@ Batch = dict[str, np.ndarray]
 # The update is computed, but does not change the weights, so that all variants and workloads are
 # compared and timed with the same weights.
 LEARNING_RATE = 0.0
+
+# The weights of the pre-training heads, named as in transformers' BertForPreTraining.
+HEADS = (
+    "cls.predictions.transform.dense.weight",
+    "cls.predictions.transform.dense.bias",
+    "cls.predictions.transform.LayerNorm.weight",
+    "cls.predictions.transform.LayerNorm.bias",
+    "cls.predictions.bias",
+    "cls.seq_relationship.weight",
+    "cls.seq_relationship.bias",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +52,6 @@ class Setup:
 
     @functools.cached_property
     def head_tensors(self) -> dict[str, np.ndarray]:
-        """The weights of the pre-training heads, named as in transformers' BertForPreTraining."""
         return self._tensors("pretraining_heads.safetensors")
 
     def _tensors(self, name):
@@ -51,66 +60,37 @@ class Setup:
         return load_file(os.path.join(self.model_directory, name))
 
 
-class Task(abc.ABC):
+@dataclasses.dataclass(frozen=True)
+class Task:
     """A computation to be timed, with everything else prepared.
 
     Attributes:
+        run: Runs the computation and waits for its end. This is what is timed.
+        outputs: Returns the outputs of the computation, to compare them with those of other peers.
         calls_inside: Number of computations in one `run`; the time is divided by it.
     """
 
-    calls_inside = 1
-
-    @abc.abstractmethod
-    def run(self) -> Any:
-        """Runs the computation and waits for its end. This is what is timed."""
-
-    @abc.abstractmethod
-    def outputs(self) -> dict[str, np.ndarray]:
-        """Returns the outputs of the computation, to compare them with those of other peers."""
+    run: Callable[[], Any]
+    outputs: Callable[[], dict[str, np.ndarray]]
+    calls_inside: int = 1
 
 
-class InferenceTask(Task):
-    """Runs a model on all batches of a workload.
+def inference_task(model, feeds: Sequence[Any]) -> Task:
+    """Runs a model, from one of `feeds` to `(sequence_output, pooled_output)`, on all of them."""
 
-    Args:
-        model: A function from one of `feeds` to `(sequence_output, pooled_output)`.
-        feeds: The batches in the form of the framework.
-        to_numpy: A function that converts an output of the framework to an array.
-    """
-
-    def __init__(self, model, feeds: Sequence[Any], to_numpy=np.asarray):
-        self._model = model
-        self._feeds = feeds
-        self._to_numpy = to_numpy
-
-    def run(self):
-        return [self._model(feed) for feed in self._feeds]
-
-    def outputs(self):
+    def outputs():
         result = {}
-        for index, (sequence_output, pooled_output) in enumerate(self.run()):
-            result[f"{index}/sequence_output"] = self._to_numpy(sequence_output)
-            result[f"{index}/pooled_output"] = self._to_numpy(pooled_output)
+        for index, feed in enumerate(feeds):
+            for name, value in zip(("sequence_output", "pooled_output"), model(feed)):
+                result[f"{index}/{name}"] = np.array(value)
         return result
 
+    return Task(lambda: [model(feed) for feed in feeds], outputs)
 
-class MatmulTask(Task):
-    """Computes y = x W (+ a zero bias) with a constant weight; see `matmul_inputs`.
 
-    Args:
-        multiply: A function without arguments that returns y.
-        calls_inside: Number of matmuls in one call of it.
-    """
-
-    def __init__(self, multiply, calls_inside: int = 1):
-        self._multiply = multiply
-        self.calls_inside = calls_inside
-
-    def run(self):
-        return self._multiply()
-
-    def outputs(self):
-        return {"y": np.asarray(self._multiply())}
+def matmul_task(multiply, calls_inside: int = 1) -> Task:
+    """Computes y = x W (+ a zero bias) with a constant weight; see `matmul_inputs`."""
+    return Task(multiply, lambda: {"y": np.asarray(multiply())}, calls_inside)
 
 
 def matmul_inputs(shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -121,27 +101,13 @@ def matmul_inputs(shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     return x, generator.standard_normal((k, n), np.float32) / np.float32(np.sqrt(k))
 
 
-class SentenceTask(Task):
-    """Encodes one sentence, from text to vector; the time includes the tokenization.
-
-    Args:
-        encode: A function from the text to the vector, `[1, H]`.
-        text: The sentence.
-    """
-
-    def __init__(self, encode, text: str):
-        self._encode = encode
-        self._text = text
-
-    def run(self):
-        return self._encode(self._text)
-
-    def outputs(self):
-        return {"vector": np.asarray(self.run())}
+def sentence_task(encode, text: str) -> Task:
+    """Encodes one sentence to a vector, `[1, H]`; the time includes the tokenization."""
+    return Task(lambda: encode(text), lambda: {"vector": np.asarray(encode(text))})
 
 
-class Peer(abc.ABC):
-    """One framework to compare.
+class Peer:
+    """One framework to compare; `version` is for the report.
 
     `variants` returns the names of the variants to try; the search chooses the fastest one for each
     workload. A subclass has a method for each of its jobs:
@@ -152,20 +118,15 @@ class Peer(abc.ABC):
     - `tokenizer(texts, vocabulary, variant)` and `latency(text, variant)`.
     """
 
+    version: str
+
     def __init__(self, setup: Setup):
         self.setup = setup
-
-    @property
-    @abc.abstractmethod
-    def version(self) -> str:
-        """Returns the version of the framework, for the report."""
 
     def variants(self, job: str, bucket: int | None, is_ragged: bool) -> tuple[str, ...]:
         """Returns the names of the variants to try.
 
-        Args:
-            job: The job.
-            bucket: Sequences per batch; None for one batch.
-            is_ragged: Whether the sequences have different lengths.
+        `bucket` is the number of sequences per batch, None for one batch; `is_ragged` says whether
+        they have different lengths.
         """
         return ("default",)

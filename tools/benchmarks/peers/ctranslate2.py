@@ -6,15 +6,14 @@ import os
 import ctranslate2
 import numpy as np
 
-from .base import InferenceTask, Peer
+from . import base
+from .base import Peer
 
 
 class CTranslate2(Peer):
     """float32, one stream."""
 
-    @property
-    def version(self):
-        return ctranslate2.__version__
+    version = ctranslate2.__version__
 
     @functools.cached_property
     def _encoder(self):
@@ -40,7 +39,7 @@ class CTranslate2(Peer):
             output = encoder.forward_batch(ids, lengths, segments)
             return output.last_hidden_state, output.pooler_output
 
-        return InferenceTask(encode, [_feed(batch) for batch in batches])
+        return base.inference_task(encode, [_feed(batch) for batch in batches])
 
 
 def _feed(batch):

@@ -6,25 +6,23 @@ import numpy as np
 import tokenizers
 
 
-class SentenceTokenizer:
-    """Hugging Face's tokenizer of a checkpoint's `tokenizer.json`, for one text.
+def sentence_tokenizer(directory: str):
+    """Returns a function from a text to the inputs of transformers' BERT, int64 `[1, T]`.
 
-    Args:
-        directory: The directory of the checkpoint.
+    It is Hugging Face's tokenizer of the checkpoint's `tokenizer.json`.
     """
+    tokenizer = tokenizers.Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
+    tokenizer.no_padding()  # turns off the padding to a fixed length
 
-    def __init__(self, directory: str):
-        self._tokenizer = tokenizers.Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
-        self._tokenizer.no_padding()  # turns off the padding to a fixed length
-
-    def __call__(self, text: str) -> dict[str, np.ndarray]:
-        """Returns the inputs of transformers' BERT, int64 `[1, T]`."""
-        encoding = self._tokenizer.encode(text)
+    def tokenize(text):
+        encoding = tokenizer.encode(text)
         return {
             "input_ids": np.array([encoding.ids], np.int64),
             "token_type_ids": np.array([encoding.type_ids], np.int64),
             "attention_mask": np.array([encoding.attention_mask], np.int64),
         }
+
+    return tokenize
 
 
 def sentence_vector(states: np.ndarray) -> np.ndarray:

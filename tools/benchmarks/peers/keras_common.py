@@ -4,7 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 from .. import memory_use
-from .base import Batch, InferenceTask, MatmulTask
+from . import base
+from .base import Batch, Peer, Task
 
 ENCODER_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
@@ -16,6 +17,16 @@ def set_threads(threads: int) -> None:
     """Sets the threads of TensorFlow; must be called before its first op."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+class TensorFlowPeer(Peer):
+    """A peer that computes with TensorFlow."""
+
+    version = tf.__version__
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        set_threads(setup.threads)
 
 
 def constants(batch: Batch) -> dict[str, tf.Tensor]:
@@ -32,18 +43,10 @@ def signature(mask_dtype) -> dict[str, tf.TensorSpec]:
 
 
 def constant_graph(function, spec, threads: int):
-    """Converts a function to a graph with its weights as constants.
+    """Converts a function of a dictionary of tensors to one of a dictionary of arrays.
 
-    The graph runs in a session, as a `ConcreteFunction` would hold several copies of the constants
-    (9 GiB for BERT-base).
-
-    Args:
-        function: A function from a dictionary of tensors to a tuple of tensors.
-        spec: A dictionary of `tf.TensorSpec`.
-        threads: Number of threads per call.
-
-    Returns:
-        A function from a dictionary of arrays to a list of arrays.
+    Its weights become constants of a graph, which runs in a session, as a `ConcreteFunction` would
+    hold several copies of them (9 GiB for BERT-base).
     """
     graph_def, feeds, fetches = _constant_graph_def(function, spec)
     graph = tf.Graph()
@@ -75,24 +78,20 @@ def _constant_graph_def(function, spec):
     )
 
 
-def inference_task(model, variant: str, batches: list[Batch], mask_dtype) -> InferenceTask:
+def inference_task(model, variant: str, batches: list[Batch], mask_dtype) -> Task:
     """Creates a task with tensors for a function, or with arrays for a constant graph."""
     feeds = []
     for batch in batches:
         feed = {name: batch[name] for name in ENCODER_INPUTS}
         feed["padding_mask"] = feed["padding_mask"].astype(mask_dtype.as_numpy_dtype)
         feeds.append(feed if variant == "frozen" else constants(feed))
-    return InferenceTask(until_finished(model), feeds)
+    return base.inference_task(until_finished(model), feeds)
 
 
-def matmul_task(multiply, x: np.ndarray) -> MatmulTask:
-    """Creates a task with a matmul in a graph, as in a model.
+def matmul_task(multiply, x: np.ndarray) -> Task:
+    """Creates a task with `multiply`, a function from x `[M, K]` to y, in a graph, as in a model.
 
     The graph repeats small matmuls, so that the overhead of its call hardly counts.
-
-    Args:
-        multiply: A function from x to y.
-        x: `[M, K]`.
     """
     calls = max(1, min(_MOST_IN_A_ROW, _ROWS_IN_A_GRAPH // len(x)))
     # TensorFlow removes unused operations and merges equal ones, so each matmul has a different
@@ -104,10 +103,25 @@ def matmul_task(multiply, x: np.ndarray) -> MatmulTask:
         results = [multiply(x) for x in inputs]
         return results[-1], [y[0, 0] for y in results]
 
-    def run():
-        return multiply_all(inputs)[0]
+    return base.matmul_task(lambda: multiply_all(inputs)[0], calls)
 
-    return MatmulTask(run, calls)
+
+def tokenizer_task(tokenize, texts) -> Task:
+    """Creates a task with a function from texts to ragged ids, in a graph."""
+    texts = tf.constant(texts)
+    tokenize = tf.function(tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
+
+    def outputs():
+        ids = tokenize(texts)
+        return {"ids": ids.flat_values.numpy(), "row_splits": ids.row_splits.numpy()}
+
+    return Task(lambda: int(tokenize(texts).row_splits[-1]), outputs)
+
+
+def assign_heads(tensors, variables) -> None:
+    """Assigns the weights of the pre-training heads to variables in the order of `base.HEADS`."""
+    for name, variable in zip(base.HEADS, variables, strict=True):
+        variable.assign(tensors[name].T)  # Hugging Face stores dense weights as [out, in]
 
 
 def until_finished(model):

@@ -13,56 +13,17 @@ import numpy as np
 import tensorflow as tf
 
 from . import keras_common
-from .base import LEARNING_RATE, Peer, Task
+from .base import LEARNING_RATE, Task
 
 
 def _erf_gelu(x):
     return keras.activations.gelu(x, approximate=False)
 
 
-class _TrainingTask(Task):
-    """One optimizer step on the summed gradients of all batches."""
-
-    def __init__(self, peer, batches, jit_compile):
-        self._peer = peer
-        self._feeds = [keras_common.constants(batch) for batch in batches]
-
-        def step(feeds):
-            variables = peer.pretrainer.trainable_variables
-            total, sums = 0.0, None
-            for feed in feeds:
-                # Runs the batches in sequence, so that only one has its activations in memory.
-                with tf.control_dependencies(sums or []):
-                    with tf.GradientTape() as tape:
-                        loss = peer.loss(feed, training=True)
-                    gradients = tape.gradient(loss, [v.value for v in variables])
-                gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-                sums = gradients if sums is None else [a + b for a, b in zip(sums, gradients)]
-                total += loss
-            peer.optimizer.apply(sums, variables)
-            return total
-
-        self._step = tf.function(step, jit_compile=jit_compile)
-
-    def run(self):
-        return float(self._step(self._feeds))
-
-    def outputs(self):
-        return {
-            "loss": np.sum([self._peer.loss(feed, training=False).numpy() for feed in self._feeds])
-        }
-
-
-class KerasHub(Peer):
+class KerasHub(keras_common.TensorFlowPeer):
     """`keras_hub.models.BertBackbone` in a `tf.function`, without and with XLA."""
 
-    def __init__(self, setup):
-        super().__init__(setup)
-        keras_common.set_threads(setup.threads)
-
-    @property
-    def version(self):
-        return f"{keras_hub.__version__}, Keras {keras.__version__}"
+    version = f"{keras_hub.__version__}, Keras {keras.__version__}"
 
     def variants(self, job, bucket, is_ragged):
         # XLA compiles every shape again, which is too slow for varying lengths.
@@ -70,19 +31,11 @@ class KerasHub(Peer):
 
     @functools.cached_property
     def _backbone(self):
-        config = self.setup.config
-        backbone = keras_hub.models.BertBackbone(
-            vocabulary_size=config["vocab_size"],
-            num_layers=config["num_hidden_layers"],
-            num_heads=config["num_attention_heads"],
-            hidden_dim=config["hidden_size"],
-            intermediate_dim=config["intermediate_size"],
-            max_sequence_length=config["max_position_embeddings"],
-            dropout=config["hidden_dropout_prob"],
+        backbone = keras_hub.models.BertBackbone.from_preset(
+            self.setup.model_directory, dropout=self.setup.config["hidden_dropout_prob"]
         )
         for layer in backbone.transformer_layers:
             layer._feedforward_intermediate_dense.activation = _erf_gelu
-        _assign_encoder(backbone, self.setup.encoder_tensors, config)
         return backbone
 
     @functools.cache
@@ -113,7 +66,18 @@ class KerasHub(Peer):
         positions = keras.Input([None], dtype="int32", name="masked_positions")
         masked_logits = head(backbone.output["sequence_output"], mask_positions=positions)
         next_logits = next_sentence(backbone.output["pooled_output"])
-        _assign_heads(head, next_sentence, self.setup.head_tensors)
+        keras_common.assign_heads(
+            self.setup.head_tensors,
+            (
+                head._intermediate_dense.kernel,
+                head._intermediate_dense.bias,
+                head._intermediate_layer_norm.gamma,
+                head._intermediate_layer_norm.beta,
+                head._bias,
+                next_sentence.kernel,
+                next_sentence.bias,
+            ),
+        )
         return keras.Model(
             {**backbone.input, "masked_positions": positions}, [masked_logits, next_logits]
         )
@@ -128,8 +92,30 @@ class KerasHub(Peer):
         return optimizer
 
     def training(self, batches, variant):
+        """Creates a task with one optimizer step on the summed gradients of all batches."""
         self.optimizer  # noqa: B018 - its variables must not be created in the traced step
-        return _TrainingTask(self, batches, jit_compile=variant == "xla")
+        feeds = [keras_common.constants(batch) for batch in batches]
+        variables = self.pretrainer.trainable_variables
+
+        @tf.function(jit_compile=variant == "xla")
+        def step(feeds):
+            total, sums = 0.0, None
+            for feed in feeds:
+                # Runs the batches in sequence, so that only one has its activations in memory.
+                with tf.control_dependencies(sums or []):
+                    with tf.GradientTape() as tape:
+                        loss = self.loss(feed, training=True)
+                    gradients = tape.gradient(loss, [v.value for v in variables])
+                gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+                sums = gradients if sums is None else [a + b for a, b in zip(sums, gradients)]
+                total += loss
+            self.optimizer.apply(sums, variables)
+            return total
+
+        def outputs():
+            return {"loss": np.sum([self.loss(feed, training=False).numpy() for feed in feeds])}
+
+        return Task(lambda: float(step(feeds)), outputs)
 
     def loss(self, feed, training):
         names = (*keras_common.ENCODER_INPUTS, "masked_positions")
@@ -141,54 +127,3 @@ class KerasHub(Peer):
         )
         masked = tf.reduce_sum(losses * feed["masked_weights"]) / feed["weight_total"]
         return masked + tf.reduce_sum(next_losses) / feed["batch_total"]
-
-
-def _assign_encoder(backbone, tensors, config):
-    heads = config["num_attention_heads"]
-    hidden = config["hidden_size"]
-    size = hidden // heads
-
-    def dense(layer, name, kernel_shape=None, bias_shape=None):
-        kernel, bias = tensors[f"{name}.weight"].T, tensors[f"{name}.bias"]
-        layer.kernel.assign(kernel if kernel_shape is None else kernel.reshape(kernel_shape))
-        layer.bias.assign(bias if bias_shape is None else bias.reshape(bias_shape))
-
-    def layer_norm(layer, name):
-        layer.gamma.assign(tensors[f"{name}.weight"])
-        layer.beta.assign(tensors[f"{name}.bias"])
-
-    backbone.token_embedding.embeddings.assign(tensors["embeddings.word_embeddings.weight"])
-    backbone.position_embedding.position_embeddings.assign(
-        tensors["embeddings.position_embeddings.weight"]
-    )
-    backbone.segment_embedding.embeddings.assign(tensors["embeddings.token_type_embeddings.weight"])
-    layer_norm(backbone.embeddings_layer_norm, "embeddings.LayerNorm")
-    for index, layer in enumerate(backbone.transformer_layers):
-        prefix = f"encoder.layer.{index}"
-        attention = layer._self_attention_layer
-        for role in ("query", "key", "value"):
-            dense(
-                getattr(attention, f"{role}_dense"),
-                f"{prefix}.attention.self.{role}",
-                [hidden, heads, size],
-                [heads, size],
-            )
-        dense(attention.output_dense, f"{prefix}.attention.output.dense", [heads, size, hidden])
-        layer_norm(layer._self_attention_layer_norm, f"{prefix}.attention.output.LayerNorm")
-        dense(layer._feedforward_intermediate_dense, f"{prefix}.intermediate.dense")
-        dense(layer._feedforward_output_dense, f"{prefix}.output.dense")
-        layer_norm(layer._feedforward_layer_norm, f"{prefix}.output.LayerNorm")
-    dense(backbone.pooled_dense, "pooler.dense")
-
-
-def _assign_heads(head, next_sentence, tensors):
-    for variable, name in (
-        (head._intermediate_dense.kernel, "cls.predictions.transform.dense.weight"),
-        (head._intermediate_dense.bias, "cls.predictions.transform.dense.bias"),
-        (head._intermediate_layer_norm.gamma, "cls.predictions.transform.LayerNorm.weight"),
-        (head._intermediate_layer_norm.beta, "cls.predictions.transform.LayerNorm.bias"),
-        (head._bias, "cls.predictions.bias"),
-        (next_sentence.kernel, "cls.seq_relationship.weight"),
-        (next_sentence.bias, "cls.seq_relationship.bias"),
-    ):
-        variable.assign(tensors[name].T)

@@ -15,98 +15,42 @@ from .base import Peer, Task
 
 # (M, K, N) of BERT-base's feed-forward on many tokens, and a cube; the fastest of them is the peak.
 MATMULS = ((4096, 768, 3072), (4096, 3072, 768), (2048, 2048, 2048))
-_COPY_SECONDS = 0.02  # approximate length of a measurement
-_LIMIT_SECONDS = 0.02
+_RUN_SECONDS = 0.02  # approximate length of a measurement
 _READ_STEP = 12 * 16  # the count of `read_all` in limits.cc must be a multiple of this
 
 
-class _MatmulTask(Task):
-    def __init__(self, multiply, flops):
-        self._multiply = multiply
-        self.flops = flops
-
-    def run(self):
-        return self._multiply()
-
-    def outputs(self):
-        return {"flops": np.float64(self.flops)}
+def _task(run, amount, calls_inside=1) -> Task:
+    return Task(run, lambda: {"amount": np.float64(amount)}, calls_inside)
 
 
-class _LimitTask(Task):
+def _threaded_task(function, threads, amount) -> Task:
     """Calls `function(thread)` on several threads at a time; `amount` is the work of all of them.
 
-    Each thread calls it `calls_inside` times, so that the start of the threads hardly counts.
+    Each thread calls it many times, so that the start of the threads hardly counts.
     """
 
-    def __init__(self, function, threads, amount):
-        self._function = function
-        self._threads = threads
-        self._amount = amount
-        start = time.perf_counter()
-        self.run()
-        once = time.perf_counter() - start
-        self.calls_inside = max(1, min(10000, round(_LIMIT_SECONDS / once)))
+    def run(calls):
+        def repeat(thread):
+            for _ in range(calls):
+                function(thread)
 
-    def run(self):
-        threads = [
-            threading.Thread(target=self._repeat, args=(thread,)) for thread in range(self._threads)
-        ]
-        for thread in threads:
+        started = [threading.Thread(target=repeat, args=(thread,)) for thread in range(threads)]
+        for thread in started:
             thread.start()
-        for thread in threads:
+        for thread in started:
             thread.join()
 
-    def _repeat(self, thread):
-        for _ in range(self.calls_inside):
-            self._function(thread)
-
-    def outputs(self):
-        return {"amount": np.float64(self._amount)}
-
-
-class _CopyTask(Task):
-    """Copies `bytes_moved / 2` bytes from one buffer to another, divided among the threads.
-
-    Each thread copies `calls_inside` times, so that the start of the threads hardly counts.
-    """
-
-    def __init__(self, bytes_moved, threads):
-        elements = bytes_moved // 2 // 4
-        self._source = np.ones(elements, np.float32)
-        self._target = np.zeros(elements, np.float32)
-        self._bounds = np.linspace(0, elements, threads + 1).astype(int)
-        self.calls_inside = 1
-        self.run()
-        start = time.perf_counter()
-        self.run()
-        once = time.perf_counter() - start
-        self.calls_inside = max(2, min(1000, round(_COPY_SECONDS / once)))
-
-    def run(self):
-        threads = [
-            threading.Thread(target=self._copy, args=(first, last))
-            for first, last in zip(self._bounds, self._bounds[1:])
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def _copy(self, first, last):
-        source, target = self._source[first:last], self._target[first:last]
-        for _ in range(self.calls_inside):
-            np.copyto(target, source)
-
-    def outputs(self):
-        return {"equal": np.array_equal(self._source, self._target)}
+    run(1)
+    start = time.perf_counter()
+    run(1)
+    calls = max(1, min(10000, round(_RUN_SECONDS / (time.perf_counter() - start))))
+    return _task(functools.partial(run, calls), amount, calls)
 
 
 class Machine(Peer):
     """Measures the machine. The variants of matmul are the installed libraries."""
 
-    @property
-    def version(self):
-        return f"NumPy {np.__version__}"
+    version = f"NumPy {np.__version__}"
 
     def variants(self, job, bucket, is_ragged):
         libraries = [name for name in ("tensorflow", "torch") if importlib.util.find_spec(name)]
@@ -137,10 +81,15 @@ class Machine(Peer):
             multiply = functools.partial(tf.function(tf.matmul), a, b)
         else:
             multiply = functools.partial(np.matmul, a, b, out=np.empty((m, n), np.float32))
-        return _MatmulTask(multiply, 2 * m * k * n)
+        return _task(multiply, 2 * m * k * n)
 
     def copy(self, bytes_moved):
-        return _CopyTask(bytes_moved, self.setup.threads)
+        """Measures copying `bytes_moved / 2` bytes, divided among the threads."""
+        elements, threads = bytes_moved // 2 // 4, self.setup.threads
+        source, target = np.ones(elements, np.float32), np.zeros(elements, np.float32)
+        bounds = np.linspace(0, elements, threads + 1).astype(int)
+        parts = [(target[a:b], source[a:b]) for a, b in zip(bounds, bounds[1:])]
+        return _threaded_task(lambda thread: np.copyto(*parts[thread]), threads, bytes_moved)
 
     @functools.cached_property
     def _library(self):
@@ -165,7 +114,7 @@ class Machine(Peer):
     def multiply_adds(self):
         """Measures float32 multiply-adds in registers on all threads, in operations."""
         rounds, threads = 200_000, self.setup.threads
-        return _LimitTask(
+        return _threaded_task(
             lambda thread: self._library.fused_multiply_adds(rounds),
             threads,
             threads * rounds * self._library.operations_a_round(),
@@ -174,7 +123,7 @@ class Machine(Peer):
     def multiply_adds_int8(self):
         """Measures multiply-adds of bytes with sums in int32, as `multiply_adds`."""
         rounds, threads = 200_000, self.setup.threads
-        return _LimitTask(
+        return _threaded_task(
             lambda thread: self._library.byte_multiply_adds(rounds),
             threads,
             threads * rounds * self._library.byte_operations_a_round(),
@@ -191,4 +140,4 @@ class Machine(Peer):
             self._library.read_all(address + 4 * thread * part, part)
             return values  # keeps the array alive
 
-        return _LimitTask(read_part, threads, values.nbytes)
+        return _threaded_task(read_part, threads, values.nbytes)

@@ -23,14 +23,9 @@ class _Positional(torch.nn.Module):
 
 
 def export(setup, attention: str) -> str:
-    """Writes the model once per run, for any batch size and length.
+    """Writes the model once per run, for any batch size and length, and returns the path.
 
-    Args:
-        setup: The `Setup`.
-        attention: "eager" (plain matmuls and softmax) or "sdpa".
-
-    Returns:
-        The path of the file.
+    `attention` is "eager" (plain matmuls and softmax) or "sdpa".
     """
     path = os.path.join(setup.scratch, f"{attention}_{os.getpid()}", "bert.onnx")
     if os.path.exists(path):

@@ -8,46 +8,38 @@ import os
 
 import onnxruntime
 
-from . import onnx_export
-from .base import InferenceTask, Peer, SentenceTask
+from . import base, onnx_export
+from .base import Peer
 
 
 class OnnxRuntime(Peer):
     """ONNX Runtime; "fused" has the fusions of onnxruntime.transformers (Attention, BiasGelu)."""
 
-    @property
-    def version(self):
-        return onnxruntime.__version__
+    version = onnxruntime.__version__
 
     def variants(self, job, bucket, is_ragged):
         return ("fused", "plain")
 
-    @functools.cached_property
-    def _plain_path(self):
-        return onnx_export.export(self.setup, "eager")
-
-    @functools.cached_property
-    def _fused_path(self):
+    @functools.cache
+    def _path(self, variant):
+        """Returns the file of "plain", "fused", "plain int8" or "fused int8"."""
+        name, _, dtype = variant.partition(" ")
+        if dtype:
+            return _quantized(self._path(name))
+        path = onnx_export.export(self.setup, "eager")
+        if name == "plain":
+            return path
         from onnxruntime.transformers import optimizer
 
-        config = self.setup.config
         optimized = optimizer.optimize_model(
-            self._plain_path,
+            path,
             model_type="bert",
-            num_heads=config["num_attention_heads"],
-            hidden_size=config["hidden_size"],
+            num_heads=self.setup.config["num_attention_heads"],
+            hidden_size=self.setup.config["hidden_size"],
         )
-        path = os.path.join(os.path.dirname(self._plain_path), "fused.onnx")
+        path = os.path.join(os.path.dirname(path), "fused.onnx")
         optimized.save_model_to_file(path)
         return path
-
-    @functools.cached_property
-    def _fused_int8_path(self):
-        return _quantized(self._fused_path)
-
-    @functools.cached_property
-    def _plain_int8_path(self):
-        return _quantized(self._plain_path)
 
     @functools.cache
     def _session(self, variant):
@@ -56,8 +48,8 @@ class OnnxRuntime(Peer):
         options.inter_op_num_threads = 1
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.log_severity_level = 3
-        path = getattr(self, f"_{variant.replace(' ', '_')}_path")
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        providers = ["CPUExecutionProvider"]
+        return onnxruntime.InferenceSession(self._path(variant), options, providers=providers)
 
     def inference_int8(self, batches, variant):
         return self.inference(batches, f"{variant} int8")
@@ -65,7 +57,7 @@ class OnnxRuntime(Peer):
     def inference(self, batches, variant):
         session = self._session(variant)
         names = ["sequence_output", "pooled_output"]
-        return InferenceTask(
+        return base.inference_task(
             lambda feed: session.run(names, feed), [onnx_export.feed(batch) for batch in batches]
         )
 
@@ -73,13 +65,13 @@ class OnnxRuntime(Peer):
         from . import hf_sentence
 
         session = self._session(variant)
-        tokenize = hf_sentence.SentenceTokenizer(self.setup.model_directory)
+        tokenize = hf_sentence.sentence_tokenizer(self.setup.model_directory)
 
         def encode(text):
             (states,) = session.run(["sequence_output"], tokenize(text))
             return hf_sentence.sentence_vector(states)
 
-        return SentenceTask(encode, text)
+        return base.sentence_task(encode, text)
 
 
 def _quantized(path: str) -> str:

@@ -5,8 +5,8 @@ import functools
 import numpy as np
 import openvino
 
-from . import onnx_export
-from .base import InferenceTask, Peer
+from . import base, onnx_export
+from .base import Peer
 
 # The sequences that NNCF calibrates with; its default of 300 would need many minutes.
 _CALIBRATION_SEQUENCES = 48
@@ -16,9 +16,7 @@ _CALIBRATION_LENGTH = 64
 class OpenVino(Peer):
     """OpenVINO; the variants are two exports of attention, and fixed shapes for compiling."""
 
-    @property
-    def version(self):
-        return openvino.__version__
+    version = openvino.__version__
 
     def variants(self, job, bucket, is_ragged):
         if job == "inference_int8":  # calibration takes minutes, so only one export is tried
@@ -91,14 +89,4 @@ class OpenVino(Peer):
             # These are the buffers of the request, which the next call overwrites.
             return request.get_output_tensor(0).data, request.get_output_tensor(1).data
 
-        return _CopyingTask(encode, list(zip(requests, feeds)))
-
-
-class _CopyingTask(InferenceTask):
-    def outputs(self):
-        result = {}
-        for index, feed in enumerate(self._feeds):
-            sequence_output, pooled_output = self._model(feed)
-            result[f"{index}/sequence_output"] = sequence_output.copy()
-            result[f"{index}/pooled_output"] = pooled_output.copy()
-        return result
+        return base.inference_task(encode, list(zip(requests, feeds)))

@@ -10,75 +10,45 @@ import bert_tf
 from bert_tf import ops
 from bert_tf.ops import native
 
-from . import keras_common, op_cases
-from .base import LEARNING_RATE, Peer, SentenceTask, Task, matmul_inputs
+from . import base, keras_common, op_cases
+from .base import LEARNING_RATE, Task, matmul_inputs
 
 # As in a training step, which has new weights each time.
 PACKED_EACH_TIME = "packed each time"
 
 
-class TrainingTask(Task):
-    """Optimizer steps on one padding-free batch, by the train function of `fit`.
+_FEATURES = (*keras_common.ENCODER_INPUTS, "masked_positions")
+_LABELS = ("masked_ids", "masked_weights", "next_sentence_labels")
 
-    Args:
-        model: A compiled `BertPretrainer`.
-        batch: A batch of `workloads.batches`.
-        steps: Number of steps in one run, which waits only for the last one, as `fit` does.
+
+def training_task(model, batch, steps: int = 1) -> Task:
+    """Makes optimizer steps on one padding-free batch, by the train function of `fit`.
+
+    One run waits only for the last of its steps, as `fit` does.
     """
+    features, labels = (
+        keras_common.constants({name: batch[name] for name in names})
+        for names in (_FEATURES, _LABELS)
+    )
+    iterator = iter(tf.data.Dataset.from_tensors((features, labels)).repeat())
+    model.make_train_function()
+    step = model.train_function
 
-    def __init__(self, model, batch, steps: int = 1):
-        features = {
-            name: batch[name] for name in (*keras_common.ENCODER_INPUTS, "masked_positions")
-        }
-        labels = {
-            name: batch[name] for name in ("masked_ids", "masked_weights", "next_sentence_labels")
-        }
-        self.calls_inside = steps
-        self._model = model
-        self._example = (keras_common.constants(features), keras_common.constants(labels))
-        self._iterator = iter(tf.data.Dataset.from_tensors(self._example).repeat())
-        model.make_train_function()
-        self._step = model.train_function
-
-    def trace(self):
-        """Traces the step with the active ops and runs it once."""
-        self._step(self._iterator)
-
-    def run(self):
-        for _ in range(self.calls_inside):
-            logs = self._step(self._iterator)
+    def run():
+        for _ in range(steps):
+            logs = step(iterator)
         return float(logs["loss"])
 
-    def outputs(self):
-        features, labels = self._example
-        predicted = self._model(features, training=False)
-        loss = self._model.compute_loss(x=features, y=labels, y_pred=predicted, training=False)
+    def outputs():
+        predicted = model(features, training=False)
+        loss = model.compute_loss(x=features, y=labels, y_pred=predicted, training=False)
         return {"loss": np.asarray(loss)}
 
-
-class _FunctionTask(Task):
-    """A compiled function without arguments, which runs `calls_inside` ops per call."""
-
-    def __init__(self, function, calls_inside):
-        self._function = tf.function(function)
-        self.calls_inside = calls_inside
-
-    def run(self):
-        return self._function()
-
-    def outputs(self):
-        return {
-            str(index): np.asarray(value)
-            for index, value in enumerate(tf.nest.flatten(self._function()))
-        }
+    return Task(run, outputs, steps)
 
 
-class Ours(Peer):
+class Ours(keras_common.TensorFlowPeer):
     """`bert_tf` with its native ops, on all sequences in one padding-free batch."""
-
-    def __init__(self, setup):
-        super().__init__(setup)
-        keras_common.set_threads(setup.threads)
 
     @property
     def version(self):
@@ -93,27 +63,20 @@ class Ours(Peer):
             return ("graph", "packed", "frozen", "SavedModel")
         return ("default", PACKED_EACH_TIME) if job == "matmul" else ("default",)
 
-    @functools.cached_property
-    def _backbone(self):
-        return bert_tf.BertBackbone.from_pretrained(self.setup.model_directory)
-
     @functools.cache
-    def _model(self, variant):
-        backbone = self._backbone  # created here, not in the traced function
+    def _backbone(self, variant, quantization=None):
+        backbone = bert_tf.BertBackbone.from_pretrained(
+            self.setup.model_directory, quantization=quantization
+        )
         if variant == "packed":
-            backbone = bert_tf.BertBackbone.from_pretrained(self.setup.model_directory)
             backbone.prepack_for_inference()
-        return self._encoder(backbone, variant)
-
-    @functools.cached_property
-    def _quantized_backbone(self):
-        return bert_tf.BertBackbone.from_pretrained(self.setup.model_directory, quantization="int8")
+        return backbone
 
     @functools.cache
-    def _quantized_model(self, variant):
-        return self._encoder(self._quantized_backbone, variant)
+    def _model(self, variant, quantization=None):
+        # Created here, not in the traced function; "frozen" shares that of "graph".
+        backbone = self._backbone("packed" if variant == "packed" else "graph", quantization)
 
-    def _encoder(self, backbone, variant):
         def encode(inputs):
             outputs = backbone(inputs)
             return outputs["sequence_output"], outputs["pooled_output"]
@@ -127,7 +90,7 @@ class Ours(Peer):
         return keras_common.inference_task(self._model(variant), variant, batches, tf.bool)
 
     def inference_int8(self, batches, variant):
-        model = self._quantized_model(variant)
+        model = self._model(variant, "int8")
         return keras_common.inference_task(model, variant, batches, tf.bool)
 
     @functools.cached_property
@@ -138,28 +101,25 @@ class Ours(Peer):
         """Returns a compiled `BertPretrainer` with the shared weights of the heads."""
         model = bert_tf.BertPretrainer(backbone)
         head = model.masked_lm_head
-        tensors = self.setup.head_tensors
-        for variable, name in (
-            (head.transform.kernel, "cls.predictions.transform.dense.weight"),
-            (head.transform.bias, "cls.predictions.transform.dense.bias"),
-            (head.layer_norm.gamma, "cls.predictions.transform.LayerNorm.weight"),
-            (head.layer_norm.beta, "cls.predictions.transform.LayerNorm.bias"),
-            (head.output_bias, "cls.predictions.bias"),
-            (model.next_sentence.kernel, "cls.seq_relationship.weight"),
-            (model.next_sentence.bias, "cls.seq_relationship.bias"),
-        ):
-            # Hugging Face stores dense weights as [out, in].
-            variable.assign(tensors[name].T)
+        keras_common.assign_heads(
+            self.setup.head_tensors,
+            (
+                head.transform.kernel,
+                head.transform.bias,
+                head.layer_norm.gamma,
+                head.layer_norm.beta,
+                head.output_bias,
+                model.next_sentence.kernel,
+                model.next_sentence.bias,
+            ),
+        )
         optimizer = bert_tf.training.AdamWeightDecay(learning_rate=LEARNING_RATE)
         model.compile(optimizer, **compile_options)
         return model
 
     def training(self, batches, variant):
-        if len(batches) != 1:
-            raise ValueError(
-                f"`batches` must be one batch, as padding costs nothing. Received: {len(batches)}"
-            )
-        return TrainingTask(self._pretrainer, batches[0])
+        (batch,) = batches  # as padding costs nothing
+        return training_task(self._pretrainer, batch)
 
     def weights(self, config, directory):
         """Writes the random encoder that all peers use."""
@@ -175,11 +135,15 @@ class Ours(Peer):
         tensors = {name: tf.constant(value) for name, value in case.inputs().items()}
         reference = backend == "reference"
 
+        @tf.function
         def run():
             with ops.backend(backend):
                 return function(tensors, chain, reference)
 
-        return _FunctionTask(run, chain)
+        def outputs():
+            return {str(i): np.asarray(value) for i, value in enumerate(tf.nest.flatten(run()))}
+
+        return Task(run, outputs, chain)
 
     def _fused_bias_gelu_forward(self, t, chain, reference):
         x = t["x"]
@@ -191,9 +155,7 @@ class Ours(Peer):
         dy = t["dy"]
         for _ in range(chain):
             if reference:
-                _, (dy, dbias) = _vector_jacobian(
-                    ops.fused_bias_gelu_reference, [t["x"], t["bias"]], dy
-                )
+                dy, dbias = _vector_jacobian(ops.fused_bias_gelu_reference, [t["x"], t["bias"]], dy)
             else:
                 dy, dbias = native.library().bert_tf_fused_bias_gelu_grad(
                     dy, t["x"], t["bias"], approximate=False
@@ -210,7 +172,7 @@ class Ours(Peer):
         dy = t["dy"]
         for _ in range(chain):
             if reference:
-                _, (dy, _, dbias, dgamma, dbeta) = _vector_jacobian(
+                dy, _, dbias, dgamma, dbeta = _vector_jacobian(
                     ops.fused_residual_layer_norm_reference,
                     [t["x"], t["residual"], t["bias"], t["gamma"], t["beta"]],
                     dy,
@@ -276,29 +238,14 @@ class Ours(Peer):
         return lambda text: call(tf.constant([text])).numpy()
 
     def latency(self, text, variant):
-        return SentenceTask(self._sentence_encoder(variant), text)
+        return base.sentence_task(self._sentence_encoder(variant), text)
 
     def tokenizer(self, texts, vocabulary, variant):
-        tokenizer = bert_tf.BertTokenizer(vocabulary)
-        return _TokenizerTask(tokenizer.tokenize, texts)
-
-
-class _TokenizerTask(Task):
-    def __init__(self, tokenize, texts):
-        self._texts = tf.constant(texts)
-        self._tokenize = tf.function(tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
-
-    def run(self):
-        ids = self._tokenize(self._texts)
-        return int(ids.row_splits[-1])
-
-    def outputs(self):
-        ids = self._tokenize(self._texts)
-        return {"ids": ids.flat_values.numpy(), "row_splits": ids.row_splits.numpy()}
+        return keras_common.tokenizer_task(bert_tf.BertTokenizer(vocabulary).tokenize, texts)
 
 
 def _vector_jacobian(function, arguments, dy):
     with tf.GradientTape() as tape:
         tape.watch(arguments)
         y = function(*arguments)
-    return y, tape.gradient(y, arguments, dy)
+    return tape.gradient(y, arguments, dy)

@@ -11,7 +11,7 @@ from bert_tf.ops import native
 
 from . import keras_common
 from .base import LEARNING_RATE, Peer
-from .ours import TrainingTask
+from .ours import training_task
 
 _SEED = 0
 
@@ -43,7 +43,7 @@ class OursBFloat16(Peer):
             bert_tf.training.AdamWeightDecay(learning_rate=LEARNING_RATE),
             jit_compile=variant == "xla",
         )
-        return TrainingTask(model, batches[0], steps)
+        return training_task(model, batches[0], steps)
 
     def device_memory(self, reset):
         """Returns the peak bytes of tensors on the GPU since the last reset; None without a GPU."""

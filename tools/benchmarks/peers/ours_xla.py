@@ -8,10 +8,8 @@ import bert_tf
 from bert_tf import ops
 from bert_tf.layers.token_layout import static_shapes
 
-from . import keras_common
-from .base import InferenceTask
-from .ours import Ours, TrainingTask
-from .xla_variants import NATIVE, XLA_PADDED, XLA_TENSORFLOW
+from . import NO_XLA, XLA_PADDED, XLA_TENSORFLOW, base, keras_common
+from .ours import Ours, training_task
 
 
 class OursXla(Ours):
@@ -20,9 +18,9 @@ class OursXla(Ours):
     def xla_inference(self, batches, variant):
         backbone = self._backbone_for(variant)
 
-        @tf.function(jit_compile=variant != NATIVE)
+        @tf.function(jit_compile=variant != NO_XLA)
         def encode(inputs):
-            with static_shapes() if variant != NATIVE else contextlib.nullcontext():
+            with static_shapes() if variant != NO_XLA else contextlib.nullcontext():
                 outputs = backbone(inputs)
             return outputs["sequence_output"], outputs["pooled_output"]
 
@@ -30,14 +28,14 @@ class OursXla(Ours):
         feed = keras_common.constants({name: batch[name] for name in keras_common.ENCODER_INPUTS})
         with _backend(variant):
             encode.get_concrete_function(feed)  # traces it with the ops of the variant
-        return InferenceTask(keras_common.until_finished(encode), [feed])
+        return base.inference_task(keras_common.until_finished(encode), [feed])
 
     def xla_training(self, batches, variant):
-        model = self.pretrainer(self._backbone_for(variant), jit_compile=variant != NATIVE)
+        model = self.pretrainer(self._backbone_for(variant), jit_compile=variant != NO_XLA)
         (batch,) = batches
-        task = TrainingTask(model, batch)
+        task = training_task(model, batch)
         with _backend(variant):
-            task.trace()
+            task.run()  # traces the step with the ops of the variant
         return task
 
     def _backbone_for(self, variant):

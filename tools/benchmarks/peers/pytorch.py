@@ -6,7 +6,8 @@ import numpy as np
 import torch
 import transformers
 
-from .base import LEARNING_RATE, InferenceTask, MatmulTask, Peer, SentenceTask, Task, matmul_inputs
+from . import base
+from .base import LEARNING_RATE, Peer, Task, matmul_inputs
 
 _NOT_DECAYED = ("bias", "LayerNorm.weight")
 
@@ -30,37 +31,10 @@ class Pretraining(torch.nn.Module):
         return masked / feed["weight_total"] + following / feed["batch_total"]
 
 
-class _TrainingTask(Task):
-    """One optimizer step on the summed gradients of all batches."""
-
-    def __init__(self, peer, loss, feeds):
-        self._peer = peer
-        self._loss = loss
-        self._feeds = feeds
-
-    def run(self):
-        self._peer.optimizer.zero_grad(set_to_none=True)
-        total = 0.0
-        for feed in self._feeds:
-            loss = self._loss(feed)
-            loss.backward()
-            total += loss.item()
-        torch.nn.utils.clip_grad_norm_(self._peer.pretrainer.parameters(), 1.0)
-        self._peer.optimizer.step()
-        return total
-
-    def outputs(self):
-        module = self._peer.pretrainer
-        module.eval()
-        try:
-            with torch.no_grad():
-                return {"loss": np.sum([module(feed).item() for feed in self._feeds])}
-        finally:
-            module.train()
-
-
 class PyTorch(Peer):
     """PyTorch in eager mode."""
+
+    version = f"{torch.__version__}, transformers {transformers.__version__}"
 
     def __init__(self, setup):
         super().__init__(setup)
@@ -69,16 +43,8 @@ class PyTorch(Peer):
         torch.manual_seed(0)
         transformers.utils.logging.set_verbosity_error()
 
-    @property
-    def version(self):
-        return f"{torch.__version__}, transformers {transformers.__version__}"
-
     def variants(self, job, bucket, is_ragged):
-        return (
-            ("linear", "mkl packed")
-            if job == "matmul"
-            else super().variants(job, bucket, is_ragged)
-        )
+        return ("linear", "mkl packed") if job == "matmul" else ("default",)
 
     @functools.cached_property
     def backbone(self):
@@ -93,7 +59,7 @@ class PyTorch(Peer):
             with torch.no_grad():
                 return model(**feed)[:2]
 
-        return InferenceTask(encode, [inputs(batch) for batch in batches], lambda x: x.numpy())
+        return base.inference_task(encode, [inputs(batch) for batch in batches])
 
     def _inference_model(self, variant):
         def model(**feed):
@@ -112,12 +78,12 @@ class PyTorch(Peer):
         else:
             packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, rows)
             multiply = functools.partial(torch.ops.mkl._mkl_linear, x, packed, weight, bias, rows)
-        return MatmulTask(torch.inference_mode()(multiply))
+        return base.matmul_task(torch.inference_mode()(multiply))
 
     def latency(self, text, variant):
         from . import hf_sentence
 
-        tokenize = hf_sentence.SentenceTokenizer(self.setup.model_directory)
+        tokenize = hf_sentence.sentence_tokenizer(self.setup.model_directory)
 
         def encode(text):
             feed = {name: torch.from_numpy(value) for name, value in tokenize(text).items()}
@@ -125,7 +91,7 @@ class PyTorch(Peer):
             with torch.inference_mode():
                 return hf_sentence.sentence_vector(self.backbone(**feed)[0].numpy())
 
-        return SentenceTask(encode, text)
+        return base.sentence_task(encode, text)
 
     @functools.cached_property
     def pretrainer(self):
@@ -163,8 +129,30 @@ class PyTorch(Peer):
         )
 
     def training(self, batches, variant):
+        """Creates a task with one optimizer step on the summed gradients of all batches."""
+        module, compute_loss = self.pretrainer, self._training_loss(variant)
         feeds = [training_feed(batch) for batch in batches]
-        return _TrainingTask(self, self._training_loss(variant), feeds)
+
+        def run():
+            self.optimizer.zero_grad(set_to_none=True)
+            total = 0.0
+            for feed in feeds:
+                loss = compute_loss(feed)
+                loss.backward()
+                total += loss.item()
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+            self.optimizer.step()
+            return total
+
+        def outputs():
+            module.eval()
+            try:
+                with torch.no_grad():
+                    return {"loss": np.sum([module(feed).item() for feed in feeds])}
+            finally:
+                module.train()
+
+        return Task(run, outputs)
 
     def _training_loss(self, variant):
         return self.pretrainer

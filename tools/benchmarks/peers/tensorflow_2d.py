@@ -9,36 +9,27 @@ import math
 import tensorflow as tf
 
 from . import keras_common
-from .base import Peer, matmul_inputs
+from .base import matmul_inputs
 
 _MASKED_SCORE = -1e9
 
 
-class TensorFlow2D(Peer):
+class TensorFlow2D(keras_common.TensorFlowPeer):
     """A plain encoder, with variables or as a constant graph."""
-
-    def __init__(self, setup):
-        super().__init__(setup)
-        keras_common.set_threads(setup.threads)
-        self._weights = {}
-
-    @property
-    def version(self):
-        return tf.__version__
 
     def variants(self, job, bucket, is_ragged):
         return ("graph", "frozen") if job == "inference" else ("default",)
 
-    def _load(self):
-        # Dense weights [out, in] -> [in, out]; done once and not in a traced function.
-        self._weights = self._weights or {
+    @functools.cached_property
+    def _weights(self):
+        return {  # dense weights [out, in] -> [in, out]
             name: tf.Variable(tensor.T if tensor.ndim == 2 and "embeddings" not in name else tensor)
             for name, tensor in self.setup.encoder_tensors.items()
         }
 
     @functools.cache
     def _model(self, variant):
-        self._load()
+        self._weights  # noqa: B018 - its variables must not be created in the traced function
         spec = keras_common.signature(tf.bool)
         if variant == "frozen":
             return keras_common.constant_graph(self._encode, spec, self.setup.threads)

@@ -13,20 +13,6 @@ _MOST_SHAPES = 64
 _EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 
 
-class _OpTask(Task):
-    def __init__(self, function, arguments):
-        self._function = function
-        self._arguments = arguments
-
-    def run(self):
-        return self._function(*self._arguments)
-
-    def outputs(self):
-        results = self._function(*self._arguments)
-        results = results if isinstance(results, tuple) else (results,)
-        return {str(index): value.numpy().copy() for index, value in enumerate(results)}
-
-
 class TorchCompile(PyTorch):
     """PyTorch with torch.compile; "static" compiles every shape, "dynamic" all shapes at once."""
 
@@ -80,16 +66,17 @@ class TorchCompile(PyTorch):
             # Autograd would have saved the sum and its statistics, so they are inputs here.
             summed = t["x"] + t["bias"] + t["residual"]
             function = _layer_norm_backward
-            arguments = (
-                t["dy"],
-                summed,
-                t["mean"][:, None],
-                t["rstd"][:, None],
-                t["gamma"],
-                t["beta"],
-            )
+            mean, rstd = t["mean"][:, None], t["rstd"][:, None]
+            arguments = (t["dy"], summed, mean, rstd, t["gamma"], t["beta"])
         out = torch.empty_like(t["x"]) if variant == "out buffer" else None
-        return _OpTask(torch.compile(function, dynamic=False), (out, *arguments))
+        run = functools.partial(torch.compile(function, dynamic=False), out, *arguments)
+
+        def outputs():
+            results = run()
+            results = results if isinstance(results, tuple) else (results,)
+            return {str(index): value.numpy().copy() for index, value in enumerate(results)}
+
+        return Task(run, outputs)
 
 
 def _gelu(out, x, bias):

@@ -1,0 +1,129 @@
+"""Compares the outputs of several peers and measures the peers in turn."""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from . import workloads
+from .peers import OURS
+from .report import Report
+from .timing import interleave
+from .workers import PeerFailed
+
+# In float32, with twelve layers and sums in different orders, correct peers agree to about 1e-5.
+LARGEST_DIFFERENCE = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How long to measure.
+
+    Attributes:
+        rounds: Number of rounds of the interleaved run.
+        turn_seconds: Length of one measurement; a short task is repeated to fill it.
+        search_calls: Number of timed calls of each arrangement in the search.
+        buckets: Sizes of length-sorted batches to try for real lengths; None is a single batch.
+        progress: A function that wraps the sequence of measurements, such as tqdm.
+    """
+
+    rounds: int
+    turn_seconds: float
+    search_calls: int
+    buckets: tuple[int | None, ...] = workloads.BUCKETS
+    progress: Callable = iter
+
+
+def largest_difference(expected, outputs) -> float:
+    return max(float(np.max(np.abs(outputs[name] - expected[name]))) for name in expected)
+
+
+class Turns:
+    """The tasks of one table, which are dropped at the end of the `with` block.
+
+    If a peer fails, that is a problem of the report and ends the block.
+
+    Args:
+        where: The name of the table in problems.
+        options: How long to measure.
+        report: The report to add the problems to.
+
+    Attributes:
+        differences: From labels to the differences from the first task.
+    """
+
+    def __init__(self, where: str, options: Options, report: Report):
+        self._where = where
+        self._options = options
+        self._report = report
+        self._tasks = {}
+        self._expected = None
+        self.differences = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        for worker, key in self._tasks.values():
+            with contextlib.suppress(PeerFailed):  # its process has ended
+                worker.drop(key)
+        if isinstance(error, PeerFailed):
+            self._report.problem(f"{self._where}: {error}")
+            return True
+        return False
+
+    def add(
+        self,
+        label,
+        worker,
+        job,
+        calls,
+        difference=largest_difference,
+        most=LARGEST_DIFFERENCE,
+        **arguments,
+    ) -> None:
+        """Prepares a task, compares its outputs with those of the first task, and warms it up.
+
+        Args:
+            label: The name of the task in the results.
+            worker: The worker that runs it.
+            job: The job of the peer.
+            calls: Number of calls of the warm-up.
+            difference: A function of two outputs. Default: the largest absolute difference; None:
+                the outputs need not be equal.
+            most: A task with a larger difference is a problem and is not measured.
+            **arguments: The arguments of the job.
+        """
+        key = worker.make(job, **arguments)
+        if difference is not None:
+            outputs = worker.outputs(key)
+            self._expected = outputs if self._expected is None else self._expected
+            off = self.differences[label] = difference(self._expected, outputs)
+            if not off <= most:
+                worker.drop(key)
+                self._report.problem(f"{self._where}, {label}: off by {off:.2g}")
+                return
+        worker.warm_up(key, calls)
+        self._tasks[label] = worker, key
+
+    def add_all(self, workers, job, calls, **arguments) -> None:
+        """Adds all variants of all peers, bert_tf first; another peer that fails is left out."""
+        for name in sorted(set(workers) - {"machine"}, key=lambda name: (name != OURS, name)):
+            try:
+                for variant in workers[name].variants(job):
+                    label = name if variant == "default" else f"{name}, {variant}"
+                    self.add(label, workers[name], job, calls, variant=variant, **arguments)
+            except PeerFailed as failure:
+                if name == OURS:
+                    raise
+                self._report.problem(f"{self._where}: {failure}")
+
+    def seconds(self, **others: Callable[[], float]) -> dict[str, list[float]]:
+        """Measures all tasks, and `others` by their functions: lists with one value per round."""
+        turns = {
+            label: functools.partial(worker.turn, key, self._options.turn_seconds)
+            for label, (worker, key) in self._tasks.items()
+        }
+        return interleave({**turns, **others}, self._options.rounds, self._options.progress)

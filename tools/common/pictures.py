@@ -1,0 +1,22 @@
+"""Checks that a tool can draw pictures."""
+
+import os
+
+from bert_tf.errors import UserError
+from bert_tf.files import atomic_path
+from common.checks import require
+
+_FORMATS = (".png", ".svg", ".pdf")
+
+
+def require_plotting(path: str, flag: str) -> None:
+    """Checks that matplotlib can write the picture that a flag names, before any work."""
+    if os.path.splitext(path)[1] not in _FORMATS:
+        raise UserError(f"--{flag} must be a .png, .svg or .pdf file. Received: --{flag}={path}")
+    require("matplotlib", "pip install 'bert_tf[benchmark]'")
+
+
+def save(figure, path: str, **options) -> None:
+    """Writes a figure, atomically."""
+    with atomic_path(path) as new:
+        figure.savefig(new, format=os.path.splitext(path)[1][1:], **options)

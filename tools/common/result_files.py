@@ -1,0 +1,39 @@
+"""Writes the files with the results of a tool."""
+
+import json
+import os
+
+from absl import flags
+
+from bert_tf.files import atomic_path
+
+FLAGS = flags.FLAGS
+
+
+def write_text(path, parts):
+    """Writes a text file of these parts, atomically."""
+    with atomic_path(path) as new, open(new, "w", encoding="utf-8") as file:
+        file.writelines(parts)
+
+
+def write_lines(path, lines):
+    """Writes a text file with these lines, atomically."""
+    write_text(path, (f"{line}\n" for line in lines))
+
+
+def write_json(path, content, **options):
+    """Writes a JSON file, atomically."""
+    with atomic_path(path) as new, open(new, "w", encoding="utf-8") as file:
+        json.dump(content, file, **options)
+        file.write("\n")
+
+
+def score_lines(scores, prefix="eval_"):
+    """Formats scores as `name = value`, sorted by name."""
+    return [f"{prefix}{name} = {value:.6f}" for name, value in sorted(scores.items())]
+
+
+def report(lines, name="eval_results.txt", title="Eval"):
+    """Writes lines to a file in --output_dir and prints them."""
+    write_lines(os.path.join(FLAGS.output_dir, name), lines)
+    print(f"***** {title} results *****", *lines, sep="\n")

@@ -1,0 +1,44 @@
+"""Finds and reads files with texts."""
+
+import glob
+import os
+
+from bert_tf.data.tsv import read_tsv
+from bert_tf.errors import DataError, UserError
+
+
+def find_files(patterns):
+    """Returns the files that the paths and glob patterns of --input_file match."""
+    paths = []
+    for pattern in patterns:
+        found = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
+        if not found:
+            raise UserError(f"--input_file must match at least one file. Received: {pattern!r}")
+        paths += found
+    for path in paths:
+        if not os.path.isfile(path):
+            raise UserError(f"--input_file must be text files. Received: {path}")
+    return paths
+
+
+def read_texts(path, width=None):
+    """Reads a file with one text per line; a tab separates the two texts of a pair.
+
+    Args:
+        path: The file.
+        width: Number of texts per line. Default: that of the first line, 1 or 2.
+
+    Returns:
+        A list of texts, or a tuple of two lists.
+    """
+    rows = list(read_tsv(path))
+    if not rows:
+        raise DataError(f"{path} must be a file with texts. Received: no text")
+    width = width or min(2, len(rows[0][1]))
+    for line, fields in rows:
+        if len(fields) != width:
+            raise DataError(
+                f"{path}, line {line} must be {width} tab-separated texts. Received: {len(fields)}"
+            )
+    columns = tuple([fields[place] for _, fields in rows] for place in range(width))
+    return columns if width == 2 else columns[0]
