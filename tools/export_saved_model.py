@@ -16,7 +16,8 @@ slower than float32.
 """
 
 from absl import flags
-from common.model_flags import FLAGS, calibration_texts, kind_of_model
+from common.calibration_flags import calibration_texts
+from common.model_flags import FLAGS, kind_of_model
 
 from bert_tf import tool
 from bert_tf.errors import UserError

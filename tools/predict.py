@@ -15,6 +15,7 @@ import sys
 
 import numpy as np
 from absl import flags
+from common.model_flags import kind_of_model
 
 from bert_tf import tool
 from bert_tf.config import MULTI_LABEL, REGRESSION
@@ -22,7 +23,6 @@ from bert_tf.data.table_files import read_table
 from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
-from tools.common.model_flags import kind_of_model
 
 FLAGS = flags.FLAGS
 

@@ -14,8 +14,9 @@ tool of the task, such as tools/run_ner.py --do_predict.
 import os
 
 from absl import flags
+from common.calibration_flags import calibration_texts
 from common.model_comparison import weight_bytes
-from common.model_flags import FLAGS, calibration_texts, kind_of_model
+from common.model_flags import FLAGS, kind_of_model
 
 from bert_tf import tool
 from bert_tf.errors import UserError

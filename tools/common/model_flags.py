@@ -4,7 +4,6 @@ from absl import flags
 
 from bert_tf import tasks
 from bert_tf.errors import UserError
-from common.text_files import read_texts
 
 FLAGS = flags.FLAGS
 
@@ -26,18 +25,6 @@ flags.DEFINE_enum(
     ["auto", *MODELS, *_OLD_NAMES],
     "The task of the model. `auto` reads it from the files in --model_dir; save_pretrained writes "
     "it there.",
-)
-flags.DEFINE_string(
-    "calibration_file",
-    None,
-    "For int8: a file with unlabelled texts like those to be predicted, one per line (a tab "
-    "separates the two texts of a pair). Calibration on them loses less accuracy.",
-)
-flags.DEFINE_integer(
-    "calibration_texts",
-    256,
-    "Maximum number of texts to use from --calibration_file, from its start.",
-    lower_bound=1,
 )
 
 
@@ -62,12 +49,3 @@ def kind_of_model() -> type:
             f"no such model. Received: --model=auto, with {name or 'no class'} in the files"
         )
     return tasks.spec_of(name).model_class()
-
-
-def calibration_texts():
-    """Reads --calibration_file for `quantize`; returns None if the flag is not set."""
-    if FLAGS.calibration_file is None:
-        return None
-    texts = read_texts(FLAGS.calibration_file)
-    most = FLAGS.calibration_texts
-    return texts[:most] if isinstance(texts, list) else tuple(column[:most] for column in texts)
