@@ -16,13 +16,13 @@ import sys
 import numpy as np
 from absl import flags
 from common.model_flags import kind_of_model
+from common.result_files import write_text
 
 from bert_tf import tool
 from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.data.table_files import read_table
 from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
@@ -120,9 +120,7 @@ def main():
         for answer, texts in zip(answers, examples)
     ]
     if FLAGS.output_file:
-        with atomic_path(FLAGS.output_file) as path:
-            with open(path, "w", encoding="utf-8") as file:
-                file.writelines(lines)
+        write_text(FLAGS.output_file, lines)
     else:
         sys.stdout.writelines(lines)
 
