@@ -120,3 +120,17 @@ def check_shapes(x: tf.Tensor, epilogue: DenseEpilogue, **others) -> None:
                 f"`{name}` must have shape {shape} if x.shape={x.shape} and units={units}. "
                 f"Received: {name}.shape={tensor.shape}"
             )
+
+
+def known_depth(x: tf.Tensor, function: str) -> int:
+    """Returns the last dimension of x, which the reference implementation of `function` needs.
+
+    Raises:
+        ValueError: If it is not known.
+    """
+    if x.shape.rank is None or x.shape[-1] is None:
+        raise ValueError(
+            f"`x` must have a known last dimension in the reference implementation of `{function}`."
+            f" Received: x.shape={x.shape}"
+        )
+    return x.shape[-1]
