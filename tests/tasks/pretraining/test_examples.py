@@ -290,16 +290,3 @@ def test_bad_options():
 
     with pytest.raises(ConfigError, match="mask token"):
         MaskingVocabulary.of(WithoutMask())
-
-
-def test_documented_examples():
-    documents = [[[7, 8], [9, 10, 11]], [[12, 13], [14]]]
-    vocabulary = examples_module.MaskingVocabulary(20, 2, 3, 4, bytes(20))
-    made = create_examples(documents, vocabulary, ExampleOptions(), random.Random(1))
-    assert [example.is_random_next for example in made] == [True, True, False]
-    assert truncate_pair([1, 2, 3, 4], [5, 6], 4, random.Random(0)) == ([1, 2], [5, 6])
-    assert mask_tokens([2, 7, 8, 9, 3], vocabulary, ExampleOptions(), random.Random(1)) == (
-        [2, 4, 8, 9, 3],
-        [1],
-        [7],
-    )
