@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import ConfigError
-from bert_tf.tasks.pretraining import examples as examples_module
 from bert_tf.tasks.pretraining.examples import (
     ExampleOptions,
     MaskingVocabulary,
