@@ -100,10 +100,7 @@ def checked_dense(
 def check_shapes(x: tf.Tensor, epilogue: DenseEpilogue, **others) -> None:
     """Raises `ValueError` for tensors that do not fit x, as far as the shapes are known.
 
-    Args:
-        x: `[M, K]`.
-        epilogue: The arguments of the epilogue.
-        **others: Further tensors, each as a tuple (tensor, expected shape).
+    `others` are tensors in addition to those of the epilogue, as tuples (tensor, expected shape).
     """
     units = epilogue.units
     rows = x.shape[0] if x.shape.rank is not None else None
@@ -123,11 +120,7 @@ def check_shapes(x: tf.Tensor, epilogue: DenseEpilogue, **others) -> None:
 
 
 def known_depth(x: tf.Tensor, function: str) -> int:
-    """Returns the last dimension of x, which the reference implementation of `function` needs.
-
-    Raises:
-        ValueError: If it is not known.
-    """
+    """Returns the last dimension of x. Raises `ValueError` if it is not known."""
     if x.shape.rank is None or x.shape[-1] is None:
         raise ValueError(
             f"`x` must have a known last dimension in the reference implementation of `{function}`."

@@ -164,9 +164,14 @@ def read_tag_predictions(
     """
     predicted = _tagged(path, read_conll(path))
     if gold_path is None:
-        _require_gold_column(path)
-        gold = read_conll(path, tag_column=-2)
-        return _columns(gold, predicted)
+        try:
+            read_conll(path, tag_column=-3)  # there must be three columns
+        except DataError:
+            raise DataError(
+                f"{path} must have a word, its gold tag and its predicted tag per line. Received: "
+                "two columns. Pass the file with the gold tags."
+            ) from None
+        return _columns(read_conll(path, tag_column=-2), predicted)
     columns = {"word_column": word_column, "tag_column": tag_column} if format == "conll" else {}
     gold = _tagged(gold_path, read_tagged_text(gold_path, format, **columns))
     for number, (ours, theirs) in enumerate(zip(predicted, gold), start=1):
@@ -203,16 +208,6 @@ def _tagged(path, sentences):
     if sentences[0].tags is None:
         raise DataError(f"{path} must have a tag for every word. Received: only words")
     return sentences
-
-
-def _require_gold_column(path):
-    try:
-        read_conll(path, tag_column=-3)
-    except DataError:
-        raise DataError(
-            f"{path} must have a word, its gold tag and its predicted tag per line. Received: two "
-            "columns. Pass the file with the gold tags."
-        ) from None
 
 
 def _fields(line: str) -> list[str]:

@@ -133,7 +133,11 @@ class TrainingCheckpoint(StepCallback):
                 )
         if chief:
             for path in damaged:
-                _set_aside(path)
+                aside = os.path.join(self.directory, f"damaged-{os.path.basename(path)}")
+                try:
+                    os.replace(path, aside)
+                except OSError as error:
+                    _logger.warning("%s could not be renamed: %s", path, error.strerror)
             remove_leftovers(self.directory)
         self._read_best()
         return self.step
@@ -348,11 +352,3 @@ def _assign(path, tensors, variables, strategy):
     with strategy.scope():
         for name, variable in variables.items():
             variable.assign(tensors[name])
-
-
-def _set_aside(path):
-    directory, name = os.path.split(path)
-    try:
-        os.replace(path, os.path.join(directory, f"damaged-{name}"))
-    except OSError as error:
-        _logger.warning("%s could not be renamed: %s", path, error.strerror)

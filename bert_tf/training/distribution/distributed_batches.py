@@ -1,5 +1,6 @@
 """The batches of a run by step, divided among the workers and devices of a strategy."""
 
+import dataclasses
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -7,6 +8,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 
 
+@dataclasses.dataclass
 class DistributedBatches:
     """The batches for `fit` from any step, under any `tf.distribute` strategy.
 
@@ -32,25 +34,19 @@ class DistributedBatches:
         array([400, 401, 402, 403])
     """
 
-    def __init__(
-        self,
-        read: Callable[..., tf.data.Dataset],
-        batch_size: int,
-        strategy: tf.distribute.Strategy,
-        by_rows: bool = True,
-        num_batches: int | None = None,
-    ):
-        self.devices = strategy.num_replicas_in_sync
-        if batch_size % self.devices:
+    read: Callable[..., tf.data.Dataset]
+    batch_size: int
+    strategy: tf.distribute.Strategy
+    by_rows: bool = True
+    num_batches: int | None = None
+
+    def __post_init__(self):
+        self.devices = self.strategy.num_replicas_in_sync
+        if self.batch_size % self.devices:
             raise UserError(
                 f"`batch_size` must be a multiple of the number of devices, {self.devices}. "
-                f"Received: batch_size={batch_size}"
+                f"Received: batch_size={self.batch_size}"
             )
-        self.read = read
-        self.batch_size = batch_size
-        self.strategy = strategy
-        self.by_rows = by_rows
-        self.num_batches = num_batches
 
     def from_step(self, step: int):
         """Returns the batches of the steps after `step` for `fit` and `evaluate`."""

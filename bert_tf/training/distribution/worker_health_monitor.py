@@ -64,7 +64,8 @@ class WorkerHealthMonitor(keras.callbacks.Callback):
         while not stop.wait(self.interval):
             for worker, address in addresses.items():
                 try:
-                    connect(address)
+                    host, port = address.rsplit(":", 1)
+                    socket.create_connection((host, int(port)), timeout=5.0).close()
                     answered[worker], closed[worker] = time.monotonic(), 0
                 except ConnectionRefusedError:
                     closed[worker] += 1
@@ -76,12 +77,6 @@ class WorkerHealthMonitor(keras.callbacks.Callback):
                         f"{worker} ({address}) is gone: no answer for {silent:.0f} s",
                         self.newest_checkpoint(),
                     )
-
-
-def connect(address: str) -> None:
-    """Opens a connection to "host:port" and closes it. Raises `OSError` if that fails."""
-    host, port = address.rsplit(":", 1)
-    socket.create_connection((host, int(port)), timeout=5.0).close()
 
 
 def leave(reason: str, checkpoint: str | None) -> None:

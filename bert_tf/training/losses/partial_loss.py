@@ -81,10 +81,6 @@ class PartialLoss(keras.losses.Loss):
 def partial_losses(loss, batch: ShareOfBatch):
     """Returns the `loss` of `compile` with each loss in it as a `PartialLoss`.
 
-    Args:
-        loss: A loss as Keras takes it, or a dictionary or list of losses.
-        batch: The part of the batch.
-
     Raises:
         UserError: If it is not known how a loss adds up over parts.
     """

@@ -10,6 +10,13 @@ from bert_tf.errors import UserError
 # The last parts of the paths of variables without weight decay: those of LayerNorm and all biases.
 NOT_DECAYED = ("gamma", "beta", "bias")
 
+# The arguments in addition to those of Keras.
+ARGUMENTS = (
+    "weight_decay_rate", "clip_norm", "exclude_from_weight_decay_names", "layer_decay",
+    "dynamic_loss_scale", "learning_rate_multipliers", "beta_1", "beta_2", "epsilon",
+    "bias_correction",
+)  # fmt: skip
+
 # As in `keras.optimizers.LossScaleOptimizer`.
 INITIAL_LOSS_SCALE = 2.0**15
 LOSS_SCALE_GROWTH_STEPS = 2000
@@ -213,28 +220,11 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
         # Keras's arguments for weight decay and clipping, which this class replaces.
         for name in ("weight_decay", "clipnorm", "global_clipnorm", "clipvalue"):
             config.pop(name, None)
-        return {
-            **config,
-            "weight_decay_rate": self.weight_decay_rate,
-            "clip_norm": self.clip_norm,
-            "exclude_from_weight_decay_names": self.exclude_from_weight_decay_names,
-            "layer_decay": self.layer_decay,
-            "dynamic_loss_scale": self.dynamic_loss_scale,
-            "learning_rate_multipliers": self.learning_rate_multipliers,
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
-            "bias_correction": self.bias_correction,
-        }
+        return {**config, **{name: getattr(self, name) for name in ARGUMENTS}}
 
 
 def layer_multipliers(paths: list[str], layer_decay: float | None) -> list[float]:
-    """Returns the factor of the learning rate of each variable, by the depth of its layer.
-
-    Args:
-        paths: Keras paths, such as "bert_backbone/encoder/layer_3/intermediate/kernel".
-        layer_decay: As in `AdamWeightDecay`.
-    """
+    """Returns the factors of the learning rates of variables with these Keras paths."""
     blocks = [re.search(r"(?:^|/)layer_(\d+)/", path) for path in paths]
     top = max((int(block[1]) for block in blocks if block), default=-1) + 2
 
