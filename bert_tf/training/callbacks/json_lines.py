@@ -33,6 +33,7 @@ class JsonLines:
                 file.writelines(json.dumps(line) + "\n" for line in lines)
 
     def write(self, step: int, values: dict[str, float]) -> None:
+        """Appends a line. Raises `UserError` if the file cannot be written."""
         line = {"step": step, "time": round(time.time(), 3), **values}
         try:
             with open(self.path, "a", encoding="utf-8") as file:

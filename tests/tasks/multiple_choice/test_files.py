@@ -45,7 +45,7 @@ def test_reads_a_test_file_without_labels(tmp_path):
         ([HEADER, ROW, '1,"open'], "must be CSV"),
     ],
 )
-def test_wrong_files_are_told(tmp_path, lines, words):
+def test_wrong_files(tmp_path, lines, words):
     path = tmp_path / "train.csv"
     path.write_text("".join(f"{line}\n" for line in lines))
     with pytest.raises(DataError, match=f"train.csv.*{words}"):

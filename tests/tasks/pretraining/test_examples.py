@@ -1,4 +1,4 @@
-"""Pre-training examples: their statistics, and the original's algorithm beside them."""
+"""Pre-training examples: their statistics, compared with the original algorithm."""
 
 import math
 import random
@@ -236,7 +236,7 @@ def test_distributions_are_the_originals(whole_words, max_seq_length, repeats):
     }
     differences = {name: two_samples_differ(*samples) for name, samples in columns.items()}
     assert max(differences.values()) < 1, differences
-    # The test can tell: with another share of short documents it does.
+    # The test can fail: it does with another fraction of short documents.
     others = ours(documents, dupes, seed=1, max_seq_length=max_seq_length, short_seq_prob=0.4)
     assert two_samples_differ([len(e.token_ids) for e in others], columns["length"][1]) > 1
 

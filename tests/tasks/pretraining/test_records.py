@@ -22,7 +22,7 @@ EXAMPLE = PretrainingExample([2, 4, 40_000, 3, 7, 3], [0, 0, 0, 0, 1, 1], [1], [
 
 
 def numbered(number):
-    """An example that can be told from the others."""
+    """An example with a number, which distinguishes it from others."""
     return PretrainingExample(
         [2, 1000 + number, 3, 7, 3], [0, 0, 0, 1, 1], [1], [1000 + number], number % 2 == 0
     )

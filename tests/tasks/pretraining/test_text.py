@@ -209,7 +209,7 @@ def test_whole_words_are_whole(corpus):
 
 
 def test_next_sentences(corpus):
-    """A random next segment is of another document; else the segments lie behind each other."""
+    """A random next segment is of another document; other segments are consecutive."""
     flat, document_of = [], []
     for number, document in enumerate(random_text(0) + random_text(1)):
         ids = TOKENIZER.tokenize(document).flat_values.numpy().tolist()

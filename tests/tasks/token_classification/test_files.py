@@ -98,7 +98,7 @@ def test_written_lines_are_read_again(write):
         list(conll_lines([(["a"], [])]))
 
 
-def test_predictions_beside_gold(tmp_path, write):
+def test_predictions_and_gold_tags(tmp_path, write):
     path = write("a B-X B-X\nb O B-Y\n\nc O O\n")
     expected = [["a", "b"], ["c"]], [["B-X", "O"], ["O"]], [["B-X", "B-Y"], ["O"]]
     assert read_tag_predictions(path) == expected

@@ -1,4 +1,4 @@
-"""Checkpoints of training: killed runs go on bit for bit, damaged checkpoints are passed over."""
+"""Training checkpoints: killed runs are resumed exactly, damaged checkpoints are skipped."""
 
 import json
 import random
@@ -112,7 +112,7 @@ def test_killed_at_random_moments_ends_with_the_same_weights(tmp_path, start_run
     assert expected.keys() == received.keys()
     for name in expected:
         np.testing.assert_array_equal(received[name], expected[name])
-    # The log, too, is the unbroken one's: no step is missing, none stands twice.
+    # The log equals that of the uninterrupted run: each step occurs once.
     logs = [read_json_lines(path / "log.jsonl") for path in (unbroken, broken)]
     assert [line["step"] for line in logs[1]] == list(range(1, steps + 1))
     assert [line["loss"] for line in logs[1]] == [line["loss"] for line in logs[0]]
@@ -182,7 +182,7 @@ def test_damaged_checkpoint_is_passed_over(copied, caplog, damage, words):
     assert TrainingCheckpoint(copied).restore(model) == 4
     assert "ckpt-6" in caplog.text and words in caplog.text and "before it" in caplog.text
     assert (copied / "damaged-ckpt-6").is_dir()
-    # And the run goes on from there, over the place of the damaged one.
+    # The run is resumed from there and replaces the damaged one.
     fitted(copied, 6, model=model)
     assert checkpoint_steps(copied) == [2, 4, 6]
 
@@ -205,7 +205,7 @@ def test_checkpoint_of_another_network_lists_what_differs(copied):
         TrainingCheckpoint(copied).restore(other)
 
 
-def test_other_settings_are_told(tmp_path, caplog):
+def test_other_settings_are_logged(tmp_path, caplog):
     model, _ = fitted(tmp_path, 2, settings={"seed": 1, "files": ["a"]})
     TrainingCheckpoint(tmp_path, settings={"seed": 2, "files": ["a"]}).restore(model)
     assert "saved with seed=1, now it is 2" in caplog.text and "files" not in caplog.text

@@ -63,7 +63,7 @@ def test_more_classes_several_labels_and_numbers(generator):
     assert results["loss"] == pytest.approx(np.mean((gold - values) ** 2))
 
 
-def test_what_the_data_do_not_define_is_left_out_and_told(caplog):
+def test_undefined_scores_are_skipped_and_logged(caplog):
     with caplog.at_level(logging.WARNING, "bert_tf"):
         results = all_scores(np.ones(5, int), np.full((5, 2), 0.5))
         numbers = all_scores(np.ones(5), np.arange(5.0), REGRESSION)
