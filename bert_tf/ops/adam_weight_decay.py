@@ -66,9 +66,11 @@ def adam_weight_decay(
             "`variable` must be float32 or float64, because Adam's second moment needs that "
             f"precision. Received: variable.dtype={variable.dtype.name}. Update a float32 copy."
         )
-    arguments = (variable, mean, square, gradient, learning_rate, gradient_scale, weight_decay)
     if not native.use_native(runs_on_gpu=False) or variable.dtype != tf.float32:
-        adam_weight_decay_reference(*arguments, beta_1, beta_2, epsilon, steps)
+        _reference(
+            variable, mean, square, gradient, learning_rate, gradient_scale, weight_decay,
+            beta_1, beta_2, epsilon, steps,
+        )  # fmt: skip
         return
     native.library().bert_tf_adam_weight_decay(
         variable.handle,
@@ -85,22 +87,10 @@ def adam_weight_decay(
     )
 
 
-def adam_weight_decay_reference(
-    variable: tf.Variable,
-    mean: tf.Variable,
-    square: tf.Variable,
-    gradient: tf.Tensor,
-    learning_rate: tf.Tensor,
-    gradient_scale: tf.Tensor | None = None,
-    weight_decay: float = 0.0,
-    beta_1: float = 0.9,
-    beta_2: float = 0.999,
-    epsilon: float = 1e-6,
-    steps: tf.Tensor | None = None,
-) -> None:
+def adam_weight_decay_reference(*args, **kwargs) -> None:
     """The reference implementation of `adam_weight_decay`, in stock TensorFlow ops.
 
-    It runs on any device and under XLA.
+    It has the same arguments and runs on any device and under XLA.
 
     Example:
         >>> variable, m, v = (tf.Variable(tf.zeros([2])) for _ in range(3))
@@ -109,6 +99,14 @@ def adam_weight_decay_reference(
         >>> variable.numpy().round(3)
         array([-0.316, -0.316], dtype=float32)
     """
+    with native.backend("reference"):
+        adam_weight_decay(*args, **kwargs)
+
+
+def _reference(
+    variable, mean, square, gradient, learning_rate, gradient_scale, weight_decay,
+    beta_1, beta_2, epsilon, steps,
+):  # fmt: skip
     dtype = variable.dtype
     learning_rate = tf.cast(learning_rate, dtype)
     if gradient_scale is not None:

@@ -100,10 +100,7 @@ def checked_dense(
 def check_shapes(x: tf.Tensor, epilogue: DenseEpilogue, **others) -> None:
     """Raises `ValueError` for tensors that do not fit x, as far as the shapes are known.
 
-    Args:
-        x: `[M, K]`.
-        epilogue: The arguments of the epilogue.
-        **others: Further tensors, each as a tuple (tensor, expected shape).
+    `others` are tensors in addition to those of the epilogue, as tuples (tensor, expected shape).
     """
     units = epilogue.units
     rows = x.shape[0] if x.shape.rank is not None else None
@@ -120,3 +117,13 @@ def check_shapes(x: tf.Tensor, epilogue: DenseEpilogue, **others) -> None:
                 f"`{name}` must have shape {shape} if x.shape={x.shape} and units={units}. "
                 f"Received: {name}.shape={tensor.shape}"
             )
+
+
+def known_depth(x: tf.Tensor, function: str) -> int:
+    """Returns the last dimension of x. Raises `ValueError` if it is not known."""
+    if x.shape.rank is None or x.shape[-1] is None:
+        raise ValueError(
+            f"`x` must have a known last dimension in the reference implementation of `{function}`."
+            f" Received: x.shape={x.shape}"
+        )
+    return x.shape[-1]

@@ -17,12 +17,7 @@ _WAY_OUT = (
 
 
 def refuse_second_order(op_type: str, function: str) -> None:
-    """Registers a gradient of a native gradient op that raises an error.
-
-    Args:
-        op_type: The gradient op, such as "BertTf>FusedBiasGeluGrad".
-        function: The public function whose gradient it is.
-    """
+    """Registers a gradient of the gradient op of a public function that raises an error."""
 
     @tf.RegisterGradient(op_type)
     def _refuse(op: tf.Operation, *gradients: tf.Tensor) -> None:
@@ -34,13 +29,7 @@ def refuse_second_order(op_type: str, function: str) -> None:
 
 
 def refuse_gradient(op_type: str, function: str, reason: str) -> None:
-    """Registers a gradient of a native op for inference that raises an error.
-
-    Args:
-        op_type: The op, such as "BertTf>FusedDense".
-        function: The public function of the op.
-        reason: Sentences that explain why it has no gradient and what to do.
-    """
+    """Registers a gradient of an op for inference that raises an error with the reason."""
 
     @tf.RegisterGradient(op_type)
     def _refuse(op: tf.Operation, *gradients: tf.Tensor) -> None:

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_tf.ops import native
 from bert_tf.ops.arguments import float_tensors
-from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense
+from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense, known_depth
 from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.ops.fused_residual_layer_norm import LAYER_NORM_EPSILON
 
@@ -47,10 +47,30 @@ def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
         >>> bert_tf.ops.fused_dense(tf.ones([1, 4]), packed, units=4).numpy()
         array([[1., 1., 1., 1.]], dtype=float32)
     """
-    kernel = _checked_kernel(kernel)
+    (kernel,) = float_tensors(kernel=kernel)
+    if kernel.shape.rank not in (None, 2):
+        raise ValueError(f"`kernel` must be a matrix. Received: kernel.shape={kernel.shape}")
     if native.use_native(runs_on_gpu=False):
         return native.library().bert_tf_pack_dense(kernel, transposed=bool(transposed))
-    return pack_dense_reference(kernel, transposed)
+    if not kernel.shape.is_fully_defined():
+        raise ValueError(
+            "`kernel` must have a known shape in the reference implementation of `pack_dense`. "
+            f"Received: kernel.shape={kernel.shape}"
+        )
+    if transposed:
+        kernel = tf.transpose(kernel)
+    depth, units = kernel.shape
+    panels = -(-units // _PANEL)
+    padded = tf.pad(kernel, [[0, 0], [0, panels * _PANEL - units]])
+    blocks = [
+        # [k, units] -> [panels, k, 32]
+        tf.reshape(
+            tf.transpose(tf.reshape(padded[begin:end], [end - begin, panels, _PANEL]), [1, 0, 2]),
+            [-1],
+        )
+        for begin, end in _depth_blocks(depth)
+    ]
+    return tf.concat(blocks, axis=0)
 
 
 def pack_dense_reference(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
@@ -64,26 +84,8 @@ def pack_dense_reference(kernel: tf.Tensor, transposed: bool = False) -> tf.Tens
         >>> np.array_equal(bert_tf.ops.unpack_dense(packed, 4, 4), kernel)
         True
     """
-    kernel = _checked_kernel(kernel)
-    if transposed:
-        kernel = tf.transpose(kernel)
-    if not kernel.shape.is_fully_defined():
-        raise ValueError(
-            "`kernel` must have a known shape in the reference implementation of `pack_dense`. "
-            f"Received: kernel.shape={kernel.shape}"
-        )
-    depth, units = kernel.shape
-    panels = -(-units // _PANEL)
-    padded = tf.pad(kernel, [[0, 0], [0, panels * _PANEL - units]])
-    blocks = [
-        # [k, units] -> [panels, k, 32]
-        tf.reshape(
-            tf.transpose(tf.reshape(padded[begin:end], [end - begin, panels, _PANEL]), [1, 0, 2]),
-            [-1],
-        )
-        for begin, end in _depth_blocks(depth)
-    ]
-    return tf.concat(blocks, axis=0)
+    with native.backend("reference"):
+        return pack_dense(kernel, transposed)
 
 
 def fused_dense(
@@ -133,9 +135,12 @@ def fused_dense(
         >>> y.shape
         TensorShape([5, 3072])
     """
-    x, packed, epilogue = _checked(
-        x, packed, units, bias, activation, residual, gamma, beta, epsilon
+    (x, packed), epilogue = checked_dense(
+        {"x": x, "packed": packed}, units, bias, activation, residual, gamma, beta, epsilon
     )
+    depth = x.shape[-1] if x.shape.rank is not None else None
+    size = None if depth is None else depth * (-(-epilogue.units // _PANEL) * _PANEL)
+    check_shapes(x, epilogue, packed=(packed, [size]))
     if not native.use_native(runs_on_gpu=False):
         return _reference(x, packed, epilogue)
     return native.library().bert_tf_fused_dense(
@@ -143,21 +148,11 @@ def fused_dense(
     )
 
 
-def fused_dense_reference(
-    x: tf.Tensor,
-    packed: tf.Tensor,
-    units: int,
-    bias: tf.Tensor | None = None,
-    activation: str | None = None,
-    residual: tf.Tensor | None = None,
-    gamma: tf.Tensor | None = None,
-    beta: tf.Tensor | None = None,
-    epsilon: float = LAYER_NORM_EPSILON,
-) -> tf.Tensor:
+def fused_dense_reference(*args, **kwargs) -> tf.Tensor:
     """The reference implementation of `fused_dense`, in stock TensorFlow ops.
 
-    It runs on any device and under XLA, and is twice differentiable. It unpacks the kernel first,
-    so K must be known when the function is traced.
+    It has the same arguments, runs on any device and under XLA, and is twice differentiable. It
+    unpacks the kernel first, so K must be known when the function is traced.
 
     Example:
         >>> packed = bert_tf.ops.pack_dense(2.0 * tf.eye(2))
@@ -165,33 +160,12 @@ def fused_dense_reference(
         >>> bert_tf.ops.fused_dense_reference(x, packed, units=2, bias=bias).numpy()
         array([[2., 3.]], dtype=float32)
     """
-    return _reference(*_checked(x, packed, units, bias, activation, residual, gamma, beta, epsilon))
-
-
-def _checked_kernel(kernel) -> tf.Tensor:
-    (kernel,) = float_tensors(kernel=kernel)
-    if kernel.shape.rank not in (None, 2):
-        raise ValueError(f"`kernel` must be a matrix. Received: kernel.shape={kernel.shape}")
-    return kernel
-
-
-def _checked(x, packed, units, bias, activation, residual, gamma, beta, epsilon) -> tuple:
-    (x, packed), epilogue = checked_dense(
-        {"x": x, "packed": packed}, units, bias, activation, residual, gamma, beta, epsilon
-    )
-    depth = x.shape[-1] if x.shape.rank is not None else None
-    size = None if depth is None else depth * (-(-epilogue.units // _PANEL) * _PANEL)
-    check_shapes(x, epilogue, packed=(packed, [size]))
-    return x, packed, epilogue
+    with native.backend("reference"):
+        return fused_dense(*args, **kwargs)
 
 
 def _reference(x, packed, epilogue: DenseEpilogue) -> tf.Tensor:
-    if x.shape.rank is None or x.shape[-1] is None:
-        raise ValueError(
-            "`x` must have a known last dimension in the reference implementation of "
-            f"`fused_dense`. Received: x.shape={x.shape}"
-        )
-    kernel = unpack_dense(packed, x.shape[-1], epilogue.units)
+    kernel = unpack_dense(packed, known_depth(x, "fused_dense"), epilogue.units)
     z = tf.matmul(tf.cast(x, tf.float32), tf.cast(kernel, tf.float32))  # [M, K] -> [M, units]
     return tf.cast(epilogue.reference(z), x.dtype)
 

@@ -82,9 +82,17 @@ def fused_residual_layer_norm(
         >>> y.shape
         TensorShape([2, 8])
     """
-    x, residual, bias, gamma, beta, epsilon, dropout_rate = _checked(
-        x, residual, bias, gamma, beta, epsilon, dropout_rate, seed
+    x, residual, bias, gamma, beta = float_tensors(
+        x=x, residual=residual, bias=bias, gamma=gamma, beta=beta
     )
+    check_rank_at_least_one("x", x)
+    check_same_shape("residual", residual, x)
+    check_features("bias", bias, x)
+    check_features("gamma", gamma, x)
+    check_features("beta", beta, x)
+    epsilon, dropout_rate = float(epsilon), check_dropout(dropout_rate, seed)
+    if not epsilon >= 0.0:
+        raise ValueError(f"`epsilon` must be at least 0. Received: epsilon={epsilon}")
     if not native.use_native():
         return _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed)
     y, _, _ = native.library().bert_tf_fused_residual_layer_norm(
@@ -100,43 +108,19 @@ def fused_residual_layer_norm(
     return y
 
 
-def fused_residual_layer_norm_reference(
-    x: tf.Tensor,
-    residual: tf.Tensor | None,
-    bias: tf.Tensor | None,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    epsilon: float = LAYER_NORM_EPSILON,
-    dropout_rate: float = 0.0,
-    seed: int | tf.Tensor | None = None,
-) -> tf.Tensor:
+def fused_residual_layer_norm_reference(*args, **kwargs) -> tf.Tensor:
     """The reference implementation of `fused_residual_layer_norm`, in stock TensorFlow ops.
 
-    It runs on any device and under XLA, and is twice differentiable. It draws the same dropout
-    mask as the native op.
+    It has the same arguments, runs on any device and under XLA, and is twice differentiable. It
+    draws the same dropout mask as the native op.
 
     Example:
         >>> x, ones, zeros = tf.constant([[1.0, 3.0]]), tf.ones([2]), tf.zeros([2])
         >>> bert_tf.ops.fused_residual_layer_norm_reference(x, None, None, ones, zeros).numpy()
         array([[-1.,  1.]], dtype=float32)
     """
-    arguments = _checked(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed)
-    return _reference(*arguments, seed)
-
-
-def _checked(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed) -> tuple:
-    x, residual, bias, gamma, beta = float_tensors(
-        x=x, residual=residual, bias=bias, gamma=gamma, beta=beta
-    )
-    check_rank_at_least_one("x", x)
-    check_same_shape("residual", residual, x)
-    check_features("bias", bias, x)
-    check_features("gamma", gamma, x)
-    check_features("beta", beta, x)
-    epsilon = float(epsilon)
-    if not epsilon >= 0.0:
-        raise ValueError(f"`epsilon` must be at least 0. Received: epsilon={epsilon}")
-    return x, residual, bias, gamma, beta, epsilon, check_dropout(dropout_rate, seed)
+    with native.backend("reference"):
+        return fused_residual_layer_norm(*args, **kwargs)
 
 
 def _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed) -> tf.Tensor:

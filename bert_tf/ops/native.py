@@ -50,19 +50,11 @@ _logger = logging.getLogger("bert_tf")
 
 @dataclasses.dataclass(frozen=True)
 class _Loaded:
-    """The result of loading the native ops.
-
-    Attributes:
-        library: The module of the ops, or None if it could not be loaded.
-        reason: Why the ops are used or not used.
-        suits_auto: Whether the backend "auto" uses the native ops.
-        has_xla_lowerings: Whether XLA can compile the ops.
-        has_gpu_kernels: Whether the GPU kernels are loaded.
-    """
+    """The result of loading the native ops."""
 
     library: ModuleType | None
-    reason: str
-    suits_auto: bool
+    reason: str  # why the ops are used or not used
+    suits_auto: bool  # whether the backend "auto" uses the native ops
     has_xla_lowerings: bool = False
     has_gpu_kernels: bool = False
 

@@ -85,16 +85,7 @@ def philox_uniform_bits(
 def philox_uniform_bits_streams(
     seed: int | tf.Tensor, streams: tf.Tensor, num_elements: int | tf.Tensor
 ) -> tf.Tensor:
-    """Returns the random bits of the first elements of several streams.
-
-    Args:
-        seed: An int or a scalar int64 tensor.
-        streams: `[S]`, int64.
-        num_elements: An int or a scalar integer tensor, the same for every stream.
-
-    Returns:
-        `[S, num_elements]`, uint32.
-    """
+    """As `philox_uniform_bits`, for streams `[S]`, int64. Returns `[S, num_elements]`, uint32."""
     streams = _unsigned(tf.cast(tf.convert_to_tensor(streams), tf.int64))[:, tf.newaxis]  # [S, 1]
     num_elements = tf.cast(num_elements, tf.int64)
     num_chunks = (num_elements + (_CHUNK - 1)) // _CHUNK

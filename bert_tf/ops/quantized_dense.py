@@ -25,7 +25,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.ops import native
-from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense
+from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense, known_depth
 from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.ops.fused_residual_layer_norm import LAYER_NORM_EPSILON
 
@@ -203,14 +203,7 @@ def quantized_dense(
     Args:
         x: `[M, K]`, float32, bfloat16 or float16; K is at most 65,536.
         kernel: The kernel `[K, units]`, prepacked by `pack_quantized_dense`.
-        units: The number of columns of the kernel.
-        bias: `[units]`, or None for no bias.
-        activation: The activation of x W + bias: None, "gelu" (erf) or "gelu_new" (tanh). It
-            cannot be combined with `residual` or `gamma`.
-        residual: `[M, units]`, added to x W + bias, or None.
-        gamma: `[units]`, the scale of LayerNorm. None means no LayerNorm.
-        beta: `[units]`, the offset of LayerNorm. Required with `gamma`.
-        epsilon: Added to the variance in LayerNorm.
+        units, bias, activation, residual, gamma, beta, epsilon: As in `fused_dense`.
 
     Returns:
         `[M, units]` with the dtype of `x`.
@@ -230,43 +223,6 @@ def quantized_dense(
         >>> y.shape
         TensorShape([5, 3072])
     """
-    x, kernel, epilogue = _checked(
-        x, kernel, units, bias, activation, residual, gamma, beta, epsilon
-    )
-    if not native.use_native(runs_on_gpu=False):
-        return _reference(x, kernel, epilogue)
-    return native.library().bert_tf_quantized_dense(
-        x, *kernel, *epilogue.inputs(), **epilogue.attributes()
-    )
-
-
-def quantized_dense_reference(
-    x: tf.Tensor,
-    kernel: QuantizedKernel,
-    units: int,
-    bias: tf.Tensor | None = None,
-    activation: str | None = None,
-    residual: tf.Tensor | None = None,
-    gamma: tf.Tensor | None = None,
-    beta: tf.Tensor | None = None,
-    epsilon: float = LAYER_NORM_EPSILON,
-) -> tf.Tensor:
-    """The reference implementation of `quantized_dense`, in stock TensorFlow ops.
-
-    It runs on any device and under XLA, and is not faster than a float32 matmul. The integers are
-    multiplied as float32, which is exact in blocks of 512. K must be known when the function is
-    traced.
-
-    Example:
-        >>> kernel = bert_tf.ops.pack_quantized_dense(*bert_tf.ops.quantize_kernel(tf.eye(2)))
-        >>> x = tf.constant([[1.0, 2.0]])
-        >>> bert_tf.ops.quantized_dense_reference(x, kernel, units=2).numpy().round(2)
-        array([[1., 2.]], dtype=float32)
-    """
-    return _reference(*_checked(x, kernel, units, bias, activation, residual, gamma, beta, epsilon))
-
-
-def _checked(x, kernel, units, bias, activation, residual, gamma, beta, epsilon) -> tuple:
     (x,), epilogue = checked_dense(
         {"x": x}, units, bias, activation, residual, gamma, beta, epsilon
     )
@@ -297,7 +253,28 @@ def _checked(x, kernel, units, bias, activation, residual, gamma, beta, epsilon)
         column_sums=(kernel.column_sums, [epilogue.units]),
         smoothing=(kernel.smoothing, [depth]),
     )
-    return x, kernel, epilogue
+    if not native.use_native(runs_on_gpu=False):
+        return _reference(x, kernel, epilogue)
+    return native.library().bert_tf_quantized_dense(
+        x, *kernel, *epilogue.inputs(), **epilogue.attributes()
+    )
+
+
+def quantized_dense_reference(*args, **kwargs) -> tf.Tensor:
+    """The reference implementation of `quantized_dense`, in stock TensorFlow ops.
+
+    It has the same arguments, runs on any device and under XLA, and is not faster than a float32
+    matmul. The integers are multiplied as float32, which is exact in blocks of 512. K must be known
+    when the function is traced.
+
+    Example:
+        >>> kernel = bert_tf.ops.pack_quantized_dense(*bert_tf.ops.quantize_kernel(tf.eye(2)))
+        >>> x = tf.constant([[1.0, 2.0]])
+        >>> bert_tf.ops.quantized_dense_reference(x, kernel, units=2).numpy().round(2)
+        array([[1., 2.]], dtype=float32)
+    """
+    with native.backend("reference"):
+        return quantized_dense(*args, **kwargs)
 
 
 def _packed_shape(depth: int, units: int) -> tuple[int, int]:
@@ -306,23 +283,17 @@ def _packed_shape(depth: int, units: int) -> tuple[int, int]:
 
 
 def _quantized_rows(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Quantizes the rows of x.
+    """Quantizes the rows of x, float32 `[M, K]`, to integers in [0, 255].
 
-    Args:
-        x: `[M, K]`, float32.
-
-    Returns:
-        Integers in [0, 255] as float32 `[M, K]`, the scales and the zero points, float32 `[M, 1]`.
+    Returns the integers `[M, K]`, the scales `[M, 1]` and the zero points `[M, 1]`, all float32.
     """
     zero = tf.zeros_like(x[:, :1])
     # Zero is in the range of every row, also of an empty one.
     least = tf.reduce_min(tf.concat([x, zero], axis=1), axis=1, keepdims=True)
     largest = tf.reduce_max(tf.concat([x, zero], axis=1), axis=1, keepdims=True)
     is_finite = tf.reduce_all(tf.math.is_finite(x), axis=1, keepdims=True)
-    least, span = (
-        tf.cast(least, tf.float64),
-        tf.cast(largest, tf.float64) - tf.cast(least, tf.float64),
-    )
+    least, largest = tf.cast(least, tf.float64), tf.cast(largest, tf.float64)
+    span = largest - least
     counts = is_finite & (span >= _SMALLEST_SPAN)
     step = tf.where(counts, span, tf.ones_like(span)) / _LARGEST_INPUT
     zero = tf.where(counts, tf.cast(tf.round(-least / step), tf.float32), 0.0)
@@ -334,12 +305,7 @@ def _quantized_rows(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 
 
 def _reference(x, kernel: QuantizedKernel, epilogue: DenseEpilogue) -> tf.Tensor:
-    depth = x.shape[-1] if x.shape.rank is not None else None
-    if depth is None:
-        raise ValueError(
-            "`x` must have a known last dimension in the reference implementation of "
-            f"`quantized_dense`. Received: x.shape={x.shape}"
-        )
+    depth = known_depth(x, "quantized_dense")
     u, row_scale, zero = _quantized_rows(tf.cast(x, tf.float32) * kernel.smoothing)
     v = tf.cast(unpack_quantized_dense(kernel.packed, depth, epilogue.units), tf.float32)
     sums = -tf.cast(zero, tf.int32) * kernel.column_sums  # [M, 1] * [units] -> [M, units]

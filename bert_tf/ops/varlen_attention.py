@@ -81,53 +81,6 @@ def varlen_attention(
 
     Reference: FlashAttention, arXiv 2205.14135; ByteTransformer, arXiv 2210.03052.
     """
-    qkv, row_splits, dropout_rate, window_size, num_global_tokens = _checked(
-        qkv, row_splits, dropout_rate, seed, window_size, num_global_tokens
-    )
-    if not native.use_native():
-        return _reference(
-            qkv, row_splits, dropout_rate, seed, causal, window_size, num_global_tokens
-        )
-    output, _ = native.library().bert_tf_varlen_attention(
-        qkv,
-        row_splits,
-        seed_tensor(seed),
-        dropout_rate=dropout_rate,
-        causal=bool(causal),
-        window_size=_NO_WINDOW if window_size is None else window_size,
-        num_global_tokens=num_global_tokens,
-    )
-    return output
-
-
-def varlen_attention_reference(
-    qkv: tf.Tensor,
-    row_splits: tf.Tensor,
-    dropout_rate: float = 0.0,
-    seed: int | tf.Tensor | None = None,
-    causal: bool = False,
-    window_size: int | None = None,
-    num_global_tokens: int = 0,
-) -> tf.Tensor:
-    """The reference implementation of `varlen_attention`, in stock TensorFlow ops.
-
-    It runs on any device and is twice differentiable. It pads to the longest sequence and needs
-    `[B, N, T, T]` tensors. It draws the same dropout mask as the native op. Unlike there, a value
-    that is not finite also affects the rows of its sequence from which a mask hides it, because its
-    product with zero is NaN.
-
-    Example:
-        >>> qkv = tf.random.normal([5, 3, 2, 8])  # a sequence of three tokens and one of two
-        >>> bert_tf.ops.varlen_attention_reference(qkv, row_splits=[0, 3, 5]).shape
-        TensorShape([5, 2, 8])
-    """
-    qkv, row_splits, dropout_rate, window_size, num_global_tokens = _checked(
-        qkv, row_splits, dropout_rate, seed, window_size, num_global_tokens
-    )
-    return _reference(qkv, row_splits, dropout_rate, seed, causal, window_size, num_global_tokens)
-
-
-def _checked(qkv, row_splits, dropout_rate, seed, window_size, num_global_tokens) -> tuple:
     (qkv,) = float_tensors(qkv=qkv)
     if not qkv.shape.is_compatible_with([None, 3, None, None]):
         raise ValueError(
@@ -157,11 +110,42 @@ def _checked(qkv, row_splits, dropout_rate, seed, window_size, num_global_tokens
     if num_global_tokens > 0 and window_size is None:
         raise ValueError(
             "`window_size` must be given with `num_global_tokens`: without a window, all tokens "
-            "are global. "
-            f"Received: num_global_tokens={num_global_tokens}, window_size=None"
+            f"are global. Received: num_global_tokens={num_global_tokens}, window_size=None"
         )
+    dropout_rate = check_dropout(dropout_rate, seed)
     window_size = None if window_size is None else int(window_size)
-    return qkv, row_splits, check_dropout(dropout_rate, seed), window_size, int(num_global_tokens)
+    num_global_tokens = int(num_global_tokens)
+    if not native.use_native():
+        return _reference(
+            qkv, row_splits, dropout_rate, seed, causal, window_size, num_global_tokens
+        )
+    output, _ = native.library().bert_tf_varlen_attention(
+        qkv,
+        row_splits,
+        seed_tensor(seed),
+        dropout_rate=dropout_rate,
+        causal=bool(causal),
+        window_size=_NO_WINDOW if window_size is None else window_size,
+        num_global_tokens=num_global_tokens,
+    )
+    return output
+
+
+def varlen_attention_reference(*args, **kwargs) -> tf.Tensor:
+    """The reference implementation of `varlen_attention`, in stock TensorFlow ops.
+
+    It has the same arguments, runs on any device and is twice differentiable. It pads to the
+    longest sequence and needs `[B, N, T, T]` tensors. It draws the same dropout mask as the native
+    op. Unlike there, a value that is not finite also affects the rows of its sequence from which a
+    mask hides it, because its product with zero is NaN.
+
+    Example:
+        >>> qkv = tf.random.normal([5, 3, 2, 8])  # a sequence of three tokens and one of two
+        >>> bert_tf.ops.varlen_attention_reference(qkv, row_splits=[0, 3, 5]).shape
+        TensorShape([5, 2, 8])
+    """
+    with native.backend("reference"):
+        return varlen_attention(*args, **kwargs)
 
 
 def _reference(

@@ -1,6 +1,6 @@
-"""Training: the original's recipe and what people add to it.
+"""Training: optimizers, schedules, losses, callbacks, scores, checkpoints, `tf.distribute`.
 
-Everything is in the sub-packages; what most programs use can be imported from here.
+The names that most programs use can be imported from here, all others from the sub-packages.
 """
 
 from bert_tf.lazy_names import lazy_names

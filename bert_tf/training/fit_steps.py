@@ -1,4 +1,4 @@
-"""`model.fit` by steps of a whole run."""
+"""`model.fit` by the step numbers of a whole run."""
 
 from collections.abc import Callable
 
@@ -15,22 +15,22 @@ def fit_steps(
     steps_per_epoch: int = 1000,
     **options,
 ) -> None:
-    """Trains `model` by `model.fit` from `initial_step` to `num_train_steps`.
+    """Trains `model` with `model.fit` from step `initial_step` to step `num_train_steps`.
 
-    Epochs end at multiples of `steps_per_epoch`, wherever the run starts, so that what happens at
-    their ends (evaluation) happens at the same steps in an unbroken and in a resumed run.
+    Epochs end at multiples of `steps_per_epoch`, so a resumed run evaluates at the same steps as an
+    uninterrupted run.
 
     Args:
-        model: Compiled.
-        dataset_from: `dataset_from(step)` is the dataset whose first batch is the one of the step
-            after `step`.
-        num_train_steps: Steps of the whole run.
-        initial_step: Steps that are done.
-        steps_per_epoch: Length of an epoch.
-        **options: Of `fit`: `callbacks`, `validation_data`, …
+        model: A compiled model.
+        dataset_from: A function: `dataset_from(step)` is the dataset that starts with the batch of
+            the step after `step`.
+        num_train_steps: The number of steps of the whole run.
+        initial_step: The number of steps that are done.
+        steps_per_epoch: The number of steps of an epoch.
+        **options: Arguments of `fit`, such as `callbacks` and `validation_data`.
 
     Raises:
-        UserError: If the run is done already.
+        UserError: If the run is already complete.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -43,8 +43,8 @@ def fit_steps(
     """
     if initial_step >= num_train_steps:
         raise UserError(
-            f"Nothing is left to train: num_train_steps={num_train_steps} was expected to be more "
-            f"than the steps already done. Received: {initial_step} steps done"
+            "`num_train_steps` must be more than the steps that are done. "
+            f"Received: num_train_steps={num_train_steps}, initial_step={initial_step}"
         )
     step = initial_step
     while step < num_train_steps:

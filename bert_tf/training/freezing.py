@@ -1,4 +1,4 @@
-"""Leaves the lower part of a backbone as it is."""
+"""Freezes the lower part of a backbone."""
 
 import keras
 
@@ -6,18 +6,18 @@ from bert_tf.errors import UserError
 
 
 def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) -> None:
-    """Freezes the first encoder blocks; the other blocks are made trainable.
+    """Freezes the first encoder blocks and makes the other blocks trainable.
 
-    Nothing is computed backwards below the lowest trainable layer, so training takes less time and
-    memory too. Call it before `fit`; the heads and the pooler stay as they are.
+    Gradients are not computed below the lowest trainable layer, so training needs less time and
+    memory. Call it before `fit`. The heads and the pooler are not changed.
 
     Args:
         model: A model with a `backbone`.
-        num_layers: How many blocks, counted from the embeddings.
+        num_layers: The number of blocks to freeze, counted from the embeddings.
         embeddings: Whether the embeddings are frozen.
 
     Raises:
-        UserError: If the model has fewer blocks, or LoRA, which freezes in its own way.
+        UserError: If the model has fewer blocks, or if LoRA is enabled.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -25,14 +25,23 @@ def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) 
         >>> [block.trainable for block in model.backbone.encoder.blocks]
         [False, True]
     """
+    blocks = encoder_blocks(model, num_layers)
+    if getattr(model, "lora", None) is not None:
+        raise UserError(
+            "`model` must not have LoRA, which freezes the whole backbone. Received: a model with "
+            "LoRA enabled."
+        )
+    model.backbone.embeddings.trainable = not embeddings
+    for index, block in enumerate(blocks):
+        block.trainable = index >= num_layers
+
+
+def encoder_blocks(model: keras.Model, num_layers: int) -> list[keras.layers.Layer]:
+    """Returns the blocks of the encoder, of which there must be at least `num_layers`."""
     blocks = model.backbone.encoder.blocks
     if not 0 <= num_layers <= len(blocks):
         raise UserError(
             f"`num_layers` must be in [0, {len(blocks)}], the number of blocks. "
             f"Received: num_layers={num_layers}"
         )
-    if getattr(model, "lora", None) is not None:
-        raise UserError("LoRA freezes the whole backbone. Received: a model with LoRA enabled.")
-    model.backbone.embeddings.trainable = not embeddings
-    for index, block in enumerate(blocks):
-        block.trainable = index >= num_layers
+    return blocks

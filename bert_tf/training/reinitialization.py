@@ -1,24 +1,24 @@
-"""Gives up the top of a pre-trained backbone, which is tuned to pre-training itself."""
+"""Initializes the top of a pre-trained backbone again, because it is specific to pre-training."""
 
 import keras
 
-from bert_tf.errors import UserError
 from bert_tf.layers.initializers import bert_initializer
+from bert_tf.training.freezing import encoder_blocks
 
 
 def reinitialize_top_layers(
     model: keras.Model, num_layers: int, pooler: bool = True, seed: int | None = None
 ) -> None:
-    """Draws the weights of the last encoder blocks and of the pooler anew.
+    """Initializes the weights of the last encoder blocks and of the pooler again.
 
     Args:
         model: A model with a `backbone`.
-        num_layers: How many blocks, counted from the top.
-        pooler: Whether the pooler too.
-        seed: None draws from Keras's global one.
+        num_layers: The number of blocks, counted from the top.
+        pooler: Whether the pooler is initialized too.
+        seed: The seed. None uses the global random state of Keras.
 
     Raises:
-        UserError: If the model has fewer blocks.
+        UserError: If the model has fewer blocks, or if its kernels are prepacked or quantized.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -27,13 +27,8 @@ def reinitialize_top_layers(
     Reference: Zhang et al. 2021 (arXiv 2006.05987), section 4.
     """
     backbone = model.backbone
-    blocks = backbone.encoder.blocks
-    if not 0 <= num_layers <= len(blocks):
-        raise UserError(
-            f"`num_layers` must be in [0, {len(blocks)}], the number of blocks. "
-            f"Received: num_layers={num_layers}"
-        )
-    backbone.require_kernels("drawn anew")
+    blocks = encoder_blocks(model, num_layers)
+    backbone.require_kernels("initialized again")
     layers = [*blocks[len(blocks) - num_layers :], *([backbone.pooler] if pooler else [])]
     variables = [variable for layer in layers for variable in layer.variables]
     for index, variable in enumerate(variables):
@@ -44,5 +39,5 @@ def reinitialize_top_layers(
         elif variable.name in ("gamma", "beta", "bias"):
             initializer = keras.initializers.Constant(1.0 if variable.name == "gamma" else 0.0)
         else:
-            continue  # the states of the dropouts' random streams
+            continue  # the state of a dropout's random stream
         variable.assign(initializer(variable.shape, variable.dtype))

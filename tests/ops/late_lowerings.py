@@ -1,4 +1,4 @@
-"""What test_xla.py runs in a process of its own, where the ops have not been loaded yet."""
+"""The part of test_xla.py that runs in a new process, in which the ops are not loaded yet."""
 
 import tensorflow as tf
 

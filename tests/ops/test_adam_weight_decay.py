@@ -1,4 +1,4 @@
-"""adam_weight_decay, native and twin, against float64."""
+"""adam_weight_decay, native and reference, against float64."""
 
 import numpy as np
 import pytest

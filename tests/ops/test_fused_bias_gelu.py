@@ -34,7 +34,7 @@ def test_eight_ulp_over_the_negative_tail(backend, approximate):
     expected = gelu(s, approximate)
     normal = np.abs(expected) > 2.0**-125
     ulps = np.abs(y - expected)[normal] / np.spacing(np.abs(expected[normal]).astype(np.float32))
-    # The twin rounds the exponential's argument to float32: 8 ulp where that is small.
+    # The reference rounds the exponential's argument to float32: 8 ulp where that is small.
     assert ulps.max() <= 8.0 if backend == "native" else ulps.max() <= 300.0
 
 

@@ -25,7 +25,7 @@ LEFT_OUT = (
     "test_bad_row_splits_are_refused",  # row splits are not checked
     "test_row_splits_are_checked_when_the_program_runs",
     "test_not_a_number_stays_where_it_is_seen",  # it spreads inside a tile of 64 keys
-    "test_adam_weight_decay",  # no GPU kernel: the twin, whose bits are not the same under XLA
+    "test_adam_weight_decay",  # no GPU kernel: the reference, whose bits are not the same under XLA
     "dense",  # likewise
     "test_a_long_sequence_needs_memory_linear_in_its_length",  # the CPU's memory; minutes
 )

@@ -1,5 +1,6 @@
-"""The objects with the GPU kernels and their lowerings load beside the ops and register them all.
-XLA takes them into a GPU's program. Nothing runs here.
+"""The objects with GPU kernels and lowerings load together with the ops and register all of them.
+
+XLA compiles them into a GPU program, which is not run here.
 
 `make ops CUDA_HOME=...` builds them, with or without a GPU. That the kernels compute what they
 should is for tools/check_cuda_kernels.py, on a GPU, and for //custom_ops/kernels:cuda_kernels_test

@@ -20,7 +20,7 @@ FITTING = {"tensorflow_version": tf.__version__, "devices": ["CPU"]}
 
 @pytest.fixture
 def copy_of_native(tmp_path, monkeypatch):
-    """Makes a fresh module of native.py in a folder of its own, beside the files given."""
+    """Loads a copy of native.py in a new folder with these files."""
     monkeypatch.delenv(native.BACKEND_VARIABLE, raising=False)
 
     def make(build_info=None, library=None):

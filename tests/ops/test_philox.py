@@ -1,4 +1,4 @@
-"""The twin's random bits against a NumPy Philox and the known answers of Random123."""
+"""The reference's random bits against a NumPy Philox and the known answers of Random123."""
 
 import numpy as np
 import pytest

@@ -83,7 +83,7 @@ def test_the_native_ops_say_what_to_do(name, traced):
     function, x, direction = OPS[name], _random(0), _random(1)
     public = name.split()[0]
     for derivative in (_gradient_of_gradient, _forward_mode):
-        # Without AutoGraph, which would wrap the error in one of its own.
+        # Without AutoGraph, which would wrap the error in another one.
         call = tf.function(derivative, autograph=False) if traced else derivative
         with ops.backend("native"), pytest.raises(LookupError, match=f"`{public}`.*{WAY_OUT}"):
             call(function, x, direction)

@@ -57,7 +57,7 @@ def test_gelu_shapes():
     with tf.Graph().as_default():
         p = _placeholder
         assert _shapes(_gelu(p([2, None, 5]), p([5]))) == [[2, None, 5]]
-        assert _shapes(_gelu(p([2, None]), p([5]))) == [[2, 5]]  # the bias tells the width
+        assert _shapes(_gelu(p([2, None]), p([5]))) == [[2, 5]]  # the width is that of the bias
         assert _shapes(_gelu(p([2, 5]), p(None))) == [[2, 5]]
         assert _shapes(_gelu(p(None), p(None))) == [None]
         assert _shapes(_gelu_grad(p([None, 7]), p([3, None]), p(None))) == [[3, 7], [7]]

@@ -50,7 +50,7 @@ def test_the_numpy_gradient_by_finite_differences():
 
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=str)
-def test_the_twin_draws_the_same_dropout_mask(mask):
+def test_the_reference_draws_the_same_dropout_mask(mask):
     # Values of one: an output is the share of the probabilities that was kept, and one bit of
     # difference in the mask would show.
     qkv, row_splits, d_output = _case([9, 130])

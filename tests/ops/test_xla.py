@@ -142,7 +142,7 @@ def test_adam_weight_decay(steps):
 
 def test_it_compiles_after_other_programs_were(tmp_path):
     # TensorFlow looks for what REGISTER_XLA_OP registers once, at the first compilation. In a
-    # process of its own, because this one has loaded the lowerings.
+    # separate process, because this one has loaded the lowerings.
     process = processes.start(compile_another_program_first, tmp_path / "text")
     assert process.wait() == 0, process.text()
 

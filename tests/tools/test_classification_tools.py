@@ -158,9 +158,9 @@ def test_prepared_data(materials, tmp_path):
 @pytest.mark.parametrize(
     "lines,words",
     [
-        (["0.5\t0.5"], "32 predictions were expected"),
-        (["0.5"] * 32, "line 1: expected 2 numbers"),
-        (["0.5\tx"] * 32, "line 1: expected 2 numbers"),
+        (["0.5\t0.5"], "must have 32 predictions"),
+        (["0.5"] * 32, "line 1 must have 2 numbers"),
+        (["0.5\tx"] * 32, "line 1 must have 2 numbers"),
     ],
 )
 def test_predictions_that_do_not_fit(start, lines, words):
@@ -193,7 +193,7 @@ def test_predictions_as_json_lines(tmp_path):
     assert found == [[0.75, 0.25], [0.0, 1.0]]
     assert read({"score": 1.5}, {"label": 2}, kind="regression") == [[1.5], [2.0]]
     for rows, words in (
-        (({"id": 1, "label": "x"},) * 2, "line 2: expected an id of its own"),
+        (({"id": 1, "label": "x"},) * 2, "line 2 must have a unique id"),
         (({"id": 1, "label": "x"}, {"id": 3, "label": "x"}), "none for 1 ids"),
         (({"label": "z"}, {"label": "x"}), r"Received: \['z'\]"),
     ):

@@ -83,10 +83,10 @@ def test_answers(tmp_path):
 
     answers.write_text(json.dumps({"z": "x"}))
     result = run("evaluate", *flags)
-    assert result.returncode == 1 and "Are the predictions those of another file" in result.stderr
+    assert result.returncode == 1 and "must have ids of the questions" in result.stderr
     gold.write_text("{}")
     result = run("evaluate", *flags)
-    assert result.returncode == 1 and "is not a SQuAD file" in result.stderr
+    assert result.returncode == 1 and "in the SQuAD file" in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -110,7 +110,7 @@ def test_bad_files_end_with_their_line(start):
     holes.write_text("good I-X\nfilm\n")
     result = run("run_ner", *flags_for(start, f"--train_file={holes}"))
     assert result.returncode == 1
-    assert "holes.txt, line 2: expected 2 columns" in result.stderr
+    assert "holes.txt, line 2 must have 2 columns" in result.stderr
     assert "Traceback" not in result.stderr
     holes.write_text("good NN\n")
     result = run("run_ner", *flags_for(start, f"--train_file={holes}"))

@@ -187,8 +187,8 @@ def test_killed_and_started_again_is_the_unbroken_run(trained, start_files, tmp_
         (("--do_train", "--output_dir=/dev/null/out"), "/dev/null/out must be a directory"),
         (("--do_train", "--distribution_strategy=parameter_server"), "ClusterCoordinator"),
         (("--do_train", "--distribution_strategy=multi_worker_mirrored"), "no TF_CONFIG"),
-        (("--do_train", "--use_tpu"), "A TPU was expected and none was found"),
-        (("--do_train", "--use_tpu", "--tpu_name=absent"), "A TPU was expected"),
+        (("--do_train", "--use_tpu"), "`tpu` must be an available TPU"),
+        (("--do_train", "--use_tpu", "--tpu_name=absent"), "`tpu` must be an available TPU"),
         (("--do_eval",), "--do_eval must have a trained model"),
         (("--do_train", "--max_seq_length=12"), "max_seq_length=12"),
     ],
@@ -331,12 +331,12 @@ def test_two_workers_are_one_process_and_leave_when_one_dies(start_files, tmp_pa
     print(f"worker 1 killed after step {len(read_json_lines(log))}")
     assert workers[0].wait(timeout=60) == 1
     print(f"the other worker left after {time.monotonic() - killed:.1f} s")
-    assert "this worker leaves too" in workers[0].text() and "ckpt-" in workers[0].text()
+    assert "this worker ends too" in workers[0].text() and "ckpt-" in workers[0].text()
 
     workers = start_workers(start_files, two, tmp_path, *flags)
     for worker in workers:
         assert worker.wait() == 0, worker.text()
-    assert "Going on from" in workers[0].text()
+    assert "Resuming from" in workers[0].text()
     losses = [
         [line["masked_lm_loss"] for line in read_json_lines(path / "log.jsonl")]
         for path in (one, two)

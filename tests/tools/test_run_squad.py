@@ -127,7 +127,7 @@ def test_the_trained_model_answers_alone(trained, start):
             ("--do_predict", "--predict_file=x", "--lora_rank=2", "--freeze_layers=1"),
             "At most one of",
         ),
-        (("--do_predict", "--predict_file=tests/conftest.py"), "expected JSON"),
+        (("--do_predict", "--predict_file=tests/conftest.py"), "must be JSON"),
         (
             ("--do_train", "--train_file=START/dev.json", "--init_checkpoint=START/checkpoint"),
             "15 without, the first with id 'q0'. For SQuAD 2.0, set --version_2_with_negative",

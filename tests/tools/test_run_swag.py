@@ -82,5 +82,5 @@ def test_bad_files_are_found_before_the_model_is_opened(start, tmp_path):
         "--do_train",
     )
     assert result.returncode == 1
-    assert "train.csv, line 2: expected a label of 0 to 3" in result.stderr
+    assert "train.csv, line 2 must have a label from 0 to 3" in result.stderr
     assert "Traceback" not in result.stderr

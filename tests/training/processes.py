@@ -106,15 +106,15 @@ def wait_for_success(*started: Process, timeout: float = PATIENCE) -> None:
 
 
 class Results:
-    """What a function in a process of its own finds out, by name, each as soon as it is there.
+    """The results of a function in another process by name, each as soon as it is computed.
 
     Use it in `with`. A name whose work failed raises an `AssertionError` with the traceback.
 
     Args:
-        function: Must be importable. It takes `names` and `results`, the end of a pipe, and calls
-            `send_results`.
+        function: An importable function. It calls `send_results` with its arguments `names` and
+            `results`, the end of a pipe.
         output: As in `start`.
-        names: Which there are to be.
+        names: The names of the results.
     """
 
     def __init__(self, function, output, names: list[str]):
@@ -149,12 +149,12 @@ class Results:
 
 
 def send_results(results, names: list[str], find) -> None:
-    """Sends what `find` gives for each name, or its traceback: the other names go on.
+    """Sends `find(name)` for each name, or its traceback.
 
     Args:
-        results: The end of a pipe that `Results` made.
-        names: Which.
-        find: Takes a name.
+        results: The end of the pipe of `Results`.
+        names: The names.
+        find: A function of a name.
     """
     for name in names:
         value = error = None

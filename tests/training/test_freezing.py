@@ -1,4 +1,4 @@
-"""Freezing, gradual unfreezing, drawing layers anew, and Keras's callbacks on a task model."""
+"""Freezing, gradual unfreezing, initializing layers again, and Keras callbacks on a task model."""
 
 import keras
 import numpy as np

@@ -1,17 +1,17 @@
 """Text files to shuffled TFRecord files of pre-training examples, in several processes.
 
-1. The text is checked and cut into chunks of documents (`document_chunks`).
-2. This process tokenizes a chunk, in threads, and leaves its ids on disk.
-3. A task is one pass over one chunk: it makes the examples, serializes them, and writes them as a
-   run that is sorted by a random key of each (`example_runs`). Workers are processes without
-   TensorFlow. All chance in a task comes from (random_seed, chunk, pass), so who does it and when
-   does not matter.
-4. The runs are merged by key: a uniform shuffle of all examples, however many there are. Example n
-   goes to output file n modulo their number, as in google-research/bert.
+1. The text is checked and divided into chunks of documents (`document_chunks`).
+2. The main process tokenizes each chunk in threads and writes the token ids to the disk.
+3. A task is one pass over one chunk: it makes the examples, serializes them and writes them as a
+   run, sorted by random keys (`example_runs`). The worker processes do not import TensorFlow. The
+   random numbers of a task depend only on (random_seed, chunk, pass).
+4. The runs are merged by key, which is a uniform shuffle of all examples. Example n is written to
+   the output file n modulo the number of files, as in google-research/bert.
 
-Disk: the runs take as much as the output, beside the first output file, until the end.
+The runs need as much disk space as the output, in the directory of the first output file.
 """
 
+import collections
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -20,22 +20,28 @@ import multiprocessing
 import os
 import random
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import tqdm
 
 from bert_tf.array_files import save_array
-from bert_tf.errors import ConfigError, DataError, UserError
+from bert_tf.errors import DataError, UserError
 from bert_tf.files import scratch_directory, staged_files
-from bert_tf.tasks.pretraining.document_chunks import Chunk, ChunkedCorpus, read_documents
+from bert_tf.tasks.pretraining.checks import require
+from bert_tf.tasks.pretraining.document_chunks import (
+    Chunk,
+    ChunkedCorpus,
+    read_documents,
+    token_splits,
+)
 from bert_tf.tasks.pretraining.example_runs import merge_runs, write_run
 from bert_tf.tasks.pretraining.examples import ExampleOptions, MaskingVocabulary, create_examples
 from bert_tf.tasks.pretraining.features import example_features, serialize_features
 from bert_tf.tasks.pretraining.summary import PretrainingSummary
 
 TEXTS_AT_A_TIME = 4096
-TASKS_A_PROCESS = 2  # that are tokenized and submitted, so that no worker waits
+TASKS_PER_PROCESS = 2  # that are tokenized and submitted, so that no worker waits
 
 
 def create_pretraining_data(
@@ -52,24 +58,24 @@ def create_pretraining_data(
     """Writes the pre-training examples of a corpus; the bytes do not depend on `num_processes`.
 
     Args:
-        corpus: what `scan_documents` returned.
-        output_files: the TFRecord files; those of one directory replace older ones together, or
-            none is written.
-        tokenizer: a `BertTokenizer` with a mask token.
-        options: lengths and probabilities.
-        dupe_factor: how many passes are made over each document, with other pairs and masks.
-        random_seed: makes the result repeatable.
-        num_processes: how many processes make examples, and how many threads tokenize.
-        encoding_errors: as for `scan_documents`.
-        progress: whether to show progress bars, with documents a second and the time left.
+        corpus: The result of `scan_documents`.
+        output_files: The TFRecord files. The files of one directory replace older files together.
+        tokenizer: A `BertTokenizer` with a mask token.
+        options: Lengths and probabilities.
+        dupe_factor: The number of passes over each document, with different pairs and masks.
+        random_seed: The seed.
+        num_processes: The number of processes that make examples and of threads that tokenize.
+        encoding_errors: As in `scan_documents`.
+        progress: Whether to show progress bars.
 
     Returns:
         The counts of all examples.
 
     Raises:
-        DataError: no example can be made of the text.
-        ConfigError: an option has no such value.
-        UserError: the disk is full, or a worker process was ended from outside.
+        ConfigError: If `dupe_factor` or `num_processes` is less than 1, there is no output file, or
+            the tokenizer has no mask token.
+        DataError: If no example can be made of the text.
+        UserError: If a file cannot be read or written, or if a worker process was killed.
 
     Example:
         >>> from bert_tf.tasks.pretraining.document_chunks import scan_documents
@@ -84,59 +90,54 @@ def create_pretraining_data(
         >>> summary.examples > 0
         True
     """
-    if dupe_factor < 1 or num_processes < 1 or not output_files:
-        raise ConfigError(
-            "Expected dupe_factor and num_processes of at least 1 and an output file. Received: "
-            f"dupe_factor={dupe_factor}, num_processes={num_processes}, "
-            f"output_files={list(output_files)}."
-        )
+    require(
+        dupe_factor >= 1 and num_processes >= 1 and output_files,
+        "`dupe_factor` and `num_processes` must be at least 1, and `output_files` not empty",
+        dupe_factor=dupe_factor,
+        num_processes=num_processes,
+        output_files=list(output_files),
+    )
     vocabulary = MaskingVocabulary.of(tokenizer)
-    beside = os.path.dirname(os.path.abspath(output_files[0]))
+    directory = os.path.dirname(os.path.abspath(output_files[0]))
+    summary = PretrainingSummary(options.max_seq_length)
+    runs: list[str] = []
+    passes = collections.Counter()
+    shown = {"unit_scale": True, "disable": not progress}
+    total = corpus.documents * dupe_factor
     try:
-        with scratch_directory(beside) as scratch:
+        with scratch_directory(directory) as scratch:
             tasks = _tasks(
                 corpus, tokenizer, dupe_factor, random_seed, num_processes, encoding_errors, scratch
             )
-            summary = PretrainingSummary(options.max_seq_length)
-            runs: list[str] = []
-            bar = tqdm.tqdm(
-                total=corpus.documents * dupe_factor,
-                desc="making examples",
-                unit=" documents",
-                unit_scale=True,
-                disable=not progress,
-            )
-            with bar:
-                for task, part in _run(tasks, _Job(vocabulary, options), num_processes):
+            with tqdm.tqdm(None, "making examples", total, unit=" documents", **shown) as bar:
+                for task, part in _run(tasks, num_processes, vocabulary, options):
                     summary.add(part)
                     runs.append(task.run_path)
                     bar.update(part.documents)
+                    passes[task.tokens_path] += 1
+                    if passes[task.tokens_path] == dupe_factor:
+                        for array in ("ids", "sentences", "documents"):
+                            os.remove(f"{task.tokens_path}.{array}.npy")
             if not summary.examples:
                 raise DataError(
-                    "Expected text that at least one pair of segments can be made of. Received: "
-                    f"{summary.documents // dupe_factor} documents with words in them."
+                    "`corpus` must have text for at least one pair of segments. Received: "
+                    f"{summary.documents // dupe_factor} documents with words"
                 )
-            _write(merge_runs(sorted(runs)), output_files, summary.examples, progress)
+            records = merge_runs(sorted(runs))
+            bar = tqdm.tqdm(records, "writing", summary.examples, unit=" examples", **shown)
+            _write(bar, output_files)
             return summary
     except OSError as error:
         raise UserError(
-            f"Expected readable text, and room for twice the examples in {beside}. "
+            f"The text must be readable, and {directory} must have room for twice the examples. "
             f"Received: {error}. Nothing was written."
         ) from error
     except concurrent.futures.BrokenExecutor as error:
         raise UserError(
-            "Expected every worker process to end its work. Received: one was ended from outside, "
+            "Every worker process must complete its work. Received: one was ended from outside, "
             "most often because memory ran out. Lower --num_processes or --chunk_megabytes. "
             "Nothing was written."
         ) from error
-
-
-@dataclasses.dataclass(frozen=True)
-class _Job:
-    """What all tasks have in common; every worker gets it once."""
-
-    vocabulary: MaskingVocabulary
-    options: ExampleOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +150,7 @@ class _Task:
 
 
 class _Document:
-    """The sentences of a document, taken out of the chunk's ids when they are asked for."""
+    """A document as a sequence of sentences, which are read from the chunk's ids when needed."""
 
     def __init__(self, ids: np.ndarray, splits: np.ndarray):
         self._ids, self._splits = ids, splits
@@ -161,132 +162,97 @@ class _Document:
         return self._ids[self._splits[index] : self._splits[index + 1]].tolist()
 
 
-_job_of_this_worker: _Job
-
-
-def _start_worker(job: _Job) -> None:
-    global _job_of_this_worker
-    _job_of_this_worker = job
-
-
-def _make_run_in_worker(task: _Task) -> PretrainingSummary:
-    return _make_run(task, _job_of_this_worker)
-
-
-def _make_run(task: _Task, job: _Job) -> PretrainingSummary:
-    """Does a task."""
+def _make_run(
+    task: _Task, vocabulary: MaskingVocabulary, options: ExampleOptions
+) -> PretrainingSummary:
     ids = np.load(task.tokens_path + ".ids.npy")
     sentences = np.load(task.tokens_path + ".sentences.npy")
     borders = np.load(task.tokens_path + ".documents.npy").tolist()
     documents = [_Document(ids, sentences[a : b + 1]) for a, b in zip(borders, borders[1:])]
     rng = random.Random(task.seed)
-    options = job.options
     summary = PretrainingSummary(options.max_seq_length, documents=len(documents))
     records = []
-    for example in create_examples(documents, job.vocabulary, options, rng):
+    for example in create_examples(documents, vocabulary, options, rng):
         summary.count(example)
-        records.append(
-            serialize_features(
-                example_features(example, options.max_seq_length, options.max_predictions_per_seq)
-            )
+        features = example_features(
+            example, options.max_seq_length, options.max_predictions_per_seq
         )
+        records.append(serialize_features(features))
     write_run(task.run_path, [rng.getrandbits(64) for _ in records], records)
     return summary
 
 
 def _tasks(
     corpus, tokenizer, dupe_factor, random_seed, num_processes, encoding_errors, scratch
-) -> Iterator[list[_Task]]:
-    """Tokenizes chunk after chunk and yields the tasks on each."""
+) -> Iterator[_Task]:
+    """Tokenizes one chunk after the other and yields its tasks."""
     with concurrent.futures.ThreadPoolExecutor(num_processes) as threads:
         for number, chunk in enumerate(corpus.chunks):
-            tokens_path = os.path.join(scratch, f"{number:08}")
-            _tokenize(chunk, tokenizer, encoding_errors, threads, tokens_path)
-            yield [
-                _Task(tokens_path, f"{tokens_path}-{dupe:08}.run", f"{random_seed}/{number}/{dupe}")
-                for dupe in range(dupe_factor)
-            ]
+            path = os.path.join(scratch, f"{number:08}")
+            _tokenize(chunk, tokenizer, encoding_errors, threads, path)
+            for dupe in range(dupe_factor):
+                yield _Task(path, f"{path}-{dupe:08}.run", f"{random_seed}/{number}/{dupe}")
 
 
 def _tokenize(chunk: Chunk, tokenizer, encoding_errors: str, threads, path: str) -> None:
-    """Writes the ids of a chunk's text, and where its sentences and documents begin."""
-    sizes: list[int] = []  # sentences in each document
+    """Writes the ids of a chunk's text and where its sentences and documents begin."""
+    sizes: list[int] = []  # sentences of each document
 
     def sentences() -> Iterator[str]:
         for document in read_documents(chunk, encoding_errors):
             sizes.append(len(document))
             yield from document
 
-    texts = sentences()
-    batches = iter(lambda: list(itertools.islice(texts, TEXTS_AT_A_TIME)), [])
-
     def tokenize(batch: list[str]) -> tuple[np.ndarray, np.ndarray]:
         ids = tokenizer.tokenize(batch)
         return ids.flat_values.numpy(), ids.row_lengths().numpy()
 
+    texts = sentences()
+    batches = iter(lambda: list(itertools.islice(texts, TEXTS_AT_A_TIME)), [])
     parts = list(threads.map(tokenize, batches))
     ids = np.concatenate([np.zeros([0], np.int32), *(part[0] for part in parts)])
     lengths = np.concatenate([np.zeros([0], np.int64), *(part[1] for part in parts)])
-    # A line of which nothing is left is no sentence, a document without sentences no document.
-    document_of = np.repeat(np.arange(len(sizes)), sizes)[lengths > 0]
-    lengths = lengths[lengths > 0]
-    in_document = np.bincount(document_of, minlength=len(sizes))
+    splits, document_splits = token_splits(sizes, lengths)
     save_array(path + ".ids.npy", ids)
-    save_array(path + ".sentences.npy", np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
-    save_array(
-        path + ".documents.npy",
-        np.concatenate([[0], np.cumsum(in_document[in_document > 0])]).astype(np.int64),
-    )
+    save_array(path + ".sentences.npy", splits)
+    save_array(path + ".documents.npy", document_splits)
 
 
 def _run(
-    tasks: Iterator[list[_Task]], job: _Job, num_processes: int
+    tasks: Iterator[_Task], num_processes: int, *arguments
 ) -> Iterator[tuple[_Task, PretrainingSummary]]:
-    """Does all tasks, in this process or in workers, and yields their summaries as they come."""
+    """Runs the tasks in this process or in workers, and yields their summaries as they end."""
     if num_processes == 1:
-        for group in tasks:
-            for task in group:
-                yield task, _make_run(task, job)
-            _remove_tokens(group[0])
+        for task in tasks:
+            yield task, _make_run(task, *arguments)
         return
-    # Forking a process in which TensorFlow runs threads may hang it.
+    pending: dict[concurrent.futures.Future, _Task] = {}
+
+    def ended():
+        done, _ = concurrent.futures.wait(pending, return_when=concurrent.futures.FIRST_COMPLETED)
+        for future in done:
+            yield pending.pop(future), future.result()
+
+    # Not fork, which may deadlock in a process with TensorFlow's threads.
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(
-        num_processes, context, initializer=_start_worker, initargs=(job,)
-    ) as pool:
-        left: dict[str, int] = {}
-        pending: dict[concurrent.futures.Future, _Task] = {}
-        groups = iter(tasks)
-        more = True
+    with concurrent.futures.ProcessPoolExecutor(num_processes, context) as pool:
         try:
-            while more or pending:
-                while more and len(pending) < TASKS_A_PROCESS * num_processes:
-                    group = next(groups, None)
-                    more = group is not None
-                    for task in group or ():
-                        left[task.tokens_path] = left.get(task.tokens_path, 0) + 1
-                        with _interrupts_blocked():  # `submit` starts the workers
-                            future = pool.submit(_make_run_in_worker, task)
-                        pending[future] = task
-                done, _ = concurrent.futures.wait(
-                    pending, return_when=concurrent.futures.FIRST_COMPLETED
-                )
-                for future in done:
-                    task = pending.pop(future)
-                    yield task, future.result()
-                    left[task.tokens_path] -= 1
-                    if not left[task.tokens_path]:
-                        del left[task.tokens_path]
-                        _remove_tokens(task)
+            for task in tasks:
+                with _interrupts_blocked():  # `submit` starts the workers
+                    pending[pool.submit(_make_run, task, *arguments)] = task
+                while len(pending) >= TASKS_PER_PROCESS * num_processes:
+                    yield from ended()
+            while pending:
+                yield from ended()
         except BaseException:
-            # The tasks that have begun are finished: ending their processes can hang the pool.
+            # Running tasks are completed, because killing their processes may hang the pool.
             pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Processes started inside never see Ctrl-C, which a terminal sends to all of a program's."""
+    """Processes started in the block ignore Ctrl-C, which a terminal sends to all processes."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -294,39 +260,23 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _remove_tokens(task: _Task) -> None:
-    for what in ("ids", "sentences", "documents"):
-        os.remove(f"{task.tokens_path}.{what}.npy")
-
-
-def _write(
-    records: Iterator[bytes], output_files: Sequence[str | os.PathLike], total: int, progress: bool
-) -> None:
-    """Writes record n to file n modulo their number; those of a directory appear together."""
+def _write(records: Iterable[bytes], output_files: Sequence[str | os.PathLike]) -> None:
+    """Writes record n to file n modulo their number; the files of a directory appear together."""
     import tensorflow as tf
 
+    places = [os.path.split(os.path.abspath(path)) for path in output_files]
     try:
         with contextlib.ExitStack() as stack:
-            places = [os.path.split(os.path.abspath(path)) for path in output_files]
             staged = {
                 folder: stack.enter_context(staged_files(folder))
                 for folder in {folder for folder, _ in places}
             }
             paths = [os.path.join(staged[folder], name) for folder, name in places]
-            with contextlib.ExitStack() as writing:
-                writers = [writing.enter_context(tf.io.TFRecordWriter(path)) for path in paths]
-                bar = tqdm.tqdm(
-                    records,
-                    total=total,
-                    desc="writing",
-                    unit=" examples",
-                    unit_scale=True,
-                    disable=not progress,
-                )
-                for record, writer in zip(bar, itertools.cycle(writers)):
-                    writer.write(record)
+            writers = [stack.enter_context(tf.io.TFRecordWriter(path)) for path in paths]
+            for record, writer in zip(records, itertools.cycle(writers)):
+                writer.write(record)
     except tf.errors.OpError as error:
         raise UserError(
-            f"Expected to write {', '.join(map(str, output_files))}. Received: {error.message}. "
+            f"{', '.join(map(str, output_files))} must be writable. Received: {error.message}. "
             "Nothing was written."
         ) from error

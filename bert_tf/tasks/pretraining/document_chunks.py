@@ -1,17 +1,20 @@
-"""Text files of documents, cut into chunks that fit into memory.
+"""Divides text files into chunks of documents that fit into memory.
 
-One sentence a line, a blank line between documents, as google-research/bert wants it; unlike there,
-the end of a file ends its document too. A chunk is whole documents, about `chunk_bytes` of text;
-only a document of more than twice that is cut. The cuts depend on the files alone.
+The files have one sentence per line and a blank line between documents, as in google-research/bert.
+Unlike there, the end of a file also ends its document. A chunk consists of whole documents with
+about `chunk_bytes` of text. Only documents of more than twice that size are split. The chunks
+depend only on the files.
 """
 
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import tqdm
 
-from bert_tf.errors import ConfigError, DataError
+from bert_tf.errors import DataError
+from bert_tf.tasks.pretraining.checks import require
 
 DEFAULT_CHUNK_BYTES = 32 << 20
 ENCODING_ERRORS = ("strict", "replace")
@@ -20,7 +23,7 @@ UTF8_BOM = b"\xef\xbb\xbf"
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """Bytes `start` to `end` of a file, which begin and end at line ends."""
+    """The bytes from `start` to `end` of a file, which are whole lines."""
 
     path: str
     start: int
@@ -29,12 +32,12 @@ class Span:
 
 @dataclasses.dataclass
 class Chunk:
-    """Documents that are worked on together: they find their random next segments in each other.
+    """Documents that are processed together: random next segments come from the same chunk.
 
     Args:
-        spans: where their text stands.
-        documents: how many there are.
-        continues: whether the first one is the rest of a document that was cut.
+        spans: The text.
+        documents: The number of documents.
+        continues: Whether the first document is the rest of one that was split.
     """
 
     spans: list[Span]
@@ -43,17 +46,17 @@ class Chunk:
 
     @property
     def size(self) -> int:
-        """Bytes of text."""
+        """The number of bytes."""
         return sum(span.end - span.start for span in self.spans)
 
 
 @dataclasses.dataclass(frozen=True)
 class ChunkedCorpus:
-    """What `scan_documents` found.
+    """The result of `scan_documents`.
 
     Args:
-        chunks: all text, in order.
-        cuts: how many chunks end inside a document, because it is too long for them.
+        chunks: The chunks, in the order of the text.
+        cuts: The number of chunks that end inside a document.
     """
 
     chunks: list[Chunk]
@@ -61,7 +64,7 @@ class ChunkedCorpus:
 
     @property
     def documents(self) -> int:
-        """The number of documents, the parts of a cut one counted singly."""
+        """The number of documents; the parts of a split document count separately."""
         return sum(chunk.documents for chunk in self.chunks)
 
 
@@ -71,29 +74,26 @@ def scan_documents(
     errors: str = "strict",
     progress: bool = True,
 ) -> ChunkedCorpus:
-    """Reads all files once, checks them and cuts them into chunks of documents.
+    """Reads all files once, checks them and divides them into chunks of documents.
 
     Args:
-        paths: UTF-8 text files, in this order.
-        chunk_bytes: a chunk ends with the document that reaches this size (the last chunk may be
-            up to four times as large: a small rest joins the chunk before it).
-        errors: "strict" refuses what is not UTF-8 text; "replace" leaves malformed bytes out, as
-            the original does.
-        progress: whether to show a progress bar.
-
-    Returns:
-        The chunks.
+        paths: UTF-8 text files.
+        chunk_bytes: A chunk ends with the document that reaches this size. The last chunk may be up
+            to four times as large, because a small rest is added to it.
+        errors: "strict" raises an error for invalid UTF-8, "replace" drops invalid bytes, as in the
+            original.
+        progress: Whether to show a progress bar.
 
     Raises:
-        DataError: a file is missing, binary or not UTF-8 (names file and line), or there is no
-            text in any of them.
-        ConfigError: an option has no such value.
+        ConfigError: If `chunk_bytes` is less than 1 or `errors` is unknown.
+        DataError: If a file is missing, binary or not UTF-8, or if there is no text.
     """
-    if chunk_bytes < 1 or errors not in ENCODING_ERRORS:
-        raise ConfigError(
-            f"Expected chunk_bytes of at least 1 and errors one of {ENCODING_ERRORS}. "
-            f"Received: chunk_bytes={chunk_bytes}, errors={errors!r}."
-        )
+    require(
+        chunk_bytes >= 1 and errors in ENCODING_ERRORS,
+        f"`chunk_bytes` must be at least 1 and `errors` one of {ENCODING_ERRORS}",
+        chunk_bytes=chunk_bytes,
+        errors=errors,
+    )
     paths = [os.fspath(path) for path in paths]
     sizes = [_size(path) for path in paths]
     cutter = _Cutter(chunk_bytes)
@@ -114,22 +114,17 @@ def scan_documents(
     chunks = cutter.finish()
     if not chunks:
         raise DataError(
-            "Expected text: one sentence a line, a blank line between documents. Received: "
-            f"{len(paths)} files without a word ({', '.join(paths[:5])})."
+            "The files must have text, with one sentence per line and a blank line between "
+            f"documents. Received: {len(paths)} files without a word ({', '.join(paths[:5])})"
         )
     return ChunkedCorpus(chunks, sum(chunk.continues for chunk in chunks))
 
 
 def read_documents(chunk: Chunk, errors: str = "strict") -> Iterator[list[str]]:
-    """Yields the documents of a chunk, each a list of sentences.
-
-    Args:
-        chunk: one of `scan_documents`.
-        errors: as for `scan_documents`.
-    """
+    """Yields the documents of a chunk as lists of sentences; `errors` as in `scan_documents`."""
     for span in chunk.spans:
         document: list[str] = []
-        # Line numbers are those of the span: the scan has refused what could fail here.
+        # The line numbers are not those of the file, but the scan has already found all errors.
         for number, line in enumerate(_lines(span.path, span.start, span.end), start=1):
             text = _decoded(line, span.path, number, errors).strip()
             if text:
@@ -141,8 +136,23 @@ def read_documents(chunk: Chunk, errors: str = "strict") -> Iterator[list[str]]:
             yield document
 
 
+def token_splits(sizes: list[int], lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where sentences begin in the tokens, and where documents begin in the sentences.
+
+    Sentences without tokens and documents without such sentences are dropped.
+
+    Args:
+        sizes: The number of sentences of each document.
+        lengths: The number of tokens of each sentence.
+    """
+    document_of = np.repeat(np.arange(len(sizes)), sizes)[lengths > 0]  # of each sentence
+    splits = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
+    starts = np.flatnonzero(np.diff(document_of, prepend=-1))
+    return splits, np.concatenate([starts, [len(document_of)]])
+
+
 class _Cutter:
-    """Counts lines into documents and documents into chunks."""
+    """Divides lines into documents and documents into chunks."""
 
     def __init__(self, chunk_bytes: int):
         self.chunk_bytes = chunk_bytes
@@ -164,7 +174,7 @@ class _Cutter:
             self._was_cut = False
         if self._bytes >= 2 * self.chunk_bytes:
             self._end_chunk()
-            # The rest is a document of the next chunk, if there is a rest.
+            # The rest of the document, if any, begins the next chunk.
             self._in_document, self._was_cut = False, True
 
     def blank(self, length: int):
@@ -178,11 +188,8 @@ class _Cutter:
 
     def finish(self) -> list[Chunk]:
         rest = self._chunk
-        if (
-            rest.documents
-            and self.chunks
-            and (self._bytes < self.chunk_bytes or rest.documents < 2)
-        ):
+        is_small = self._bytes < self.chunk_bytes or rest.documents < 2
+        if rest.documents and self.chunks and is_small:
             last = self.chunks[-1]
             if last.spans[-1].path == rest.spans[0].path:
                 joined = Span(last.spans[-1].path, last.spans[-1].start, rest.spans[0].end)
@@ -218,7 +225,7 @@ def _size(path: str) -> int:
             return os.path.getsize(path)
     except OSError as error:
         raise DataError(
-            f"Expected readable text files. Received: {path} ({error.strerror})."
+            f"{path} must be a readable text file. Received: {error.strerror}"
         ) from None
 
 
@@ -237,15 +244,14 @@ def _decoded(line: bytes, path: str, number: int, errors: str) -> str:
         return line.decode("utf-8", "ignore")
     if b"\0" in line:
         raise DataError(
-            f"{path}, line {number}: expected text. Received: a zero byte, so this seems to be a "
-            "binary file or UTF-16. Leave it out or convert it; --encoding_errors=replace reads "
-            "what can be read."
+            f"{path}, line {number} must be text. Received: a zero byte, as in binary files or "
+            "UTF-16. Remove the file or convert it, or pass --encoding_errors=replace."
         )
     try:
         return line.removeprefix(UTF8_BOM).decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}, line {number}: expected UTF-8. Received: byte 0x{line[error.start]:02x} at "
-            f"position {error.start}. Convert the file, for example with iconv; "
-            "--encoding_errors=replace leaves such bytes out."
+            f"{path}, line {number} must be UTF-8. Received: byte 0x{line[error.start]:02x} at "
+            f"position {error.start}. Convert the file, for example with iconv, or pass "
+            "--encoding_errors=replace, which drops such bytes."
         ) from None

@@ -1,8 +1,9 @@
-"""Batches of examples: which tokens of which chunk, in which row of which step.
+"""Batches of examples: which tokens of which chunk are in which row of which step.
 
 Glossary: `E` examples of a chunk, `n` examples of a batch, `B` rows, `T` sequence length.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from bert_tf.tasks.pretraining.segment_pairs import SegmentPairs, make_pairs, sp
 from bert_tf.tasks.pretraining.token_source import TokenSource
 from bert_tf.text.tokenizer import BertTokenizer
 
-# The number of an example's stream of random bits: epoch, chunk and place in the chunk.
+# The stream of random bits of an example has the number (epoch, chunk, index in the chunk).
 _CHUNK_BITS, _EXAMPLE_BITS = 20, 24
 
 _VECTOR = tf.TensorSpec([None], tf.int32)
@@ -41,8 +42,8 @@ class ShuffledExamples(NamedTuple):
     next_chunk: int | None
     pairs: SegmentPairs
     streams: np.ndarray  # int64 [E]
-    lengths: np.ndarray  # int64 [E], special tokens counted
-    places: Places  # rows count from 0 in the chunk
+    lengths: np.ndarray  # int64 [E], with special tokens
+    places: Places  # with rows of the chunk
     row_splits: np.ndarray  # [rows + 1], in examples
 
 
@@ -54,55 +55,39 @@ class _Part(NamedTuple):
     end: int
 
 
+@dataclasses.dataclass
 class ExampleEpochs:
-    """The examples of every epoch, as ranges of tokens.
+    """The examples of every epoch, as ranges of tokens."""
 
-    Args:
-        source: the text.
-        num_chunks: its chunks.
-        max_seq_length: `T`.
-        next_sentence: see `make_pairs`.
-        short_seq_prob: see `make_pairs`.
-        seed: the seed.
-        pack: lengths `[E]` to the `Places` in packed rows; None for a row each.
-    """
-
-    def __init__(
-        self,
-        source: TokenSource,
-        num_chunks: int,
-        max_seq_length: int,
-        next_sentence: str | None,
-        short_seq_prob: float,
-        seed: int,
-        pack: Callable[[np.ndarray], Places] | None = None,
-    ):
-        self.source = source
-        self.num_chunks = num_chunks
-        self.max_seq_length = max_seq_length
-        self.next_sentence = next_sentence
-        self.short_seq_prob = short_seq_prob
-        self.seed = seed & (2**64 - 1)
-        self.pack = pack
+    source: TokenSource
+    num_chunks: int
+    max_seq_length: int
+    next_sentence: str | None  # as in `make_pairs`
+    short_seq_prob: float
+    seed: int
+    pack: Callable[[np.ndarray], Places] | None  # from lengths [E]; None for one example per row
 
     def require_some(self) -> None:
-        """Raises DataError where the text makes no example at all."""
+        """Raises `DataError` if no example can be made of the text."""
         if any(len(part.lengths) for part in self.epoch(0)):
             return
         least = "documents of two lines" if self.next_sentence == "sop" else "lines with words"
         raise DataError(
-            f"Expected text with {least}. Received: text that makes no example with "
-            f"next_sentence={self.next_sentence!r}."
+            f"`input_files` must have {least}. Received: text that makes no example with "
+            f"next_sentence={self.next_sentence!r}"
         )
 
     def epoch(self, number: int) -> Iterator[ShuffledExamples]:
-        """The examples of an epoch, chunk after chunk; a function of the seed and the number."""
-        order = np.random.default_rng([self.seed, number]).permutation(self.num_chunks).tolist()
+        """Yields the examples of an epoch by chunk; they depend on the seed and the number."""
+        order = self._generator(number).permutation(self.num_chunks).tolist()
         for chunk, next_chunk in itertools.zip_longest(order, order[1:]):
             yield self._shuffled(number, chunk, next_chunk)
 
+    def _generator(self, *numbers: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed & (2**64 - 1), *numbers])
+
     def _shuffled(self, epoch: int, chunk: int, next_chunk: int | None) -> ShuffledExamples:
-        generator = np.random.default_rng([self.seed, epoch, chunk])
+        generator = self._generator(epoch, chunk)
         sentences = self.source.sentences(chunk)
         pairs = make_pairs(
             sentences.splits,
@@ -138,38 +123,21 @@ class ExampleEpochs:
         )
 
 
+@dataclasses.dataclass
 class ExampleBatches:
-    """Cuts the rows of all epochs into batches and assembles those of one shard.
+    """Divides the rows of all epochs into batches and assembles those of one shard."""
 
-    Args:
-        examples: the epochs.
-        tokenizer: names the special tokens.
-        batch_size: `B`; with a token budget the most rows, or None.
-        token_budget: the most tokens of a batch, or None.
-        num_shards: how many readers take turns.
-        shard_index: which of them this is.
-    """
-
-    def __init__(
-        self,
-        examples: ExampleEpochs,
-        tokenizer: BertTokenizer,
-        batch_size: int | None,
-        token_budget: int | None,
-        num_shards: int,
-        shard_index: int,
-    ):
-        self.examples = examples
-        self.tokenizer = tokenizer
-        self.batch_size = batch_size
-        self.token_budget = token_budget
-        self.num_shards = num_shards
-        self.shard_index = shard_index
+    examples: ExampleEpochs
+    tokenizer: BertTokenizer
+    batch_size: int | None  # B; with a token budget the largest number of rows, or None
+    token_budget: int | None  # the largest number of tokens of a batch, or None
+    num_shards: int
+    shard_index: int
 
     def from_step(self, start_step: int, repeat: bool) -> Iterator[dict[str, np.ndarray]]:
-        """Yields batches from a step on, of all epochs or of the first one; see `BATCH_SIGNATURE`.
+        """Yields the batches after a step, of all epochs or of the first; see `BATCH_SIGNATURE`.
 
-        What comes before is only counted, from the lengths of sentences.
+        The batches before are only counted, from the lengths of sentences.
         """
         epochs = itertools.count() if repeat else range(1)
         chunks = itertools.chain.from_iterable(map(self.examples.epoch, epochs))
@@ -178,7 +146,7 @@ class ExampleBatches:
                 yield self._assemble(parts)
 
     def _steps(self, chunks: Iterator[ShuffledExamples]) -> Iterator[list[_Part]]:
-        """What this shard reads at each step."""
+        """Yields the parts that this shard reads at each step."""
         if self.token_budget is not None:
             batches = self._by_tokens(chunks)
             while len(group := list(itertools.islice(batches, self.num_shards))) == self.num_shards:
@@ -187,11 +155,8 @@ class ExampleBatches:
         rows = self.batch_size * self.num_shards
         for parts, is_full in self._by_rows(chunks, rows):
             if is_full:
-                yield _rows_of(
-                    parts,
-                    self.shard_index * self.batch_size,
-                    (self.shard_index + 1) * self.batch_size,
-                )
+                begin = self.shard_index * self.batch_size
+                yield _rows_of(parts, begin, begin + self.batch_size)
             elif self.num_shards == 1:
                 yield parts
 
@@ -285,12 +250,12 @@ class ExampleBatches:
 
 
 def _in(part: _Part) -> slice:
-    """The examples of a part."""
+    """Returns the range of the examples of a part."""
     return slice(*part.examples.row_splits[[part.begin, part.end]].tolist())
 
 
 def _rows_of(parts: list[_Part], begin: int, end: int) -> list[_Part]:
-    """Rows `begin` to `end` of what the parts are together."""
+    """Returns the rows from `begin` to `end` of the concatenated parts."""
     taken = []
     for part in parts:
         size = part.end - part.begin

@@ -1,8 +1,7 @@
-"""Sorted runs of records on disk: a shuffle of more records than fit into memory.
+"""Sorted runs of records on the disk, which shuffle more records than fit into memory.
 
-Every record gets a random 64-bit key. A run is a file of records in the order of their keys; going
-through all runs by key is going through all records in an order in which each permutation is as
-likely as any other, and only a slice of the keys has to be in memory at a time.
+Every record gets a random 64-bit key. A run is a file of records, sorted by key. All runs merged by
+key are a uniform shuffle of all records, of which only a slice of the keys is in memory.
 """
 
 import os
@@ -16,12 +15,12 @@ MERGE_BYTES = 256 << 20  # of records in memory at a time
 
 
 def write_run(path: str, keys: Sequence[int], records: Sequence[bytes]) -> None:
-    """Writes a run.
+    """Writes a run: `path` with the records, `path`.keys.npy and `path`.ends.npy.
 
     Args:
-        path: its file; what stands where goes beside it.
-        keys: a random number below 2^64 for each record.
-        records: the records.
+        path: The file of the records.
+        keys: A random number below 2^64 for each record.
+        records: The records.
     """
     keys = np.asarray(keys, np.uint64)
     order = np.argsort(keys, kind="stable")
@@ -33,11 +32,9 @@ def write_run(path: str, keys: Sequence[int], records: Sequence[bytes]) -> None:
 
 
 def merge_runs(paths: Sequence[str], merge_bytes: int = MERGE_BYTES) -> Iterator[bytes]:
-    """Yields the records of all runs in the order of their keys.
+    """Yields the records of all runs in the order of their keys, or of `paths` for equal keys.
 
-    Args:
-        paths: the files of the runs; equal keys come in their order.
-        merge_bytes: about how much to hold in memory; it does not change the order.
+    About `merge_bytes` are in memory at a time. The order does not depend on that.
     """
     total = sum(os.path.getsize(path) for path in paths)
     slices = max(1, -(-total // merge_bytes))
@@ -54,7 +51,7 @@ def merge_runs(paths: Sequence[str], merge_bytes: int = MERGE_BYTES) -> Iterator
 
 
 def _read_slice(path: str, low: int, high: int) -> tuple[np.ndarray, list[bytes]]:
-    """The keys from `low` up to `high`, exclusive, and their records."""
+    """Returns the keys in [low, high) and their records."""
     all_keys = np.load(path + ".keys.npy", mmap_mode="r")
     first = np.searchsorted(all_keys, np.uint64(low))
     end = len(all_keys) if high == 2**64 else np.searchsorted(all_keys, np.uint64(high))

@@ -1,7 +1,7 @@
-"""Documents of token ids to masked sentence pairs, as google-research/bert makes them.
+"""Makes masked sentence pairs of documents of token ids, as in google-research/bert.
 
-Pure functions over token ids and a `random.Random`; no TensorFlow, so that the worker processes of
-`tools/create_pretraining_data.py` start at once.
+TensorFlow is not imported, so that the worker processes of `tools/create_pretraining_data.py` start
+quickly.
 
 Reference: google-research/bert `create_pretraining_data.py`.
 """
@@ -10,46 +10,33 @@ import dataclasses
 import random
 from collections.abc import Iterator, Sequence
 
-from bert_tf.errors import ConfigError
+from bert_tf.tasks.pretraining.checks import require
 
 SPECIAL_TOKENS_OF_A_PAIR = 3  # [CLS] first [SEP] second [SEP]
-MASK_SHARE = 0.8  # of the chosen pieces become [MASK]
-KEEP_SHARE = 0.5  # of the others stay as they are; the rest become random pieces
+MASK_SHARE = 0.8  # of the chosen tokens become [MASK]
+KEEP_SHARE = 0.5  # of the other chosen tokens are kept; the rest become random tokens
 
-# A sentence is a sequence of token ids, a document one of sentences.
-Document = Sequence[Sequence[int]]
+Document = Sequence[Sequence[int]]  # sentences of token ids
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskingVocabulary:
-    """What masking must know about a vocabulary.
+    """The properties of a vocabulary that masking needs."""
 
-    Args:
-        size: the number of pieces; random pieces are drawn from all of them.
-        cls_token_id: the id of `[CLS]`.
-        sep_token_id: the id of `[SEP]`.
-        mask_token_id: the id of `[MASK]`.
-        continues_word: one byte a piece, 1 where it continues a word (`##`).
-    """
-
-    size: int
+    size: int  # random tokens are drawn from all of the vocabulary
     cls_token_id: int
     sep_token_id: int
     mask_token_id: int
-    continues_word: bytes
+    continues_word: bytes  # one byte per token, 1 if it continues a word (`##`)
 
     @classmethod
     def of(cls, tokenizer) -> "MaskingVocabulary":
-        """Takes what is needed from a `BertTokenizer`.
+        """Returns the properties of a `BertTokenizer`'s vocabulary.
 
         Raises:
-            ConfigError: the tokenizer has no mask token.
+            ConfigError: If the tokenizer has no mask token.
         """
-        if tokenizer.mask_token_id is None:
-            raise ConfigError(
-                "Expected a tokenizer with a mask token. Received: mask_token=None. Masked "
-                "language modelling needs one in the vocabulary, such as [MASK]."
-            )
+        require_mask_token(tokenizer)
         return cls(
             tokenizer.vocab_size,
             tokenizer.cls_token_id,
@@ -59,19 +46,28 @@ class MaskingVocabulary:
         )
 
 
+def require_mask_token(tokenizer) -> None:
+    """Raises `ConfigError` if the tokenizer has no mask token."""
+    require(
+        tokenizer.mask_token_id is not None,
+        "`tokenizer` must have a mask token, such as [MASK], for masked language modeling",
+        mask_token=None,
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class ExampleOptions:
-    """How documents become examples; names and defaults are those of the original's flags.
+    """The options of examples, with the names and defaults of the original's flags.
 
     Args:
-        max_seq_length: the greatest length of a pair, its three special tokens counted.
-        max_predictions_per_seq: the greatest number of masked pieces in a pair.
-        masked_lm_prob: the share of a pair's tokens that are to be predicted.
-        short_seq_prob: how often a document is cut into shorter pairs of a random length.
-        do_whole_word_mask: whether the pieces of a word are masked all or none.
+        max_seq_length: The largest length of a pair, with its three special tokens.
+        max_predictions_per_seq: The largest number of masked tokens of a pair.
+        masked_lm_prob: The fraction of the tokens that are predicted.
+        short_seq_prob: The probability that a document is divided into shorter pairs.
+        do_whole_word_mask: Whether the tokens of a word are masked together.
 
     Raises:
-        ConfigError: a value is out of range.
+        ConfigError: If a value is out of range.
     """
 
     max_seq_length: int = 128
@@ -81,39 +77,28 @@ class ExampleOptions:
     do_whole_word_mask: bool = False
 
     def __post_init__(self):
-        least = SPECIAL_TOKENS_OF_A_PAIR + 2  # a token for each half
-        if self.max_seq_length < least or self.max_predictions_per_seq < 1:
-            raise ConfigError(
-                f"Expected max_seq_length of at least {least} and max_predictions_per_seq of at "
-                f"least 1. Received: max_seq_length={self.max_seq_length}, "
-                f"max_predictions_per_seq={self.max_predictions_per_seq}."
-            )
+        least = {
+            "max_seq_length": SPECIAL_TOKENS_OF_A_PAIR + 2,  # one token per segment
+            "max_predictions_per_seq": 1,
+        }
+        for name, bound in least.items():
+            value = getattr(self, name)
+            require(value >= bound, f"`{name}` must be at least {bound}", **{name: value})
         for name in ("masked_lm_prob", "short_seq_prob"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(
-                    f"Expected {name} between 0 and 1. Received: {name}={getattr(self, name)}."
-                )
+            value = getattr(self, name)
+            require(0 <= value <= 1, f"`{name}` must be in [0, 1]", **{name: value})
 
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingExample:
-    """A masked pair of segments.
+    """A masked pair of segments."""
 
-    Args:
-        token_ids: `[CLS]` first segment `[SEP]` second segment `[SEP]`, masked.
-        segment_ids: 0 up to the first `[SEP]`, then 1.
-        masked_positions: the places of the pieces to predict, ascending.
-        masked_ids: the pieces that stood there.
-        is_random_next: whether the second segment comes from another document.
-        tokens_cut: how many tokens the pair lost to fit into its length.
-    """
-
-    token_ids: list[int]
+    token_ids: list[int]  # [CLS] first segment [SEP] second segment [SEP]
     segment_ids: list[int]
-    masked_positions: list[int]
-    masked_ids: list[int]
-    is_random_next: bool
-    tokens_cut: int = 0
+    masked_positions: list[int]  # sorted
+    masked_ids: list[int]  # the tokens at these positions before masking
+    is_random_next: bool  # whether the second segment is from another document
+    tokens_cut: int = 0  # the number of tokens that did not fit into the length
 
 
 def create_examples(
@@ -124,15 +109,14 @@ def create_examples(
 ) -> Iterator[PretrainingExample]:
     """Yields the examples of one pass over documents, in their order.
 
-    Where there is one document only, there is no other one for a random second segment: then all
-    second segments are the true ones. (The original would take the "random" segment from the same
-    document and label it as random.)
+    If there is only one document, no second segment is random. (The original would use a segment of
+    the same document and label it as random.)
 
     Args:
-        documents: documents of sentences of token ids, none of them empty.
-        vocabulary: the special tokens and what continues a word.
-        options: lengths and probabilities.
-        rng: the source of all chance; the same state gives the same examples.
+        documents: Documents of sentences of token ids. No document or sentence is empty.
+        vocabulary: The vocabulary.
+        options: Lengths and probabilities.
+        rng: The source of random numbers. The same state gives the same examples.
 
     Example:
         >>> import random
@@ -164,11 +148,11 @@ def create_examples(
 def _document_pairs(
     documents: Sequence[Document], index: int, options: ExampleOptions, rng: random.Random
 ) -> Iterator[tuple[list[int], list[int], bool]]:
-    """Cuts a document into pairs of segments: (first, second, is the second a random one)."""
+    """Divides a document into pairs of segments, with whether the second one is random."""
     document = documents[index]
     longest = options.max_seq_length - SPECIAL_TOKENS_OF_A_PAIR
-    # Some short pairs, so that fine-tuning on short texts does not meet them for the first time.
-    # The original draws the length once a document, not once a pair.
+    # Some pairs are short, so that a model does not see short texts for the first time when it is
+    # fine-tuned. As in the original, the length is drawn once per document.
     target = longest
     if rng.random() < options.short_seq_prob:
         target = rng.randint(2, longest)
@@ -186,11 +170,11 @@ def _document_pairs(
         if len(documents) == 1:
             if len(sentences) > 1:
                 yield first, [t for sentence in sentences[first_end:] for t in sentence], False
-            elif len(first) > 1:  # the only sentence of a document: its second half is next
+            elif len(first) > 1:  # a single sentence is divided in the middle
                 yield first[: len(first) // 2], first[len(first) // 2 :], False
         elif len(sentences) == 1 or rng.random() < 0.5:
             yield first, _random_segment(documents, index, target - len(first), rng), True
-            place -= len(sentences) - first_end  # what was not used begins the next pair
+            place -= len(sentences) - first_end  # unused sentences begin the next pair
         else:
             yield first, [t for sentence in sentences[first_end:] for t in sentence], False
         sentences, length = [], 0
@@ -199,10 +183,10 @@ def _document_pairs(
 def _random_segment(
     documents: Sequence[Document], index: int, target: int, rng: random.Random
 ) -> list[int]:
-    """Sentences from a random place of another document, at least `target` tokens if it has them.
+    """Returns sentences of another document, with at least `target` tokens if there are as many.
 
-    The original draws up to ten times and then takes its own document after all; drawing among the
-    others is what its retries are for.
+    The original draws a document up to ten times until it is another one. Here, it is drawn from
+    the others.
     """
     other = rng.randrange(len(documents) - 1)
     document = documents[other + (other >= index)]
@@ -217,10 +201,10 @@ def _random_segment(
 def truncate_pair(
     first: list[int], second: list[int], max_tokens: int, rng: random.Random
 ) -> tuple[list[int], list[int]]:
-    """Cuts a pair to `max_tokens`, token by token from the longer segment (the second, if equal).
+    """Shortens a pair to `max_tokens`.
 
-    Each token is cut from the front or from the back by chance, so that the model meets sentences
-    without beginning and sentences without end.
+    Tokens are dropped one by one from the longer segment (the second one if they are equal), at
+    random from its start or its end.
 
     Example:
         >>> import random
@@ -242,14 +226,14 @@ def mask_tokens(
     options: ExampleOptions,
     rng: random.Random,
 ) -> tuple[list[int], list[int], list[int]]:
-    """Masks a sequence: 80 % `[MASK]`, 10 % a random piece, 10 % unchanged, piece by piece.
+    """Masks a sequence: of the chosen tokens, 80 % become `[MASK]`, 10 % random, 10 % are kept.
 
-    `max(1, round(length * masked_lm_prob))` pieces are chosen, at most `max_predictions_per_seq`;
-    the length counts `[CLS]` and `[SEP]`, which are never chosen themselves. With whole words fewer
-    may be chosen, when no word fits into what is left.
+    `max(1, round(length * masked_lm_prob))` tokens are chosen, at most `max_predictions_per_seq`.
+    The length includes `[CLS]` and `[SEP]`, which are never chosen. With whole words, fewer tokens
+    may be chosen, because the next word may have too many.
 
     Returns:
-        The masked sequence, the chosen positions in ascending order, and what stood there.
+        The masked sequence, the chosen positions, sorted, and their tokens before masking.
 
     Example:
         >>> import random
@@ -262,8 +246,8 @@ def mask_tokens(
     for position, token in enumerate(token_ids):
         if token in special:
             continue
-        # Matches google-research/bert: a segment cut inside a word begins with a ## piece, which
-        # then goes with the last word of the segment before it.
+        # Matches google-research/bert: the first ## token of a segment that was cut inside a word
+        # counts as part of the last word of the segment before it.
         if options.do_whole_word_mask and words and vocabulary.continues_word[token]:
             words[-1].append(position)
         else:
@@ -289,7 +273,7 @@ def mask_tokens(
 
 
 def _in_random_order(items: list, rng: random.Random) -> Iterator:
-    """Shuffles `items` in place as far as they are asked for: few of them are."""
+    """Shuffles `items` in place while they are read, because only a few are needed."""
     for last in range(len(items) - 1, -1, -1):
         index = rng.randrange(last + 1)
         items[index], items[last] = items[last], items[index]

@@ -1,8 +1,7 @@
-"""Pre-training examples to serialized `tf.train.Example`s, without TensorFlow.
+"""Serializes pre-training examples as `tf.train.Example`s.
 
-The features are those of google-research/bert `create_pretraining_data.py`. Written here and not
-with TensorFlow's class, because importing TensorFlow into every worker process would cost each of
-them seconds and hundreds of megabytes.
+The features are those of google-research/bert `create_pretraining_data.py`. TensorFlow is not used,
+because importing it would take seconds and hundreds of megabytes in every worker process.
 
 Reference: tensorflow/core/example/example.proto and feature.proto; protobuf's encoding of packed
 repeated fields.
@@ -21,18 +20,7 @@ _FLOAT_LIST, _INT64_LIST = 2, 3  # field numbers in message Feature
 def example_features(
     example: PretrainingExample, max_seq_length: int, max_predictions_per_seq: int
 ) -> dict[str, list[int] | list[float]]:
-    """The original's features of an example, padded with zeros.
-
-    Args:
-        example: a masked pair, no longer than `max_seq_length`.
-        max_seq_length: the length of `input_ids`, `input_mask` and `segment_ids`.
-        max_predictions_per_seq: the length of `masked_lm_positions`, `masked_lm_ids` and
-            `masked_lm_weights` (the only floats).
-
-    Returns:
-        Feature name to values; `next_sentence_labels` is `[0]` where the second segment is the
-        true one and `[1]` where it is random.
-    """
+    """Returns the features of an example by name, padded with zeros."""
     padding = [0] * (max_seq_length - len(example.token_ids))
     number = len(example.masked_positions)
     unused = [0] * (max_predictions_per_seq - number)
@@ -48,13 +36,7 @@ def example_features(
 
 
 def serialize_features(features: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
-    """Serializes features as a `tf.train.Example`.
-
-    Args:
-        features: feature name to values, all of them floats or all of them integers from 0.
-
-    Returns:
-        What `tf.io.parse_single_example` reads.
+    """Serializes features, each of floats or of integers from 0, as a `tf.train.Example`.
 
     Example:
         >>> serialize_features({"x": [1]}).hex()
@@ -77,9 +59,9 @@ def _field(number: int, content: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=1 << 18)
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the top bit says that more follow."""
+    """Encodes seven bits per byte, the lowest first; the top bit means that more bytes follow."""
     if value < 0:
-        raise ValueError(f"Expected integers from 0. Received: {value}.")
+        raise ValueError(f"Features must be at least 0. Received: {value}")
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""What the results of an evaluation are to be read against: chance, and the words' frequencies."""
+"""Reference values for the results of an evaluation: intervals and frequencies of words."""
 
 import math
 
@@ -9,7 +9,7 @@ CONFIDENCE_Z = 1.959964  # 95 % of a normal distribution, two-sided
 
 
 def wilson_interval(share: float, count: int) -> tuple[float, float]:
-    """The 95 % confidence interval of a share that was seen in `count` independent trials.
+    """Returns the 95 % confidence interval of a share that was observed in `count` trials.
 
     Reference: Wilson 1927, "Probable inference, the law of succession, and statistical inference".
     """
@@ -23,27 +23,25 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
 
 
 def unigram_entropy(counts: np.ndarray) -> float:
-    """Entropy, in nats, of the distribution that the counts show.
+    """Returns the entropy of the distribution of the counts, in nats.
 
-    It is the loss of the best predictor that knows how often each word occurs among the very words
-    to predict and sees nothing around them, so no predictor by frequency alone has a smaller loss.
+    It is the smallest loss of a predictor that knows only how often each word occurs.
     """
     shares = counts[counts > 0] / max(1, counts.sum())
     return float(-(shares * np.log(shares)).sum())
 
 
 def label_statistics(batches: tf.data.Dataset, results: dict[str, float]) -> dict[str, float]:
-    """Reads the labels of pre-training batches once more.
+    """Computes statistics of the labels of an evaluation.
 
     Args:
-        batches: Pairs (features, labels) as `pretraining_records` gives them.
-        results: What the model's `evaluate` returned for them.
+        batches: Pairs (features, labels), as `pretraining_records` returns them.
+        results: The result of the model's `evaluate` for these batches.
 
     Returns:
-        `masked_lm_examples`: the number of words to predict; `masked_lm_unigram_entropy`: the loss
-        of predicting them by frequency alone, see `unigram_entropy`; and, if `results` has a
-        `next_sentence_accuracy`, `next_sentence_examples` and the ends of its 95 % interval,
-        `next_sentence_accuracy_low` and `_high`.
+        The number of words to predict, `masked_lm_examples`; the loss of predicting them by
+        frequency, `masked_lm_unigram_entropy`; and, if `results` has `next_sentence_accuracy`,
+        `next_sentence_examples` and the 95 % interval, `next_sentence_accuracy_low` and `_high`.
     """
     counts = np.zeros(0, np.int64)
     sentences = 0
@@ -52,7 +50,7 @@ def label_statistics(batches: tf.data.Dataset, results: dict[str, float]) -> dic
         batch = np.bincount(words, minlength=len(counts))
         batch[: len(counts)] += counts
         counts = batch
-        if "next_sentence_weights" in labels:  # packed rows have unused places
+        if "next_sentence_weights" in labels:  # packed rows have unused slots
             sentences += int(tf.math.count_nonzero(labels["next_sentence_weights"]))
         else:
             sentences += labels["next_sentence_labels"].shape[0]

@@ -1,4 +1,4 @@
-"""What a TFRecord file of pre-training examples must hold, and what is wrong with one.
+"""Checks TFRecord files of pre-training examples.
 
 Reference: google-research/bert `run_pretraining.py`, `input_fn_builder`; the layout of a record in
 tensorflow/core/lib/io/record_writer.h.
@@ -13,22 +13,14 @@ import tensorflow as tf
 
 from bert_tf.errors import DataError
 
-CHECK_WHOLE_BYTES = 1 << 30  # files up to this in all are read once before they are used
+CHECK_WHOLE_BYTES = 1 << 30  # files with this total size are read completely before they are used
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4  # length and its checksum; the data's checksum
 
 
 def feature_spec(
     max_seq_length: int, max_predictions_per_seq: int
 ) -> dict[str, tf.io.FixedLenFeature]:
-    """The original's features, as `tf.io.parse_example` wants them.
-
-    Args:
-        max_seq_length: `T`.
-        max_predictions_per_seq: `P`.
-
-    Returns:
-        Feature name to its fixed shape and type, int64 but for the weights.
-    """
+    """Returns the features of the original for `tf.io.parse_example`."""
     integers = {
         "input_ids": max_seq_length,
         "input_mask": max_seq_length,
@@ -48,19 +40,18 @@ def check_records(
     max_predictions_per_seq: int,
     whole: bool | None = True,
 ) -> list[int]:
-    """Counts the records of TFRecord files and says what is wrong with them.
+    """Checks TFRecord files and returns the number of records of each file.
 
     Args:
-        input_files: the files.
-        max_seq_length: the length that the examples must have.
-        max_predictions_per_seq: the number of masked positions that they must have.
-        whole: whether to read everything and compare checksums; None: up to 1 GiB in all.
-
-    Returns:
-        The number of records of each file.
+        input_files: The files.
+        max_seq_length: The length of the examples.
+        max_predictions_per_seq: The number of masked positions of the examples.
+        whole: Whether to read the files completely and compare checksums. None does so for up to
+            1 GiB in total.
 
     Raises:
-        DataError: names the file, the record and what is wrong.
+        DataError: If a file cannot be read, is truncated, corrupt or of other lengths, or if there
+            is no record.
     """
     paths = [os.fspath(path) for path in input_files]
     try:
@@ -69,38 +60,37 @@ def check_records(
         counts = []
         for path in paths:
             _check_first(path, max_seq_length, max_predictions_per_seq)
-            # What is not on this machine's disks cannot be gone through without reading it.
-            local = os.path.exists(path)
-            # Also before reading: TensorFlow takes a file that ends within a header for whole.
+            local = os.path.exists(path)  # only local files are mapped into memory
+            # Also before reading, because TensorFlow accepts a file that ends inside of a header.
             count = _count_by_lengths(path) if local else 0
             counts.append(_count_by_reading(path) if whole or not local else count)
     except tf.errors.OpError as error:
-        raise DataError(f"Expected readable TFRecord files. Received: {error.message}.") from error
+        raise DataError(f"TFRecord files must be readable. Received: {error.message}") from error
     if not sum(counts):
         raise DataError(
-            f"Expected examples. Received: no record in {', '.join(paths)}. Make them with "
-            "tools/create_pretraining_data.py."
+            f"`input_files` must have examples. Received: no record in {', '.join(paths)}. Make "
+            "them with tools/create_pretraining_data.py."
         )
     return counts
 
 
 def _check_first(path: str, max_seq_length: int, max_predictions_per_seq: int) -> None:
-    """Compares the first record's features with the expected ones."""
+    """Compares the features of the first record with the expected ones."""
     record = next(iter(_read(path)), None)
     if record is None:
         return
     try:
         features = tf.train.Example.FromString(record).features.feature
-    except Exception as error:  # protobuf's DecodeError, which has no public name of its own
+    except Exception as error:  # protobuf's DecodeError, which has no public name
         raise DataError(
-            f"{path}: expected tf.train.Examples. Received: a first record of {len(record)} bytes "
-            "that is none."
+            f"{path} must have tf.train.Examples. Received: another first record, of "
+            f"{len(record)} bytes"
         ) from error
+    expected = (
+        f"{path} must have examples with max_seq_length={max_seq_length} and "
+        f"max_predictions_per_seq={max_predictions_per_seq}. Received: "
+    )
     for name, feature in feature_spec(max_seq_length, max_predictions_per_seq).items():
-        expected = (
-            f"{path}: expected max_seq_length={max_seq_length} and "
-            f"max_predictions_per_seq={max_predictions_per_seq}. Received: "
-        )
         if name not in features:
             raise DataError(
                 f"{expected}a record without {name!r}; it has {sorted(features)}. Make the file "
@@ -110,13 +100,13 @@ def _check_first(path: str, max_seq_length: int, max_predictions_per_seq: int) -
         size = len(getattr(features[name], kind).value)
         if [size] != list(feature.shape):
             raise DataError(
-                f"{expected}{size} values of {name!r} in the first record. Pass the numbers that "
-                "the file was made with, or make it again."
+                f"{expected}{size} values of {name!r} in the first record. Pass the numbers with "
+                "which the file was made, or make it again."
             )
 
 
 def _read(path: str) -> Iterator[bytes]:
-    """The records of a file, checksums compared."""
+    """Yields the records of a file and compares their checksums."""
     number = 0
     try:
         for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
@@ -133,24 +123,24 @@ def _count_by_reading(path: str) -> int:
         for batch in batches:
             count += int(tf.shape(batch)[0])
     except tf.errors.DataLossError:
-        for _ in _read(path):  # again, one by one, to name the record
+        for _ in _read(path):  # again, one by one: raises an error that names the record
             pass
         raise
     return count
 
 
 def _count_by_lengths(path: str) -> int:
-    """Goes from header to header without reading what is between."""
+    """Counts records by their headers, without reading their data."""
     size = os.path.getsize(path)
     if not size:
         return 0
     count = position = 0
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         while position < size:
-            if position + _HEADER_BYTES > size:
-                raise _broken(path, count)
-            (length,) = struct.unpack_from("<Q", content, position)
-            position += _HEADER_BYTES + length + _FOOTER_BYTES
+            if position + _HEADER_BYTES <= size:
+                (length,) = struct.unpack_from("<Q", content, position)
+                position += length
+            position += _HEADER_BYTES + _FOOTER_BYTES
             if position > size:
                 raise _broken(path, count)
             count += 1
@@ -159,7 +149,7 @@ def _count_by_lengths(path: str) -> int:
 
 def _broken(path: str, number: int) -> DataError:
     return DataError(
-        f"{path}: expected a whole TFRecord file. Received: {number} good records and then one "
+        f"{path} must be a complete TFRecord file. Received: {number} good records and then one "
         "that is truncated or corrupt. Copy the file again, or make it again with "
         "tools/create_pretraining_data.py."
     )

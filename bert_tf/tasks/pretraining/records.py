@@ -1,6 +1,6 @@
-"""TFRecord files of pre-training examples: written, and read in a repeatable order.
+"""Writes TFRecord files of pre-training examples, and reads them in a reproducible order.
 
-The features are google-research/bert's, so files go both ways between the two programs.
+The features are those of google-research/bert, so each program can read the files of the other.
 
 Glossary: `B` batch, `T` sequence length, `P` masked positions.
 
@@ -13,10 +13,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError, DataError
-from bert_tf.files import atomic_path, recover_around, without_staging
+from bert_tf.errors import DataError
+from bert_tf.files import atomic_path
+from bert_tf.tasks.pretraining.checks import check_position, require
 from bert_tf.tasks.pretraining.examples import PretrainingExample
 from bert_tf.tasks.pretraining.features import example_features, serialize_features
+from bert_tf.tasks.pretraining.input_files import find_files
 from bert_tf.tasks.pretraining.record_files import check_records, feature_spec
 
 SHUFFLE_BUFFER = 10_000  # records; about 10 MB at length 128
@@ -28,25 +30,15 @@ def write_pretraining_records(
     max_seq_length: int,
     max_predictions_per_seq: int,
 ) -> int:
-    """Writes examples to one TFRecord file, whole or not at all.
+    """Writes examples to a TFRecord file atomically, and returns their number.
 
-    Args:
-        path: the file.
-        examples: masked pairs.
-        max_seq_length: the length that they are padded to.
-        max_predictions_per_seq: the number of masked positions that they are padded to.
-
-    Returns:
-        How many there were.
+    They are padded to `max_seq_length` tokens and `max_predictions_per_seq` masked positions.
     """
     number = 0
     with atomic_path(path) as new, tf.io.TFRecordWriter(new) as writer:
         for example in examples:
-            writer.write(
-                serialize_features(
-                    example_features(example, max_seq_length, max_predictions_per_seq)
-                )
-            )
+            features = example_features(example, max_seq_length, max_predictions_per_seq)
+            writer.write(serialize_features(features))
             number += 1
     return number
 
@@ -64,29 +56,29 @@ def pretraining_records(
     shard_index: int = 0,
     repeat: bool = True,
 ) -> tf.data.Dataset:
-    """Reads pre-training batches in an order that only the arguments decide.
+    """Reads pre-training batches in an order that depends only on the arguments.
 
-    Epoch e is a function of (seed, e), so the batches from step k on are the same whether they are
-    read from step 0 or with `start_step=k`. With `repeat`, epochs follow each other without a gap
-    and every batch is full. Shards are disjoint and together complete: whole files each, where
-    `num_shards` divides their number, every `num_shards`-th record otherwise.
+    Epoch e depends on (seed, e), so the batches after step k are the same with `start_step=k` and
+    from step 0. With `repeat`, all batches are full. Shards are disjoint and complete: they consist
+    of whole files if `num_shards` divides the number of files, otherwise of every `num_shards`-th
+    record.
 
-    All files are checked before the first batch: up to 1 GiB in all they are read whole and their
-    checksums compared; of larger ones only the lengths and the first record are looked at, and
-    `check_records` tells more when reading fails later.
+    All files are checked before the first batch. Up to 1 GiB in total, they are read completely and
+    their checksums are compared. Otherwise, only the lengths and the first records are checked.
 
     Args:
-        input_files: TFRecord files, or glob patterns of them.
-        batch_size: `B`, of this shard.
-        max_seq_length: `T`, the length that the files were made with.
-        max_predictions_per_seq: `P`, the number that the files were made with.
-        seed: of the shuffling.
-        shuffle: whether to shuffle files and records.
-        shuffle_buffer: how many records are shuffled at a time.
-        start_step: the batches before this one are left out, without being parsed.
-        num_shards: how many readers share the files.
-        shard_index: which of them this is.
-        repeat: whether to go on without end; else one epoch, whose last batch may be smaller.
+        input_files: TFRecord files or glob patterns.
+        batch_size: `B` of this shard.
+        max_seq_length: `T` of the files.
+        max_predictions_per_seq: `P` of the files.
+        seed: The seed of the shuffling.
+        shuffle: Whether to shuffle files and records.
+        shuffle_buffer: The number of records that are shuffled at a time.
+        start_step: The number of batches that are skipped.
+        num_shards: The number of readers that share the files.
+        shard_index: The index of this reader.
+        repeat: Whether to repeat the data forever. Otherwise there is one epoch, whose last batch
+            may be smaller.
 
     Returns:
         A dataset of (features, labels): `token_ids`, `segment_ids` int32 `[B, T]`, `padding_mask`
@@ -94,9 +86,9 @@ def pretraining_records(
         `masked_weights` float32 `[B, P]`, `next_sentence_labels` int32 `[B]`.
 
     Raises:
-        DataError: a file is missing, empty of records, truncated, corrupt or of other lengths, or
-            there are fewer examples than a batch takes.
-        ConfigError: an argument is out of range.
+        ConfigError: If an argument is out of range.
+        DataError: If a file is missing, truncated, corrupt or of other lengths, or if there are too
+            few examples for a batch.
 
     Example:
         >>> dataset = pretraining_records(["out-0.tfrecord"], 8, 128, 20)
@@ -104,13 +96,9 @@ def pretraining_records(
         >>> features["token_ids"].shape, labels["masked_ids"].shape
         (TensorShape([8, 128]), TensorShape([8, 20]))
     """
-    if batch_size < 1 or num_shards < 1 or not 0 <= shard_index < num_shards or start_step < 0:
-        raise ConfigError(
-            "Expected batch_size and num_shards of at least 1, shard_index in [0, num_shards) and "
-            f"start_step of at least 0. Received: batch_size={batch_size}, "
-            f"num_shards={num_shards}, shard_index={shard_index}, start_step={start_step}."
-        )
-    paths = _expand(input_files)
+    require(batch_size >= 1, "`batch_size` must be at least 1", batch_size=batch_size)
+    check_position(start_step, num_shards, shard_index)
+    paths = find_files(input_files)
     counts = check_records(paths, max_seq_length, max_predictions_per_seq, whole=None)
     by_file = num_shards > 1 and len(paths) % num_shards == 0
     if by_file:
@@ -120,15 +108,14 @@ def pretraining_records(
         size = (sum(counts) - shard_index + num_shards - 1) // num_shards
     if size < (batch_size if repeat else 1):
         raise DataError(
-            f"Expected at least a batch of {batch_size} examples in each of {num_shards} shards. "
-            f"Received: {size} examples in shard {shard_index}. Take a smaller batch, fewer "
-            "shards, or make more examples (a larger dupe_factor)."
+            f"Each of {num_shards} shards must have at least a batch of {batch_size} examples. "
+            f"Received: {size} examples in shard {shard_index}. Use a smaller batch, fewer shards, "
+            "or more examples (a larger dupe_factor)."
         )
     spec = feature_spec(max_seq_length, max_predictions_per_seq)
 
     def epoch(number: tf.Tensor) -> tf.data.Dataset:
-        # This function's graph has a seed of its own: else Dataset.shuffle would mix in the one
-        # of tf.random.set_seed, and the order would depend on more than the arguments.
+        # Without a seed for this graph, Dataset.shuffle would also use that of tf.random.set_seed.
         tf.compat.v1.set_random_seed(1)
         seeds = tf.stack([tf.constant(seed, tf.int64), number])
         files = tf.constant(paths)
@@ -136,7 +123,7 @@ def pretraining_records(
             files = tf.random.experimental.stateless_shuffle(files, seeds)
         records = tf.data.TFRecordDataset(files)
         if not by_file:
-            # Every shard goes through the files in the same order and so counts alike.
+            # All shards read the files in the same order.
             records = records.shard(num_shards, shard_index)
         if shuffle:
             records = records.shuffle(
@@ -164,7 +151,7 @@ def pretraining_records(
         records = tf.data.Dataset.range(1).flat_map(epoch).skip(first)
     options = tf.data.Options()
     options.deterministic = True
-    # Under a strategy of several workers Keras would shard once more what is sharded already.
+    # With several workers, Keras would otherwise shard the data again.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return (
         records.batch(batch_size, drop_remainder=repeat)
@@ -172,21 +159,6 @@ def pretraining_records(
         .prefetch(tf.data.AUTOTUNE)
         .with_options(options)
     )
-
-
-def _expand(input_files: Sequence[str | os.PathLike]) -> list[str]:
-    paths: list[str] = []
-    if isinstance(input_files, (str, os.PathLike)):
-        input_files = [input_files]
-    for pattern in map(os.fspath, input_files):
-        recover_around(pattern)
-        found = sorted(without_staging(tf.io.gfile.glob(pattern)))
-        if not found:
-            raise DataError(f"Expected TFRecord files. Received: {pattern!r}, which no file fits.")
-        paths += found
-    if not paths:
-        raise DataError("Expected TFRecord files. Received: none.")
-    return paths
 
 
 def _model_inputs(parsed: dict[str, tf.Tensor]) -> tuple[dict, dict]:

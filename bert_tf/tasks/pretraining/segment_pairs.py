@@ -1,7 +1,7 @@
-"""Which tokens of a corpus make which example: pairs of segments, as ranges of tokens.
+"""Makes examples: pairs of segments, as ranges of tokens.
 
-Sentences lie one behind the other in one array of ids, so a segment is a range of it. Pairs can
-then be made, counted and skipped from the lengths of the sentences alone.
+All sentences are in one array of ids, so a segment is a range of it. Pairs are made and counted
+from the lengths of the sentences, without the tokens.
 
 Reference: google-research/bert create_pretraining_data.py, `create_instances_from_document`.
 """
@@ -16,29 +16,21 @@ _DRAWS_AT_ONCE = 65536
 
 
 class SegmentPairs(NamedTuple):
-    """Examples as ranges of tokens, all int64 `[E]` but `labels`.
+    """Examples as ranges of tokens, `[E]`."""
 
-    Attributes:
-        first_starts: where the first segment starts.
-        first_lengths: its tokens.
-        second_starts: the same of the second segment.
-        second_lengths: its tokens; 0 where there are no pairs.
-        labels: int32; 1 for a random next segment, or for swapped segments.
-    """
-
-    first_starts: np.ndarray
-    first_lengths: np.ndarray
-    second_starts: np.ndarray
-    second_lengths: np.ndarray
-    labels: np.ndarray
+    first_starts: np.ndarray  # int64
+    first_lengths: np.ndarray  # int64
+    second_starts: np.ndarray  # int64
+    second_lengths: np.ndarray  # int64, 0 without a second segment
+    labels: np.ndarray  # int32, 1 for a random next segment or for swapped segments
 
     def taken(self, order: np.ndarray) -> "SegmentPairs":
-        """The examples of these indices."""
+        """Returns the examples with these indices."""
         return SegmentPairs(*(field[order] for field in self))
 
 
 def special_tokens(next_sentence: str | None) -> int:
-    """How many special tokens an example has: `[CLS] a [SEP] b [SEP]` or `[CLS] a [SEP]`."""
+    """Returns the number of special tokens: `[CLS] a [SEP] b [SEP]` or `[CLS] a [SEP]`."""
     return 2 if next_sentence is None else 3
 
 
@@ -50,30 +42,26 @@ def make_pairs(
     short_seq_prob: float,
     generator: np.random.Generator,
 ) -> SegmentPairs:
-    """Cuts documents into examples.
+    """Divides documents into examples, in the order of the documents.
 
-    Sentences are gathered until they fill the length that the document aims at (a shorter one with
-    probability `short_seq_prob`), and are divided at a random sentence.
+    Sentences are collected until they have the target length of the document (with probability
+    `short_seq_prob` a shorter one than `max_seq_length`), and are divided after a random sentence.
 
-    - "nsp": with probability 1/2, and where there is one sentence only, the second part is put back
-      and a random document continues from a random sentence instead. The random document is never
-      the same one (the original tries ten times); where there is no other, nothing is random and
-      single sentences make no example.
-    - "sop": with probability 1/2 the parts change places; single sentences make no example.
-    - None: one segment.
+    - "nsp": With probability 1/2, and always for a single sentence, the second part is used later,
+      and the second segment begins at a random sentence of another document. If there is only one
+      document, no segment is random and single sentences are dropped.
+    - "sop": With probability 1/2, the parts are swapped. Single sentences are dropped.
+    - None: There is one segment.
 
-    What is too long loses tokens of the longer segment, each from its front or its end.
+    If an example is too long, the longer segment loses tokens at its start or its end.
 
     Args:
-        sentence_splits: `[sentences + 1]`, the first token of each sentence; none is empty.
-        document_splits: `[documents + 1]`, the first sentence of each document; none is empty.
-        max_seq_length: the greatest length, special tokens counted.
+        sentence_splits: `[sentences + 1]`, where the sentences begin in the tokens.
+        document_splits: `[documents + 1]`, where the documents begin in the sentences.
+        max_seq_length: The largest length of an example, with special tokens.
         next_sentence: "nsp", "sop" or None.
-        short_seq_prob: see above.
-        generator: what is drawn from.
-
-    Returns:
-        The examples, in the order of the documents.
+        short_seq_prob: The probability of a shorter target length.
+        generator: The source of random numbers.
     """
     limit = max_seq_length - special_tokens(next_sentence)
     splits, documents = sentence_splits.tolist(), document_splits.tolist()
@@ -105,7 +93,7 @@ def make_pairs(
                 other += other >= document
                 begin, stop = documents[other], documents[other + 1]
                 begin += int(draw() * (stop - begin))
-                # At least one sentence, also where the first segment is long enough alone.
+                # At least one sentence, even if the first segment has the target length.
                 missing = max(target - (splits[middle] - splits[start]), 1)
                 stop = min(
                     bisect.bisect_left(splits, splits[begin] + missing, begin + 1, stop), stop
@@ -121,7 +109,7 @@ def make_pairs(
 
 
 def _draws(generator: np.random.Generator):
-    """A function that returns the next uniform number; one array of them at a time is fast."""
+    """Returns a function that returns the next uniform number. It draws arrays, which is fast."""
 
     def numbers():
         while True:
@@ -131,12 +119,12 @@ def _draws(generator: np.random.Generator):
 
 
 def _truncated(ranges: np.ndarray, limit: int, generator: np.random.Generator) -> SegmentPairs:
-    """Ranges [E, 5] with ends to lengths, shortened to `limit` as `truncate_seq_pair` does it."""
+    """Shortens ranges [E, 5] to `limit` tokens, as `truncate_seq_pair` of the original does."""
     starts = ranges[:, [0, 2]]
     lengths = ranges[:, [1, 3]] - starts
     first = np.minimum(lengths[:, 0], np.maximum(limit - limit // 2, limit - lengths[:, 1]))
     kept = np.stack([first, np.minimum(lengths[:, 1], limit - first)], axis=1)
-    # Each token that goes is the first or the last one with probability 1/2.
+    # Each dropped token is the first or the last one, with probability 1/2.
     starts = starts + generator.binomial(lengths - kept, 0.5)
     return SegmentPairs(
         starts[:, 0], kept[:, 0], starts[:, 1], kept[:, 1], ranges[:, 4].astype(np.int32)

@@ -1,4 +1,4 @@
-"""What a run of create_pretraining_data counted."""
+"""Counts of pre-training examples."""
 
 import dataclasses
 
@@ -8,28 +8,16 @@ BAR_WIDTH = 40
 
 @dataclasses.dataclass
 class PretrainingSummary:
-    """Counts over examples; those of parts add up.
-
-    Args:
-        max_seq_length: the greatest length of an example.
-        documents: documents that examples were made of, each pass over them counted.
-        examples: how many.
-        random_next: how many have a random second segment.
-        tokens: tokens of all examples, special ones counted.
-        masked: pieces to predict.
-        truncated: examples that lost tokens to fit.
-        tokens_cut: the tokens they lost.
-        lengths: examples by length, in `HISTOGRAM_BINS` bins.
-    """
+    """Counts over examples."""
 
     max_seq_length: int
-    documents: int = 0
+    documents: int = 0  # over all passes
     examples: int = 0
-    random_next: int = 0
-    tokens: int = 0
-    masked: int = 0
-    truncated: int = 0
-    tokens_cut: int = 0
+    random_next: int = 0  # examples with a random second segment
+    tokens: int = 0  # with special tokens
+    masked: int = 0  # tokens to predict
+    truncated: int = 0  # examples that lost tokens
+    tokens_cut: int = 0  # lost tokens
     lengths: list[int] = dataclasses.field(default_factory=lambda: [0] * HISTOGRAM_BINS)
 
     def count(self, example) -> None:
@@ -44,7 +32,7 @@ class PretrainingSummary:
         self.lengths[(length - 1) * HISTOGRAM_BINS // self.max_seq_length] += 1
 
     def add(self, other: "PretrainingSummary") -> None:
-        """Adds the counts of another part."""
+        """Adds the counts of other examples."""
         for field in dataclasses.fields(self):
             if field.name == "lengths":
                 self.lengths = [a + b for a, b in zip(self.lengths, other.lengths)]
@@ -52,16 +40,16 @@ class PretrainingSummary:
                 setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     def lines(self) -> list[str]:
-        """The summary as lines of text for people."""
+        """Returns the summary as lines of text."""
         examples, tokens = max(1, self.examples), max(1, self.tokens)
         is_next = self.examples - self.random_next
         lines = [
             f"examples           {self.examples}",
             f"masked share       {self.masked / tokens:.4f} of {self.tokens} tokens, "
-            f"{self.masked / examples:.2f} an example",
+            f"{self.masked / examples:.2f} per example",
             f"IsNext share       {is_next / examples:.4f}",
             f"truncated examples {self.truncated} ({self.truncated / examples:.1%}), "
-            f"{self.tokens_cut} tokens cut away",
+            f"{self.tokens_cut} tokens dropped",
             f"lengths            mean {self.tokens / examples:.1f} of {self.max_seq_length}",
         ]
         most = max(1, *self.lengths)

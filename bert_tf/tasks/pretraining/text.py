@@ -1,8 +1,8 @@
-"""Raw text files to pre-training batches, with new pairs and new masks every epoch.
+"""Makes pre-training batches from raw text files, with new pairs and new masks in every epoch.
 
-A chunk of documents at a time is tokenized and cut into pairs of segments; pairs are shuffled,
-packed and batched as ranges of tokens, so that batches before `start_step` cost next to nothing;
-the masks are drawn in the graph.
+Chunks of documents are tokenized and divided into pairs of segments. Pairs are shuffled, packed and
+batched as ranges of tokens, so batches before `start_step` are skipped fast. The masks are drawn in
+the graph.
 
 Glossary: `B` rows, `T` sequence length, `P` masked positions, `S` most sequences of a packed row,
 `n` examples of a batch.
@@ -17,20 +17,23 @@ import tensorflow as tf
 
 from bert_tf.data.masking import SPANBERT_SPANS, check_masking, mask_tokens, num_to_predict
 from bert_tf.data.row_packing import Places, first_fit, place_in_rows
-from bert_tf.errors import ConfigError, DataError
-from bert_tf.files import without_staging
+from bert_tf.errors import DataError
+from bert_tf.tasks.pretraining.checks import check_position, require
 from bert_tf.tasks.pretraining.document_chunks import scan_documents
 from bert_tf.tasks.pretraining.example_batches import BATCH_SIGNATURE, ExampleBatches, ExampleEpochs
+from bert_tf.tasks.pretraining.examples import require_mask_token
+from bert_tf.tasks.pretraining.input_files import find_files
 from bert_tf.tasks.pretraining.segment_pairs import NEXT_SENTENCES
 from bert_tf.tasks.pretraining.token_source import TokenSource
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.whole_words import Segmenter
 
 NUMBER_TOKEN = "#NUM#"
-CHUNK_BYTES = 16 << 20  # tokenized in seconds; about 25,000 examples of 128 tokens
+CHUNK_BYTES = 16 << 20  # about 25,000 examples of 128 tokens
 CACHE_BYTES = 256 << 20
-TOKENS_PER_SEQUENCE = 16  # max_sequences_per_row=None: short sequences, yet few unused places
+TOKENS_PER_SEQUENCE = 16  # of the default of max_sequences_per_row
 PREFETCHED_BATCHES = 16
+_TOKEN_FEATURES = ("token_ids", "segment_ids", "padding_mask", "sequence_ids", "positions")
 
 
 def pretraining_text(
@@ -57,44 +60,43 @@ def pretraining_text(
     chunk_bytes: int = CHUNK_BYTES,
     cache_bytes: int = CACHE_BYTES,
 ) -> tf.data.Dataset:
-    """Makes pre-training batches from raw text: a sentence a line, a blank line after a document.
+    """Makes batches from text with one sentence per line and a blank line between documents.
 
-    Epoch e is a function of (seed, e) alone, an example's masks of (seed, epoch, example). Batch k
-    is the same whether reading began at step 0 or with `start_step=k`, and the k-th batches of all
-    shards, one behind the other, are the k-th batch of one process with `num_shards` times the
-    batch size. Every shard tokenizes all of the text; where there are many, records (see
-    `pretraining_records`) are cheaper.
+    Epoch e depends on (seed, e), and the masks of an example on (seed, epoch, example). The batches
+    after step k are the same with `start_step=k` and from step 0. The k-th batches of all shards
+    together are the k-th batch of one reader with a batch size of `num_shards` times `B`. Every
+    shard tokenizes all the text, so `pretraining_records` is faster with many shards.
 
-    Text is shuffled inside chunks, and chunks are shuffled; random next segments come from the same
-    chunk.
+    Chunks are shuffled, and so is the text inside of each chunk. Random next segments come from the
+    same chunk.
 
     Args:
-        input_files: paths or glob patterns of UTF-8 text files.
-        tokenizer: the tokenizer; its `errors` says what to do with what is not UTF-8.
-        batch_size: `B`, the rows of a batch of this shard. With a `token_budget` the most rows, or
-            None for any.
-        max_seq_length: `T`, the greatest length of an example, and the length of packed rows.
-        max_predictions_per_seq: `P`, of an example, or of a packed row.
-        masked_lm_prob: the share of tokens to mask.
-        masking: "token", "whole_word" or "span"; see `mask_tokens`.
-        next_sentence: "nsp" (0 is the next segment, 1 a random one), "sop" (0 is the right order, 1
-            the swapped one) or None (one segment, all labels 0); see `make_pairs`.
-        short_seq_prob: how often a document is cut to shorter examples of a random length.
-        seed: the seed.
-        start_step: how many batches are left out at the beginning.
-        num_shards: how many readers share the text.
-        shard_index: which of them this is.
+        input_files: UTF-8 text files or glob patterns.
+        tokenizer: The tokenizer. Its `errors` says how invalid UTF-8 is handled.
+        batch_size: `B` of this shard. With a `token_budget` the largest number of rows, or None.
+        max_seq_length: `T`, the largest length of an example and the length of packed rows.
+        max_predictions_per_seq: `P` of an example or of a packed row.
+        masked_lm_prob: The fraction of tokens to mask.
+        masking: "token", "whole_word" or "span", as in `mask_tokens`.
+        next_sentence: "nsp" (label 0 for the next segment, 1 for a random one), "sop" (0 for the
+            original order, 1 for the swapped one) or None (one segment, label 0), as in
+            `make_pairs`.
+        short_seq_prob: The probability that a document is divided into shorter examples.
+        seed: The seed.
+        start_step: The number of batches that are skipped.
+        num_shards: The number of readers that share the text.
+        shard_index: The index of this reader.
         packing: "rows" puts several short examples into each row.
-        max_sequences_per_row: `S`; None for `T / 16`.
-        token_budget: fills batches up to so many tokens instead of `B` rows, padded to the longest.
-        segmenter: cuts Chinese text into words, for "whole_word" and "span".
-        replace_numbers: whether numbers become `#NUM#`, which must be in the vocabulary.
-        span_probabilities: of spans of 1, 2, ... words.
-        repeat: whether to go on without end. Otherwise one epoch, whose last batch may be smaller;
-            with several shards it is left out.
-        chunk_bytes: about how much text is worked on at a time. The memory needed is some ten
-            times as much.
-        cache_bytes: the tokens of so much text are kept for the next epoch.
+        max_sequences_per_row: `S`. None means `T / 16`.
+        token_budget: The number of tokens of a batch, instead of `B` rows. Batches are padded to
+            the longest example.
+        segmenter: Divides Chinese text into words, for "whole_word" and "span".
+        replace_numbers: Whether numbers become `#NUM#`, which must be in the vocabulary.
+        span_probabilities: The probabilities of spans of 1, 2, … words.
+        repeat: Whether to repeat the data forever. Otherwise there is one epoch. Its last batch may
+            be smaller, and is dropped with several shards.
+        chunk_bytes: The bytes of text that are processed at a time, in about ten times the memory.
+        cache_bytes: The bytes of text whose tokens are kept for the next epoch.
 
     Returns:
         A dataset of (features, labels): `token_ids`, `segment_ids` int32 `[B, T]`, `padding_mask`
@@ -103,8 +105,8 @@ def pretraining_text(
         `place_in_rows`.
 
     Raises:
-        DataError: a file is missing or holds no text, or the text makes no example.
-        ConfigError: an argument has no such value, or two contradict each other.
+        ConfigError: If an argument is out of range or two arguments cannot be combined.
+        DataError: If a file is missing or has no text, or if no example can be made.
 
     Example:
         >>> dataset = pretraining_text(
@@ -119,26 +121,57 @@ def pretraining_text(
         (TensorShape([8, 128]), TensorShape([8, 20]))
     """
     check_masking(masking, masked_lm_prob, max_predictions_per_seq, span_probabilities)
-    _check_text_options(next_sentence, max_seq_length, short_seq_prob, masking, segmenter)
-    _check_batches(
-        batch_size, packing, token_budget, max_seq_length, start_step, num_shards, shard_index
+    require(
+        next_sentence in NEXT_SENTENCES,
+        f"`next_sentence` must be one of {NEXT_SENTENCES}",
+        next_sentence=next_sentence,
     )
-    if tokenizer.mask_token_id is None:
-        raise ConfigError(
-            "Expected a tokenizer with a mask token. Received: mask_token=None. Name the piece of "
-            "the vocabulary that hides tokens."
-        )
+    least = 3 if next_sentence is None else 5  # one token per segment
+    require(
+        max_seq_length >= least,
+        f"`max_seq_length` must be at least {least} with next_sentence={next_sentence!r}",
+        max_seq_length=max_seq_length,
+    )
+    require(
+        0 <= short_seq_prob <= 1,
+        "`short_seq_prob` must be in [0, 1]",
+        short_seq_prob=short_seq_prob,
+    )
+    require(
+        segmenter is None or masking != "token",
+        "`segmenter` must be used with masking='whole_word' or 'span'",
+        masking=masking,
+    )
+    require(packing in (None, "rows"), "`packing` must be 'rows' or None", packing=packing)
+    require(
+        not packing or token_budget is None,
+        "`packing` and `token_budget` must not both be given",
+        token_budget=token_budget,
+    )
+    require(
+        token_budget is None or token_budget >= max_seq_length,
+        "`token_budget` must be at least `max_seq_length`",
+        token_budget=token_budget,
+        max_seq_length=max_seq_length,
+    )
+    require(
+        token_budget is not None if batch_size is None else batch_size >= 1,
+        "`batch_size` must be at least 1, or None with a `token_budget`",
+        batch_size=batch_size,
+    )
+    check_position(start_step, num_shards, shard_index)
+    require_mask_token(tokenizer)
     if replace_numbers and tokenizer.number_token is None:
         tokenizer = BertTokenizer.from_config(
             {**tokenizer.get_config(), "number_token": NUMBER_TOKEN}
         )
     max_sequences = max_sequences_per_row or max(1, max_seq_length // TOKENS_PER_SEQUENCE)
 
-    corpus = scan_documents(_find(input_files), chunk_bytes, tokenizer.errors, progress=False)
+    corpus = scan_documents(find_files(input_files), chunk_bytes, tokenizer.errors, progress=False)
     if next_sentence == "nsp" and corpus.documents < 2:
         raise DataError(
-            "Expected at least two documents, with a blank line between them, for random next "
-            "segments. Received: one document. Separate the documents, or choose "
+            "`input_files` must have at least two documents, with a blank line between them, for "
+            "random next segments. Received: one document. Separate the documents, or use "
             "next_sentence='sop' or None."
         )
 
@@ -215,11 +248,8 @@ def pretraining_text(
             )
         for part in (features, labels):
             for name, value in part.items():
-                width = (
-                    static_length
-                    if value.shape.rank == 2 and name in _TOKEN_FEATURES
-                    else (value.shape[-1])
-                )
+                is_token = value.shape.rank == 2 and name in _TOKEN_FEATURES
+                width = static_length if is_token else value.shape[-1]
                 part[name] = tf.ensure_shape(value, [static_rows, width][: value.shape.rank])
         return features, labels
 
@@ -230,86 +260,6 @@ def pretraining_text(
         dataset = dataset.map(finish, num_parallel_calls=2, deterministic=True)
     options = tf.data.Options()
     if num_shards > 1:
-        # The text is divided here already; tf.distribute must not do it again.
+        # Otherwise, tf.distribute would shard the data again.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.with_options(options).prefetch(PREFETCHED_BATCHES)
-
-
-_TOKEN_FEATURES = ("token_ids", "segment_ids", "padding_mask", "sequence_ids", "positions")
-
-
-def _find(input_files: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
-    """Paths and glob patterns to paths; what is no pattern is left to the reader to refuse."""
-    if isinstance(input_files, (str, os.PathLike)):
-        input_files = [input_files]
-    paths: list[str] = []
-    for path in map(os.fspath, input_files):
-        if os.path.exists(path):
-            paths.append(path)
-        else:
-            paths += sorted(without_staging(tf.io.gfile.glob(path))) or [path]
-    if not paths:
-        raise DataError("Expected at least one text file. Received: input_files=[].")
-    return paths
-
-
-def _check_text_options(
-    next_sentence: str | None,
-    max_seq_length: int,
-    short_seq_prob: float,
-    masking: str,
-    segmenter: Segmenter | None,
-) -> None:
-    if next_sentence not in NEXT_SENTENCES:
-        raise ConfigError(
-            f"Expected next_sentence to be one of {NEXT_SENTENCES}. "
-            f"Received: next_sentence={next_sentence!r}."
-        )
-    least = 3 if next_sentence is None else 5  # a token in each segment
-    if max_seq_length < least:
-        raise ConfigError(
-            f"Expected max_seq_length to be at least {least} with next_sentence="
-            f"{next_sentence!r}. Received: max_seq_length={max_seq_length}."
-        )
-    if not 0 <= short_seq_prob <= 1:
-        raise ConfigError(
-            f"Expected short_seq_prob from 0 to 1. Received: short_seq_prob={short_seq_prob}."
-        )
-    if segmenter is not None and masking == "token":
-        raise ConfigError(
-            "Expected masking='whole_word' or 'span' with a segmenter. Received: masking='token', "
-            "which knows no words."
-        )
-
-
-def _check_batches(
-    batch_size: int | None,
-    packing: str | None,
-    token_budget: int | None,
-    max_seq_length: int,
-    start_step: int,
-    num_shards: int,
-    shard_index: int,
-) -> None:
-    if packing not in (None, "rows"):
-        raise ConfigError(f"Expected packing to be 'rows' or None. Received: packing={packing!r}.")
-    if packing and token_budget is not None:
-        raise ConfigError(
-            "Expected packing='rows', of static shape, or a token_budget, of any shape. "
-            f"Received: both, token_budget={token_budget}."
-        )
-    if token_budget is not None and token_budget < max_seq_length:
-        raise ConfigError(
-            "Expected a token_budget of at least one sequence. Received: "
-            f"token_budget={token_budget}, max_seq_length={max_seq_length}."
-        )
-    if (batch_size is None and token_budget is None) or (batch_size is not None and batch_size < 1):
-        raise ConfigError(
-            "Expected batch_size to be at least 1, or None with a token_budget. "
-            f"Received: batch_size={batch_size}, token_budget={token_budget}."
-        )
-    if num_shards < 1 or not 0 <= shard_index < num_shards or start_step < 0:
-        raise ConfigError(
-            "Expected shard_index from 0 to num_shards - 1 and start_step from 0. Received: "
-            f"num_shards={num_shards}, shard_index={shard_index}, start_step={start_step}."
-        )

@@ -1,4 +1,4 @@
-"""Chunks of text as token ids, tokenized when they are needed and kept where they fit."""
+"""Tokenizes chunks of text when they are needed and keeps some of them in memory."""
 
 import concurrent.futures
 import dataclasses
@@ -9,49 +9,39 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.tasks.pretraining.document_chunks import Chunk, read_documents
+from bert_tf.tasks.pretraining.document_chunks import Chunk, read_documents, token_splits
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocabulary import CONTINUATION
 from bert_tf.text.whole_words import Segmenter, whole_word_units
 
-_SLICE_BYTES = 1 << 19  # tokenized in one go: bounds the memory of the tokenizer's graph
+_SLICE_BYTES = 1 << 19  # tokenized at once; limits the memory of the tokenizer's graph
 _RECENT_CHUNKS = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Sentences:
-    """Where sentences and documents begin in the tokens of a chunk; none is empty.
+    """Where the sentences and documents of a chunk begin; see `token_splits`."""
 
-    Attributes:
-        splits: int64 `[sentences + 1]`, in tokens.
-        document_splits: int64 `[documents + 1]`, in sentences.
-    """
-
-    splits: np.ndarray
-    document_splits: np.ndarray
+    splits: np.ndarray  # [sentences + 1], int64, in tokens
+    document_splits: np.ndarray  # [documents + 1], int64, in sentences
 
 
 @dataclasses.dataclass(frozen=True)
 class Tokens:
-    """The tokens of a chunk.
+    """The tokens of a chunk, and whether each one starts a word."""
 
-    Attributes:
-        ids: int32 `[R]`.
-        word_starts: bool `[R]`, True where a word starts.
-    """
-
-    ids: np.ndarray
-    word_starts: np.ndarray
+    ids: np.ndarray  # [R], int32
+    word_starts: np.ndarray  # [R], bool
 
 
 class TokenSource:
-    """Tokenizes chunks on demand; several iterators may share one.
+    """Tokenizes chunks on demand. Several iterators may share it.
 
     Args:
-        chunks: the text.
-        tokenizer: the tokenizer.
-        segmenter: makes words of Chinese text; see `whole_word_units`.
-        cache_bytes: the tokens of the first chunks, of about so much text, stay in memory.
+        chunks: The text.
+        tokenizer: The tokenizer.
+        segmenter: As in `whole_word_units`.
+        cache_bytes: The number of bytes of text whose tokens are kept in memory.
     """
 
     def __init__(
@@ -73,19 +63,19 @@ class TokenSource:
         self._sentences: dict[int, Sentences] = {}
         self._tokens: dict[int, Tokens] = {}
         self._pending: dict[int, concurrent.futures.Future] = {}
-        # One dataset for all chunks, because making its graph takes longer than a small chunk.
+        # One dataset for all chunks, because tracing its graph takes longer than a small chunk.
         self._requests: queue.SimpleQueue[np.ndarray] = queue.SimpleQueue()
         self._results: Iterator | None = None
         self._worker = concurrent.futures.ThreadPoolExecutor(1, "bert_tf_tokens")
 
     def sentences(self, chunk: int) -> Sentences:
-        """The lengths of a chunk, which are kept for every chunk that was read once."""
+        """Returns the sentences of a chunk, which are kept in memory."""
         if chunk not in self._sentences:
             self.tokens(chunk)
         return self._sentences[chunk]
 
     def tokens(self, chunk: int) -> Tokens:
-        """The tokens of a chunk."""
+        """Returns the tokens of a chunk."""
         with self._lock:
             if chunk not in self._tokens:
                 future = self._pending.pop(chunk, None) or self._submit(chunk)
@@ -97,7 +87,7 @@ class TokenSource:
             return self._tokens[chunk]
 
     def prefetch(self, chunk: int) -> None:
-        """Starts to tokenize a chunk that will be asked for next."""
+        """Starts to tokenize the chunk that is needed next."""
         with self._lock:
             if chunk not in self._tokens and chunk not in self._pending:
                 self._pending = {chunk: self._submit(chunk)}
@@ -114,25 +104,18 @@ class TokenSource:
         word_starts = ~self._continues[ids]
         if self._segmenter is not None:
             word_starts = np.concatenate([np.zeros(0, bool)] + [part[2] for part in parts])
-        # Lines without tokens and documents without lines are no more.
-        document_of = np.repeat(
-            np.arange(len(documents)), [len(document) for document in documents]
-        )
-        document_of = document_of[lengths > 0]
-        starts = np.flatnonzero(np.diff(document_of, prepend=-1))
-        splits = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
-        document_splits = np.concatenate([starts, [len(document_of)]])
-        return Sentences(splits, document_splits), Tokens(ids, word_starts)
+        splits = token_splits([len(document) for document in documents], lengths)
+        return Sentences(*splits), Tokens(ids, word_starts)
 
     def _tokenize(self, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Strings to ids [R], the tokens of each string, and word starts [R]."""
+        """Returns the ids [R] of strings, the number of tokens of each, and word starts [R]."""
         if self._results is None:
             self._results = self._dataset().as_numpy_iterator()
         self._requests.put(texts)
         return next(self._results)
 
     def _dataset(self) -> tf.data.Dataset:
-        """What is put into the queue of requests, tokenized."""
+        """Tokenizes the strings in the queue of requests."""
 
         def requests():
             while True:
@@ -143,9 +126,9 @@ class TokenSource:
                 requests, output_signature=tf.TensorSpec([None], tf.string)
             ).map(self._tokens_of)
         options = tf.data.Options()
-        # Threads of its own: those of the session may all be waiting for these tokens.
+        # A separate thread, because all threads of the session may be waiting for these tokens.
         options.threading.private_threadpool_size = 1
-        # Nothing asks for a request ahead: a generator that waits would hold up the process's end.
+        # A generator that waits for a request in advance would block the end of the process.
         options.experimental_optimization.inject_prefetch = False
         return dataset.with_options(options)
 

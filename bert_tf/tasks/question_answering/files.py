@@ -1,32 +1,42 @@
-"""SQuAD files, versions 1.1 and 2.0: questions, contexts and answers, read strictly.
+"""Reads SQuAD files, versions 1.1 and 2.0: questions, contexts and answers.
 
 Reference: Rajpurkar et al. 2016 (arXiv 1606.05250) and 2018 (arXiv 1806.03822);
 google-research/bert run_squad.py, `read_squad_examples`.
 """
 
+import collections
 import dataclasses
 import json
 import logging
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bert_tf.errors import DataError
+from bert_tf.json_schema import FLAG, Kind, check, is_integer, list_of, may_lack, object_of
 
 _logger = logging.getLogger("bert_tf")
-_SHOWN = 5  # of many alike, in a message
+_SHOWN = 5  # examples in a message
 
-_LAYOUT = (
-    'Expected SQuAD\'s layout: {"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, '
-    '"question": …, "answers": [{"text": …, "answer_start": …}]}]}]}]}'
+_TEXT = Kind("a string", lambda value: isinstance(value, str))
+_ANSWER = object_of({"text": _TEXT, "answer_start": Kind("an integer", is_integer)})
+_QUESTION = object_of(
+    {
+        "id": _TEXT,
+        "question": _TEXT,
+        "answers": may_lack(list_of(_ANSWER)),
+        "is_impossible": may_lack(FLAG),
+    }
 )
+_PARAGRAPH = object_of({"context": _TEXT, "qas": list_of(_QUESTION)})
+_SQUAD = object_of({"data": list_of(object_of({"paragraphs": list_of(_PARAGRAPH)}))})
 
 
 class GoldAnswer(NamedTuple):
-    """An answer as the data gives it.
+    """An answer in the data.
 
     Attributes:
-        text: A piece of the context.
+        text: A part of the context.
         start: Where it starts in the context, in characters (code points).
 
     Example:
@@ -46,10 +56,10 @@ class SquadExample:
     Attributes:
         id: The question's id.
         question: The question.
-        context: The text that is asked about.
-        answers: Its answers; empty where there is none, or where the file does not tell.
-        is_impossible: Whether the file says that the context has no answer (SQuAD 2.0).
-        has_answers: Whether the file tells the answers at all.
+        context: The text that the question is about.
+        answers: The answers; empty if there are none or if they are not known.
+        is_impossible: Whether the context has no answer (SQuAD 2.0).
+        has_answers: Whether the answers are known.
 
     Example:
         >>> example = SquadExample("q1", "Where?", "It is in Paris.", (GoldAnswer("Paris", 9),))
@@ -65,7 +75,7 @@ class SquadExample:
     has_answers: bool = True
 
     def training_answer(self) -> GoldAnswer | None:
-        """The answer to learn, the first; None where there is none."""
+        """Returns the first answer, which is used for training, or None."""
         return self.answers[0] if self.answers and not self.is_impossible else None
 
 
@@ -73,14 +83,14 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
     """Reads a file of SQuAD 1.1 or 2.0.
 
     Args:
-        path: The JSON file. A file to predict may leave the answers out.
+        path: The JSON file. It need not have answers.
 
     Returns:
         The questions, in the order of the file.
 
     Raises:
-        DataError: If the file is missing, is not JSON, is not SQuAD (with the place in it), holds
-            no question, or an id twice.
+        DataError: If the file is missing, is not JSON or not SQuAD, has no questions, or has an id
+            twice. The message names the place in the file.
 
     Example:
         >>> examples = bert_tf.tasks.question_answering.read_squad("dev-v1.1.json")
@@ -92,27 +102,45 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
     except OSError as error:
-        raise DataError(f"Expected a SQuAD file at {path}: {error.strerror}") from None
+        raise DataError(f"{path} must be a SQuAD file. Received: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: expected JSON in UTF-8. Received: {error}") from None
-    reader = _Reader(path)
-    examples = list(reader.examples(content))
+        raise DataError(f"{path} must be JSON in UTF-8. Received: {error}") from None
+    check(content, _SQUAD, f"the SQuAD file {path}", DataError)
+    examples = [
+        SquadExample(
+            question["id"],
+            question["question"],
+            paragraph["context"],
+            tuple(GoldAnswer(a["text"], a["answer_start"]) for a in question.get("answers", ())),
+            question.get("is_impossible", False),
+            has_answers="answers" in question or question.get("is_impossible", False),
+        )
+        for document in content["data"]
+        for paragraph in document["paragraphs"]
+        for question in paragraph["qas"]
+    ]
     if not examples:
-        raise DataError(f"{path} holds no questions. {_LAYOUT}")
-    reader.require_unique(examples)
+        raise DataError(f"{path} must have questions. Received: none")
+    counts = collections.Counter(example.id for example in examples)
+    repeated = [id for id, count in counts.items() if count > 1]
+    if repeated:
+        raise DataError(
+            f"{path} must have a different id for each question, because predictions are stored by "
+            f"id. Received: {len(repeated)} ids more than once: {repeated[:_SHOWN]}"
+        )
     return examples
 
 
 def answer_span(context: str, answer: GoldAnswer) -> tuple[int, int] | None:
-    """Where an answer stands in its context.
+    """Finds an answer in its context.
 
     Args:
         context: The text.
-        answer: What the data says.
+        answer: The answer.
 
     Returns:
-        The first character and the one behind the last; None where the context has another text at
-        that place (runs of white space count as equal).
+        The first character and the one after the last, or None if the context has another text
+        there. All runs of white space are equal.
 
     Example:
         >>> answer_span("It is in Paris.", GoldAnswer("Paris", 9))
@@ -131,11 +159,10 @@ def report_left_out(
     contexts: Sequence[str],
     answers: Sequence[GoldAnswer],
 ) -> None:
-    """Says in the log how many questions training leaves out, and which (from the sixth on as
-    debug messages).
+    """Logs the questions that training skips; those after the fifth one as debug messages.
 
     Args:
-        left_out: The numbers of the questions whose answers are not in their contexts.
+        left_out: The indices of the questions whose answers are not in their contexts.
         questions: All questions.
         contexts: Their contexts.
         answers: Their answers.
@@ -143,8 +170,8 @@ def report_left_out(
     if not left_out:
         return
     _logger.warning(
-        "%d of %d questions are left out of training: their answers do not stand in their contexts "
-        "where the data says.",
+        "%d of %d questions are left out of training: their answers are not at the given places of "
+        "their contexts.",
         len(left_out),
         len(questions),
     )
@@ -153,82 +180,9 @@ def report_left_out(
         there = contexts[number][max(start, 0) : max(start, 0) + len(text)]
         _logger.log(
             logging.WARNING if count < _SHOWN else logging.DEBUG,
-            "  %r: %r expected at character %d, there is %r",
+            "  %r: %r must be at character %d. Received: %r",
             questions[number],
             text,
             start,
             there,
         )
-
-
-class _Reader:
-    """Walks a SQuAD file and says where it is not one."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def examples(self, content):
-        for document, place in self._items(content, "data", ""):
-            for paragraph, place_of_paragraph in self._items(document, "paragraphs", place):
-                context = self._value(paragraph, "context", str, place_of_paragraph)
-                questions = self._items(paragraph, "qas", place_of_paragraph)
-                for question, place_of_question in questions:
-                    yield self._example(question, context, place_of_question)
-
-    def _example(self, question, context, place):
-        has_answers = "answers" in question
-        answers = []
-        for answer, place_of_answer in self._items(question, "answers", place, has_answers):
-            text = self._value(answer, "text", str, place_of_answer)
-            start = self._value(answer, "answer_start", int, place_of_answer)
-            answers.append(GoldAnswer(text, start))
-        is_impossible = False
-        if "is_impossible" in question:
-            is_impossible = self._value(question, "is_impossible", bool, place)
-        return SquadExample(
-            id=self._value(question, "id", str, place),
-            question=self._value(question, "question", str, place),
-            context=context,
-            answers=tuple(answers),
-            is_impossible=is_impossible,
-            has_answers=has_answers or is_impossible,
-        )
-
-    def _items(self, node, key, place, needed=True):
-        """The dictionaries of the list `node[key]`, each with its place in the file."""
-        if not needed:
-            return
-        for index, item in enumerate(self._value(node, key, list, place)):
-            place_of_item = f"{place}.{key}[{index}]".lstrip(".")
-            if not isinstance(item, dict):
-                self._fail(place_of_item, "a dictionary", item)
-            yield item, place_of_item
-
-    def _value(self, node, key, kind, place) -> Any:
-        place = f"{place}.{key}".lstrip(".")
-        if not isinstance(node, dict):
-            self._fail("the file", "a dictionary", node)
-        value = node.get(key)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-            self._fail(place, kind.__name__, value)
-        return value
-
-    def _fail(self, place, expected, value):
-        received = "nothing" if value is None else f"{type(value).__name__} {value!r}"[:80]
-        raise DataError(
-            f"{self.path} is not a SQuAD file: {place} must be {expected}. Received: {received}. "
-            f"{_LAYOUT}"
-        )
-
-    def require_unique(self, examples):
-        seen, repeated = set(), []
-        for example in examples:
-            if example.id in seen:
-                repeated.append(example.id)
-            seen.add(example.id)
-        if repeated:
-            raise DataError(
-                f"{self.path}: every question must have an id of its own, for predictions go by "
-                f"id. Received: {len(repeated)} questions with an id that stands before them: "
-                f"{', '.join(map(repr, repeated[:_SHOWN]))}"
-            )

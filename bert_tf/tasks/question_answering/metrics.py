@@ -1,4 +1,4 @@
-"""Exact match and F1 of SQuAD, by the rules of the official evaluation scripts.
+"""Exact match and F1 of SQuAD, as in the official evaluation scripts.
 
 Reference: evaluate-v1.1.py and evaluate-v2.0.py of https://rajpurkar.github.io/SQuAD-explorer/.
 """
@@ -19,7 +19,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Lowers the text, takes out ASCII punctuation and the articles, joins words by one space.
+    """Lowercases a text, removes ASCII punctuation and articles, and joins words with one space.
 
     Example:
         >>> normalize_answer("The  U.S. of  America")
@@ -29,17 +29,14 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(prediction: str, gold: str) -> float:
-    """1.0 if the normalized texts are equal, else 0.0."""
+    """Returns 1.0 if the normalized texts are equal, otherwise 0.0."""
     return float(normalize_answer(prediction) == normalize_answer(gold))
 
 
 def word_f1(prediction: str, gold: str, version_2: bool = False) -> float:
-    """F1 over the normalized words, as often as they occur.
+    """Computes F1 over the normalized words.
 
-    Args:
-        prediction: The predicted answer.
-        gold: A true answer.
-        version_2: Whether two texts without words are equal, as in SQuAD 2.0; in 1.1 their F1 is 0.
+    The F1 of two texts without words is 1 with `version_2` (SQuAD 2.0), otherwise 0 (1.1).
     """
     predicted, true = normalize_answer(prediction).split(), normalize_answer(gold).split()
     if version_2 and not (predicted and true):
@@ -54,20 +51,20 @@ def word_f1(prediction: str, gold: str, version_2: bool = False) -> float:
 def squad_scores(
     examples: Sequence[SquadExample], predictions: Mapping[str, str], version_2: bool = False
 ) -> dict[str, float]:
-    """Exact match and F1 of predictions, in percent; of several true answers the best one counts.
+    """Computes exact match and F1 in percent. If a question has several answers, the best counts.
 
     Args:
         examples: The questions with their answers.
-        predictions: The text for each id; in SQuAD 2.0 "" is no answer. A question without one
-            counts as wrong (by evaluate-v1.1.py; evaluate-v2.0.py would leave it out).
-        version_2: Whether the rules are those of SQuAD 2.0.
+        predictions: The text for each id; "" means no answer in SQuAD 2.0. A question without a
+            prediction is wrong (as in evaluate-v1.1.py; evaluate-v2.0.py ignores it).
+        version_2: Whether to use the rules of SQuAD 2.0.
 
     Returns:
-        For 1.1 `exact_match`, `f1`, `total`; for 2.0 `exact`, `f1`, `total` and the same three
-        with `HasAns_` and `NoAns_` for the questions with and without answers, if any.
+        `exact_match`, `f1` and `total` for 1.1. For 2.0, `exact`, `f1` and `total`, and the same
+        with `HasAns_` and `NoAns_` for the questions with and without answers.
 
     Raises:
-        UserError: If the examples have no answers to compare with.
+        UserError: If the answers of the examples are not known.
 
     Example:
         >>> from bert_tf.tasks.question_answering import GoldAnswer, SquadExample
@@ -90,23 +87,20 @@ def squad_intervals(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
-    """Bootstrap intervals over questions of the scores of `squad_scores`, without the totals.
+    """Computes bootstrap intervals over questions for the scores of `squad_scores`.
 
-    Questions about one context are drawn as if they were independent.
+    Questions about the same context are drawn independently.
 
     Args:
-        examples: As in `squad_scores`.
-        predictions: As in `squad_scores`.
-        version_2: As in `squad_scores`.
-        samples: As in `drawn_intervals`.
-        confidence: As in `drawn_intervals`.
-        seed: As in `drawn_intervals`.
+        examples, predictions, version_2: As in `squad_scores`.
+        samples, confidence, seed: As in `bert_tf.training.evaluation.bootstrap.drawn_intervals`.
 
     Returns:
-        Name to (low, high), in percent.
+        The intervals (low, high) in percent by the name of the score.
 
     Raises:
-        UserError: If the examples have no answers to compare with.
+        UserError: If the answers of the examples are not known, or if `samples` or `confidence` is
+            out of range.
 
     Example:
         >>> from bert_tf.tasks.question_answering import GoldAnswer, SquadExample
@@ -127,19 +121,21 @@ def squad_intervals(
 def best_null_thresholds(
     examples: Sequence[SquadExample], texts: Mapping[str, str], differences: Mapping[str, float]
 ) -> dict[str, float]:
-    """Searches the threshold on the score difference of no answer with the best result.
-
-    The rule is that of prediction: no answer where the difference is above the threshold.
+    """Finds the best thresholds for the score difference above which there is no answer.
 
     Args:
         examples: The questions of SQuAD 2.0 with their answers.
-        texts: For each id the best answer that has a text.
-        differences: For each id the score of no answer minus that of this text (`null_odds.json`).
+        texts: The best answer with a text for each id.
+        differences: The score of no answer minus that of this text for each id
+            (`null_odds.json`).
 
     Returns:
-        `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`; of equally good thresholds
-        the smallest. As in evaluate-v2.0.py, but that the threshold found really gives the score
-        where differences are equal, or where no answer to all is best.
+        `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`. Of equally good
+        thresholds, the smallest is returned. Unlike in evaluate-v2.0.py, the threshold is also
+        correct if differences are equal or if no answer to all questions is best.
+
+    Raises:
+        UserError: If the answers of the examples are not known.
 
     Example:
         >>> from bert_tf.tasks.question_answering import GoldAnswer, SquadExample
@@ -158,11 +154,10 @@ def best_null_thresholds(
     order = np.argsort(values, kind="stable")
     values = values[order]
     for name, scores in zip(("exact", "f1"), question_scores(examples, texts, version_2=True)):
-        # Questions keep their text up to the threshold; the others have no answer.
+        # Questions up to the threshold keep their text; the others have no answer.
         with_text = np.concatenate([[0.0], np.cumsum(scores[order])])
-        without = (~answerable[order]).sum() - np.concatenate(
-            [[0.0], np.cumsum(~answerable[order])]
-        )
+        unanswerable = np.concatenate([[0.0], np.cumsum(~answerable[order])])
+        without = unanswerable[-1] - unanswerable
         possible = np.concatenate([[True], values[1:] > values[:-1], [True]])
         totals = np.where(possible, with_text + without, -1.0)
         kept = int(np.argmax(totals))
@@ -175,22 +170,16 @@ def best_null_thresholds(
 def question_scores(
     examples: Sequence[SquadExample], predictions: Mapping[str, str], version_2: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Exact match and F1 of each question by itself.
+    """Returns exact match and F1 of each question, float64 `[n]` from 0 to 1.
 
-    Args:
-        examples: As in `squad_scores`.
-        predictions: As in `squad_scores`.
-        version_2: As in `squad_scores`.
-
-    Returns:
-        Two arrays float64 `[n]`, from 0 to 1.
+    The arguments are those of `squad_scores`.
 
     Raises:
-        UserError: If the examples have no answers to compare with.
+        UserError: If the answers of the examples are not known.
     """
     if not examples or not all(example.has_answers for example in examples):
         raise UserError(
-            "Questions with their answers were expected. Received: "
+            "`examples` must be questions with answers. Received: "
             f"{sum(not example.has_answers for example in examples)} of {len(examples)} without"
         )
     exact, f1 = np.zeros(len(examples)), np.zeros(len(examples))
@@ -198,19 +187,12 @@ def question_scores(
         prediction = predictions.get(example.id)
         if prediction is None:
             continue
-        if version_2:
-            answers = _true_answers(example)
-        else:
-            answers = [answer.text for answer in example.answers]
+        answers = [answer.text for answer in example.answers]
+        if version_2:  # as in evaluate-v2.0.py, "" is the answer if there is no other one
+            answers = [text for text in answers if normalize_answer(text)] or [""]
         exact[row] = max((exact_match(prediction, answer) for answer in answers), default=0.0)
         f1[row] = max((word_f1(prediction, answer, version_2) for answer in answers), default=0.0)
     return exact, f1
-
-
-def _true_answers(example):
-    """The answers that have words; [""] where there is none, as evaluate-v2.0.py has it."""
-    answers = [answer.text for answer in example.answers if normalize_answer(answer.text)]
-    return answers or [""]
 
 
 def _means(exact, f1, answerable, version_2):

@@ -1,25 +1,30 @@
-"""Predicted answers in a file, put beside the questions that they belong to."""
+"""Reads files of predicted answers."""
 
-import json
 import os
 from collections.abc import Sequence
 
 from bert_tf.errors import DataError
+from bert_tf.json_files import read_json
+from bert_tf.json_schema import mapping_of, text
 from bert_tf.tasks.question_answering.files import SquadExample
 
-_SHOWN = 3  # of many alike, in a message
+_ANSWERS = mapping_of(text())
+_SHOWN = 3  # ids in a message
 
 
 def read_answers(path: str | os.PathLike, examples: Sequence[SquadExample]) -> dict[str, str]:
-    """Reads `predictions.json`, as tools/run_squad.py and the original's write it.
+    """Reads `predictions.json`, as tools/run_squad.py and the original write it.
 
     Args:
-        path: A JSON dictionary from question ids to texts; "" is no answer.
-        examples: The questions. One without a prediction is left out of the result.
+        path: A JSON object from question ids to texts; "" means no answer.
+        examples: The questions. They need not all have a prediction.
+
+    Returns:
+        The texts by question id.
 
     Raises:
-        DataError: If the file is missing or not of that form, names an id twice, or one that no
-            question has.
+        DataError: If the file is missing, not such an object, has an id twice, or has an id that is
+            not in `examples`.
 
     Example:
         >>> import pathlib
@@ -29,31 +34,11 @@ def read_answers(path: str | os.PathLike, examples: Sequence[SquadExample]) -> d
         >>> bert_tf.tasks.question_answering.read_answers("predictions.json", [example])
         {'q1': 'Paris'}
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            pairs = json.load(file, object_pairs_hook=_Pairs)
-    except OSError as error:
-        raise DataError(f"Expected predictions at {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: expected JSON in UTF-8. Received: {error}") from None
-    if not isinstance(pairs, _Pairs) or not all(isinstance(text, str) for _, text in pairs):
-        raise DataError(
-            f"{path}: expected a dictionary from ids to texts, as predictions.json. "
-            f"Received: {str(pairs)[:80]}"
-        )
-    answers = dict(pairs)
-    if len(answers) < len(pairs):
-        ids = [id for id, _ in pairs]
-        repeated = sorted({id for id in ids if ids.count(id) > 1})
-        raise DataError(f"{path}: expected every id once. Received again: {repeated[:_SHOWN]}")
+    answers = read_json(path, _ANSWERS, DataError)
     unknown = sorted(set(answers) - {example.id for example in examples})
     if unknown:
         raise DataError(
-            f"{path}: expected ids of the questions. Received: {len(unknown)} that none has, "
-            f"{unknown[:_SHOWN]}. Are the predictions those of another file?"
+            f"{path} must have ids of the questions. Received: {len(unknown)} unknown ids, "
+            f"{unknown[:_SHOWN]}. Check that the predictions are for these questions."
         )
     return answers
-
-
-class _Pairs(list):
-    """The pairs of a JSON dictionary: it may name a key twice."""

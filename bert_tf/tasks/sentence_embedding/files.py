@@ -1,4 +1,4 @@
-"""Pairs and triplets of texts for a sentence encoder, from table files."""
+"""Reads pairs and triplets of texts for a sentence encoder from tables."""
 
 import os
 
@@ -11,17 +11,17 @@ LABEL_COLUMNS = ("label", "score")
 
 
 def read_labelled_pairs(path: str | os.PathLike) -> tuple[tuple[list[str], ...], list]:
-    """Pairs with a class or a score.
+    """Reads pairs with a class or a score.
 
     Args:
-        path: A `.tsv` or `.csv` file with a header, or `.jsonl`, with the columns `sentence1`,
-            `sentence2` and `label` or `score`.
+        path: A `.tsv` or `.csv` file with a header, or a `.jsonl` file, with the columns
+            `sentence1`, `sentence2` and `label` or `score`.
 
     Returns:
-        The two lists of texts, and the labels as the file has them (of tables: strings).
+        The two lists of texts, and the labels, which are strings except in `.jsonl` files.
 
     Raises:
-        DataError: If a column is missing or a text is empty; with file and line.
+        DataError: If the file cannot be read or is empty, a column is missing or a text is empty.
     """
     columns, labels = ([], []), []
     for line, row in read_table(path):
@@ -29,8 +29,8 @@ def read_labelled_pairs(path: str | os.PathLike) -> tuple[tuple[list[str], ...],
         label = next((row[name] for name in LABEL_COLUMNS if row.get(name) is not None), None)
         if label is None or label == "":
             raise DataError(
-                f"{path}, line {line}: a column of {list(LABEL_COLUMNS)} was expected. "
-                f"Received: {sorted(row)}"
+                f"{path}, line {line} must have a value in one of the columns "
+                f"{list(LABEL_COLUMNS)}. Received: {sorted(row)}"
             )
         labels.append(label)
     return _checked(columns, path), labels
@@ -39,10 +39,10 @@ def read_labelled_pairs(path: str | os.PathLike) -> tuple[tuple[list[str], ...],
 def read_scored_pairs(
     path: str | os.PathLike, score_scale: float = 1.0
 ) -> tuple[tuple[list[str], ...], list[float]]:
-    """`read_labelled_pairs` whose labels are numbers, divided by `score_scale`.
+    """Reads pairs with scores, which are divided by `score_scale`; see `read_labelled_pairs`.
 
     Raises:
-        DataError: If one is not a number in [-score_scale, score_scale].
+        DataError: If a score is not in [-score_scale, score_scale].
     """
     columns, labels = read_labelled_pairs(path)
     scores = []
@@ -53,24 +53,21 @@ def read_scored_pairs(
             scores.append(float("nan"))
         if not -1 <= scores[-1] <= 1:
             raise DataError(
-                f"{path}, example {number}: a score in [-{score_scale:g}, {score_scale:g}] was "
-                f"expected (--score_scale of the tool). Received: {label!r}"
+                f"{path}, example {number} must have a score in [-{score_scale:g}, "
+                f"{score_scale:g}] (the --score_scale of the tool). Received: {label!r}"
             )
     return columns, scores
 
 
 def read_triplets(path: str | os.PathLike) -> tuple[list[str], ...]:
-    """Texts with a partner and, where the file has the column, one that is none.
+    """Reads pairs or triplets: two or three lists of texts.
 
     Args:
-        path: As in `read_labelled_pairs`, with the columns `anchor`, `positive` and, in every row
-            or in none, `negative`.
-
-    Returns:
-        Two or three lists of texts.
+        path: As in `read_labelled_pairs`, with the columns `anchor`, `positive` and, in all rows or
+            in none, `negative`.
 
     Raises:
-        DataError: If a column is missing or a text is empty; with file and line.
+        DataError: If the file cannot be read or is empty, a column is missing or a text is empty.
     """
     columns, names = None, None
     for line, row in read_table(path):
@@ -79,7 +76,7 @@ def read_triplets(path: str | os.PathLike) -> tuple[list[str], ...]:
             columns = tuple([] for _ in names)
         if (TRIPLET_COLUMNS[2] in row) != (len(names) == 3):
             raise DataError(
-                f"{path}, line {line}: `negative` was expected in every row or in none. "
+                f"{path}, line {line} must have `negative` if and only if the other rows have it. "
                 f"Received: {sorted(row)}"
             )
         _append_texts(columns, row, names, path, line)
@@ -91,7 +88,7 @@ def _append_texts(columns, row, names, path, line):
         text = row.get(name)
         if not isinstance(text, str) or not text.strip():
             raise DataError(
-                f"{path}, line {line}: a text was expected in `{name}`. Received: "
+                f"{path}, line {line} must have a text in `{name}`. Received: "
                 + (repr(text) if name in row else f"the columns {sorted(row)}")
             )
         column.append(text)
@@ -99,5 +96,5 @@ def _append_texts(columns, row, names, path, line):
 
 def _checked(columns, path):
     if not columns[0]:
-        raise DataError(f"{path} holds no examples")
+        raise DataError(f"{path} must have examples. Received: none")
     return columns

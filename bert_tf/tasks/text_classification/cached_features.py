@@ -1,4 +1,4 @@
-"""A frozen backbone computes once: its features are kept and the head alone is trained."""
+"""Trains only the head of a classifier, on features that a frozen backbone computes once."""
 
 from typing import Any
 
@@ -12,34 +12,26 @@ from bert_tf.tasks.text_classification.model import BertTextClassifier
 def cached_features(
     model: BertTextClassifier, texts: Any, token_budget: int | None = None, verbose: int = 0
 ) -> np.ndarray:
-    """What the classifier sees of each text, computed once for any number of epochs.
+    """Computes the inputs of the classifier's head, float32 `[n, H]` ("mean_max": `[n, 2H]`).
 
     Args:
-        model: The classifier; its backbone is used as it is, without dropout.
-        texts: What `predict` takes.
-        token_budget: Tokens of a batch, padding counted; None takes `TaskModel.predict`'s.
+        model: The classifier. Its backbone is used without dropout.
+        texts: Texts, as in `predict`.
+        token_budget: The number of tokens of a batch, with padding; None uses that of `predict`.
         verbose: 1 shows a progress bar.
-
-    Returns:
-        float32 `[n, H]`, for pooling "mean_max" `[n, 2H]`.
     """
     return _Pooled(model).predict(texts, token_budget=token_budget, verbose=verbose)
 
 
 class ClassifierHead(TrainingModel):
-    """The head of a classifier as a model of its own, on cached features.
+    """The head of a classifier as a model on cached features, with the classifier's variables.
 
-    It shares the classifier's variables: what it learns, the classifier knows. Training it equals
-    training the classifier with `model.backbone.trainable = False` and no dropout in the backbone.
+    Training it equals training the classifier with `model.backbone.trainable = False` and without
+    dropout in the backbone. Its inputs are rows of `cached_features`, and its outputs are logits,
+    float32 `[B, num_classes]`.
 
     Args:
         classifier: The `BertTextClassifier`.
-
-    Call arguments:
-        inputs: `[B, H]`, rows of `cached_features`.
-
-    Returns:
-        Logits float32 `[B, num_classes]`.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("bert-base/", labels=["bad", "good"])
@@ -61,7 +53,7 @@ class ClassifierHead(TrainingModel):
         self.built = True
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """`keras.Model.compile`; the loss defaults to the classifier's."""
+        """As in Keras. The default of the loss is that of the classifier."""
         loss = self._default_loss() if loss == "auto" else loss
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 
@@ -80,7 +72,7 @@ class ClassifierHead(TrainingModel):
 
 
 class _Pooled(TaskModel):
-    """A classifier that stops before its head."""
+    """A classifier without its head."""
 
     def __init__(self, classifier):
         super().__init__(

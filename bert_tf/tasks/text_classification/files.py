@@ -1,4 +1,4 @@
-"""One classification or regression task: which column of which file holds what."""
+"""The files of a classification or regression task and their columns."""
 
 import dataclasses
 import logging
@@ -20,9 +20,9 @@ class TextExample:
     Attributes:
         text_a: The text.
         text_b: The second text of a pair, or None.
-        label: The label's name, a tuple of names for several labels, a float for regression, or
-            None where the file has none.
-        id: The example's name, or None where the file has none.
+        label: The name of the label, a tuple of names for several labels, a float for regression,
+            or None.
+        id: The name of the example, or None.
 
     Example:
         >>> TextExample("a good film", label="good")
@@ -37,19 +37,18 @@ class TextExample:
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Where a file keeps its fields.
+    """The columns of a file.
 
-    Numbers count from 0 in a tab-separated file; names are those of a file with a header, or the
-    keys of JSON lines.
+    They are numbers from 0 for a tab-separated file, or the names in a header or in JSON lines.
 
     Attributes:
         text_a: The text.
         text_b: The second text of a pair.
         label: The label.
-        id: The example's name, which may occur once.
-        header: Whether the first line is none of the examples; for numbers only.
-        only: A column and the value it must have; other lines are left out.
-        skips_short: Whether lines with too few columns are counted and left out.
+        id: The name of the example, which must be unique.
+        header: Whether the first line is skipped, if columns are numbers.
+        only: A column and the value that it must have. Other lines are skipped.
+        skips_short: Whether lines with too few columns are skipped and counted.
     """
 
     text_a: int | str
@@ -63,21 +62,24 @@ class Columns:
 
 @dataclasses.dataclass(frozen=True)
 class ClassificationTask:
-    """Files, columns and metrics of one task.
+    """The files, columns and metrics of a task.
 
     Attributes:
-        train: Layout of `train_file`, or None if there is none.
-        dev: Layout of `dev_file`, or None.
-        test: Layout of `test_file`, which need not have labels.
-        labels: The labels in the order of their ids; None takes the sorted ones of the train file.
-        problem_type: Hugging Face's word: "single_label_classification", "regression" or
-            "multi_label_classification".
-        metrics: The task's official metrics, by the names of `bert_tf.training.evaluation.scores`.
-        renamed_labels: Spellings of labels in the files, and what they stand for.
-        label_separator: What separates several labels in one field; JSON lines may have lists.
-        train_file: Name of the file to train on.
-        dev_file: Name of the file to evaluate on.
-        test_file: Name of the file to predict.
+        train: The columns of `train_file`, or None if there is no such file.
+        dev: The columns of `dev_file`, or None.
+        test: The columns of `test_file`, which need not have labels.
+        labels: The labels in the order of their ids. None uses the sorted labels of `train_file`.
+        problem_type: "single_label_classification", "multi_label_classification" or "regression",
+            as in Hugging Face.
+        metrics: The names of the official metrics in `bert_tf.training.all_scores`.
+        renamed_labels: Pairs of a label in the files and the label that it means.
+        label_separator: The separator of several labels in one field.
+        train_file: The name of the training file.
+        dev_file: The name of the evaluation file.
+        test_file: The name of the file to predict.
+
+    Raises:
+        UserError: If `problem_type` is unknown.
 
     Example:
         >>> reviews = ClassificationTask(
@@ -107,32 +109,26 @@ class ClassificationTask:
             )
 
     def path(self, data_dir: str | os.PathLike, split: str) -> str:
-        """The file of a split."""
+        """Returns the path of the file of a split."""
         return os.path.join(data_dir, getattr(self, f"{split}_file"))
 
     def read(
         self, data_dir: str | os.PathLike, split: str, labels: tuple[str, ...] | None = None
     ) -> list[TextExample]:
-        """Reads one split, "train", "dev" or "test".
-
-        Pairs with an empty side and lines that `Columns.skips_short` leaves out are counted in the
-        log.
+        """Reads the examples of a split. Pairs with an empty text and skipped lines are logged.
 
         Args:
-            data_dir: The task's directory.
-            split: Which file.
-            labels: The labels that may occur; None allows the task's own, or any.
-
-        Returns:
-            Its examples, in the order of the file.
+            data_dir: The directory of the task.
+            split: "train", "dev" or "test".
+            labels: The labels that may occur. None uses those of the task, or allows any.
 
         Raises:
-            DataError: If the file is missing or empty, a line lacks a column, holds an unknown
-                label or an id that was there before, or is not UTF-8; with file and line.
+            DataError: If the file is missing, empty or not UTF-8, or if a line lacks a column, has
+                an unknown label or repeats an id. The message names the file and the line.
         """
         columns = getattr(self, split)
         if columns is None:
-            raise DataError(f"This task has no {split} file. Expected another split.")
+            raise DataError(f"`split` must be a file of the task. Received: split={split!r}")
         path = self.path(data_dir, split)
         labels = labels or self.labels
         examples, lines_of_ids, short, half_empty = [], {}, [], []
@@ -143,40 +139,45 @@ class ClassificationTask:
             example = self._example(f"{path}, line {line}", fields, labels)
             if example.id is not None and lines_of_ids.setdefault(example.id, line) != line:
                 raise DataError(
-                    f"{path}, line {line}: expected an id of its own. Received: "
-                    f"{example.id!r}, which line {lines_of_ids[example.id]} has"
+                    f"{path}, line {line} must have a unique id. Received: {example.id!r}, as in "
+                    f"line {lines_of_ids[example.id]}"
                 )
-            if example.text_b is not None and not (
-                example.text_a.strip() and example.text_b.strip()
-            ):
+            texts = (example.text_a, example.text_b)
+            if example.text_b is not None and not all(map(str.strip, texts)):
                 half_empty.append(line)
             examples.append(example)
         for found, what in (
-            (short, "lines with too few columns, left out"),
-            (half_empty, "pairs with an empty side"),
+            (short, "skipped lines with too few columns"),
+            (half_empty, "pairs with an empty text"),
         ):
             if found:
                 _logger.warning("%s: %d %s (first: line %d)", path, len(found), what, found[0])
         if not examples:
-            raise DataError(f"{path} holds no examples. Expected one a line, {_layout(columns)}")
+            raise DataError(
+                f"{path} must have one example per line, {_layout(columns)}. Received: no examples"
+            )
         return examples
 
     def label_list(self, train_examples: list[TextExample]) -> tuple[str, ...] | None:
-        """The task's labels, or those that occur, sorted; None for regression."""
+        """Returns the labels of the task or those of the examples, sorted; None for regression.
+
+        Raises:
+            DataError: If the examples have too few labels.
+        """
         if self.labels is not None or self.problem_type == REGRESSION:
             return self.labels
         if self.problem_type == MULTI_LABEL:
-            names = {name for example in train_examples for name in example.label}
+            least, names = 1, {name for example in train_examples for name in example.label}
         else:
-            names = {example.label for example in train_examples}
-        if len(names) < (1 if self.problem_type == MULTI_LABEL else 2):
+            least, names = 2, {example.label for example in train_examples}
+        if len(names) < least:
             raise DataError(
-                f"At least two labels were expected in the training data. Received: {sorted(names)}"
+                f"The training data must have at least {least} labels. Received: {sorted(names)}"
             )
         return tuple(sorted(names))
 
     def _rows(self, path, columns, label_needed):
-        """Line numbers and dictionaries of the fields; None for a line left out as too short."""
+        """Yields the number and the fields of each line; None if it is skipped as too short."""
         places = {
             name: place
             for name in ("text_a", "text_b", "label", "id")
@@ -188,7 +189,7 @@ class ClassificationTask:
                 missing = [places[name] for name in needed if places[name] not in row]
                 if missing:
                     raise DataError(
-                        f"{path}, line {line}: expected the columns {missing}. "
+                        f"{path}, line {line} must have the columns {missing}. "
                         f"Received: {sorted(row)}"
                     )
                 yield line, {name: row.get(place) for name, place in places.items()}
@@ -202,31 +203,22 @@ class ClassificationTask:
                     yield line, None
                     continue
                 raise DataError(
-                    f"{path}, line {line}: expected at least {width} tab-separated columns, "
+                    f"{path}, line {line} must have at least {width} tab-separated columns, "
                     f"{_layout(columns)}. Received: {len(fields)}"
                 )
             if columns.only is None or fields[columns.only[0]] == columns.only[1]:
-                yield (
-                    line,
-                    {
-                        name: fields[place] if place < len(fields) else None
-                        for name, place in places.items()
-                    },
-                )
+                padded = [*fields, *[None] * (max(places.values()) + 1 - len(fields))]
+                yield line, {name: padded[place] for name, place in places.items()}
 
     def _example(self, where, fields, labels):
-        texts = [fields["text_a"]] + ([fields["text_b"]] if "text_b" in fields else [])
-        for text in texts:
-            if not isinstance(text, str):
-                raise DataError(f"{where}: expected text. Received: {text!r}")
-        label = fields.get("label")
-        if label is not None:
-            label = self._label(where, label, labels)
-        name = fields.get("id")
+        for column in ("text_a", "text_b"):
+            if not isinstance(fields.get(column, ""), str):
+                raise DataError(f"{where} must have a text. Received: {fields[column]!r}")
+        label, name = fields.get("label"), fields.get("id")
         return TextExample(
-            texts[0],
-            texts[1] if len(texts) > 1 else None,
-            label,
+            fields["text_a"],
+            fields.get("text_b"),
+            None if label is None else self._label(where, label, labels),
             None if name is None else str(name),
         )
 
@@ -237,20 +229,20 @@ class ClassificationTask:
             except (TypeError, ValueError):
                 number = math.nan
             if not math.isfinite(number):
-                raise DataError(f"{where}: expected a number as label. Received: {value!r}")
+                raise DataError(f"{where} must have a number as label. Received: {value!r}")
             return number
         if self.problem_type == MULTI_LABEL:
             if isinstance(value, str):
                 value = [name.strip() for name in value.split(self.label_separator)]
             elif not isinstance(value, list):
-                raise DataError(f"{where}: expected a list of labels. Received: {value!r}")
+                raise DataError(f"{where} must have a list of labels. Received: {value!r}")
             return tuple(self._name(where, name, labels) for name in value if name != "")
         return self._name(where, value, labels)
 
     def _name(self, where, value, labels):
         name = dict(self.renamed_labels).get(str(value), str(value))
         if labels is not None and name not in labels:
-            raise DataError(f"{where}: unknown label {name!r}. Expected one of {list(labels)}")
+            raise DataError(f"{where} must have a label of {list(labels)}. Received: {name!r}")
         return name
 
 

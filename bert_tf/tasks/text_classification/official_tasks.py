@@ -1,7 +1,7 @@
-"""The classification tasks of run_classifier.py: GLUE, XNLI, and tables of one's own.
+"""The classification tasks of run_classifier.py: GLUE, XNLI and custom tables.
 
-Column layouts as in google-research/bert run_classifier.py's processors and the files of
-gluebenchmark.com; metrics as GLUE scores them (Wang et al. 2018, arXiv 1804.07461).
+The columns are those of google-research/bert run_classifier.py and of gluebenchmark.com. The
+metrics are those of GLUE (Wang et al. 2018, arXiv 1804.07461).
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ def _pairs(text_a, text_b, label=None, **options):
 
 
 def xnli_task(language: str = "zh") -> ClassificationTask:
-    """XNLI's files, trained on the translated MultiNLI, as in google-research/bert.
+    """Returns the task of XNLI, trained on the translated MultiNLI, as in google-research/bert.
 
     Args:
         language: The code in the name of the training file and in the first column of the others.
@@ -51,15 +51,19 @@ def table_task(
     id_column: str | None = None,
     **options,
 ) -> ClassificationTask:
-    """A task in files of one's own: train, dev and test, each `.tsv`, `.csv` or `.jsonl`.
+    """Returns a task in custom files: train, dev and test, each `.tsv`, `.csv` or `.jsonl`.
 
     Args:
-        data_dir: Where they are.
-        text_column: Name of the column, or of the key in JSON lines, of the text.
-        pair_column: Of the second text of a pair.
-        label_column: Of the label.
-        id_column: Of the example's name, if there is one.
-        **options: Of `ClassificationTask`: `labels`, `problem_type`, …
+        data_dir: The directory of the files.
+        text_column: The name of the column of the text, or its key in JSON lines.
+        pair_column: The column of the second text of a pair, or None.
+        label_column: The column of the label.
+        id_column: The column of the name of the example, or None.
+        **options: Arguments of `ClassificationTask`, such as `labels` and `problem_type`.
+
+    Raises:
+        DataError: If a split has several files.
+        UserError: If `problem_type` is unknown.
 
     Example:
         >>> import pathlib
@@ -86,7 +90,7 @@ _COLA = Columns(text_a=3, label=1)
 _SST2 = Columns(text_a=0, label=1, header=True)
 _SINGLE_TEST = Columns(text_a=1, id=0, header=True)
 _MRPC = _pairs(3, 4, label=0)
-# Questions with line breaks make lines that are no examples.
+# Some questions contain line breaks, so that some lines are incomplete.
 _QQP = _pairs(3, 4, label=5, skips_short=True)
 _STSB = _pairs(7, 8, label=9)
 _INDEXED = _pairs(1, 2, label=3)
@@ -103,7 +107,7 @@ _MNLI = ClassificationTask(
 )
 
 TASKS: dict[str, ClassificationTask] = {
-    # text<TAB>label, any labels, no header.
+    # text<TAB>label, with any labels and without a header.
     "simple": ClassificationTask(_SIMPLE, _SIMPLE, _SIMPLE),
     "cola": ClassificationTask(_COLA, _COLA, _SINGLE_TEST, _BINARY, metrics=("matthews",)),
     "sst-2": ClassificationTask(_SST2, _SST2, _SINGLE_TEST, _BINARY),

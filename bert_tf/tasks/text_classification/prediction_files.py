@@ -1,4 +1,4 @@
-"""Predictions in files, put beside the examples that they belong to."""
+"""Reads files of predictions."""
 
 import os
 from collections.abc import Sequence
@@ -18,39 +18,34 @@ def read_predictions(
     labels: Sequence[str] | None,
     problem_type: str,
 ) -> np.ndarray:
-    """Reads predictions for examples.
+    """Reads the predictions for examples, float64 `[n, C]`, or `[n, 1]` for regression.
 
     Args:
-        path: The tab-separated file that tools/run_classifier.py writes: a line an example, a
-            probability for each label in their order, or one number. Or `.jsonl`: a line an example
-            with `probabilities` (a list), `label` (a name, a list of names or a number) or `score`
-            (a number), and optionally `id`, by which it is found if the examples have ids.
-        examples: What was predicted.
+        path: A tab-separated file as tools/run_classifier.py writes it, with one line per example:
+            the probabilities of the labels, or one number. Or a `.jsonl` file, with one line per
+            example: `probabilities` (a list), `label` (a name, a list of names or a number) or
+            `score` (a number), and optionally the `id` of the example.
+        examples: The examples.
         labels: The labels in the order of their ids; None for regression.
         problem_type: As in `ClassificationTask`.
 
-    Returns:
-        Probabilities float64 `[n, C]`, for regression numbers `[n, 1]`.
-
     Raises:
-        DataError: If a line is missing or too many, repeats an id, or is not of that form; with
-            file and line.
+        DataError: If a line is missing, is not of that form or repeats an id, or if there are too
+            many lines. The message names the file and the line.
     """
     width = 1 if problem_type == REGRESSION else len(labels)
     if os.fspath(path).endswith(".jsonl"):
-        rows = _from_json_lines(path, examples, labels, problem_type)
+        rows = _from_json_lines(path, examples, labels, problem_type, width)
     else:
-        rows = [(line, _numbers(path, line, fields, width)) for line, fields in read_tsv(path)]
+        rows = [_numbers(path, line, fields, width) for line, fields in read_tsv(path)]
     if len(rows) != len(examples):
         raise DataError(
-            f"{path}: {len(examples)} predictions were expected, one an example. "
-            f"Received: {len(rows)}"
+            f"{path} must have {len(examples)} predictions, one per example. Received: {len(rows)}"
         )
-    return np.array([values for _, values in rows])
+    return np.array(rows)
 
 
-def _from_json_lines(path, examples, labels, problem_type):
-    width = 1 if problem_type == REGRESSION else len(labels)
+def _from_json_lines(path, examples, labels, problem_type, width):
     rows, ids = [], {}
     for line, row in read_table(path):
         if "probabilities" in row and problem_type != REGRESSION:
@@ -63,21 +58,23 @@ def _from_json_lines(path, examples, labels, problem_type):
             name = str(row["id"])
             if ids.setdefault(name, line) != line:
                 raise DataError(
-                    f"{path}, line {line}: expected an id of its own. Received: {name!r}, which "
-                    f"line {ids[name]} has"
+                    f"{path}, line {line} must have a unique id. Received: {name!r}, as in line "
+                    f"{ids[name]}"
                 )
-        rows.append((line, values))
+        rows.append(values)
     if ids and all(example.id is not None for example in examples):
         of_id = {name: rows[index] for index, name in enumerate(ids)}
         missing = [example.id for example in examples if example.id not in of_id]
         if missing or len(of_id) != len(rows):
             raise DataError(
-                f"{path}: a prediction was expected for every id. Received: none for "
+                f"{path} must have a prediction for every id. Received: none for "
                 f"{len(missing)} ids ({missing[:3]}), {len(rows) - len(of_id)} without an id"
             )
         unknown = len(of_id) - len(examples)
         if unknown > 0:
-            raise DataError(f"{path}: {unknown} predictions have an id that no example has")
+            raise DataError(
+                f"{path} must have ids of examples. Received: {unknown} ids that no example has"
+            )
         return [of_id[example.id] for example in examples]
     return rows
 
@@ -89,18 +86,18 @@ def _numbers(path, line, values, width):
         numbers = []
     if len(numbers) != width or not np.isfinite(numbers).all():
         raise DataError(
-            f"{path}, line {line}: expected {width} numbers. Received: {str(values)[:80]}"
+            f"{path}, line {line} must have {width} numbers. Received: {str(values)[:80]}"
         )
     return numbers
 
 
 def _of_names(path, line, names, labels, problem_type):
-    """1 for a label that is predicted without a probability."""
+    """Returns 1 for each predicted label and 0 for the others."""
     names = names if problem_type == MULTI_LABEL and isinstance(names, list) else [names]
     names = [str(name) for name in names]
     unknown = [name for name in names if name not in labels]
     if unknown:
         raise DataError(
-            f"{path}, line {line}: expected labels of {list(labels)}. Received: {unknown}"
+            f"{path}, line {line} must have labels of {list(labels)}. Received: {unknown}"
         )
     return [float(label in names) for label in labels]

@@ -1,7 +1,7 @@
-"""Files of tagged words: CoNLL columns, and word/tag text.
+"""Reads files of tagged words: CoNLL columns and word/tag text.
 
-Both readers are strict: a word without a tag, or a line that lacks a column, is an error with file
-and line, for a tag that slips by one word would train silently.
+A word without a tag and a line with a missing column are errors, because with tags that are shifted
+by one word, training would fail silently.
 """
 
 import os
@@ -19,8 +19,8 @@ class TaggedSentence(NamedTuple):
     """A sentence.
 
     Attributes:
-        words: Its words.
-        tags: A tag a word, or None where the file has none.
+        words: The words.
+        tags: One tag per word, or None if the file has no tags.
 
     Example:
         >>> TaggedSentence(["Ada", "wrote"], ["B-PER", "O"]).tags
@@ -32,7 +32,12 @@ class TaggedSentence(NamedTuple):
 
 
 def read_tagged_text(path: str | os.PathLike, format: str = "conll", **columns):
-    """Reads a file in one of `FORMATS`; see `read_conll` and `read_word_tag`."""
+    """Reads a file with `read_conll` or `read_word_tag`.
+
+    Raises:
+        UserError: If `format` is unknown.
+        DataError: If the file cannot be read.
+    """
     if format not in FORMATS:
         raise UserError(f"`format` must be one of {FORMATS}. Received: format={format!r}")
     return read_conll(path, **columns) if format == "conll" else read_word_tag(path)
@@ -41,17 +46,18 @@ def read_tagged_text(path: str | os.PathLike, format: str = "conll", **columns):
 def read_conll(
     path: str | os.PathLike, word_column: int = 0, tag_column: int | None = -1
 ) -> list[TaggedSentence]:
-    """Reads a word a line, columns separated by tabs or blanks, an empty line after a sentence.
+    """Reads one word per line, with columns separated by tabs or spaces.
+
+    An empty line ends a sentence. `-DOCSTART-` lines are skipped.
 
     Args:
-        path: The file, UTF-8. `-DOCSTART-` lines are left out.
-        word_column: Where the words stand, from 0; negative counts from the last column.
-        tag_column: Where the tags stand; None for a file whose tags are not wanted. A file with
-            words alone has no tags either.
+        path: The file, in UTF-8.
+        word_column: The column of the words, from 0; negative numbers count from the last column.
+        tag_column: The column of the tags. None reads no tags. A file with one column has no tags.
 
     Raises:
-        DataError: If the file is missing or empty, is not UTF-8, or a line has not the columns of
-            the line before it; with file and line.
+        DataError: If the file is missing, empty or not UTF-8, or if its lines have different
+            columns. The message names the file and the line.
 
     Example:
         >>> sentence = bert_tf.tasks.token_classification.read_conll("eng.train")[0]
@@ -76,8 +82,8 @@ def read_conll(
             _check_columns(path, number, width, word_column, tag_column)
         if len(fields) != width or not all(fields):
             raise DataError(
-                f"{path}, line {number}: expected {width} columns, as in the lines before. "
-                f"Received: {line!r}. Every word needs its tag; an empty line ends a sentence."
+                f"{path}, line {number} must have {width} columns, as the lines before. "
+                f"Received: {line!r}. Every word needs a tag; an empty line ends a sentence."
             )
         words.append(fields[word_column])
         if tag_column is not None:
@@ -85,20 +91,23 @@ def read_conll(
     if words:
         sentences.append(TaggedSentence(words, tags))
     if not sentences:
-        raise DataError(f"{path} holds no sentences. Expected a word and its tag a line")
+        raise DataError(f"{path} must have one word per line. Received: no sentences")
     if tag_column is None:
         return [TaggedSentence(sentence.words, None) for sentence in sentences]
     return sentences
 
 
 def read_word_tag(path: str | os.PathLike) -> list[TaggedSentence]:
-    """Reads a sentence a line, its words with their tags behind a slash, separated by blanks.
+    """Reads one sentence per line, as word/tag word/tag …, the format of the People's Daily corpus.
 
-    The last slash separates, so that a word may hold one. The format of the People's Daily corpus.
+    A word may contain slashes: the last slash is the separator.
+
+    Args:
+        path: The file, in UTF-8.
 
     Raises:
-        DataError: If the file is missing or empty, is not UTF-8, or a word lacks its tag; with file
-            and line.
+        DataError: If the file is missing, empty or not UTF-8, or if a word has no tag. The message
+            names the file and the line.
 
     Example:
         >>> import pathlib
@@ -113,14 +122,14 @@ def read_word_tag(path: str | os.PathLike) -> list[TaggedSentence]:
             word, _, tag = field.rpartition("/")
             if not word or not tag:
                 raise DataError(
-                    f"{path}, line {number}, word {place}: expected word/tag. Received: {field!r}"
+                    f"{path}, line {number}, word {place} must be word/tag. Received: {field!r}"
                 )
             sentence.words.append(word)
             sentence.tags.append(tag)
         if sentence.words:
             sentences.append(sentence)
     if not sentences:
-        raise DataError(f"{path} holds no sentences. Expected word/tag word/tag … a line")
+        raise DataError(f"{path} must have lines of word/tag word/tag …. Received: no sentences")
     return sentences
 
 
@@ -131,22 +140,21 @@ def read_tag_predictions(
     word_column: int = 0,
     tag_column: int = -1,
 ) -> tuple[list[list[str]], list[list[str]], list[list[str]]]:
-    """Reads predicted tags and the gold ones of the same words.
+    """Reads predicted tags and the gold tags of the same words.
 
     Args:
-        path: CoNLL columns, the predicted tag the last; without `gold_path` the gold tag before it,
-            as tools/run_ner.py writes `test_predictions.txt` and conlleval.pl reads it.
+        path: CoNLL columns. The last one has the predicted tags and, without `gold_path`, the one
+            before it the gold tags, as in `test_predictions.txt` of tools/run_ner.py.
         gold_path: A file with the gold tags, if they are not in `path`.
-        format: That of the file with gold tags.
-        word_column: As in `read_conll`, of the file with gold tags.
-        tag_column: As in `read_conll`, of the file with gold tags.
+        format: The format of that file.
+        word_column, tag_column: As in `read_conll`, for that file.
 
     Returns:
         The words, the gold tags and the predicted tags of each sentence.
 
     Raises:
-        DataError: If a file cannot be read, lacks a column, or the words of the two files differ;
-            with the first sentence that does.
+        DataError: If a file cannot be read, a column is missing, or the words differ.
+        UserError: If `format` is unknown.
 
     Example:
         >>> import pathlib
@@ -156,30 +164,35 @@ def read_tag_predictions(
     """
     predicted = _tagged(path, read_conll(path))
     if gold_path is None:
-        _require_gold_column(path)
-        gold = read_conll(path, tag_column=-2)
-        return _columns(gold, predicted)
+        try:
+            read_conll(path, tag_column=-3)  # there must be three columns
+        except DataError:
+            raise DataError(
+                f"{path} must have a word, its gold tag and its predicted tag per line. Received: "
+                "two columns. Pass the file with the gold tags."
+            ) from None
+        return _columns(read_conll(path, tag_column=-2), predicted)
     columns = {"word_column": word_column, "tag_column": tag_column} if format == "conll" else {}
     gold = _tagged(gold_path, read_tagged_text(gold_path, format, **columns))
     for number, (ours, theirs) in enumerate(zip(predicted, gold), start=1):
         if ours.words != theirs.words:
             raise DataError(
-                f"{path}: expected the words of {gold_path}. Received in sentence {number}: "
+                f"{path} must have the words of {gold_path}. Received in sentence {number}: "
                 f"{' '.join(ours.words)[:80]!r}, not {' '.join(theirs.words)[:80]!r}"
             )
     if len(gold) != len(predicted):
         raise DataError(
-            f"{path}: expected the {len(gold)} sentences of {gold_path}. Received: {len(predicted)}"
+            f"{path} must have the {len(gold)} sentences of {gold_path}. Received: {len(predicted)}"
         )
     return _columns(gold, predicted)
 
 
 def conll_lines(sentences: Iterable[Sequence[Sequence[str]]]) -> Iterable[str]:
-    """The lines of a CoNLL file.
+    """Yields the lines of a CoNLL file.
 
     Args:
-        sentences: The columns of each sentence, as many as the file shall have: `(words, tags)`,
-            or `(words, gold tags, predicted tags)`, which conlleval.pl reads.
+        sentences: The columns of each sentence, such as `(words, tags)`, or `(words, gold tags,
+            predicted tags)` for conlleval.pl.
     """
     for columns in sentences:
         yield from (" ".join(fields) + "\n" for fields in zip(*columns, strict=True))
@@ -193,24 +206,14 @@ def _columns(gold, predicted):
 
 def _tagged(path, sentences):
     if sentences[0].tags is None:
-        raise DataError(f"{path}: expected a tag for every word. Received: words alone")
+        raise DataError(f"{path} must have a tag for every word. Received: only words")
     return sentences
 
 
-def _require_gold_column(path):
-    try:
-        read_conll(path, tag_column=-3)
-    except DataError:
-        raise DataError(
-            f"{path}: expected a word, its gold tag and its predicted tag a line. Received: two "
-            "columns. Give the file with the gold tags."
-        ) from None
-
-
 def _fields(line: str) -> list[str]:
-    """Tabs separate where there are any, so that an empty column shows; else runs of blanks.
+    """Divides a line at tabs, which may enclose empty columns, or if it has none at spaces.
 
-    Only ASCII white space: an ideographic space can be a word.
+    Only ASCII white space separates, because an ideographic space can be a word.
     """
     if "\t" in line:
         return line.split("\t") if line.strip(" \t") else []
@@ -221,6 +224,6 @@ def _check_columns(path, number, width, word_column, tag_column):
     for name, column in (("word_column", word_column), ("tag_column", tag_column)):
         if column is not None and not -width <= column < width:
             raise DataError(
-                f"{path}, line {number}: expected a column {column} ({name}). Received: {width} "
+                f"{path}, line {number} must have a column {column} ({name}). Received: {width} "
                 "columns"
             )

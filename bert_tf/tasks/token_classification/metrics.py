@@ -1,4 +1,4 @@
-"""How well words are tagged: precision, recall and F1 of whole spans."""
+"""Precision, recall and F1 of tagged spans."""
 
 from collections.abc import Sequence
 
@@ -11,18 +11,19 @@ from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tag
 def tagging_scores(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> dict[str, float]:
-    """The scores of CoNLL 2003: a span counts if its borders and its label are right.
+    """Computes the scores of CoNLL 2003: a span is correct if its borders and its label are.
 
     Args:
         gold: A list of tags for each sentence, in IOB1, IOB2 or BIOES.
-        predicted: The model's, in the same scheme. Zeros stand for what has no span to divide by.
+        predicted: The predicted tags, in the same scheme.
 
     Returns:
-        `accuracy` over words and, for span tags, `precision`, `recall` and `f1` over all spans, and
-        the same for each label: `f1_PER`. From 0 to 1.
+        Scores from 0 to 1: `accuracy` over words and, for span tags, `precision`, `recall` and `f1`
+        over all spans and for each label, such as `f1_PER`. They are 0 if there is no span.
 
     Raises:
-        UserError: If the sentences are not as many or as long, or seqeval is missing.
+        UserError: If the sentences have different lengths, there are no words, or seqeval is
+            missing.
 
     Example:
         >>> gold, predicted = [["B-PER", "I-PER", "O"]], [["B-PER", "O", "O"]]
@@ -34,13 +35,13 @@ def tagging_scores(
     gold, predicted = [list(tags) for tags in gold], [list(tags) for tags in predicted]
     if [len(tags) for tags in gold] != [len(tags) for tags in predicted]:
         raise UserError(
-            "The same sentences were expected, with a tag a word. Received: "
-            f"{len(gold)} sentences of {sum(map(len, gold))} words and "
-            f"{len(predicted)} of {sum(map(len, predicted))}"
+            "`gold` and `predicted` must have the same sentences, with one tag per word. Received: "
+            f"{len(gold)} sentences with {sum(map(len, gold))} tags and {len(predicted)} with "
+            f"{sum(map(len, predicted))}"
         )
     pairs = [pair for rows in zip(gold, predicted) for pair in zip(*rows)]
     if not pairs:
-        raise UserError("At least one word was expected. Received: none.")
+        raise UserError("`gold` must have at least one word. Received: none")
     scores = {"accuracy": sum(a == b for a, b in pairs) / len(pairs)}
     if not all(are_span_tags(tags) for tags in (*gold, *predicted)):
         return scores
@@ -58,28 +59,26 @@ def tagging_scores(
 
 
 class TaggingScores(keras.callbacks.Callback):
-    """After each epoch, scores held-out sentences by `tagging_scores`.
+    """Computes the `tagging_scores` of held-out sentences after each epoch.
 
-    Adds `val_precision`, `val_recall`, `val_f1` (for labels without spans `val_word_accuracy`) to
-    the epoch's logs.
+    It adds `val_precision`, `val_recall` and `val_f1` (for labels without spans
+    `val_word_accuracy`) to the logs of the epoch.
 
     Args:
         sentences: Held-out sentences, lists of words.
         tags: Their tags, in the scheme of the model's labels.
-        restore_best_weights: Whether to put back, at the end of training, the weights of the epoch
-            with the best F1 (accuracy).
+        restore_best_weights: Whether the model gets the weights of the epoch with the best F1
+            (accuracy) at the end of training.
 
     Attributes:
         best_score: The best F1 (accuracy) of all epochs so far.
-        best_epoch: Its epoch, counted from 0.
+        best_epoch: The epoch with that score, starting from 0.
 
     Example:
-        >>> tagger = bert_tf.BertTokenClassifier.from_pretrained(
-        ...     "bert-base/", labels=["O", "B-PER"]
-        ... )
-        >>> tagger.compile(bert_tf.training.AdamWeightDecay(5e-5))
+        >>> model = bert_tf.BertTokenClassifier.from_pretrained("bert-base/", labels=["O", "B-PER"])
+        >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
         >>> scores = TaggingScores([["Ada", "wrote"]], [["B-PER", "O"]])
-        >>> history = tagger.fit([["Ada", "wrote"]], [["B-PER", "O"]], callbacks=[scores])
+        >>> history = model.fit([["Ada", "wrote"]], [["B-PER", "O"]], callbacks=[scores])
         >>> "val_f1" in history.history
         True
     """
@@ -116,7 +115,7 @@ def _seqeval():
         import seqeval.metrics
     except ImportError:
         raise UserError(
-            "Scores of spans are seqeval's, which is not installed. "
-            "pip install --use-pep517 seqeval"
+            "seqeval must be installed for scores of spans. Received: no module seqeval. "
+            "Run `pip install --use-pep517 seqeval`."
         ) from None
     return seqeval.metrics

@@ -1,6 +1,4 @@
-"""What stands behind the scores of a tagger: intervals, what is taken for what, which sentences.
-
-Spans add up over sentences, so a draw of the bootstrap is a sum of counts.
+"""Details of the scores of token classification: intervals, confusions and wrong sentences.
 
 Glossary: `S` sentences, `L` labels.
 """
@@ -19,16 +17,15 @@ from bert_tf.tasks.token_classification.tag_schemes import (
 )
 from bert_tf.training.evaluation.bootstrap import drawn_intervals
 
-# What seqeval calls spans without a label, as those of segmentation.
-_NO_LABEL = "_"
+_NO_LABEL = "_"  # seqeval's label for spans without a label, as in segmentation
 
 
 class SentenceErrors(NamedTuple):
-    """What is wrong in one sentence.
+    """The errors in one sentence: spans, or words if the tags are not span tags.
 
     Attributes:
-        missed: Gold spans that were not found, for tags of single words gold words.
-        wrong: Spans, or words, that were found and are none.
+        missed: Gold spans that are not predicted.
+        wrong: Predicted spans that are not gold.
     """
 
     missed: list[Span]
@@ -42,27 +39,25 @@ def tagging_intervals(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
-    """Bootstrap intervals over sentences of the scores of `tagging_scores`.
+    """Computes bootstrap intervals over sentences for the scores of `tagging_scores`.
 
     Args:
-        gold: As in `tagging_scores`.
-        predicted: As in `tagging_scores`.
-        samples: As in `drawn_intervals`.
-        confidence: As in `drawn_intervals`.
-        seed: As in `drawn_intervals`.
+        gold, predicted: As in `tagging_scores`.
+        samples, confidence, seed: As in `bert_tf.training.evaluation.bootstrap.drawn_intervals`.
 
     Returns:
-        Name to (low, high). A draw without a span of a label does not count for its scores.
+        The intervals (low, high) by the name of the score. Draws without a span of a label do not
+        count for its scores.
 
     Raises:
-        UserError: As `tagging_scores`.
+        UserError: As in `tagging_scores`, or if `samples` or `confidence` is out of range.
 
     Example:
         >>> gold = [["B-PER", "I-PER", "O"]] * 5
         >>> bert_tf.tasks.token_classification.tagging_intervals(gold, gold, samples=10)["f1"]
         (1.0, 1.0)
     """
-    names = tagging_scores(gold, predicted)  # and says what does not fit
+    names = tagging_scores(gold, predicted)  # also checks the arguments
     words = np.array([len(tags) for tags in gold])
     hits = np.array([sum(a == b for a, b in zip(*tags)) for tags in zip(gold, predicted)])
     labels, counts = [], np.zeros([len(gold), 0, 3], np.int64)
@@ -86,14 +81,10 @@ def tagging_intervals(
 def span_counts(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> tuple[list[str], np.ndarray]:
-    """How many spans there are of each label in each sentence.
-
-    Args:
-        gold: A list of span tags for each sentence.
-        predicted: The model's.
+    """Counts the spans of each label in each sentence.
 
     Returns:
-        The labels, sorted, and int64 `[S, L, 3]`: spans found rightly, found, and in the gold tags.
+        The labels, sorted, and int64 `[S, L, 3]`: the correct, the predicted and the gold spans.
     """
     pairs = [tuple(set(spans_of_tags(tags)) for tags in rows) for rows in zip(gold, predicted)]
     labels = sorted({span.label or _NO_LABEL for pair in pairs for row in pair for span in row})
@@ -109,7 +100,7 @@ def span_counts(
 def sentence_errors(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> list[SentenceErrors]:
-    """What is missed and what is wrong in each sentence, in the order of the words."""
+    """Returns the errors in each sentence, in the order of the words."""
     of_spans = _are_spans(gold, predicted)
     errors = []
     for rows in zip(gold, predicted):
@@ -121,15 +112,11 @@ def sentence_errors(
 def word_labels(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """The label of every word, for a confusion matrix.
-
-    Args:
-        gold: A list of tags for each sentence.
-        predicted: The model's.
+    """Returns the labels of all words for a confusion matrix.
 
     Returns:
-        The labels' names (`O` first, where tags stand for spans with labels; else the tags), and
-        the ids of all words, gold and predicted, int64 `[W]` each.
+        The names of the labels (for spans without labels, the tags), `O` first, and the ids of all
+        words, gold and predicted, each int64 `[W]`.
     """
     columns = [[tag for tags in side for tag in tags] for side in (gold, predicted)]
     if _are_spans(gold, predicted):

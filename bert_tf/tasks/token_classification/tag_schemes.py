@@ -1,16 +1,16 @@
-"""Tags of words and the spans they stand for: IOB1, IOB2, BIOES.
+"""The tag schemes IOB1, IOB2 and BIOES, and the spans that tags mean.
 
-A span tag is `O` or a prefix and a label, `B-PER`; segmentation has one label, which may be left
-out (`B`). One reader serves all schemes, because each letter says the same wherever it occurs:
+A span tag is `O`, or a prefix and a label such as `B-PER`. Segmentation has one label, which may be
+missing (`B`). The same function reads all schemes, because a letter has the same meaning in all:
 
-- IOB2 writes `B` on the first word of a span, `I` on the others.
-- IOB1 writes `B` only where a span of the same label ends right before, else `I`.
-- BIOES writes `E` on the last word of a span and `S` on a span of one word.
+- IOB2 has `B` for the first word of a span and `I` for the others.
+- IOB1 has `B` only after a span with the same label, otherwise `I`.
+- BIOES also has `E` for the last word of a span and `S` for a span of one word.
 
-`M`, `L` and `U`, of the spellings BMES and BILOU, are read as `I`, `E` and `S`.
+`M`, `L` and `U` of BMES and BILOU are read as `I`, `E` and `S`.
 
-Reference: Ramshaw and Marcus 1995 (IOB1); Tjong Kim Sang and Veenstra 1999 (IOB2); the rules for
-tags that break their scheme are those of conlleval.pl (CoNLL 2000), which seqeval follows.
+Reference: Ramshaw and Marcus 1995 (IOB1); Tjong Kim Sang and Veenstra 1999 (IOB2); conlleval.pl of
+CoNLL 2000 and seqeval for invalid sequences of tags.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ _PREFIXES = frozenset("BIES") | frozenset(_SPELLINGS)
 
 
 class Span(NamedTuple):
-    """The words `[start, end)` of a sentence, and what they are.
+    """The words `[start, end)` of a sentence and their label.
 
     Example:
         >>> Span(0, 2, "PER")
@@ -39,20 +39,17 @@ class Span(NamedTuple):
 
 
 def are_span_tags(tags: Iterable[str]) -> bool:
-    """Whether all of the tags are span tags, and not names of their own, as parts of speech are."""
+    """Returns whether all tags are span tags, and not for example parts of speech."""
     return all(tag == OUTSIDE or tag_parts(tag) is not None for tag in tags)
 
 
 def spans_of_tags(tags: Sequence[str]) -> list[Span]:
-    """The spans that a sentence's tags stand for, in whichever scheme they are.
+    """Returns the spans of a sentence's tags, in any scheme, in the order of the words.
 
-    Tags that break their scheme are read as conlleval.pl does: what continues nothing begins.
+    As in conlleval.pl, a tag that continues no span begins one.
 
     Args:
-        tags: A tag a word.
-
-    Returns:
-        The spans in the order of the words; they never overlap.
+        tags: One tag per word.
 
     Raises:
         DataError: If a tag is not a span tag.
@@ -62,14 +59,14 @@ def spans_of_tags(tags: Sequence[str]) -> list[Span]:
         [Span(start=0, end=2, label='PER'), Span(start=3, end=4, label='LOC')]
     """
     spans = []
-    start, label = None, None  # of the span that is open
+    start, label = None, None  # of the current span
     for place, tag in enumerate(tags):
         parts = None if tag == OUTSIDE else tag_parts(tag)
         if parts is None and tag != OUTSIDE:
             raise DataError(
-                f"Expected span tags: {OUTSIDE!r}, or one of {''.join(sorted(_PREFIXES))} and a "
-                f"label, as in 'B-PER'. Received: {tag!r} at word {place}. Tags of single words, "
-                "as parts of speech, have no spans."
+                f"`tags` must be {OUTSIDE!r}, or one of {''.join(sorted(_PREFIXES))} and a label, "
+                f"as in 'B-PER'. Received: {tag!r} at word {place}. Parts of speech and other tags "
+                "of single words have no spans."
             )
         prefix, name = parts or (OUTSIDE, None)
         if start is not None and not (prefix in "IE" and name == label):
@@ -86,31 +83,27 @@ def spans_of_tags(tags: Sequence[str]) -> list[Span]:
 
 
 def tags_of_spans(spans: Iterable[Span], length: int, scheme: str = "IOB2") -> list[str]:
-    """The tags of a sentence with these spans.
+    """Returns the tags of a sentence, one per word.
 
     Args:
         spans: The spans, in any order.
-        length: Number of words.
+        length: The number of words.
         scheme: One of `SCHEMES`.
 
-    Returns:
-        A tag a word.
-
     Raises:
-        UserError: If spans overlap or leave the sentence, or the scheme is unknown.
+        UserError: If spans overlap or are not in the sentence, or if the scheme is unknown.
 
     Example:
         >>> tags_of_spans([Span(0, 2, "PER")], length=3)
         ['B-PER', 'I-PER', 'O']
     """
-    if scheme not in SCHEMES:
-        raise UserError(f"`scheme` must be one of {SCHEMES}. Received: scheme={scheme!r}")
+    _check_scheme(scheme)
     tags = [OUTSIDE] * length
     before = Span(0, 0, None)
     for span in sorted(spans):
         if not before.end <= span.start < span.end <= length:
             raise UserError(
-                f"Spans must lie in the {length} words and not overlap. Received: {span} after "
+                f"`spans` must be in the {length} words and not overlap. Received: {span} after "
                 f"{before}"
             )
         letters = ["I"] * (span.end - span.start)
@@ -126,7 +119,11 @@ def tags_of_spans(spans: Iterable[Span], length: int, scheme: str = "IOB2") -> l
 
 
 def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
-    """A sentence's tags in another scheme; see `spans_of_tags` for what is read.
+    """Converts the tags of a sentence to another scheme.
+
+    Raises:
+        DataError: If a tag is not a span tag.
+        UserError: If the scheme is unknown.
 
     Example:
         >>> convert_tags(["I-PER", "I-PER", "B-PER"], "BIOES")
@@ -136,17 +133,21 @@ def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
 
 
 def scheme_labels(labels: Iterable[str], scheme: str) -> list[str]:
-    """All tags that spans of these labels can have in a scheme: `O` first, then label by label."""
-    if scheme not in SCHEMES:
-        raise UserError(f"`scheme` must be one of {SCHEMES}. Received: scheme={scheme!r}")
+    """Returns all tags for spans with these labels: `O`, then the tags of each label."""
+    _check_scheme(scheme)
     letters = "BIES" if scheme == "BIOES" else "BI"
     names = (f"{letter}-{label}" if label else letter for label in labels for letter in letters)
     return [OUTSIDE, *names]
 
 
 def tag_parts(tag: str) -> tuple[str, str] | None:
-    """Prefix, as BIOES spells it, and label of a span tag; None if it is none, as `O`."""
+    """Returns the prefix, as in BIOES, and the label of a span tag; None for other tags and `O`."""
     prefix, dash, label = tag.partition("-")
     if prefix not in _PREFIXES or (dash and not label):
         return None
     return _SPELLINGS.get(prefix, prefix), label
+
+
+def _check_scheme(scheme):
+    if scheme not in SCHEMES:
+        raise UserError(f"`scheme` must be one of {SCHEMES}. Received: scheme={scheme!r}")

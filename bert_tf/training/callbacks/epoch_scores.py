@@ -1,4 +1,4 @@
-"""Every score of held-out data after each epoch."""
+"""Scores of held-out data after each epoch."""
 
 import keras
 
@@ -6,16 +6,17 @@ from bert_tf.training.evaluation.scores import all_scores
 
 
 class EpochScores(keras.callbacks.Callback):
-    """Adds `val_` and the name of every score of `bert_tf.training.all_scores` to the logs.
+    """Adds every score of `bert_tf.training.all_scores` to the logs, as `val_<name>`.
 
-    Exact where a Keras metric estimates, and for all kinds of problems; put it before callbacks
-    that watch one of them (`keras.callbacks.EarlyStopping(monitor="val_matthews")`). Under a
-    `DistillationModel` they are the student's.
+    Unlike Keras metrics, the scores are exact. They are defined for all problem types. Put this
+    callback before callbacks that monitor a score, such as
+    `keras.callbacks.EarlyStopping(monitor="val_matthews")`. Under a `DistillationModel`, the scores
+    are those of the student.
 
     Args:
-        x: Held-out inputs, whatever the model's `predict` takes.
-        y: Their labels, as the model's `targets` gives them.
-        batch_size: For `predict`.
+        x: Held-out inputs, as the model's `predict` takes them.
+        y: Their labels, as the model's `targets` returns them.
+        batch_size: The batch size of `predict`.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")

@@ -1,4 +1,4 @@
-"""Unfreezes a backbone from the top, block by block, while it trains."""
+"""Unfreezes a backbone block by block, from the top, during training."""
 
 import keras
 
@@ -7,11 +7,14 @@ from bert_tf.training.freezing import freeze_layers
 
 
 class GradualUnfreezing(keras.callbacks.Callback):
-    """Starts with the heads alone and adds a block every so many epochs; the embeddings come last.
+    """Trains the heads first, then unfreezes one block after the other; the embeddings are last.
 
     Args:
-        first_blocks: Blocks, from the top, that train from the first epoch on.
-        epochs_per_block: Epochs until the next block joins.
+        first_blocks: The number of top blocks that are trained from the first epoch.
+        epochs_per_block: The number of epochs until the next block is unfrozen.
+
+    Raises:
+        UserError: If `first_blocks` is negative or `epochs_per_block` is less than 1.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -28,14 +31,14 @@ class GradualUnfreezing(keras.callbacks.Callback):
         super().__init__()
         if first_blocks < 0 or epochs_per_block < 1:
             raise UserError(
-                "`first_blocks` must not be negative and `epochs_per_block` at least 1. Received: "
+                "`first_blocks` must be at least 0 and `epochs_per_block` at least 1. Received: "
                 f"first_blocks={first_blocks}, epochs_per_block={epochs_per_block}"
             )
         self.first_blocks = first_blocks
         self.epochs_per_block = epochs_per_block
 
     def on_train_begin(self, logs=None):
-        # The optimizer must know all variables before some of them rest.
+        # The optimizer must be built with all variables, also those that are frozen first.
         if not self.model.optimizer.built:
             freeze_layers(self.model, 0, embeddings=False)
             with self.model.distribute_strategy.scope():

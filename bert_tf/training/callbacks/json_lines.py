@@ -1,4 +1,4 @@
-"""The log of a run as a file of JSON lines."""
+"""Writes the log of a run as a file of JSON lines."""
 
 import json
 import os
@@ -9,14 +9,14 @@ from bert_tf.files import atomic_path
 
 
 class JsonLines:
-    """Appends a JSON object a line: `step`, `time` (seconds since 1970) and the values.
+    """Appends one JSON object per line: `step`, `time` (seconds since 1970) and the values.
 
-    A run that goes on from a checkpoint first removes the lines after it (their steps come again)
-    and a line that a kill cut short.
+    When a run is resumed, the lines of later steps are removed first, because these steps are
+    repeated. A last line that is incomplete is removed too.
 
     Args:
         path: The file.
-        initial_step: The step that the run goes on from.
+        initial_step: The step from which the run is resumed.
 
     Example:
         >>> log = bert_tf.training.callbacks.JsonLines("log.jsonl")
@@ -33,19 +33,20 @@ class JsonLines:
                 file.writelines(json.dumps(line) + "\n" for line in lines)
 
     def write(self, step: int, values: dict[str, float]) -> None:
+        """Appends a line. Raises `UserError` if the file cannot be written."""
         line = {"step": step, "time": round(time.time(), 3), **values}
         try:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             raise UserError(
-                f"The log {self.path} could not be written at step {step}: {error.strerror}. Make "
-                "room and start again: the run goes on from its newest checkpoint."
+                f"{self.path} must be writable. Received at step {step}: {error.strerror}. Make "
+                "room and start again: the run is resumed from its newest checkpoint."
             ) from None
 
 
 def read_json_lines(path: str | os.PathLike) -> list[dict]:
-    """The objects of the file, without a last line that is cut short.
+    """Returns the objects of the file, without a last line that is incomplete.
 
     Example:
         >>> bert_tf.training.callbacks.JsonLines("log.jsonl").write(100, {"loss": 0.5})

@@ -1,4 +1,4 @@
-"""One line that says how far a run is and when it will be done."""
+"""Shows the progress of a run and the time left."""
 
 import io
 import sys
@@ -10,14 +10,14 @@ from bert_tf.training.distribution.strategies import is_chief
 
 
 class ProgressLine(StepCallback):
-    """Shows steps, share, rate, ETA and the losses; on a terminal in place, else a line a time.
+    """Shows steps, rate, ETA and losses: on a terminal as a progress bar, otherwise line by line.
 
     Args:
-        num_train_steps: Steps of the whole run.
-        every: Steps between two looks at the losses, and between two lines where there is no
-            terminal.
+        num_train_steps: The number of steps of the whole run.
+        every: The number of steps after which the losses are updated and, without a terminal, a
+            line is printed.
         names: The logs to show.
-        initial_step: The step that the run goes on from.
+        initial_step: The step from which the run is resumed.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -45,7 +45,7 @@ class ProgressLine(StepCallback):
                 total=self.num_train_steps,
                 initial=self.step,
                 unit="step",
-                # Without a terminal the line is printed below, whole.
+                # Without a terminal, `on_step_end` prints complete lines.
                 file=sys.stderr if sys.stderr.isatty() else io.StringIO(),
             )
 

@@ -1,17 +1,17 @@
-"""Callbacks that count the steps of a whole run, not of one `fit`."""
+"""Counts the steps of a whole run, which may have several calls of `fit`."""
 
 import keras
 
 
 class StepCallback(keras.callbacks.Callback):
-    """Base of the callbacks that act at steps; `step` counts the batches trained on so far.
+    """The base of the callbacks that act at steps. `step` is the number of batches trained on.
 
-    The count goes on over epochs, over several calls of `fit` and, with `initial_step`, over the
-    restarts of a run. It is not the optimizer's `iterations`: under float16 loss scaling that one
-    leaves out the steps whose gradients overflowed.
+    It continues over epochs, over calls of `fit` and, with `initial_step`, over restarts of a run.
+    It is not the optimizer's `iterations`, which do not count the steps that float16 loss scaling
+    skips.
 
     Args:
-        initial_step: The step that the run goes on from.
+        initial_step: The step from which the run is resumed.
     """
 
     def __init__(self, initial_step: int = 0):
@@ -23,9 +23,9 @@ class StepCallback(keras.callbacks.Callback):
         self._first_batch = batch
 
     def on_train_batch_end(self, batch, logs=None):
-        # One call for `steps_per_execution` batches; `batch` is the last of them.
+        # Called once per `steps_per_execution` batches; `batch` is the last of them.
         self.step += batch - self._first_batch + 1
         self.on_step_end(logs or {})
 
     def on_step_end(self, logs: dict) -> None:
-        """Called after each step, when `step` counts it. `logs` are the model's."""
+        """Called after each step with the model's logs; `step` includes that step."""

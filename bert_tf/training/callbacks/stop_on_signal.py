@@ -1,4 +1,4 @@
-"""A polite end: SIGTERM saves and leaves."""
+"""Graceful shutdown: on SIGTERM, saves a checkpoint and ends the process."""
 
 import signal
 import sys
@@ -11,21 +11,21 @@ from bert_tf.training.callbacks.step_callback import StepCallback
 from bert_tf.training.checkpointing.training_checkpoint import TrainingCheckpoint
 from bert_tf.training.distribution.strategies import worker_addresses
 
-# How often several workers ask each other whether one of them was told to stop: all must leave at
-# the same step, and the question is a collective.
-STEPS_BETWEEN_QUESTIONS = 10
+# All workers must stop at the same step. They exchange the received signals in a collective, which
+# takes time, so they do so only every few steps.
+STEPS_BETWEEN_EXCHANGES = 10
 
 
 class StopOnSignal(StepCallback):
-    """At a signal, finishes the step, saves a checkpoint and ends the process with a message.
+    """On a signal, finishes the step, saves a checkpoint and ends the process with a message.
 
-    The exit status is 128 + the number of the signal, as of a process that the signal ended. A
-    second signal ends the process at once. On several workers a signal to one of them stops all.
+    The exit status is 128 + the number of the signal, as if the signal had ended the process. A
+    second signal ends the process at once. With several workers, a signal to one of them stops all.
 
     Args:
-        checkpoint: What saves.
-        signals: What to listen to.
-        initial_step: The step that the run goes on from.
+        checkpoint: The callback that saves the checkpoint.
+        signals: The signals.
+        initial_step: The step from which the run is resumed.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -49,7 +49,7 @@ class StopOnSignal(StepCallback):
 
     def on_train_begin(self, logs=None):
         if threading.current_thread() is not threading.main_thread():
-            return  # Python hands signals to the main thread only.
+            return  # Python handles signals in the main thread only.
         for number in self.signals:
             self._previous.setdefault(number, signal.getsignal(number))
             signal.signal(number, self._receive)
@@ -57,7 +57,7 @@ class StopOnSignal(StepCallback):
     def on_step_end(self, logs):
         received = self._received
         if worker_addresses(self.model.distribute_strategy):
-            if self.step % STEPS_BETWEEN_QUESTIONS:
+            if self.step % STEPS_BETWEEN_EXCHANGES:
                 return
             received = largest_of_workers(self.model.distribute_strategy, received)
         if not received:
@@ -66,7 +66,7 @@ class StopOnSignal(StepCallback):
         self._restore_handlers()
         print(
             f"\n{signal.Signals(received).name}: saved {path} after step {self.step}. "
-            "Start again to go on from there.",
+            "Start again to resume from it.",
             file=sys.stderr,
             flush=True,
         )
@@ -86,7 +86,7 @@ class StopOnSignal(StepCallback):
 
 
 def largest_of_workers(strategy: tf.distribute.Strategy, number: int) -> int:
-    """The largest `number` that any worker calls this with; all must call it."""
+    """Returns the largest `number` of all workers. All workers must call it."""
 
     @tf.function
     def gathered(value):

@@ -1,11 +1,10 @@
-"""The log of a run for TensorBoard."""
+"""Writes the log of a run for TensorBoard."""
 
 import os
 
 import tensorflow as tf
 
-# What TensorBoard's `tf.summary.scalar` writes beside the value; that function needs TensorBoard
-# installed, which training should not.
+# As `tf.summary.scalar` writes it. That function cannot be used, because it needs TensorBoard.
 _METADATA = tf.compat.v1.SummaryMetadata(
     plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"),
     data_class=1,  # DATA_CLASS_SCALAR of tensorflow/core/framework/summary.proto
@@ -13,10 +12,10 @@ _METADATA = tf.compat.v1.SummaryMetadata(
 
 
 class TensorBoardScalars:
-    """Writes each value as a scalar over the steps: `tensorboard --logdir=<directory>` shows them.
+    """Writes each value as a scalar per step: `tensorboard --logdir=<directory>` shows them.
 
     Args:
-        directory: Of the event files; a restarted run adds one.
+        directory: The directory of the event files. Each start of a run adds a file.
 
     Example:
         >>> scalars = bert_tf.training.callbacks.TensorBoardScalars("tensorboard")

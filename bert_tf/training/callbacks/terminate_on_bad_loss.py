@@ -1,4 +1,4 @@
-"""Stops where the loss is no longer a number."""
+"""Stops training when the loss is NaN or infinite."""
 
 import math
 import os
@@ -14,16 +14,16 @@ from bert_tf.training.checkpointing.training_checkpoint import TrainingCheckpoin
 
 
 class TerminateOnBadLoss(StepCallback):
-    """Ends training at the first NaN or infinite loss, with the batch written aside.
+    """Stops training with a `UserError` at the first NaN or infinite loss, and writes the batch.
 
-    To stand before `TrainingCheckpoint` in the list of callbacks.
+    Put it before `TrainingCheckpoint` in the list of callbacks.
 
     Args:
-        checkpoint: Whose newest checkpoint the message names.
-        batch_at: Gives the batch that the step after `step` trains on, `batch_at(step)`: a nested
-            structure of tensors. It is written as `bad-batch-<step>.npz`, names joined by "/".
-        directory: Where the batch is written.
-        initial_step: The step that the run goes on from.
+        checkpoint: The callback whose newest checkpoint the message names.
+        batch_at: A function: `batch_at(step)` is the batch of the step after `step`, a nested
+            structure of tensors. It is written as `bad-batch-<step>.npz`, with names joined by "/".
+        directory: The directory of that file.
+        initial_step: The step from which the run is resumed.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -47,15 +47,15 @@ class TerminateOnBadLoss(StepCallback):
         self.directory = directory
 
     def on_step_end(self, logs):
-        # The running mean of the epoch: once a loss is NaN or infinite, so is the mean.
+        # The mean over the epoch is NaN or infinite as soon as one loss is.
         loss = float(logs["loss"])
         if math.isfinite(loss):
             return
         path = self._write_batch()
         raise UserError(
-            f"A finite loss was expected. Received: loss={loss} at step {self.step}. Its batch is "
-            f"in {path}; the last good checkpoint is {self.checkpoint.newest() or 'none'}. Look at "
-            "the batch, or go on from there with a lower learning rate."
+            f"`loss` must be finite. Received: loss={loss} at step {self.step}. Its batch is in "
+            f"{path}; the last good checkpoint is {self.checkpoint.newest() or 'none'}. Check the "
+            "batch, or resume from the checkpoint with a lower learning rate."
         )
 
     def _write_batch(self) -> str:
@@ -63,14 +63,13 @@ class TerminateOnBadLoss(StepCallback):
         worker = f"-worker{resolver.task_id}" if resolver and resolver.task_type else ""
         path = os.path.join(self.directory, f"bad-batch-{self.step}{worker}.npz")
         arrays = named_arrays(self.batch_at(self.step - 1))
-        with atomic_path(path) as new:
-            with open(new, "wb") as file:
-                np.savez(file, **arrays)
+        with atomic_path(path) as new, open(new, "wb") as file:
+            np.savez(file, **arrays)
         return path
 
 
 def named_arrays(structure) -> dict[str, np.ndarray]:
-    """The leaves of nested dictionaries and tuples, by their names joined with "/"."""
+    """Returns the leaves of nested dictionaries and tuples; "/" joins the parts of their names."""
     if not isinstance(structure, (dict, tuple, list)):
         values = structure.to_tensor() if isinstance(structure, tf.RaggedTensor) else structure
         return {"": np.asarray(values)}

@@ -1,4 +1,4 @@
-"""Finds the probability threshold with the best F1, each epoch."""
+"""Finds the probability threshold with the best F1 after each epoch."""
 
 import keras
 import numpy as np
@@ -10,14 +10,14 @@ THRESHOLDS = np.round(np.arange(0.01, 1.0, 0.01), 2)  # 0.01, 0.02 … 0.99
 
 
 def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> tuple[float, float]:
-    """The threshold of 0.01 … 0.99 with the largest F1 of class 1.
+    """Finds the threshold among 0.01, 0.02, …, 0.99 with the largest F1 of class 1.
 
     Args:
-        labels: 0 or 1, `[n]`.
-        probabilities: Of class 1, `[n]`.
+        labels: `[n]`, 0 or 1.
+        probabilities: `[n]`, the probabilities of class 1.
 
     Returns:
-        The threshold and its F1; of equally good thresholds the one nearest to 0.5.
+        The threshold and its F1. Of equally good thresholds, the one nearest to 0.5 is returned.
 
     Example:
         >>> best_threshold(np.array([0, 1, 1]), np.array([0.2, 0.4, 0.9]))
@@ -36,21 +36,24 @@ def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> tuple[float
 
 
 class ThresholdSweep(keras.callbacks.Callback):
-    """After each epoch, sweeps thresholds 0.01 … 0.99 on held-out data and keeps the best F1.
+    """Finds the `best_threshold` for held-out data after each epoch.
 
-    Adds `val_best_f1` and `val_best_threshold` to the epoch's logs.
+    It adds `val_best_f1` and `val_best_threshold` to the logs of the epoch.
 
     Args:
-        x: Held-out inputs, whatever the model's `predict` takes.
+        x: Held-out inputs, as the model's `predict` takes them.
         y: Their labels, 0 or 1.
-        batch_size: For `predict`.
-        restore_best_weights: Whether to put back, at the end of training, the weights of the epoch
-            with the best F1.
+        batch_size: The batch size of `predict`.
+        restore_best_weights: Whether the model gets the weights of the epoch with the best F1 at
+            the end of training.
 
     Attributes:
         best_f1: The best F1 of all epochs so far.
-        best_threshold: Its threshold.
-        best_epoch: Its epoch, counted from 0.
+        best_threshold: The threshold with that F1.
+        best_epoch: The epoch with that F1, starting from 0.
+
+    Raises:
+        UserError: If a label is neither 0 nor 1.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -66,7 +69,7 @@ class ThresholdSweep(keras.callbacks.Callback):
         self.x = x
         self.y = np.asarray(y)
         if not np.isin(self.y, (0, 1)).all():
-            raise UserError(f"Labels must be 0 or 1. Received: {np.unique(self.y)[:10]}")
+            raise UserError(f"`y` must be 0 or 1. Received: y={np.unique(self.y)[:10]}")
         self.batch_size = batch_size
         self.restore_best_weights = restore_best_weights
         self.best_f1 = -1.0

@@ -1,4 +1,4 @@
-"""What training tells while it runs: the means of every interval, to a file and to TensorBoard."""
+"""Logs the means and rates of training in regular intervals."""
 
 import time
 
@@ -9,20 +9,20 @@ from bert_tf.training.distribution.strategies import is_chief
 
 
 class TrainingLog(StepCallback):
-    """Every `log_steps` steps hands the interval's means and rates to its writers.
+    """Passes means and rates to its writers every `log_steps` steps.
 
-    The values: what the model logs (losses, accuracies, `gradient_norm`, `padding_share`), each the
-    mean over the interval, for which the model's metrics are reset after it; `learning_rate` of the
-    next step; `steps_per_second`, `examples_per_second` and, where the model logs `padding_share`,
-    `tokens_per_second` without padding. Tracing and evaluation are not counted in the rates.
-    After an evaluation its logs, `val_...`, are written too.
+    The values are the logs of the model (losses, accuracies, `gradient_norm`, `padding_share`), as
+    means over the interval; `learning_rate` of the next step; `steps_per_second`,
+    `examples_per_second` and, if the model logs `padding_share`, `tokens_per_second` without
+    padding. The rates do not include tracing and evaluation. The model's metrics are reset after
+    each interval. The logs of an evaluation, `val_...`, are written too.
 
     Args:
-        log_steps: Steps of an interval.
+        log_steps: The number of steps of an interval.
         writers: Objects with `write(step, values)`, such as `JsonLines` and `TensorBoardScalars`.
-        batch_size: Examples of a step, over all workers.
-        sequence_length: Columns of a row, `T`; for the tokens per second.
-        initial_step: The step that the run goes on from.
+        batch_size: The number of examples of a step, on all workers.
+        sequence_length: `T`, which `tokens_per_second` needs.
+        initial_step: The step from which the run is resumed.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -48,8 +48,8 @@ class TrainingLog(StepCallback):
         self.batch_size = batch_size
         self.sequence_length = sequence_length
         self._logs = {}
-        self._start = None  # (time, step) where the interval starts
-        self._steps = 0  # in the interval
+        self._start = None  # (time, step) of the start of the interval
+        self._steps = 0  # of the interval
 
     def on_step_end(self, logs):
         self._logs = logs
@@ -57,7 +57,7 @@ class TrainingLog(StepCallback):
         if self.step % self.log_steps == 0:
             self._write()
         elif self._start is None:
-            self._start = (time.monotonic(), self.step)  # the first step was traced
+            self._start = (time.monotonic(), self.step)  # after the first step, which is traced
 
     def on_test_begin(self, logs=None):
         self._test_began = time.monotonic()
@@ -69,7 +69,7 @@ class TrainingLog(StepCallback):
     def on_epoch_end(self, epoch, logs=None):
         values = {k: float(v) for k, v in (logs or {}).items() if k.startswith("val_")}
         if values:
-            self._hand_over(values)
+            self._write_values(values)
 
     def on_train_end(self, logs=None):
         if self._steps:
@@ -87,12 +87,12 @@ class TrainingLog(StepCallback):
             if self.sequence_length and "padding_share" in values:
                 tokens = self.batch_size * self.sequence_length * (1.0 - values["padding_share"])
                 values["tokens_per_second"] = rate * tokens
-        self._hand_over(values)
+        self._write_values(values)
         self.model.reset_metrics()
         self._start = (now, self.step)
         self._steps = 0
 
-    def _hand_over(self, values):
+    def _write_values(self, values):
         if not is_chief(self.model.distribute_strategy):
             return
         for writer in self.writers:

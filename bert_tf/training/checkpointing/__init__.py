@@ -1,4 +1,4 @@
-"""Checkpoints of a training, from which it goes on step-exactly."""
+"""Training checkpoints, from which a run is resumed exactly."""
 
 from bert_tf.training.checkpointing.checkpoint_files import DamagedCheckpoint
 from bert_tf.training.checkpointing.training_checkpoint import TrainingCheckpoint

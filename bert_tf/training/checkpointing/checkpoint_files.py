@@ -1,11 +1,10 @@
-"""The files of a training checkpoint: a directory that is there whole or not at all.
+"""The files of a training checkpoint, a directory that is written atomically.
 
-    ckpt-1200/variables.safetensors   every variable of the model and of the optimizer
-    ckpt-1200/state.json              the step, the metrics, the configuration
-    ckpt-1200/manifest.json           size and SHA-256 of the two others
+    ckpt-1200/variables.safetensors   all variables of the model and of the optimizer
+    ckpt-1200/state.json              the step, the network, the settings
+    ckpt-1200/manifest.json           the sizes and SHA-256 sums of the two other files
 
-The directory is written under another name and renamed when everything is on the disk, so a kill
-leaves no half of one. The manifest finds what a full disk, a bad copy or a bad disk did to it.
+The manifest shows whether the files were damaged later, by copying or by a bad disk.
 """
 
 import hashlib
@@ -36,16 +35,16 @@ _NAME = re.compile(r"ckpt-(\d+)")
 
 
 class DamagedCheckpoint(CheckpointError):
-    """A checkpoint whose files are not the ones that were written."""
+    """A checkpoint whose files are missing or have changed since they were written."""
 
 
 def checkpoint_path(directory: str | os.PathLike, step: int) -> str:
-    """Where the checkpoint of `step` stands."""
+    """Returns the path of the checkpoint of `step`."""
     return os.path.join(directory, f"ckpt-{step}")
 
 
 def checkpoint_steps(directory: str | os.PathLike) -> list[int]:
-    """The steps that have a checkpoint in `directory`, whole or damaged, in rising order."""
+    """Returns the steps of all checkpoints in `directory`, also of damaged ones, sorted."""
     if not os.path.isdir(directory):
         return []
     matches = (_NAME.fullmatch(name) for name in os.listdir(directory))
@@ -55,19 +54,19 @@ def checkpoint_steps(directory: str | os.PathLike) -> list[int]:
 def write_checkpoint(
     directory: str | os.PathLike, step: int, tensors: dict[str, np.ndarray], state: dict
 ) -> str:
-    """Writes `ckpt-<step>` into `directory`, whole or not at all.
+    """Writes `ckpt-<step>` atomically.
 
     Args:
-        directory: Made if missing.
-        step: The number in the name.
-        tensors: Values by name, of any shape and of any dtype that safetensors knows.
-        state: Whatever else belongs to it; plain JSON values.
+        directory: The directory of the checkpoints. It is created if it does not exist.
+        step: The step.
+        tensors: The variables by name, of any shape and of any dtype that safetensors supports.
+        state: The JSON values of `state.json`.
 
     Returns:
         The path of the checkpoint.
 
     Raises:
-        CheckpointError: If it could not be written. Older checkpoints are as they were.
+        CheckpointError: If it cannot be written. Older checkpoints are not changed.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -88,17 +87,17 @@ def write_checkpoint(
         older = checkpoint_steps(directory)
         kept = f"ckpt-{older[-1]} is the newest" if older else "there is none yet"
         raise CheckpointError(
-            f"The checkpoint {path} could not be written: {reason}. Older checkpoints are as they "
-            f"were: {kept}. Make room or choose another directory, and start again."
+            f"The checkpoint {path} could not be written: {reason}. Older checkpoints are not "
+            f"changed: {kept}. Make room or choose another directory, and start again."
         ) from None
     return path
 
 
 def read_checkpoint(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict]:
-    """The tensors and the state that `write_checkpoint` was given.
+    """Returns the tensors and the state that were passed to `write_checkpoint`.
 
     Raises:
-        DamagedCheckpoint: If a file is missing, cut short or changed.
+        DamagedCheckpoint: If a file is missing, truncated or changed.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -110,27 +109,25 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dic
         if size != expected["bytes"]:
             received = "no file" if size is None else f"{size:,}"
             raise DamagedCheckpoint(
-                f"{file}: {expected['bytes']:,} bytes were expected. Received: {received}"
+                f"{file} must have {expected['bytes']:,} bytes. Received: {received}"
             )
         if _fingerprint(file) != expected:
-            raise DamagedCheckpoint(f"{file}: its SHA-256 is not the manifest's")
+            raise DamagedCheckpoint(f"{file} must have the SHA-256 sum of the manifest")
     try:
         tensors = load_file(os.path.join(path, VARIABLES))
     except (SafetensorError, OSError) as error:
         raise DamagedCheckpoint(f"{path}: {VARIABLES}: {error}") from None
-    # Settings are the user's own: Python writes infinity among them, and reads it.
+    # The settings of the user may contain infinity, which Python's JSON writes and reads.
     state = read_json(os.path.join(path, STATE), _STATE, DamagedCheckpoint, only_finite=False)
     return tensors, state
 
 
 def _fingerprint(path) -> dict:
+    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else None
-        if digest is None:  # Python 3.10
-            digest = hashlib.sha256()
-            while block := file.read(1 << 20):
-                digest.update(block)
-        return {"bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return {"bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
 
 
 def _write_json(path, values):

@@ -1,8 +1,9 @@
-"""Training that can be killed at any moment: the whole state, every n steps."""
+"""Saves the whole state of a run every n steps, so that it can be killed and resumed exactly."""
 
 import json
 import logging
 import os
+import pathlib
 import re
 
 import keras
@@ -30,26 +31,29 @@ _logger = logging.getLogger("bert_tf")
 
 
 class TrainingCheckpoint(StepCallback):
-    """Saves the state of a run every `save_every` steps, and restores the newest good one.
+    """Saves the state of a run every `save_every` steps and restores the newest checkpoint.
 
-    The state is every variable of the model (weights, the state of its random generators), every
-    variable of the optimizer (slots, iterations, loss scale) and the step. The step is the position
-    in the data too: a dataset that can start at any step makes the restored run the unbroken one.
+    The state consists of all variables of the model (weights, random states) and of the optimizer
+    (slots, iterations, loss scale), and of the step, which is also the position in the data. With a
+    dataset that can start at any step, a resumed run equals an uninterrupted one.
 
     Args:
-        directory: Where the checkpoints `ckpt-<step>` are. On several machines one that all see:
-            the first worker writes, all read.
-        save_every: Steps between two checkpoints.
-        keep: How many of the newest are kept.
-        monitor: The log by which the best checkpoint is found and kept besides, such as
-            "val_loss"; None keeps no best.
-        mode: "min" or "max": what is best.
-        settings: What else made the run, as plain JSON values (files, batch size, seed). Restoring
-            under other settings is allowed, and told.
+        directory: The directory of the checkpoints `ckpt-<step>`. With several machines, all of
+            them must see it: the first worker writes and all read.
+        save_every: The number of steps between two checkpoints.
+        keep: The number of newest checkpoints that are kept.
+        monitor: The log that decides which checkpoint is the best one, such as "val_loss". The best
+            one is kept too. None keeps only the newest ones.
+        mode: "min" or "max": which value of `monitor` is the best one.
+        settings: Other properties of the run (files, batch size, seed) as JSON values. If they
+            differ when a checkpoint is restored, a warning is logged.
 
     Attributes:
-        step: The step of the last batch, or the restored one.
-        best_step: The step of the best checkpoint; None as long as there is none.
+        step: The step of the last batch or of the restored checkpoint.
+        best_step: The step of the best checkpoint, or None.
+
+    Raises:
+        UserError: If `save_every` or `keep` is less than 1, or if `mode` is unknown.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -89,18 +93,18 @@ class TrainingCheckpoint(StepCallback):
         self._saved_step = None
 
     def restore(self, model: keras.Model) -> int:
-        """Loads the newest good checkpoint into `model`, which must be compiled.
+        """Loads the newest checkpoint into `model`, which must be compiled.
 
-        A damaged checkpoint is named in the log, set aside as `damaged-ckpt-<step>`, and the one
-        before it is taken.
+        A damaged checkpoint is logged and renamed to `damaged-ckpt-<step>`, and the one before it
+        is loaded.
 
         Returns:
-            The step it was saved at; 0, and nothing loaded, if there is no checkpoint.
+            The step of the checkpoint. If there is none, 0 is returned and nothing is loaded.
 
         Raises:
-            CheckpointError: If the checkpoint is of another network or optimizer, with a list of
-                what differs, if there are checkpoints and all are damaged, or if an interrupted
-                replacement of one cannot be undone.
+            CheckpointError: If the checkpoint is of another network or optimizer, if all
+                checkpoints are damaged, or if an interrupted replacement cannot be undone.
+            UserError: If the model is not compiled with an optimizer.
         """
         recover(self.directory)
         variables = state_variables(model)
@@ -117,32 +121,36 @@ class TrainingCheckpoint(StepCallback):
             self._require_same_network(path, state["network"], network_of(model))
             _assign(path, tensors, variables, model.distribute_strategy)
             model.untrained_heads = ()
-            self._tell_other_settings(path, state["settings"])
+            self._log_other_settings(path, state["settings"])
             self.step = self._saved_step = step
-            _logger.info("Going on from %s.", path)
+            _logger.info("Resuming from %s.", path)
             break
         else:
             if damaged:
                 raise CheckpointError(
-                    f"No good checkpoint is left in {self.directory}: all are damaged "
-                    f"({', '.join(map(os.path.basename, damaged))}). Remove them to start anew."
+                    f"{self.directory} must have a good checkpoint. Received: all are damaged "
+                    f"({', '.join(map(os.path.basename, damaged))}). Remove them to start again."
                 )
         if chief:
             for path in damaged:
-                _set_aside(path)
+                aside = os.path.join(self.directory, f"damaged-{os.path.basename(path)}")
+                try:
+                    os.replace(path, aside)
+                except OSError as error:
+                    _logger.warning("%s could not be renamed: %s", path, error.strerror)
             remove_leftovers(self.directory)
         self._read_best()
         return self.step
 
     def save(self) -> str:
-        """Writes a checkpoint of this very step and removes those that are no longer kept.
+        """Writes a checkpoint of this step and removes those that are no longer kept.
 
         Returns:
-            Its path.
+            The path of the checkpoint.
 
         Raises:
-            CheckpointError: If it cannot be written, or if a variable is not finite. Older
-                checkpoints are as they were then.
+            CheckpointError: If it cannot be written or if a weight is not finite. Older checkpoints
+                are then not changed.
         """
         path = checkpoint_path(self.directory, self.step)
         if self._saved_step == self.step:
@@ -157,13 +165,12 @@ class TrainingCheckpoint(StepCallback):
                 "settings": self.settings,
             }
             write_checkpoint(self.directory, self.step, tensors, state)
-            self._saved_step = self.step
             self._remove_old()
         self._saved_step = self.step
         return path
 
     def newest(self) -> str | None:
-        """The path of the newest checkpoint, or None."""
+        """Returns the path of the newest checkpoint, or None."""
         steps = checkpoint_steps(self.directory)
         return checkpoint_path(self.directory, steps[-1]) if steps else None
 
@@ -171,9 +178,9 @@ class TrainingCheckpoint(StepCallback):
         later = [step for step in checkpoint_steps(self.directory) if step > self.step]
         if later:
             raise CheckpointError(
-                f"{self.directory} holds checkpoints of later steps than {self.step}, where this "
-                f"run is: {later}. Call `restore(model)` before `fit` to go on from them, or "
-                "choose another directory."
+                f"{self.directory} must not have checkpoints after this run's step {self.step}. "
+                f"Received: checkpoints of steps {later}. Call `restore(model)` before `fit` to "
+                "resume from them, or choose another directory."
             )
 
     def on_step_end(self, logs):
@@ -189,7 +196,7 @@ class TrainingCheckpoint(StepCallback):
         self.save()
 
     def _consider(self, logs):
-        """Makes this step's checkpoint the best one if its metric is."""
+        """Saves a checkpoint of this step as the best one if its metric is the best."""
         if self.monitor not in logs:
             return
         value = float(logs[self.monitor])
@@ -201,9 +208,9 @@ class TrainingCheckpoint(StepCallback):
         self.save()
         self.best_step, self._best_value = self.step, value
         if is_chief(self.model.distribute_strategy):
+            best = {"step": self.step, "monitor": self.monitor, "value": value}
             with atomic_path(os.path.join(self.directory, BEST)) as path:
-                with open(path, "w", encoding="utf-8") as file:
-                    json.dump({"step": self.step, "monitor": self.monitor, "value": value}, file)
+                pathlib.Path(path).write_text(json.dumps(best), encoding="utf-8")
             self._remove_old()
 
     def _read_best(self):
@@ -213,10 +220,10 @@ class TrainingCheckpoint(StepCallback):
         try:
             best = read_json(path, _BEST)
         except CheckpointError as error:
-            _logger.warning("%s. Going on as if there were no best checkpoint.", error)
+            _logger.warning("%s. The best checkpoint is not known.", error)
             return
-        # A best checkpoint of another metric, of a later step (the run went back) or one that is
-        # gone is none.
+        # It does not count if it is for another metric, was removed, or is of a later step (the
+        # run was resumed from an earlier one).
         known = checkpoint_steps(self.directory)
         if best["monitor"] == self.monitor and best["step"] in known and best["step"] <= self.step:
             self.best_step, self._best_value = best["step"], best["value"]
@@ -227,37 +234,36 @@ class TrainingCheckpoint(StepCallback):
                 path = checkpoint_path(self.directory, step)
                 try:
                     remove_directory(path)
-                except OSError as error:  # the newer checkpoint is written, and training goes on
+                except OSError as error:  # not fatal: the newer checkpoint is written
                     _logger.warning("%s could not be removed: %s", path, error.strerror)
 
     def _require_finite(self, tensors):
-        # Only the model's: under float16 the optimizer's `gradient_norm` of a skipped step is
-        # infinite.
+        # Not the optimizer's: with float16, `gradient_norm` of a skipped step is infinite.
         for name, values in tensors.items():
             if name.startswith("model/") and not np.isfinite(values).all():
                 raise CheckpointError(
-                    f"Finite weights were expected at step {self.step}. Received: {name} holds NaN "
-                    f"or infinity. The last good checkpoint is {self.newest() or 'none'}; go on "
-                    "from it with a lower learning rate or other data."
+                    f"Weights must be finite. Received at step {self.step}: {name} holds NaN or "
+                    f"infinity. The last good checkpoint is {self.newest() or 'none'}. Resume from "
+                    "it with a lower learning rate or other data."
                 )
 
     def _require_same_network(self, path, saved, mine):
         differing = sorted(key for key in {*saved, *mine} if saved.get(key) != mine.get(key))
         if differing:
             raise CheckpointError(
-                f"{path} is of another network than this run's:\n"
+                f"{path} must be of this run's network. Received:\n"
                 + "\n".join(
-                    f"  {key}: {mine.get(key)!r} was expected, received {saved.get(key)!r}"
-                    for key in differing
+                    f"  {key}={saved.get(key)!r} instead of {mine.get(key)!r}" for key in differing
                 )
-                + "\nTake the configuration it was trained with, or another output directory."
+                + "\nUse the configuration of the checkpoint, or another output directory."
             )
 
-    def _tell_other_settings(self, path, saved):
+    def _log_other_settings(self, path, saved):
         for key in sorted({*saved, *self.settings}):
             if saved.get(key) != self.settings.get(key):
                 _logger.warning(
-                    "%s was saved under %s=%r, now it is %r: the run is not the unbroken one.",
+                    "%s was saved with %s=%r, now it is %r: the resumed run differs from an "
+                    "uninterrupted one.",
                     path,
                     key,
                     saved.get(key),
@@ -266,15 +272,16 @@ class TrainingCheckpoint(StepCallback):
 
 
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Every variable that a run needs to go on, by name: the model's and the optimizer's.
-
-    Metrics are left out: they start anew.
+    """Returns the variables of the model and of the optimizer by name, without metrics.
 
     Raises:
         UserError: If the model is not compiled with an optimizer.
     """
     if getattr(model, "optimizer", None) is None:
-        raise UserError("The model must be compiled with an optimizer before it is restored.")
+        raise UserError(
+            "`model` must be compiled with an optimizer. Received: a model without one. Call "
+            "`compile` before `restore`."
+        )
     if not model.optimizer.built:
         with model.distribute_strategy.scope():
             trained = getattr(model, "trained_variables", lambda: model.trainable_variables)
@@ -282,7 +289,7 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
     named = model_variables(model)
     roots = {variable.path.split("/")[0] for variable in _network_variables(model)}
     for variable in model.optimizer.variables:
-        # Without the optimizer's own name; a slot is named after its variable.
+        # Without the name of the optimizer. The name of a slot begins with that of its variable.
         name = variable.path.partition("/")[2]
         root = max((r for r in roots if name.startswith(f"{r}_")), key=len, default="")
         _add(named, f"optimizer/{_unnumbered(root)}{name.removeprefix(root)}", variable)
@@ -290,7 +297,7 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """The model's part of `state_variables`."""
+    """Returns the variables of the model by name, without metrics."""
     metrics = {id(variable) for variable in model.metrics_variables}
     named = {}
     for variable in _network_variables(model):
@@ -301,14 +308,14 @@ def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def _network_variables(model):
-    """The model's variables, and those that it trains besides: an objective's."""
+    """Returns the variables of the model, and those of its objective."""
     known = {id(variable) for variable in model.variables}
     trained = getattr(model, "trained_variables", lambda: model.trainable_variables)()
     return [*model.variables, *(variable for variable in trained if id(variable) not in known)]
 
 
 def _unnumbered(name: str) -> str:
-    """Keras numbers the models of a process: `bert_pretrainer_1`."""
+    """Removes the number that Keras gives the models of a process, as in `bert_pretrainer_1`."""
     return re.sub(r"_\d+$", "", name)
 
 
@@ -318,12 +325,12 @@ def _add(named, name, variable):
 
 
 def network_of(model: keras.Model) -> dict:
-    """What makes a checkpoint fit: the configuration of the network and the optimizer's class."""
+    """Returns what a checkpoint must match: configuration, objective, optimizer and dtype."""
     config = getattr(getattr(model, "backbone", model), "config", None)
     values = dict(config.to_dict()) if config is not None else {}
     values.pop("extra", None)
     objective = getattr(model, "objective", None)
-    if objective is not None:  # a name, or a loss of sentences
+    if objective is not None:  # a name or a `SentenceLoss`
         values["objective"] = objective if isinstance(objective, str) else objective.description()
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     values["optimizer"] = type(optimizer).__name__
@@ -337,17 +344,11 @@ def _assign(path, tensors, variables, strategy):
     for name in sorted(set(variables) & set(tensors)):
         expected, received = tuple(variables[name].shape), tensors[name].shape
         if expected != received:
-            problems.append(f"  {name}: shape {expected} was expected, received {received}")
+            problems.append(f"  {name}: shape {received} instead of {expected}")
     if problems:
-        raise CheckpointError(f"{path} does not fit this model:\n" + "\n".join(problems))
+        raise CheckpointError(
+            f"{path} must have the variables of this model. Received:\n" + "\n".join(problems)
+        )
     with strategy.scope():
         for name, variable in variables.items():
             variable.assign(tensors[name])
-
-
-def _set_aside(path):
-    directory, name = os.path.split(path)
-    try:
-        os.replace(path, os.path.join(directory, f"damaged-{name}"))
-    except OSError as error:
-        _logger.warning("%s stays where it is: %s", path, error.strerror)

@@ -1,4 +1,4 @@
-"""Training on several GPUs, machines or a TPU."""
+"""Training on several GPUs, on several machines or on a TPU."""
 
 from bert_tf.training.distribution.distributed_batches import DistributedBatches
 from bert_tf.training.distribution.strategies import STRATEGIES, is_chief, make_strategy

@@ -1,5 +1,6 @@
-"""The batches of a run, by step, shared by the workers and devices of a strategy."""
+"""The batches of a run by step, divided among the workers and devices of a strategy."""
 
+import dataclasses
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -7,19 +8,22 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 
 
+@dataclasses.dataclass
 class DistributedBatches:
-    """Gives `fit` its batches from any step on, under any `tf.distribute` strategy.
+    """The batches for `fit` from any step, under any `tf.distribute` strategy.
 
     Args:
-        read: `read(batch_size, start_step, num_shards, shard_index)` is a dataset of batches, as
-            `pretraining_records` and `pretraining_text` give it.
-        batch_size: Rows of a step, over all devices.
-        strategy: Divides each batch.
-        by_rows: How several workers share the input. True: each reads every batch and takes its own
-            rows, so that the batches are those of one process, however many workers there are.
-            False: each reads a shard; the batches are those of one process only if the shards of
-            `read` are its rows.
-        num_batches: Steps after which the batches end; None for as many as `read` gives.
+        read: A function: `read(batch_size, start_step, num_shards, shard_index)` is a dataset of
+            batches, as `pretraining_records` and `pretraining_text` return it.
+        batch_size: The number of rows of a step, on all devices.
+        strategy: The strategy, which divides each batch.
+        by_rows: How several workers divide the input. If True, each worker reads every batch and
+            uses its own rows, so the batches do not depend on the number of workers. If False, each
+            worker reads a shard.
+        num_batches: The number of steps. None means as many as `read` returns.
+
+    Raises:
+        UserError: If `batch_size` is not a multiple of the number of devices.
 
     Example:
         >>> def read(batch_size, start_step, num_shards, shard_index):
@@ -30,28 +34,22 @@ class DistributedBatches:
         array([400, 401, 402, 403])
     """
 
-    def __init__(
-        self,
-        read: Callable[..., tf.data.Dataset],
-        batch_size: int,
-        strategy: tf.distribute.Strategy,
-        by_rows: bool = True,
-        num_batches: int | None = None,
-    ):
-        self.devices = strategy.num_replicas_in_sync
-        if batch_size % self.devices:
+    read: Callable[..., tf.data.Dataset]
+    batch_size: int
+    strategy: tf.distribute.Strategy
+    by_rows: bool = True
+    num_batches: int | None = None
+
+    def __post_init__(self):
+        self.devices = self.strategy.num_replicas_in_sync
+        if self.batch_size % self.devices:
             raise UserError(
-                f"Batch sizes must be multiples of the number of devices, {self.devices}. "
-                f"Received: {batch_size}"
+                f"`batch_size` must be a multiple of the number of devices, {self.devices}. "
+                f"Received: batch_size={self.batch_size}"
             )
-        self.read = read
-        self.batch_size = batch_size
-        self.strategy = strategy
-        self.by_rows = by_rows
-        self.num_batches = num_batches
 
     def from_step(self, step: int):
-        """The batches of the steps after `step`, as `fit` and `evaluate` take them."""
+        """Returns the batches of the steps after `step` for `fit` and `evaluate`."""
         return self.strategy.distribute_datasets_from_function(
             lambda context: self.of_worker(
                 step, context.num_input_pipelines, context.input_pipeline_id
@@ -59,7 +57,7 @@ class DistributedBatches:
         )
 
     def of_worker(self, step: int, workers: int, worker: int) -> tf.data.Dataset:
-        """One worker's part of the batches after `step`: for each step a batch a device."""
+        """Returns a worker's part of the batches after `step`: one batch per step and device."""
         per_device = self.batch_size // self.devices
         local_devices = self.devices // workers
         if workers == 1 or not self.by_rows:
@@ -77,10 +75,8 @@ class DistributedBatches:
 
             batches = self.read(self.batch_size, step, 1, 0)
             batches = batches.flat_map(own).prefetch(tf.data.AUTOTUNE)
-        return (
-            batches if self.num_batches is None else batches.take(self.num_batches * local_devices)
-        )
+        return batches.take(-1 if self.num_batches is None else self.num_batches * local_devices)
 
     def batch_at(self, step: int):
-        """The whole batch of the step after `step`."""
+        """Returns the whole batch of the step after `step`."""
         return next(iter(self.read(self.batch_size, step, 1, 0)))

@@ -11,16 +11,16 @@ STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored", "tpu", "paramet
 
 
 def make_strategy(name: str, tpu: str | None = None) -> tf.distribute.Strategy:
-    """The strategy that `--distribution_strategy` names. To be called before any other TensorFlow.
+    """Creates a strategy. Call it before any other TensorFlow function.
 
     Args:
-        name: "one_device": one GPU if there is one, else the CPU. "mirrored": all GPUs of this
-            machine, or where there is none its (logical) CPUs. "multi_worker_mirrored": the
-            machines that the environment variable TF_CONFIG lists. "tpu": the TPU called `tpu`.
-        tpu: Name or address of the TPU; None asks the environment.
+        name: "one_device" (a GPU if there is one, otherwise the CPU), "mirrored" (all GPUs of this
+            machine or, without a GPU, its logical CPUs), "multi_worker_mirrored" (the machines in
+            the environment variable TF_CONFIG) or "tpu" (the TPU with the name `tpu`).
+        tpu: The name or address of the TPU. None uses the environment.
 
     Raises:
-        UserError: If the strategy cannot be had here, and why.
+        UserError: If the strategy is unknown or not available here.
 
     Example:
         >>> strategy = bert_tf.training.make_strategy("one_device")
@@ -40,17 +40,15 @@ def make_strategy(name: str, tpu: str | None = None) -> tf.distribute.Strategy:
         return _tpu_strategy(tpu)
     if name == "parameter_server":
         raise UserError(
-            "The parameter server strategy is not to be had with Keras 3: its `fit` runs every "
-            "step by `strategy.run`, while parameter servers need each step to be handed to a "
-            "worker by a ClusterCoordinator, which Keras 3 no longer does. Received: "
-            "'parameter_server'. Take 'multi_worker_mirrored', which also trains on several "
-            "machines."
+            "`name` must be a strategy that Keras 3 supports. Received: name='parameter_server', "
+            "which needs a ClusterCoordinator that Keras 3 does not use. Use "
+            "'multi_worker_mirrored', which also trains on several machines."
         )
-    raise UserError(f"A strategy of {STRATEGIES} was expected. Received: {name!r}")
+    raise UserError(f"`name` must be one of {STRATEGIES}. Received: name={name!r}")
 
 
 def is_chief(strategy: tf.distribute.Strategy | None = None) -> bool:
-    """Whether this process is the one that writes files: the first worker, or the only one.
+    """Returns whether this process writes the files: it is the first worker or the only one.
 
     Example:
         >>> bert_tf.training.distribution.is_chief()
@@ -64,7 +62,7 @@ def is_chief(strategy: tf.distribute.Strategy | None = None) -> bool:
 
 
 def worker_addresses(strategy: tf.distribute.Strategy | None = None) -> dict[str, str]:
-    """The addresses of the other workers, "host:port" by a name such as "worker 1"."""
+    """Returns the addresses of the other workers: "host:port" by a name such as "worker 1"."""
     resolver = (strategy or tf.distribute.get_strategy()).cluster_resolver
     if resolver is None or resolver.task_type is None:
         return {}
@@ -78,12 +76,12 @@ def worker_addresses(strategy: tf.distribute.Strategy | None = None) -> dict[str
 
 def _require_cluster():
     expected = (
-        "TF_CONFIG must hold the cluster, such as "
+        "`TF_CONFIG` must describe the cluster, such as "
         '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
     )
     text = os.environ.get("TF_CONFIG")
     if not text:
-        raise UserError(f"{expected}. Received: no TF_CONFIG. For one machine take 'mirrored'.")
+        raise UserError(f"{expected}. Received: no TF_CONFIG. For one machine use 'mirrored'.")
     try:
         values = json.loads(text)
         cluster, task = values["cluster"], values["task"]
@@ -93,13 +91,13 @@ def _require_cluster():
         raise UserError(f"{expected}. Received: {text}") from None
     if not known:
         raise UserError(
-            f"TF_CONFIG's task must be in its cluster: an index in [0, {len(addresses)}) was "
-            f"expected. Received: {task['index']}"
+            f"The task index in `TF_CONFIG` must be in [0, {len(addresses)}), the number of "
+            f"addresses. Received: index={task['index']}"
         )
     others = sorted(set(cluster) - {"chief", "worker"})
     if others:
         raise UserError(
-            f"TF_CONFIG's cluster must hold 'worker' and perhaps 'chief' only. Received: {others}"
+            f"The cluster in `TF_CONFIG` must have only 'worker' and 'chief'. Received: {others}"
         )
 
 
@@ -111,7 +109,7 @@ def _tpu_strategy(tpu):
         return tf.distribute.TPUStrategy(resolver)
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
         raise UserError(
-            "A TPU was expected and none was found "
-            f"({str(error).strip().splitlines()[0][:200]}). Received: tpu={tpu!r}. On a TPU "
-            "machine install tensorflow-tpu; elsewhere take 'one_device' or 'mirrored'."
+            f"`tpu` must be an available TPU ({str(error).strip().splitlines()[0][:200]}). "
+            f"Received: tpu={tpu!r}. On a TPU machine, install tensorflow-tpu. On other machines, "
+            "use 'one_device' or 'mirrored'."
         ) from None

@@ -1,4 +1,4 @@
-"""Sees when another worker dies, and leaves instead of waiting for it for ever."""
+"""Ends the process when another worker is gone, instead of waiting forever."""
 
 import os
 import socket
@@ -11,26 +11,26 @@ import keras
 
 from bert_tf.training.distribution.strategies import worker_addresses
 
-KNOCKS = 3  # at a closed port
+REFUSED_CONNECTIONS = 3  # in a row
 
 
 class WorkerHealthMonitor(keras.callbacks.Callback):
     """On several machines, ends this process with a message when another worker is gone.
 
-    A worker that waits in a collective for a dead one waits long or for ever, inside TensorFlow,
-    where no Python exception reaches it. A thread therefore knocks at the port on which every
-    other worker's TensorFlow server listens. A worker whose port is closed three times in a row
-    (a killed process's is, at once) or has not answered for `patience` seconds (a machine or a
-    network that is down) is gone, and this process ends with status 1.
+    Inside a TensorFlow collective, a worker may wait forever for a worker that has died, and no
+    Python exception can interrupt it. Therefore, a thread connects to the ports of the other
+    workers' TensorFlow servers. A worker is gone if its port is closed three times in a row (its
+    process has ended), or if it has not answered for `patience` seconds (its machine or the network
+    is down). The exit status is then 1.
 
     Args:
-        newest_checkpoint: Gives the path that the message names, or None.
-        interval: Seconds between two knocks.
-        patience: Seconds without any answer.
+        newest_checkpoint: A function that returns the path that the message names, or None.
+        interval: The number of seconds between two connections.
+        patience: The number of seconds without an answer.
 
     Example:
         >>> checkpoint = bert_tf.training.TrainingCheckpoint("checkpoints")
-        >>> watch = bert_tf.training.distribution.WorkerHealthMonitor(checkpoint.newest)
+        >>> monitor = bert_tf.training.distribution.WorkerHealthMonitor(checkpoint.newest)
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class WorkerHealthMonitor(keras.callbacks.Callback):
             threading.Thread(target=self._watch, args=(addresses,), daemon=True).start()
 
     def stop(self) -> None:
-        """Ends the watch: from now on the others may leave."""
+        """Stops monitoring: the other workers may end now."""
         if self._stop is not None:
             self._stop.set()
             self._stop = None
@@ -64,31 +64,26 @@ class WorkerHealthMonitor(keras.callbacks.Callback):
         while not stop.wait(self.interval):
             for worker, address in addresses.items():
                 try:
-                    knock(address)
+                    host, port = address.rsplit(":", 1)
+                    socket.create_connection((host, int(port)), timeout=5.0).close()
                     answered[worker], closed[worker] = time.monotonic(), 0
                 except ConnectionRefusedError:
                     closed[worker] += 1
                 except OSError:
                     closed[worker] = 0
                 silent = time.monotonic() - answered[worker]
-                if closed[worker] == KNOCKS or silent > self.patience:
+                if closed[worker] == REFUSED_CONNECTIONS or silent > self.patience:
                     leave(
                         f"{worker} ({address}) is gone: no answer for {silent:.0f} s",
                         self.newest_checkpoint(),
                     )
 
 
-def knock(address: str) -> None:
-    """Opens a connection to "host:port" and closes it. Raises OSError if that fails."""
-    host, port = address.rsplit(":", 1)
-    socket.create_connection((host, int(port)), timeout=5.0).close()
-
-
 def leave(reason: str, checkpoint: str | None) -> None:
-    """Ends this process with status 1 and a message, whatever its other threads wait for."""
+    """Ends this process with status 1 and a message, even if other threads are waiting."""
     print(
-        f"\nerror: {reason}: this worker leaves too. The newest checkpoint is "
-        f"{checkpoint or 'none'}; start all workers again to go on from it.",
+        f"\nerror: {reason}: this worker ends too. The newest checkpoint is "
+        f"{checkpoint or 'none'}; start all workers again to resume from it.",
         file=sys.stderr,
         flush=True,
     )

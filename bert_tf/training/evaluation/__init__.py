@@ -1,4 +1,4 @@
-"""Metrics that are watched while training, and scores that are reported."""
+"""Metrics for use during training, and scores of a whole evaluation set."""
 
 from bert_tf.training.evaluation.bootstrap import bootstrap_intervals
 from bert_tf.training.evaluation.metrics import BinaryAUC, BinaryF1

@@ -1,5 +1,6 @@
-"""How sure a score is: percentile intervals of the bootstrap over examples."""
+"""Confidence intervals of scores: percentiles of the bootstrap over examples."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -7,7 +8,7 @@ from tqdm import tqdm
 
 from bert_tf.config import SINGLE_LABEL
 from bert_tf.errors import UserError
-from bert_tf.training.evaluation.scores import UndefinedScore, checked, score_functions
+from bert_tf.training.evaluation.scores import UndefinedScore, checked, num_classes, score_functions
 
 
 def bootstrap_intervals(
@@ -18,20 +19,19 @@ def bootstrap_intervals(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
-    """The interval of every score of `bert_tf.training.evaluation.scores`.
-
-    A draw that does not define a score (all of one class) does not count for it.
+    """Computes the interval of every score of `all_scores`.
 
     Args:
-        gold: As in `all_scores`.
-        predicted: As in `all_scores`.
-        problem_type: As in `all_scores`.
-        samples: As in `drawn_intervals`.
-        confidence: As in `drawn_intervals`.
-        seed: As in `drawn_intervals`.
+        gold, predicted, problem_type: As in `all_scores`.
+        samples, confidence, seed: As in `drawn_intervals`.
 
     Returns:
-        Name to (low, high), of the scores that at least one draw defines.
+        The intervals (low, high) by the name of the score. Draws for which a score is not defined,
+        because all examples are of one class, do not count for it.
+
+    Raises:
+        DataError: If the shapes do not match or a class id is out of range.
+        UserError: If scikit-learn is missing, or `samples` or `confidence` is out of range.
 
     Example:
         >>> gold = np.array([0, 1] * 50)
@@ -41,16 +41,13 @@ def bootstrap_intervals(
         True
     """
     gold, predicted = checked(gold, predicted, problem_type)
-    num_classes = predicted.shape[1] if predicted.ndim == 2 else 1
-    functions = score_functions(problem_type, num_classes)
+    functions = score_functions(problem_type, num_classes(predicted))
 
     def scores(rows):
         results = {}
         for name, function in functions.items():
-            try:
+            with contextlib.suppress(UndefinedScore):
                 results[name] = function(gold[rows], predicted[rows])
-            except UndefinedScore:
-                continue
         return results
 
     return drawn_intervals(scores, len(gold), samples, confidence, seed)
@@ -63,21 +60,21 @@ def drawn_intervals(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
-    """Draws n of the n examples with replacement, again and again: percentiles of their scores.
+    """Computes percentiles of scores over draws of n of the n examples with replacement.
 
     Args:
-        scores: The scores, by name, of the examples with these numbers, int64 `[n]`. It leaves out
-            what they do not define.
+        scores: A function of the indices of the drawn examples, int64 `[n]`, which returns the
+            scores by name.
         num_examples: n.
-        samples: Draws.
-        confidence: Share of the draws inside the interval.
-        seed: Of the draws.
+        samples: The number of draws.
+        confidence: The fraction of the draws that is inside the interval.
+        seed: The seed of the draws.
 
     Returns:
-        Name to (low, high), of the scores that at least one draw defines.
+        The intervals (low, high) by the name of the score.
 
     Raises:
-        UserError: If there is no draw, or the confidence is none.
+        UserError: If `samples` is less than 1 or `confidence` is not in (0, 1).
 
     Reference: Efron and Tibshirani 1993, "An Introduction to the Bootstrap", section 13.3.
     """

@@ -1,4 +1,4 @@
-"""Which class is taken for which: as text and as a picture."""
+"""Confusion matrices, as text and as a picture."""
 
 import os
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from bert_tf.errors import UserError
 
 
 def confusion_matrix(gold: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
-    """Counts: class ids `[n]` and `[n]` -> int64 `[C, C]`, a row for each gold class."""
+    """Counts class ids, `[n]` and `[n]`, in an int64 `[C, C]` with one row per gold class."""
     matrix = np.zeros([num_classes, num_classes], np.int64)
     np.add.at(matrix, (np.asarray(gold), np.asarray(predicted)), 1)
     return matrix
 
 
 def confusion_text(matrix: np.ndarray, labels: Sequence[str]) -> str:
-    """A table with a row for each gold label and a column for each predicted one.
+    """Returns a table with one row per gold label and one column per predicted label.
 
     Example:
         >>> print(confusion_text(np.array([[5, 1], [0, 7]]), ["ham", "spam"]))
@@ -38,7 +38,7 @@ def confusion_text(matrix: np.ndarray, labels: Sequence[str]) -> str:
 
 
 def save_confusion_png(matrix: np.ndarray, labels: Sequence[str], path: str | os.PathLike) -> None:
-    """Draws the matrix, each row in shares of its gold class, the counts written into the cells.
+    """Draws the matrix: the color of a cell is its fraction of the row, its text is the count.
 
     Raises:
         UserError: If matplotlib is missing.
@@ -48,7 +48,8 @@ def save_confusion_png(matrix: np.ndarray, labels: Sequence[str], path: str | os
         from matplotlib.figure import Figure
     except ImportError:
         raise UserError(
-            "The picture needs matplotlib, which is not installed: pip install matplotlib"
+            "matplotlib must be installed for the picture. Received: no module matplotlib. "
+            "Run `pip install matplotlib`."
         ) from None
     size = 2.0 + 0.6 * len(labels)
     figure = Figure(figsize=(size + 1.0, size), layout="constrained")

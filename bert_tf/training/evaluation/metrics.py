@@ -1,4 +1,4 @@
-"""Metrics of a two-class problem on integer labels and logits `[B, 2]`."""
+"""Metrics for two classes, on integer labels `[B]` and logits `[B, 2]`."""
 
 import keras
 import tensorflow as tf
@@ -6,9 +6,9 @@ import tensorflow as tf
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BinaryF1(keras.metrics.Metric):
-    """F1 of class 1: labels `[B]`, logits `[B, 2]`; class 1 is predicted where its logit is larger.
+    """F1 of class 1, which is predicted if its logit is larger.
 
-    Zero where there is neither a true nor a predicted positive, as in scikit-learn.
+    As in scikit-learn, F1 is zero if there are neither true nor predicted positives.
 
     Example:
         >>> metric = bert_tf.training.BinaryF1()
@@ -46,9 +46,9 @@ class BinaryF1(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BinaryAUC(keras.metrics.AUC):
-    """Area under the ROC curve: labels `[B]`, logits `[B, 2]`.
+    """Area under the ROC curve of class 1.
 
-    Keras's estimate over 200 thresholds on the probability of class 1, good to about 0.001.
+    It is estimated from 200 thresholds, as in Keras, with an error of about 0.001.
 
     Example:
         >>> metric = bert_tf.training.BinaryAUC()

@@ -1,17 +1,17 @@
-"""From logits to probabilities, in float64."""
+"""Computes probabilities from logits, in float64."""
 
 import numpy as np
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Of one class among several: `[n, C]` -> `[n, C]`."""
+    """Returns probabilities that sum to 1 over the classes: `[n, C]` -> `[n, C]`."""
     logits = np.asarray(logits, np.float64)
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Of every label by itself, any shape."""
+    """Returns the probability of each label, of any shape."""
     logits = np.asarray(logits, np.float64)
     small = np.exp(-np.abs(logits))
     return np.where(logits >= 0, 1.0, small) / (1.0 + small)

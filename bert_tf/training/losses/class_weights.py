@@ -1,10 +1,11 @@
-"""Keras's `class_weight` of `fit`: which models have classes that it can weight.
+"""The argument `class_weight` of `fit`.
 
-Keras makes a sample weight of it before the model sees the batch: the weight of `round(y)`, or of
-`argmax(y)` where labels have several columns. That is wrong for labels of words and of positions,
-and its lookup fails for a class that the dictionary leaves out.
+Keras turns it into sample weights before the model receives the batch: the weight of `round(y)`, or
+of `argmax(y)` if labels have several columns. That is wrong for labels of words and of positions,
+and fails for a class that is not in the dictionary.
 """
 
+import math
 from collections.abc import Mapping
 
 from bert_tf.errors import UserError
@@ -13,15 +14,15 @@ from bert_tf.errors import UserError
 def class_weights_by_id(
     class_weight: Mapping, num_classes: int, labels: list[str] | None = None
 ) -> dict[int, float]:
-    """A weight for every class; 1 for those that are not named.
+    """Returns the weight of each class, which is 1 if `class_weight` does not have the class.
 
     Args:
-        class_weight: From class ids, or names among `labels`, to weights.
-        num_classes: Number of classes.
-        labels: Their names, if they have some.
+        class_weight: The weights by class id or by name.
+        num_classes: The number of classes.
+        labels: The names of the classes, or None.
 
     Raises:
-        UserError: If it names a class that there is not, or a weight is negative or no number.
+        UserError: If a class does not exist, or if a weight is negative or not a number.
     """
     weights = dict.fromkeys(range(num_classes), 1.0)
     for key, weight in class_weight.items():
@@ -31,29 +32,25 @@ def class_weights_by_id(
             raise UserError(
                 f"`class_weight` must have class ids in {known} as keys. Received: {key!r}"
             )
-        if not _is_weight(weight):
+        try:
+            weights[index] = float(weight)
+        except (TypeError, ValueError):
+            weights[index] = math.nan
+        if not 0.0 <= weights[index] < math.inf:
             raise UserError(
                 "`class_weight` must have numbers of at least 0 as values. "
                 f"Received: class_weight[{key!r}]={weight!r}"
             )
-        weights[int(index)] = float(weight)
     return weights
 
 
 def refuse_class_weight(class_weight: Mapping, reason: str) -> None:
-    """Raises `UserError`.
+    """Raises `UserError` for a model without classes to weight.
 
     Args:
-        class_weight: What `fit` was given.
-        reason: Why the model has no use for it, and what to do instead.
+        class_weight: The argument of `fit`.
+        reason: Why the model does not use it, and what to do instead.
     """
     raise UserError(
         f"`class_weight` must be left out here: {reason}. Received: class_weight={class_weight!r}"
     )
-
-
-def _is_weight(value) -> bool:
-    try:
-        return 0.0 <= float(value) < float("inf")
-    except (TypeError, ValueError):
-        return False

@@ -1,7 +1,7 @@
-"""What a sentence encoder learns from: losses on the vectors of K texts an example.
+"""Losses for `BertSentenceEncoder.compile(objective=...)`, on the vectors of K texts per example.
 
-Each is an object for `BertSentenceEncoder.compile(objective=...)`. `outputs` turns the vectors
-`[B, K, D]` into what the loss compares, `losses` gives one loss an example.
+`outputs` computes from the vectors `[B, K, D]` what the loss compares, and `losses` returns one
+loss per example.
 
 Glossary: `B` examples, `K` texts of an example, `D` size of a vector, `C` classes.
 """
@@ -20,9 +20,9 @@ class SentenceLoss:
     """The base of the losses.
 
     Attributes:
-        num_texts: The K that the loss takes.
+        num_texts: The supported values of K.
         needs_labels: Whether an example has a label.
-        has_hits: Whether an example can be answered right or wrong.
+        has_hits: Whether the prediction for an example is correct or not.
     """
 
     num_texts: tuple[int, ...] = (2,)
@@ -30,47 +30,54 @@ class SentenceLoss:
     has_hits = True
 
     def build(self, vector_size: int, initializer_range: float) -> None:
-        """Makes the variables, if the loss has any."""
+        """Creates the variables of the loss."""
 
     @property
     def variables(self) -> list:
-        """What is trained beside the encoder; no part of it when it is saved."""
+        """The variables that are trained with the encoder, but are not saved with it."""
         return []
 
     def description(self) -> str:
-        """The loss and what it was made with, as a checkpoint notes it."""
-        settings = {name: value for name, value in vars(self).items() if _is_plain(value)}
-        return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in settings.items())})"
+        """Returns the class and the settings of the loss for `state.json` of checkpoints."""
+        settings = [
+            f"{name}={value!r}"
+            for name, value in vars(self).items()
+            if isinstance(value, (str, int, float))
+        ]
+        return f"{type(self).__name__}({', '.join(settings)})"
 
     def check(self, num_texts: int, has_labels: bool) -> None:
-        """Raises `UserError` for examples that are not of the loss's kind."""
+        """Raises `UserError` if the loss does not support such examples."""
         if num_texts not in self.num_texts or has_labels != self.needs_labels:
             counts = " or ".join(map(str, self.num_texts))
             raise UserError(
-                f"{type(self).__name__} takes {counts} texts an example "
-                f"{'and' if self.needs_labels else 'without'} labels. Received: {num_texts} texts, "
-                f"{'labels' if has_labels else 'no labels'}"
+                f"An example for {type(self).__name__} must have {counts} texts and "
+                f"{'a' if self.needs_labels else 'no'} label. Received: {num_texts} texts and "
+                f"{'a' if has_labels else 'no'} label"
             )
 
     def outputs(self, vectors: tf.Tensor) -> tf.Tensor:
-        """What the loss compares, from vectors `[B, K, D]`."""
+        """Computes what the loss compares from vectors `[B, K, D]`."""
         raise NotImplementedError
 
     def losses(self, labels: tf.Tensor | None, outputs: tf.Tensor) -> tf.Tensor:
-        """One loss an example, float32 `[B]`."""
+        """Returns one loss per example, float32 `[B]`."""
         raise NotImplementedError
 
     def hits(self, labels: tf.Tensor | None, outputs: tf.Tensor) -> tf.Tensor | None:
-        """Which examples are answered right, bool `[B]`; None where there is no right or wrong."""
+        """Returns whether each prediction is correct, bool `[B]`, or None without `has_hits`."""
         return None
 
 
 class ClassificationLoss(SentenceLoss):
-    """Cross-entropy of softmax(W [u; v; |u - v|] + b): pairs with class ids, as of NLI.
+    """Cross-entropy of softmax(W [u; v; |u - v|] + b), for pairs with class ids such as NLI.
 
     Args:
-        num_classes: Number of classes; 3 for entailment, neutral, contradiction.
-        loss: Cross-entropy with label smoothing, focus or class weights; None is without.
+        num_classes: The number of classes; 3 for entailment, neutral and contradiction.
+        loss: Cross-entropy with label smoothing, focal loss or class weights; None for neither.
+
+    Raises:
+        UserError: If `num_classes` is less than 2, or if the reduction of `loss` is not a mean.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
@@ -105,8 +112,8 @@ class ClassificationLoss(SentenceLoss):
         size = self.classifier.kernel.shape[0] // 3
         if vectors.shape[-1] != size:
             raise UserError(
-                f"Vectors of size {size}, for which the objective was compiled, were expected. "
-                f"Received: size {vectors.shape[-1]}. Whitening changed it: call `compile` again."
+                f"Vectors must have size {size}, for which the objective was compiled. Received: "
+                f"size {vectors.shape[-1]}. Whitening changed it: call `compile` again."
             )
         u, v = tf.unstack(vectors, num=2, axis=1)
         return self.classifier(tf.concat([u, v, tf.abs(u - v)], axis=-1))  # [B, 3D] -> [B, C]
@@ -119,7 +126,7 @@ class ClassificationLoss(SentenceLoss):
 
 
 class CosineRegressionLoss(SentenceLoss):
-    """(cos(u, v) - label)²: pairs with a likeness in [-1, 1], as of STS (divide its 0-5 by 5).
+    """(cos(u, v) - label)², for pairs with a similarity in [-1, 1] (divide those of STS by 5).
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
@@ -141,15 +148,17 @@ class CosineRegressionLoss(SentenceLoss):
 
 
 class MultipleNegativesRankingLoss(SentenceLoss):
-    """Cross-entropy of finding each text's partner among all of the batch: pairs without labels.
+    """Cross-entropy of finding the second text of each pair among those of the batch.
 
-    The scores are scale * cosine; the third text of an example, if there is one, is a partner
-    that it must not find (a hard negative), for every text of the batch. The larger the batch, the
-    harder the task. A batch is what is computed at once: a replica's share, and with
-    `gradient_accumulation_steps` a part of that.
+    The logits are scale * cosine. If an example has a third text, it is a hard negative for all
+    texts of the batch. The task is harder in larger batches. A batch is what one replica computes
+    at once, with `gradient_accumulation_steps` a part of its rows.
 
     Args:
-        scale: What cosines are multiplied by.
+        scale: The factor of the cosines.
+
+    Raises:
+        UserError: If `scale` is not positive.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
@@ -165,16 +174,16 @@ class MultipleNegativesRankingLoss(SentenceLoss):
 
     def __init__(self, scale: float = RANKING_SCALE):
         if not scale > 0:
-            raise UserError(f"`scale` must be above 0. Received: scale={scale}")
+            raise UserError(f"`scale` must be positive. Received: scale={scale}")
         self.scale = scale
 
     def outputs(self, vectors):
         texts = tf.unstack(tf.math.l2_normalize(vectors, axis=-1), axis=1)
-        candidates = tf.concat(texts[1:], axis=0)  # [B, D] or [2B, D], the partners first
+        candidates = tf.concat(texts[1:], axis=0)  # [B, D] or [2B, D]
         return self.scale * tf.matmul(texts[0], candidates, transpose_b=True)
 
     def losses(self, labels, outputs):
-        # Not the fused cross-entropy: it refuses the empty batch that ends a replica's data.
+        # Not the fused cross-entropy, which fails for the empty last batch of a replica.
         return tf.reduce_logsumexp(outputs, axis=-1) - tf.linalg.diag_part(outputs)
 
     def hits(self, labels, outputs):
@@ -182,11 +191,14 @@ class MultipleNegativesRankingLoss(SentenceLoss):
 
 
 class TripletLoss(SentenceLoss):
-    """max(d(anchor, positive) - d(anchor, negative) + margin, 0): triplets without labels.
+    """max(d(anchor, positive) - d(anchor, negative) + margin, 0), for triplets without labels.
 
     Args:
-        distance: "euclidean", or "cosine": 1 - cos.
-        margin: How much farther the negative must be.
+        distance: d, "euclidean" or "cosine" (1 - cos).
+        margin: By how much the negative must be farther than the positive.
+
+    Raises:
+        UserError: If `distance` is unknown or `margin` is not positive.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
@@ -205,7 +217,7 @@ class TripletLoss(SentenceLoss):
                 f"`distance` must be 'euclidean' or 'cosine'. Received: distance={distance!r}"
             )
         if not margin > 0:
-            raise UserError(f"`margin` must be above 0. Received: margin={margin}")
+            raise UserError(f"`margin` must be positive. Received: margin={margin}")
         self.distance = distance
         self.margin = margin
 
@@ -215,8 +227,7 @@ class TripletLoss(SentenceLoss):
             cosines = tf.reduce_sum(vectors[:, :1] * vectors[:, 1:], axis=-1)
             return 1.0 - cosines  # [B, 2]: to the positive, to the negative
         squares = tf.reduce_sum(tf.square(vectors[:, :1] - vectors[:, 1:]), axis=-1)  # [B, 2]
-        # The root has no gradient at 0, where two texts are the same.
-        same = squares <= 0.0
+        same = squares <= 0.0  # the square root has no gradient at 0
         return tf.where(same, 0.0, tf.sqrt(tf.where(same, 1.0, squares)))
 
     def losses(self, labels, outputs):
@@ -235,10 +246,10 @@ SENTENCE_LOSSES = {
 
 
 def sentence_loss(objective: str | SentenceLoss) -> SentenceLoss:
-    """A loss by its name, or itself.
+    """Returns a loss by its name, or the loss itself.
 
     Raises:
-        UserError: If there is none of that name.
+        UserError: If the name is unknown.
     """
     if isinstance(objective, SentenceLoss):
         return objective
@@ -248,10 +259,6 @@ def sentence_loss(objective: str | SentenceLoss) -> SentenceLoss:
             f"Received: objective={objective!r}"
         )
     return SENTENCE_LOSSES[objective]()
-
-
-def _is_plain(value) -> bool:
-    return isinstance(value, (str, int, float))
 
 
 def _ids(labels):

@@ -1,4 +1,4 @@
-"""Cross-entropy on class ids with label smoothing, focus on hard examples and class weights."""
+"""Cross-entropy on class ids with label smoothing, focal loss and class weights."""
 
 from collections.abc import Sequence
 
@@ -8,28 +8,28 @@ import tensorflow as tf
 
 from bert_tf.errors import DataError, UserError
 
-# What a model gives for a class that an example does not have: an answer starts at no padding.
+# The logit of a class that an example does not have: an answer cannot start at padding.
 PADDING_LOGIT = -1e9
-# (1 - p)^γ has no finite slope where 1 - p is 0.
-SMALLEST_REST = 1e-7
+SMALLEST_REST = 1e-7  # (1 - p)^γ has no finite slope at 1 - p = 0
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SparseCrossentropy(keras.losses.Loss):
     """Cross-entropy of logits `[..., C]` on class ids `[...]`, for texts and for tokens.
 
-    With targets t (one-hot, smoothed) and probabilities p a row's loss is
-    `w[id] · Σ -t · (1 - p)^γ · log p`. A row with a negative id has the loss 0.
-
-    C may differ from batch to batch, as where classes are the tokens that an answer may start at;
-    a class with the logit `PADDING_LOGIT` is none, and gets no share of the target.
+    With targets t (one-hot, smoothed) and probabilities p, the loss of a row is
+    `w[id] · Σ -t · (1 - p)^γ · log p`. The loss of a row with a negative id is 0. C may differ from
+    batch to batch. Classes with the logit `PADDING_LOGIT` do not count.
 
     Args:
-        label_smoothing: Share of the target that is spread evenly over all classes (Szegedy et al.
-            2016, arXiv 1512.00567, section 7).
-        focal_gamma: γ of the focal loss; 0 is cross-entropy (Lin et al. 2017, arXiv 1708.02002).
-        class_weights: w, a factor for each class; None is 1 for all. `balanced_class_weights`
-            makes them.
+        label_smoothing: The fraction of the target that is distributed evenly over all classes
+            (Szegedy et al. 2016, arXiv 1512.00567, section 7).
+        focal_gamma: γ of the focal loss (Lin et al. 2017, arXiv 1708.02002); 0 is cross-entropy.
+        class_weights: w, the factors of the classes, as `balanced_class_weights` returns them. None
+            means 1 for all.
+
+    Raises:
+        UserError: If `label_smoothing` is not in [0, 1) or `focal_gamma` is negative.
 
     Example:
         >>> loss = bert_tf.training.SparseCrossentropy(
@@ -51,7 +51,7 @@ class SparseCrossentropy(keras.losses.Loss):
         super().__init__(name=name, **kwargs)
         if not 0.0 <= label_smoothing < 1.0 or focal_gamma < 0.0:
             raise UserError(
-                "`label_smoothing` must be in [0, 1) and `focal_gamma` not negative. Received: "
+                "`label_smoothing` must be in [0, 1) and `focal_gamma` at least 0. Received: "
                 f"label_smoothing={label_smoothing}, focal_gamma={focal_gamma}"
             )
         self.label_smoothing = label_smoothing
@@ -62,8 +62,8 @@ class SparseCrossentropy(keras.losses.Loss):
         num_classes = y_pred.shape[-1]
         if self.class_weights is not None and len(self.class_weights) != num_classes:
             raise UserError(
-                f"`class_weights` must have a weight for each of the {num_classes} classes. "
-                f"Received: {self.class_weights}"
+                f"`class_weights` must have one weight for each of the {num_classes} classes. "
+                f"Received: class_weights={self.class_weights}"
             )
         logits = tf.cast(y_pred, tf.float32)
         log_p = tf.nn.log_softmax(logits)  # [..., C]
@@ -91,55 +91,57 @@ class SparseCrossentropy(keras.losses.Loss):
 
 
 def class_loss(loss) -> SparseCrossentropy | None:
-    """The `loss` of a model whose own is cross-entropy on class ids.
+    """Checks the argument `loss` of `compile` for a model whose loss is cross-entropy.
 
     Args:
-        loss: What `compile` was given: a `SparseCrossentropy`, or "auto" or None for cross-entropy.
+        loss: A `SparseCrossentropy`, or "auto" or None for plain cross-entropy.
 
     Returns:
-        The loss; None for cross-entropy.
+        The loss, or None for plain cross-entropy.
 
     Raises:
-        UserError: If it is another one, or its `reduction` is no mean.
+        UserError: If it is another loss, or if its `reduction` is not a mean.
     """
     if loss is None or loss == "auto":
         return None
     if not isinstance(loss, SparseCrossentropy):
         raise UserError(
-            "A loss on class ids was expected: bert_tf.training.SparseCrossentropy("
-            f"label_smoothing, focal_gamma, class_weights), or 'auto'. Received: loss={loss!r}"
+            "`loss` must be a bert_tf.training.SparseCrossentropy(label_smoothing, focal_gamma, "
+            f"class_weights) or 'auto'. Received: loss={loss!r}"
         )
     require_mean(loss)
     return loss
 
 
 def require_mean(loss: SparseCrossentropy) -> None:
-    """Raises `UserError` if `loss` is not the mean that its model computes."""
+    """Raises `UserError` if the reduction of `loss` is not a mean, which its model computes."""
     if loss.reduction in ("sum", "none", None):
         raise UserError(
-            "`loss` must be a mean here: of words, or of pairs of texts. "
-            f"Received: reduction={loss.reduction!r}. Leave `reduction` out."
+            "`loss` must be a mean here (over words or pairs of texts). "
+            f"Received: reduction={loss.reduction!r}. Do not pass `reduction`."
         )
 
 
 def refuse_class_weights(loss, classes: str) -> None:
-    """Raises `UserError` if `loss` has weights of classes; `classes` says what they are here."""
+    """Raises `UserError` if `loss` has class weights. `classes` says what the classes are."""
     if getattr(loss, "class_weights", None) is not None:
         raise UserError(
-            f"`class_weights` are for classes that mean the same in every example. Here they are "
-            f"{classes}. Received: class_weights={loss.class_weights}"
+            f"`class_weights` must be None, because the classes are {classes} and do not mean the "
+            f"same in every example. Received: class_weights={loss.class_weights}"
         )
 
 
 def balanced_class_weights(class_ids: np.ndarray, num_classes: int) -> list[float]:
-    """Weights with which every class counts the same: n / (C · count); 0 for one without examples.
+    """Returns weights with which all classes count the same: n / (C · number of examples).
+
+    A class without examples has the weight 0.
 
     Args:
-        class_ids: int, any shape; negative ones are no class.
-        num_classes: C.
+        class_ids: The class ids, of any shape. Negative ids are ignored.
+        num_classes: C, the number of classes.
 
     Raises:
-        DataError: If there are no ids, or one is too large.
+        DataError: If there are no ids, or if an id is too large.
 
     Example:
         >>> weights = bert_tf.training.balanced_class_weights(np.array([0, 0, 0, 1]), num_classes=2)
@@ -150,8 +152,8 @@ def balanced_class_weights(class_ids: np.ndarray, num_classes: int) -> list[floa
     ids = ids[ids >= 0]
     if not ids.size or ids.max() >= num_classes:
         raise DataError(
-            f"Class ids below {num_classes} were expected. "
-            f"Received: {ids.size} ids, the largest {ids.max() if ids.size else None}"
+            f"`class_ids` must have ids below {num_classes}. Received: {ids.size} ids, the largest "
+            f"one is {ids.max() if ids.size else None}"
         )
     counts = np.bincount(ids, minlength=num_classes)
     return [float(ids.size / (num_classes * count)) if count else 0.0 for count in counts]

@@ -1,4 +1,4 @@
-"""Optimizers: Adam with weight decay as in the original, LAMB; both clip by the global norm."""
+"""Optimizers: Adam with weight decay as in the original, and LAMB. Both clip by the global norm."""
 
 from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
 from bert_tf.training.optimizers.lamb import LAMB

@@ -1,32 +1,48 @@
-"""The optimizer BERT was trained with."""
+"""The optimizer that BERT was trained with."""
 
 import keras
 
 from bert_tf import ops
-from bert_tf.training.optimizers.clipped_optimizer import NOT_DECAYED, ClippedOptimizer
+from bert_tf.training.optimizers.clipped_optimizer import ClippedOptimizer
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class AdamWeightDecay(ClippedOptimizer):
-    """Adam with decoupled weight decay and a clip by the global norm, as in the original.
+    """Adam with decoupled weight decay and clipping by the global norm, as in the original.
 
     With m and v the running means of the gradient g and of g²:
 
         variable -= learning_rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * variable)
 
+    Slots are float32 for weights in bfloat16 and float16 too. Such a weight also has a float32
+    copy: the update is applied to the copy, and the weight is the rounded copy. Otherwise, updates
+    below half a unit in the last place of the weight (0.004 for a bfloat16 weight of 1) would be
+    lost. A value that is assigned to the weight is copied before the next update.
+
     Args:
-        learning_rate: A float or a schedule.
-        weight_decay_rate: 0.01 in the original.
-        beta_1: Decay of m.
-        beta_2: Decay of v.
-        epsilon: 1e-6 in the original, added to sqrt(v).
-        clip_norm: Largest global norm of the gradients, over all replicas; None does not clip.
-        bias_correction: Whether to divide m and v by what they lack in the first steps. The
-            original does not; it helps on small data sets (arXiv 2006.05987).
-        exclude_from_weight_decay_names: Leaf names of variables that are not decayed.
-        layer_decay: Factor of the learning rate from a block to the one below; None for none.
-        dynamic_loss_scale: Whether to scale the loss for float16; see `ClippedOptimizer`.
-        **kwargs: `learning_rate_multipliers`; see `ClippedOptimizer`.
+        learning_rate: A float or a schedule. None means 5e-5.
+        weight_decay_rate: The decoupled weight decay; 0.01 in the original.
+        beta_1: The decay rate of m.
+        beta_2: The decay rate of v.
+        epsilon: Added to sqrt(v); 1e-6 in the original.
+        clip_norm: The largest global norm of the gradients, summed over all replicas. None does
+            not clip.
+        bias_correction: Whether to correct the bias of m and v in the first steps. None means
+            False, as in the original. The correction helps on small data sets (arXiv 2006.05987).
+        exclude_from_weight_decay_names: The last parts of the paths of variables without decay.
+        layer_decay: The learning rate of a block is that of the block above it times this factor.
+            The embeddings count as the block below the first one, heads and pooler as the block
+            above the last one. None means the same rate for all.
+        dynamic_loss_scale: Whether to scale the loss, which float16 needs. A step with infinite
+            gradients is skipped and halves the scale; 2,000 good steps in a row double it.
+            `compile` turns this on for models with the policy `mixed_float16`.
+        name: The name of the optimizer.
+        learning_rate_multipliers: Factors of the learning rate by a part of a variable's path, such
+            as {"crf": 100.0} for the layer with that name.
+        **kwargs: Other arguments of `keras.optimizers.Optimizer`.
+
+    Raises:
+        UserError: If `layer_decay` is not in (0, 1].
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -36,41 +52,8 @@ class AdamWeightDecay(ClippedOptimizer):
     Reference: google-research/bert optimization.py, `AdamWeightDecayOptimizer`.
     """
 
-    def __init__(
-        self,
-        learning_rate=5e-5,
-        weight_decay_rate: float = 0.01,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-6,
-        clip_norm: float | None = 1.0,
-        bias_correction: bool = False,
-        exclude_from_weight_decay_names: tuple[str, ...] = NOT_DECAYED,
-        layer_decay: float | None = None,
-        dynamic_loss_scale: bool = False,
-        name: str = "adam_weight_decay",
-        **kwargs,
-    ):
-        super().__init__(
-            learning_rate,
-            weight_decay_rate,
-            clip_norm,
-            exclude_from_weight_decay_names,
-            layer_decay,
-            dynamic_loss_scale,
-            name,
-            **kwargs,
-        )
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
-        self.bias_correction = bias_correction
-
-    def build(self, variables):
-        if self.built:
-            return
-        super().build(variables)
-        self._means, self._squares = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
+    default_learning_rate, default_bias_correction = 5e-5, False
+    default_name, slot_names = "adam_weight_decay", ("adam_m", "adam_v")
 
     def update_step(self, gradient, variable, learning_rate, gradient_scale=None):
         index = self._get_variable_index(variable)
@@ -87,12 +70,3 @@ class AdamWeightDecay(ClippedOptimizer):
             self.epsilon,
             steps=self.iterations + 1 if self.bias_correction else None,
         )
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
-            "bias_correction": self.bias_correction,
-        }

@@ -1,4 +1,4 @@
-"""What the optimizers of BERT share: the clip by the global norm and what goes with it."""
+"""The base of the optimizers: clipping by the global norm, layer-wise rates and loss scaling."""
 
 import re
 
@@ -7,10 +7,17 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 
-# Leaf names of the variables that are not decayed: LayerNorm's and every bias.
+# The last parts of the paths of variables without weight decay: those of LayerNorm and all biases.
 NOT_DECAYED = ("gamma", "beta", "bias")
 
-# Keras's own and TensorFlow's before it.
+# The arguments in addition to those of Keras.
+ARGUMENTS = (
+    "weight_decay_rate", "clip_norm", "exclude_from_weight_decay_names", "layer_decay",
+    "dynamic_loss_scale", "learning_rate_multipliers", "beta_1", "beta_2", "epsilon",
+    "bias_correction",
+)  # fmt: skip
+
+# As in `keras.optimizers.LossScaleOptimizer`.
 INITIAL_LOSS_SCALE = 2.0**15
 LOSS_SCALE_GROWTH_STEPS = 2000
 
@@ -18,66 +25,69 @@ LOW_PRECISION = ("bfloat16", "float16")
 
 
 class ClippedOptimizer(keras.optimizers.Optimizer):
-    """Base of the optimizers: clips by the global norm, keeps it, scales losses.
+    """The base of the optimizers, with the arguments of `AdamWeightDecay`.
 
-    The gradients of all variables are scaled so that their joint norm is at most `clip_norm`. Under
-    a `tf.distribute` strategy that happens after the sum over the replicas (Keras's own
-    `global_clipnorm` clips on each replica before it). `gradient_norm` holds the norm before the
-    clip.
+    The gradients of all variables are scaled so that their global norm is at most `clip_norm`.
+    Under a `tf.distribute` strategy, they are first summed over the replicas (the
+    `global_clipnorm` of Keras clips on each replica before the sum). `gradient_norm` is the norm
+    before clipping.
 
-    Subclasses write `update_step(gradient, variable, learning_rate, gradient_scale)`: the scale is
-    that of the clip, a scalar or None, so that no scaled copy of the gradient is needed.
-
-    Slots are float32 for weights in bfloat16 and float16 too. Such a weight has a float32 copy as
-    well, which the update is applied to and the weight is rounded from: of the weight itself an
-    update below half a unit in the last place (for a weight of 1 in bfloat16 0.004) would be lost
-    in every step. A weight that is assigned from outside counts as it is.
-
-    Args:
-        learning_rate: A float or a schedule.
-        weight_decay_rate: Decoupled weight decay.
-        clip_norm: Largest global norm of the gradients; None does not clip.
-        exclude_from_weight_decay_names: Leaf names of variables that are not decayed.
-        layer_decay: The learning rate of a block is that of the next one times this; the embeddings
-            count as a block below the first, heads and pooler as one above the last. None for one
-            rate.
-        dynamic_loss_scale: Whether to scale the loss, as float16 needs it. A step whose gradients
-            overflow is left out and halves the scale; 2,000 good steps double it. `compile` sets
-            it for models of the policy `mixed_float16`.
-        learning_rate_multipliers: Factors of the learning rate by a part of a variable's path, such
-            as {"crf": 100.0} for the layer of that name.
+    Subclasses define `update_step(gradient, variable, learning_rate, gradient_scale)`. The scale is
+    a scalar or None and is passed so that no scaled copy of the gradient is needed. They also
+    define the defaults of their arguments and the names of their two slots, m and v.
     """
+
+    default_learning_rate: float
+    default_bias_correction: bool
+    default_name: str
+    slot_names: tuple[str, str]
 
     def __init__(
         self,
-        learning_rate,
-        weight_decay_rate: float,
-        clip_norm: float | None,
-        exclude_from_weight_decay_names: tuple[str, ...],
-        layer_decay: float | None,
-        dynamic_loss_scale: bool,
-        name: str,
+        learning_rate=None,
+        weight_decay_rate: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        clip_norm: float | None = 1.0,
+        bias_correction: bool | None = None,
+        exclude_from_weight_decay_names: tuple[str, ...] = NOT_DECAYED,
+        layer_decay: float | None = None,
+        dynamic_loss_scale: bool = False,
+        name: str | None = None,
         learning_rate_multipliers: dict[str, float] | None = None,
         **kwargs,
     ):
-        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        if learning_rate is None:
+            learning_rate = self.default_learning_rate
+        if bias_correction is None:
+            bias_correction = self.default_bias_correction
+        super().__init__(learning_rate=learning_rate, name=name or self.default_name, **kwargs)
         if layer_decay is not None and not 0.0 < layer_decay <= 1.0:
             raise UserError(
                 f"`layer_decay` must be in (0, 1] or None. Received: layer_decay={layer_decay!r}"
             )
         self.weight_decay_rate = weight_decay_rate
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
         self.clip_norm = clip_norm
+        self.bias_correction = bias_correction
         self.exclude_from_weight_decay_names = tuple(exclude_from_weight_decay_names)
         self.layer_decay = layer_decay
         self.dynamic_loss_scale = dynamic_loss_scale
         self.learning_rate_multipliers = dict(learning_rate_multipliers or {})
 
     def use_loss_scale(self) -> None:
-        """Turns the loss scale on, before the first step."""
+        """Turns loss scaling on. It must be called before the first step.
+
+        Raises:
+            UserError: If the optimizer has already made a step without loss scaling.
+        """
         if self.built and not self.dynamic_loss_scale:
             raise UserError(
-                "The loss scale must be turned on before the first step. Received: an optimizer "
-                "that has taken steps. Make a new one with dynamic_loss_scale=True."
+                "`dynamic_loss_scale` must be turned on before the first step. Received: an "
+                "optimizer that has made steps. Create a new one with dynamic_loss_scale=True."
             )
         self.dynamic_loss_scale = True
 
@@ -106,13 +116,14 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
             for index, variable in enumerate(variables)
             if variable.dtype in LOW_PRECISION
         }
-        for index, copy in self._copies.items():  # `update_step` looks it up as the variable
+        for index, copy in self._copies.items():  # `update_step` receives the copy as its variable
             self._trainable_variables_indices[self._var_key(copy)] = index
+        self._means, self._squares = self.add_optimizer_variables(variables, self.slot_names)
 
     def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
         if keras.backend.standardize_dtype(reference_variable.dtype) not in LOW_PRECISION:
             return super().add_variable_from_reference(reference_variable, name, initializer)
-        # As Keras does, but for the dtype.
+        # As in Keras, except for the dtype.
         path = reference_variable.path.replace("/", "_")
         with self._distribution_strategy.extended.colocate_vars_with(reference_variable.value):
             return self.add_variable(
@@ -138,7 +149,7 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
         if not self.dynamic_loss_scale:
             return
         finite = tf.math.is_finite(tf.convert_to_tensor(self.gradient_norm))
-        # A step that was left out does not count, neither for the schedule.
+        # A skipped step does not count, not even for the schedule.
         self._iterations.assign_sub(tf.cast(~finite, self._iterations.dtype))
         good = tf.where(finite, tf.convert_to_tensor(self._good_steps) + 1, 0)
         grows = good >= LOSS_SCALE_GROWTH_STEPS
@@ -148,14 +159,13 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
         self._good_steps.assign(tf.where(grows, tf.zeros_like(good), good))
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        # Keras calls this with the gradients of one replica: after their sum over the replicas is
-        # the one place where the gradients of the whole batch are there together.
+        # Keras calls this with the gradients of one replica. The norm is that of their sum.
         variables = [getattr(variable, "value", variable) for variable in trainable_variables]
         dense = [tf.convert_to_tensor(gradient) for gradient in grads]
         reduced = self._all_reduce_sum_gradients(zip(dense, variables))
         gradients = [gradient for gradient, _ in reduced]
         norm = tf.linalg.global_norm([tf.cast(g, tf.float32) for g in gradients])
-        scale = None  # of the gradients
+        scale = None
         if self.dynamic_loss_scale:
             scale = 1.0 / tf.convert_to_tensor(self.loss_scale)
             norm *= scale
@@ -181,7 +191,7 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
                 )
 
         if self.dynamic_loss_scale:
-            finite = strategy.experimental_local_results(finite)[0]  # the same on all
+            finite = strategy.experimental_local_results(finite)[0]  # equal on all replicas
             tf.cond(finite, update, lambda: None)
         else:
             update()
@@ -195,39 +205,26 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
             self.update_step(tf.cast(gradient, variable.dtype), variable, learning_rate, scale)
             return
         copy = self._copies[index].value
-        # Where the weight is not the copy's rounding it was assigned since: loaded, or initialized.
+        # A weight that is not the rounded copy was assigned, for example loaded from a file.
         is_current = tf.equal(tf.cast(copy, variable.dtype), variable)
         copy.assign(tf.where(is_current, copy, tf.cast(variable, tf.float32)))
         self.update_step(tf.cast(gradient, tf.float32), copy, learning_rate, scale)
         variable.assign(tf.cast(copy, variable.dtype))
 
     def is_decayed(self, variable) -> bool:
-        """Whether the weight decay touches a variable."""
+        """Returns whether a variable has weight decay."""
         return self._is_decayed[self._get_variable_index(variable)]
 
     def get_config(self):
         config = super().get_config()
-        # Fixed by this class, not arguments of it.
+        # Keras's arguments for weight decay and clipping, which this class replaces.
         for name in ("weight_decay", "clipnorm", "global_clipnorm", "clipvalue"):
             config.pop(name, None)
-        return {
-            **config,
-            "weight_decay_rate": self.weight_decay_rate,
-            "clip_norm": self.clip_norm,
-            "exclude_from_weight_decay_names": self.exclude_from_weight_decay_names,
-            "layer_decay": self.layer_decay,
-            "dynamic_loss_scale": self.dynamic_loss_scale,
-            "learning_rate_multipliers": self.learning_rate_multipliers,
-        }
+        return {**config, **{name: getattr(self, name) for name in ARGUMENTS}}
 
 
 def layer_multipliers(paths: list[str], layer_decay: float | None) -> list[float]:
-    """What the learning rate of each variable is multiplied with, by the depth its path tells.
-
-    Args:
-        paths: Keras paths, such as "bert_backbone/encoder/layer_3/intermediate/kernel".
-        layer_decay: As in `ClippedOptimizer`.
-    """
+    """Returns the factors of the learning rates of variables with these Keras paths."""
     blocks = [re.search(r"(?:^|/)layer_(\d+)/", path) for path in paths]
     top = max((int(block[1]) for block in blocks if block), default=-1) + 2
 

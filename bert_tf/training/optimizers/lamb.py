@@ -3,32 +3,39 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.training.optimizers.clipped_optimizer import NOT_DECAYED, ClippedOptimizer
+from bert_tf.training.optimizers.clipped_optimizer import ClippedOptimizer
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class LAMB(ClippedOptimizer):
-    """Adam whose step in each variable has the length of the variable, times the learning rate.
+    """Adam with updates that have the norm of the variable times the learning rate.
 
     With m and v the bias-corrected running means of the gradient g and of g²:
 
         update = m / (sqrt(v) + epsilon) + weight_decay_rate * variable
         variable -= learning_rate * |variable| / |update| * update
 
-    The ratio is 1 where one of the two norms is zero, and for the variables that are not decayed.
+    The ratio of the norms is 1 if one of them is zero, and for variables without weight decay.
 
     Args:
-        learning_rate: A float or a schedule.
-        weight_decay_rate: 0.01 in the paper.
-        beta_1: Decay of m.
-        beta_2: Decay of v.
+        learning_rate: A float or a schedule. None means 1e-3.
+        weight_decay_rate: The weight decay; 0.01 in the paper.
+        beta_1: The decay rate of m.
+        beta_2: The decay rate of v.
         epsilon: Added to sqrt(v).
-        clip_norm: Largest global norm of the gradients, over all replicas; None does not clip.
-        bias_correction: Whether m and v are divided by what they lack in the first steps.
-        exclude_from_weight_decay_names: Leaf names of the variables that are neither decayed nor
-            have their step adapted.
-        layer_decay: Factor of the learning rate from a block to the one below; None for none.
-        dynamic_loss_scale: Whether to scale the loss for float16; see `ClippedOptimizer`.
+        clip_norm: The largest global norm of the gradients, summed over all replicas. None does
+            not clip.
+        bias_correction: Whether to correct the bias of m and v in the first steps. None means True.
+        exclude_from_weight_decay_names: The last parts of the paths of variables that have neither
+            weight decay nor an adapted norm.
+        layer_decay: As in `AdamWeightDecay`.
+        dynamic_loss_scale: As in `AdamWeightDecay`.
+        name: The name of the optimizer.
+        learning_rate_multipliers: As in `AdamWeightDecay`.
+        **kwargs: Other arguments of `keras.optimizers.Optimizer`.
+
+    Raises:
+        UserError: If `layer_decay` is not in (0, 1].
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -38,41 +45,8 @@ class LAMB(ClippedOptimizer):
     Reference: You et al. 2020 (arXiv 1904.00962), algorithm 2.
     """
 
-    def __init__(
-        self,
-        learning_rate=1e-3,
-        weight_decay_rate: float = 0.01,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-6,
-        clip_norm: float | None = 1.0,
-        bias_correction: bool = True,
-        exclude_from_weight_decay_names: tuple[str, ...] = NOT_DECAYED,
-        layer_decay: float | None = None,
-        dynamic_loss_scale: bool = False,
-        name: str = "lamb",
-        **kwargs,
-    ):
-        super().__init__(
-            learning_rate,
-            weight_decay_rate,
-            clip_norm,
-            exclude_from_weight_decay_names,
-            layer_decay,
-            dynamic_loss_scale,
-            name,
-            **kwargs,
-        )
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
-        self.bias_correction = bias_correction
-
-    def build(self, variables):
-        if self.built:
-            return
-        super().build(variables)
-        self._means, self._squares = self.add_optimizer_variables(variables, ["lamb_m", "lamb_v"])
+    default_learning_rate, default_bias_correction = 1e-3, True
+    default_name, slot_names = "lamb", ("lamb_m", "lamb_v")
 
     def update_step(self, gradient, variable, learning_rate, gradient_scale=None):
         index = self._get_variable_index(variable)
@@ -90,17 +64,8 @@ class LAMB(ClippedOptimizer):
         update = m / (tf.sqrt(v) + self.epsilon)
         if self.is_decayed(variable):
             update += self.weight_decay_rate * variable
-            length, update_length = tf.norm(variable), tf.norm(update)
-            known = (length > 0) & (update_length > 0)
-            ratio = tf.where(known, tf.math.divide_no_nan(length, update_length), 1.0)
+            norm, update_norm = tf.norm(variable), tf.norm(update)
+            both = (norm > 0) & (update_norm > 0)
+            ratio = tf.where(both, tf.math.divide_no_nan(norm, update_norm), 1.0)
             learning_rate = learning_rate * tf.cast(ratio, learning_rate.dtype)
         variable.assign_sub(tf.cast(learning_rate, dtype) * update)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
-            "bias_correction": self.bias_correction,
-        }

@@ -1,4 +1,4 @@
-"""Learning rates over a run."""
+"""Learning rate schedules."""
 
 from bert_tf.training.schedules.noam import Noam
 from bert_tf.training.schedules.warmup_cosine_decay import WarmupCosineDecay

@@ -1,4 +1,4 @@
-"""The learning rate of the first Transformer."""
+"""The learning rate schedule of the original Transformer."""
 
 import keras
 import tensorflow as tf
@@ -8,16 +8,19 @@ from bert_tf.errors import UserError
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Noam(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then the inverse square root of the step.
+    """Linear warm-up, then decay with the inverse square root of the step.
 
         factor * hidden_size ** -0.5 * min(step ** -0.5, step * num_warmup_steps ** -1.5)
 
-    with the first step counted as 1.
+    The first step has the number 1.
 
     Args:
-        hidden_size: Of the model.
-        num_warmup_steps: Steps of the warm-up, after which the rate is highest.
-        factor: On the whole.
+        hidden_size: The hidden size of the model.
+        num_warmup_steps: The number of warm-up steps, at the end of which the rate is largest.
+        factor: The factor of all rates.
+
+    Raises:
+        UserError: If `hidden_size` or `num_warmup_steps` is less than 1.
 
     Example:
         >>> schedule = bert_tf.training.Noam(hidden_size=256, num_warmup_steps=100)

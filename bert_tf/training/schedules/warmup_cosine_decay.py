@@ -1,4 +1,4 @@
-"""Linear warm-up, then half a cosine."""
+"""Linear warm-up, then cosine decay."""
 
 import math
 
@@ -10,13 +10,16 @@ from bert_tf.errors import UserError
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class WarmupCosineDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """From 0 to the peak in a line, from the peak to the final rate in half a cosine.
+    """Linear warm-up, then half a cosine from the peak to the final rate.
 
     Args:
-        learning_rate: The peak.
-        num_train_steps: Optimizer steps of the whole run.
-        num_warmup_steps: Steps of the warm-up; 0 for none.
-        final_rate: Where the run ends.
+        learning_rate: The largest rate.
+        num_train_steps: The number of optimizer steps of the whole run.
+        num_warmup_steps: The number of warm-up steps; 0 for no warm-up.
+        final_rate: The rate at the end of the run.
+
+    Raises:
+        UserError: If `num_warmup_steps` is not in [0, num_train_steps).
 
     Example:
         >>> schedule = bert_tf.training.WarmupCosineDecay(1e-4, 110, num_warmup_steps=10)

@@ -1,4 +1,4 @@
-"""The learning rate over the steps of a run."""
+"""Linear warm-up, then linear decay."""
 
 import keras
 import tensorflow as tf
@@ -8,15 +8,18 @@ from bert_tf.errors import UserError
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then the original's linear decay to zero.
+    """Linear warm-up, then linear decay to zero.
 
-    Matches google-research/bert: the decay counts from step 0, and the warm-up replaces it, so the
-    rate falls by a small step where the warm-up ends.
+    Matches google-research/bert: the decay counts from step 0, so the rate drops a little at the
+    end of the warm-up.
 
     Args:
-        learning_rate: The peak.
-        num_train_steps: Optimizer steps of the whole run.
-        num_warmup_steps: Steps of the warm-up; 0 for none.
+        learning_rate: The rate from which it decays.
+        num_train_steps: The number of optimizer steps of the whole run.
+        num_warmup_steps: The number of warm-up steps; 0 for no warm-up.
+
+    Raises:
+        UserError: If `num_warmup_steps` is not in [0, num_train_steps] or `num_train_steps` is 0.
 
     Example:
         >>> schedule = bert_tf.training.WarmupLinearDecay(1e-4, 100, num_warmup_steps=10)

@@ -1,4 +1,4 @@
-"""google-research/bert's example making, written anew from its published behaviour, for comparison.
+"""google-research/bert's examples, written again from its published behaviour, for comparison.
 
 In the original's own terms: documents are lists of lists of piece strings, everything is shuffled
 as a whole, a random document is retried ten times, tokens are cut one by one. Nothing is shared

@@ -1,4 +1,4 @@
-"""Pre-training examples: their statistics, and the original's algorithm beside them."""
+"""Pre-training examples: their statistics, compared with the original algorithm."""
 
 import math
 import random
@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import ConfigError
-from bert_tf.tasks.pretraining import examples as examples_module
 from bert_tf.tasks.pretraining.examples import (
     ExampleOptions,
     MaskingVocabulary,
@@ -237,7 +236,7 @@ def test_distributions_are_the_originals(whole_words, max_seq_length, repeats):
     }
     differences = {name: two_samples_differ(*samples) for name, samples in columns.items()}
     assert max(differences.values()) < 1, differences
-    # The test can tell: with another share of short documents it does.
+    # The test can fail: it does with another fraction of short documents.
     others = ours(documents, dupes, seed=1, max_seq_length=max_seq_length, short_seq_prob=0.4)
     assert two_samples_differ([len(e.token_ids) for e in others], columns["length"][1]) > 1
 
@@ -290,16 +289,3 @@ def test_bad_options():
 
     with pytest.raises(ConfigError, match="mask token"):
         MaskingVocabulary.of(WithoutMask())
-
-
-def test_documented_examples():
-    documents = [[[7, 8], [9, 10, 11]], [[12, 13], [14]]]
-    vocabulary = examples_module.MaskingVocabulary(20, 2, 3, 4, bytes(20))
-    made = create_examples(documents, vocabulary, ExampleOptions(), random.Random(1))
-    assert [example.is_random_next for example in made] == [True, True, False]
-    assert truncate_pair([1, 2, 3, 4], [5, 6], 4, random.Random(0)) == ([1, 2], [5, 6])
-    assert mask_tokens([2, 7, 8, 9, 3], vocabulary, ExampleOptions(), random.Random(1)) == (
-        [2, 4, 8, 9, 3],
-        [1],
-        [7],
-    )

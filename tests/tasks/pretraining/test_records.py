@@ -22,7 +22,7 @@ EXAMPLE = PretrainingExample([2, 4, 40_000, 3, 7, 3], [0, 0, 0, 0, 1, 1], [1], [
 
 
 def numbered(number):
-    """An example that can be told from the others."""
+    """An example with a number, which distinguishes it from others."""
     return PretrainingExample(
         [2, 1000 + number, 3, 7, 3], [0, 0, 0, 1, 1], [1], [1000 + number], number % 2 == 0
     )
@@ -220,7 +220,7 @@ class TestBrokenFiles:
         record = len(content) // 10
         path.write_bytes(content[: 3 * record + cut])
         good = 2 if cut < 0 else 3
-        with pytest.raises(DataError, match=f"cut.tfrecord: .* {good} good records and then one"):
+        with pytest.raises(DataError, match=f"cut.tfrecord .* {good} good records and then one"):
             check_records([path], LENGTH, PREDICTIONS, whole)
         with pytest.raises(DataError, match="truncated or corrupt"):
             read(str(path), 1)
@@ -251,7 +251,7 @@ class TestBrokenFiles:
             read(path, 1)
         with tf.io.TFRecordWriter(path) as writer:
             writer.write(b"\xff\xff")
-        with pytest.raises(DataError, match="expected tf.train.Examples"):
+        with pytest.raises(DataError, match="must have tf.train.Examples"):
             read(path, 1)
         (tmp_path / "text.txt").write_text("This is no TFRecord file at all, but text.")
         with pytest.raises(DataError, match="0 good records"):
@@ -264,11 +264,11 @@ class TestBrokenFiles:
             dataset = read(str(tmp_path / "*"), 4, repeat=False)
             assert sorted(sum(numbers(dataset), [])) == [0, 1, 2, 3]
             for pattern in ("*/*/*", ".bert_tf-*/new/b"):
-                with pytest.raises(DataError, match="which no file fits"):
+                with pytest.raises(DataError, match="must match existing files"):
                     read(str(tmp_path / pattern), 4)
 
     def test_none_or_too_few(self, files, tmp_path):
-        with pytest.raises(DataError, match="which no file fits"):
+        with pytest.raises(DataError, match="must match existing files"):
             read(str(tmp_path / "absent*"), 1)
         (tmp_path / "empty").write_bytes(b"")
         with pytest.raises(DataError, match="no record in"):

@@ -209,7 +209,7 @@ def test_whole_words_are_whole(corpus):
 
 
 def test_next_sentences(corpus):
-    """A random next segment is of another document; else the segments lie behind each other."""
+    """A random next segment is of another document; other segments are consecutive."""
     flat, document_of = [], []
     for number, document in enumerate(random_text(0) + random_text(1)):
         ids = TOKENIZER.tokenize(document).flat_values.numpy().tolist()
@@ -480,15 +480,15 @@ def test_last_batch_of_an_epoch(tmp_path):
 @pytest.mark.parametrize(
     "content,options,message",
     [
-        (b"", {}, "Expected text"),
-        (b"\n \n\t\n", {}, "Expected text"),
+        (b"", {}, "must have text"),
+        (b"\n \n\t\n", {}, "must have text"),
         (b"bb bc\n", {}, "at least two documents"),
         (b"bb bc\nbd\nbf bg\n", {}, "at least two documents"),
         (b"bb bc\n\nbd\n", {"next_sentence": "sop"}, "documents of two lines"),
-        (b"bb\n\nbc \xff\xfe\n", {}, "line 3: expected UTF-8"),
-        ("bb\n\nbc\n".encode("utf-16"), {}, "line 1: expected"),
-        (b"bb\0bc\n\nbd\n", {}, "line 1: expected text"),
-        ("bb\n\né\n".encode() + "é\n".encode("latin-1"), {}, "line 4: expected UTF-8"),
+        (b"bb\n\nbc \xff\xfe\n", {}, "line 3 must be UTF-8"),
+        ("bb\n\nbc\n".encode("utf-16"), {}, "line 1 must be"),
+        (b"bb\0bc\n\nbd\n", {}, "line 1 must be text"),
+        ("bb\n\né\n".encode() + "é\n".encode("latin-1"), {}, "line 4 must be UTF-8"),
     ],
 )
 def test_bad_files(tmp_path, content, options, message):
@@ -509,7 +509,7 @@ def test_text_that_can_be_read_after_all(tmp_path):
 
 def test_missing_files(tmp_path):
     for path in (tmp_path / "none.txt", tmp_path / "*.txt"):
-        with pytest.raises(DataError, match="No such file"):
+        with pytest.raises(DataError, match="must match existing files"):
             text_dataset(path)
     with pytest.raises(DataError, match="directory"):
         text_dataset(tmp_path)
@@ -527,7 +527,7 @@ def test_a_pattern_leaves_out_what_a_writer_has_not_finished(tmp_path):
         theirs = batches(text_dataset(path, 2), 3)
         for mine, wanted in zip(batches(text_dataset(tmp_path / "*", 2), 3), theirs, strict=True):
             np.testing.assert_array_equal(mine["token_ids"], wanted["token_ids"])
-        with pytest.raises(DataError, match="No such file"):
+        with pytest.raises(DataError, match="must match existing files"):
             text_dataset(tmp_path / "*" / "*" / "*.txt")
 
 

@@ -21,13 +21,13 @@ def test_texts_by_id(tmp_path):
 @pytest.mark.parametrize(
     "content,words",
     [
-        ('{"a": "x"', "expected JSON"),
+        ('{"a": "x"', "must be a valid JSON"),
         (b"\xff", "UTF-8"),
-        ('["a"]', "dictionary from ids to texts"),
-        ('{"a": {"text": "x"}}', "dictionary from ids to texts"),
-        ('{"a": 1}', "dictionary from ids to texts"),
-        ('{"a": "x", "b": "", "a": "y"}', r"every id once. Received again: \['a'\]"),
-        ('{"a": "x", "z": "y"}', r"1 that none has, \['z'\]"),
+        ('["a"]', "must be an object"),
+        ('{"a": {"text": "x"}}', "must be a string"),
+        ('{"a": 1}', "must be a string"),
+        ('{"a": "x", "b": "", "a": "y"}', "'a' occurs more than once"),
+        ('{"a": "x", "z": "y"}', r"1 unknown ids, \['z'\]"),
     ],
 )
 def test_what_is_no_predictions_file(tmp_path, content, words):

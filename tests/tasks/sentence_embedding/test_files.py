@@ -21,7 +21,7 @@ def test_pairs(tmp_path):
     path = write(tmp_path / "sts.tsv", "sentence1\tsentence2\tscore", "a b\tc\t5.0", "d\te\t2.5")
     assert read_labelled_pairs(path) == ((["a b", "d"], ["c", "e"]), ["5.0", "2.5"])
     assert read_scored_pairs(path, 5.0)[1] == [1.0, 0.5]
-    with pytest.raises(DataError, match="example 1: a score"):
+    with pytest.raises(DataError, match="example 1 must have a score"):
         read_scored_pairs(path)
     rows = [{"sentence1": "a", "sentence2": "b", "label": 0}]
     path = write(tmp_path / "nli.jsonl", *map(json.dumps, rows))
@@ -38,10 +38,10 @@ def test_triplets(tmp_path):
 @pytest.mark.parametrize(
     ("name", "lines", "message"),
     [
-        ("a.tsv", ["sentence1\tsentence2\tscore", "a\t\t1"], "line 2: a text .* `sentence2`"),
-        ("b.tsv", ["sentence1\tsentence2", "a\tb"], "line 2: a column of"),
+        ("a.tsv", ["sentence1\tsentence2\tscore", "a\t\t1"], "line 2 must .* `sentence2`"),
+        ("b.tsv", ["sentence1\tsentence2", "a\tb"], "line 2 must have a value"),
         ("c.tsv", ["first\tsecond\tlabel", "a\tb\t1"], "columns"),
-        ("d.tsv", ["sentence1\tsentence2\tlabel"], "no examples"),
+        ("d.tsv", ["sentence1\tsentence2\tlabel"], "must have examples"),
     ],
 )
 def test_bad_pairs(tmp_path, name, lines, message):
@@ -51,7 +51,7 @@ def test_bad_pairs(tmp_path, name, lines, message):
 
 def test_bad_triplets(tmp_path):
     rows = [{"anchor": "a", "positive": "b"}, {"anchor": "a", "positive": "b", "negative": "c"}]
-    with pytest.raises(DataError, match="line 2: `negative`"):
+    with pytest.raises(DataError, match="line 2 must have `negative`"):
         read_triplets(write(tmp_path / "mixed.jsonl", *map(json.dumps, rows)))
-    with pytest.raises(DataError, match="no examples"):
+    with pytest.raises(DataError, match="must have examples"):
         read_triplets(write(tmp_path / "empty.tsv", "anchor\tpositive"))

@@ -1,4 +1,4 @@
-"""Cached features: the head learns from them what it learns behind a frozen backbone."""
+"""Cached features: the head learns the same as after a frozen backbone."""
 
 import dataclasses
 

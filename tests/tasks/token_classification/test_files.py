@@ -45,9 +45,9 @@ def test_conll_columns(write):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("a O\nb\n", "line 2: expected 2 columns"),
-        ("a\tO\nb\t\n", "line 2: expected 2 columns"),
-        ("a O\nb O X\n", "line 2: expected 2 columns"),
+        ("a O\nb\n", "line 2 must have 2 columns"),
+        ("a\tO\nb\t\n", "line 2 must have 2 columns"),
+        ("a O\nb O X\n", "line 2 must have 2 columns"),
         ("a O\n\xff".encode("latin-1"), "line 2 must be UTF-8"),
         ("\n\n", "no sentences"),
     ],
@@ -58,7 +58,7 @@ def test_holes_in_columns(write, text, message):
 
 
 def test_columns_that_are_not_there(write):
-    with pytest.raises(DataError, match="line 3: expected a column 4"):
+    with pytest.raises(DataError, match="line 3 must have a column 4"):
         read_conll(write(CONLL), tag_column=4)
     with pytest.raises(DataError, match="must be a data file"):
         read_conll("nowhere.txt")
@@ -70,7 +70,7 @@ def test_word_tag_text(write):
     sentences = read_word_tag(write("江/nr  泽民/nr 1/2/m\n\n//w\n"))
     assert sentences == [(["江", "泽民", "1/2"], ["nr", "nr", "m"]), (["/"], ["w"])]
     for hole in ("江/nr 泽民", "江/nr /w", "江/nr 泽民/"):
-        with pytest.raises(DataError, match="line 1, word 2: expected word/tag"):
+        with pytest.raises(DataError, match="line 1, word 2 must be word/tag"):
             read_word_tag(write(hole))
     with pytest.raises(DataError, match="no sentences"):
         read_word_tag(write("\n"))
@@ -98,7 +98,7 @@ def test_written_lines_are_read_again(write):
         list(conll_lines([(["a"], [])]))
 
 
-def test_predictions_beside_gold(tmp_path, write):
+def test_predictions_and_gold_tags(tmp_path, write):
     path = write("a B-X B-X\nb O B-Y\n\nc O O\n")
     expected = [["a", "b"], ["c"]], [["B-X", "O"], ["O"]], [["B-X", "B-Y"], ["O"]]
     assert read_tag_predictions(path) == expected
@@ -109,11 +109,11 @@ def test_predictions_beside_gold(tmp_path, write):
     assert read_tag_predictions(path, gold, word_column=1, tag_column=2) == expected
     for text, message in (
         ("a B-X\nd O\n\nc O\n", "sentence 1: 'a b', not 'a d'"),
-        ("a B-X\nb O\n", "expected the 1 sentences of"),
-        ("a\nb\n", "Received: words alone"),
+        ("a B-X\nb O\n", "must have the 1 sentences of"),
+        ("a\nb\n", "Received: only words"),
     ):
         gold.write_text(text)
         with pytest.raises(DataError, match=message):
             read_tag_predictions(path, gold)
-    with pytest.raises(DataError, match="two columns. Give the file with the gold tags"):
+    with pytest.raises(DataError, match="two columns. Pass the file with the gold tags"):
         read_tag_predictions(write("a O\n"))

@@ -1,4 +1,4 @@
-"""What stands behind a tagger's scores, against seqeval and against plain loops."""
+"""Details of the scores of token classification, against seqeval and against plain loops."""
 
 import random
 

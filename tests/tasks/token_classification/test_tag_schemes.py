@@ -69,7 +69,7 @@ def test_equals_seqeval_on_random_tags():
         assert [tuple(span) for span in spans_of_tags(sentence)] == expected
 
 
-def test_mistakes_are_told():
+def test_mistakes():
     with pytest.raises(DataError, match="Received: 'NN' at word 1"):
         spans_of_tags(["O", "NN"])
     with pytest.raises(DataError, match="'B-'"):

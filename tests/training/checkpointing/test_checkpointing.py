@@ -1,4 +1,4 @@
-"""Checkpoints of training: killed runs go on bit for bit, damaged checkpoints are passed over."""
+"""Training checkpoints: killed runs are resumed exactly, damaged checkpoints are skipped."""
 
 import json
 import random
@@ -112,7 +112,7 @@ def test_killed_at_random_moments_ends_with_the_same_weights(tmp_path, start_run
     assert expected.keys() == received.keys()
     for name in expected:
         np.testing.assert_array_equal(received[name], expected[name])
-    # The log, too, is the unbroken one's: no step is missing, none stands twice.
+    # The log equals that of the uninterrupted run: each step occurs once.
     logs = [read_json_lines(path / "log.jsonl") for path in (unbroken, broken)]
     assert [line["step"] for line in logs[1]] == list(range(1, steps + 1))
     assert [line["loss"] for line in logs[1]] == [line["loss"] for line in logs[0]]
@@ -159,7 +159,7 @@ def test_loss_scale_goes_on(tmp_path):
 @pytest.mark.parametrize(
     "damage,words",
     [
-        ("truncate", "bytes were expected"),
+        ("truncate", "bytes. Received"),
         ("flip", "SHA-256"),
         ("delete", "Received: no file"),
         ("manifest", "manifest.json"),
@@ -182,7 +182,7 @@ def test_damaged_checkpoint_is_passed_over(copied, caplog, damage, words):
     assert TrainingCheckpoint(copied).restore(model) == 4
     assert "ckpt-6" in caplog.text and words in caplog.text and "before it" in caplog.text
     assert (copied / "damaged-ckpt-6").is_dir()
-    # And the run goes on from there, over the place of the damaged one.
+    # The run is resumed from there and replaces the damaged one.
     fitted(copied, 6, model=model)
     assert checkpoint_steps(copied) == [2, 4, 6]
 
@@ -197,18 +197,18 @@ def test_checkpoint_of_another_network_lists_what_differs(copied):
     other = tiny_run.compiled(hidden_size=16, num_hidden_layers=2)
     with pytest.raises(CheckpointError) as error:
         TrainingCheckpoint(copied).restore(other)
-    assert "hidden_size: 16 was expected, received 32" in str(error.value)
-    assert "num_hidden_layers: 2 was expected, received 1" in str(error.value)
+    assert "hidden_size=32 instead of 16" in str(error.value)
+    assert "num_hidden_layers=1 instead of 2" in str(error.value)
     other = tiny_run.compiled()
     other.compile(keras.optimizers.SGD(1e-2))
-    with pytest.raises(CheckpointError, match="optimizer: 'SGD' was expected"):
+    with pytest.raises(CheckpointError, match="optimizer='AdamWeightDecay' instead of 'SGD'"):
         TrainingCheckpoint(copied).restore(other)
 
 
-def test_other_settings_are_told(tmp_path, caplog):
+def test_other_settings_are_logged(tmp_path, caplog):
     model, _ = fitted(tmp_path, 2, settings={"seed": 1, "files": ["a"]})
     TrainingCheckpoint(tmp_path, settings={"seed": 2, "files": ["a"]}).restore(model)
-    assert "saved under seed=1, now it is 2" in caplog.text and "files" not in caplog.text
+    assert "saved with seed=1, now it is 2" in caplog.text and "files" not in caplog.text
 
 
 def test_forgotten_restore_does_not_destroy(copied):
@@ -305,7 +305,7 @@ def test_weights_that_are_not_finite_are_not_saved(copied):
 
 
 def test_nothing_left_to_train(tmp_path):
-    with pytest.raises(UserError, match="20 steps done"):
+    with pytest.raises(UserError, match="initial_step=20"):
         fit_steps(tiny_run.compiled(), tiny_run.batches, 20, 20)
 
 

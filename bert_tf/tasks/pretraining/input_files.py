@@ -1,0 +1,29 @@
+"""Finds the input files of the readers."""
+
+import os
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from bert_tf.errors import DataError
+from bert_tf.files import recover_around, without_staging
+
+
+def find_files(input_files: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
+    """Returns the files that match paths and glob patterns; those of a pattern are sorted.
+
+    Raises:
+        DataError: If there is no pattern, or if a pattern matches no file.
+    """
+    patterns = [input_files] if isinstance(input_files, (str, os.PathLike)) else input_files
+    paths: list[str] = []
+    for pattern in map(os.fspath, patterns):
+        recover_around(pattern)
+        exact = os.path.exists(pattern)
+        found = [pattern] if exact else sorted(without_staging(tf.io.gfile.glob(pattern)))
+        if not found:
+            raise DataError(f"`input_files` must match existing files. Received: {pattern!r}")
+        paths += found
+    if not paths:
+        raise DataError("`input_files` must have at least one file. Received: input_files=[]")
+    return paths
