@@ -12,17 +12,16 @@ from bert_tf.compression.distillation_pair import check_pair, soft_losses
 from bert_tf.compression.layer_dropping import spread_layers
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
+from bert_tf.models.raw_text_model import RawTextModel
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_inputs import TextColumns
-from bert_tf.models.text_streams import as_data_errors
-from bert_tf.models.training_model import TrainingModel
 from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 from bert_tf.tasks.token_classification.model import BertTokenClassifier, word_weights
 
 TEMPERATURE = 2.0  # DistilBERT's training code
 
 
-class DistillationModel(TrainingModel):
+class DistillationModel(RawTextModel):
     """Trains a student on what its teacher says.
 
     With w for `logits_weight` the loss is the sum of these means:
@@ -292,29 +291,16 @@ class DistillationModel(TrainingModel):
         logits = y_pred["student"]["logits"] if isinstance(y_pred, dict) else y_pred
         super().compute_metrics(x, y, logits, sample_weight=sample_weight)
 
-    def fit(
-        self,
-        x=None,
-        y=None,
-        batch_size=None,
-        epochs=1,
-        verbose="auto",
-        callbacks=None,
-        validation_split=0.0,
-        validation_data=None,
-        shuffle=True,
-        class_weight=None,
-        sample_weight=None,
-        initial_epoch=0,
-        steps_per_epoch=None,
-        validation_steps=None,
-        validation_batch_size=None,
-        validation_freq=1,
-    ):
+    def fit(self, *args, **kwargs):
         """`keras.Model.fit` that takes what the student's own `fit` takes.
 
         With `logits_weight=1` labels may be left out, also those of words.
         """
+        history = super().fit(*args, **kwargs)
+        self.student.untrained_heads = ()
+        return history
+
+    def fit_arguments(self, x, y=None, *, validation_data=None, **options):
         x = self.student.preprocessor.read(x)
         if isinstance(validation_data, tuple) and len(validation_data) == 1:
             validation_data = (*validation_data, None)
@@ -322,50 +308,8 @@ class DistillationModel(TrainingModel):
             inputs, labels, *weights = validation_data
             inputs = self.student.preprocessor.read(inputs)
             validation_data = (inputs, self._labels_or_any(inputs, labels), *weights)
-        arguments = self.student.fit_arguments(
-            x,
-            self._labels_or_any(x, y),
-            batch_size=batch_size,
-            shuffle=shuffle,
-            validation_split=validation_split,
-            validation_data=validation_data,
-            validation_batch_size=validation_batch_size,
-            sample_weight=sample_weight,
-        )
-        with as_data_errors():
-            history = super().fit(
-                **arguments,
-                epochs=epochs,
-                verbose=verbose,
-                callbacks=callbacks,
-                class_weight=class_weight,
-                initial_epoch=initial_epoch,
-                steps_per_epoch=steps_per_epoch,
-                validation_steps=validation_steps,
-                validation_freq=validation_freq,
-            )
-        self.student.untrained_heads = ()
-        return history
-
-    def evaluate(
-        self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
-    ):
-        """`keras.Model.evaluate`: the losses of the distillation on what `fit` takes."""
-        if keras_compat.is_validation_in_fit(kwargs):  # the data are ready
-            return super().evaluate(
-                x, y, batch_size, verbose=verbose, sample_weight=sample_weight, **kwargs
-            )
-        x = self.student.preprocessor.read(x)
-        arguments = self.student.fit_arguments(
-            x,
-            self._labels_or_any(x, y),
-            batch_size=batch_size,
-            sample_weight=sample_weight,
-            shuffle=False,
-        )
-        data = {name: arguments[name] for name in ("x", "y", "batch_size", "sample_weight")}
-        with as_data_errors():
-            return super().evaluate(**data, verbose=verbose, **kwargs)
+        labels = self._labels_or_any(x, y)
+        return self.student.fit_arguments(x, labels, validation_data=validation_data, **options)
 
     def class_weights(self, class_weight):
         return self.student.class_weights(class_weight)

@@ -6,7 +6,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf import keras_compat
 from bert_tf.data.plain_rows import is_container
 from bert_tf.deprecation import renamed_method
 from bert_tf.errors import UserError
@@ -14,6 +13,7 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.pretrained_model import PretrainedModel
+from bert_tf.models.raw_text_model import RawTextModel
 from bert_tf.models.serialized_part import deserialized
 from bert_tf.models.text_batches import (
     ROW_NUMBER,
@@ -24,12 +24,11 @@ from bert_tf.models.text_batches import (
 )
 from bert_tf.models.text_inputs import TextColumns, holds_text
 from bert_tf.models.text_streams import as_data_errors, yields_text
-from bert_tf.models.training_model import TrainingModel
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 
 
-class TaskModel(PretrainedModel, TrainingModel):
+class TaskModel(PretrainedModel, RawTextModel):
     """A backbone, a head and the tokenizer that fits them.
 
     `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text, which
@@ -153,55 +152,6 @@ class TaskModel(PretrainedModel, TrainingModel):
         """Returns what is kept of the outputs of a batch of texts; a task may reduce them."""
         return outputs
 
-    def fit(
-        self,
-        x=None,
-        y=None,
-        batch_size=None,
-        epochs=1,
-        verbose="auto",
-        callbacks=None,
-        validation_split=0.0,
-        validation_data=None,
-        shuffle=True,
-        class_weight=None,
-        sample_weight=None,
-        initial_epoch=0,
-        steps_per_epoch=None,
-        validation_steps=None,
-        validation_batch_size=None,
-        validation_freq=1,
-    ):
-        """`keras.Model.fit` that also takes raw text, for training and for validation.
-
-        `class_weight` may be by the names of the classes.
-        """
-        if class_weight is not None:
-            self.class_weights(class_weight)  # what is wrong with it comes before the labels
-        arguments = self.fit_arguments(
-            x,
-            y,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            validation_split=validation_split,
-            validation_data=validation_data,
-            validation_batch_size=validation_batch_size,
-            sample_weight=sample_weight,
-        )
-        self._require_labels(arguments["x"], arguments["y"])
-        with as_data_errors():
-            return super().fit(
-                **arguments,
-                epochs=epochs,
-                verbose=verbose,
-                callbacks=callbacks,
-                class_weight=class_weight,
-                initial_epoch=initial_epoch,
-                steps_per_epoch=steps_per_epoch,
-                validation_steps=validation_steps,
-                validation_freq=validation_freq,
-            )
-
     def fit_arguments(
         self,
         x,
@@ -213,8 +163,8 @@ class TaskModel(PretrainedModel, TrainingModel):
         validation_data=None,
         validation_batch_size=None,
         sample_weight=None,
+        training=True,
     ):
-        """What `fit` takes, as arguments of `keras.Model.fit`: text becomes token dictionaries."""
         preprocessor = self.preprocessor
         x = preprocessor.read(x)
         y = preprocessor.targets(y, x)
@@ -225,7 +175,7 @@ class TaskModel(PretrainedModel, TrainingModel):
             (x, y, sample_weight), held_out = _split_off(x, y, sample_weight, validation_split)
             validation_data = self._prepared_validation(*held_out, validation_batch)
             validation_split = 0.0
-        data = self._prepare(x, y, sample_weight, batch_size, shuffle, training=True)
+        data = self._prepare(x, y, sample_weight, batch_size, shuffle, training)
         return {
             **data,
             "shuffle": shuffle and not isinstance(data["x"], tf.data.Dataset),
@@ -234,38 +184,7 @@ class TaskModel(PretrainedModel, TrainingModel):
             "validation_batch_size": validation_batch_size,
         }
 
-    def evaluate(
-        self,
-        x=None,
-        y=None,
-        batch_size=None,
-        verbose="auto",
-        sample_weight=None,
-        steps=None,
-        callbacks=None,
-        return_dict=False,
-        **kwargs,
-    ):
-        """`keras.Model.evaluate` that also takes raw text."""
-        options = {
-            "verbose": verbose,
-            "steps": steps,
-            "callbacks": callbacks,
-            "return_dict": return_dict,
-            **kwargs,
-        }
-        if keras_compat.is_validation_in_fit(options):  # the data are ready
-            with as_data_errors():
-                return super().evaluate(x, y, batch_size, sample_weight=sample_weight, **options)
-        x = self.preprocessor.read(x)
-        y = self.preprocessor.targets(y, x)
-        data = self._prepare(x, y, sample_weight, batch_size, shuffle=False, training=False)
-        self._require_labels(data["x"], data["y"])
-        with as_data_errors():
-            return super().evaluate(**data, **options)
-
-    def _require_labels(self, x, y):
-        """Raises `UserError` where the loss needs labels and there are none."""
+    def require_labels(self, x, y):
         if self.loss is None and not self.needs_labels:
             return
         if isinstance(x, tf.data.Dataset):
