@@ -319,7 +319,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         self, rows, batch_size=None, verbose=0, callbacks=None, token_budget=None
     ) -> tuple[TokenRows, Any]:
         preprocessor = self.preprocessor
-        if not len(rows.lengths()):
+        if not len(rows):
             outputs = self.predict_on_batch(preprocessor.one_row())
             return rows, tf.nest.map_structure(lambda values: values[:0], outputs)
         length = preprocessor.static_length

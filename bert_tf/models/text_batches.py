@@ -31,6 +31,9 @@ class TokenRows(Protocol):
 
     examples: np.ndarray | None
 
+    def __len__(self) -> int:
+        """Returns the number of rows that `batch` takes."""
+
     def lengths(self) -> np.ndarray:
         """Returns the number of tokens of every row, int64 `[n]`."""
 
@@ -51,7 +54,7 @@ def training_batches(
         shuffle: Whether each epoch has a different order.
         length: T; None for the longest row of the batch.
     """
-    count = len(rows.lengths())
+    count = len(rows)
     numbers = tf.data.Dataset.range(count)
     if shuffle:
         numbers = numbers.shuffle(count, reshuffle_each_iteration=True)

@@ -93,6 +93,9 @@ class TokenizedTexts:
         windows.examples = text_of_window.numpy()
         return windows
 
+    def __len__(self) -> int:
+        return int(self._token_ids.nrows()) // (self._rows_per_example or 1)
+
     def lengths(self) -> np.ndarray:
         """int64 `[n]`: the tokens of every row."""
         return self._token_ids.row_lengths().numpy()

@@ -59,6 +59,9 @@ class MaskedRows:
             self._text_of_row = tf.constant(self.examples)
             self._positions = tf.constant(positions)
 
+    def __len__(self) -> int:
+        return len(self.examples)
+
     def lengths(self) -> np.ndarray:
         """Returns the number of tokens of every row, int64 `[R]`."""
         return self._texts.lengths()[self.examples]
