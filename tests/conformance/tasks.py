@@ -388,7 +388,7 @@ TASKS = {
         lacks={
             "own masks": Lack("`fit` on text draws its masks"),
             "datasets to predict": Lack(
-                "every text must have a mask, which is seen first", "A list of texts"
+                "every text must have a mask, which is seen first", "list of texts"
             ),
         },
         saved={"max_length": 20},
