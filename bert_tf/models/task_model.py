@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_container
@@ -320,7 +321,7 @@ class TaskModel(PretrainedModel, RawTextModel):
     ) -> tuple[TokenRows, Any]:
         preprocessor = self.preprocessor
         if not len(rows):
-            outputs = self.predict_on_batch(preprocessor.one_row())
+            outputs, _ = self.predict_on_batch({**preprocessor.one_row(), ROW_NUMBER: np.zeros(1)})
             return rows, tf.nest.map_structure(lambda values: values[:0], outputs)
         length = preprocessor.static_length
         if length is not None:
@@ -330,7 +331,11 @@ class TaskModel(PretrainedModel, RawTextModel):
             # How many batches there are shows only as they come; Keras takes that for a mistake.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             outputs, numbers = super().predict(batches, verbose=verbose, callbacks=callbacks)
-        return rows, in_order_of_rows(outputs, numbers)
+        outputs = in_order_of_rows(outputs, numbers)
+        if self.token_axis is not None:
+            before = (slice(None),) * self.token_axis
+            outputs = outputs[(*before, slice(rows.lengths().max()))]
+        return rows, outputs
 
     def _validation_dataset(self, data, batch_size):
         """What `fit` takes as `validation_data`, as `keras.Model.fit` takes it."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_container, is_text, plain_rows
 from bert_tf.errors import UserError
@@ -150,7 +151,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         )
 
     def outputs(self, values, rows, columns, pooling):
-        """Returns `logits` `[W, 2, max_length]` of the windows, and their `row_splits`."""
+        """Returns `logits` `[W, 2, T]` of the windows and their `row_splits`; T is the longest."""
         counts = np.bincount(rows.examples, minlength=columns.num_rows)
         return {"logits": values, "row_splits": np.concatenate([[0], np.cumsum(counts)])}
 
@@ -161,6 +162,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
 
     def select_in_graph(self, logits, windows, contexts, char_starts, char_ends) -> Selection:
         """Returns the answers to a batch of questions; see `find_candidates`."""
+        logits = tf.convert_to_tensor(logits)
         candidates = find_candidates(
             windows,
             logits,

@@ -143,7 +143,7 @@ def test_answers_that_are_not_there_are_told_and_not_trained(make_model, caplog)
     with caplog.at_level("WARNING", "bert_tf"):
         kept = model.training_batches(questions, contexts, answers)
     assert "2 of 8 questions are left out of training" in caplog.text
-    assert "'bad film' expected at character 0" in caplog.text
+    assert "'bad film' must be at character 0" in caplog.text
     good = [n for n in range(8) if n not in (1, 2)]
     columns = [[column[n] for n in good] for column in (questions, contexts, answers)]
     assert len(kept) == len(model.training_batches(*columns))

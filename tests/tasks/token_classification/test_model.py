@@ -83,7 +83,7 @@ def test_learns_planted_spans(trained, make_tagger):
     plain = make_tagger()
     plain.fit(*planted(200, seed=1, continued=False), batch_size=16, epochs=3, verbose=0)
     sentences, tags = planted(100, seed=3, longest=40, continued=False)
-    assert tagging_scores(tags, plain.predict(sentences, verbose=0))["f1"] > 0.95
+    assert tagging_scores(tags, plain.predict_tags(sentences))["f1"] > 0.95
     assert plain.evaluate(sentences, tags, verbose=0, return_dict=True)["accuracy"] > 0.95
 
 
@@ -163,7 +163,7 @@ def test_other_losses_are_means_over_words_too(make_tagger, tmp_path):
     assert abs(mean - total / 96) < 1e-4
     model.fit(*planted(150, seed=1, continued=False), epochs=3, verbose=0)
     test = planted(30, seed=4, continued=False)
-    assert tagging_scores(test[1], model.predict(test[0], verbose=0))["f1"] > 0.95
+    assert tagging_scores(test[1], model.predict_tags(test[0]))["f1"] > 0.95
     model.save(tmp_path / "model.keras")
     opened = keras.saving.load_model(tmp_path / "model.keras")
     assert opened.loss.get_config() == loss.get_config()
@@ -175,7 +175,7 @@ def test_saved_as_huggingface_does(trained, tmp_path):
     assert (opened.labels, opened.use_crf, opened.max_length) == (LABELS, True, 16)
     opened.run_eagerly = True
     sentences, _ = planted(10, seed=8)
-    assert opened.predict(sentences, verbose=0) == trained.predict_tags(sentences)
+    assert opened.predict_tags(sentences) == trained.predict_tags(sentences)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["architectures"] == ["BertForTokenClassification"]
     assert config["id2label"] == {str(i): label for i, label in enumerate(LABELS)}
