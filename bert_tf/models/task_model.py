@@ -4,7 +4,6 @@ import warnings
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_container
@@ -321,7 +320,8 @@ class TaskModel(PretrainedModel, RawTextModel):
     ) -> tuple[TokenRows, Any]:
         preprocessor = self.preprocessor
         if not len(rows):
-            outputs, _ = self.predict_on_batch({**preprocessor.one_row(), ROW_NUMBER: np.zeros(1)})
+            row = {**preprocessor.one_row(), ROW_NUMBER: tf.zeros([1], tf.int64)}
+            outputs, _ = self.predict_on_batch(row)
             return rows, tf.nest.map_structure(lambda values: values[:0], outputs)
         length = preprocessor.static_length
         if length is not None:

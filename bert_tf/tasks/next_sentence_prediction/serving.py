@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from bert_tf.models.serving_module import ServingModule
-from bert_tf.tasks.next_sentence_prediction.model import IS_NEXT
+from bert_tf.tasks.next_sentence_prediction.preprocessor import IS_NEXT
 
 
 class NextSentencePredictionModule(ServingModule):
