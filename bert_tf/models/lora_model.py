@@ -2,13 +2,16 @@
 
 import os
 from collections.abc import Sequence
-
-import keras
+from typing import TYPE_CHECKING
 
 from bert_tf import hooks
 from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
-from bert_tf.models.backbone import BertBackbone
+
+if TYPE_CHECKING:  # the flags of tools need the names of the layers, and no TensorFlow
+    import keras
+
+    from bert_tf.models.backbone import BertBackbone
 
 # The dense layers of an encoder block and their attributes.
 LORA_LAYERS = {
@@ -36,9 +39,9 @@ class LoraModel:
     """
 
     # The model that this class is mixed into has these.
-    backbone: BertBackbone
+    backbone: "BertBackbone"
     compiled: bool
-    optimizer: keras.optimizers.Optimizer | None  # once it is compiled
+    optimizer: "keras.optimizers.Optimizer | None"  # once it is compiled
 
     # The arguments of `enable_lora`, or None.
     lora: dict | None = None

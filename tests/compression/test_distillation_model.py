@@ -371,7 +371,7 @@ def test_taggers(make):
     teacher = make(BertTokenClassifier, labels=["O", "X"])
     teacher.compile(AdamWeightDecay(3e-3))
     teacher.fit(WORDS, TAGS, batch_size=4, epochs=15, verbose=0)
-    assert teacher.predict(WORDS, verbose=0) == TAGS
+    assert teacher.predict_tags(WORDS) == TAGS
     student = make(BertTokenClassifier, labels=["O", "X"], layers=1, seed=4)
     labelled = DistillationModel(student, teacher, hidden_weight=0.1)
     labelled.compile(AdamWeightDecay(3e-3))
@@ -391,7 +391,7 @@ def test_taggers(make):
     unlabelled.compile(AdamWeightDecay(3e-3))
     history = unlabelled.fit(WORDS, batch_size=4, epochs=20, verbose=0).history
     assert "accuracy" not in history
-    assert unlabelled.student.predict(WORDS, verbose=0) == TAGS
+    assert unlabelled.student.predict_tags(WORDS) == TAGS
 
 
 def test_sentence_encoders(make):

@@ -18,7 +18,7 @@ FORMS = {
     "FloatKernel": (lambda dense: None, 1e-5),
     "LoraKernel": (lambda dense: dense.enable_lora(2, lora_alpha=4.0), 1e-5),
     "PrepackedKernel": (lambda dense: dense.pack(), 1e-5),
-    "Int8Kernel": (lambda dense: dense.quantize(), 0.05),
+    "Int8Kernel": (lambda dense: dense.quantize("int8"), 0.05),
 }
 
 

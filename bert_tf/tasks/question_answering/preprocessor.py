@@ -67,12 +67,14 @@ class AnswerSelection:
 
     Attributes:
         n_best: The candidates, no text twice; with no answer among them where that is allowed.
+        best: The best span; None if no span is possible.
         score_difference: How much better no answer is than the best span (than a span of score 0 if
             there is none).
-        answer: The answer by the model's threshold.
+        answer: `best`, or no answer, by the model's threshold.
     """
 
     n_best: tuple[Candidate, ...]
+    best: Answer | None
     score_difference: float
     answer: Answer
 
@@ -192,6 +194,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         count = len(selection.has_best)
         splits = np.searchsorted(selection.n_best.example, np.arange(count + 1))
         answers = _rows(
+            selection.has_best,
             selection.is_null(self.threshold),
             selection.null_probability,
             selection.score_difference,
@@ -199,10 +202,13 @@ class QuestionAnsweringPreprocessor(Preprocessor):
             selection.best_probability,
         )
         found = []
-        for row, (is_null, null_probability, difference, text, *rest) in enumerate(answers):
-            answer = Answer("", 0, 0, null_probability) if is_null else Answer(text.decode(), *rest)
+        for row, (has_best, is_null, null_probability, difference, text, *rest) in enumerate(
+            answers
+        ):
+            best = Answer(text.decode(), *rest) if has_best else None
+            answer = Answer("", 0, 0, null_probability) if is_null else best
             part = tuple(candidates[splits[row] : splits[row + 1]])
-            found.append(AnswerSelection(part, difference, answer))
+            found.append(AnswerSelection(part, best, difference, answer))
         return found
 
     def decode(self, values, rows, columns):

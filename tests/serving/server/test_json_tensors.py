@@ -95,7 +95,7 @@ def test_choices_without_a_text_are_refused():
     check_described_inputs(said, choices, _arrays({"instances": [["", "a"], ["b", ""]]}, choices))
     for rows, message in (
         ([["", "a"], ["", ""]], "`choices` must .* none in row 1"),
-        ([[], []], r"`choices` must .* shape \[2, 0\]"),
+        ([[], []], r"`choices` must .* shape=\[2, 0\]"),
     ):
         arrays = _arrays({"instances": rows}, choices)
         with pytest.raises(RequestError, match=message):

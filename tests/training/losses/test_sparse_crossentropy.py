@@ -70,5 +70,5 @@ def test_saved_and_checked():
 
 def test_balanced_weights():
     assert balanced_class_weights(np.array([0, 0, 0, 1, -1]), 3) == [4 / 9, 4 / 3, 0.0]
-    with pytest.raises(DataError, match="the largest 5"):
+    with pytest.raises(DataError, match="the largest one is 5"):
         balanced_class_weights(np.array([5]), 3)
