@@ -42,7 +42,7 @@ CASES = {
 @pytest.mark.parametrize("name", [name for name, (_, said) in CASES.items() if said])
 def test_what_no_buffer_holds_is_refused(name, compiled):
     if compiled and not native.compiles_under_xla():
-        pytest.skip("needs the lowerings for XLA")
+        pytest.skip("needs a TensorFlow with the headers of XLA")
     call, said = CASES[name]
     with pytest.raises(ERRORS, match=said):
         tf.function(call, jit_compile=True)() if compiled else call()
@@ -82,7 +82,7 @@ def test_a_shape_function_checks_sizes():
 @requires_library
 def test_scratch_that_no_buffer_holds_is_refused_by_xla():
     if not native.compiles_under_xla():
-        pytest.skip("needs the lowerings for XLA")
+        pytest.skip("needs a TensorFlow with the headers of XLA")
     columns = 2**58
 
     @tf.function(jit_compile=True)
