@@ -99,8 +99,7 @@ def adam_weight_decay_reference(*args, **kwargs) -> None:
         >>> variable.numpy().round(3)
         array([-0.316, -0.316], dtype=float32)
     """
-    with native.backend("reference"):
-        adam_weight_decay(*args, **kwargs)
+    native.call_reference(adam_weight_decay, *args, **kwargs)
 
 
 def _reference(

@@ -84,8 +84,7 @@ def pack_dense_reference(kernel: tf.Tensor, transposed: bool = False) -> tf.Tens
         >>> np.array_equal(bert_tf.ops.unpack_dense(packed, 4, 4), kernel)
         True
     """
-    with native.backend("reference"):
-        return pack_dense(kernel, transposed)
+    return native.call_reference(pack_dense, kernel, transposed)
 
 
 def fused_dense(
@@ -160,8 +159,7 @@ def fused_dense_reference(*args, **kwargs) -> tf.Tensor:
         >>> bert_tf.ops.fused_dense_reference(x, packed, units=2, bias=bias).numpy()
         array([[2., 3.]], dtype=float32)
     """
-    with native.backend("reference"):
-        return fused_dense(*args, **kwargs)
+    return native.call_reference(fused_dense, *args, **kwargs)
 
 
 def _reference(x, packed, epilogue: DenseEpilogue) -> tf.Tensor:

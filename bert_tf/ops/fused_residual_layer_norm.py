@@ -119,8 +119,7 @@ def fused_residual_layer_norm_reference(*args, **kwargs) -> tf.Tensor:
         >>> bert_tf.ops.fused_residual_layer_norm_reference(x, None, None, ones, zeros).numpy()
         array([[-1.,  1.]], dtype=float32)
     """
-    with native.backend("reference"):
-        return fused_residual_layer_norm(*args, **kwargs)
+    return native.call_reference(fused_residual_layer_norm, *args, **kwargs)
 
 
 def _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed) -> tf.Tensor:

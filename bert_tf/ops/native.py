@@ -21,7 +21,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -162,6 +162,13 @@ def backend(name: str) -> Iterator[None]:
         yield
     finally:
         stack.pop()
+
+
+@tf.autograph.experimental.do_not_convert  # AutoGraph cannot convert the context manager
+def call_reference(op: Callable, *args, **kwargs):
+    """Calls an op under `backend("reference")`."""
+    with backend("reference"):
+        return op(*args, **kwargs)
 
 
 def _visible_gpus() -> list[tf.config.PhysicalDevice]:

@@ -273,8 +273,7 @@ def quantized_dense_reference(*args, **kwargs) -> tf.Tensor:
         >>> bert_tf.ops.quantized_dense_reference(x, kernel, units=2).numpy().round(2)
         array([[1., 2.]], dtype=float32)
     """
-    with native.backend("reference"):
-        return quantized_dense(*args, **kwargs)
+    return native.call_reference(quantized_dense, *args, **kwargs)
 
 
 def _packed_shape(depth: int, units: int) -> tuple[int, int]:

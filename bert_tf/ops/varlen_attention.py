@@ -144,8 +144,7 @@ def varlen_attention_reference(*args, **kwargs) -> tf.Tensor:
         >>> bert_tf.ops.varlen_attention_reference(qkv, row_splits=[0, 3, 5]).shape
         TensorShape([5, 2, 8])
     """
-    with native.backend("reference"):
-        return varlen_attention(*args, **kwargs)
+    return native.call_reference(varlen_attention, *args, **kwargs)
 
 
 def _reference(

@@ -128,7 +128,7 @@ class ClassificationTask:
         """
         columns = getattr(self, split)
         if columns is None:
-            raise DataError(f"`split` must be a file of the task. Received: split={split!r}")
+            raise DataError(f"`split` must have a file in this task. Received: split={split!r}")
         path = self.path(data_dir, split)
         labels = labels or self.labels
         examples, lines_of_ids, short, half_empty = [], {}, [], []
