@@ -74,6 +74,10 @@ class Turns:
             return True
         return False
 
+    def hold(self, label, worker, key) -> None:
+        """Adds a task that is prepared and warm."""
+        self._tasks[label] = worker, key
+
     def add(
         self,
         label,
@@ -106,7 +110,7 @@ class Turns:
                 self._report.problem(f"{self._where}, {label}: off by {off:.2g}")
                 return
         worker.warm_up(key, calls)
-        self._tasks[label] = worker, key
+        self.hold(label, worker, key)
 
     def add_all(self, workers, job, calls, **arguments) -> None:
         """Adds all variants of all peers, bert_tf first; another peer that fails is left out."""
