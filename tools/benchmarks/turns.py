@@ -43,15 +43,8 @@ def largest_difference(expected, outputs) -> float:
 class Turns:
     """The tasks of one table, which are dropped at the end of the `with` block.
 
-    If a peer fails, that is a problem of the report and ends the block.
-
-    Args:
-        where: The name of the table in problems.
-        options: How long to measure.
-        report: The report to add the problems to.
-
-    Attributes:
-        differences: From labels to the differences from the first task.
+    If a peer fails, that is a problem of the report and ends the block. `where` names the table in
+    problems; `differences` are those of the tasks from the first one, by their labels.
     """
 
     def __init__(self, where: str, options: Options, report: Report):
