@@ -6,15 +6,8 @@ import numpy as np
 import torch
 import transformers
 
-from .base import (
-    LEARNING_RATE,
-    Peer,
-    Task,
-    inference_task,
-    matmul_inputs,
-    matmul_task,
-    sentence_task,
-)
+from . import base
+from .base import LEARNING_RATE, Peer, Task, matmul_inputs
 
 _NOT_DECAYED = ("bias", "LayerNorm.weight")
 
@@ -66,7 +59,7 @@ class PyTorch(Peer):
             with torch.no_grad():
                 return model(**feed)[:2]
 
-        return inference_task(encode, [inputs(batch) for batch in batches])
+        return base.inference_task(encode, [inputs(batch) for batch in batches])
 
     def _inference_model(self, variant):
         def model(**feed):
@@ -85,7 +78,7 @@ class PyTorch(Peer):
         else:
             packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, rows)
             multiply = functools.partial(torch.ops.mkl._mkl_linear, x, packed, weight, bias, rows)
-        return matmul_task(torch.inference_mode()(multiply))
+        return base.matmul_task(torch.inference_mode()(multiply))
 
     def latency(self, text, variant):
         from . import hf_sentence
@@ -98,19 +91,28 @@ class PyTorch(Peer):
             with torch.inference_mode():
                 return hf_sentence.sentence_vector(self.backbone(**feed)[0].numpy())
 
-        return sentence_task(encode, text)
+        return base.sentence_task(encode, text)
 
     @functools.cached_property
     def pretrainer(self):
         config = transformers.BertConfig.from_pretrained(self.setup.model_directory)
         config._attn_implementation = "sdpa"
         model = transformers.BertForPreTraining(config)
-        state = {f"bert.{name}": value for name, value in self.setup.encoder_tensors.items()}
-        state |= self.setup.head_tensors
+        state = {
+            f"bert.{name}": torch.from_numpy(value)
+            for name, value in self.setup.encoder_tensors.items()
+        }
+        state.update(
+            {name: torch.from_numpy(value) for name, value in self.setup.head_tensors.items()}
+        )
+        missing, unexpected = model.load_state_dict(state, strict=False)
         # The decoder shares the weights of the embeddings and the bias cls.predictions.bias.
-        state["cls.predictions.decoder.weight"] = state["bert.embeddings.word_embeddings.weight"]
-        state["cls.predictions.decoder.bias"] = state["cls.predictions.bias"]
-        model.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+        missing = [name for name in missing if "decoder" not in name and "position_ids" not in name]
+        if missing or unexpected:
+            raise ValueError(
+                f"The weights must be those of the model. Received: {missing} are missing, "
+                f"{unexpected} are unexpected"
+            )
         model.tie_weights()
         return Pretraining(model).train()
 
