@@ -15,12 +15,9 @@ from bert_tf import tool
 FLAGS = flags.FLAGS
 
 flags.DEFINE_list(
-    "input_file",
-    None,
-    "The UTF-8 text files, as paths or glob patterns separated by commas.",
-    required=True,
+    "input_file", None, "The UTF-8 text files, as paths or glob patterns separated by commas."
 )
-flags.DEFINE_string("output_file", None, "The vocab.txt to write.", required=True)
+flags.DEFINE_string("output_file", None, "The vocab.txt to write.")
 flags.DEFINE_integer(
     "vocab_size", 30522, "Maximum number of pieces in the vocabulary.", lower_bound=1
 )
@@ -90,4 +87,5 @@ def main():
 
 
 if __name__ == "__main__":
+    flags.mark_flags_as_required(["input_file", "output_file"])
     tool.run(main)

@@ -32,20 +32,10 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 flags.DEFINE_list(
-    "input_file",
-    None,
-    "The text files, as paths or glob patterns separated by commas.",
-    required=True,
+    "input_file", None, "The text files, as paths or glob patterns separated by commas."
 )
-flags.DEFINE_list(
-    "output_file",
-    None,
-    "The TFRecord files to write, separated by commas; examples go to them in turn.",
-    required=True,
-)
-flags.DEFINE_string(
-    "vocab_file", None, "The vocabulary file of the model to pre-train.", required=True
-)
+flags.DEFINE_list("output_file", None, "The TFRecord files to write in turn, separated by commas.")
+flags.DEFINE_string("vocab_file", None, "The vocabulary file of the model to pre-train.")
 flags.DEFINE_bool(
     "do_lower_case",
     True,
@@ -164,4 +154,5 @@ def main():
 
 
 if __name__ == "__main__":
+    flags.mark_flags_as_required(["input_file", "output_file", "vocab_file"])
     tool.run(main)

@@ -95,8 +95,9 @@ def report(reviews, output_dir):
     Returns the lower end of the 95 % interval of the model's AUC minus that of TF-IDF.
     """
     from common.tf_idf import baseline
-    from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+    from sklearn.metrics import f1_score
 
+    from bert_tf.training import all_scores
     from bert_tf.training.callbacks.threshold_sweep import best_threshold
 
     texts, labels = zip(*(read_split(reviews, split) for split in ("train", "dev", "test")))
@@ -119,12 +120,8 @@ def report(reviews, output_dir):
         ("TF-IDF + logistic", tf_idf, tf_idf_dev),
         ("bert_tf (MiniLM)", bert, bert_dev),
     ):
-        predicted = probabilities >= 0.5
-        line = (
-            f"{name:24s}{accuracy_score(test_labels, predicted):9.3f}"
-            f"{f1_score(test_labels, predicted):8.3f}"
-            f"{roc_auc_score(test_labels, probabilities):8.3f}"
-        )
+        scores = all_scores(test_labels, np.stack([1 - probabilities, probabilities], axis=1))
+        line = f"{name:24s}{scores['accuracy']:9.3f}{scores['f1']:8.3f}{scores['auc']:8.3f}"
         if dev is not None:
             threshold, _ = best_threshold(dev_labels, dev)
             line += f"{threshold:11.2f}{f1_score(test_labels, probabilities >= threshold):10.3f}"

@@ -41,8 +41,6 @@ from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
-MODEL = "model"  # the student's subdirectory of --output_dir
-
 flags.DEFINE_string(
     "teacher", None, "The directory of the fine-tuned model, with labels and tokenizer."
 )
@@ -118,11 +116,11 @@ def check_flags():
             "--student_layers must be numbers of blocks, counted from 0. Received: "
             f"--student_layers={','.join(FLAGS.student_layers)}"
         )
-    target = os.path.realpath(os.path.join(FLAGS.output_dir, MODEL))
+    target = os.path.realpath(os.path.join(FLAGS.output_dir, "model"))
     for name in ("teacher", "student"):
         if FLAGS[name].value and os.path.realpath(FLAGS[name].value) == target:
             raise UserError(
-                f"--output_dir must be another directory than that of --{name}, whose {MODEL}/ "
+                f"--output_dir must be another directory than that of --{name}, whose model/ "
                 f"would be overwritten. Received: --output_dir={FLAGS.output_dir}"
             )
     if not FLAGS.temperature > 0:
@@ -216,7 +214,7 @@ def main():
     fine_tuning.fit(model, inputs, targets, callbacks=callbacks)
     fine_tuning.finish_model(student)
     results["student"] = scores_of(student, *dev)
-    student.save_pretrained(os.path.join(FLAGS.output_dir, MODEL))
+    student.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
     lines = [
         line
         for name, scores in results.items()

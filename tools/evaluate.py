@@ -166,14 +166,6 @@ def report_lines(evaluation):
     return lines
 
 
-def write_scores(evaluation, path):
-    """Writes scores.json: each score's value, and the low and high end of its interval, if any."""
-    values = {name: {"value": value} for name, value in evaluation.results.items()}
-    for name, (low, high) in evaluation.intervals.items():
-        values[name] |= {"low": low, "high": high}
-    result_files.write_json(path, values, indent=2)
-
-
 def main():
     for name in _NEEDED[FLAGS.kind]:
         if not FLAGS[name].value:
@@ -182,7 +174,10 @@ def main():
     evaluation = evaluated()
     lines = report_lines(evaluation)
     result_files.write_lines(os.path.join(FLAGS.output_dir, "report.txt"), lines)
-    write_scores(evaluation, os.path.join(FLAGS.output_dir, "scores.json"))
+    scores = {name: {"value": value} for name, value in evaluation.results.items()}
+    for name, (low, high) in evaluation.intervals.items():
+        scores[name] |= {"low": low, "high": high}
+    result_files.write_json(os.path.join(FLAGS.output_dir, "scores.json"), scores, indent=2)
     print(*lines, sep="\n")
     if FLAGS.plot and evaluation.matrix is not None:
         from bert_tf.training.evaluation.confusion_matrix import save_confusion_png

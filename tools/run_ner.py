@@ -121,9 +121,8 @@ def load_model(labels):
     options = {"labels": list(labels)} if labels else {}
     if FLAGS.do_train:
         options |= {"use_crf": FLAGS.use_crf, **checkpoint_flags.head_options()}
-    return checkpoint_flags.load_model(
-        BertTokenClassifier, max_length=FLAGS.max_seq_length, **options
-    )
+    options["max_length"] = FLAGS.max_seq_length
+    return checkpoint_flags.load_model(BertTokenClassifier, **options)
 
 
 def train(model, data, dev):

@@ -201,7 +201,6 @@ def run():
     import tensorflow as tf
 
     from bert_tf import training
-    from bert_tf.checkpoints import save_model
     from bert_tf.training.callbacks.stop_on_signal import largest_of_workers
     from bert_tf.training.distribution.strategies import is_chief, worker_addresses
 
@@ -265,6 +264,8 @@ def run():
     if is_chief(strategy):
         try:
             if FLAGS.do_train:
+                from bert_tf.checkpoints import save_model
+
                 directory = os.path.join(FLAGS.output_dir, "model")
                 save_model(model, directory)
                 if tokenizer is not None:

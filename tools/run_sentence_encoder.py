@@ -39,7 +39,6 @@ from bert_tf.tasks.sentence_embedding.files import (
 )
 
 FLAGS = flags.FLAGS
-OBJECTIVES = ("classification", "cosine", "ranking", "triplet")
 
 flags.DEFINE_string("train_file", None, "The file with the examples to train on.")
 flags.DEFINE_string(
@@ -58,7 +57,7 @@ flags.DEFINE_bool("do_encode", False, "Whether to encode the texts of --encode_f
 flags.DEFINE_enum(
     "objective",
     "ranking",
-    OBJECTIVES,
+    ["classification", "cosine", "ranking", "triplet"],
     "What the model learns: the label of a pair, the cosine of a pair, to rank the positive above "
     "the other texts of the batch, or to keep the negative farther away than the positive.",
 )
@@ -157,8 +156,11 @@ def load_encoder():
     from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 
     path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
-    flag_of = {"pooling": "pooling", "normalize": "normalize", "max_length": "max_seq_length"}
-    options = {name: FLAGS[flag].value for name, flag in flag_of.items()}
+    options = {
+        "pooling": FLAGS.pooling,
+        "normalize": FLAGS.normalize,
+        "max_length": FLAGS.max_seq_length,
+    }
     options = {name: value for name, value in options.items() if value is not None}
     return BertSentenceEncoder.from_pretrained(path, **options)
 

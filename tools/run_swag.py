@@ -41,12 +41,6 @@ flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation, in exampl
 fine_tuning.define_epoch_flags("val_accuracy or val_loss")
 
 
-def load_model():
-    from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
-
-    return checkpoint_flags.load_model(BertMultipleChoice, max_length=FLAGS.max_seq_length)
-
-
 def inputs_of(examples):
     """Returns the prompts and their choices, the inputs of `fit` and `predict`."""
     return [example.prompt for example in examples], [example.choices for example in examples]
@@ -101,7 +95,9 @@ def main():
     train_examples = read("train.csv") if FLAGS.do_train else None
     dev_examples = read("val.csv") if FLAGS.do_eval or has_val else None
     test_examples = read("test.csv", labels=False) if FLAGS.do_predict else None
-    model = load_model()
+    from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
+
+    model = checkpoint_flags.load_model(BertMultipleChoice, max_length=FLAGS.max_seq_length)
     if FLAGS.do_train:
         train(model, train_examples, dev_examples)
     if FLAGS.do_eval:

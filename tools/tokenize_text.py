@@ -75,10 +75,8 @@ def make_tokenizer():
 
 def show(tokenizer, texts):
     """Prints the tokens of a batch of texts."""
-    fields = {
-        name: value.to_list()
-        for name, value in tokenizer.tokenize_with_offsets(texts)._asdict().items()
-    }
+    tokens = tokenizer.tokenize_with_offsets(texts)._asdict()
+    fields = {name: value.to_list() for name, value in tokens.items()}
     for row, text in enumerate(texts):
         ids = fields["ids"][row]
         pieces = [tokenizer.vocabulary[token_id] for token_id in ids]

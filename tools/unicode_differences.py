@@ -9,6 +9,8 @@ tensorflow-text) and with TensorFlow's RE2 (`\\p{Mn}` and similar patterns in
 """
 
 import collections
+import itertools
+import operator
 import pathlib
 import subprocess
 
@@ -98,10 +100,8 @@ def of_icu() -> Properties:
     return {
         "lower": _changed(code_points, chars, lower(chars)),
         "nfd": _changed(code_points, chars, decomposed),
-        "cased": {c: "" for c, is_cased in zip(code_points, cased) if is_cased},
-        "ignorable": {
-            c: "" for c, is_cased, ends in zip(code_points, cased, passed) if ends and not is_cased
-        },
+        "cased": _having(code_points, cased),
+        "ignorable": _having(code_points, map(operator.gt, passed, cased)),
     }
 
 
@@ -112,13 +112,7 @@ def of_re2() -> Properties:
     code_points = _code_points()
     chars = tf.constant([chr(code_point) for code_point in code_points])
     properties = {
-        kind: {
-            c: ""
-            for c, has in zip(
-                code_points, tf.strings.regex_full_match(chars, pattern).numpy().tolist()
-            )
-            if has
-        }
+        kind: _having(code_points, tf.strings.regex_full_match(chars, pattern).numpy())
         for kind, pattern in PATTERNS.items()
     }
     for char in "\t\n\r":  # category Cc, but white space for google-research/bert
@@ -175,6 +169,10 @@ def _code_points() -> list[int]:
         for code_point in range(make_unicode_data.NUM_CODE_POINTS)
         if code_point not in make_unicode_data.SURROGATES and not 0xAC00 <= code_point <= 0xD7A3
     ]
+
+
+def _having(code_points: list[int], flags) -> dict[int, str]:
+    return dict.fromkeys(itertools.compress(code_points, flags), "")
 
 
 def _changed(code_points: list[int], before: list[str], after: list[str]) -> dict[int, str]:

@@ -15,7 +15,7 @@ sys.path.insert(0, str(REPOSITORY / "tools"))
 from benchmarks import gpu, gpu_training, models, report, timing, workers, workloads
 from benchmarks.peers import PEERS, XLA_VARIANTS, of_job
 from benchmarks.timing import Spread
-from benchmarks.turns import Options
+from benchmarks.turns import Options, Turns
 from benchmarks.workloads import Workload
 
 
@@ -46,6 +46,54 @@ class TestTiming:
         assert timing.calls_in_a_turn(0.01, turn_seconds=0.5) == 50
         assert timing.calls_in_a_turn(5.0, turn_seconds=0.5) == 1
         assert timing.calls_in_a_turn(0.0, turn_seconds=0.5, most=200) == 200
+
+
+class FakeWorker:
+    """A worker whose only task gives `value`, and takes as many seconds; None: it fails."""
+
+    def __init__(self, value):
+        self.value = value
+        self.tasks = []
+
+    def variants(self, job):
+        return ["default"]
+
+    def make(self, job, variant):
+        if self.value is None:
+            raise workers.PeerFailed("it broke")
+        self.tasks.append(job)
+        return job
+
+    def outputs(self, key):
+        return {"y": np.array([self.value])}
+
+    def warm_up(self, key, calls):
+        pass
+
+    def turn(self, key, turn_seconds):
+        return self.value
+
+    def drop(self, key):
+        self.tasks.remove(key)
+
+
+class TestTurns:
+    def run(self, **values):
+        peers = {name: FakeWorker(value) for name, value in values.items()}
+        results, seconds = report.Report(), None
+        with Turns("a table", Options(2, 0.0, 1), results) as turns:
+            turns.add_all(peers, "job", calls=1)
+            seconds = turns.seconds(limit=lambda: 3.0)
+        assert not any(peer.tasks for peer in peers.values())
+        return seconds, results.problems
+
+    def test_peers_that_fail_or_differ_are_problems_and_not_timed(self):
+        seconds, problems = self.run(broken=None, wrong=2.0, right=1.0001, bert_tf=1.0)
+        assert seconds == {"bert_tf": [1.0] * 2, "right": [1.0001] * 2, "limit": [3.0] * 2}
+        assert problems == ["a table: it broke", "a table, wrong: off by 1"]
+
+    def test_without_bert_tf_there_is_no_table(self):
+        assert self.run(right=1.0, bert_tf=None) == (None, ["a table: it broke"])
 
 
 class TestWorkloads:

@@ -9,7 +9,6 @@ rate is 0 (`peers.base.LEARNING_RATE`).
 
 import contextlib
 import dataclasses
-import functools
 import statistics
 
 import numpy as np
@@ -17,8 +16,8 @@ import numpy as np
 from . import limits, workloads
 from .peers import OURS
 from .report import Report, Table
-from .timing import interleave, ratio
-from .turns import LARGEST_DIFFERENCE, Options
+from .timing import ratio
+from .turns import LARGEST_DIFFERENCE, Options, Turns
 from .workers import PeerFailed, Worker
 from .workloads import Workload
 
@@ -65,39 +64,26 @@ class Contest:
         best = {}
         if self.job == INT8:
             self._expect_float32()
-        names = sorted(
-            (name for name in self.workers if name != "machine"), key=lambda name: name != OURS
-        )
-        for name in names:
+        for name in sorted(set(self.workers) - {"machine"}, key=lambda name: (name != OURS, name)):
             found = self._search(name)
             if found:
                 best[name] = min(found, key=lambda arrangement: arrangement.seconds)
         if OURS not in best:
             return  # the problem has been added to the report
-        turn_seconds = self.options.turn_seconds
-        contestants = {
-            name: functools.partial(self.workers[name].turn, arrangement.key, turn_seconds)
-            for name, arrangement in best.items()
-        }
-        peak = limits.matmul_peak(self.workers["machine"], turn_seconds)
-        contestants["machine"] = peak.turn
-        note = limits.busy_note()
-        try:
-            seconds = interleave(contestants, self.options.rounds, self.options.progress)
-        except PeerFailed as failure:
-            self.report.problem(f"{self.job}, {self.workload.name}: {failure}")
-            return
-        finally:
+        with Turns(f"{self.job}, {self.workload.name}", self.options, self.report) as turns:
             for name, arrangement in best.items():
-                self._forget(name, arrangement.key)
-        self.report.add(self._table(best, seconds, peak.amount, note))
+                turns.hold(name, self.workers[name], arrangement.key)
+            peak = limits.matmul_peak(self.workers["machine"], self.options.turn_seconds)
+            note = limits.busy_note()
+            seconds = turns.seconds(machine=peak.turn)
+            self.report.add(self._table(best, seconds, peak.amount, note))
 
     def _expect_float32(self):
         """Uses the float32 outputs of bert_tf as the expected ones."""
         worker = self.workers[OURS]
         batches = workloads.batches(self.workload, None, self.config["vocab_size"])
         key = worker.make("inference", batches=batches, variant="graph")
-        self.expected = self._comparable(worker.outputs(key), None)
+        self.expected = workloads.comparable(worker.outputs(key), self.workload, None)
         self._forget(OURS, key)
 
     def _title(self):
@@ -137,7 +123,7 @@ class Contest:
         )
         try:
             key = worker.make(self.job, batches=batches, variant=variant)
-            outputs = self._comparable(worker.outputs(key), bucket)
+            outputs = workloads.comparable(worker.outputs(key), self.workload, bucket)
             difference, error = self._difference(outputs)
             is_int8 = self.job == INT8
             if not (error <= LARGEST_INT8_ERROR if is_int8 else difference <= LARGEST_DIFFERENCE):
@@ -154,18 +140,6 @@ class Contest:
             return None
         label = _label(bucket, variant) if self.workload.is_ragged else variant
         return Arrangement(key, label, seconds, difference, error)
-
-    def _comparable(self, outputs, bucket) -> dict[str, np.ndarray]:
-        """Puts the outputs of an arrangement in the order of the workload, without padding."""
-        if self.job == "training":
-            return outputs
-        number = len(workloads.groups(self.workload, bucket))
-        sequence = [outputs[f"{index}/sequence_output"] for index in range(number)]
-        pooled = [outputs[f"{index}/pooled_output"] for index in range(number)]
-        return {
-            "sequence_output": workloads.real_rows(sequence, self.workload, bucket),
-            "pooled_output": workloads.per_sequence(pooled, self.workload, bucket),
-        }
 
     def _difference(self, outputs) -> tuple[float, float]:
         """Returns the largest difference from the expected outputs and the relative error."""

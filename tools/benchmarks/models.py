@@ -67,14 +67,11 @@ def make(worker, directory: str, config: dict) -> dict:
 
 def parameters(directory: str) -> int:
     """Returns the number of parameters of the encoder and the heads."""
-    from safetensors import safe_open
+    from safetensors.numpy import load_file
 
-    total = 0
-    for name in ("model.safetensors", "pretraining_heads.safetensors"):
-        with safe_open(os.path.join(directory, name), framework="numpy") as tensors:
-            for key in list(tensors.keys()):
-                total += int(np.prod(tensors.get_slice(key).get_shape()))
-    return total
+    names = ("model.safetensors", "pretraining_heads.safetensors")
+    tensors = [load_file(os.path.join(directory, name)) for name in names]
+    return sum(value.size for file in tensors for value in file.values())
 
 
 def read_config(directory: str) -> dict:

@@ -31,13 +31,8 @@ def interleave(
 ) -> dict[str, list[float]]:
     """Measures every contestant once per round, in an order that is rotated by one in each round.
 
-    Args:
-        contestants: From names to functions that make one measurement and return it in seconds.
-        rounds: Number of measurements of each contestant.
-        progress: A function that wraps the sequence of measurements, such as `tqdm.tqdm`.
-
-    Returns:
-        From names to lists of measurements, one per round in the order of the rounds.
+    A contestant is a function that makes one measurement and returns it in seconds. The lists have
+    one measurement per round. `progress` wraps the sequence of measurements, such as `tqdm.tqdm`.
     """
     names = list(contestants)
     turns = [

@@ -43,15 +43,8 @@ def largest_difference(expected, outputs) -> float:
 class Turns:
     """The tasks of one table, which are dropped at the end of the `with` block.
 
-    If a peer fails, that is a problem of the report and ends the block.
-
-    Args:
-        where: The name of the table in problems.
-        options: How long to measure.
-        report: The report to add the problems to.
-
-    Attributes:
-        differences: From labels to the differences from the first task.
+    If a peer fails, that is a problem of the report and ends the block. `where` names the table in
+    problems; `differences` are those of the tasks from the first one, by their labels.
     """
 
     def __init__(self, where: str, options: Options, report: Report):
@@ -73,6 +66,10 @@ class Turns:
             self._report.problem(f"{self._where}: {error}")
             return True
         return False
+
+    def hold(self, label, worker, key) -> None:
+        """Adds a task that is prepared and warm."""
+        self._tasks[label] = worker, key
 
     def add(
         self,
@@ -106,7 +103,7 @@ class Turns:
                 self._report.problem(f"{self._where}, {label}: off by {off:.2g}")
                 return
         worker.warm_up(key, calls)
-        self._tasks[label] = worker, key
+        self.hold(label, worker, key)
 
     def add_all(self, workers, job, calls, **arguments) -> None:
         """Adds all variants of all peers, bert_tf first; another peer that fails is left out."""

@@ -44,24 +44,15 @@ def scratch_folder() -> tempfile.TemporaryDirectory:
 
 def save_batches(path: str, batches: Sequence[Mapping[str, np.ndarray]]) -> None:
     """Writes all batches to one .npz file, which `worker.load_batches` reads."""
-    arrays = {
-        f"{index}/{name}": value
-        for index, batch in enumerate(batches)
-        for name, value in batch.items()
-    }
+    arrays = {f"{i}/{name}": batch[name] for i, batch in enumerate(batches) for name in batch}
     np.savez(path, **arrays)
 
 
 class Worker:
     """One peer of `PEERS` in its own process.
 
-    Args:
-        name: The name of the peer.
-        model_directory: The directory of the shared weights.
-        threads: Number of threads per call.
-        scratch: A directory for the log and temporary files.
-        tuned_malloc: Whether glibc keeps freed memory.
-        environment: More environment variables of the process.
+    `scratch` is a directory for the log and temporary files. With `tuned_malloc` glibc keeps freed
+    memory. `environment` has more environment variables.
     """
 
     def __init__(

@@ -132,6 +132,19 @@ def per_sequence(values: Sequence[np.ndarray], workload: Workload, bucket: int |
     return result[np.argsort(order)]
 
 
+def comparable(outputs, workload: Workload, bucket: int | None) -> dict[str, np.ndarray]:
+    """Returns the loss, or the outputs at real tokens in the order of the workload."""
+    if "loss" in outputs:
+        return outputs
+    number = len(groups(workload, bucket))
+    sequence = [outputs[f"{index}/sequence_output"] for index in range(number)]
+    pooled = [outputs[f"{index}/pooled_output"] for index in range(number)]
+    return {
+        "sequence_output": real_rows(sequence, workload, bucket),
+        "pooled_output": per_sequence(pooled, workload, bucket),
+    }
+
+
 def encoder_flops(workload: Workload, config) -> float:
     """Returns the multiplications and additions of the encoder's matmuls on real tokens."""
     hidden, wide = config["hidden_size"], config["intermediate_size"]

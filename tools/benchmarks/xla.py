@@ -23,7 +23,8 @@ def run(
             batches = workloads.batches(workload, None, config["vocab_size"], job == "training")
 
             def difference(*outputs, workload=workload):
-                return largest_difference(*(_comparable(values, workload) for values in outputs))
+                pair = (workloads.comparable(values, workload, None) for values in outputs)
+                return largest_difference(*pair)
 
             with Turns(f"xla, {job}, {workload.name}", options, report) as turns:
                 for variant in XLA_VARIANTS:
@@ -42,11 +43,3 @@ def run(
                 ]
                 title = f"XLA, {job}, {workload.describe()}; {options.rounds} rounds{note}"
                 report.add(Table(title, rows, bars="ms"))
-
-
-def _comparable(outputs, workload):
-    """Returns the loss, or the outputs at real tokens."""
-    if "loss" in outputs:
-        return outputs
-    rows = workloads.real_rows([outputs["0/sequence_output"]], workload, None)
-    return {"sequence_output": rows, "pooled_output": outputs["0/pooled_output"]}

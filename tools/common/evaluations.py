@@ -123,28 +123,26 @@ def of_answers(examples, answers, version_2, num_errors, **bootstrap):
 def _class_errors(examples, gold, predicted, labels, kind, num_errors):
     if kind == REGRESSION:
         wrongness = np.abs(gold - predicted[:, 0])
+        received = [f"{value:.4f}" for value in predicted[:, 0]]
     elif kind == MULTI_LABEL:
-        off = np.abs(gold - predicted)
-        wrongness = np.where(off.max(axis=1) > 0.5, off.max(axis=1), 0.0)
+        off = np.abs(gold - predicted).max(axis=1)
+        wrongness = np.where(off > 0.5, off, 0.0)
+        found = [[name for name, p in zip(labels, row) if p >= 0.5] for row in predicted]
+        received = ["+".join(names) or _NONE for names in found]
     else:
-        wrong = predicted.argmax(axis=1) != gold
-        wrongness = np.where(wrong, predicted.max(axis=1), 0.0)
+        best = predicted.argmax(axis=1)
+        wrongness = np.where(best != gold, predicted.max(axis=1), 0.0)
+        received = [labels[index] for index in best]
     lines = []
     for row in np.argsort(-wrongness, kind="stable")[:num_errors]:
         if wrongness[row] <= 0.0:
             break
-        example, values = examples[row], predicted[row]
-        if kind == REGRESSION:
-            received = f"{values[0]:.4f}"
-        elif kind == MULTI_LABEL:
-            received = "+".join(name for name, p in zip(labels, values) if p >= 0.5) or _NONE
-        else:
-            received = labels[values.argmax()]
+        example = examples[row]
         expected = example.label
         if isinstance(expected, tuple):
             expected = "+".join(expected) or _NONE
         text = " ||| ".join(filter(None, (example.text_a, example.text_b)))
-        lines.append(f"{wrongness[row]:.4f}\t{expected}\t{received}\t{row + 1}\t{text}")
+        lines.append(f"{wrongness[row]:.4f}\t{expected}\t{received[row]}\t{row + 1}\t{text}")
     return lines
 
 

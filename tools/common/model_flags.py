@@ -7,7 +7,7 @@ from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
-MODELS = {spec.name: spec.model for spec in tasks.specs() if spec.serving}
+SPECS = {spec.name: spec for spec in tasks.specs() if spec.serving}
 _OLD_NAMES = {
     "classifier": "text_classification",
     "answerer": "question_answering",
@@ -22,7 +22,7 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     "model",
     "auto",
-    ["auto", *MODELS, *_OLD_NAMES],
+    ["auto", *SPECS, *_OLD_NAMES],
     "The task of the model. `auto` reads it from the files in --model_dir; save_pretrained writes "
     "it there.",
 )
@@ -32,20 +32,16 @@ def kind_of_model() -> type:
     """Returns the model class, from --model or from the files in --model_dir."""
     from bert_tf.checkpoints.opening import open_pretrained
 
-    if FLAGS.model in _OLD_NAMES:
-        FLAGS.model = _OLD_NAMES[FLAGS.model]
     if FLAGS.model != "auto":
-        return tasks.spec_of(MODELS[FLAGS.model]).model_class()
+        return SPECS[_OLD_NAMES.get(FLAGS.model, FLAGS.model)].model_class()
     pretrained = open_pretrained(FLAGS.model_dir)
-    by_architecture = [
-        spec.model
-        for spec in tasks.specs()
-        if set(spec.architectures).intersection(pretrained.architectures)
-    ]
-    name = pretrained.class_name or next(iter(by_architecture), None)
-    if name not in MODELS.values():
-        raise UserError(
-            f"--model must be one of {', '.join(MODELS)}, as the files in {FLAGS.model_dir} name "
-            f"no such model. Received: --model=auto, with {name or 'no class'} in the files"
-        )
-    return tasks.spec_of(name).model_class()
+    name = pretrained.class_name
+    for spec in SPECS.values():
+        by_architecture = set(spec.architectures).intersection(pretrained.architectures)
+        if name == spec.model or (name is None and by_architecture):
+            return spec.model_class()
+    found = name or ", ".join(pretrained.architectures) or "no class"
+    raise UserError(
+        f"--model must be one of {', '.join(SPECS)}, as the files in {FLAGS.model_dir} name no "
+        f"such model. Received: --model=auto, with {found} in the files"
+    )

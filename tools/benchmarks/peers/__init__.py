@@ -75,19 +75,14 @@ PEERS = {
         "keras_hub", "KerasHub", {"keras_hub": "keras-hub"}, ("inference", "training", "memory")
     ),
     "tensorflow": Entry("tensorflow_2d", "TensorFlow2D", {}, ("inference", "matmul")),
-    "pytorch": Entry(
-        "pytorch",
-        "PyTorch",
-        {**_TORCH, "tokenizers": "tokenizers"},
-        ("inference", "training", "matmul", "latency"),
-    ),
+    "pytorch": Entry("pytorch", "PyTorch", _TORCH, ("inference", "training", "matmul", "latency")),
     "torch_compile": Entry(
         "torch_compile", "TorchCompile", _TORCH, ("inference", "training", "ops")
     ),
     "onnxruntime": Entry(
         "onnxruntime",
         "OnnxRuntime",
-        {**_TORCH, "onnx": "onnx", "onnxruntime": "onnxruntime", "tokenizers": "tokenizers"},
+        {**_TORCH, "onnx": "onnx", "onnxruntime": "onnxruntime"},
         ("inference", "inference_int8", "latency"),
     ),
     "openvino": Entry(

@@ -6,8 +6,7 @@ import os
 import ctranslate2
 import numpy as np
 
-from . import base
-from .base import Peer
+from .base import Peer, inference_task
 
 
 class CTranslate2(Peer):
@@ -39,7 +38,7 @@ class CTranslate2(Peer):
             output = encoder.forward_batch(ids, lengths, segments)
             return output.last_hidden_state, output.pooler_output
 
-        return base.inference_task(encode, [_feed(batch) for batch in batches])
+        return inference_task(encode, [_feed(batch) for batch in batches])
 
 
 def _feed(batch):

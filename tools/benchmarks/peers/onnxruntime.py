@@ -8,8 +8,8 @@ import os
 
 import onnxruntime
 
-from . import base, onnx_export
-from .base import Peer
+from . import onnx_export
+from .base import Peer, inference_task, sentence_task
 
 
 class OnnxRuntime(Peer):
@@ -57,7 +57,7 @@ class OnnxRuntime(Peer):
     def inference(self, batches, variant):
         session = self._session(variant)
         names = ["sequence_output", "pooled_output"]
-        return base.inference_task(
+        return inference_task(
             lambda feed: session.run(names, feed), [onnx_export.feed(batch) for batch in batches]
         )
 
@@ -71,7 +71,7 @@ class OnnxRuntime(Peer):
             (states,) = session.run(["sequence_output"], tokenize(text))
             return hf_sentence.sentence_vector(states)
 
-        return base.sentence_task(encode, text)
+        return sentence_task(encode, text)
 
 
 def _quantized(path: str) -> str:

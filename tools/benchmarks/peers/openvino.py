@@ -5,8 +5,8 @@ import functools
 import numpy as np
 import openvino
 
-from . import base, onnx_export
-from .base import Peer
+from . import onnx_export
+from .base import Peer, inference_task
 
 # The sequences that NNCF calibrates with; its default of 300 would need many minutes.
 _CALIBRATION_SEQUENCES = 48
@@ -89,4 +89,4 @@ class OpenVino(Peer):
             # These are the buffers of the request, which the next call overwrites.
             return request.get_output_tensor(0).data, request.get_output_tensor(1).data
 
-        return base.inference_task(encode, list(zip(requests, feeds)))
+        return inference_task(encode, list(zip(requests, feeds)))

@@ -98,21 +98,12 @@ class PyTorch(Peer):
         config = transformers.BertConfig.from_pretrained(self.setup.model_directory)
         config._attn_implementation = "sdpa"
         model = transformers.BertForPreTraining(config)
-        state = {
-            f"bert.{name}": torch.from_numpy(value)
-            for name, value in self.setup.encoder_tensors.items()
-        }
-        state.update(
-            {name: torch.from_numpy(value) for name, value in self.setup.head_tensors.items()}
-        )
-        missing, unexpected = model.load_state_dict(state, strict=False)
+        state = {f"bert.{name}": value for name, value in self.setup.encoder_tensors.items()}
+        state |= self.setup.head_tensors
         # The decoder shares the weights of the embeddings and the bias cls.predictions.bias.
-        missing = [name for name in missing if "decoder" not in name and "position_ids" not in name]
-        if missing or unexpected:
-            raise ValueError(
-                f"The weights must be those of the model. Received: {missing} are missing, "
-                f"{unexpected} are unexpected"
-            )
+        state["cls.predictions.decoder.weight"] = state["bert.embeddings.word_embeddings.weight"]
+        state["cls.predictions.decoder.bias"] = state["cls.predictions.bias"]
+        model.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
         model.tie_weights()
         return Pretraining(model).train()
 
