@@ -64,9 +64,7 @@ def top_k(
             f"Received: k={k}, len(corpus_matrix)={len(corpus_matrix)}."
         )
     if similarity not in ("cosine", "dot"):
-        raise UserError(
-            f"`similarity` must be 'cosine' or 'dot'. Received: similarity={similarity!r}."
-        )
+        raise UserError(f"`similarity` must be 'cosine' or 'dot'. Received: {similarity=}.")
     normalize = similarity == "cosine"
     if not len(queries):
         width = min(k, len(corpus_matrix))

@@ -84,12 +84,8 @@ def _refuse_positional(arguments):
 def require_writable(directory: str, flag: str) -> None:
     """Creates `directory` if it does not exist and checks that results can be written to it.
 
-    Args:
-        directory: The directory.
-        flag: The name of its flag, for the error.
-
     Raises:
-        UserError: If the directory cannot be created or is not writable.
+        UserError: If the directory cannot be created or is not writable; it names the `flag`.
     """
     try:
         os.makedirs(directory, exist_ok=True)

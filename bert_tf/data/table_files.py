@@ -47,12 +47,7 @@ def read_table(path: str | os.PathLike) -> Iterator[tuple[int, dict]]:
 def find_table(directory: str, name: str) -> str:
     """Returns the path of the file `name`.tsv, .csv or .jsonl in a directory.
 
-    Args:
-        directory: The directory.
-        name: The name of the file, without its ending.
-
-    Returns:
-        The path. If there is no such file, that of the .tsv.
+    If there is no such file, that of the .tsv.
 
     Raises:
         DataError: If there are several.

@@ -15,7 +15,7 @@ TRUNCATION_SIDES = ("right", "left", "middle")
 def truncated_lengths(
     first: tf.Tensor, second: tf.Tensor, budget: int, truncation: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns how many tokens of each segment are kept.
+    """Returns how many tokens of each segment are kept, two int64 tensors `[B]`.
 
     Args:
         first: Lengths of the first segments, int64 `[B]`.
@@ -23,9 +23,6 @@ def truncated_lengths(
         budget: The maximum number of tokens of a row, without special tokens.
         truncation: "longest_first" (as google-research/bert: the longer segment loses its last
             token until both fit, the second one if they are equal), "only_first" or "only_second".
-
-    Returns:
-        The lengths that are kept, two int64 tensors `[B]`.
 
     Raises:
         tf.errors.InvalidArgumentError: If the segment that is not truncated exceeds the budget.
@@ -70,14 +67,11 @@ def pack(
         cls_id: The id at the start of each row.
         sep_id: The id after each segment.
         max_length: The maximum length of a row, special tokens included. None for no limit.
-        truncation: See `truncated_lengths`.
+        truncation: See `truncated_lengths`, also for the error.
         truncation_side: Where segments lose tokens; see `BertTokenizer`.
 
     Returns:
         Token ids and segment ids, both ragged int32 `[B, (T)]` with the same row splits.
-
-    Raises:
-        tf.errors.InvalidArgumentError: See `truncated_lengths`.
     """
     if max_length is not None:
         if second is None:
@@ -97,10 +91,8 @@ def pack(
     parts = [column(cls_id), first, column(sep_id)]
     if second is not None:
         parts += [second, column(sep_id)]
-    token_ids = tf.concat(parts, axis=1)
-    token_ids = tf.RaggedTensor.from_row_splits(
-        token_ids.values, token_ids.row_splits, validate=False
-    )
+    joined = tf.concat(parts, axis=1)
+    token_ids = tf.RaggedTensor.from_row_splits(joined.values, joined.row_splits, validate=False)
     if second is None:
         return token_ids, tf.zeros_like(token_ids)
     lengths = token_ids.row_lengths()
@@ -122,12 +114,11 @@ def pad(
         token_ids: Ragged int32 `[B, (T)]`.
         segment_ids: Ragged int32 `[B, (T)]`.
         pad_id: The token id at padded positions. The segment id there is 0.
-        length: `T`. None for the length of the longest row.
-        multiple: If `length` is None, `T` is rounded up to a multiple of this number.
+        length: `T`. None for the length of the longest row, rounded up to a multiple of `multiple`.
 
     Returns:
-        A dictionary of `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool
-        `[B, T]`, True at tokens.
+        `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool `[B, T]`, True at
+        tokens.
     """
     lengths = token_ids.row_lengths()
     if length is None:
@@ -162,18 +153,6 @@ def pack_and_pad(
     """Does `pack` and `pad` for rows of one segment that is truncated on the right.
 
     It runs a tenth of their ops. For one short text, their ops take longer than tokenization.
-
-    Args:
-        segments: Ids of the segments, ragged int32 `[B, (ids)]`.
-        cls_id: As in `pack`.
-        sep_id: As in `pack`.
-        pad_id: As in `pad`.
-        max_length: As in `pack`.
-        length: As in `pad`.
-        multiple: As in `pad`.
-
-    Returns:
-        As `pad`.
     """
     lengths = segments.row_lengths() + 2  # [B], with the special tokens
     if max_length is not None:

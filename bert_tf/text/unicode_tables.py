@@ -130,13 +130,13 @@ def character_table(
     """Builds the table for one kind of normalization.
 
     Args:
+    The same arguments give the same object.
+
+    Args:
         lowercase: Whether the normalized form is lower case.
         decompose: Whether it is decomposed (NFD).
         strip_marks: Whether marks (category Mn) are removed after that.
         split_on_cjk: Whether CJK ideographs are marked as separate words.
-
-    Returns:
-        The table, the same object for the same arguments.
     """
     data = unicode_data()
     properties = data.properties
