@@ -88,13 +88,8 @@ _SIZE = integer(least=1)
 _RATE = number("in [0, 1)", lambda value: 0 <= value < 1)
 _SMALL = number("in (0, 1)", lambda value: 0 < value < 1)
 _FIELDS = {
-    "vocab_size": _SIZE,
-    "hidden_size": _SIZE,
-    "num_hidden_layers": _SIZE,
-    "num_attention_heads": _SIZE,
-    "intermediate_size": _SIZE,
-    "max_position_embeddings": _SIZE,
-    "type_vocab_size": _SIZE,
+    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "type_vocab_size"), _SIZE),
+    **dict.fromkeys(("num_hidden_layers", "num_attention_heads", "max_position_embeddings"), _SIZE),
     "hidden_act": Kind(
         f"one of {sorted(_ACTIVATIONS)}",
         lambda value: isinstance(value, str) and value in _ACTIVATIONS,

@@ -136,13 +136,7 @@ def may_lack(kind: Kind) -> Kind:
 
 def optional(kind: Kind) -> Kind:
     """Returns `kind` or null for a key that may be missing."""
-    return may_lack(
-        Kind(
-            f"{kind.expected}, or null",
-            lambda value: value is None or kind.fits(value),
-            lambda value: () if value is None else kind.inside(value),
-        )
-    )
+    return may_lack(either(kind, Kind("null", lambda value: value is None)))
 
 
 def either(first: Kind, second: Kind) -> Kind:
