@@ -139,9 +139,8 @@ def without_staging(paths: Iterable[str]) -> list[str]:
 
     `tf.io.gfile.glob` also matches hidden names, whose files may be incomplete.
     """
-    return [
-        path for path in paths if not any(part.startswith(_STAGING) for part in path.split("/"))
-    ]
+    hidden = f"/{_STAGING}"
+    return [path for path in paths if hidden not in f"/{path}"]
 
 
 def remove_leftovers(directory: str | os.PathLike) -> None:

@@ -278,9 +278,8 @@ def _file_labels(config):
     try:
         return [str(labels[key]) for key in sorted(labels, key=int)]
     except ValueError:
-        raise ConfigError(
-            f"`id2label` must have class ids as keys. Received: {list(labels)!s:.200}"
-        ) from None
+        received = str(list(labels))[:200]
+        raise ConfigError(f"`id2label` must have class ids as keys. Received: {received}") from None
 
 
 def _num_classes(model_class, pretrained):

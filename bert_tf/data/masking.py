@@ -132,9 +132,7 @@ def mask_tokens(
     """
     check_masking(masking, masked_lm_prob, max_predictions, span_probabilities)
     if masking != "token" and word_starts is None:
-        raise ConfigError(
-            f"`word_starts` must be given with masking={masking!r}. Received: word_starts=None."
-        )
+        raise ConfigError(f"`word_starts` must be given with {masking=}. Received: {word_starts=}.")
     shape = tf.shape(token_ids)
     columns = tf.range(shape[1])[tf.newaxis, :] + tf.zeros_like(token_ids)  # [B, T]
     # The four draws of a token are adjacent, so that a draw does not depend on T.
@@ -216,10 +214,8 @@ def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
     words = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1  # [B, T], the word of a token
     num_words = tf.reduce_sum(tf.cast(starts, tf.int32), axis=1)  # [B]
     slots = tf.range(shape[0])[:, tf.newaxis] * shape[1] + words
-    word_of_token = tf.where(maskable, slots, -1)
-    sizes = tf.math.unsorted_segment_sum(
-        tf.cast(maskable, tf.int32), word_of_token, shape[0] * shape[1]
-    )
+    slots, ones = tf.where(maskable, slots, -1), tf.cast(maskable, tf.int32)
+    sizes = tf.math.unsorted_segment_sum(ones, slots, shape[0] * shape[1])
     sizes = tf.reshape(sizes, shape)  # [B, W], tokens of a word
     word_starts = tf.sort(tf.where(starts, columns, shape[1]), axis=1)  # [B, W]
     follows = tf.pad(word_starts[:, 1:] == word_starts[:, :-1] + sizes[:, :-1], [[0, 0], [1, 0]])

@@ -100,14 +100,14 @@ class BertTokenizer:
         if errors not in ("strict", "replace"):
             raise ConfigError(f"`errors` must be 'strict' or 'replace'. Received: {errors=}.")
         if truncation_side not in packing.TRUNCATION_SIDES:
+            sides = packing.TRUNCATION_SIDES
             raise ConfigError(
-                f"`truncation_side` must be one of {packing.TRUNCATION_SIDES}. "
-                f"Received: {truncation_side=}."
+                f"`truncation_side` must be in {sides}. Received: {truncation_side=}."
             )
         if max_input_chars_per_word < 1:
+            received = f"{max_input_chars_per_word=}"
             raise ConfigError(
-                f"`max_input_chars_per_word` must be at least 1. Received: "
-                f"{max_input_chars_per_word=}."
+                f"`max_input_chars_per_word` must be at least 1. Received: {received}."
             )
         _check_max_length(max_length, pairs=False)
         self.vocabulary = vocabulary
@@ -217,9 +217,8 @@ class BertTokenizer:
         max_length = self.max_length if max_length is None else max_length
         _check_max_length(max_length, pairs is not None)
         if truncation not in packing.TRUNCATIONS:
-            raise ConfigError(
-                f"`truncation` must be one of {packing.TRUNCATIONS}. Received: {truncation=}."
-            )
+            expected = packing.TRUNCATIONS
+            raise ConfigError(f"`truncation` must be one of {expected}. Received: {truncation=}.")
         multiple = padding if isinstance(padding, int) else 1
         if (
             multiple < 1
@@ -252,9 +251,8 @@ class BertTokenizer:
             special = (self.cls_token_id, self.sep_token_id)
             pad_id, side = self.pad_token_id, self.truncation_side
             if second is None and not ragged and side == "right":
-                outputs = packing.pack_and_pad(
-                    first, *special, pad_id, max_length, length, multiple
-                )
+                lengths = (max_length, length, multiple)
+                outputs = packing.pack_and_pad(first, *special, pad_id, *lengths)
             else:
                 rows = packing.pack(first, second, *special, max_length, truncation, side)
                 outputs = dict(zip(("token_ids", "segment_ids"), rows))
@@ -342,9 +340,8 @@ class BertTokenizer:
                     f"`texts` must be a batch [B] of strings. Received: texts.shape={texts.shape}."
                 )
             row_splits, *values = self._graphs.pieces(texts)
-            return Pieces(
-                *(tf.RaggedTensor.from_row_splits(v, row_splits, validate=False) for v in values)
-            )
+            ragged = tf.RaggedTensor.from_row_splits
+            return Pieces(*(ragged(field, row_splits, validate=False) for field in values))
 
     def detokenize(
         self, ids: tf.Tensor | tf.RaggedTensor | Sequence, skip_special_tokens: bool = True
@@ -479,9 +476,8 @@ def _as_strings(texts: TextLike, name: str) -> tf.Tensor | tf.RaggedTensor:
     else:
         strings = tf.convert_to_tensor(texts)
     if strings.dtype != tf.string:
-        raise ConfigError(
-            f"`{name}` must be strings. Received: {name}.dtype={strings.dtype.name!r}."
-        )
+        dtype = strings.dtype.name
+        raise ConfigError(f"`{name}` must be strings. Received: {name}.dtype={dtype!r}.")
     return strings
 
 

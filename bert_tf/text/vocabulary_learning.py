@@ -98,9 +98,8 @@ def count_words(
         >>> dict(count_words(["a b.", "A"]))
         {'a': 2, 'b': 1, '.': 1}
     """
-    splitter = WordSplitter(
-        lowercase, lowercase if strip_accents is None else strip_accents, split_on_cjk
-    )
+    strip_accents = lowercase if strip_accents is None else strip_accents
+    splitter = WordSplitter(lowercase, strip_accents, split_on_cjk)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def count_batch(batch: tf.Tensor):
@@ -138,14 +137,11 @@ def learn_from_counts(
         DataError: If no word is frequent enough, or `vocabulary_size` is too small.
     """
     if algorithm not in ALGORITHMS:
-        raise ConfigError(
-            f"`algorithm` must be one of {ALGORITHMS}. Received: algorithm={algorithm!r}."
-        )
+        raise ConfigError(f"`algorithm` must be one of {ALGORITHMS}. Received: {algorithm=}.")
     if min_frequency < 1 or max_characters < 1 or num_unused < 0:
         raise ConfigError(
             "`min_frequency` and `max_characters` must be at least 1, and `num_unused` at least 0. "
-            f"Received: min_frequency={min_frequency}, max_characters={max_characters}, "
-            f"num_unused={num_unused}."
+            f"Received: {min_frequency=}, {max_characters=}, {num_unused=}."
         )
     reserved = [*special_tokens, *(f"[unused{index}]" for index in range(num_unused))]
     if len(set(reserved)) != len(reserved):
@@ -191,10 +187,10 @@ def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Ite
     """
     try:
         total = sum(os.path.getsize(path) for path in paths)
-        bar = tqdm.tqdm(
-            total=total, desc="reading", unit="B", unit_scale=True, disable=not progress
-        )
-        with bar:
+        hidden = not progress
+        with tqdm.tqdm(
+            total=total, desc="reading", unit="B", unit_scale=True, disable=hidden
+        ) as bar:
             for path in paths:
                 with open(path, "rb") as file:
                     for number, line in enumerate(file, start=1):

@@ -169,9 +169,8 @@ class WordSplitter:
         def one_to_one():
             sources = tf.where(_has(entries, unicode.KEPT))[:, 0]
             kept = tf.gather(entries, sources)
-            values = tf.gather(code_points, sources) + tf.bitwise.right_shift(
-                kept, unicode.PAYLOAD_SHIFT
-            )
+            values = tf.gather(code_points, sources)
+            values += tf.bitwise.right_shift(kept, unicode.PAYLOAD_SHIFT)
             return values, sources, _has(kept, unicode.PUNCTUATION)
 
         def expanding():
@@ -195,13 +194,10 @@ def _has(entries: tf.Tensor, flags: int) -> tf.Tensor:
 
 def _lookup(table, values, code_points: tf.Tensor) -> tf.Tensor:
     """Looks up every code point in a two-level table."""
-    pages = tf.gather(
-        tf.constant(table.pages), tf.bitwise.right_shift(code_points, unicode.PAGE_BITS)
-    )
-    return tf.gather(
-        tf.constant(values),
-        pages * unicode.PAGE_SIZE + tf.bitwise.bitwise_and(code_points, unicode.PAGE_SIZE - 1),
-    )
+    numbers = tf.bitwise.right_shift(code_points, unicode.PAGE_BITS)
+    places = tf.gather(tf.constant(table.pages), numbers) * unicode.PAGE_SIZE
+    places += tf.bitwise.bitwise_and(code_points, unicode.PAGE_SIZE - 1)
+    return tf.gather(tf.constant(values), places)
 
 
 def _starts(row_splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
@@ -260,9 +256,8 @@ def _expand(table, code_points, entries):
 def _decompose_in_order(lowercase, split_on_cjk, table, code_points, entries, runs):
     """Does `_expand` and sorts marks as NFD does, before marks of category Mn are removed."""
     full = unicode.character_table(lowercase, True, False, split_on_cjk)
-    values, sources, punctuation = _expand(
-        full, code_points, _lookup(full, full.entries, code_points)
-    )
+    entries = _lookup(full, full.entries, code_points)
+    values, sources, punctuation = _expand(full, code_points, entries)
     classes = _lookup(full, full.combining_classes, values)
     run = tf.gather(runs, sources)
     barriers = tf.concat([[True], run[1:] != run[:-1]], axis=0) | (classes == 0)

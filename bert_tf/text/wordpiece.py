@@ -121,9 +121,10 @@ class WordPiece:
                 lambda: _parts(self._mixed_ids(texts, is_ascii)),
             )
 
-        splits, values = tf.cond(
-            tf.reduce_all(is_ascii), lambda: _parts(self._fast_ids(texts)), other_ids
-        )
+        def fast_ids():
+            return _parts(self._fast_ids(texts))
+
+        splits, values = tf.cond(tf.reduce_all(is_ascii), fast_ids, other_ids)
         return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
     def pieces(self, texts: tf.Tensor) -> Pieces:
@@ -175,12 +176,10 @@ class WordPiece:
         )  # [S]
         is_ascii = tf.strings.regex_full_match(segments, PRINTABLE_ASCII)
         fast, exact = tf.where(is_ascii)[:, 0], tf.where(~is_ascii)[:, 0]
-        parts = [
-            self._fast_ids(tf.gather(segments, fast)),
-            self._exact_ids(tf.gather(segments, exact)),
-        ]
+        fast_ids = self._fast_ids(tf.gather(segments, fast))
+        exact_ids = self._exact_ids(tf.gather(segments, exact))
         order = tf.math.invert_permutation(tf.concat([fast, exact], axis=0))
-        ids = tf.gather(tf.concat(parts, axis=0), order)
+        ids = tf.gather(tf.concat([fast_ids, exact_ids], axis=0), order)
         return tf.RaggedTensor.from_row_splits(
             ids.values, tf.gather(ids.row_splits, cut.row_splits), validate=False
         )

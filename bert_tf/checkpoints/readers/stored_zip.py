@@ -69,9 +69,7 @@ class StoredZip:
             CheckpointError: If the member is missing, truncated or damaged.
         """
         if name not in self._members:
-            raise CheckpointError(
-                f"{self.path} must hold a member {name!r}. Received: no such member"
-            )
+            raise CheckpointError(f"{self.path} must hold {name!r}. Received: no such member")
         member = self._members[name]
         start = member.header_offset
         header = self._view[start : start + _LOCAL_HEADER.size]

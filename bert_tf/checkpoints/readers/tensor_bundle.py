@@ -125,8 +125,9 @@ class TensorBundle:
         entry = self._entries[key]
         type_name = _type_name(entry)
         if type_name not in _NUMPY_TYPES:
+            name = _shown(key)
             raise CheckpointError(
-                f"`{_shown(key)}` in {self.path} must hold numbers. Received: {type_name}"
+                f"`{name}` in {self.path} must hold numbers. Received: {type_name}"
             )
         shape = self._shape(key, entry)
         if not entry.slices:

@@ -246,9 +246,8 @@ def _array(values, spec: TensorSpec, name, max_text_length):
         raise invalid(f"Input {name}: {error.message}") from None
     convert = _CONVERTERS.get(spec.dtype)
     if convert is None:
-        raise invalid(
-            f"`{name}` must have a dtype that JSON can express. Received: dtype={spec.dtype.name}"
-        )
+        dtype = spec.dtype.name
+        raise invalid(f"`{name}` must have a dtype that JSON can express. Received: {dtype}")
     if spec.dtype == tf.string:
         binary = is_binary(name)
         flat = [_bytes(value, name, binary, max_text_length) for value in flat]
@@ -290,9 +289,8 @@ def _bytes(value, name, binary, max_text_length):
         try:
             data = value.encode("utf-8")
         except UnicodeEncodeError:
-            raise invalid(
-                f"Input {name}: the surrogate pair in a string is invalid: {_shown(value)}"
-            ) from None
+            message = f"the surrogate pair in a string is invalid: {_shown(value)}"
+            raise invalid(f"Input {name}: {message}") from None
         length = len(value)
     elif isinstance(value, dict) and _is_base64(value):
         try:
@@ -309,8 +307,7 @@ def _bytes(value, name, binary, max_text_length):
         raise _type_error(value, tf.string)
     if length > max_text_length:
         raise invalid(
-            f"`{name}` must have at most {max_text_length} characters. Received: {length} "
-            "characters"
+            f"`{name}` must have at most {max_text_length} characters. Received: {length}"
         )
     return data
 
