@@ -73,8 +73,8 @@ def fetch(name: str) -> str:
             raise CheckpointError(
                 f"`path` must exist or be a name on the Hugging Face Hub. Received: path={name!r}, "
                 f"which could not be downloaded ({type(error).__name__}: {reason}). If this "
-                f"machine is offline, run `hf download {name} --local-dir DIRECTORY` on another one, copy "
-                "DIRECTORY here and pass its path; or copy the hub's cache and set HF_HUB_CACHE."
+                f"machine is offline, run `hf download {name} --local-dir DIRECTORY` on another, "
+                "copy DIRECTORY here and pass its path; or copy the hub's cache, set HF_HUB_CACHE."
             ) from None
         if any(re.search(r"\.(safetensors|bin|h5|index)$", file) for file in os.listdir(directory)):
             break

@@ -74,9 +74,6 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
         config_file: The configuration of the network, instead of the checkpoint's. Other settings
             of a trained model (labels, problem type, pooling) are still read from the checkpoint.
 
-    Returns:
-        A `Pretrained`.
-
     Raises:
         CheckpointError: If `path` is not a checkpoint, a file is missing or damaged, or an
             interrupted save cannot be undone.

@@ -203,9 +203,8 @@ def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Ite
                                 f"Received: {error.reason} at byte {error.start}."
                             ) from error
     except OSError as error:
-        raise DataError(
-            f"{error.filename} must be a readable text file. Received: {error.strerror}."
-        ) from error
+        name, reason = error.filename, error.strerror
+        raise DataError(f"{name} must be a readable text file. Received: {reason}.") from error
 
 
 def _usable_counts(
