@@ -145,22 +145,16 @@ def without_staging(paths: Iterable[str]) -> list[str]:
 
 def remove_leftovers(directory: str | os.PathLike) -> None:
     """Removes the hidden folders that killed writers left in `directory`."""
-    with contextlib.suppress(OSError), os.scandir(directory) as entries:
-        folders = [
-            entry.path
-            for entry in entries
-            if entry.name.startswith(_STAGING)
-            and entry.name != _REPLACING
-            and entry.is_dir(follow_symlinks=False)
-        ]
-        for folder in folders:
-            # A locked folder is in use; another user's folder cannot be removed.
-            with contextlib.suppress(OSError):
-                lock = _lock(folder)
-                try:
-                    shutil.rmtree(folder, ignore_errors=True)
-                finally:
-                    os.close(lock)
+    for folder in glob.glob(os.path.join(glob.escape(directory), f"{_STAGING}*")):
+        if os.path.basename(folder) == _REPLACING or os.path.islink(folder):
+            continue
+        # A locked folder is in use; another user's folder cannot be removed.
+        with contextlib.suppress(OSError):
+            lock = _lock(folder)
+            try:
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 @contextlib.contextmanager

@@ -35,11 +35,10 @@ def load_backbone(path, backbone_class=None, config_file=None, **options):
     """Builds a backbone from a checkpoint. See `BertBackbone.from_pretrained`.
 
     Args:
-        path: The checkpoint: a directory, a file or a name on the Hugging Face Hub.
+        path: As in `load_task_model`.
         backbone_class: The class to build, a subclass of `BertBackbone`; None is `BertBackbone`.
-        config_file: The configuration of the network, instead of the checkpoint's.
-        **options: `quantization="int8"` to quantize floating-point weights; other arguments of the
-            class except `config`.
+        config_file: As in `load_task_model`.
+        **options: As in `load_task_model`; arguments of the class except `config`.
 
     Returns:
         The backbone.
@@ -147,8 +146,8 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
 
 def _check_class(model_class, pretrained):
     """Refuses a file of an unknown class: its options and head would be silently ignored."""
-    known = {*SPECS, "BertBackbone", *_names(model_class)}
-    if pretrained.class_name is not None and pretrained.class_name not in known:
+    known = {None, *SPECS, "BertBackbone", *_names(model_class)}
+    if pretrained.class_name not in known:
         raise CheckpointError(
             f"`class` in {pretrained.source.path} must be one of {sorted(SPECS)}, or the class "
             f"that opens it. Received: class={pretrained.class_name!r}. If this is your own class, "
@@ -173,11 +172,8 @@ def weights_of(model, pretrained: Pretrained) -> list:
         backbone.pooler.is_missing = True
         if uses_pooler(model):
             missing.append("pooler")
-            _logger.warning(
-                "%s has no pooler; it is initialized randomly. Use another pooling than 'cls', or "
-                "fine-tune it.",
-                source.path,
-            )
+            advice = "Use another pooling than 'cls', or fine-tune it."
+            _logger.warning("%s has no pooler; it is initialized randomly. " + advice, source.path)
     for name, head in task_heads(model).items():
         if _is_same_head(name, type(model), pretrained) and has_any_weight(source, head):
             if name == "masked_lm":

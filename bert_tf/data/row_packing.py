@@ -43,6 +43,8 @@ def first_fit(
 ) -> Places:
     """Finds a row for every sequence: the first open row with enough space, or a new row.
 
+    Rows are numbered in the order in which they were opened.
+
     Args:
         lengths: The number of tokens of each sequence, special ones included, int `[E]`.
         row_length: `T`.
@@ -50,9 +52,6 @@ def first_fit(
         predictions: The number of masked positions of each sequence, int `[E]`. None for 0.
         max_predictions: `P`.
         open_rows: The maximum number of open rows. If one more is needed, the fullest is closed.
-
-    Returns:
-        The `Places`. Rows are numbered in the order in which they were opened.
 
     Raises:
         DataError: If a sequence does not fit into an empty row.

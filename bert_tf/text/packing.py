@@ -121,11 +121,7 @@ def pad(
         tokens.
     """
     lengths = token_ids.row_lengths()
-    if length is None:
-        longest = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
-        width = -(-longest // multiple) * multiple
-    else:
-        width = tf.constant(length, tf.int64)
+    width = _width(lengths, length, multiple)
     mask = tf.sequence_mask(lengths, width)  # [B, T]
     shape = tf.stack([token_ids.nrows(), width])
     places = tf.where(mask)
@@ -157,11 +153,7 @@ def pack_and_pad(
     lengths = segments.row_lengths() + 2  # [B], with the special tokens
     if max_length is not None:
         lengths = tf.minimum(lengths, max_length)
-    if length is None:
-        width = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
-        width = -(-width // multiple) * multiple if multiple > 1 else width
-    else:
-        width = tf.constant(length, tf.int64)
+    width = _width(lengths, length, multiple)
     inner = segments.to_tensor(pad_id, shape=tf.stack([-1, tf.maximum(width - 2, 0)]))
     inner = tf.pad(inner, [[0, 0], [1, 1]], constant_values=pad_id)[:, :width]  # [B, T]
     columns, ends = tf.range(width), lengths[:, tf.newaxis]
@@ -169,6 +161,13 @@ def pack_and_pad(
     mask = tf.ensure_shape(columns < ends, [None, length])
     token_ids = tf.where(mask, token_ids, pad_id)
     return {"token_ids": token_ids, "segment_ids": tf.zeros_like(token_ids), "padding_mask": mask}
+
+
+def _width(lengths: tf.Tensor, length: int | None, multiple: int) -> tf.Tensor:
+    if length is not None:
+        return tf.constant(length, tf.int64)
+    longest = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
+    return -(-longest // multiple) * multiple if multiple > 1 else longest
 
 
 def _kept(segments: tf.RaggedTensor, lengths: tf.Tensor, side: str) -> tf.RaggedTensor:

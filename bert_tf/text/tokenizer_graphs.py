@@ -20,14 +20,9 @@ _STRINGS = [tf.TensorSpec([None], tf.string)]
 class TokenizerGraphs:
     """Functions from strings `[B]` to ids and pieces, each traced once.
 
+    The arguments are those of `BertTokenizer`, and these two:
+
     Args:
-        vocabulary: The pieces in the order of their ids.
-        lowercase: As in `BertTokenizer`.
-        strip_accents: Whether accents are removed.
-        split_on_cjk: As in `BertTokenizer`.
-        errors: As in `BertTokenizer`.
-        unk_token: As in `BertTokenizer`.
-        max_input_chars_per_word: As in `BertTokenizer`.
         literals: Strings that are kept whole, with their ids.
         number_id: The id of every number. None leaves numbers to the vocabulary.
 

@@ -11,6 +11,7 @@ Glossary: `B` strings, `C` code points of all strings, `K` normalized code point
 Reference: google-research/bert `tokenization.py`, class `BasicTokenizer`.
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -52,6 +53,7 @@ class Words(NamedTuple):
     spans: Spans | None
 
 
+@dataclasses.dataclass(frozen=True)
 class WordSplitter:
     """Splits text into normalized words.
 
@@ -72,17 +74,10 @@ class WordSplitter:
     Reference: google-research/bert `tokenization.py`, class `BasicTokenizer`.
     """
 
-    def __init__(
-        self,
-        lowercase: bool = True,
-        strip_accents: bool = True,
-        split_on_cjk: bool = True,
-        errors: str = "strict",
-    ):
-        self.lowercase = lowercase
-        self.strip_accents = strip_accents
-        self.split_on_cjk = split_on_cjk
-        self.errors = errors
+    lowercase: bool = True
+    strip_accents: bool = True
+    split_on_cjk: bool = True
+    errors: str = "strict"
 
     def ragged_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the words of `texts` (strings `[B]`) as ragged strings `[B, (words)]`."""

@@ -15,11 +15,7 @@ _MAX_DEPTH = 24
 
 
 class H5File:
-    """The datasets of one HDF5 file.
-
-    Args:
-        path: The file, or its name in error messages if `content` is given.
-        content: The file's bytes, if it is a member of an archive.
+    """The datasets of one HDF5 file. A member of an archive is given as `content`.
 
     Attributes:
         datasets: The datasets by path. All of them are stored in this file.
