@@ -84,6 +84,7 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
             an unknown class.
         ConfigError: If the configuration describes a network that is not supported.
         UserError: If an option is unknown or out of range.
+        DataError: If the vocabulary cannot be read.
 
     Example:
         >>> from bert_tf.checkpoints import load_task_model

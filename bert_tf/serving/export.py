@@ -54,6 +54,7 @@ def export(
         UserError: If the model's class cannot be exported, it is not trained or has no tokenizer,
             `pairs` is not supported, `portable=True` is given for prepacked kernels, or
             `portable=False` without the built operations.
+        CheckpointError: If an interrupted save in `directory` cannot be undone.
 
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")

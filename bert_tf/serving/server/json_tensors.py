@@ -28,17 +28,11 @@ _TYPES = {dict: "Object", list: "Array", str: "String", bool: "Boolean", type(No
 
 
 class PredictRequest(NamedTuple):
-    """A parsed request.
-
-    Attributes:
-        signature_name: The name of the signature to call.
-        format: `ROWS` or `COLUMNS`.
-        values: The value of this key in the body.
-    """
+    """A parsed request."""
 
     signature_name: str
-    format: str
-    values: Any
+    format: str  # `ROWS` or `COLUMNS`
+    values: Any  # the value of this key in the body
 
 
 def parse_predict(body: bytes) -> PredictRequest:

@@ -27,18 +27,11 @@ _REMEMBERED = 16  # unloaded versions that the status lists
 
 @dataclasses.dataclass
 class VersionState:
-    """The state of a version.
+    """The state of a version."""
 
-    Attributes:
-        state: TensorFlow Serving's name for it.
-        error: The reason why the version could not be loaded.
-        fingerprint: The fingerprint of the files that could not be loaded. If they change, loading
-            is tried again.
-    """
-
-    state: str
-    error: str = ""
-    fingerprint: tuple = ()
+    state: str  # TensorFlow Serving's name for it
+    error: str = ""  # the reason why the version could not be loaded
+    fingerprint: tuple = ()  # of those files; if they change, loading is tried again
 
 
 class LoadedVersion:
