@@ -173,8 +173,11 @@ def weights_of(model, pretrained: Pretrained) -> list:
         backbone.pooler.is_missing = True
         if uses_pooler(model):
             missing.append("pooler")
-            advice = "Use another pooling than 'cls', or fine-tune it."
-            _logger.warning("%s has no pooler; it is initialized randomly. " + advice, source.path)
+            _logger.warning(
+                "%s has no pooler; it is initialized randomly. Use another pooling than 'cls', or "
+                "fine-tune it.",
+                source.path,
+            )
     for name, head in task_heads(model).items():
         if _is_same_head(name, type(model), pretrained) and has_any_weight(source, head):
             if name == "masked_lm":
