@@ -124,7 +124,6 @@ def character_table(
 ) -> CharacterTable:
     """Builds the table for one kind of normalization.
 
-    Args:
     The same arguments give the same object.
 
     Args:

@@ -187,9 +187,8 @@ def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Ite
     """
     try:
         total = sum(os.path.getsize(path) for path in paths)
-        hidden = not progress
         with tqdm.tqdm(
-            total=total, desc="reading", unit="B", unit_scale=True, disable=hidden
+            total=total, desc="reading", unit="B", unit_scale=True, disable=not progress
         ) as bar:
             for path in paths:
                 with open(path, "rb") as file:
