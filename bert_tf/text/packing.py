@@ -114,7 +114,8 @@ def pad(
         token_ids: Ragged int32 `[B, (T)]`.
         segment_ids: Ragged int32 `[B, (T)]`.
         pad_id: The token id at padded positions. The segment id there is 0.
-        length: `T`. None for the length of the longest row, rounded up to a multiple of `multiple`.
+        length: `T`. None for the length of the longest row.
+        multiple: If `length` is None, `T` is rounded up to a multiple of this number.
 
     Returns:
         `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool `[B, T]`, True at
