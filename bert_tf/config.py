@@ -88,13 +88,8 @@ _SIZE = integer(least=1)
 _RATE = number("in [0, 1)", lambda value: 0 <= value < 1)
 _SMALL = number("in (0, 1)", lambda value: 0 < value < 1)
 _FIELDS = {
-    "vocab_size": _SIZE,
-    "hidden_size": _SIZE,
-    "num_hidden_layers": _SIZE,
-    "num_attention_heads": _SIZE,
-    "intermediate_size": _SIZE,
-    "max_position_embeddings": _SIZE,
-    "type_vocab_size": _SIZE,
+    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "type_vocab_size"), _SIZE),
+    **dict.fromkeys(("num_hidden_layers", "num_attention_heads", "max_position_embeddings"), _SIZE),
     "hidden_act": Kind(
         f"one of {sorted(_ACTIVATIONS)}",
         lambda value: isinstance(value, str) and value in _ACTIVATIONS,
@@ -203,10 +198,8 @@ class BertConfig:
                 f"hidden_size={self.hidden_size}, num_attention_heads={self.num_attention_heads}."
             )
         object.__setattr__(self, "hidden_act", _ACTIVATIONS[self.hidden_act])
-        pruned_heads = checked_pruned_heads(
-            self.pruned_heads, self.num_hidden_layers, self.num_attention_heads
-        )
-        object.__setattr__(self, "pruned_heads", pruned_heads)
+        sizes = (self.num_hidden_layers, self.num_attention_heads)
+        object.__setattr__(self, "pruned_heads", checked_pruned_heads(self.pruned_heads, *sizes))
 
     @property
     def head_size(self) -> int:
@@ -237,13 +230,12 @@ class BertConfig:
     ) -> "BertConfig":
         """Reads google-research/bert's `bert_config.json` or Hugging Face's `config.json`.
 
+        Keys that do not change the network are kept in `extra`.
+
         Args:
             path: The file. Its name or its keys show which of the two it is.
             defaults: Another configuration of the same model. It provides `extra` and all values
                 that the file does not contain.
-
-        Returns:
-            A `BertConfig`. Keys that do not change the network are kept in `extra`.
 
         Raises:
             ConfigError: If the file does not exist or is not JSON, a value is out of range, or a
@@ -252,9 +244,8 @@ class BertConfig:
         if not os.path.exists(path):
             raise ConfigError(f"{path} must be a BERT configuration. Received: no such file.")
         values = read_json(path, _FILE, ConfigError)
-        huggingface = os.path.basename(path) == "config.json" or any(
-            key in values for key in _HUGGINGFACE_KEYS
-        )
+        huggingface = any(key in values for key in _HUGGINGFACE_KEYS)
+        huggingface = huggingface or os.path.basename(path) == "config.json"
         try:
             return cls._from_values(values, huggingface, defaults)
         except ConfigError as error:

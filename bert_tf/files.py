@@ -139,29 +139,22 @@ def without_staging(paths: Iterable[str]) -> list[str]:
 
     `tf.io.gfile.glob` also matches hidden names, whose files may be incomplete.
     """
-    return [
-        path for path in paths if not any(part.startswith(_STAGING) for part in path.split("/"))
-    ]
+    hidden = f"/{_STAGING}"
+    return [path for path in paths if hidden not in f"/{path}"]
 
 
 def remove_leftovers(directory: str | os.PathLike) -> None:
     """Removes the hidden folders that killed writers left in `directory`."""
-    with contextlib.suppress(OSError), os.scandir(directory) as entries:
-        folders = [
-            entry.path
-            for entry in entries
-            if entry.name.startswith(_STAGING)
-            and entry.name != _REPLACING
-            and entry.is_dir(follow_symlinks=False)
-        ]
-        for folder in folders:
-            # A locked folder is in use; another user's folder cannot be removed.
-            with contextlib.suppress(OSError):
-                lock = _lock(folder)
-                try:
-                    shutil.rmtree(folder, ignore_errors=True)
-                finally:
-                    os.close(lock)
+    for folder in glob.glob(os.path.join(glob.escape(directory), f"{_STAGING}*")):
+        if os.path.basename(folder) == _REPLACING or os.path.islink(folder):
+            continue
+        # A locked folder is in use; another user's folder cannot be removed.
+        with contextlib.suppress(OSError):
+            lock = _lock(folder)
+            try:
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 @contextlib.contextmanager

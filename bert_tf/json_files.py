@@ -29,13 +29,9 @@ def read_json(
     error: type[UserError] = CheckpointError,
     only_finite: bool = True,
 ) -> Any:
-    """Reads a JSON file and checks it against a schema.
+    """Reads a JSON file and checks it against the schema `kind`.
 
-    Args:
-        path: The file.
-        kind: The schema.
-        error: The class of the errors.
-        only_finite: Whether to refuse NaN and infinity, which are not JSON but which Python writes.
+    `only_finite` refuses NaN and infinity, which are not JSON but which Python writes.
 
     Raises:
         UserError: If the file cannot be read, is too large or is not JSON in UTF-8, or a key is

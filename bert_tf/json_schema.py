@@ -54,15 +54,9 @@ MISSING = _Missing()
 def check(value: Any, kind: Kind, path: Any, error: type[UserError], place: str = "") -> None:
     """Checks that a value, with all values inside it, is of a kind.
 
-    Args:
-        value: The value.
-        kind: The kind that it must have.
-        path: The file, for the message. None if the value is not from a file.
-        error: The class of the error.
-        place: The keys that lead to `value`, joined by dots.
-
     Raises:
-        UserError: If it is not, an error of class `error`. The message names the file and the key.
+        UserError: If it is not, an error of class `error`. The message names the file `path`, if it
+            is not None, and the key: `place`, the keys that lead to `value` joined by dots.
     """
     if not kind.fits(value):
         within = "" if path is None else f" in {path}"
@@ -136,13 +130,7 @@ def may_lack(kind: Kind) -> Kind:
 
 def optional(kind: Kind) -> Kind:
     """Returns `kind` or null for a key that may be missing."""
-    return may_lack(
-        Kind(
-            f"{kind.expected}, or null",
-            lambda value: value is None or kind.fits(value),
-            lambda value: () if value is None else kind.inside(value),
-        )
-    )
+    return may_lack(either(kind, Kind("null", lambda value: value is None)))
 
 
 def either(first: Kind, second: Kind) -> Kind:

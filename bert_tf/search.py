@@ -48,15 +48,11 @@ def top_k(
     if queries.ndim == 1:
         scores, rows = top_k(queries[np.newaxis], corpus_matrix, k, similarity)
         return scores[0], rows[0]
-    if (
-        queries.ndim != 2
-        or np.ndim(corpus_matrix) != 2
-        or (queries.shape[1] != corpus_matrix.shape[1])
-    ):
+    shapes = queries.shape, np.shape(corpus_matrix)
+    if any(len(shape) != 2 for shape in shapes) or shapes[0][1] != shapes[1][1]:
         raise UserError(
             "`query_vectors` must be [num_queries, dim] and `corpus_matrix` [num_rows, dim]. "
-            f"Received: query_vectors.shape={queries.shape}, "
-            f"corpus_matrix.shape={np.shape(corpus_matrix)}."
+            f"Received: query_vectors.shape={shapes[0]}, corpus_matrix.shape={shapes[1]}."
         )
     if k < 1 or not len(corpus_matrix):
         raise UserError(
@@ -64,9 +60,7 @@ def top_k(
             f"Received: k={k}, len(corpus_matrix)={len(corpus_matrix)}."
         )
     if similarity not in ("cosine", "dot"):
-        raise UserError(
-            f"`similarity` must be 'cosine' or 'dot'. Received: similarity={similarity!r}."
-        )
+        raise UserError(f"`similarity` must be 'cosine' or 'dot'. Received: {similarity=}.")
     normalize = similarity == "cosine"
     if not len(queries):
         width = min(k, len(corpus_matrix))
@@ -100,9 +94,8 @@ def _best_of_corpus(queries, corpus, k, normalize):
 def _rows(vectors, normalize):
     vectors = np.asarray(vectors, np.float32)
     if not np.isfinite(vectors).all():
-        raise UserError(
-            "`query_vectors` and `corpus_matrix` must be finite. Received: NaN or infinity."
-        )
+        names = "`query_vectors` and `corpus_matrix`"
+        raise UserError(f"{names} must be finite. Received: NaN or infinity.")
     if not normalize:
         return vectors
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)

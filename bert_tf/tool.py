@@ -76,20 +76,15 @@ def _refuse_positional(arguments):
     hint = ""
     if arguments[0].lower() in ("true", "false", "1", "0", "yes", "no"):
         hint = f" The value of a Boolean flag follows an equals sign: --do_train={arguments[0]}."
-    raise UserError(
-        f"Arguments must be flags, --name=value (see --help). Received: {arguments}.{hint}"
-    )
+    expected = "flags, --name=value (see --help)"
+    raise UserError(f"Arguments must be {expected}. Received: {arguments}.{hint}")
 
 
 def require_writable(directory: str, flag: str) -> None:
     """Creates `directory` if it does not exist and checks that results can be written to it.
 
-    Args:
-        directory: The directory.
-        flag: The name of its flag, for the error.
-
     Raises:
-        UserError: If the directory cannot be created or is not writable.
+        UserError: If the directory cannot be created or is not writable; it names the `flag`.
     """
     try:
         os.makedirs(directory, exist_ok=True)

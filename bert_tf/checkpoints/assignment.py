@@ -106,16 +106,13 @@ def plan_assignment(
                 continue
             names.use(name)
             found.append(name)
-            received = source.shapes[name]
-            if received != part.shape:
-                problems.append(
-                    f"  {name}: expected shape {list(part.shape)}, received {list(received)}"
-                )
+            expected, received = list(part.shape), list(source.shapes[name])
+            if received != expected:
+                problems.append(f"  {name}: expected shape {expected}, received {received}")
         plan.append(Assignment(weight, tuple(found), parts))
     if problems:
-        raise CheckpointError(
-            f"{source.path} must fit the configuration. Received:\n" + "\n".join(problems)
-        )
+        problems.insert(0, f"{source.path} must fit the configuration. Received:")
+        raise CheckpointError("\n".join(problems))
     return plan, names.unused()
 
 
@@ -135,9 +132,8 @@ def assign_weights(
     plan, unused = plan_assignment(source, weights)
     unused = [name for name in unused if name not in also_used]
     size = sum(4 * math.prod(assignment.weight.variable.shape) for assignment in plan)
-    progress = tqdm(
-        total=size, unit="B", unit_scale=True, desc="loading weights", disable=size < _LARGE_BYTES
-    )
+    is_small = size < _LARGE_BYTES
+    progress = tqdm(total=size, unit="B", unit_scale=True, desc="loading weights", disable=is_small)
     for assignment in plan:
         variable = assignment.weight.variable
         arrays = [_read(source, *found) for found in zip(assignment.found, assignment.parts)]

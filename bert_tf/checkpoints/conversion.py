@@ -42,8 +42,8 @@ class Conversion:
     Attributes:
         model: The model that was read.
         source_format: The format of the input.
-        rows: One tuple per tensor: its name and shape in the input, and its names in the output,
-            which are empty if the tensor was not converted.
+        rows: For each tensor its name and shape in the input, and its names in the output; these
+            are empty if it was not converted.
     """
 
     model: Any
@@ -74,7 +74,7 @@ def convert(
         A `Conversion`.
 
     Raises:
-        CheckpointError: If the input cannot be read.
+        CheckpointError: If the input cannot be read, or an interrupted save cannot be undone.
         ConfigError: If the input's configuration is not supported.
         UserError: If the input is quantized, `format` is unknown or cannot hold the model, or
             `directory` holds a checkpoint of another format.

@@ -66,17 +66,15 @@ def fetch(name: str) -> str:
     directory = None
     for weights in _WEIGHTS:
         try:
-            directory = huggingface_hub.snapshot_download(
-                name, allow_patterns=[*_CONFIGURATION, *weights]
-            )
+            patterns = [*_CONFIGURATION, *weights]
+            directory = huggingface_hub.snapshot_download(name, allow_patterns=patterns)
         except Exception as error:  # many types: offline, no such name, no permission, disk full
             reason = (str(error).strip().splitlines() or [""])[0]
             raise CheckpointError(
                 f"`path` must exist or be a name on the Hugging Face Hub. Received: path={name!r}, "
-                f"which could not be downloaded ({type(error).__name__}: {reason}). If "
-                "this machine is offline, run `hf download "
-                f"{name} --local-dir DIRECTORY` on another one, copy DIRECTORY here and pass its "
-                "path; or copy the hub's cache and set HF_HUB_CACHE."
+                f"which could not be downloaded ({type(error).__name__}: {reason}). If this "
+                f"machine is offline, run `hf download {name} --local-dir DIRECTORY` on another, "
+                "copy DIRECTORY here and pass its path; or copy the hub's cache, set HF_HUB_CACHE."
             ) from None
         if any(re.search(r"\.(safetensors|bin|h5|index)$", file) for file in os.listdir(directory)):
             break

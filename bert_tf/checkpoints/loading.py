@@ -33,11 +33,10 @@ def load_backbone(path, backbone_class=None, config_file=None, **options):
     """Builds a backbone from a checkpoint. See `BertBackbone.from_pretrained`.
 
     Args:
-        path: The checkpoint: a directory, a file or a name on the Hugging Face Hub.
+        path: As in `load_task_model`.
         backbone_class: The class to build, a subclass of `BertBackbone`; None is `BertBackbone`.
-        config_file: The configuration of the network, instead of the checkpoint's.
-        **options: `quantization="int8"` to quantize floating-point weights; other arguments of the
-            class except `config`.
+        config_file: As in `load_task_model`.
+        **options: As in `load_task_model`; arguments of the class except `config`.
 
     Returns:
         The backbone.
@@ -83,6 +82,7 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
             an unknown class.
         ConfigError: If the configuration describes a network that is not supported.
         UserError: If an option is unknown or out of range.
+        DataError: If the vocabulary cannot be read.
 
     Example:
         >>> from bert_tf.checkpoints import load_task_model
@@ -145,8 +145,8 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
 
 def _check_class(model_class, pretrained):
     """Refuses a file of an unknown class: its options and head would be silently ignored."""
-    known = {*SPECS, "BertBackbone", *_names(model_class)}
-    if pretrained.class_name is not None and pretrained.class_name not in known:
+    known = {None, *SPECS, "BertBackbone", *_names(model_class)}
+    if pretrained.class_name not in known:
         raise CheckpointError(
             f"`class` in {pretrained.source.path} must be one of {sorted(SPECS)}, or the class "
             f"that opens it. Received: class={pretrained.class_name!r}. If this is your own class, "
@@ -276,9 +276,8 @@ def _file_labels(config):
     try:
         return [str(labels[key]) for key in sorted(labels, key=int)]
     except ValueError:
-        raise ConfigError(
-            f"`id2label` must have class ids as keys. Received: {list(labels)!s:.200}"
-        ) from None
+        received = str(list(labels))[:200]
+        raise ConfigError(f"`id2label` must have class ids as keys. Received: {received}") from None
 
 
 def _num_classes(model_class, pretrained):

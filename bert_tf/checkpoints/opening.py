@@ -67,15 +67,10 @@ class Pretrained:
 
 
 def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> Pretrained:
-    """Opens a checkpoint of any format.
+    """Opens a checkpoint of any format: a directory, file, TensorFlow's prefix or `org/name`.
 
-    Args:
-        path: A directory, a file, a TensorFlow checkpoint's prefix or `org/name`.
-        config_file: The configuration of the network, instead of the checkpoint's. Other settings
-            of a trained model (labels, problem type, pooling) are still read from the checkpoint.
-
-    Returns:
-        A `Pretrained`.
+    `config_file` replaces the checkpoint's configuration of the network. Other settings of a
+    trained model (labels, problem type, pooling) are still read from the checkpoint.
 
     Raises:
         CheckpointError: If `path` is not a checkpoint, a file is missing or damaged, or an

@@ -183,12 +183,9 @@ def backbone_weights(backbone) -> list[Weight]:
     """A `BertBackbone`'s weights except the pooler's; names lack Hugging Face's prefix `bert.`."""
     weights = _weights(EMBEDDINGS, backbone, backbone.config)
     for index in range(backbone.config.num_hidden_layers):
-        fields = {
-            "index": index,
-            "suffix": f"_{index}" if index else "",
-            "place": index + _FIRST_BLOCK,
-        }
-        weights += _weights(BLOCK, backbone, backbone.config, **fields)
+        fields = {"index": index, "place": index + _FIRST_BLOCK}
+        suffix = f"_{index}" if index else ""
+        weights += _weights(BLOCK, backbone, backbone.config, suffix=suffix, **fields)
     return weights
 
 

@@ -6,6 +6,15 @@ import this package without TensorFlow.
 
 from bert_tf.lazy_names import lazy_names
 
+# The tasks of the names that this package had in the previous release.
+_MOVED = {
+    "masked_lm": "mask_texts",
+    "pretraining": "create_examples create_pretraining_data",
+    "question_answering": "GoldAnswer SquadExample read_answers read_squad",
+    "text_classification": "ClassificationTask TASKS TextExample table_task xnli_task",
+    "token_classification": "Span TaggedSentence convert_tags read_conll read_tag_predictions "
+    "read_word_tag spans_of_tags tags_of_spans",
+}
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
@@ -17,25 +26,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "token_batches": ".token_budget",
     },
     moved={
-        "ClassificationTask": "bert_tf.tasks.text_classification",
-        "GoldAnswer": "bert_tf.tasks.question_answering",
-        "Span": "bert_tf.tasks.token_classification",
-        "SquadExample": "bert_tf.tasks.question_answering",
-        "TASKS": "bert_tf.tasks.text_classification",
-        "TaggedSentence": "bert_tf.tasks.token_classification",
-        "TextExample": "bert_tf.tasks.text_classification",
-        "convert_tags": "bert_tf.tasks.token_classification",
-        "create_examples": "bert_tf.tasks.pretraining",
-        "create_pretraining_data": "bert_tf.tasks.pretraining",
-        "mask_texts": "bert_tf.tasks.masked_lm",
-        "read_answers": "bert_tf.tasks.question_answering",
-        "read_conll": "bert_tf.tasks.token_classification",
-        "read_squad": "bert_tf.tasks.question_answering",
-        "read_tag_predictions": "bert_tf.tasks.token_classification",
-        "read_word_tag": "bert_tf.tasks.token_classification",
-        "spans_of_tags": "bert_tf.tasks.token_classification",
-        "table_task": "bert_tf.tasks.text_classification",
-        "tags_of_spans": "bert_tf.tasks.token_classification",
-        "xnli_task": "bert_tf.tasks.text_classification",
+        name: f"bert_tf.tasks.{task}" for task, names in _MOVED.items() for name in names.split()
     },
 )

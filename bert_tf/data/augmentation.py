@@ -61,12 +61,9 @@ class TextAugmentation:
         self._generator = tf.random.Generator.from_seed(seed)
         self._swap = RandomSwap(swap, seed=seed) if swap else None
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns the changed texts: strings `[B]` -> strings `[B]`."""
-        return self._changed(texts)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def _changed(self, texts):
         if self.unit == "word":
             words, separator = tf.strings.split(texts), " "
         else:
@@ -98,14 +95,9 @@ class TextAugmentation:
 
 
 def augment(dataset: tf.data.Dataset, augmentation: TextAugmentation) -> tf.data.Dataset:
-    """Augments the texts of a dataset for a task model's `fit`.
+    """Augments the texts of a dataset for a task model's `fit`, differently in every epoch.
 
-    Args:
-        dataset: Batches `(texts, labels, ...)`. The texts are strings `[B]` or a tuple of them.
-        augmentation: The changes to each text.
-
-    Returns:
-        The dataset, with different changes in every epoch.
+    The dataset has batches `(texts, labels, ...)`. The texts are strings `[B]` or a tuple of them.
     """
 
     def change(texts, *rest):

@@ -95,11 +95,9 @@ def key_sentences(
     Reference: Mihalcea and Tarau 2004, "TextRank: Bringing Order into Texts".
     """
     if method not in _RANKINGS:
-        raise UserError(
-            f"`method` must be one of {sorted(_RANKINGS)}. Received: method={method!r}."
-        )
+        raise UserError(f"`method` must be one of {sorted(_RANKINGS)}. Received: {method=}.")
     if max_length < 3:
-        raise UserError(f"`max_length` must be at least 3. Received: max_length={max_length}.")
+        raise UserError(f"`max_length` must be at least 3. Received: {max_length=}.")
     lengths = tokenizer.tokenize(list(texts)).row_lengths().numpy() if len(texts) else []
     budget = max_length - 2
     return [

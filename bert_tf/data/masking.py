@@ -55,25 +55,20 @@ class MaskedTokens(NamedTuple):
 
 
 def num_to_predict(lengths, masked_lm_prob: float, max_predictions: int):
-    """Returns how many tokens are masked in sequences of these lengths.
+    """Returns how many tokens are masked in sequences of these lengths, int32 like `lengths`.
 
     Matches google-research/bert: rounds half to even, and masks at least one token.
 
     Args:
-        lengths: Lengths including `[CLS]` and `[SEP]`: integers of any shape, a NumPy array or a
-            Tensor.
+        lengths: Lengths including `[CLS]` and `[SEP]`, of any shape: an array or a Tensor.
         masked_lm_prob: The fraction of tokens to mask.
         max_predictions: The maximum number of masked tokens.
-
-    Returns:
-        A NumPy array or a Tensor like `lengths`, int32.
     """
     if tf.is_tensor(lengths):
         rounded = tf.cast(tf.round(tf.cast(lengths, tf.float64) * masked_lm_prob), tf.int32)
         return tf.clip_by_value(rounded, 1, max_predictions)
-    return np.clip(np.rint(np.asarray(lengths) * masked_lm_prob), 1, max_predictions).astype(
-        np.int32
-    )
+    rounded = np.rint(np.asarray(lengths) * masked_lm_prob)
+    return np.clip(rounded, 1, max_predictions).astype(np.int32)
 
 
 def mask_tokens(
@@ -137,9 +132,7 @@ def mask_tokens(
     """
     check_masking(masking, masked_lm_prob, max_predictions, span_probabilities)
     if masking != "token" and word_starts is None:
-        raise ConfigError(
-            f"`word_starts` must be given with masking={masking!r}. Received: word_starts=None."
-        )
+        raise ConfigError(f"`word_starts` must be given with {masking=}. Received: {word_starts=}.")
     shape = tf.shape(token_ids)
     columns = tf.range(shape[1])[tf.newaxis, :] + tf.zeros_like(token_ids)  # [B, T]
     # The four draws of a token are adjacent, so that a draw does not depend on T.
@@ -152,9 +145,8 @@ def mask_tokens(
     else:
         first = maskable & ~tf.pad(maskable, [[0, 0], [1, 0]])[:, :-1]
         probabilities = (1.0,) if masking == "whole_word" else span_probabilities
-        anchors = _choose_spans(
-            bits, maskable, maskable & (word_starts | first), budget, probabilities
-        )
+        starts = maskable & (word_starts | first)
+        anchors = _choose_spans(bits, maskable, starts, budget, probabilities)
         chosen = anchors >= 0
         # The draw of its first token is used for the whole span.
         deciding = tf.where(chosen, anchors, columns) if masking == "span" else columns
@@ -166,21 +158,15 @@ def mask_tokens(
 
     # The chosen columns in increasing order: [B, T] -> [B, P]
     positions = tf.sort(tf.where(chosen, columns, shape[1]), axis=1)[:, :max_predictions]
-    positions = tf.pad(
-        positions,
-        [[0, 0], [0, max_predictions - tf.shape(positions)[1]]],
-        constant_values=np.iinfo(np.int32).max,
-    )
+    missing = [[0, 0], [0, max_predictions - tf.shape(positions)[1]]]
+    positions = tf.pad(positions, missing, constant_values=np.iinfo(np.int32).max)
     used = positions < shape[1]
     positions = tf.where(used, positions, 0)
     ids = tf.where(used, tf.gather(token_ids, positions, batch_dims=1), 0)
-    rows = token_ids.shape[0]
-    return MaskedTokens(
-        tf.where(chosen, shown, token_ids),
-        tf.ensure_shape(positions, [rows, max_predictions]),
-        tf.ensure_shape(ids, [rows, max_predictions]),
-        tf.ensure_shape(tf.cast(used, tf.float32), [rows, max_predictions]),
-    )
+    shape = [token_ids.shape[0], max_predictions]
+    fields = (positions, ids, tf.cast(used, tf.float32))
+    shown = tf.where(chosen, shown, token_ids)
+    return MaskedTokens(shown, *(tf.ensure_shape(field, shape) for field in fields))
 
 
 def check_masking(
@@ -188,31 +174,20 @@ def check_masking(
 ) -> None:
     """Checks options of `mask_tokens`.
 
-    Args:
-        masking: As in `mask_tokens`.
-        masked_lm_prob: As in `mask_tokens`.
-        max_predictions: As in `mask_tokens`.
-        span_probabilities: As in `mask_tokens`.
-
     Raises:
         ConfigError: If an option has an invalid value.
     """
     if masking not in MASKINGS:
         raise ConfigError(f"`masking` must be one of {MASKINGS}. Received: masking={masking!r}.")
     if not 0 < masked_lm_prob < 1:
-        raise ConfigError(
-            f"`masked_lm_prob` must be in (0, 1). Received: masked_lm_prob={masked_lm_prob}."
-        )
+        raise ConfigError(f"`masked_lm_prob` must be in (0, 1). Received: {masked_lm_prob=}.")
     if max_predictions < 1:
         raise ConfigError(
             "`max_predictions_per_seq` must be at least 1. "
             f"Received: max_predictions_per_seq={max_predictions}."
         )
-    if (
-        not len(span_probabilities)
-        or min(span_probabilities) < 0
-        or not np.isclose(sum(span_probabilities), 1)
-    ):
+    sums_to_1 = np.isclose(sum(span_probabilities), 1)
+    if not len(span_probabilities) or min(span_probabilities) < 0 or not sums_to_1:
         raise ConfigError(
             "`span_probabilities` must be probabilities of spans of 1, 2, ... words and sum to 1. "
             f"Received: span_probabilities={tuple(span_probabilities)}."
@@ -239,20 +214,16 @@ def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
     words = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1  # [B, T], the word of a token
     num_words = tf.reduce_sum(tf.cast(starts, tf.int32), axis=1)  # [B]
     slots = tf.range(shape[0])[:, tf.newaxis] * shape[1] + words
-    sizes = tf.reshape(
-        tf.math.unsorted_segment_sum(
-            tf.cast(maskable, tf.int32), tf.where(maskable, slots, -1), shape[0] * shape[1]
-        ),
-        shape,
-    )  # [B, W], tokens of a word
+    slots, ones = tf.where(maskable, slots, -1), tf.cast(maskable, tf.int32)
+    sizes = tf.math.unsorted_segment_sum(ones, slots, shape[0] * shape[1])
+    sizes = tf.reshape(sizes, shape)  # [B, W], tokens of a word
     word_starts = tf.sort(tf.where(starts, columns, shape[1]), axis=1)  # [B, W]
     follows = tf.pad(word_starts[:, 1:] == word_starts[:, :-1] + sizes[:, :-1], [[0, 0], [1, 0]])
     order = tf.argsort(tf.where(starts, bits[:, :, _ORDER], _ALL_BITS), axis=1, stable=True)
     # The words of a row in random order, and the number of words of a span that starts there.
     thresholds = np.round(np.cumsum(probabilities)[:-1] * _ALL_BITS).astype(np.int64)
-    wanted = 1 + tf.reduce_sum(
-        tf.cast(bits[:, :, _SPAN, tf.newaxis] >= thresholds, tf.int32), axis=-1
-    )  # [B, T]
+    longer = bits[:, :, _SPAN, tf.newaxis] >= thresholds
+    wanted = 1 + tf.reduce_sum(tf.cast(longer, tf.int32), axis=-1)  # [B, T]
     candidates = tf.transpose(tf.gather(words, order, batch_dims=1))  # [W, B]
     wanted = tf.transpose(tf.gather(wanted, order, batch_dims=1))  # [W, B]
     order = tf.transpose(order)  # [W, B]
@@ -272,21 +243,20 @@ def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
         joined = tf.gather(follows, window, batch_dims=1) | (ahead == 0)
         fits = tf.cumsum(size, axis=1) <= left[:, tf.newaxis]
         inside = (ahead < wanted[step][:, tf.newaxis]) & (step < num_words)[:, tf.newaxis]
-        taken = tf.math.cumprod(
-            tf.cast(free & joined & fits & inside & (size > 0), tf.int32), axis=1
-        )
+        usable = free & joined & fits & inside & (size > 0)
+        taken = tf.math.cumprod(tf.cast(usable, tf.int32), axis=1)
         end = word + tf.reduce_sum(taken, axis=1, keepdims=True)
         in_span = (word_numbers >= word) & (word_numbers < end)  # [B, W + K]
         anchors = tf.where(in_span, order[step][:, tf.newaxis], anchors)
         return step + 1, left - tf.reduce_sum(taken * size, axis=1), anchors
 
     anchors = tf.fill([shape[0], shape[1] + longest], -1)
-    state = [tf.constant(0), budget, anchors]
+    shapes = [tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([None, None])]
     _, _, anchors = tf.while_loop(
         unfinished,
         take,
-        state,
-        shape_invariants=[state[0].shape, tf.TensorShape([None]), tf.TensorShape([None, None])],
+        [tf.constant(0), budget, anchors],
+        shape_invariants=shapes,
         maximum_iterations=shape[1],
     )
     chosen = tf.gather(anchors, tf.maximum(words, 0), batch_dims=1)  # [B, T]

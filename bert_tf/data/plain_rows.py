@@ -21,9 +21,8 @@ def is_container(values: Any) -> bool:
     """Returns whether `plain_rows` accepts `values`."""
     if isinstance(values, (str, bytes, Mapping, Set, tf.data.Dataset)):
         return False
-    return hasattr(values, "__array__") or isinstance(
-        values, (Collection, Iterator, tf.RaggedTensor)
-    )
+    is_sequence = isinstance(values, (Collection, Iterator, tf.RaggedTensor))
+    return is_sequence or hasattr(values, "__array__")
 
 
 def plain_rows(values: Any, name: str = "x") -> np.ndarray | list:
@@ -58,27 +57,22 @@ def plain_rows(values: Any, name: str = "x") -> np.ndarray | list:
 
 
 def row_array(values: Any, name: str) -> np.ndarray:
-    """Returns the rows of a container as a NumPy array.
+    """Returns the rows of a container as a NumPy array `[n, ...]`; see `plain_rows`.
 
-    Args:
-        values: As in `plain_rows`.
-        name: As in `plain_rows`.
-
-    Returns:
-        An array `[n, ...]`. Rows of different lengths become the objects of an array `[n]`.
+    Rows of different lengths become the objects of an array `[n]`.
 
     Raises:
         UserError: If `values` is not a container, or has no order.
     """
     rows = plain_rows(values, name)
-    if isinstance(rows, list):
-        if any(is_text(row) or is_missing(row) or isinstance(row, Set) for row in rows):
-            return object_array(rows)
-        try:
-            return np.asarray(rows)
-        except ValueError:  # rows of different lengths
-            return object_array(rows)
-    return rows
+    if not isinstance(rows, list):
+        return rows
+    if any(is_text(row) or is_missing(row) or isinstance(row, Set) for row in rows):
+        return object_array(rows)
+    try:
+        return np.asarray(rows)
+    except ValueError:  # rows of different lengths
+        return object_array(rows)
 
 
 def object_array(rows) -> np.ndarray:
@@ -102,11 +96,7 @@ def is_missing(value: Any) -> bool:
 
 
 def refuse_missing(values, name: str) -> None:
-    """Checks that no value is missing.
-
-    Args:
-        values: An array `[n, ...]` or a list.
-        name: The name of the values, for the error.
+    """Checks that no value is missing; `name` is that of the values in the error.
 
     Raises:
         DataError: If a value is missing. The message names the rows.

@@ -43,6 +43,8 @@ def first_fit(
 ) -> Places:
     """Finds a row for every sequence: the first open row with enough space, or a new row.
 
+    Rows are numbered in the order in which they were opened.
+
     Args:
         lengths: The number of tokens of each sequence, special ones included, int `[E]`.
         row_length: `T`.
@@ -50,9 +52,6 @@ def first_fit(
         predictions: The number of masked positions of each sequence, int `[E]`. None for 0.
         max_predictions: `P`.
         open_rows: The maximum number of open rows. If one more is needed, the fullest is closed.
-
-    Returns:
-        The `Places`. Rows are numbered in the order in which they were opened.
 
     Raises:
         DataError: If a sequence does not fit into an empty row.
@@ -67,8 +66,8 @@ def first_fit(
     if np.any(lengths > row_length) or np.any(predictions > max_predictions):
         raise DataError(
             f"A sequence must have at most {row_length} tokens and {max_predictions} predictions, "
-            "to fit into a row. "
-            f"Received: {lengths.max()} tokens and {predictions.max()} predictions."
+            f"to fit into a row. Received: {lengths.max()} tokens and {predictions.max()} "
+            "predictions."
         )
     places = np.zeros([3, len(lengths)], np.int32)
     # For each open row: its number, free columns, free slots, free predictions.
@@ -126,9 +125,8 @@ def place_in_rows(
     rows, columns, slots = (tf.cast(field, tf.int32) for field in places)
     tokens = tf.cast(tf.where(features["padding_mask"]), tf.int32)  # [R, 2]: sequence, column
     sequences, within = tokens[:, 0], tokens[:, 1]
-    token_places = tf.stack(
-        [tf.gather(rows, sequences), tf.gather(columns, sequences) + within], axis=1
-    )
+    first_columns = tf.gather(columns, sequences)
+    token_places = tf.stack([tf.gather(rows, sequences), first_columns + within], axis=1)
 
     def spread(values, places, width, default=0):
         empty = tf.fill([num_rows, width], tf.cast(default, values.dtype))
@@ -156,9 +154,8 @@ def place_in_rows(
     def at_masks(values):
         return spread(values, mask_places, max_predictions)
 
-    new_features["masked_positions"] = at_masks(
-        tf.gather_nd(features["masked_positions"], used) + tf.gather(columns, used[:, 0])
-    )
+    positions = tf.gather_nd(features["masked_positions"], used) + tf.gather(columns, used[:, 0])
+    new_features["masked_positions"] = at_masks(positions)
     slot_places = tf.stack([rows, slots], axis=1)
     new_features["sequence_starts"] = spread(columns, slot_places, max_sequences)
     next_labels = labels["next_sentence_labels"]
@@ -215,13 +212,8 @@ def pack_rows(
         >>> next(iter(rows))[0]["token_ids"].shape
         TensorShape([2, 128])
     """
-    sizes = {
-        "batch_size": batch_size,
-        "row_length": row_length,
-        "max_sequences": max_sequences,
-        "max_predictions": max_predictions,
-        "window": window,
-    }
+    names = ("batch_size", "row_length", "max_sequences", "max_predictions", "window")
+    sizes = dict(zip(names, (batch_size, row_length, max_sequences, max_predictions, window)))
     for name, size in sizes.items():
         if size < 1:
             raise ConfigError(f"`{name}` must be at least 1. Received: {name}={size}.")
@@ -234,16 +226,9 @@ def pack_rows(
         predictions = tf.reduce_sum(tf.cast(labels["masked_weights"] > 0, tf.int32), axis=1)
         places = tf.numpy_function(fit, [lengths, predictions], [tf.int32] * 3)
         places = Places(*(tf.ensure_shape(field, [None]) for field in places))
-        return place_in_rows(
-            features,
-            labels,
-            places,
-            tf.reduce_max(places.rows) + 1,
-            row_length,
-            max_sequences,
-            max_predictions,
-            pad_token_id,
-        )
+        num_rows = tf.reduce_max(places.rows) + 1
+        sizes = (row_length, max_sequences, max_predictions, pad_token_id)
+        return place_in_rows(features, labels, places, num_rows, *sizes)
 
     rows = dataset.unbatch().batch(window).map(pack).unbatch()
     return rows.batch(batch_size, drop_remainder=drop_remainder)

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 
-from bert_tf.data.tsv import read_tsv
+from bert_tf.data.tsv import read_lines, read_tsv
 from bert_tf.errors import DataError
 
 SUFFIXES = (".tsv", ".csv", ".jsonl")
@@ -47,12 +47,7 @@ def read_table(path: str | os.PathLike) -> Iterator[tuple[int, dict]]:
 def find_table(directory: str, name: str) -> str:
     """Returns the path of the file `name`.tsv, .csv or .jsonl in a directory.
 
-    Args:
-        directory: The directory.
-        name: The name of the file, without its ending.
-
-    Returns:
-        The path. If there is no such file, that of the .tsv.
+    If there is no such file, that of the .tsv.
 
     Raises:
         DataError: If there are several.
@@ -68,35 +63,26 @@ def _read_csv(path):
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
-            try:
-                for fields in reader:
-                    if fields:
-                        yield reader.line_num, fields
-            except (csv.Error, UnicodeDecodeError) as error:
-                raise DataError(
-                    f"{path} must be CSV in UTF-8. Received after line {reader.line_num}: {error}."
-                ) from None
+            for fields in reader:
+                if fields:
+                    yield reader.line_num, fields
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path} must be CSV in UTF-8. Received after line {reader.line_num}: {error}."
+        ) from None
     except OSError as error:
         raise DataError(f"{path} must be a data file. Received: {error.strerror}.") from None
 
 
 def _read_json_lines(path):
-    try:
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise DataError(
-                        f"{path}, line {number} must be a JSON object. Received: {error}."
-                    ) from None
-                if not isinstance(row, dict):
-                    raise DataError(
-                        f"{path}, line {number} must be a JSON object. "
-                        f"Received: {type(row).__name__}."
-                    )
-                yield number, row
-    except OSError as error:
-        raise DataError(f"{path} must be a data file. Received: {error.strerror}.") from None
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            received = type(row).__name__
+        except (ValueError, RecursionError) as error:
+            row, received = None, error
+        if not isinstance(row, dict):
+            raise DataError(f"{path}, line {number} must be a JSON object. Received: {received}.")
+        yield number, row

@@ -181,8 +181,6 @@ def _map_named(function: Callable[[str, Any], Any], nest: Any, name: str = "") -
 
 def _check(token_budget: int, max_rows: int | None) -> None:
     if token_budget < 1:
-        raise ConfigError(
-            f"`token_budget` must be at least 1. Received: token_budget={token_budget}."
-        )
+        raise ConfigError(f"`token_budget` must be at least 1. Received: {token_budget=}.")
     if max_rows is not None and max_rows < 1:
         raise ConfigError(f"`max_rows` must be at least 1. Received: max_rows={max_rows}.")

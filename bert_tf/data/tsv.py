@@ -11,9 +11,6 @@ def read_tsv(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
 
     As in the GLUE files, there is no quoting: each tab separates two fields.
 
-    Args:
-        path: The file.
-
     Raises:
         DataError: If the file is missing or a line is not UTF-8.
     """
@@ -26,9 +23,6 @@ def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
     """Yields the number, from 1, and the text of each line, without line ends.
 
     A byte-order mark at the start of the file is removed.
-
-    Args:
-        path: The file.
 
     Raises:
         DataError: If the file is missing or a line is not UTF-8. The message names the byte.

@@ -28,7 +28,7 @@ class ConstantGraphModel:
         with mean pooling.
 
     Raises:
-        UserError: If the model has no tokenizer.
+        UserError: If the model has no tokenizer, or the input is not texts.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")

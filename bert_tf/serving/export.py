@@ -41,8 +41,7 @@ def export(
         model: A task model with a tokenizer, other than a pre-training model.
         directory: The model's directory.
         version: The name of the subdirectory. An existing one is replaced atomically. None is one
-            more than the newest version: servers load a version once, so a new model needs a new
-            version.
+            more than the newest version, because servers load a version only once.
         portable: True writes only stock TensorFlow and tensorflow-text operations, which any
             program with these libraries can load. False keeps the fused operations, which do not
             compute padding; the loading program must `import bert_tf` or load its shared object.
@@ -55,6 +54,7 @@ def export(
         UserError: If the model's class cannot be exported, it is not trained or has no tokenizer,
             `pairs` is not supported, `portable=True` is given for prepacked kernels, or
             `portable=False` without the built operations.
+        CheckpointError: If an interrupted save in `directory` cannot be undone.
 
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")

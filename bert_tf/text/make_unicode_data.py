@@ -8,6 +8,7 @@ The file is part of the package because Python, ICU and RE2 each have their own 
 tokenizer that used theirs would return other ids on another machine.
 """
 
+import string
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -34,10 +35,7 @@ def is_space(char: str) -> bool:
 
 def is_punctuation(char: str) -> bool:
     """Returns `_is_punctuation` of google-research/bert: category P and all ASCII symbols."""
-    ascii_symbol = (
-        "!" <= char <= "/" or ":" <= char <= "@" or "[" <= char <= "`" or ("{" <= char <= "~")
-    )
-    return ascii_symbol or unicodedata.category(char).startswith("P")
+    return char in string.punctuation or unicodedata.category(char).startswith("P")
 
 
 def ends_sigma_context(char: str) -> bool:

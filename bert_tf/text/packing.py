@@ -15,7 +15,7 @@ TRUNCATION_SIDES = ("right", "left", "middle")
 def truncated_lengths(
     first: tf.Tensor, second: tf.Tensor, budget: int, truncation: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns how many tokens of each segment are kept.
+    """Returns how many tokens of each segment are kept, two int64 tensors `[B]`.
 
     Args:
         first: Lengths of the first segments, int64 `[B]`.
@@ -23,9 +23,6 @@ def truncated_lengths(
         budget: The maximum number of tokens of a row, without special tokens.
         truncation: "longest_first" (as google-research/bert: the longer segment loses its last
             token until both fit, the second one if they are equal), "only_first" or "only_second".
-
-    Returns:
-        The lengths that are kept, two int64 tensors `[B]`.
 
     Raises:
         tf.errors.InvalidArgumentError: If the segment that is not truncated exceeds the budget.
@@ -70,14 +67,11 @@ def pack(
         cls_id: The id at the start of each row.
         sep_id: The id after each segment.
         max_length: The maximum length of a row, special tokens included. None for no limit.
-        truncation: See `truncated_lengths`.
+        truncation: See `truncated_lengths`, also for the error.
         truncation_side: Where segments lose tokens; see `BertTokenizer`.
 
     Returns:
         Token ids and segment ids, both ragged int32 `[B, (T)]` with the same row splits.
-
-    Raises:
-        tf.errors.InvalidArgumentError: See `truncated_lengths`.
     """
     if max_length is not None:
         if second is None:
@@ -97,10 +91,8 @@ def pack(
     parts = [column(cls_id), first, column(sep_id)]
     if second is not None:
         parts += [second, column(sep_id)]
-    token_ids = tf.concat(parts, axis=1)
-    token_ids = tf.RaggedTensor.from_row_splits(
-        token_ids.values, token_ids.row_splits, validate=False
-    )
+    joined = tf.concat(parts, axis=1)
+    token_ids = tf.RaggedTensor.from_row_splits(joined.values, joined.row_splits, validate=False)
     if second is None:
         return token_ids, tf.zeros_like(token_ids)
     lengths = token_ids.row_lengths()
@@ -126,15 +118,11 @@ def pad(
         multiple: If `length` is None, `T` is rounded up to a multiple of this number.
 
     Returns:
-        A dictionary of `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool
-        `[B, T]`, True at tokens.
+        `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool `[B, T]`, True at
+        tokens.
     """
     lengths = token_ids.row_lengths()
-    if length is None:
-        longest = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
-        width = -(-longest // multiple) * multiple
-    else:
-        width = tf.constant(length, tf.int64)
+    width = _width(lengths, length, multiple)
     mask = tf.sequence_mask(lengths, width)  # [B, T]
     shape = tf.stack([token_ids.nrows(), width])
     places = tf.where(mask)
@@ -162,27 +150,11 @@ def pack_and_pad(
     """Does `pack` and `pad` for rows of one segment that is truncated on the right.
 
     It runs a tenth of their ops. For one short text, their ops take longer than tokenization.
-
-    Args:
-        segments: Ids of the segments, ragged int32 `[B, (ids)]`.
-        cls_id: As in `pack`.
-        sep_id: As in `pack`.
-        pad_id: As in `pad`.
-        max_length: As in `pack`.
-        length: As in `pad`.
-        multiple: As in `pad`.
-
-    Returns:
-        As `pad`.
     """
     lengths = segments.row_lengths() + 2  # [B], with the special tokens
     if max_length is not None:
         lengths = tf.minimum(lengths, max_length)
-    if length is None:
-        width = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
-        width = -(-width // multiple) * multiple if multiple > 1 else width
-    else:
-        width = tf.constant(length, tf.int64)
+    width = _width(lengths, length, multiple)
     inner = segments.to_tensor(pad_id, shape=tf.stack([-1, tf.maximum(width - 2, 0)]))
     inner = tf.pad(inner, [[0, 0], [1, 1]], constant_values=pad_id)[:, :width]  # [B, T]
     columns, ends = tf.range(width), lengths[:, tf.newaxis]
@@ -190,6 +162,13 @@ def pack_and_pad(
     mask = tf.ensure_shape(columns < ends, [None, length])
     token_ids = tf.where(mask, token_ids, pad_id)
     return {"token_ids": token_ids, "segment_ids": tf.zeros_like(token_ids), "padding_mask": mask}
+
+
+def _width(lengths: tf.Tensor, length: int | None, multiple: int) -> tf.Tensor:
+    if length is not None:
+        return tf.constant(length, tf.int64)
+    longest = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
+    return -(-longest // multiple) * multiple if multiple > 1 else longest
 
 
 def _kept(segments: tf.RaggedTensor, lengths: tf.Tensor, side: str) -> tf.RaggedTensor:

@@ -27,16 +27,7 @@ class TextSlices:
         self._row_starts = decoded.row_starts()
 
     def __call__(self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-        """Returns the characters `[starts, ends)` of the texts `rows`.
-
-        Args:
-            rows: Indices of texts, int64 `[S]`.
-            starts: The first character of each slice, int64 `[S]`.
-            ends: The character after the last one of each slice, int64 `[S]`.
-
-        Returns:
-            Strings `[S]`.
-        """
+        """Returns the characters `[starts, ends)` of the texts `rows`, all int64 `[S]`."""
         lengths = ends - starts
         first = tf.gather(self._row_starts, rows) + starts
         inside = tf.ragged.range(lengths)  # ragged [S, (characters)]

@@ -4,6 +4,7 @@ Glossary: `B` texts, `T` length of the longest row, or the ids of one text, `V` 
 """
 
 import functools
+import inspect
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from bert_tf.text.wordpiece import Pieces
 
 # google-research/bert tokenization.py: WordpieceTokenizer(max_input_chars_per_word=200).
 MAX_INPUT_CHARS_PER_WORD = 200
+_SPECIAL_TOKENS = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 TextLike = str | Sequence[str] | tf.Tensor | tf.RaggedTensor
 
 
@@ -97,18 +99,16 @@ class BertTokenizer:
             vocabulary = list(vocabulary)
             check_vocabulary(vocabulary)
         if errors not in ("strict", "replace"):
-            raise ConfigError(
-                f"`errors` must be 'strict' or 'replace'. Received: errors={errors!r}."
-            )
+            raise ConfigError(f"`errors` must be 'strict' or 'replace'. Received: {errors=}.")
         if truncation_side not in packing.TRUNCATION_SIDES:
+            sides = packing.TRUNCATION_SIDES
             raise ConfigError(
-                f"`truncation_side` must be one of {packing.TRUNCATION_SIDES}. "
-                f"Received: truncation_side={truncation_side!r}."
+                f"`truncation_side` must be in {sides}. Received: {truncation_side=}."
             )
         if max_input_chars_per_word < 1:
+            received = f"{max_input_chars_per_word=}"
             raise ConfigError(
-                "`max_input_chars_per_word` must be at least 1. "
-                f"Received: max_input_chars_per_word={max_input_chars_per_word}."
+                f"`max_input_chars_per_word` must be at least 1. Received: {received}."
             )
         _check_max_length(max_length, pairs=False)
         self.vocabulary = vocabulary
@@ -128,14 +128,7 @@ class BertTokenizer:
         self.mask_token = mask_token
 
         self._ids = {piece: index for index, piece in enumerate(vocabulary)}
-        needed = {
-            "unk_token": unk_token,
-            "sep_token": sep_token,
-            "pad_token": pad_token,
-            "cls_token": cls_token,
-            "mask_token": mask_token,
-            "number_token": number_token,
-        }
+        needed = {name: getattr(self, name) for name in (*_SPECIAL_TOKENS, "number_token")}
         missing = {k: v for k, v in needed.items() if v is not None and v not in self._ids}
         if missing:
             raise DataError(
@@ -225,10 +218,8 @@ class BertTokenizer:
         max_length = self.max_length if max_length is None else max_length
         _check_max_length(max_length, pairs is not None)
         if truncation not in packing.TRUNCATIONS:
-            raise ConfigError(
-                f"`truncation` must be one of {packing.TRUNCATIONS}. "
-                f"Received: truncation={truncation!r}."
-            )
+            expected = packing.TRUNCATIONS
+            raise ConfigError(f"`truncation` must be one of {expected}. Received: {truncation=}.")
         multiple = padding if isinstance(padding, int) else 1
         if (
             multiple < 1
@@ -258,31 +249,16 @@ class BertTokenizer:
                 second = self.tokenize(tf.reshape(pairs, [-1]))
             first = self.tokenize(tf.reshape(texts, [-1]))
             length = max_length if padding == "max_length" else None
-            if second is None and not ragged and self.truncation_side == "right":
-                outputs = packing.pack_and_pad(
-                    first,
-                    self.cls_token_id,
-                    self.sep_token_id,
-                    self.pad_token_id,
-                    max_length,
-                    length,
-                    multiple,
-                )
+            special = (self.cls_token_id, self.sep_token_id)
+            pad_id, side = self.pad_token_id, self.truncation_side
+            if second is None and not ragged and side == "right":
+                lengths = (max_length, length, multiple)
+                outputs = packing.pack_and_pad(first, *special, pad_id, *lengths)
             else:
-                outputs = packing.pack(
-                    first,
-                    second,
-                    self.cls_token_id,
-                    self.sep_token_id,
-                    max_length,
-                    truncation,
-                    self.truncation_side,
-                )
-                outputs = (
-                    dict(zip(("token_ids", "segment_ids"), outputs))
-                    if ragged
-                    else (packing.pad(*outputs, self.pad_token_id, length, multiple))
-                )
+                rows = packing.pack(first, second, *special, max_length, truncation, side)
+                outputs = dict(zip(("token_ids", "segment_ids"), rows))
+                if not ragged:
+                    outputs = packing.pad(*rows, pad_id, length, multiple)
             return {name: value[0] for name, value in outputs.items()} if scalar else outputs
 
     def tokenize(self, texts: TextLike) -> tf.RaggedTensor:
@@ -365,9 +341,8 @@ class BertTokenizer:
                     f"`texts` must be a batch [B] of strings. Received: texts.shape={texts.shape}."
                 )
             row_splits, *values = self._graphs.pieces(texts)
-            return Pieces(
-                *(tf.RaggedTensor.from_row_splits(v, row_splits, validate=False) for v in values)
-            )
+            ragged = tf.RaggedTensor.from_row_splits
+            return Pieces(*(ragged(field, row_splits, validate=False) for field in values))
 
     def detokenize(
         self, ids: tf.Tensor | tf.RaggedTensor | Sequence, skip_special_tokens: bool = True
@@ -446,23 +421,8 @@ class BertTokenizer:
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments, with the vocabulary as a list."""
-        return {
-            "vocabulary": list(self.vocabulary),
-            "lowercase": self.lowercase,
-            "strip_accents": self.strip_accents,
-            "split_special_tokens": self.split_special_tokens,
-            "split_on_cjk": self.split_on_cjk,
-            "max_input_chars_per_word": self.max_input_chars_per_word,
-            "max_length": self.max_length,
-            "number_token": self.number_token,
-            "errors": self.errors,
-            "truncation_side": self.truncation_side,
-            "unk_token": self.unk_token,
-            "sep_token": self.sep_token,
-            "pad_token": self.pad_token,
-            "cls_token": self.cls_token,
-            "mask_token": self.mask_token,
-        }
+        names = inspect.signature(BertTokenizer).parameters
+        return {name: getattr(self, name) for name in names} | {"vocabulary": list(self.vocabulary)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "BertTokenizer":
@@ -470,9 +430,6 @@ class BertTokenizer:
 
         The vocabulary must be a list of pieces. A path is refused, because a model file could
         otherwise make its reader open any file.
-
-        Args:
-            config: The constructor arguments.
 
         Raises:
             ConfigError: If `vocabulary` is not a list of strings, or an option has an invalid
@@ -487,12 +444,10 @@ class BertTokenizer:
         return type(self).from_config, (self.get_config(),)
 
     def _shared_graphs(self) -> TokenizerGraphs:
-        specials = (self.unk_token, self.sep_token, self.pad_token, self.cls_token, self.mask_token)
-        literals = (
-            {}
-            if self.split_special_tokens
-            else {token: self._ids[token] for token in specials if token is not None}
-        )
+        literals = {}
+        if not self.split_special_tokens:
+            tokens = (getattr(self, name) for name in _SPECIAL_TOKENS)
+            literals = {token: self._ids[token] for token in tokens if token is not None}
         number_id = None
         if self.number_token is not None:
             number_id = literals[self.number_token] = self._ids[self.number_token]
@@ -529,9 +484,8 @@ def _as_strings(texts: TextLike, name: str) -> tf.Tensor | tf.RaggedTensor:
     else:
         strings = tf.convert_to_tensor(texts)
     if strings.dtype != tf.string:
-        raise ConfigError(
-            f"`{name}` must be strings. Received: {name}.dtype={strings.dtype.name!r}."
-        )
+        dtype = strings.dtype.name
+        raise ConfigError(f"`{name}` must be strings. Received: {name}.dtype={dtype!r}.")
     return strings
 
 

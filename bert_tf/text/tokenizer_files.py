@@ -3,7 +3,6 @@
 Files of Hugging Face and of keras-hub are read; files are written in Hugging Face's format.
 """
 
-import json
 import logging
 import os
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 from bert_tf.errors import ConfigError, DataError
 from bert_tf.files import recover, staged_files
-from bert_tf.json_files import read_json
+from bert_tf.json_files import read_json, write_json
 from bert_tf.json_schema import (
     FLAG,
     OBJECT,
@@ -67,20 +66,14 @@ PIECES = object_of({"vocabulary": _VOCABULARY})
 ARGUMENTS = object_of(
     {
         "vocabulary": _VOCABULARY,
-        "lowercase": may_lack(FLAG),
-        "strip_accents": optional(FLAG),
-        "split_special_tokens": may_lack(FLAG),
-        "split_on_cjk": may_lack(FLAG),
         "max_input_chars_per_word": may_lack(integer(least=1)),
         "max_length": optional(integer(least=2)),
-        "number_token": optional(_PIECE),
         "errors": may_lack(one_of("strict", "replace")),
         "truncation_side": may_lack(one_of(*TRUNCATION_SIDES)),
-        "unk_token": may_lack(_PIECE),
-        "sep_token": may_lack(_PIECE),
-        "pad_token": may_lack(_PIECE),
-        "cls_token": may_lack(_PIECE),
-        "mask_token": optional(_PIECE),
+        **{f"{name}_token": may_lack(_PIECE) for name in ("unk", "sep", "pad", "cls")},
+        **{f"{name}_token": optional(_PIECE) for name in ("number", "mask")},
+        **dict.fromkeys(("lowercase", "split_special_tokens", "split_on_cjk"), may_lack(FLAG)),
+        "strip_accents": optional(FLAG),
     }
 )
 _TOKEN = optional(either(_PIECE, object_of({"content": _PIECE})))  # an AddedToken of Hugging Face
@@ -88,37 +81,27 @@ _LENGTH = Kind(
     f"an integer in [2, {NO_LIMIT}], or a larger number for no limit",
     lambda value: integer(2, NO_LIMIT).fits(value) or (number().fits(value) and value > NO_LIMIT),
 )
+_FLAGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "split_special_tokens")
 _CONFIG = object_of(
     {
-        "do_lower_case": optional(FLAG),
-        "strip_accents": optional(FLAG),
-        "tokenize_chinese_chars": optional(FLAG),
-        "split_special_tokens": optional(FLAG),
+        **dict.fromkeys((*_FLAGS, "truncates_middle", "has_mask_token"), optional(FLAG)),
         "model_max_length": optional(_LENGTH),
         "truncation_side": optional(one_of(*TRUNCATION_SIDES)),
         "max_input_chars_per_word": optional(integer(least=1)),
         "errors": optional(one_of("strict", "replace")),
-        "truncates_middle": optional(FLAG),
-        "has_mask_token": optional(FLAG),
         **{f"{name}_token": _TOKEN for name in ("unk", "sep", "pad", "cls", "mask", "number")},
     }
 )
-_NORMALIZER = object_of(
-    {
-        "lowercase": optional(FLAG),
-        "strip_accents": optional(FLAG),
-        "handle_chinese_chars": optional(FLAG),
-    }
-)
-_TOKENIZER = object_of({"normalizer": optional(_NORMALIZER)})
-_KERAS_HUB = object_of(
-    {
-        "class_name": text(),
-        "config": may_lack(
-            object_of({"lowercase": may_lack(FLAG), "strip_accents": may_lack(FLAG)})
-        ),
-    }
-)
+# Constructor argument -> key of a BertNormalizer in tokenizer.json.
+_NORMALIZER = {
+    "lowercase": "lowercase",
+    "strip_accents": "strip_accents",
+    "split_on_cjk": "handle_chinese_chars",
+}
+_NORMALIZER_KEYS = object_of(dict.fromkeys(_NORMALIZER.values(), optional(FLAG)))
+_TOKENIZER = object_of({"normalizer": optional(_NORMALIZER_KEYS)})
+_KERAS_HUB_FLAGS = object_of(dict.fromkeys(("lowercase", "strip_accents"), may_lack(FLAG)))
+_KERAS_HUB = object_of({"class_name": text(), "config": may_lack(_KERAS_HUB_FLAGS)})
 
 
 def read(
@@ -126,13 +109,12 @@ def read(
 ) -> dict[str, Any]:
     """Reads the options of a tokenizer from a checkpoint directory.
 
+    These are the constructor arguments of `BertTokenizer` that the files set, and the vocabulary.
+
     Args:
         directory: A Hugging Face directory, a keras-hub preset, a TF1 checkpoint with its
             `vocab.txt`, or a directory that `write` wrote.
         vocabulary: The pieces or the path of their file. None reads them from the directory.
-
-    Returns:
-        The constructor arguments of `BertTokenizer` that the files set, and the vocabulary.
 
     Raises:
         DataError: If there is no vocabulary, or a file cannot be read.
@@ -141,10 +123,8 @@ def read(
     """
     directory = os.fspath(directory)
     recover(directory)
-    paths = {
-        name: os.path.join(directory, name)
-        for name in (VOCABULARY_FILE, TOKENIZER_FILE, CONFIG_FILE, KERAS_HUB_VOCABULARY_FILE)
-    }
+    names = (VOCABULARY_FILE, TOKENIZER_FILE, CONFIG_FILE, KERAS_HUB_VOCABULARY_FILE)
+    paths = {name: os.path.join(directory, name) for name in names}
     options: dict[str, Any] = {}
     path = paths[TOKENIZER_FILE]
     tokenizer = read_json(path, OBJECT, DataError) if os.path.exists(path) else {}
@@ -154,25 +134,19 @@ def read(
         config = tokenizer.get("config", {})
         options.update({k: config[k] for k in ("lowercase", "strip_accents") if k in config})
     else:
-        options.update(_normalizer_options(tokenizer.get("normalizer"), paths[TOKENIZER_FILE]))
+        options.update(_normalizer_options(tokenizer.get("normalizer"), path))
     if os.path.exists(paths[CONFIG_FILE]):
         options.update(_config_options(read_json(paths[CONFIG_FILE], _CONFIG, DataError)))
-    if vocabulary is not None and not isinstance(vocabulary, (str, os.PathLike)):
-        return {**options, "vocabulary": list(vocabulary)}
-    if vocabulary is not None:
-        vocabulary_path = vocabulary
-    elif os.path.exists(paths[VOCABULARY_FILE]):
-        vocabulary_path = paths[VOCABULARY_FILE]
-    elif os.path.exists(paths[KERAS_HUB_VOCABULARY_FILE]):
-        vocabulary_path = paths[KERAS_HUB_VOCABULARY_FILE]
-    elif tokenizer:
-        vocabulary_path = paths[TOKENIZER_FILE]
-    else:
+    if vocabulary is None:
+        files = (VOCABULARY_FILE, KERAS_HUB_VOCABULARY_FILE, TOKENIZER_FILE)
+        vocabulary = next((paths[name] for name in files if os.path.exists(paths[name])), None)
+    if vocabulary is None:
         raise DataError(
             f"`directory` must contain {VOCABULARY_FILE} or {TOKENIZER_FILE}. Received: "
             f"directory={directory!r}, which has neither. Copy the checkpoint's vocabulary there."
         )
-    return {"vocabulary": read_vocabulary(vocabulary_path), **options}
+    is_path = isinstance(vocabulary, (str, os.PathLike))
+    return {**options, "vocabulary": read_vocabulary(vocabulary) if is_path else list(vocabulary)}
 
 
 def check_case(vocabulary: Sequence[str], lowercase: bool | None, given: bool = True) -> None:
@@ -181,10 +155,8 @@ def check_case(vocabulary: Sequence[str], lowercase: bool | None, given: bool = 
     Matches google-research/bert: `validate_case_matches_checkpoint`, which decides by the names of
     checkpoints. Lower-cased text never matches the pieces with capital letters.
 
-    Args:
-        vocabulary: The pieces.
-        lowercase: The option as the caller or the files set it. None if neither does.
-        given: Whether the caller set it. A choice that does not fit is then logged.
+    `lowercase` is the option as the caller or the files set it, None if neither does. `given` says
+    whether the caller set it; a choice that does not fit is then logged.
 
     Raises:
         ConfigError: If the vocabulary is cased and `lowercase` is None.
@@ -208,9 +180,7 @@ def check_case(vocabulary: Sequence[str], lowercase: bool | None, given: bool = 
 def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
     """Writes `vocab.txt` and `tokenizer_config.json` together, atomically.
 
-    Args:
-        config: The result of `BertTokenizer.get_config`.
-        directory: The directory. It is created if it does not exist.
+    `config` is the result of `BertTokenizer.get_config`.
 
     Raises:
         DataError: If a piece contains a line end.
@@ -230,9 +200,7 @@ def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
         content["has_mask_token"] = False
     with staged_files(directory) as new:
         write_vocabulary(config["vocabulary"], os.path.join(new, VOCABULARY_FILE))
-        with open(os.path.join(new, CONFIG_FILE), "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=2, ensure_ascii=False, sort_keys=True)
-            file.write("\n")
+        write_json(os.path.join(new, CONFIG_FILE), content, sort_keys=True)
 
 
 def _config_options(config: dict[str, Any]) -> dict[str, Any]:
@@ -260,12 +228,5 @@ def _normalizer_options(normalizer: dict[str, Any] | None, path: str) -> dict[st
             f"The normalizer in {path} must be BertNormalizer. "
             f"Received: type={normalizer.get('type')!r:.200}."
         )
-    return {
-        argument: normalizer[key]
-        for argument, key in (
-            ("lowercase", "lowercase"),
-            ("strip_accents", "strip_accents"),
-            ("split_on_cjk", "handle_chinese_chars"),
-        )
-        if normalizer.get(key) is not None
-    }
+    found = {argument: normalizer.get(key) for argument, key in _NORMALIZER.items()}
+    return {argument: value for argument, value in found.items() if value is not None}

@@ -20,12 +20,11 @@ _STRINGS = [tf.TensorSpec([None], tf.string)]
 class TokenizerGraphs:
     """Functions from strings `[B]` to ids and pieces, each traced once.
 
+    The arguments are those of `BertTokenizer`, and these two:
+
     Args:
-        vocabulary: The pieces in the order of their ids.
-        splitter: Splits text into words.
-        unk_token: The piece for words that cannot be built from the vocabulary.
-        max_input_chars_per_word: Longer words become `unk_token`.
-        kept_whole: The parts of a text that are not split, or None.
+        literals: Strings that are kept whole, with their ids.
+        number_id: The id of every number. None leaves numbers to the vocabulary.
 
     Attributes:
         ids: Strings `[B]` -> row splits int64 `[B+1]` and ids int32 `[R]`.
@@ -34,75 +33,38 @@ class TokenizerGraphs:
 
     def __init__(
         self,
-        vocabulary: list[str],
-        splitter: WordSplitter,
+        vocabulary: tuple[str, ...],
+        lowercase: bool,
+        strip_accents: bool,
+        split_on_cjk: bool,
+        errors: str,
         unk_token: str,
         max_input_chars_per_word: int,
-        kept_whole: KeptWhole | None,
+        literals: tuple[tuple[str, int], ...],
+        number_id: int | None,
     ):
-        self._vocabulary = vocabulary
-        self._splitter = splitter
-        self._unk_token = unk_token
-        self._max_input_chars_per_word = max_input_chars_per_word
-        self._kept_whole = kept_whole
+        splitter = WordSplitter(lowercase, strip_accents, split_on_cjk, errors)
+        self._options = (list(vocabulary), splitter, unk_token, max_input_chars_per_word)
+        self._kept_whole = KeptWhole(dict(literals), number_id) if literals else None
         self.ids = tf.function(self._ids, input_signature=_STRINGS, autograph=False)
         self.pieces = tf.function(self._pieces, input_signature=_STRINGS, autograph=False)
 
     @functools.cached_property
     def _wordpiece(self) -> WordPiece:
         # Created when it is first used, because importing tensorflow-text is slow.
-        return WordPiece(
-            self._vocabulary, self._splitter, self._unk_token, self._max_input_chars_per_word
-        )
+        return WordPiece(*self._options)
 
     def _ids(self, texts):
+        kept, wordpiece = self._kept_whole, self._wordpiece
         with tf.device("CPU:0"):
-            ids = (
-                self._wordpiece.ids(texts)
-                if self._kept_whole is None
-                else (self._kept_whole.ids(texts, self._wordpiece))
-            )
+            ids = wordpiece.ids(texts) if kept is None else kept.ids(texts, wordpiece)
             return ids.row_splits, ids.values
 
     def _pieces(self, texts):
+        kept, wordpiece = self._kept_whole, self._wordpiece
         with tf.device("CPU:0"):
-            pieces = (
-                self._wordpiece.pieces(texts)
-                if self._kept_whole is None
-                else (self._kept_whole.pieces(texts, self._wordpiece))
-            )
+            pieces = wordpiece.pieces(texts) if kept is None else kept.pieces(texts, wordpiece)
             return pieces.ids.row_splits, *(field.values for field in pieces)
 
 
-@functools.lru_cache(maxsize=8)
-def shared_graphs(
-    vocabulary: tuple[str, ...],
-    lowercase: bool,
-    strip_accents: bool,
-    split_on_cjk: bool,
-    errors: str,
-    unk_token: str,
-    max_input_chars_per_word: int,
-    literals: tuple[tuple[str, int], ...],
-    number_id: int | None,
-) -> TokenizerGraphs:
-    """Returns the `TokenizerGraphs` of these options, the same object for the same options.
-
-    Args:
-        vocabulary: The pieces in the order of their ids.
-        lowercase: As in `BertTokenizer`.
-        strip_accents: Whether accents are removed.
-        split_on_cjk: As in `BertTokenizer`.
-        errors: As in `BertTokenizer`.
-        unk_token: As in `BertTokenizer`.
-        max_input_chars_per_word: As in `BertTokenizer`.
-        literals: Strings that are kept whole, with their ids.
-        number_id: The id of every number. None leaves numbers to the vocabulary.
-    """
-    return TokenizerGraphs(
-        list(vocabulary),
-        WordSplitter(lowercase, strip_accents, split_on_cjk, errors),
-        unk_token,
-        max_input_chars_per_word,
-        KeptWhole(dict(literals), number_id) if literals else None,
-    )
+shared_graphs = functools.lru_cache(maxsize=8)(TokenizerGraphs)

@@ -56,19 +56,14 @@ _V_COUNT, _T_COUNT = 21, 28
 class UnicodeData:
     """The content of `unicode_data.txt`.
 
-    Args:
-        version: The Unicode version, such as "14.0.0".
-        properties: One bool array over all code points for each property.
-        combining_class: The canonical combining class, an int32 array over all code points.
-        lower: Code points with the code points of their lower-case forms, where these differ.
-        decomposition: The same for the canonical decomposition (NFD).
+    The arrays are over all code points. The dictionaries hold those code points that change.
     """
 
     version: str
-    properties: dict[str, np.ndarray]
-    combining_class: np.ndarray
-    lower: dict[int, tuple[int, ...]]
-    decomposition: dict[int, tuple[int, ...]]
+    properties: dict[str, np.ndarray]  # bool
+    combining_class: np.ndarray  # the canonical combining class, int32
+    lower: dict[int, tuple[int, ...]]  # the lower-case form
+    decomposition: dict[int, tuple[int, ...]]  # the canonical decomposition (NFD)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,14 +124,13 @@ def character_table(
 ) -> CharacterTable:
     """Builds the table for one kind of normalization.
 
+    The same arguments give the same object.
+
     Args:
         lowercase: Whether the normalized form is lower case.
         decompose: Whether it is decomposed (NFD).
         strip_marks: Whether marks (category Mn) are removed after that.
         split_on_cjk: Whether CJK ideographs are marked as separate words.
-
-    Returns:
-        The table, the same object for the same arguments.
     """
     data = unicode_data()
     properties = data.properties

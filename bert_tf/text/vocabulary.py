@@ -112,22 +112,17 @@ def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None
 def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None = None) -> None:
     """Checks that a vocabulary is not empty and has no empty or repeated pieces.
 
-    Args:
-        vocabulary: The pieces in the order of their ids.
-        path: The file that they came from, for the message.
-
     Raises:
-        DataError: If it is empty or has such pieces. The message names the line, or the index if
-            there is no file.
+        DataError: If it is or has. The message names `path` and the line, or the index if `path` is
+            None.
     """
 
     def place(index: int) -> str:
         return f"`vocabulary[{index}]`" if path is None else f"{path}, line {index + 1}"
 
     if not vocabulary:
-        raise DataError(
-            f"{path or '`vocabulary`'} must have at least one piece. Received: no pieces."
-        )
+        name = path or "`vocabulary`"
+        raise DataError(f"{name} must have at least one piece. Received: no pieces.")
     first: dict[str, int] = {}
     for index, piece in enumerate(vocabulary):
         if not isinstance(piece, str) or not piece:
@@ -147,10 +142,8 @@ def _read_tokenizer_json(path, text: str) -> list[str]:
             f'{path} must be a Hugging Face tokenizer with "model" and "vocab". '
             "Received: another JSON file. Pass the path of vocab.txt instead."
         )
-    if model.get("type", "WordPiece") != "WordPiece":
-        raise DataError(
-            f"{path} must have a WordPiece model. Received: type={model['type']!r:.200}."
-        )
+    if (kind := model.get("type", "WordPiece")) != "WordPiece":
+        raise DataError(f"{path} must have a WordPiece model. Received: type={kind!r:.200}.")
     prefix = model.get("continuing_subword_prefix", CONTINUATION)
     if prefix != CONTINUATION:
         raise DataError(

@@ -79,16 +79,8 @@ def learn_vocabulary(
         True
     """
     counts = count_words(texts, lowercase, strip_accents, split_on_cjk, progress)
-    return learn_from_counts(
-        counts,
-        vocabulary_size,
-        algorithm,
-        special_tokens,
-        num_unused,
-        min_frequency,
-        max_characters,
-        progress,
-    )
+    options = (algorithm, special_tokens, num_unused, min_frequency, max_characters, progress)
+    return learn_from_counts(counts, vocabulary_size, *options)
 
 
 def count_words(
@@ -98,33 +90,22 @@ def count_words(
     split_on_cjk: bool = True,
     progress: bool = True,
 ) -> dict[str, int]:
-    """Counts the words that the tokenizer splits texts into.
+    """Returns the words that the tokenizer splits texts into, with their counts.
 
-    Args:
-        texts: The texts. They are read once, a few thousand at a time.
-        lowercase: As in `BertTokenizer`.
-        strip_accents: As in `BertTokenizer`.
-        split_on_cjk: As in `BertTokenizer`.
-        progress: Whether to show a progress bar.
-
-    Returns:
-        The words with their counts.
+    The arguments are those of `learn_vocabulary`.
 
     Example:
         >>> dict(count_words(["a b.", "A"]))
         {'a': 2, 'b': 1, '.': 1}
     """
-    splitter = WordSplitter(
-        lowercase, lowercase if strip_accents is None else strip_accents, split_on_cjk
-    )
+    strip_accents = lowercase if strip_accents is None else strip_accents
+    splitter = WordSplitter(lowercase, strip_accents, split_on_cjk)
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def count_batch(batch: tf.Tensor):
         words, _, counts = tf.unique_with_counts(splitter.ragged_words(batch).values)
         return words, counts
 
-    count_batch = tf.function(
-        count_batch, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
-    )
     totals: collections.Counter[bytes] = collections.Counter()
     texts = iter(texts)
     bar = tqdm.tqdm(desc="counting words", unit=" texts", unit_scale=True, disable=not progress)
@@ -147,35 +128,20 @@ def learn_from_counts(
     max_characters: int = 8000,
     progress: bool = True,
 ) -> list[str]:
-    """Learns a vocabulary from word counts; see `learn_vocabulary`.
+    """Learns a vocabulary from words with their counts, which may be sums over several shards.
 
-    Args:
-        word_counts: Words with their counts. The counts of several shards can be added.
-        vocabulary_size: As in `learn_vocabulary`.
-        algorithm: As in `learn_vocabulary`.
-        special_tokens: As in `learn_vocabulary`.
-        num_unused: As in `learn_vocabulary`.
-        min_frequency: As in `learn_vocabulary`.
-        max_characters: As in `learn_vocabulary`.
-        progress: Whether to show progress bars.
-
-    Returns:
-        The pieces in the order of their ids.
+    The other arguments, the result and the errors are those of `learn_vocabulary`.
 
     Raises:
         ConfigError: If an option has an invalid value.
-        DataError: If no word is frequent enough, or `vocabulary_size` is too small for the special
-            tokens and the characters.
+        DataError: If no word is frequent enough, or `vocabulary_size` is too small.
     """
     if algorithm not in ALGORITHMS:
-        raise ConfigError(
-            f"`algorithm` must be one of {ALGORITHMS}. Received: algorithm={algorithm!r}."
-        )
+        raise ConfigError(f"`algorithm` must be one of {ALGORITHMS}. Received: {algorithm=}.")
     if min_frequency < 1 or max_characters < 1 or num_unused < 0:
         raise ConfigError(
             "`min_frequency` and `max_characters` must be at least 1, and `num_unused` at least 0. "
-            f"Received: min_frequency={min_frequency}, max_characters={max_characters}, "
-            f"num_unused={num_unused}."
+            f"Received: {min_frequency=}, {max_characters=}, {num_unused=}."
         )
     reserved = [*special_tokens, *(f"[unused{index}]" for index in range(num_unused))]
     if len(set(reserved)) != len(reserved):
@@ -194,11 +160,10 @@ def learn_from_counts(
     alone = [word for word in counts if len(word) == 1 and word not in joined]
     counts = {word: count for word, count in counts.items() if word in joined or len(word) > 1}
     room = vocabulary_size - len(reserved) - len(alone)
+    letters = {char for word in counts for char in word}
+    characters = sorted(letters) + [CONTINUATION + char for char in sorted(letters)]
     if algorithm == "bpe":
-        characters = _initial_pieces(counts)
-    else:
-        characters = sorted({char for word in counts for char in word})
-        characters += [CONTINUATION + char for char in characters]
+        characters = sorted({piece for word in counts for piece in _symbols(word)})
     if len(characters) > room:
         raise DataError(
             f"`vocabulary_size` must be at least {vocabulary_size + len(characters) - room}, for "
@@ -215,10 +180,6 @@ def learn_from_counts(
 
 def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Iterator[str]:
     """Yields the lines of UTF-8 text files, without their line ends.
-
-    Args:
-        paths: The files, in this order.
-        progress: Whether to show a progress bar over the bytes of all files.
 
     Raises:
         DataError: If a file cannot be read or a line is not UTF-8. The message names the file and
@@ -241,9 +202,8 @@ def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Ite
                                 f"Received: {error.reason} at byte {error.start}."
                             ) from error
     except OSError as error:
-        raise DataError(
-            f"{error.filename} must be a readable text file. Received: {error.strerror}."
-        ) from error
+        name, reason = error.filename, error.strerror
+        raise DataError(f"{name} must be a readable text file. Received: {reason}.") from error
 
 
 def _usable_counts(
@@ -269,9 +229,9 @@ def _learn_wordpiece(counts, room, characters, min_frequency, progress) -> list[
     import_tensorflow_text()
     from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
 
-    with tqdm.tqdm(
-        desc="learning WordPiece", unit=" words", total=len(counts), disable=not progress
-    ) as bar:
+    total = len(counts)
+    bar = tqdm.tqdm(desc="learning WordPiece", unit=" words", total=total, disable=not progress)
+    with bar:
         vocabulary = learner.learn(
             counts,
             vocab_size=room,
@@ -283,10 +243,6 @@ def _learn_wordpiece(counts, room, characters, min_frequency, progress) -> list[
         bar.update(len(counts))
     # The learner may return more pieces than its target, the most frequent first.
     return [piece for piece in vocabulary if piece not in characters][: room - len(characters)]
-
-
-def _initial_pieces(counts: Mapping[str, int]) -> list[str]:
-    return sorted({piece for word in counts for piece in _symbols(word)})
 
 
 def _symbols(word: str) -> list[str]:
@@ -308,9 +264,8 @@ def _learn_bpe(counts, room, characters, min_frequency, progress) -> list[str]:
     heapq.heapify(heap)
     learned: list[str] = []
     known = set(characters)
-    bar = tqdm.tqdm(
-        desc="learning BPE", unit=" pieces", total=room - len(characters), disable=not progress
-    )
+    missing = room - len(characters)
+    bar = tqdm.tqdm(desc="learning BPE", unit=" pieces", total=missing, disable=not progress)
     with bar:
         while heap and len(known) < room:
             negative, pair = heapq.heappop(heap)
@@ -347,10 +302,7 @@ def _learn_bpe(counts, room, characters, min_frequency, progress) -> list[str]:
 def _merge(word: list[str], pair: tuple[str, str], merged: str) -> list[str]:
     result, index = [], 0
     while index < len(word):
-        if tuple(word[index : index + 2]) == pair:
-            result.append(merged)
-            index += 2
-        else:
-            result.append(word[index])
-            index += 1
+        found = tuple(word[index : index + 2]) == pair
+        result.append(merged if found else word[index])
+        index += 2 if found else 1
     return result

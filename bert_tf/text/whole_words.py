@@ -6,6 +6,7 @@ References: google-research/bert `create_pretraining_data.py`, `--do_whole_word_
 "Pre-Training with Whole Word Masking for Chinese BERT", arXiv 1906.08101.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -54,18 +55,9 @@ def whole_word_units(
     continues = tf.constant([piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary])
     joins = tf.gather(continues, pieces.ids.values)
     if segmenter is not None:
-
-        def inside_words(texts, starts, ends, row_splits):
-            return _inside_words(segmenter, texts, starts, ends, row_splits)
-
-        joins |= tf.ensure_shape(
-            tf.numpy_function(
-                inside_words,
-                [texts, pieces.char_starts.values, pieces.char_ends.values, pieces.ids.row_splits],
-                tf.bool,
-            ),
-            [None],
-        )
+        inside = functools.partial(_inside_words, segmenter)
+        ranges = [pieces.char_starts.values, pieces.char_ends.values, pieces.ids.row_splits]
+        joins |= tf.ensure_shape(tf.numpy_function(inside, [texts, *ranges], tf.bool), [None])
     starts = tf.cast(~joins, tf.int32)
     units = tf.cumsum(starts) - 1
     before = tf.concat([units, [0]], axis=0)
@@ -86,9 +78,8 @@ def jieba_segmenter() -> Segmenter:
     try:
         import jieba
     except ImportError as error:
-        raise ImportError(
-            "The jieba segmenter needs jieba. Install it with: pip install jieba"
-        ) from error
+        message = "The jieba segmenter needs jieba. Install it with: pip install jieba"
+        raise ImportError(message) from error
     return jieba.lcut
 
 

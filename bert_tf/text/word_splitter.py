@@ -11,28 +11,12 @@ Glossary: `B` strings, `C` code points of all strings, `K` normalized code point
 Reference: google-research/bert `tokenization.py`, class `BasicTokenizer`.
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.text import unicode_tables
-from bert_tf.text.unicode_tables import (
-    CAPITAL_SIGMA,
-    CASE_IGNORABLE,
-    CASED,
-    CJK,
-    CONTROL,
-    EXPANDS,
-    FINAL_SIGMA,
-    KEPT,
-    MARK,
-    PAGE_BITS,
-    PAGE_SIZE,
-    PAYLOAD_SHIFT,
-    PUNCTUATION,
-    REORDERS,
-    SPACE,
-)
+from bert_tf.text import unicode_tables as unicode
 
 # The beginning of the error that the graph raises.
 MALFORMED_TEXT = "Every text must be valid UTF-8."
@@ -69,6 +53,7 @@ class Words(NamedTuple):
     spans: Spans | None
 
 
+@dataclasses.dataclass(frozen=True)
 class WordSplitter:
     """Splits text into normalized words.
 
@@ -89,17 +74,10 @@ class WordSplitter:
     Reference: google-research/bert `tokenization.py`, class `BasicTokenizer`.
     """
 
-    def __init__(
-        self,
-        lowercase: bool = True,
-        strip_accents: bool = True,
-        split_on_cjk: bool = True,
-        errors: str = "strict",
-    ):
-        self.lowercase = lowercase
-        self.strip_accents = strip_accents
-        self.split_on_cjk = split_on_cjk
-        self.errors = errors
+    lowercase: bool = True
+    strip_accents: bool = True
+    split_on_cjk: bool = True
+    errors: str = "strict"
 
     def ragged_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the words of `texts` (strings `[B]`) as ragged strings `[B, (words)]`."""
@@ -107,16 +85,11 @@ class WordSplitter:
         return tf.RaggedTensor.from_row_splits(words.words, words.row_splits, validate=False)
 
     def split(self, texts: tf.Tensor, with_spans: bool = False) -> Words:
-        """Splits strings into words.
+        """Splits strings in UTF-8; `with_spans` adds the positions of the code points.
 
-        Args:
-            texts: Strings `[B]` in UTF-8.
-            with_spans: Whether to return the position of each code point in the original text.
-
-        Returns:
-            The `Words`. Malformed bytes are read as U+FFFD; see `checked`.
+        Malformed bytes are read as U+FFFD; see `checked`.
         """
-        table = unicode_tables.character_table(
+        table = unicode.character_table(
             self.lowercase, self.strip_accents, self.strip_accents, self.split_on_cjk
         )
         if with_spans:
@@ -129,14 +102,14 @@ class WordSplitter:
 
         # Code points without a break between them are one run, from which words are made: there is
         # a break before and after each space and ideograph, and before each string.
-        separators = _has(entries, SPACE | CJK)
+        separators = _has(entries, unicode.SPACE | unicode.CJK)
         breaks = separators | tf.concat([[False], separators[:-1]], axis=0)[: tf.size(separators)]
         breaks |= _starts(row_splits, tf.size(code_points, out_type=tf.int64))
         runs = tf.cumsum(tf.cast(breaks, tf.int32))  # [C]
 
         if self.lowercase:
             code_points, entries = tf.cond(
-                tf.reduce_any(code_points == CAPITAL_SIGMA),
+                tf.reduce_any(code_points == unicode.CAPITAL_SIGMA),
                 lambda: _place_final_sigmas(table, code_points, entries, runs),
                 lambda: (code_points, entries),
             )
@@ -189,10 +162,11 @@ class WordSplitter:
         """Returns the normalized code points, their sources and punctuation flags, all `[K]`."""
 
         def one_to_one():
-            sources = tf.where(_has(entries, KEPT))[:, 0]
+            sources = tf.where(_has(entries, unicode.KEPT))[:, 0]
             kept = tf.gather(entries, sources)
-            values = tf.gather(code_points, sources) + tf.bitwise.right_shift(kept, PAYLOAD_SHIFT)
-            return values, sources, _has(kept, PUNCTUATION)
+            values = tf.gather(code_points, sources)
+            values += tf.bitwise.right_shift(kept, unicode.PAYLOAD_SHIFT)
+            return values, sources, _has(kept, unicode.PUNCTUATION)
 
         def expanding():
             return _expand(table, code_points, entries)
@@ -202,8 +176,8 @@ class WordSplitter:
                 self.lowercase, self.split_on_cjk, table, code_points, entries, runs
             )
 
-        special = tf.reduce_any(_has(entries, EXPANDS | REORDERS))
-        reorders = tf.reduce_any(_has(entries, REORDERS))
+        special = tf.reduce_any(_has(entries, unicode.EXPANDS | unicode.REORDERS))
+        reorders = tf.reduce_any(_has(entries, unicode.REORDERS))
         if not self.strip_accents:
             return tf.cond(special, expanding, one_to_one)
         return tf.cond(special, lambda: tf.cond(reorders, reordering, expanding), one_to_one)
@@ -215,10 +189,10 @@ def _has(entries: tf.Tensor, flags: int) -> tf.Tensor:
 
 def _lookup(table, values, code_points: tf.Tensor) -> tf.Tensor:
     """Looks up every code point in a two-level table."""
-    pages = tf.gather(tf.constant(table.pages), tf.bitwise.right_shift(code_points, PAGE_BITS))
-    return tf.gather(
-        tf.constant(values), pages * PAGE_SIZE + tf.bitwise.bitwise_and(code_points, PAGE_SIZE - 1)
-    )
+    numbers = tf.bitwise.right_shift(code_points, unicode.PAGE_BITS)
+    places = tf.gather(tf.constant(table.pages), numbers) * unicode.PAGE_SIZE
+    places += tf.bitwise.bitwise_and(code_points, unicode.PAGE_SIZE - 1)
+    return tf.gather(tf.constant(values), places)
 
 
 def _starts(row_splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
@@ -233,17 +207,17 @@ def _place_final_sigmas(table, code_points, entries, runs):
     Matches Python's `str.lower`, applied to each word: a sigma is final if a cased character is
     before it and none is after it. Case-ignorable characters are skipped in both directions.
     """
-    present = ~_has(entries, SPACE | CASE_IGNORABLE | CONTROL)
+    present = ~_has(entries, unicode.SPACE | unicode.CASE_IGNORABLE | unicode.CONTROL)
     seen = tf.where(present)[:, 0]  # the code points that are not skipped
     run = tf.gather(runs, seen)
-    cased = _has(tf.gather(entries, seen), CASED)
+    cased = _has(tf.gather(entries, seen), unicode.CASED)
     same_run = run[1:] == run[:-1]
     no = tf.zeros_like(run[:1], tf.bool)
     cased_before = tf.concat([no, cased[:-1] & same_run], axis=0)
     cased_after = tf.concat([cased[1:] & same_run, no], axis=0)
-    final = cased_before & ~cased_after & (tf.gather(code_points, seen) == CAPITAL_SIGMA)
+    final = cased_before & ~cased_after & (tf.gather(code_points, seen) == unicode.CAPITAL_SIGMA)
     positions = tf.boolean_mask(seen, final)[:, tf.newaxis]
-    sigmas = tf.fill([tf.shape(positions)[0]], FINAL_SIGMA)
+    sigmas = tf.fill([tf.shape(positions)[0]], unicode.FINAL_SIGMA)
     return (
         tf.tensor_scatter_nd_update(code_points, positions, sigmas),
         tf.tensor_scatter_nd_update(entries, positions, _lookup(table, table.entries, sigmas)),
@@ -252,11 +226,11 @@ def _place_final_sigmas(table, code_points, entries, runs):
 
 def _expand(table, code_points, entries):
     """Normalizes texts in which one code point can become several."""
-    sources = tf.where(_has(entries, KEPT))[:, 0]
+    sources = tf.where(_has(entries, unicode.KEPT))[:, 0]
     kept = tf.gather(entries, sources)
     values = tf.gather(code_points, sources)
-    payload = tf.bitwise.right_shift(kept, PAYLOAD_SHIFT)
-    expands = _has(kept, EXPANDS)
+    payload = tf.bitwise.right_shift(kept, unicode.PAYLOAD_SHIFT)
+    expands = _has(kept, unicode.EXPANDS)
     expansion = tf.where(expands, payload, 0)
     counts = tf.where(expands, tf.gather(tf.constant(table.expansion_lengths), expansion), 1)
     first = tf.repeat(tf.cumsum(counts, exclusive=True), counts)
@@ -270,23 +244,22 @@ def _expand(table, code_points, entries):
         ),
         tf.repeat(values + payload, counts),
     )
-    punctuation = _has(_lookup(table, table.entries, values), PUNCTUATION)
+    punctuation = _has(_lookup(table, table.entries, values), unicode.PUNCTUATION)
     return values, tf.repeat(sources, counts), punctuation
 
 
 def _decompose_in_order(lowercase, split_on_cjk, table, code_points, entries, runs):
     """Does `_expand` and sorts marks as NFD does, before marks of category Mn are removed."""
-    full = unicode_tables.character_table(lowercase, True, False, split_on_cjk)
-    values, sources, punctuation = _expand(
-        full, code_points, _lookup(full, full.entries, code_points)
-    )
+    full = unicode.character_table(lowercase, True, False, split_on_cjk)
+    entries = _lookup(full, full.entries, code_points)
+    values, sources, punctuation = _expand(full, code_points, entries)
     classes = _lookup(full, full.combining_classes, values)
     run = tf.gather(runs, sources)
     barriers = tf.concat([[True], run[1:] != run[:-1]], axis=0) | (classes == 0)
     order = tf.cumsum(tf.cast(barriers, tf.int64)) * 256 + tf.cast(classes, tf.int64)
     order = tf.argsort(order, stable=True)
     values = tf.gather(values, order)
-    left = tf.where(~_has(_lookup(full, full.entries, values), MARK))[:, 0]
+    left = tf.where(~_has(_lookup(full, full.entries, values), unicode.MARK))[:, 0]
     order = tf.gather(order, left)
     return tf.gather(values, left), tf.gather(sources, order), tf.gather(punctuation, order)
 
@@ -304,8 +277,8 @@ def _spans(texts, row_splits, byte_starts, entries, runs, sources) -> Spans:
         tf.concat([byte_starts[1:], byte_starts[:1]], axis=0),
     )
     # A group is a code point and the removed marks after it, without controls and spaces.
-    own = _has(entries, KEPT | SPACE)
-    marks = _has(entries, MARK) & ~own
+    own = _has(entries, unicode.KEPT | unicode.SPACE)
+    marks = _has(entries, unicode.MARK) & ~own
     new_run = tf.concat([[True], runs[1:] != runs[:-1]], axis=0)[: tf.size(runs)]
     groups = tf.cumsum(tf.cast(own | new_run, tf.int32)) - 1
     ends = tf.math.segment_max(tf.where(own | marks, positions, -1), groups)

@@ -121,9 +121,10 @@ class WordPiece:
                 lambda: _parts(self._mixed_ids(texts, is_ascii)),
             )
 
-        splits, values = tf.cond(
-            tf.reduce_all(is_ascii), lambda: _parts(self._fast_ids(texts)), other_ids
-        )
+        def fast_ids():
+            return _parts(self._fast_ids(texts))
+
+        splits, values = tf.cond(tf.reduce_all(is_ascii), fast_ids, other_ids)
         return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
     def pieces(self, texts: tf.Tensor) -> Pieces:
@@ -175,38 +176,30 @@ class WordPiece:
         )  # [S]
         is_ascii = tf.strings.regex_full_match(segments, PRINTABLE_ASCII)
         fast, exact = tf.where(is_ascii)[:, 0], tf.where(~is_ascii)[:, 0]
-        ids = tf.concat(
-            [
-                self._fast_ids(tf.gather(segments, fast)),
-                self._exact_ids(tf.gather(segments, exact)),
-            ],
-            axis=0,
-        )
-        ids = tf.gather(ids, tf.math.invert_permutation(tf.concat([fast, exact], axis=0)))
+        fast_ids = self._fast_ids(tf.gather(segments, fast))
+        exact_ids = self._exact_ids(tf.gather(segments, exact))
+        order = tf.math.invert_permutation(tf.concat([fast, exact], axis=0))
+        ids = tf.gather(tf.concat([fast_ids, exact_ids], axis=0), order)
         return tf.RaggedTensor.from_row_splits(
             ids.values, tf.gather(ids.row_splits, cut.row_splits), validate=False
         )
 
     def _wordpiece_tokenizer(self):
-        text = import_tensorflow_text()
-        return text.FastWordpieceTokenizer(
+        return import_tensorflow_text().FastWordpieceTokenizer(
             model_buffer=self._wordpiece_model, no_pretokenization=True, token_out_type=tf.int32
         )
 
     def _sized_words(self, words: Words) -> tf.Tensor:
         """Returns the words; those of too many characters become one of too many bytes."""
-        too_long = "a" * (self.max_bytes_per_word + 1)
-        return tf.where(
-            words.word_splits[1:] - words.word_splits[:-1] > self.max_input_chars_per_word,
-            too_long,
-            words.words,
-        )
+        return tf.where(self._are_too_long(words), "a" * (self.max_bytes_per_word + 1), words.words)
+
+    def _are_too_long(self, words: Words) -> tf.Tensor:
+        return words.word_splits[1:] - words.word_splits[:-1] > self.max_input_chars_per_word
 
     def _word_pieces(self, words: Words):
         """Returns the pieces of each word and the first and last code point of each piece."""
-        ids, starts, ends = self._wordpiece_tokenizer().tokenize_with_offsets(
-            self._sized_words(words)
-        )
+        tokenizer = self._wordpiece_tokenizer()
+        ids, starts, ends = tokenizer.tokenize_with_offsets(self._sized_words(words))
         byte_lengths = 1 + tf.add_n(
             [tf.cast(words.code_points >= first, tf.int64) for first in (0x80, 0x800, 0x10000)]
         )
@@ -215,13 +208,9 @@ class WordPiece:
         word_of_piece = ids.value_rowids()
         word_start = tf.gather(tf.gather(byte_splits, words.word_splits[:-1]), word_of_piece)
         word_end = tf.gather(tf.gather(byte_splits, words.word_splits[1:]), word_of_piece)
-        whole = tf.gather(
-            words.word_splits[1:] - words.word_splits[:-1] > self.max_input_chars_per_word,
-            word_of_piece,
-        )
-        first = tf.searchsorted(
-            byte_starts, word_start + tf.cast(starts.values, tf.int64), out_type=tf.int64
-        )
+        whole = tf.gather(self._are_too_long(words), word_of_piece)
+        start = word_start + tf.cast(starts.values, tf.int64)
+        first = tf.searchsorted(byte_starts, start, out_type=tf.int64)
         end = tf.where(whole, word_end, word_start + tf.cast(ends.values, tf.int64))
         last = tf.searchsorted(byte_starts, end, out_type=tf.int64) - 1
         return ids, first, last

@@ -15,11 +15,7 @@ _MAX_DEPTH = 24
 
 
 class H5File:
-    """The datasets of one HDF5 file.
-
-    Args:
-        path: The file, or its name in error messages if `content` is given.
-        content: The file's bytes, if it is a member of an archive.
+    """The datasets of one HDF5 file. A member of an archive is given as `content`.
 
     Attributes:
         datasets: The datasets by path. All of them are stored in this file.
@@ -74,9 +70,7 @@ class H5File:
             is_raw = values.dtype.kind == "V"
             return values.view(ml_dtypes.bfloat16) if is_raw else values.astype(ml_dtypes.bfloat16)
         except Exception as error:
-            raise CheckpointError(
-                f"`{name}` in {self.path} must be readable. Received: {error}. The file is damaged."
-            ) from None
+            raise self._error(name, "be readable", f"{error}. The file is damaged.") from None
 
     def _walk(self, group, prefix, depth):
         for name in group:
@@ -101,25 +95,21 @@ class H5File:
 
     def _check(self, dataset, name):
         if dataset.is_virtual or dataset.external:
-            raise CheckpointError(
-                f"`{name}` in {self.path} must be stored in the file itself. Received: a dataset "
-                "that is stored in another file, which is not read"
-            )
+            raise self._error(name, "be stored in the file itself", "a dataset in another file")
         num_filters = dataset.id.get_create_plist().get_nfilters()
         size, held = dataset.nbytes or 0, dataset.id.get_storage_size()
         if num_filters or size > self._size:
-            raise CheckpointError(
-                f"`{name}` in {self.path} must be uncompressed, as Keras writes it, and not larger "
-                f"than the file. Received: shape={dataset.shape}, dtype={dataset.dtype}, "
-                f"{num_filters} filters"
-            )
+            expected = "be uncompressed, as Keras writes it, and not larger than the file"
+            received = f"shape={dataset.shape}, dtype={dataset.dtype}, {num_filters} filters"
+            raise self._error(name, expected, received)
         if held < size:
-            raise CheckpointError(
-                f"`{name}` in {self.path} must be stored in full. Received: {held} of {size} bytes"
-            )
+            raise self._error(name, "be stored in full", f"{held} of {size} bytes")
         self._total += size
         if self._total > self._size:  # one dataset under many names
             raise CheckpointError(
                 f"The datasets of {self.path} must not be larger than the file. Received: "
                 f"{self._total} bytes in a file of {self._size}"
             )
+
+    def _error(self, name, expected, received):
+        return CheckpointError(f"`{name}` in {self.path} must {expected}. Received: {received}")

@@ -43,13 +43,8 @@ _BACKBONE_NAME = Kind(
     "keras-hub's BertBackbone",
     lambda value: isinstance(value, str) and value.rpartition(">")[2] == "BertBackbone",
 )
-_TASK = object_of(
-    {
-        "config": object_of(
-            {"backbone": object_of({"registered_name": _BACKBONE_NAME, "config": _BACKBONE})}
-        )
-    }
-)
+_SAVED_BACKBONE = object_of({"registered_name": _BACKBONE_NAME, "config": _BACKBONE})
+_TASK = object_of({"config": object_of({"backbone": _SAVED_BACKBONE})})
 # Some versions of Keras save under the layer's name, others under its class; the table of weight
 # names uses the class.
 _LAYER_NAMES = {

@@ -69,19 +69,20 @@ class StoredZip:
             CheckpointError: If the member is missing, truncated or damaged.
         """
         if name not in self._members:
-            raise CheckpointError(
-                f"{self.path} must hold a member {name!r}. Received: no such member"
-            )
+            raise CheckpointError(f"{self.path} must hold {name!r}. Received: no such member")
+        outside = CheckpointError(
+            f"{self.path} must hold all bytes of {name!r}. Received: a member outside the file"
+        )
         member = self._members[name]
         start = member.header_offset
         header = self._view[start : start + _LOCAL_HEADER.size]
         if start < 0 or len(header) < _LOCAL_HEADER.size:
-            raise self._outside(name)
+            raise outside
         signature, name_length, extra_length = _LOCAL_HEADER.unpack(header)
         start += _LOCAL_HEADER.size + name_length + extra_length
         content = self._view[start : start + member.file_size]
         if signature != b"PK\x03\x04" or len(content) != member.file_size:
-            raise self._outside(name)
+            raise outside
         if name not in self._checked:
             if zlib.crc32(content) != member.CRC:
                 raise CheckpointError(
@@ -90,12 +91,6 @@ class StoredZip:
                 )
             self._checked.add(name)
         return content
-
-    def _outside(self, name):
-        return CheckpointError(
-            f"{self.path} must hold all bytes of {name!r}. Received: a member that lies outside "
-            "the file"
-        )
 
 
 def release_pages(mapped: mmap.mmap) -> None:

@@ -101,16 +101,10 @@ class TensorBundle:
         key = name.encode()
         entry = self._entries.get(key)
         if entry is None or _type_name(entry) != _STRING or self.shapes[name] or entry.slices:
-            raise CheckpointError(
-                f"`{name}` in {self.path} must be one string. Received: "
-                f"{'no such tensor' if entry is None else _type_name(entry)}, "
-                f"shape={self.shapes.get(name)}"
-            )
+            kind = "no such tensor" if entry is None else _type_name(entry)
+            raise self._error(key, "be one string", f"{kind}, shape={self.shapes.get(name)}")
         if entry.size > max_bytes:
-            raise CheckpointError(
-                f"`{name}` in {self.path} must have at most {max_bytes} bytes. Received: "
-                f"{entry.size} bytes"
-            )
+            raise self._error(key, f"have at most {max_bytes} bytes", f"{entry.size} bytes")
         # The content is the length as a varint, its checksum as uint32, and the string. The entry's
         # `crc32c` covers the length as uint32, its checksum and the string.
         content = bytes(self._bytes(entry))
@@ -125,9 +119,7 @@ class TensorBundle:
         entry = self._entries[key]
         type_name = _type_name(entry)
         if type_name not in _NUMPY_TYPES:
-            raise CheckpointError(
-                f"`{_shown(key)}` in {self.path} must hold numbers. Received: {type_name}"
-            )
+            raise self._error(key, "hold numbers", type_name)
         shape = self._shape(key, entry)
         if not entry.slices:
             content = self._bytes(entry)
@@ -141,10 +133,7 @@ class TensorBundle:
             values[place] = self._read(_slice_key(key, part))
             is_filled[place] = True
         if not is_filled.all():
-            raise CheckpointError(
-                f"The slices of `{_shown(key)}` in {self.path} must cover it. Received: slices "
-                "with gaps, which overlap"
-            )
+            raise self._error(key, "be covered by its slices", "slices that overlap")
         return values
 
     def _bytes(self, entry):
@@ -157,10 +146,8 @@ class TensorBundle:
 
     def _require_checksum(self, key, entry, content):
         if masked(crc32c(content)) != entry.crc32c:
-            raise CheckpointError(
-                f"`{_shown(key)}` in {self.path} must have the checksum in the index. Received: "
-                "another checksum. The file is damaged; download it again."
-            )
+            received = "another checksum. The file is damaged; download it again."
+            raise self._error(key, "have the checksum in the index", received)
 
     def _check_extents(self, entries):
         """Checks that every tensor is inside its file and all together do not exceed the files."""
@@ -209,12 +196,9 @@ class TensorBundle:
             for part in entry.slices:
                 _, part_shape = self._place(key, self._shape(key, entry), part)
                 slice_entry = self._entries.get(_slice_key(key, part))
-                if (
-                    slice_entry is None
-                    or slice_entry.slices
-                    or slice_entry.dtype != entry.dtype
-                    or self._shape(key, slice_entry) != part_shape
-                ):
+                if slice_entry is None or slice_entry.slices or slice_entry.dtype != entry.dtype:
+                    self._refuse(key, f"no slice {part}")
+                if self._shape(key, slice_entry) != part_shape:
                     self._refuse(key, f"no slice {part}")
                 found += math.prod(part_shape)
             keys = {_slice_key(key, part) for part in entry.slices}
@@ -246,14 +230,12 @@ class TensorBundle:
             self._refuse(key, "a name that is not UTF-8")
 
     def _refuse(self, key, received):
-        raise CheckpointError(
-            f"`{_shown(key)}` in {self.path} must match the data files. Received: "
-            f"{str(received)[:200]}. The index is damaged."
-        )
+        received = f"{str(received)[:200]}. The index is damaged."
+        raise self._error(key, "match the data files", received)
 
-
-def _shown(key):
-    return key.decode(errors="replace")[:100]
+    def _error(self, key, expected, received):
+        name = key.decode(errors="replace")[:100]
+        return CheckpointError(f"`{name}` in {self.path} must {expected}. Received: {received}")
 
 
 def _type_name(entry) -> str:

@@ -37,20 +37,15 @@ class TorchSource:
     def __init__(self, path: str):
         self.path = path
         if sys.byteorder != "little":
-            raise CheckpointError(
-                f"{path} must be read on a little-endian machine, because it is a PyTorch file. "
-                f"Received: sys.byteorder={sys.byteorder!r}"
-            )
+            raise self._error("be read on a little-endian machine", f"{sys.byteorder=}")
         try:
             with open(path, "rb") as file:
                 is_zip = file.read(len(_ZIP_SIGNATURE)) == _ZIP_SIGNATURE
         except OSError as error:
-            raise CheckpointError(
-                f"{path} must be a PyTorch file. Received: {error.strerror}"
-            ) from None
+            raise self._error("be a PyTorch file", error.strerror) from None
         self._tensors = self._open_zip() if is_zip else self._open_legacy()
         if not self._tensors:
-            raise CheckpointError(f"{path} must hold a state dict. Received: no tensors")
+            raise self._error("hold a state dict", "no tensors")
         self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
         for name, tensor in self._tensors.items():
             if math.prod(tensor.shape) > tensor.numel:
@@ -60,22 +55,19 @@ class TorchSource:
                 )
         # Storages are compared with the file only when they are read, after the model is built.
         if sum(math.prod(shape) for shape in self.shapes.values()) > os.path.getsize(path):
-            raise CheckpointError(
-                f"{path} must be a complete file. Received: tensors that are larger than the file"
-            )
+            raise self._error("be a complete file", "tensors that are larger than the file")
 
     def _open_zip(self):
         self._archive = StoredZip(self.path)
         pickles = [name for name in self._archive.names if name.endswith("data.pkl")]
         if len(pickles) != 1:
-            raise CheckpointError(
-                f"{self.path} must hold one data.pkl, as torch.save writes it. Received: "
-                f"{len(pickles)} of them"
+            raise self._error(
+                "hold one data.pkl, as torch.save writes it", f"{len(pickles)} of them"
             )
         folder = pickles[0].removesuffix("data.pkl")
         if f"{folder}byteorder" in self._archive.names:
             if bytes(self._archive.view(f"{folder}byteorder")) != b"little":
-                raise self._big_endian()
+                raise self._error("hold numbers in little-endian order", "another order")
         self._release = self._archive.release
         self._storage = lambda tensor: self._archive.view(f"{folder}data/{tensor.key}")
         return _stored_tensors(read_pickle(io.BytesIO(self._archive.view(pickles[0])), self.path))
@@ -85,28 +77,21 @@ class TorchSource:
             try:
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except ValueError:
-                raise CheckpointError(
-                    f"{self.path} must be a PyTorch file. Received: an empty file. Download it "
-                    "again."
+                raise self._error(
+                    "be a PyTorch file", "an empty file. Download it again."
                 ) from None
         if read_pickle(content, self.path) != _LEGACY_MAGIC:
-            raise CheckpointError(
-                f"{self.path} must be a file that torch.save wrote. Received: another pickle"
-            )
+            raise self._error("be a file that torch.save wrote", "another pickle")
         if (version := read_pickle(content, self.path)) != _LEGACY_PROTOCOL:
-            raise CheckpointError(
-                f"{self.path} must have version {_LEGACY_PROTOCOL} of torch.save's format. "
-                f"Received: {version if isinstance(version, int) else type(version).__name__}"
-            )
+            received = version if isinstance(version, int) else type(version).__name__
+            raise self._error(f"have version {_LEGACY_PROTOCOL} of torch.save's format", received)
         system = read_pickle(content, self.path)
         if not isinstance(system, dict) or system.get("little_endian") is not True:
-            raise self._big_endian()
+            raise self._error("hold numbers in little-endian order", "another order")
         tensors = _stored_tensors(read_pickle(content, self.path))
         keys = read_pickle(content, self.path)
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise CheckpointError(
-                f"{self.path} must be a complete PyTorch file. Received: no list of storages"
-            )
+            raise self._error("be a complete PyTorch file", "no list of storages")
         self._release = lambda: release_pages(content)
         views = _legacy_storages(memoryview(content), content.tell(), keys, tensors, self.path)
         self._storage = lambda tensor: self._of_tensor(views, tensor)
@@ -114,16 +99,11 @@ class TorchSource:
 
     def _of_tensor(self, views, tensor):
         if tensor.key not in views:
-            raise CheckpointError(
-                f"{self.path} must hold a storage for every tensor. Received: no storage "
-                f"{tensor.key!r:.200}"
-            )
+            raise self._error("hold a storage for every tensor", f"no storage {tensor.key!r:.200}")
         return views[tensor.key]
 
-    def _big_endian(self):
-        return CheckpointError(
-            f"{self.path} must hold numbers in little-endian order. Received: another order"
-        )
+    def _error(self, expected, received):
+        return CheckpointError(f"{self.path} must {expected}. Received: {received}")
 
     def read(self, name: str) -> np.ndarray:
         self._release()
@@ -137,9 +117,8 @@ class TorchSource:
                 f"{size} bytes"
             )
         values = values[:size].view(dtype)
-        last = tensor.offset + sum(
-            (size - 1) * step for size, step in zip(tensor.shape, tensor.strides)
-        )
+        last = tensor.offset
+        last += sum((size - 1) * step for size, step in zip(tensor.shape, tensor.strides))
         if 0 in tensor.shape or last >= tensor.numel:
             raise CheckpointError(
                 f"`{name}` in {self.path} must be within its storage of {tensor.numel} numbers. "
@@ -168,9 +147,7 @@ def _stored_tensors(state):
 
 def _legacy_storages(content, start, keys, tensors, path):
     """The bytes of the storages, which follow each other in the order of `keys`."""
-    sizes = {
-        tensor.key: (tensor.numel, np.dtype(tensor.dtype).itemsize) for tensor in tensors.values()
-    }
+    sizes = {one.key: (one.numel, np.dtype(one.dtype).itemsize) for one in tensors.values()}
     views = {}
     for key in keys:
         if key not in sizes:

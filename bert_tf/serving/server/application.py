@@ -37,34 +37,19 @@ _WRITE_SECONDS = 10.0  # at shutdown, for answers that are being sent
 
 @dataclasses.dataclass(frozen=True)
 class ServerOptions:
-    """The options of the server.
+    """The options of the server."""
 
-    Attributes:
-        model_dir: The directory of the numbered versions, or of one model.
-        model_name: The model's name in REST paths.
-        pairs: Whether the inputs of classifiers that `save_pretrained` wrote are two texts.
-        trusted: Whether SavedModels may do more than compute.
-        host: The address to listen on.
-        port: The port to listen on; 0 chooses a free port.
-        token_budget: Maximum tokens of a batch.
-        batch_wait: Seconds that a single request waits for others.
-        poll_seconds: Seconds between two searches for new versions.
-        drain_seconds: Seconds from the stop signal until the port is closed.
-        stop_seconds: Seconds in which the remaining requests must then be answered.
-        limits: The limits of requests.
-    """
-
-    model_dir: str | os.PathLike
-    model_name: str
-    pairs: bool = False
-    trusted: bool = False
+    model_dir: str | os.PathLike  # of the numbered versions, or of one model
+    model_name: str  # in REST paths
+    pairs: bool = False  # whether classifiers that `save_pretrained` wrote take two texts
+    trusted: bool = False  # whether SavedModels may do more than compute
     host: str = "127.0.0.1"
-    port: int = 8501
-    token_budget: int = TOKEN_BUDGET
-    batch_wait: float = 0.0
-    poll_seconds: float = 1.0
-    drain_seconds: float = 1.0
-    stop_seconds: float = 60.0
+    port: int = 8501  # 0 chooses a free port
+    token_budget: int = TOKEN_BUDGET  # maximum tokens of a batch
+    batch_wait: float = 0.0  # seconds that a single request waits for others
+    poll_seconds: float = 1.0  # between two searches for new versions
+    drain_seconds: float = 1.0  # from the stop signal until the port is closed
+    stop_seconds: float = 60.0  # in which the remaining requests must then be answered
     limits: Limits = dataclasses.field(default_factory=Limits)
 
 

@@ -52,6 +52,7 @@ class _Waiting:
         return len(self.tokens)
 
 
+@dataclasses.dataclass(eq=False)
 class Batcher:
     """The request queue of a model. All its work except the computation runs on the event loop.
 
@@ -66,23 +67,15 @@ class Batcher:
             with them; None for no limit.
     """
 
-    def __init__(
-        self,
-        model: ServedModel,
-        token_budget: int,
-        batch_wait: float,
-        max_waiting: int,
-        request_timeout: float,
-        metrics: Metrics,
-        max_tokens: int | None = None,
-    ):
-        self._max_tokens = max_tokens
-        self._model = model
-        self._token_budget = token_budget
-        self._batch_wait = batch_wait
-        self._max_waiting = max_waiting
-        self._request_timeout = request_timeout
-        self._metrics = metrics
+    model: ServedModel
+    token_budget: int
+    batch_wait: float
+    max_waiting: int
+    request_timeout: float
+    metrics: Metrics
+    max_tokens: int | None = None
+
+    def __post_init__(self):
         self._queue: collections.deque[_Waiting] = collections.deque()
         self._arrival = asyncio.Event()
         self._executor = concurrent.futures.ThreadPoolExecutor(1, "batch")
@@ -98,16 +91,16 @@ class Batcher:
                 for one batch although its rows depend on each other, the deadline passes or the
                 computation fails.
         """
-        if len(self._queue) >= self._max_waiting:
+        if len(self._queue) >= self.max_waiting:
             message = f"{len(self._queue)} requests are already waiting. Try again later."
             raise RequestError(RESOURCE_EXHAUSTED, message)
         request = self._request(signature, arrays, rows)
         self._queue.append(request)
         self._arrival.set()
         try:
-            return await asyncio.wait_for(request.answer, self._request_timeout)
+            return await asyncio.wait_for(request.answer, self.request_timeout)
         except asyncio.TimeoutError:
-            message = f"No answer within {self._request_timeout:g} seconds."
+            message = f"No answer within {self.request_timeout:g} seconds."
             raise RequestError(DEADLINE_EXCEEDED, message) from None
         finally:  # also if the client has disconnected
             if request in self._queue:
@@ -123,23 +116,23 @@ class Batcher:
         self._worker.cancel()
         await asyncio.gather(self._worker, return_exceptions=True)
         self._executor.shutdown(wait=False)  # the clients of its last batch have disconnected
-        self._model = None
+        self.model = None
 
     def _request(self, signature, arrays, rows):
         tokens = _tokens(arrays, rows) if signature.has_rows else [0]
         has_texts = any(array.dtype == object for array in arrays.values())
-        if self._max_tokens is not None and has_texts and max(tokens) > self._max_tokens:
+        if self.max_tokens is not None and has_texts and max(tokens) > self.max_tokens:
             raise RequestError(
                 BODY_TOO_LARGE,
-                f"The texts of a row must have at most {self._max_tokens} tokens together. "
+                f"The texts of a row must have at most {self.max_tokens} tokens together. "
                 f"Received: about {max(tokens)} in row {np.argmax(tokens)}. Split them.",
             )
         key = (signature.name, object())  # never batched with another request
         if signature.joins_rows:
             key = (signature.name, *(array.shape[1:] for array in arrays.values()))
-        elif len(tokens) > 1 and sum(tokens) > self._token_budget:
+        elif len(tokens) > 1 and sum(tokens) > self.token_budget:
             raise invalid(
-                f"A request must have at most {self._token_budget} tokens, because the rows of "
+                f"A request must have at most {self.token_budget} tokens, because the rows of "
                 f"signature {signature.name} depend on each other and are computed in one batch. "
                 f"Received: about {sum(tokens)} tokens in {rows} rows. Send fewer rows at a time."
             )
@@ -160,9 +153,9 @@ class Batcher:
     async def _wait_for_batch(self):
         """Waits until the oldest request has waited `batch_wait`, or the budget is reached."""
         while self._queue:
-            left = self._queue[0].arrived + self._batch_wait - time.monotonic()
+            left = self._queue[0].arrived + self.batch_wait - time.monotonic()
             waiting = sum(sum(item.tokens[item.next_row :]) for item in self._queue)
-            if left <= 0 or waiting >= self._token_budget:
+            if left <= 0 or waiting >= self.token_budget:
                 return
             self._arrival.clear()
             try:
@@ -187,8 +180,8 @@ class Batcher:
             longest = max(longest, row)
             tokens += row
             rows += 1
-            cost = tokens if self._model.padding_free else longest * rows
-            if starts and cost > self._token_budget:
+            cost = tokens if self.model.padding_free else longest * rows
+            if starts and cost > self.token_budget:
                 break
             starts.setdefault(item, item.next_row)
             item.next_row += 1
@@ -225,11 +218,11 @@ class Batcher:
         tokens = sum(sum(item.tokens[rows]) for item, rows in batch)
         started = time.monotonic()
         waited = started - min(item.arrived for item, _ in batch)
-        self._metrics.count_batch(sum(sizes), tokens, waited)
+        self.metrics.count_batch(sum(sizes), tokens, waited)
         outputs = await asyncio.get_running_loop().run_in_executor(
             self._executor, self._checked_run, signature, joined, sum(sizes)
         )
-        self._metrics.batch_seconds.observe(time.monotonic() - started)
+        self.metrics.batch_seconds.observe(time.monotonic() - started)
         start = 0
         for (item, rows), size in zip(batch, sizes):
             part = outputs
@@ -241,7 +234,7 @@ class Batcher:
             _answer(item, rows, part)
 
     def _checked_run(self, signature, arrays, rows):
-        outputs = self._model.run(signature, arrays)
+        outputs = self.model.run(signature, arrays)
         if signature.joins_rows:
             for name, values in outputs.items():
                 if len(values) != rows:

@@ -58,9 +58,8 @@ def _facts(description, signature):
 def _check_values(name, facts, array):
     least, most, length = (facts.get(key) for key in ("minimum", "maximum", "max_length"))
     if isinstance(length, int) and array.shape[-1] > length:
-        raise invalid(
-            f"`{name}` must have at most {length} values in a row. Received: {array.shape[-1]}"
-        )
+        received = array.shape[-1]
+        raise invalid(f"`{name}` must have at most {length} values in a row. Received: {received}")
     if isinstance(least, int) and isinstance(most, int) and array.dtype != object:
         wrong = np.argwhere((array < least) | (array > most))
         if len(wrong):

@@ -28,17 +28,11 @@ _TYPES = {dict: "Object", list: "Array", str: "String", bool: "Boolean", type(No
 
 
 class PredictRequest(NamedTuple):
-    """A parsed request.
-
-    Attributes:
-        signature_name: The name of the signature to call.
-        format: `ROWS` or `COLUMNS`.
-        values: The value of this key in the body.
-    """
+    """A parsed request."""
 
     signature_name: str
-    format: str
-    values: Any
+    format: str  # `ROWS` or `COLUMNS`
+    values: Any  # the value of this key in the body
 
 
 def parse_predict(body: bytes) -> PredictRequest:
@@ -246,9 +240,8 @@ def _array(values, spec: TensorSpec, name, max_text_length):
         raise invalid(f"Input {name}: {error.message}") from None
     convert = _CONVERTERS.get(spec.dtype)
     if convert is None:
-        raise invalid(
-            f"`{name}` must have a dtype that JSON can express. Received: dtype={spec.dtype.name}"
-        )
+        dtype = spec.dtype.name
+        raise invalid(f"`{name}` must have a dtype that JSON can express. Received: {dtype}")
     if spec.dtype == tf.string:
         binary = is_binary(name)
         flat = [_bytes(value, name, binary, max_text_length) for value in flat]
@@ -290,9 +283,8 @@ def _bytes(value, name, binary, max_text_length):
         try:
             data = value.encode("utf-8")
         except UnicodeEncodeError:
-            raise invalid(
-                f"Input {name}: the surrogate pair in a string is invalid: {_shown(value)}"
-            ) from None
+            message = f"the surrogate pair in a string is invalid: {_shown(value)}"
+            raise invalid(f"Input {name}: {message}") from None
         length = len(value)
     elif isinstance(value, dict) and _is_base64(value):
         try:
@@ -309,8 +301,7 @@ def _bytes(value, name, binary, max_text_length):
         raise _type_error(value, tf.string)
     if length > max_text_length:
         raise invalid(
-            f"`{name}` must have at most {max_text_length} characters. Received: {length} "
-            "characters"
+            f"`{name}` must have at most {max_text_length} characters. Received: {length}"
         )
     return data
 

@@ -17,36 +17,22 @@ _MEBIBYTE = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The limits of one request and of all requests together.
+    """The limits of one request and of all requests together. Each limit is a maximum."""
 
-    Attributes:
-        max_body: Maximum bytes of a request's body, after decompression.
-        max_buffered: Maximum bytes of all current requests: their bodies, then the arrays that were
-            read from them, then their answers.
-        max_answer: Maximum bytes of the values of one answer, before they are written as JSON.
-        max_text_length: Maximum characters of one string.
-        max_tokens: Maximum tokens of the texts of one row, estimated from their bytes.
-        max_rows: Maximum rows of a request.
-        max_waiting: Maximum number of requests that wait for their answer.
-        read_timeout: Seconds in which a request's body must arrive.
-        write_timeout: Seconds after which a connection is closed if the client does not receive any
-            of its answer; only on Linux.
-        idle_timeout: Seconds in which a request's head, and the next one on the same connection,
-            must arrive.
-        request_timeout: Seconds that a request waits for its answer.
-    """
-
-    max_body: int = 8 * _MEBIBYTE
+    max_body: int = 8 * _MEBIBYTE  # bytes of a request's body, after decompression
+    # Bytes of all current requests: their bodies, then the arrays that were read from them, then
+    # their answers.
     max_buffered: int = 256 * _MEBIBYTE
-    max_answer: int = 64 * _MEBIBYTE
-    max_text_length: int = 100_000
-    max_tokens: int = 131_072
-    max_rows: int = 1024
-    max_waiting: int = 1024
-    read_timeout: float = 30.0
+    max_answer: int = 64 * _MEBIBYTE  # bytes of one answer's values, before they become JSON
+    max_text_length: int = 100_000  # characters of one string
+    max_tokens: int = 131_072  # of the texts of one row, estimated from their bytes
+    max_rows: int = 1024  # of a request
+    max_waiting: int = 1024  # requests that wait for their answer
+    read_timeout: float = 30.0  # seconds in which a request's body must arrive
+    # Seconds in which a client must receive some of its answer; only on Linux.
     write_timeout: float = 30.0
-    idle_timeout: float = 75.0
-    request_timeout: float = 60.0
+    idle_timeout: float = 75.0  # seconds until a request's head, also the next of a connection
+    request_timeout: float = 60.0  # seconds that a request waits for its answer
 
 
 class Memory:

@@ -27,18 +27,11 @@ _REMEMBERED = 16  # unloaded versions that the status lists
 
 @dataclasses.dataclass
 class VersionState:
-    """The state of a version.
+    """The state of a version."""
 
-    Attributes:
-        state: TensorFlow Serving's name for it.
-        error: The reason why the version could not be loaded.
-        fingerprint: The fingerprint of the files that could not be loaded. If they change, loading
-            is tried again.
-    """
-
-    state: str
-    error: str = ""
-    fingerprint: tuple = ()
+    state: str  # TensorFlow Serving's name for it
+    error: str = ""  # the reason why the version could not be loaded
+    fingerprint: tuple = ()  # of those files; if they change, loading is tried again
 
 
 class LoadedVersion:
@@ -65,6 +58,7 @@ class LoadedVersion:
                 self.unused.set()
 
 
+@dataclasses.dataclass(eq=False)
 class ModelVersions:
     """The versions of one model.
 
@@ -76,27 +70,18 @@ class ModelVersions:
         trusted: Whether SavedModels may do more than compute.
 
     Attributes:
-        name: The model's name.
         states: The states of the loaded and the most recent versions, by number.
         current: The version that answers requests without a version, None before it is loaded.
     """
 
-    def __init__(
-        self,
-        name: str,
-        directory: str | os.PathLike,
-        make_batcher: Callable[[ServedModel], Batcher],
-        pairs: bool = False,
-        trusted: bool = False,
-    ):
-        self.name = name
-        self.states: dict[int, VersionState] = {}
-        self._directory = directory
-        self._make_batcher = make_batcher
-        self._pairs = pairs
-        self._trusted = trusted
-        self.current: LoadedVersion | None = None
-        self._unloading: set[asyncio.Task] = set()
+    name: str
+    directory: str | os.PathLike
+    make_batcher: Callable[[ServedModel], Batcher]
+    pairs: bool = False
+    trusted: bool = False
+    states: dict[int, VersionState] = dataclasses.field(default_factory=dict, init=False)
+    current: LoadedVersion | None = dataclasses.field(default=None, init=False)
+    _unloading: set[asyncio.Task] = dataclasses.field(default_factory=set, init=False)
 
     @contextlib.asynccontextmanager
     async def use(self, number: int | None = None) -> AsyncIterator[LoadedVersion]:
@@ -122,7 +107,7 @@ class ModelVersions:
         versions = await self._find()
         if not versions:
             raise UserError(
-                f"{self._directory} must hold a model, or folders named 1, 2, … that each hold a "
+                f"{self.directory} must hold a model, or folders named 1, 2, … that each hold a "
                 "model. Received: neither"
             )
         newest = max(versions)
@@ -161,21 +146,21 @@ class ModelVersions:
     async def _find(self):
         # In a thread, because it may wait for a process that writes to the directory.
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, find_versions, self._directory)
+        return await loop.run_in_executor(None, find_versions, self.directory)
 
     async def _load(self, number, path):
         self._remember(number, VersionState(LOADING))
         fingerprint = _fingerprint(path)
         try:
             model = await asyncio.get_running_loop().run_in_executor(
-                None, open_model, path, self._pairs, self._trusted
+                None, open_model, path, self.pairs, self.trusted
             )
         except Exception as error:
             message = str(error) if isinstance(error, UserError) else repr(error)
             log.error("Version %s of %s could not be loaded: %s", number, self.name, message)
             self._remember(number, VersionState(END, message, fingerprint))
             return
-        old, self.current = self.current, LoadedVersion(number, model, self._make_batcher(model))
+        old, self.current = self.current, LoadedVersion(number, model, self.make_batcher(model))
         self._remember(number, VersionState(AVAILABLE))
         log.info("Version %s of %s is loaded", number, self.name)
         if old is not None:

@@ -45,15 +45,9 @@ _LARGE_ANSWER = 1 << 14  # values
 
 
 class Target(NamedTuple):
-    """The target of a request.
+    """The target of a request: a model, or one of its versions."""
 
-    Attributes:
-        action: predict, classify, regress, metadata or status.
-        model: The model's name.
-        version: The number of its version, or None.
-    """
-
-    action: str
+    action: str  # predict, classify, regress, metadata or status
     model: str
     version: int | None
 

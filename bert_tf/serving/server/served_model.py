@@ -83,9 +83,8 @@ class ServedModel:
 
         Strings are object arrays of `bytes`.
         """
-        inputs = {
-            name: tf.constant(arrays[name], spec.dtype) for name, spec in signature.inputs.items()
-        }
+        specs = signature.inputs.items()
+        inputs = {name: tf.constant(arrays[name], spec.dtype) for name, spec in specs}
         outputs = self._loaded.signatures[signature.name](**inputs)
         return {name: outputs[name].numpy() for name in signature.outputs}
 
