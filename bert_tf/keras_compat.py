@@ -1,7 +1,7 @@
 """What this package needs of Keras and TensorFlow that has no public name.
 
-Each part says what the public way would be. All of it was tried on Keras 3.15 with TensorFlow 2.19,
-2.20 and 2.21.
+Each part says what the public way would be. All of it was tried on Keras 3.15.1 with TensorFlow
+2.21.0.
 """
 
 import contextlib
