@@ -101,14 +101,14 @@ class BertTokenizer:
         if errors not in ("strict", "replace"):
             raise ConfigError(f"`errors` must be 'strict' or 'replace'. Received: {errors=}.")
         if truncation_side not in packing.TRUNCATION_SIDES:
-            sides = packing.TRUNCATION_SIDES
             raise ConfigError(
-                f"`truncation_side` must be in {sides}. Received: {truncation_side=}."
+                f"`truncation_side` must be one of {packing.TRUNCATION_SIDES}. "
+                f"Received: {truncation_side=}."
             )
         if max_input_chars_per_word < 1:
-            received = f"{max_input_chars_per_word=}"
             raise ConfigError(
-                f"`max_input_chars_per_word` must be at least 1. Received: {received}."
+                "`max_input_chars_per_word` must be at least 1. "
+                f"Received: {max_input_chars_per_word=}."
             )
         _check_max_length(max_length, pairs=False)
         self.vocabulary = vocabulary
