@@ -29,8 +29,8 @@ from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dens
 from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.ops.fused_residual_layer_norm import LAYER_NORM_EPSILON
 
-# The layout of a prepacked kernel, and the largest depth for which int32 can hold the sums: those of
-# quantized_dense.h.
+# quantized_dense.h: the layout of a prepacked kernel, and the largest depth for which int32 can
+# hold the sums.
 _PANEL = 32
 _QUAD = 4
 MAX_DEPTH = 65536
