@@ -76,7 +76,8 @@ class Dense(keras.layers.Layer):
             `[R, units]`.
 
         Example:
-            >>> dense = Dense(4)
+            >>> from bert_tf.layers.kernels.epilogue import Epilogue
+            >>> dense = bert_tf.layers.Dense(4)
             >>> dense.build([None, 2])
             >>> dense.apply(tf.ones([3, 2]), Epilogue(activation="gelu")).shape
             TensorShape([3, 4])

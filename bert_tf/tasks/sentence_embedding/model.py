@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import hooks
+from bert_tf import hooks, keras_compat
 from bert_tf.config import POOLING_MODES
 from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
@@ -88,13 +88,12 @@ class BertSentenceEncoder(TaskModel):
         self.built = True
 
     def _set_whitening(self, size):
-        self._tracker.unlock()
-        self.whitening_size = size
-        self.whitening = None
-        if size is not None:
-            self.whitening = Whitening(size, name="whitening")
-            self.whitening.build([None, self._pooled_size()])
-        self._tracker.lock()
+        with keras_compat.unlocked(self):
+            self.whitening_size = size
+            self.whitening = None
+            if size is not None:
+                self.whitening = Whitening(size, name="whitening")
+                self.whitening.build([None, self._pooled_size()])
 
     def _pooled_size(self) -> int:
         return self.backbone.config.hidden_size * (2 if self.pooling == "mean_max" else 1)
