@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import ops
-from tests.conformance.tasks import Lack
+from tests.conformance.task import Lack
 
 # Relative error of storing a result.
 ROUNDING = {tf.float32: 2.0**-24, tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from bert_tf import ops
 from tests.conformance.op import Bounds, Op, dy_in_numpy
-from tests.conformance.tasks import Lack
+from tests.conformance.task import Lack
 from tests.ops.dense_float64 import (
     epilogue,
     packed_places,

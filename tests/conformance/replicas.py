@@ -5,7 +5,8 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from tests.conformance.tasks import CONFIG, ROWS, TASKS, WEIGHTS, make
+from tests.conformance.task import CONFIG, ROWS, WEIGHTS, make
+from tests.conformance.tasks import TASKS
 from tests.models.replicas import two_replicas
 from tests.training.processes import send_results
 

@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from tests.conformance.tasks import CONFIG, ROWS, TASKS, WEIGHTS, assert_same, make, tasks
+from tests.conformance.task import CONFIG, ROWS, WEIGHTS, assert_same, make
+from tests.conformance.tasks import TASKS, tasks
 
 
 def numbers(structure) -> np.ndarray:

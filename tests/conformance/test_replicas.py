@@ -4,7 +4,8 @@ import keras
 import pytest
 
 from tests.conformance import replicas
-from tests.conformance.tasks import TASKS, assert_same, make, tasks
+from tests.conformance.task import assert_same, make
+from tests.conformance.tasks import TASKS, tasks
 from tests.training.processes import Results, parameters
 
 

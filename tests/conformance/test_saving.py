@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from bert_tf.training import AdamWeightDecay
-from tests.conformance.tasks import TASKS, WEIGHTS, assert_same, make, tasks
+from tests.conformance.task import WEIGHTS, assert_same, make
+from tests.conformance.tasks import TASKS, tasks
 
 
 def configuration(model, own_format):

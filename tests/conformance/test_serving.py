@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from tests.conformance.tasks import ROWS, TASKS, assert_same, make, tasks
+from tests.conformance.task import ROWS, assert_same, make
+from tests.conformance.tasks import TASKS, tasks
 
 
 def example(columns, row) -> bytes:

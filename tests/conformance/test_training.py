@@ -20,7 +20,8 @@ from bert_tf.training import (
     reinitialize_top_layers,
 )
 from tests.conformance.state import State
-from tests.conformance.tasks import ROWS, TASKS, WEIGHTS, assert_same, make, tasks
+from tests.conformance.task import ROWS, WEIGHTS, assert_same, make
+from tests.conformance.tasks import TASKS, tasks
 
 OPTIONS = {"verbose": 0, "batch_size": ROWS}
 

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from tests.conformance.tasks import TASKS, make
+from tests.conformance.task import make
+from tests.conformance.tasks import TASKS
 from tests.tools.running import run
 
 
