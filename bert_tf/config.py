@@ -28,7 +28,6 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
-from bert_tf.model_options import OPTIONS
 from bert_tf.pruned_heads import checked_pruned_heads
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
@@ -110,7 +109,7 @@ _EXTRA = {
     "id2label": optional(mapping_of(SCALAR)),
     "problem_type": optional(text()),
     "tie_word_embeddings": optional(FLAG),
-    "bert_tf": optional(object_of({"class": optional(text()), "options": optional(OPTIONS)})),
+    "bert_tf": optional(OBJECT),  # a model's class and options, which `checkpoints` reads
 }
 _CHECKED = object_of({**_FIELDS, "extra": object_of(_EXTRA)})
 _LACKABLE_FIELDS = {name: may_lack(kind) for name, kind in _FIELDS.items()}

@@ -9,10 +9,13 @@ from bert_tf.checkpoints.weight_names import (
     part_names,
     pooler_weights,
 )
+from bert_tf.json_schema import object_of
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_spec import Head
 
 BACKBONE = "BertBackbone"
+# The arguments of a model's class in a file. The constructors refuse invalid combinations.
+OPTIONS = object_of(tasks.options())
 # The specs of the tasks by the name of the model's class.
 SPECS = {spec.model: spec for spec in tasks.specs()}
 # The architectures with a head: a file that names one of them has its head and no other.

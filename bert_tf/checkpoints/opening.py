@@ -8,6 +8,7 @@ from typing import Any
 from bert_tf.checkpoints import hub, own_format
 from bert_tf.checkpoints.claims import check_claims, distinct_shapes
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
+from bert_tf.checkpoints.model_weights import OPTIONS
 from bert_tf.checkpoints.readers import keras_archive, keras_hub
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
@@ -25,12 +26,13 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError
 from bert_tf.files import recover
 from bert_tf.json_files import parse_json, read_json
-from bert_tf.json_schema import OBJECT
+from bert_tf.json_schema import OBJECT, check, object_of, optional, text
 
 _logger = logging.getLogger("bert_tf")
 
 # The key of config.json for what Hugging Face has no key for.
 OWN_KEY = "bert_tf"
+_CLASS_AND_OPTIONS = object_of({"class": optional(text()), "options": optional(OPTIONS)})
 TRAINED_MODEL = "model"  # the folder of the trained model in a tool's --output_dir
 _CONFIG_FILES = ("config.json", "bert_config.json")
 _HUGGINGFACE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", "tf_model.h5", ".index.json")
@@ -259,7 +261,7 @@ def _config(directory, config_file, *names):
     path = _find_config(directory, *names)
     if path is not None:
         try:
-            return _with_network(BertConfig.from_json_file(path), config_file)
+            return _with_network(_read_config(path), config_file)
         except ConfigError as error:
             if config_file is None:
                 raise
@@ -270,7 +272,13 @@ def _config(directory, config_file, *names):
             f"{sorted(os.listdir(directory))[:20]}. If the configuration is elsewhere, pass "
             "`config_file`."
         )
-    return BertConfig.from_json_file(config_file)
+    return _read_config(config_file)
+
+
+def _read_config(path):
+    config = BertConfig.from_json_file(path)
+    check(config.extra.get(OWN_KEY) or {}, _CLASS_AND_OPTIONS, path, ConfigError, OWN_KEY)
+    return config
 
 
 def _with_network(config, config_file):

@@ -7,12 +7,12 @@ the configuration. What the other formats cannot express (pooling, objectives) i
 
 import os
 
+from bert_tf.checkpoints.model_weights import OPTIONS
 from bert_tf.config import ARGUMENTS, BertConfig
 from bert_tf.errors import CheckpointError, ConfigError
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import check, integer, object_of, one_of, text
 from bert_tf.layers.quantization import INT8
-from bert_tf.model_options import OPTIONS
 
 CONFIG_FILE = "bert_tf.json"
 WEIGHTS_FILE = "bert_tf.safetensors"

@@ -9,12 +9,11 @@ import os
 import re
 
 from bert_tf.checkpoints.claims import check_claims
-from bert_tf.checkpoints.model_weights import SPECS, class_name_of, saved_options
+from bert_tf.checkpoints.model_weights import OPTIONS, SPECS, class_name_of, saved_options
 from bert_tf.checkpoints.readers.keras_archive import ModelSource, build_saved
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
 from bert_tf.json_schema import check, object_of, one_of
-from bert_tf.model_options import OPTIONS
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.training.checkpointing.checkpoint_files import (
     MANIFEST,

@@ -6,7 +6,7 @@ Glossary: `B` texts, `T` sequence length, `N` heads, `H` hidden size.
 import keras
 import tensorflow as tf
 
-from bert_tf import keras_compat
+from bert_tf import keras_compat, tasks
 from bert_tf.compression.distillation_losses import attention_losses, squared_differences
 from bert_tf.compression.distillation_pair import check_pair, soft_losses
 from bert_tf.compression.layer_dropping import spread_layers
@@ -14,8 +14,8 @@ from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.models.raw_text_model import RawTextModel
 from bert_tf.models.task_model import TaskModel
+from bert_tf.models.task_spec import VECTORS
 from bert_tf.models.text_inputs import TextColumns
-from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 from bert_tf.tasks.token_classification.model import BertTokenClassifier, word_weights
 
 TEMPERATURE = 2.0  # DistilBERT's training code
@@ -44,9 +44,9 @@ class DistillationModel(RawTextModel):
     kept is the student: `student.save_pretrained(directory)`.
 
     Args:
-        student: The `BertTextClassifier`, `BertTokenClassifier` or `BertSentenceEncoder` that
-            learns. `student_from_teacher` makes one; any other with the same vocabulary and labels
-            will do.
+        student: The model that learns: a `BertTextClassifier`, `BertTokenClassifier`,
+            `BertSentenceEncoder` or a model of another task whose spec has `distilled_as`.
+            `student_from_teacher` makes one; any other with the same vocabulary and labels will do.
         teacher: A trained model of the same class.
         temperature: T, above 0.
         logits_weight: w in [0, 1]; at 1 labels are not needed.
@@ -92,10 +92,10 @@ class DistillationModel(RawTextModel):
         check_pair(student, teacher)
         if logits_weight:
             teacher.require_trained_heads("a teacher")
-        if logits_weight < 1 and isinstance(student, BertSentenceEncoder):
+        if logits_weight < 1 and tasks.spec_of(type(student)).distilled_as == VECTORS:
             raise UserError(
-                "A sentence encoder learns its teacher's vectors, without labels: logits_weight=1 "
-                f"was expected. Received: logits_weight={logits_weight}"
+                f"`logits_weight` must be 1 for a {type(student).__name__}, which learns its "
+                f"teacher's vectors, without labels. Received: logits_weight={logits_weight}"
             )
         self.student = student
         self._teacher = _OutOfSight(teacher)
@@ -161,7 +161,7 @@ class DistillationModel(RawTextModel):
         if loss != "auto":
             if "task" not in self._factors:
                 raise UserError(
-                    "A `loss` is for labels, which have no weight here. Received: "
+                    "`loss` must be 'auto' where labels have no weight. Received: "
                     f"loss={loss!r}, logits_weight={self.logits_weight}"
                 )
             options["loss"] = loss
@@ -181,7 +181,7 @@ class DistillationModel(RawTextModel):
         known = {id(variable) for variable in self._compiled_weights.content}
         if self.optimizer.built and known != {id(v) for v in self.student.variables}:
             raise UserError(
-                "The weights that the optimizer has begun to train were expected in the student. "
+                "The student must have the weights that the optimizer has begun to train. "
                 "Received: others (heads pruned, LoRA enabled or merged, or quantized since). "
                 "Compile the distillation again."
             )
@@ -191,11 +191,15 @@ class DistillationModel(RawTextModel):
         return self.student(inputs, training=training)
 
     def forward(self, x, y, training):
-        """Student and teacher on the same tokens; each a dictionary of what is compared."""
+        """Student and teacher on the same tokens; each a dictionary of what is compared.
+
+        Raises:
+            UserError: If a row has several texts.
+        """
         tokens = self._tokens(x)
         if tokens["token_ids"].shape.rank != 2:
             raise UserError(
-                "Single texts, token ids [B, T], were expected. Received: shape="
+                "`token_ids` must be [B, T], a single text or pair in each row. Received: shape="
                 f"{tokens['token_ids'].shape}"
             )
         student = self._compared(self.student, tokens, training, self.layer_map.keys())
@@ -225,8 +229,8 @@ class DistillationModel(RawTextModel):
         needs_labels = "task" in self._factors or self._output_unit == "words"
         if y is None and needs_labels:
             raise UserError(
-                "Labels were expected: without them only what the teacher says can be learnt, with "
-                f"logits_weight=1. Received: y=None, logits_weight={self.logits_weight}"
+                "`y` must be labels unless logits_weight=1, where only the teacher is learnt from. "
+                f"Received: y=None, logits_weight={self.logits_weight}"
             )
         weights = self.student.loss_denominators(x, y, sample_weight)
         if self.layer_map:
@@ -287,7 +291,7 @@ class DistillationModel(RawTextModel):
         if not keras_compat.has_compiled_metrics(self):
             return
         if y is None:
-            raise UserError("`metrics` need labels. Received: y=None")
+            raise UserError("`metrics` must be None without labels. Received: y=None")
         logits = y_pred["student"]["logits"] if isinstance(y_pred, dict) else y_pred
         super().compute_metrics(x, y, logits, sample_weight=sample_weight)
 

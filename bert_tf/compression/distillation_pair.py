@@ -8,7 +8,7 @@ from bert_tf.compression.distillation_losses import (
 )
 from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.errors import UserError
-from bert_tf.models.task_spec import VECTORS
+from bert_tf.models.task_spec import CLASSES
 
 # What decides which ids a text becomes.
 _TOKENIZER_SETTINGS = ("lowercase", "split_on_cjk", "number_token")
@@ -24,26 +24,26 @@ def check_pair(student, teacher) -> None:
     Raises:
         UserError: If they are not of one task that can be distilled, share a backbone, or differ in
             problem type, labels, vector size, vocabulary or in what a token is; if the teacher
-            takes shorter texts than the student; if a tagger has a CRF; if the student cannot be
+            takes shorter texts than the student; if one has a CRF; if the student cannot be
             trained.
     """
     spec = tasks.spec_of(type(student))
     if spec is None or spec.distilled_as is None or tasks.spec_of(type(teacher)) is not spec:
         kinds = [spec.model for spec in tasks.specs() if spec.distilled_as]
         raise UserError(
-            f"A student and a teacher of one class among {kinds} were expected. "
+            f"`student` and `teacher` must be of one class among {kinds}. "
             f"Received: student={type(student).__name__}, teacher={type(teacher).__name__}"
         )
     if student.backbone is teacher.backbone:
         raise UserError(
-            "A student with a backbone of its own was expected. Received: the teacher's. "
-            "`student_from_teacher` makes one."
+            "`student` must have a backbone of its own. Received: the teacher's. "
+            "`student_from_teacher` makes a student."
         )
     student.backbone.require_kernels("trained")
     if getattr(student, "use_crf", False) or getattr(teacher, "use_crf", False):
         raise UserError(
-            "Taggers without a CRF were expected: what a CRF says of a word is no distribution "
-            f"over its tags. Received: student.use_crf={student.use_crf}, "
+            "`use_crf` must be False: a CRF gives no distribution over the tags of a word. "
+            f"Received: student.use_crf={student.use_crf}, "
             f"teacher.use_crf={teacher.use_crf}"
         )
     for name in ("problem_type", "labels", "num_classes", "vector_size"):
@@ -103,6 +103,6 @@ def soft_losses(student):
         float32 `[...]`.
     """
     problem_type = getattr(student, "problem_type", None)
-    if tasks.spec_of(type(student)).distilled_as == VECTORS or problem_type == REGRESSION:
+    if tasks.spec_of(type(student)).distilled_as != CLASSES or problem_type == REGRESSION:
         return lambda ours, theirs, temperature: squared_differences(ours, theirs)
     return soft_label_losses if problem_type == MULTI_LABEL else soft_class_losses

@@ -40,16 +40,16 @@ def least_important_heads(
     importance = np.asarray(importance, np.float64)
     if importance.ndim != 2 or not importance.size or not np.isfinite(importance).all():
         raise UserError(
-            "An importance for every head of every block, [L, N], was expected, all finite. "
-            f"Received: shape {list(importance.shape)}"
+            "`importance` must be a finite number for every head of every block, [L, N]. "
+            f"Received: shape={list(importance.shape)}"
         )
     num_layers, num_heads = importance.shape
     pruned = checked_pruned_heads(pruned_heads, num_layers, num_heads)
     missing = _count(count, share, importance.shape) - sum(map(len, pruned.values()))
     if missing < 0:
         raise UserError(
-            f"At least the heads that are pruned already were expected: {dict(pruned)}. "
-            f"Received: count={count}, share={share}"
+            "`count` or `share` must include the heads that are pruned already: "
+            f"{dict(pruned)}. Received: count={count}, share={share}"
         )
     left = [num_heads - len(pruned.get(block, ())) for block in range(num_layers)]
     chosen = {}
@@ -66,7 +66,8 @@ def _count(count, share, shape) -> int:
     """The number of heads that shall be gone, of those that there were."""
     if (count is None) == (share is None):
         raise UserError(
-            f"One of `count` and `share` was expected. Received: count={count}, share={share}"
+            "Exactly one of `count` and `share` must be given. Received: "
+            f"count={count}, share={share}"
         )
     num_layers, num_heads = shape
     result = count if share is None else round(share * num_layers * num_heads)

@@ -57,8 +57,8 @@ def head_importance(
 
     if not model.compiled:
         raise UserError(
-            f"A compiled model was expected: the importance of heads is that for its loss. "
-            f"Received: {type(model).__name__} before `compile`"
+            "`model` must be compiled: the importance of heads is that for its loss. "
+            f"Received: a {type(model).__name__} that is not compiled"
         )
     model.backbone.require_kernels("asked for the importance of its heads")
     columns = inputs
@@ -125,7 +125,7 @@ def _checked_targets(targets, columns):
     values = list(columns.values()) if isinstance(columns, dict) else columns
     if isinstance(columns, dict) and len(np.shape(columns.get("token_ids"))) != 2:
         raise UserError(
-            "Token dictionaries with a text or a pair a row, [n, T], were expected. Received: "
+            "`inputs` must have a text or a pair in each row, [n, T]. Received: "
             f"token_ids of shape {list(np.shape(columns.get('token_ids')))}"
         )
     try:
@@ -134,12 +134,12 @@ def _checked_targets(targets, columns):
         targets = np.asarray(targets, object)
     if targets.dtype.kind not in "iufb":
         raise UserError(
-            "Labels in numbers were expected, as the model's `targets(labels)` gives them. "
-            f"Received: {targets.dtype}"
+            "`targets` must be numbers, as `model.preprocessor.targets(labels, inputs)` returns "
+            f"them. Received: dtype={targets.dtype}"
         )
     if not len(values[0]) or targets.ndim == 0 or len(targets) != len(values[0]):
         raise UserError(
-            "At least one example and a label for each were expected. Received: "
+            "`inputs` must be at least one example, and `targets` a label for each. Received: "
             f"{len(values[0])} examples, labels of shape {list(targets.shape)}"
         )
     return targets

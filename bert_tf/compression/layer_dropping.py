@@ -29,7 +29,7 @@ def spread_layers(count: int, num_layers: int) -> list[int]:
     """
     if not 1 <= count <= num_layers:
         raise UserError(
-            f"A number of blocks in [1, {num_layers}], those of the teacher, was expected. "
+            f"The number of blocks must be in [1, {num_layers}], those of the teacher. "
             f"Received: {count}"
         )
     return [(index + 1) * num_layers // count - 1 for index in range(count)]
@@ -67,7 +67,7 @@ def student_from_teacher(
     num_layers = len(backbone.encoder.blocks)
     if (num_hidden_layers is None) == (layers is None):
         raise UserError(
-            "One of `num_hidden_layers` and `layers` was expected. Received: "
+            "Exactly one of `num_hidden_layers` and `layers` must be given. Received: "
             f"num_hidden_layers={num_hidden_layers}, layers={layers}"
         )
     if layers is None:

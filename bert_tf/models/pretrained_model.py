@@ -212,7 +212,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         unknown = set(options) - {"version", "portable", "pairs"}
         if unknown:
             raise UserError(
-                "The arguments of `bert_tf.serving.export` were expected: version, portable, "
+                "The arguments must be those of `bert_tf.serving.export`: version, portable, "
                 f"pairs. Received: {', '.join(sorted(unknown))}"
             )
         return hooks.export(self, filepath, **options)

@@ -50,7 +50,7 @@ class TaskModel(PretrainedModel, RawTextModel):
     `predict` returns what the model computes. What that means is a method of the task, such as
     `classify` or `answer`.
 
-    A task overrides its head (`call`), the terms of its loss and `make_preprocessor`.
+    A task overrides `head`, or all of `call`, the terms of its loss and `make_preprocessor`.
 
     Args:
         backbone: The `BertBackbone`.
@@ -135,6 +135,20 @@ class TaskModel(PretrainedModel, RawTextModel):
     def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
         """Returns `inputs` as a token dictionary, tokenizing them if they are strings."""
         return inputs if isinstance(inputs, dict) else self.preprocessor.tokens_of(inputs)
+
+    def call(self, inputs, training=False):
+        tokens = self.tokens_of(inputs)
+        return self.head(self.backbone(tokens, training=training), tokens, training=training)
+
+    def head(self, outputs: dict[str, Any], tokens: dict[str, tf.Tensor], training: bool = False):
+        """Returns what the model computes from the outputs of the backbone.
+
+        Args:
+            outputs: What the backbone returned.
+            tokens: The token dictionary that it got.
+            training: Whether dropout is applied.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must have a method `head` or `call`.")
 
     def predict_step(self, data):
         outputs = super().predict_step(data)

@@ -3,11 +3,23 @@
 import dataclasses
 import importlib
 
+from bert_tf.json_schema import SCALAR, Kind, integer, list_of, may_lack, number, optional, text
 from bert_tf.models.weight_rows import Row
 
 # What a model of a task gives, for distillation.
-CLASSES = "classes"
-VECTORS = "vectors"
+CLASSES = "classes"  # logits of classes
+NUMBERS = "numbers"
+VECTORS = "vectors"  # without labels
+
+# Options that several tasks have.
+POOLING = may_lack(text())
+MAX_LENGTH = optional(integer(least=3))
+DROPOUT = optional(number("in [0, 1)", lambda value: 0 <= value < 1))
+CLASS_OPTIONS = {
+    "num_classes": optional(integer(least=1)),
+    "labels": optional(list_of(SCALAR)),
+    "dropout": DROPOUT,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +49,10 @@ class TaskSpec:
         optional_heads: Heads that a model may have and Hugging Face's class has not, as `heads`.
         uses_pooler: Whether it computes with BERT's pooler, the dense layer on the first token.
         serving: The class in its `serving.py`; None if it is not exported.
-        distilled_as: What a model can learn from another one of the task: `CLASSES` or `VECTORS`;
-            None if it cannot.
+        distilled_as: What a model can learn from another one of the task: `CLASSES`, `NUMBERS` or
+            `VECTORS`; None if it cannot.
+        options: The constructor's arguments that checkpoints store, besides `max_length` -> the
+            type and range that their values in a file must have.
     """
 
     name: str
@@ -49,6 +63,7 @@ class TaskSpec:
     uses_pooler: bool = True
     serving: str | None = None
     distilled_as: str | None = None
+    options: dict[str, Kind] = dataclasses.field(default_factory=dict)
 
     @property
     def model_module(self) -> str:

@@ -336,7 +336,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     def make_train_function(self, force=False):
         if self.optimizer is None:
             raise UserError(
-                "An optimizer for the model's weights was expected. Received: none, because it had "
+                "The model must have an optimizer for its weights. Received: none, because it had "
                 "begun before heads were pruned. Compile the model again."
             )
         self.require_trainable()

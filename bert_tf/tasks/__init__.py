@@ -7,7 +7,8 @@ how to write one.
 import functools
 import importlib
 
-from bert_tf.models.task_spec import TaskSpec
+from bert_tf.json_schema import Kind
+from bert_tf.models.task_spec import MAX_LENGTH, TaskSpec
 
 # The order is that in which the heads of a checkpoint are recognised.
 NAMES = (
@@ -45,6 +46,28 @@ def specs() -> tuple[TaskSpec, ...]:
             f"The first architecture of every SPEC with heads must be its own. Received: {written}"
         )
     return found
+
+
+@functools.cache
+def options() -> dict[str, Kind]:
+    """The types and ranges of the options of all tasks, as files store them.
+
+    Other keys in a file are arguments of the user's own classes. They are not passed to
+    constructors of this package.
+
+    Example:
+        >>> bert_tf.tasks.options()["doc_stride"].expected
+        'a positive integer of at most 2147483647'
+    """
+    kinds = {"max_length": MAX_LENGTH}
+    for spec in specs():
+        for name, kind in spec.options.items():
+            if kinds.setdefault(name, kind) is not kind:
+                raise ValueError(
+                    f"An option of several tasks must have one kind. Received: {name} in the SPEC "
+                    f"of {spec.name}, which another task has with another kind"
+                )
+    return kinds
 
 
 def spec_of(model: type | str) -> TaskSpec | None:

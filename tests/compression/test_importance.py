@@ -193,7 +193,7 @@ def test_what_cannot_be_measured(make):
             head_importance(model, inputs, labels)
         assert words in str(error.value)
     fresh = BertTextClassifier(make().backbone)
-    with pytest.raises(UserError, match="before `compile`"):
+    with pytest.raises(UserError, match="`model` must be compiled"):
         head_importance(fresh, {"token_ids": np.ones([5, 4], int)}, targets)
     model.quantize("int8")
     with pytest.raises(UserError, match="quantized to int8"):
@@ -218,8 +218,8 @@ def test_least_important_heads():
 
 def test_what_cannot_be_chosen():
     for arguments, words in (
-        ({}, "One of `count` and `share`"),
-        ({"count": 1, "share": 0.1}, "One of `count` and `share`"),
+        ({}, "one of `count` and `share`"),
+        ({"count": 1, "share": 0.1}, "one of `count` and `share`"),
         ({"count": 7}, "At most 6 of 8"),
         ({"share": 0.9}, "At most 6 of 8"),
         ({"count": -1}, "At most 6 of 8"),

@@ -83,8 +83,8 @@ def test_other_models_and_the_backbone_alone(tiny_config):
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({}, "One of `num_hidden_layers` and `layers`"),
-        ({"num_hidden_layers": 2, "layers": [0]}, "One of"),
+        ({}, "one of `num_hidden_layers` and `layers`"),
+        ({"num_hidden_layers": 2, "layers": [0]}, "one of"),
         ({"num_hidden_layers": 7}, r"in \[1, 6\]"),
         ({"num_hidden_layers": 0}, "Received: 0"),
         ({"layers": []}, "in rising order"),

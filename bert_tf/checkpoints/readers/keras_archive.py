@@ -8,6 +8,7 @@ Reference: Keras 3 `saving_lib` (a stored zip of `config.json` and `model.weight
 
 import numpy as np
 
+from bert_tf import tasks
 from bert_tf.checkpoints.model_weights import all_weights, backbone_of, model_class
 from bert_tf.checkpoints.quantized import quantized_tensors
 from bert_tf.checkpoints.weight_names import OWN
@@ -15,7 +16,6 @@ from bert_tf.config import ARGUMENTS, BertConfig
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.json_schema import check, may_lack, object_of, one_of, optional
 from bert_tf.layers.quantization import INT8
-from bert_tf.model_options import OPTION_KEYS
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.text import tokenizer_files
 from bert_tf.text.tokenizer import BertTokenizer
@@ -32,7 +32,11 @@ _TOKENIZER = object_of(
     {"registered_name": one_of(f"{_PACKAGE}BertTokenizer"), "config": tokenizer_files.ARGUMENTS}
 )
 _TASK_MODEL = object_of(
-    {"config": object_of({**OPTION_KEYS, "backbone": _BACKBONE, "tokenizer": optional(_TOKENIZER)})}
+    {
+        "config": object_of(
+            {**tasks.options(), "backbone": _BACKBONE, "tokenizer": optional(_TOKENIZER)}
+        )
+    }
 )
 
 

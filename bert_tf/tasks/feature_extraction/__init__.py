@@ -1,5 +1,6 @@
 """Feature extraction: the hidden states of every token."""
 
+from bert_tf.json_schema import MOST_INTEGER, integer, list_of, may_lack, text
 from bert_tf.models.task_spec import TaskSpec
 
 SPEC = TaskSpec(
@@ -7,4 +8,8 @@ SPEC = TaskSpec(
     model="BertFeatureExtractor",
     architectures=("BertModel",),
     uses_pooler=False,
+    options={
+        "layer_indices": may_lack(list_of(integer(least=-MOST_INTEGER), least=1, most=10_000)),
+        "combine": may_lack(text()),
+    },
 )

@@ -1,7 +1,7 @@
 """Multiple choice: which of several texts goes with a prompt."""
 
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import TaskSpec
+from bert_tf.models.task_spec import DROPOUT, TaskSpec
 from bert_tf.tasks import text_classification
 
 SPEC = TaskSpec(
@@ -10,6 +10,7 @@ SPEC = TaskSpec(
     architectures=("BertForMultipleChoice",),
     heads={"classifier": text_classification.HEAD},
     serving="MultipleChoiceModule",
+    options={"dropout": DROPOUT},
 )
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, {"Choice": ".preprocessor"})

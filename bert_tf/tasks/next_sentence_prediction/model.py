@@ -59,9 +59,8 @@ class BertNextSentencePredictor(TaskModel):
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 
-    def call(self, inputs, training=False):
-        pooled = self.backbone(self.tokens_of(inputs), training=training)["pooled_output"]
-        return tf.cast(self.next_sentence(pooled), tf.float32)  # [B, 2]
+    def head(self, outputs, tokens, training=False):
+        return tf.cast(self.next_sentence(outputs["pooled_output"]), tf.float32)  # [B, 2]
 
     def class_weights(self, class_weight):
         return class_weights_by_id(class_weight, 2)

@@ -1,5 +1,6 @@
 """Pre-training: masked words and next sentences, from text files to a model."""
 
+from bert_tf.json_schema import may_lack, text
 from bert_tf.lazy_names import lazy_names
 from bert_tf.models.task_spec import TaskSpec
 from bert_tf.tasks import masked_lm, next_sentence_prediction
@@ -9,6 +10,7 @@ SPEC = TaskSpec(
     model="BertPretrainer",
     architectures=("BertForPreTraining",),
     heads={"masked_lm_head": masked_lm.HEAD, "next_sentence": next_sentence_prediction.HEAD},
+    options={"objective": may_lack(text())},
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

@@ -1,5 +1,6 @@
 """Question answering: which part of a context answers a question."""
 
+from bert_tf.json_schema import FLAG, integer, may_lack, number, optional
 from bert_tf.lazy_names import lazy_names
 from bert_tf.models.task_spec import Head, TaskSpec
 from bert_tf.models.weight_rows import OUTPUT, Row
@@ -15,6 +16,14 @@ SPEC = TaskSpec(
     },
     uses_pooler=False,
     serving="QuestionAnsweringModule",
+    options={
+        "allow_no_answer": may_lack(FLAG),
+        "null_score_diff_threshold": may_lack(number()),
+        "doc_stride": may_lack(integer(least=1)),
+        "max_query_length": optional(integer(least=1)),
+        "n_best_size": may_lack(integer(least=1)),
+        "max_answer_length": may_lack(integer(least=1)),
+    },
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

@@ -123,9 +123,8 @@ class BertQuestionAnswerer(TaskModel):
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 
-    def call(self, inputs, training=False):
-        tokens = self.tokens_of(inputs)
-        states = self.backbone(tokens, training=training)["sequence_output"]  # [B, T, H]
+    def head(self, outputs, tokens, training=False):
+        states = outputs["sequence_output"]  # [B, T, H]
         batch, length = tf.shape(states)[0], tf.shape(states)[1]
         rows = tf.reshape(states, [-1, states.shape[-1]])  # [B, T, H] -> [B * T, H]
         logits = tf.cast(self.span_classifier(rows), tf.float32)

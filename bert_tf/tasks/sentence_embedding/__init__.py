@@ -1,6 +1,7 @@
 """Sentence embedding: a vector for every text."""
 
-from bert_tf.models.task_spec import VECTORS, TaskSpec
+from bert_tf.json_schema import FLAG, integer, may_lack, optional
+from bert_tf.models.task_spec import POOLING, VECTORS, TaskSpec
 
 SPEC = TaskSpec(
     name="sentence_embedding",
@@ -9,4 +10,9 @@ SPEC = TaskSpec(
     uses_pooler=False,
     serving="SentenceEmbeddingModule",
     distilled_as=VECTORS,
+    options={
+        "pooling": POOLING,
+        "normalize": may_lack(FLAG),
+        "whitening_size": optional(integer(least=1)),
+    },
 )

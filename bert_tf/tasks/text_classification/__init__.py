@@ -1,7 +1,8 @@
 """Text classification and regression, of single texts and of pairs."""
 
+from bert_tf.json_schema import optional, text
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import CLASSES, Head, TaskSpec
+from bert_tf.models.task_spec import CLASS_OPTIONS, CLASSES, POOLING, Head, TaskSpec
 from bert_tf.models.weight_rows import OUTPUT, Row
 
 HEAD = Head("classifier", (Row(OUTPUT, "", "classifier", "", "task/dense", "classifier/out_proj"),))
@@ -12,6 +13,7 @@ SPEC = TaskSpec(
     heads={"classifier": HEAD},
     serving="TextClassificationModule",
     distilled_as=CLASSES,
+    options={**CLASS_OPTIONS, "problem_type": optional(text()), "pooling": POOLING},
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

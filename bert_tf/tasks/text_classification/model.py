@@ -140,10 +140,6 @@ class BertTextClassifier(TaskModel):
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return keras.losses.MeanSquaredError()
 
-    def call(self, inputs, training=False):
-        tokens = self.tokens_of(inputs)
-        return self.head(self.backbone(tokens, training=training), tokens, training=training)
-
     def head(self, outputs, tokens, training=False):
         """Logits `[B, num_classes]` from what the backbone gave for a token dictionary."""
         return self.logits_of(self._pool(outputs, tokens), training=training)

@@ -1,7 +1,8 @@
 """Token classification: a label for every word, and spans of words."""
 
+from bert_tf.json_schema import FLAG, may_lack
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import CLASSES, Head, TaskSpec
+from bert_tf.models.task_spec import CLASS_OPTIONS, CLASSES, Head, TaskSpec
 from bert_tf.models.weight_rows import OUTPUT, VECTOR, Row
 
 # Named as in pytorch-crf; [from, to] there too.
@@ -23,6 +24,7 @@ SPEC = TaskSpec(
     uses_pooler=False,
     serving="TokenClassificationModule",
     distilled_as=CLASSES,
+    options={**CLASS_OPTIONS, "use_crf": may_lack(FLAG)},
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

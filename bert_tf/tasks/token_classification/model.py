@@ -145,10 +145,6 @@ class BertTokenClassifier(TaskModel):
             )
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
-    def call(self, inputs, training=False):
-        tokens = self.tokens_of(inputs)
-        return self.head(self.backbone(tokens, training=training), tokens, training=training)
-
     def head(self, outputs, tokens, training=False):
         """Logits `[B, T, num_classes]` from what the backbone gave for a token dictionary."""
         states = self.dropout_layer(outputs["sequence_output"], training=training)  # [B, T, H]
