@@ -184,8 +184,8 @@ def test_what_cannot_be_measured(make):
     for inputs, labels, words in (
         (TEXTS, targets[:3], "5 examples, labels of shape [3]"),
         ([], [], "0 examples"),
-        (TEXTS, ["a"] * 5, "Labels in numbers"),
-        (TEXTS, [["a"], ["a", "b"], [], [], []], "Labels in numbers"),
+        (TEXTS, ["a"] * 5, "`targets` must be numbers"),
+        (TEXTS, [["a"], ["a", "b"], [], [], []], "`targets` must be numbers"),
         ({"token_ids": np.zeros([5, 2, 4], int)}, targets, "[5, 2, 4]"),
         ({"ids": np.zeros([5, 4], int)}, targets, "token_ids of shape []"),
     ):

@@ -10,6 +10,7 @@ from tests.conftest import REPOSITORY
 from tests.tools.running import run_program
 
 PROGRAM = """
+import runpy
 import sys
 import numpy as np
 import tensorflow as tf
@@ -44,21 +45,38 @@ served = tf.saved_model.load(model.export("served")).signatures["serving_default
 scores = served(first=tf.constant(pairs[0]), second=tf.constant(pairs[1]))["score"]
 np.testing.assert_allclose(scores, 1 / (1 + np.exp(-logits[:, 0])), atol=1e-6)
 
+student = bert_tf.compression.student_from_teacher(model, num_hidden_layers=1)
+distillation = bert_tf.compression.DistillationModel(student, model, logits_weight=1.0)
+distillation.compile(bert_tf.training.AdamWeightDecay(1e-2))
+losses = distillation.fit(pairs, epochs=5, verbose=0).history["loss"]
+assert losses[-1] < 0.5 * losses[0], losses
+
 opened.enable_lora(2)
 opened.merge_lora()
 opened.quantize("int8")
 np.testing.assert_allclose(opened.predict(pairs, verbose=0), logits, atol=0.05)
+
+tools = sys.argv[1]
+sys.path.insert(0, tools)
+sys.argv = ["predict.py", "--model_dir=bert_tf", "--text=good film\\tgood"]
+runpy.run_path(f"{tools}/predict.py", run_name="__main__")
 """
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """A copy of the package with the task of CONTRIBUTING.md in it."""
+    """A copy of the package and its tests with the task of CONTRIBUTING.md in it."""
     root = tmp_path_factory.mktemp("tree")
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(REPOSITORY / "bert_tf", root / "bert_tf", ignore=ignored)
+    for folder in ("bert_tf", "tests"):
+        shutil.copytree(REPOSITORY / folder, root / folder, ignore=ignored)
+    shutil.copy(REPOSITORY / "pyproject.toml", root)
     text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
     files = dict(re.findall(r"```python file=(\S+)\n(.*?)```", text, re.DOTALL))
+    tests = root / "tests" / "tasks" / "pair_scoring"
+    tests.mkdir()
+    (tests / "__init__.py").touch()
+    (tests / "conformance.py").write_text(files.pop("conformance.py"), encoding="utf-8")
     assert sorted(files) == ["__init__.py", "model.py", "preprocessor.py", "serving.py"]
     assert sum(len(content.splitlines()) for content in files.values()) <= 120
     folder = root / "bert_tf" / "tasks" / "pair_scoring"
@@ -75,5 +93,17 @@ def tree(tmp_path_factory):
 
 def test_a_new_task(tree, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tree)}
-    result = run_program("-c", PROGRAM, env=environment, cwd=tmp_path)
+    arguments = (PROGRAM, REPOSITORY / "tools")
+    result = run_program("-c", *arguments, env=environment, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
+    score, texts = result.stdout.splitlines()[-1].split("\t")
+    assert 0 < float(score) < 1 and texts == "good film ||| good"
+
+
+@pytest.mark.full
+def test_what_every_task_must_do(tree):
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    arguments = ("pytest", "-q", "tests/conformance", "-k", "pair and scoring")
+    result = run_program("-m", *arguments, env=environment, cwd=tree, timeout=600)
+    assert result.returncode == 0, result.stdout
+    assert int(re.search(r"(\d+) passed", result.stdout)[1]) > 15

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from bert_tf import tasks
+from bert_tf import json_schema, tasks
 from bert_tf.checkpoints.model_weights import AMBIGUOUS_HEADS
 
 
@@ -27,6 +27,18 @@ def test_specs_that_clash_are_refused(monkeypatch, change, message):
     )
     with pytest.raises(ValueError, match=message):
         tasks.specs.__wrapped__()
+
+
+def test_an_option_of_two_kinds_is_refused(monkeypatch):
+    specs = [
+        dataclasses.replace(spec, options={"dropout": json_schema.FLAG})
+        if spec.name == "masked_lm"
+        else spec
+        for spec in tasks.specs()
+    ]
+    monkeypatch.setattr(tasks, "specs", lambda: specs)
+    with pytest.raises(ValueError, match="must have one kind. Received: dropout"):
+        tasks.options.__wrapped__()
 
 
 def test_heads_that_share_names_in_hugging_face_files():
