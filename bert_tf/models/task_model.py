@@ -164,6 +164,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         validation_batch_size=None,
         sample_weight=None,
         training=True,
+        **unchanged,
     ):
         preprocessor = self.preprocessor
         x = preprocessor.read(x)
@@ -177,6 +178,7 @@ class TaskModel(PretrainedModel, RawTextModel):
             validation_split = 0.0
         data = self._prepare(x, y, sample_weight, batch_size, shuffle, training)
         return {
+            **unchanged,
             **data,
             "shuffle": shuffle and not isinstance(data["x"], tf.data.Dataset),
             "validation_split": validation_split,
