@@ -71,10 +71,10 @@ class TaskModel(PretrainedModel, RawTextModel):
 
     # Whether training needs labels although no loss is compiled: it is the model's own.
     needs_labels = False
-    # The axis of the outputs that is the tokens of a row, if any, and what `predict` pads it with,
-    # so that batches of several lengths become one array.
-    token_axis: int | None = None
-    token_padding: float = 0
+    # The axis of the outputs that has one entry per token, if any, and the value that `predict` pads
+    # it with, so that batches of several lengths become one array.
+    output_token_axis: int | None = None
+    output_padding: float = 0
 
     def __init__(
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
@@ -142,10 +142,11 @@ class TaskModel(PretrainedModel, RawTextModel):
         if not isinstance(inputs, dict) or ROW_NUMBER not in inputs:
             return outputs
         outputs = self.row_outputs(outputs, inputs)
-        if self.token_axis is not None:
+        axis = self.output_token_axis
+        if axis is not None:
             paddings = [[0, 0] for _ in outputs.shape]
-            paddings[self.token_axis][1] = self.longest - tf.shape(outputs)[self.token_axis]
-            outputs = tf.pad(outputs, paddings, constant_values=self.token_padding)
+            paddings[axis][1] = self.longest - tf.shape(outputs)[axis]
+            outputs = tf.pad(outputs, paddings, constant_values=self.output_padding)
         return outputs, inputs[ROW_NUMBER]
 
     def row_outputs(self, outputs: Any, inputs: dict[str, tf.Tensor]) -> Any:
@@ -334,8 +335,8 @@ class TaskModel(PretrainedModel, RawTextModel):
             warnings.filterwarnings("ignore", "Your input ran out of data")
             outputs, numbers = super().predict(batches, verbose=verbose, callbacks=callbacks)
         outputs = in_order_of_rows(outputs, numbers)
-        if self.token_axis is not None:
-            before = (slice(None),) * self.token_axis
+        if self.output_token_axis is not None:
+            before = (slice(None),) * self.output_token_axis
             outputs = outputs[(*before, slice(rows.lengths().max()))]
         return rows, outputs
 

@@ -45,7 +45,7 @@ class BertFeatureExtractor(TaskModel):
     Reference: Devlin et al. 2019, section 5.3; google-research/bert extract_features.py.
     """
 
-    token_axis = 1
+    output_token_axis = 1
 
     def __init__(
         self,

@@ -67,8 +67,8 @@ class BertQuestionAnswerer(TaskModel):
     Reference: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert run_squad.py.
     """
 
-    token_axis = 2
-    token_padding = PADDING_LOGIT
+    output_token_axis = 2
+    output_padding = PADDING_LOGIT
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ class BertTokenClassifier(TaskModel):
     """
 
     needs_labels = True
-    token_axis = 1
+    output_token_axis = 1
 
     def __init__(
         self,
