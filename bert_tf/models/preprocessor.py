@@ -318,9 +318,26 @@ class Preprocessor:
             return values
         return pooled_windows(values, rows.examples, pooling)
 
-    def decode(self, values: Any, rows: TokenRows, columns: TextColumns) -> list:
-        """Returns the answer to every example; the arguments are those of `outputs`."""
-        raise NotImplementedError
+    def decode(self, values: Any, rows: TokenRows, columns: TextColumns) -> Any:
+        """Returns the answer to every example, for `predict_decoded`.
+
+        Settings of a task, such as question answering's `n_best_size`, are arguments of its
+        preprocessor. A method with options for one call, such as `fill_mask(top_k=...)`, calls a
+        method of its own preprocessor in place of this one.
+
+        Args:
+            values: As in `outputs`.
+            rows: As in `outputs`.
+            columns: As in `outputs`.
+
+        Raises:
+            UserError: If the task does not say what its outputs mean.
+        """
+        raise UserError(
+            "`decode` must be a method of the task's preprocessor, which turns outputs into "
+            f"answers. Received: {type(self).__name__} without it. Write `decode(self, values, "
+            "rows, columns)`, or call `predict` for the outputs themselves."
+        )
 
     def require_windows(self, columns: TextColumns, stride: int, pooling: str) -> None:
         """Raises `UserError` where texts cannot become windows."""

@@ -24,6 +24,7 @@ from bert_tf import (
 )
 from bert_tf.compression import DistillationModel
 from bert_tf.errors import UserError
+from bert_tf.models import TaskModel
 from bert_tf.tasks.masked_lm import preprocessor as masked_lm
 
 A, B = ["good film", "bad", "the good."], ["bad film", "good good", "the"]
@@ -653,6 +654,22 @@ def flat(values):
     if isinstance(values, (list, tuple)) or np.ndim(values):
         return [leaf for value in values for leaf in flat(value)]
     return [values]
+
+
+class TaskWithoutAnswers(TaskModel):
+    """A task whose author has not said what its outputs mean."""
+
+    def call(self, inputs, training=False):
+        return self.backbone(self.tokens_of(inputs), training=training)["pooled_output"]
+
+
+def test_a_task_without_decode_names_the_method_to_write(models):
+    known = models("classifier")
+    model = TaskWithoutAnswers(known.backbone, known.tokenizer)
+    model.compile(run_eagerly=True)
+    assert model.predict(A, verbose=0).shape == (3, 32)
+    with pytest.raises(UserError, match=r"`decode` must be .*Received: Preprocessor without it"):
+        model.predict_decoded(A)
 
 
 def test_what_a_classification_says(models):
