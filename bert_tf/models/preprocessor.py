@@ -155,13 +155,11 @@ class Preprocessor:
         return self.tokenizer(texts, pairs, max_length=self.max_length)
 
     def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
-        """Returns what a model is called with as a token dictionary; strings are tokenized.
+        """Returns the strings that a model is called with as a token dictionary.
 
         Raises:
             UserError: If there is no tokenizer, or an example has more than two texts.
         """
-        if isinstance(inputs, dict):
-            return inputs
         columns = self.tensor_columns(inputs)
         if len(columns) > 2:
             raise UserError(

@@ -131,15 +131,6 @@ def as_data_errors():
         raise
 
 
-def refuse_steps(steps: int | None, callbacks) -> None:
-    """Raises `UserError` for Keras's arguments of a `predict` over batches, given with raw text."""
-    if steps is not None or callbacks is not None:
-        raise UserError(
-            "`steps` and `callbacks` are for token dictionaries. Received with raw text: "
-            f"steps={steps}, callbacks={callbacks}"
-        )
-
-
 def _parts(batch):
     """Features, labels and weights of a batch, None for what it lacks."""
     if isinstance(batch, list) and batch and not isinstance(batch[0], (str, bytes, tuple)):

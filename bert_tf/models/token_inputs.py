@@ -59,6 +59,29 @@ def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> di
     return depending_on(checks, tensors)
 
 
+def one_sequence_per_row(tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns tokens `[B, K, T]` as `[B * K, T]`; `[B, T]`, `[B]` and `head_mask` stay."""
+
+    def rows(values):
+        if values.shape.rank < 3:
+            return values
+        length = values.shape[-1] if values.shape[-1] is not None else tf.shape(values)[-1]
+        return tf.reshape(values, [-1, length])
+
+    return {
+        name: values if name == "head_mask" else rows(values) for name, values in tokens.items()
+    }
+
+
+def rows_of_examples(tokens: dict[str, tf.Tensor], texts: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Returns the tokens `[B * K, T]` of texts `[B, K]` as `[B, K, T]`."""
+    shape = tf.concat([tf.shape(texts), tf.shape(tokens["token_ids"])[1:]], axis=0)
+    return {
+        name: tf.ensure_shape(tf.reshape(values, shape), [*texts.shape, None])
+        for name, values in tokens.items()
+    }
+
+
 def range_checks(name: str, values: tf.Tensor, limit: int | tf.Tensor, of: str) -> list:
     """Checks that the integers `values` are in [0, limit); `of` says what the limit is."""
     if needs_static_shapes():

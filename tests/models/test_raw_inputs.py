@@ -659,6 +659,10 @@ def flat(values):
 class TaskWithoutAnswers(TaskModel):
     """A task whose author has not said what its outputs mean."""
 
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.built = True
+
     def call(self, inputs, training=False):
         return self.backbone(self.tokens_of(inputs), training=training)["pooled_output"]
 

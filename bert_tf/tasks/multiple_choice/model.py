@@ -9,6 +9,7 @@ from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
+from bert_tf.models.token_inputs import one_sequence_per_row
 from bert_tf.tasks.multiple_choice.preprocessor import Choice, MultipleChoicePreprocessor
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import refuse_class_weights
@@ -95,10 +96,7 @@ class BertMultipleChoice(TaskModel):
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
         shape = tf.shape(tokens["token_ids"])
-        pairs = {  # [B * C, T]
-            name: values if name == "head_mask" else _one_pair_a_row(values)
-            for name, values in tokens.items()
-        }
+        pairs = one_sequence_per_row(tokens)  # [B, C, T] -> [B * C, T]
         pooled = self.backbone(pairs, training=training)["pooled_output"]  # [B * C, H]
         scores = self.classifier(self.dropout_layer(pooled, training=training))  # [B * C, 1]
         scores = tf.reshape(tf.cast(scores, tf.float32), shape[:-1])  # -> [B, C]
@@ -132,11 +130,3 @@ class BertMultipleChoice(TaskModel):
 
     def get_config(self):
         return {**super().get_config(), "dropout": self.dropout}
-
-
-def _one_pair_a_row(values):
-    """`[B, C, T]` -> `[B * C, T]`; `[B, T]` and the indices of examples `[B]` stay."""
-    if values.shape.rank < 3:
-        return values
-    length = values.shape[-1] if values.shape[-1] is not None else tf.shape(values)[-1]
-    return tf.reshape(values, [-1, length])

@@ -13,6 +13,7 @@ from bert_tf.errors import UserError
 from bert_tf.models.label_inputs import class_ids
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_inputs import TextColumns, text_column
+from bert_tf.models.token_inputs import rows_of_examples
 from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.training.evaluation.probabilities import softmax
 
@@ -109,13 +110,9 @@ class MultipleChoicePreprocessor(Preprocessor):
                 "`pairs` must be choices [B, C], with prompts [B]. "
                 f"Received: choices of shape {choices.shape}"
             )
-        count = tf.shape(choices)[1]
-        tokens = super().tokenize(tf.repeat(texts, count), tf.reshape(choices, [-1]))
-        shape = tf.concat([tf.shape(choices), [-1]], axis=0)
-        return {  # [B * C, T] -> [B, C, T]
-            name: tf.ensure_shape(tf.reshape(values, shape), [*choices.shape, None])
-            for name, values in tokens.items()
-        }
+        prompts = tf.repeat(texts, tf.shape(choices)[1])  # [B] -> [B * C]
+        tokens = super().tokenize(prompts, tf.reshape(choices, [-1]))
+        return rows_of_examples(tokens, choices)
 
     def tensor_columns(self, inputs):
         if tf.is_tensor(inputs):
