@@ -31,6 +31,11 @@ class PretrainedModel(LoraModel, KerasFiles):
     tokenizer: BertTokenizer | None = None
     max_length: int | None = None
 
+    @property
+    def longest(self) -> int:
+        """The maximum number of tokens of a sequence."""
+        return self.max_length or self.backbone.config.max_position_embeddings
+
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "PretrainedModel":
         """Builds the model around a checkpoint; heads that it lacks start at random.
@@ -224,8 +229,7 @@ class PretrainedModel(LoraModel, KerasFiles):
                 "Text for `calibration` needs a tokenizer. Received: a model without one. Pass "
                 "token dictionaries."
             )
-        length = self.max_length or self.backbone.config.max_position_embeddings
         columns = tuple(as_columns(texts, self.tokenizer.errors))
-        for batch in sorted_batches(TokenizedTexts.of(self.tokenizer, columns, length)):
+        for batch in sorted_batches(TokenizedTexts.of(self.tokenizer, columns, self.longest)):
             batch.pop(ROW_NUMBER)
             yield batch

@@ -71,8 +71,8 @@ class TaskModel(PretrainedModel, RawTextModel):
 
     # Whether training needs labels although no loss is compiled: it is the model's own.
     needs_labels = False
-    # The axis of the outputs that has one entry per token, if any, and the value that `predict` pads
-    # it with, so that batches of several lengths become one array.
+    # The axis of the outputs that has one entry per token, if any, and what `predict` pads it with,
+    # so that batches of several lengths become one array.
     output_token_axis: int | None = None
     output_padding: float = 0
 
@@ -102,10 +102,11 @@ class TaskModel(PretrainedModel, RawTextModel):
         """Packs the encoder's kernels: faster, and only forward. See `BertBackbone`."""
         self.backbone.prepack_for_inference()
 
-    @property
-    def longest(self) -> int:
-        """The maximum number of tokens of a sequence."""
-        return self.max_length or self.backbone.config.max_position_embeddings
+    def head_dropout(self, dropout: float | None) -> float:
+        """Returns the dropout rate before a head: `dropout`, or if None the configuration's."""
+        config = self.backbone.config
+        rates = (dropout, config.classifier_dropout, config.hidden_dropout_prob)
+        return next(rate for rate in rates if rate is not None)
 
     @property
     def preprocessor(self) -> Preprocessor:
@@ -316,16 +317,17 @@ class TaskModel(PretrainedModel, RawTextModel):
         if window_stride is not None:
             preprocessor.require_windows(columns, window_stride, window_pooling)
         rows = preprocessor.rows(columns, window_stride)
-        return self._compute_rows(rows, batch_size, verbose, callbacks, token_budget)
+        return rows, self._compute_rows(rows, batch_size, verbose, callbacks, token_budget)
 
     def _compute_rows(
         self, rows, batch_size=None, verbose=0, callbacks=None, token_budget=None
-    ) -> tuple[TokenRows, Any]:
+    ) -> Any:
+        """What the model gives for rows, in their order."""
         preprocessor = self.preprocessor
         if not len(rows):
             row = {**preprocessor.one_row(), ROW_NUMBER: tf.zeros([1], tf.int64)}
             outputs, _ = self.predict_on_batch(row)
-            return rows, tf.nest.map_structure(lambda values: values[:0], outputs)
+            return tf.nest.map_structure(lambda values: values[:0], outputs)
         length = preprocessor.static_length
         if length is not None:
             batch_size = batch_size or max(1, TOKEN_BUDGET // length)
@@ -338,7 +340,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         if self.output_token_axis is not None:
             before = (slice(None),) * self.output_token_axis
             outputs = outputs[(*before, slice(rows.lengths().max()))]
-        return rows, outputs
+        return outputs
 
     def _validation_dataset(self, data, batch_size):
         """What `fit` takes as `validation_data`, as `keras.Model.fit` takes it."""
@@ -362,15 +364,9 @@ class TaskModel(PretrainedModel, RawTextModel):
         return prepared["x"], prepared["y"], prepared["sample_weight"]
 
     def _prepare(self, x, y, sample_weight, batch_size, shuffle, training):
-        """The arguments for Keras: text becomes a dataset of token dictionaries.
+        """The arguments for Keras of what the preprocessor's `read` and `targets` returned.
 
-        Args:
-            x: What `Preprocessor.read` returned.
-            y: What `Preprocessor.targets` returned.
-            sample_weight: What the user passed.
-            batch_size: Rows of a batch, or None.
-            shuffle: Whether each epoch has a different order.
-            training: Whether it is for steps of training.
+        Text becomes a dataset of token dictionaries.
         """
         is_dataset = isinstance(x, tf.data.Dataset)
         if isinstance(x, TextColumns) or (is_dataset and yields_text(x)):

@@ -57,15 +57,10 @@ class BertMultipleChoice(TaskModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        config = backbone.config
-        if dropout is None:
-            dropout = config.classifier_dropout
-        if dropout is None:
-            dropout = config.hidden_dropout_prob
-        self.dropout = dropout
-        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout = self.head_dropout(dropout)
+        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         self.classifier = Dense(
-            1, config.initializer_range, dtype=self.dtype_policy, name="classifier"
+            1, backbone.config.initializer_range, dtype=self.dtype_policy, name="classifier"
         )
         self.build()
 

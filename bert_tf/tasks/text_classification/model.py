@@ -95,24 +95,22 @@ class BertTextClassifier(TaskModel):
                 f"`num_classes` must be at least {fewest} for {problem_type}, and the number of "
                 f"`labels`. Received: num_classes={num_classes}, labels={labels}"
             )
-        config = backbone.config
-        if dropout is None:
-            dropout = config.classifier_dropout
-        if dropout is None:
-            dropout = config.hidden_dropout_prob
         self.num_classes = num_classes
         self.labels = labels
         self.problem_type = problem_type
         self.pooling = pooling
-        self.dropout = dropout
+        self.dropout = self.head_dropout(dropout)
         self.sequence_pooling = (
             None if pooling == "cls" else SequencePooling(pooling, dtype=self.dtype_policy)
         )
         if pooling != "cls":
             backbone.pooler.trainable = False  # no part of the loss
-        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         self.classifier = Dense(
-            num_classes, config.initializer_range, dtype=self.dtype_policy, name="classifier"
+            num_classes,
+            backbone.config.initializer_range,
+            dtype=self.dtype_policy,
+            name="classifier",
         )
         self.build()
 
