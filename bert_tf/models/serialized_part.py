@@ -8,20 +8,12 @@ from bert_tf.errors import ConfigError
 
 
 def deserialized(config: Any, kind: type, name: str) -> Any:
-    """A part of a model from what `keras.saving.serialize_keras_object` made of it.
+    """The argument `name` of a model from what `keras.saving.serialize_keras_object` made of it.
 
-    A file may name any class of Keras in a part's place, and some open files when they are built.
-
-    Args:
-        config: The description.
-        kind: The class of the part.
-        name: The argument that takes the part, for the message.
-
-    Returns:
-        The part, an instance of `kind` or of a registered subclass.
+    A file may name any class of Keras in its place, and some open files when they are built.
 
     Raises:
-        ConfigError: If it is a description of anything else.
+        ConfigError: If it is not a description of a `kind` or of a registered subclass.
     """
     registered = config.get("registered_name") if isinstance(config, dict) else None
     found = keras.saving.get_registered_object(registered) if isinstance(registered, str) else None

@@ -130,12 +130,7 @@ def sorted_batches(
 
 
 def in_order_of_rows(outputs, numbers: np.ndarray):
-    """Returns outputs of `sorted_batches` in the order of the rows.
-
-    Args:
-        outputs: A nest of arrays `[n, ...]`.
-        numbers: `[n]`, the `row_number` of each.
-    """
+    """Returns a nest of arrays `[n, ...]` in the order of their `row_number`s `[n]`."""
     order = np.argsort(numbers)
     return tf.nest.map_structure(lambda values: np.asarray(values)[order], outputs)
 

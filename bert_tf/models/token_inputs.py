@@ -35,14 +35,9 @@ _OTHER_NAMES = {
 
 
 def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> dict[str, tf.Tensor]:
-    """The inputs of the backbone as tensors: integers as int32, `padding_mask` as bool.
+    """Those of the backbone's inputs that were given: integers as int32, `padding_mask` as bool.
 
-    Args:
-        inputs: What `BertBackbone` documents.
-        config: Gives the ranges.
-
-    Returns:
-        Those of the backbone's inputs that were given. In a graph they depend on the checks.
+    In a graph they depend on the checks.
 
     Raises:
         UserError: If `inputs` is no dictionary with `token_ids`, holds an unknown name, or a tensor
