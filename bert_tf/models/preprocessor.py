@@ -131,11 +131,8 @@ class Preprocessor:
     def graph_targets(self, spec: tf.TensorSpec) -> Callable[[tf.Tensor], tf.Tensor] | None:
         """Returns what turns the labels of a `tf.data.Dataset` into those that the loss takes.
 
-        Args:
-            spec: Shape and dtype of the labels of a batch.
-
-        Returns:
-            A function in the graph; None where the labels are right as they are.
+        It is a function in the graph, of the labels of a batch, whose shape and dtype `spec` has;
+        None where they are right as they are.
         """
         return None
 
@@ -289,9 +286,8 @@ class Preprocessor:
     def rows(self, columns: TextColumns, window_stride: int | None = None) -> TokenRows:
         """Returns the rows that the model computes for texts.
 
-        Args:
-            columns: What `read` returned.
-            window_stride: Single texts are not cut but become windows, one every so many tokens.
+        With a `window_stride` single texts are not cut but become windows, one every so many
+        tokens.
         """
         self.require_tokenizer()
         if window_stride is None:

@@ -44,15 +44,10 @@ class TokenRows(Protocol):
 def training_batches(
     rows: TokenRows, labels: tuple, batch_size: int, shuffle: bool, length: int | None = None
 ) -> tf.data.Dataset:
-    """Returns batches of `(features, *labels)`.
+    """Returns batches of `(features, *labels)`, padded to `length` or to the longest of the batch.
 
-    Args:
-        rows: The rows.
-        labels: Labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]` of
-            labels of tokens, which are padded with `IGNORED`.
-        batch_size: The number of rows of a batch.
-        shuffle: Whether each epoch has a different order.
-        length: T; None for the longest row of the batch.
+    `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]` of
+    labels of tokens, which are padded with `IGNORED`. With `shuffle` each epoch has another order.
     """
     count = len(rows)
     numbers = tf.data.Dataset.range(count)

@@ -161,13 +161,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals) -> tf.Tensor:
         """The part of the loss that these examples make up; the parts of a batch add up to it.
 
-        Args:
-            x: Inputs.
-            y: Labels.
-            y_pred: What `forward` gave.
-            sample_weight: As in Keras, or None.
-            training: Whether it is for a step of training.
-            totals: `loss_denominators` of the whole batch, over all replicas.
+        `y_pred` is what `forward` gave, `totals` the `loss_denominators` of the whole batch, over
+        all replicas.
         """
         parts = self.loss_denominators(x, y, sample_weight)
         shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}

@@ -93,7 +93,7 @@ class MultipleChoicePreprocessor(Preprocessor):
 
     def targets(self, y, x):
         """As `Preprocessor.targets`: the number of the right choice for every prompt."""
-        if y is None or not is_container(y):
+        if not is_container(y):
             return y
         count = x[1].shape[1] if isinstance(x, TextColumns) else None
         return class_ids(y, None, count, keep_rows=not self.has_sparse_labels)

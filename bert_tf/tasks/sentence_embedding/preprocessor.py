@@ -10,12 +10,7 @@ from bert_tf.models.tokenized_texts import TokenizedTexts
 
 
 class SentenceEmbeddingPreprocessor(Preprocessor):
-    """Texts to tokens; K texts of an example to an axis of K.
-
-    Args:
-        normalize: Whether vectors have the length 1.
-        **options: The arguments of `Preprocessor`.
-    """
+    """Texts to tokens; K texts of an example to an axis of K."""
 
     texts_per_example = None
 
