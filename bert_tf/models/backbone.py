@@ -179,6 +179,10 @@ class BertBackbone(KerasFiles, RetracingModel):
             directory: Made if missing; the files in it are replaced together, atomically.
             format: "huggingface" (for its `BertModel`), "tf1" (google-research/bert) or "bert_tf",
                 which alone holds a quantized model.
+
+        Raises:
+            UserError: If the directory holds a checkpoint of another format, the format cannot hold
+                the model, or the model is prepacked.
         """
         self.require_not_prepacked("saved as a checkpoint")
         hooks.save_model(self, directory, format)

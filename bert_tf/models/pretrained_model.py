@@ -165,6 +165,10 @@ class PretrainedModel(LoraModel, KerasFiles):
                 `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf",
                 which alone holds a quantized model.
 
+        Raises:
+            UserError: If the directory holds a checkpoint of another format, the format cannot hold
+                the model, or the model is prepacked or has LoRA.
+
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
             >>> model.save_pretrained("reviews_tf1/", format="tf1")
@@ -195,7 +199,8 @@ class PretrainedModel(LoraModel, KerasFiles):
             The path that was written.
 
         Raises:
-            UserError: For another format, an `input_signature`, or a model that is not exported.
+            UserError: For another format, an `input_signature` or an unknown option, or if the task
+                is not exported or the model has no tokenizer.
 
         Example:
             >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")

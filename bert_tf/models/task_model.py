@@ -99,7 +99,11 @@ class TaskModel(PretrainedModel, RawTextModel):
     freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
 
     def prepack_for_inference(self) -> None:
-        """Packs the encoder's kernels: faster, and only forward. See `BertBackbone`."""
+        """Packs the encoder's kernels: faster, and only forward. See `BertBackbone`.
+
+        Raises:
+            UserError: As there.
+        """
         self.backbone.prepack_for_inference()
 
     def head_dropout(self, dropout: float | None) -> float:
@@ -130,7 +134,11 @@ class TaskModel(PretrainedModel, RawTextModel):
         return Preprocessor(**options)
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
-        """Returns strings `[B]` as the dictionary that the backbone takes, cut at `max_length`."""
+        """Returns strings `[B]` as the dictionary that the backbone takes, cut at `max_length`.
+
+        Raises:
+            UserError: If there is no tokenizer.
+        """
         return self.preprocessor.tokenize(texts, pairs)
 
     def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
@@ -237,7 +245,8 @@ class TaskModel(PretrainedModel, RawTextModel):
 
         Raises:
             UserError: If `token_budget` or `window_stride` is given for something else than texts,
-                or `steps` for texts.
+                `steps` for texts, or there is no tokenizer for texts.
+            DataError: If a text is missing or malformed.
         """
         preprocessor = self.preprocessor
         x = preprocessor.read(x)
@@ -290,7 +299,9 @@ class TaskModel(PretrainedModel, RawTextModel):
             A list or array with an answer for each example; for one example its own.
 
         Raises:
-            UserError: If there is no tokenizer, or the texts are none that the task takes.
+            UserError: If there is no tokenizer, the texts are none that the task takes, or the task
+                has no answers (`Preprocessor.decode`).
+            DataError: If a text is missing or malformed.
 
         Example:
             >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")

@@ -103,6 +103,10 @@ class BertFeatureExtractor(TaskModel):
         Returns:
             For each text float32 `[tokens, ...]`, `[CLS]` and `[SEP]` counted; for one string or
             pair its array.
+
+        Raises:
+            UserError: If there is no tokenizer, or an example has more than two texts.
+            DataError: If a text is missing or malformed.
         """
         columns = self.preprocessor.read_examples(texts)
         rows = self.preprocessor.rows(columns)

@@ -35,6 +35,9 @@ class BertMultipleChoice(TaskModel):
     Returns:
         Logits float32 `[B, C]`; for tokens `[B, T]`, one pair per row, `[B]`.
 
+    Raises:
+        UserError: As `TaskModel`.
+
     Example:
         >>> model = bert_tf.BertMultipleChoice.from_pretrained("bert-base/")
         >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))

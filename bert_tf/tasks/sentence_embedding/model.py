@@ -233,7 +233,7 @@ class BertSentenceEncoder(TaskModel):
             token_budget: As in `encode`.
 
         Raises:
-            UserError: If the texts are too few for the size.
+            UserError: If the texts are too few for the size, or there is no tokenizer.
 
         Example:
             >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")

@@ -19,6 +19,10 @@ def cached_features(
         texts: Texts, as in `predict`.
         token_budget: The number of tokens of a batch, with padding; None uses that of `predict`.
         verbose: 1 shows a progress bar.
+
+    Raises:
+        UserError: If there is no tokenizer.
+        DataError: If a text is missing or malformed.
     """
     return _Pooled(model).predict(texts, token_budget=token_budget, verbose=verbose)
 

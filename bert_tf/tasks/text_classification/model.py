@@ -126,6 +126,9 @@ class BertTextClassifier(TaskModel):
         That is cross-entropy on class ids `[B]`, on 0 or 1 for every label `[B, num_classes]`, or
         the mean squared error. `bert_tf.training` has losses with label smoothing, class weights
         and focus on hard examples.
+
+        Raises:
+            UserError: As `TrainingModel.compile`.
         """
         loss = self.default_loss() if loss == "auto" else loss
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
@@ -190,7 +193,7 @@ class BertTextClassifier(TaskModel):
             A `Classification` for each text, for one text its own.
 
         Raises:
-            UserError: If there is no tokenizer.
+            UserError: If there is no tokenizer, or an example has more than two texts.
             DataError: If a text is missing or malformed.
         """
         return self.predict_decoded(texts, batch_size, token_budget, verbose)
