@@ -317,12 +317,7 @@ class Preprocessor:
 
         Settings of a task, such as question answering's `n_best_size`, are arguments of its
         preprocessor. A method with options for one call, such as `fill_mask(top_k=...)`, calls a
-        method of its own preprocessor in place of this one.
-
-        Args:
-            values: As in `outputs`.
-            rows: As in `outputs`.
-            columns: As in `outputs`.
+        method of its own preprocessor in place of this one. The arguments are those of `outputs`.
 
         Raises:
             UserError: If the task does not say what its outputs mean.

@@ -13,13 +13,9 @@ class RawTextModel(TrainingModel):
     """A model whose `fit` and `evaluate` take raw text; a subclass says what becomes of it."""
 
     def fit_arguments(self, x, y=None, *, training: bool = True, **options) -> dict[str, Any]:
-        """Returns the arguments of `keras.Model.fit`: text becomes token dictionaries.
+        """Returns the arguments of `fit` as Keras takes them: text becomes token dictionaries.
 
-        Args:
-            x: As in `fit`.
-            y: As in `fit`.
-            training: Whether it is for steps of training.
-            **options: The other arguments of `fit`.
+        `training` says whether they are for steps of training.
         """
         raise NotImplementedError
 

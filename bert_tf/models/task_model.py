@@ -256,9 +256,10 @@ class TaskModel(PretrainedModel, RawTextModel):
                     "`steps` must be None for texts; it counts the batches of a dataset. "
                     f"Received: steps={steps}"
                 )
-            rows, values = self._compute(
-                x, batch_size, verbose, callbacks, token_budget, window_stride, window_pooling
-            )
+            if window_stride is not None:
+                preprocessor.require_windows(x, window_stride, window_pooling)
+            rows = preprocessor.rows(x, window_stride)
+            values = self._compute(rows, batch_size, verbose, callbacks, token_budget)
             return preprocessor.outputs(values, rows, x, window_pooling)
         for name, value in (("token_budget", token_budget), ("window_stride", window_stride)):
             if value is not None:
@@ -308,32 +309,17 @@ class TaskModel(PretrainedModel, RawTextModel):
             >>> classifier.predict_decoded("a good film").label in ("bad", "good")
             True
         """
-        columns = self.preprocessor.read_examples(texts)
-        rows, values = self._compute(columns, batch_size, verbose, token_budget=token_budget)
-        answers = self.preprocessor.decode(values, rows, columns)
+        preprocessor = self.preprocessor
+        columns = preprocessor.read_examples(texts)
+        rows = preprocessor.rows(columns)
+        values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
+        answers = preprocessor.decode(values, rows, columns)
         return answers[0] if columns.is_single else answers
 
     def _compute(
-        self,
-        columns,
-        batch_size=None,
-        verbose=0,
-        callbacks=None,
-        token_budget=None,
-        window_stride=None,
-        window_pooling="mean",
-    ) -> tuple[TokenRows, Any]:
-        """The rows of texts, and what the model gives for them, in their order."""
-        preprocessor = self.preprocessor
-        if window_stride is not None:
-            preprocessor.require_windows(columns, window_stride, window_pooling)
-        rows = preprocessor.rows(columns, window_stride)
-        return rows, self._compute_rows(rows, batch_size, verbose, callbacks, token_budget)
-
-    def _compute_rows(
-        self, rows, batch_size=None, verbose=0, callbacks=None, token_budget=None
+        self, rows: TokenRows, batch_size=None, verbose=0, callbacks=None, token_budget=None
     ) -> Any:
-        """What the model gives for rows, in their order."""
+        """What the model gives for rows of tokens, in their order."""
         preprocessor = self.preprocessor
         if not len(rows):
             row = {**preprocessor.one_row(), ROW_NUMBER: tf.zeros([1], tf.int64)}

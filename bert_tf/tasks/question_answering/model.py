@@ -191,7 +191,8 @@ class BertQuestionAnswerer(TaskModel):
     ) -> list[AnswerSelection]:
         """Returns what `answer` chooses from: the n best answers and the score of no answer."""
         columns = self.preprocessor.read_examples((questions, contexts))
-        rows, values = self._compute(columns, batch_size, verbose, token_budget=token_budget)
+        rows = self.preprocessor.rows(columns)
+        values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
         return self.preprocessor.select(values, rows, columns)
 
     def training_batches(

@@ -252,7 +252,7 @@ class BertTokenClassifier(TaskModel):
         rows = WordWindows.of_words(self.tokenizer, words, row_splits, self.longest).marked()
         if not len(rows):
             return np.zeros([0], np.int32)
-        ids = self._compute_rows(rows, batch_size, verbose, token_budget=token_budget)
+        ids = self._compute(rows, batch_size, verbose, token_budget=token_budget)
         return rows.word_values(ids)
 
     def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
