@@ -109,7 +109,7 @@ class PretrainedModel(LoraModel, KerasFiles):
 
         Raises:
             UserError: For another mode or argument, a model with LoRA, or one that is quantized or
-                frozen already.
+                prepacked already.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -139,7 +139,7 @@ class PretrainedModel(LoraModel, KerasFiles):
 
         Raises:
             UserError: If a number is out of range, a block would be left without a head, or the
-                model is frozen, quantized or has LoRA.
+                model is prepacked, quantized or has LoRA.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")

@@ -128,8 +128,7 @@ class TaskModel(PretrainedModel, RawTextModel):
     def make_preprocessor(self, **options: Any) -> Preprocessor:
         """Returns the preprocessor of the task.
 
-        Args:
-            **options: The arguments of `Preprocessor`. A task adds its own.
+        `options` are the arguments of `Preprocessor`; a task adds its own.
         """
         return Preprocessor(**options)
 

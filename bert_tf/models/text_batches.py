@@ -131,12 +131,9 @@ def in_order_of_rows(outputs, numbers: np.ndarray):
 
 
 def pooled_windows(outputs, examples: np.ndarray, pooling: str):
-    """Returns one output per text from the outputs of its windows.
+    """Returns the "mean" or "max" over the windows of each text, of a nest of arrays `[n, ...]`.
 
-    Args:
-        outputs: A nest of arrays `[n, ...]`.
-        examples: `[n]`, the text of each window, ascending; every text has a window.
-        pooling: "mean" or "max".
+    `examples` `[n]` is the text of each window, ascending; every text has a window.
     """
     starts = np.flatnonzero(np.diff(examples, prepend=-1))
 

@@ -95,11 +95,8 @@ def range_checks(name: str, values: tf.Tensor, limit: int | tf.Tensor, of: str) 
 def require(condition: tf.Tensor, must: str, received: list, what: str) -> list[tf.Operation]:
     """Raises `UserError` if `condition` is known and False; else returns what checks it, if needed.
 
-    Args:
-        condition: bool, scalar.
-        must: What must be, as a sentence without its end.
-        received: Tensors to print in the error.
-        what: What they are.
+    In the error `must` is a sentence without its end, and `what` says what the tensors `received`
+    are.
     """
     known = tf.get_static_value(condition)
     if known is None:
