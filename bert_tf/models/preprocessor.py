@@ -210,33 +210,30 @@ class Preprocessor:
     def training_rows(
         self, columns: TextColumns, y: Any, sample_weight: Any
     ) -> tuple[TokenRows, tuple[Any, ...]]:
-        """Returns the rows to train on, and arrays of their labels and weights, if any."""
-        labels = self.checked_labels(columns.num_rows, y, sample_weight)
-        return self.example_rows(columns), labels
-
-    def example_rows(self, columns: TextColumns) -> TokenRows:
-        """Returns one row for every example, even if it is made of several sequences."""
-        return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
-
-    @staticmethod
-    def checked_labels(num_rows: int, y: Any, sample_weight: Any) -> tuple[np.ndarray, ...]:
-        """Returns labels and weights, those that there are, one for each of `num_rows` rows.
+        """Returns the rows to train on, and arrays of their labels and weights, if any.
 
         Raises:
-            UserError: If there is no row, or not one label and weight for each.
+            UserError: If there is no text, or not one label and weight for each.
         """
+        num_rows = columns.num_rows
         if not num_rows:
             raise UserError("`x` must have at least one text. Received: none.")
         if y is None:
             if sample_weight is not None:
                 raise UserError("`sample_weight` needs `y`. Received: y=None")
-            return ()
-        y = np.asarray(y)
-        if len(y) != num_rows:
+            return self.example_rows(columns), ()
+        labels = (np.asarray(y),)
+        if len(labels[0]) != num_rows:
             raise UserError(
-                f"`y` must have a row for every text: {num_rows}. Received: {len(y)} rows."
+                f"`y` must have a row for every text: {num_rows}. Received: {len(labels[0])} rows."
             )
-        return (y,) if sample_weight is None else (y, row_weights(sample_weight, num_rows))
+        if sample_weight is not None:
+            labels = (*labels, row_weights(sample_weight, num_rows))
+        return self.example_rows(columns), labels
+
+    def example_rows(self, columns: TextColumns) -> TokenRows:
+        """Returns one row for every example, even if it is made of several sequences."""
+        return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
 
     def _tokenized(self, dataset):
         """Batches of text as batches of tokens, with labels for the loss."""
@@ -293,11 +290,6 @@ class Preprocessor:
         if window_stride is None:
             return TokenizedTexts.of(self.tokenizer, tuple(columns), self.max_length)
         return TokenizedTexts.of_windows(self.tokenizer, columns[0], self.max_length, window_stride)
-
-    def one_row(self) -> dict[str, tf.Tensor]:
-        """Returns a batch of one empty text, `[1, 2]`: it shows the shape of the outputs."""
-        ids = [[self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]]
-        return {"token_ids": tf.constant(ids, tf.int32)}
 
     def outputs(self, values: Any, rows: TokenRows, columns: TextColumns, pooling: str) -> Any:
         """Returns what `predict` returns.

@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_container
@@ -15,13 +16,7 @@ from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.pretrained_model import PretrainedModel
 from bert_tf.models.raw_text_model import RawTextModel
 from bert_tf.models.serialized_part import deserialized
-from bert_tf.models.text_batches import (
-    ROW_NUMBER,
-    TOKEN_BUDGET,
-    TokenRows,
-    in_order_of_rows,
-    sorted_batches,
-)
+from bert_tf.models.text_batches import ROW_NUMBER, TOKEN_BUDGET, TokenRows, sorted_batches
 from bert_tf.models.text_inputs import TextColumns, holds_text
 from bert_tf.models.text_streams import as_data_errors, yields_text
 from bert_tf.text.tokenizer import BertTokenizer
@@ -319,12 +314,12 @@ class TaskModel(PretrainedModel, RawTextModel):
         self, rows: TokenRows, batch_size=None, verbose=0, callbacks=None, token_budget=None
     ) -> Any:
         """What the model gives for rows of tokens, in their order."""
-        preprocessor = self.preprocessor
-        if not len(rows):
-            row = {**preprocessor.one_row(), ROW_NUMBER: tf.zeros([1], tf.int64)}
+        if not len(rows):  # one empty text shows the shape of the outputs
+            ids = [[self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]]
+            row = {"token_ids": tf.constant(ids, tf.int32), ROW_NUMBER: tf.zeros([1], tf.int64)}
             outputs, _ = self.predict_on_batch(row)
             return tf.nest.map_structure(lambda values: values[:0], outputs)
-        length = preprocessor.static_length
+        length = self.preprocessor.static_length
         if length is not None:
             batch_size = batch_size or max(1, TOKEN_BUDGET // length)
         batches = sorted_batches(rows, token_budget, batch_size, length)
@@ -332,7 +327,8 @@ class TaskModel(PretrainedModel, RawTextModel):
             # How many batches there are shows only as they come; Keras takes that for a mistake.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             outputs, numbers = super().predict(batches, verbose=verbose, callbacks=callbacks)
-        outputs = in_order_of_rows(outputs, numbers)
+        order = np.argsort(numbers)
+        outputs = tf.nest.map_structure(lambda values: np.asarray(values)[order], outputs)
         if self.output_token_axis is not None:
             before = (slice(None),) * self.output_token_axis
             outputs = outputs[(*before, slice(rows.lengths().max()))]

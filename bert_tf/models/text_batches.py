@@ -124,12 +124,6 @@ def sorted_batches(
     )
 
 
-def in_order_of_rows(outputs, numbers: np.ndarray):
-    """Returns a nest of arrays `[n, ...]` in the order of their `row_number`s `[n]`."""
-    order = np.argsort(numbers)
-    return tf.nest.map_structure(lambda values: np.asarray(values)[order], outputs)
-
-
 def pooled_windows(outputs, examples: np.ndarray, pooling: str):
     """Returns the "mean" or "max" over the windows of each text, of a nest of arrays `[n, ...]`.
 
