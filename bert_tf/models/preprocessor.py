@@ -305,11 +305,11 @@ class Preprocessor:
         return pooled_windows(values, rows.examples, pooling)
 
     def decode(self, values: Any, rows: TokenRows, columns: TextColumns) -> Any:
-        """Returns the answer to every example, for `predict_decoded`.
+        """Returns the answer to every example; the arguments are those of `outputs`.
 
         Settings of a task, such as question answering's `n_best_size`, are arguments of its
         preprocessor. A method with options for one call, such as `fill_mask(top_k=...)`, calls a
-        method of its own preprocessor in place of this one. The arguments are those of `outputs`.
+        method of its own preprocessor in place of this one.
 
         Raises:
             UserError: If the task does not say what its outputs mean.

@@ -97,7 +97,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         """Packs the encoder's kernels: faster, and only forward. See `BertBackbone`.
 
         Raises:
-            UserError: As there.
+            UserError: As `BertBackbone.prepack_for_inference`.
         """
         self.backbone.prepack_for_inference()
 

@@ -502,6 +502,12 @@ def test_positional_arguments_are_keras_own(models, task):
     assert count == len(x[0] if isinstance(x, tuple) else x)
 
 
+@pytest.mark.parametrize("task", ["classifier", "masked_lm"])
+def test_fit_refuses_what_keras_does_not_take(models, task):
+    with pytest.raises(TypeError, match="steps_per_minute"):
+        models(task).fit(*POSITIONAL[task], steps_per_minute=2)
+
+
 def test_positional_arguments_of_an_encoder_and_of_a_distillation(models, tiny_config):
     encoder = models("encoder")
     encoder.compile(keras.optimizers.SGD(0.0), objective="ranking", run_eagerly=True)

@@ -95,6 +95,7 @@ class BertTextClassifier(TaskModel):
                 f"`num_classes` must be at least {fewest} for {problem_type}, and the number of "
                 f"`labels`. Received: num_classes={num_classes}, labels={labels}"
             )
+        config = backbone.config
         self.num_classes = num_classes
         self.labels = labels
         self.problem_type = problem_type
@@ -107,10 +108,7 @@ class BertTextClassifier(TaskModel):
             backbone.pooler.trainable = False  # no part of the loss
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         self.classifier = Dense(
-            num_classes,
-            backbone.config.initializer_range,
-            dtype=self.dtype_policy,
-            name="classifier",
+            num_classes, config.initializer_range, dtype=self.dtype_policy, name="classifier"
         )
         self.build()
 
