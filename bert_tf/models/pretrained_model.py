@@ -4,13 +4,16 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from bert_tf import hooks
 from bert_tf.data.plain_rows import is_text
 from bert_tf.errors import UserError
+from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.lora_model import LoraModel
+from bert_tf.models.serialized_part import deserialized
 from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
 from bert_tf.models.text_inputs import as_columns, holds_text
 from bert_tf.models.text_streams import collected, yields_text
@@ -117,7 +120,6 @@ class PretrainedModel(LoraModel, KerasFiles):
             >>> model.predict(["A quiet film."]).shape
             (1, 2)
         """
-        self.require_merged("quantized")
         calibration = collected(calibration, is_text)
         if isinstance(calibration, tf.data.Dataset) and yields_text(calibration):
             raise UserError(
@@ -151,7 +153,6 @@ class PretrainedModel(LoraModel, KerasFiles):
             >>> model.compile(bert_tf.training.AdamWeightDecay(2e-5))
             >>> model.fit(texts, labels)
         """
-        self.require_merged("pruned")
         self.backbone.prune_heads(heads)
         if self.optimizer_has_begun():
             self.optimizer = None
@@ -226,6 +227,24 @@ class PretrainedModel(LoraModel, KerasFiles):
                 f"pairs. Received: {', '.join(sorted(unknown))}"
             )
         return hooks.export(self, filepath, **options)
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            **({"lora": self.lora} if self.lora else {}),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        lora = config.pop("lora", None)
+        config["backbone"] = deserialized(config.get("backbone"), BertBackbone, "backbone")
+        model = cls(**config)
+        if lora is not None:
+            model.enable_lora(lora["rank"], lora["alpha"], lora["layers"])
+        return model
 
     def _token_batches(self, texts):
         """Texts, single or in pairs, as the token dictionaries of the backbone."""

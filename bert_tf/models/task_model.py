@@ -372,25 +372,17 @@ class TaskModel(PretrainedModel, RawTextModel):
 
     def get_config(self):
         return {
-            "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            **super().get_config(),
             "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
             "max_length": self.max_length,
-            **({"lora": self.lora} if self.lora else {}),
         }
 
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        lora = config.pop("lora", None)
-        config["backbone"] = deserialized(config.get("backbone"), BertBackbone, "backbone")
         if config.get("tokenizer") is not None:
             config["tokenizer"] = deserialized(config["tokenizer"], BertTokenizer, "tokenizer")
-        model = cls(**config)
-        if lora is not None:
-            model.enable_lora(lora["rank"], lora["alpha"], lora["layers"])
-        return model
+        return super().from_config(config)
 
 
 def _takes_class_ids(loss) -> bool:
