@@ -9,11 +9,10 @@ import tensorflow as tf
 
 from bert_tf import hooks
 from bert_tf.data.plain_rows import is_text
-from bert_tf.errors import UserError
+from bert_tf.errors import ConfigError, UserError
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.lora_model import LoraModel
-from bert_tf.models.serialized_part import deserialized
 from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
 from bert_tf.models.text_inputs import as_columns, holds_text
 from bert_tf.models.text_streams import collected, yields_text
@@ -240,7 +239,9 @@ class PretrainedModel(LoraModel, KerasFiles):
     def from_config(cls, config):
         config = dict(config)
         lora = config.pop("lora", None)
-        config["backbone"] = deserialized(config.get("backbone"), BertBackbone, "backbone")
+        config["backbone"] = _deserialized(config.get("backbone"), BertBackbone, "backbone")
+        if config.get("tokenizer") is not None:
+            config["tokenizer"] = _deserialized(config["tokenizer"], BertTokenizer, "tokenizer")
         model = cls(**config)
         if lora is not None:
             model.enable_lora(lora["rank"], lora["alpha"], lora["layers"])
@@ -257,3 +258,21 @@ class PretrainedModel(LoraModel, KerasFiles):
         for batch in sorted_batches(TokenizedTexts.of(self.tokenizer, columns, self.longest)):
             batch.pop(ROW_NUMBER)
             yield batch
+
+
+def _deserialized(config, kind, name):
+    """The argument `name` of a model from what `keras.saving.serialize_keras_object` made of it.
+
+    A file may name any class of Keras in its place, and some open files when they are built.
+
+    Raises:
+        ConfigError: If it is not a description of a `kind` or of a registered subclass.
+    """
+    registered = config.get("registered_name") if isinstance(config, dict) else None
+    found = keras.saving.get_registered_object(registered) if isinstance(registered, str) else None
+    if not isinstance(found, type) or not issubclass(found, kind):
+        raise ConfigError(
+            f"`{name}` must be a serialized {kind.__name__}, or a subclass of it that is "
+            f"registered with Keras. Received: registered_name={registered!r:.200}"
+        )
+    return keras.saving.deserialize_keras_object(config)

@@ -15,11 +15,9 @@ from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.pretrained_model import PretrainedModel
 from bert_tf.models.raw_text_model import RawTextModel
-from bert_tf.models.serialized_part import deserialized
 from bert_tf.models.text_batches import ROW_NUMBER, TOKEN_BUDGET, TokenRows, sorted_batches
 from bert_tf.models.text_inputs import TextColumns, holds_text
 from bert_tf.models.text_streams import as_data_errors, yields_text
-from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 
 
@@ -376,13 +374,6 @@ class TaskModel(PretrainedModel, RawTextModel):
             "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
             "max_length": self.max_length,
         }
-
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        if config.get("tokenizer") is not None:
-            config["tokenizer"] = deserialized(config["tokenizer"], BertTokenizer, "tokenizer")
-        return super().from_config(config)
 
 
 def _takes_class_ids(loss) -> bool:
