@@ -179,6 +179,10 @@ class BertBackbone(KerasFiles, RetracingModel):
             directory: Made if missing; the files in it are replaced together, atomically.
             format: "huggingface" (for its `BertModel`), "tf1" (google-research/bert) or "bert_tf",
                 which alone holds a quantized model.
+
+        Raises:
+            UserError: If the directory holds a checkpoint of another format, the format cannot hold
+                the model, or the model is prepacked.
         """
         self.require_not_prepacked("saved as a checkpoint")
         hooks.save_model(self, directory, format)
@@ -279,7 +283,7 @@ class BertBackbone(KerasFiles, RetracingModel):
         The kernels are kept in their packed form alone, so memory does not grow and no packed
         kernel can be older than its variable. There is no way back: what trains the model or saves
         it as a checkpoint raises an error. Load the model again to train it. `save_weights` and
-        `load_weights` work as for a model that is not frozen.
+        `load_weights` work as for a model that is not prepacked.
 
         Under `mixed_bfloat16` kernels stay as they are where the processor multiplies bfloat16:
         TensorFlow's matmul is then faster than `fused_dense`, which computes in float32.
@@ -327,7 +331,7 @@ class BertBackbone(KerasFiles, RetracingModel):
 
         Raises:
             UserError: For another mode or argument, a model with LoRA, or one that is quantized or
-                frozen already.
+                prepacked already.
 
         Example:
             >>> backbone = bert_tf.BertBackbone.from_pretrained("bert-base/")
@@ -365,7 +369,7 @@ class BertBackbone(KerasFiles, RetracingModel):
 
         Raises:
             UserError: If a number is out of range, a block would be left without a head, or the
-                model is frozen, quantized or has LoRA.
+                model is prepacked, quantized or has LoRA.
 
         Example:
             >>> backbone = bert_tf.BertBackbone.from_pretrained("minilm/")
@@ -396,7 +400,7 @@ class BertBackbone(KerasFiles, RetracingModel):
             )
 
     def require_not_prepacked(self, purpose: str) -> None:
-        """Raises `UserError` if the model was frozen: its kernels are packed."""
+        """Raises `UserError` if the model was prepacked: its kernels are packed."""
         if self.is_prepacked:
             raise UserError(
                 f"A model frozen for inference cannot be {purpose}: its kernels are packed. "
@@ -404,7 +408,7 @@ class BertBackbone(KerasFiles, RetracingModel):
             )
 
     def require_kernels(self, purpose: str) -> None:
-        """Raises `UserError` if the model was frozen or quantized: `purpose` needs its kernels."""
+        """Raises `UserError` if the model was prepacked or quantized: `purpose` needs kernels."""
         self.require_not_prepacked(purpose)
         if self.quantization is not None:
             raise UserError(

@@ -20,9 +20,6 @@ def in_batches(
     Args:
         function: Takes features and returns one tensor with as many rows.
         features: Tensors `[S, T]` of at least one row.
-
-    Returns:
-        What `function` returns for all rows.
     """
     rows, length = tf.unstack(tf.shape(next(iter(features.values()))), num=2)
     size = tf.maximum(1, TOKENS_AT_ONCE // tf.maximum(1, length))

@@ -25,6 +25,9 @@ class KerasFiles:
             overwrite: False asks before a file is replaced.
             zipped: False writes a directory.
             **options: Of `keras.Model.save`.
+
+        Raises:
+            UserError: If the model is prepacked.
         """
         _write(super().save, filepath, overwrite, {"zipped": zipped, **options})
 

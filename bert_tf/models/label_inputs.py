@@ -30,11 +30,7 @@ def class_names(labels: Sequence[Any]) -> list[str]:
 
 
 def number_rows(y: Any, name: str = "y") -> np.ndarray:
-    """Labels that are numbers, of any shape `[n, ...]`; the dtype stays.
-
-    Args:
-        y: A container of numbers, or of strings that are numbers.
-        name: What they are, for the errors.
+    """Labels that are numbers, or strings of numbers, `[n, ...]`; the dtype of numbers stays.
 
     Raises:
         DataError: If a number is missing, or a row is none.
@@ -56,24 +52,18 @@ def number_rows(y: Any, name: str = "y") -> np.ndarray:
 
 
 def outputs(y: Any, num_outputs: int) -> np.ndarray:
-    """Labels of a regression.
-
-    Args:
-        y: Numbers `[n]` or `[n, num_outputs]`.
-        num_outputs: Numbers that the model gives for an example.
-
-    Returns:
-        float32 `[n]`, for several outputs `[n, num_outputs]`.
+    """Labels of a regression as float32 `[n]`, for several outputs `[n, num_outputs]`.
 
     Raises:
         DataError: If a number is missing or not finite, or a row has another width.
     """
     values = number_rows(y).astype(np.float32)
-    if num_outputs == 1 and values.shape[1:] == (1,):
-        values = values[:, 0]  # [n, 1] -> [n]
+    if num_outputs == 1:
+        values = _as_vector(values)
     if values.shape[1:] != (() if num_outputs == 1 else (num_outputs,)):
+        shape = "[n] or [n, 1]" if num_outputs == 1 else f"[n, {num_outputs}]"
         raise DataError(
-            f"`y` must be numbers of shape {_shape_of_outputs(num_outputs)} for {num_outputs} "
+            f"`y` must be numbers of shape {shape} for {num_outputs} "
             f"output{'s' if num_outputs > 1 else ''}. Received: an array of shape {values.shape}"
         )
     if not np.isfinite(values).all():
@@ -81,8 +71,9 @@ def outputs(y: Any, num_outputs: int) -> np.ndarray:
     return values
 
 
-def _shape_of_outputs(count):
-    return "[n] or [n, 1]" if count == 1 else f"[n, {count}]"
+def _as_vector(array):
+    """`[n, 1]` -> `[n]`; other shapes stay."""
+    return array[:, 0] if array.shape[1:] == (1,) else array
 
 
 def class_id(label: Any, labels: Sequence[str] | None, num_classes: int | None) -> int:
@@ -101,9 +92,7 @@ def class_id(label: Any, labels: Sequence[str] | None, num_classes: int | None) 
 
 def holds_numbers(y: Any) -> bool:
     """Whether labels are numbers or truth values, `[n]` or `[n, 1]`."""
-    array = row_array(y, "y")
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]  # [n, 1] -> [n]
+    array = _as_vector(row_array(y, "y"))
     if array.dtype == object:
         return any(isinstance(row, numbers.Real) for row in array)
     return array.ndim == 1 and array.dtype.kind in "biuf"
@@ -112,7 +101,7 @@ def holds_numbers(y: Any) -> bool:
 def class_ids(
     y: Any, labels: Sequence[str] | None, num_classes: int | None, keep_rows: bool = False
 ) -> np.ndarray:
-    """Labels of one class for each example.
+    """Labels of one class for each example as ids, int32 `[n]`.
 
     Args:
         y: Names or ids `[n]` or `[n, 1]`, or one-hot rows `[n, C]`.
@@ -121,15 +110,10 @@ def class_ids(
         keep_rows: Whether labels `[n, ...]` of several numbers stay as they are, for a loss that
             takes them.
 
-    Returns:
-        int32 `[n]`.
-
     Raises:
         DataError: If a label is missing, unknown or out of range, or a row has another width.
     """
-    array = row_array(y, "y")
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]  # [n, 1] -> [n]
+    array = _as_vector(row_array(y, "y"))
     refuse_missing(array, "y")
     numeric = array.dtype.kind in "biuf"
     if keep_rows and numeric and array.ndim > 1:
@@ -184,9 +168,7 @@ def _is_nested(value):
 class IdsInGraph:
     """Names of classes `[B]` to ids `[B]`, in the graph of a `tf.data.Dataset`.
 
-    Args:
-        labels: The names in the order of their ids; None: strings are the ids themselves.
-        num_classes: C.
+    Without `labels` the strings are the ids themselves.
     """
 
     def __init__(self, labels: Sequence[str] | None, num_classes: int):
@@ -210,16 +192,10 @@ class IdsInGraph:
 
 
 def class_sets(y: Any, labels: Sequence[str] | None, num_classes: int) -> np.ndarray:
-    """Labels of any number of classes for each example.
+    """Labels of any number of classes for each example as rows float32 `[n, C]`.
 
-    Args:
-        y: For each example a set, list or tuple of names, or a set of ids; or rows `[n, C]` of 0
-            and 1, or of probabilities.
-        labels: The names in the order of their ids, or None.
-        num_classes: C.
-
-    Returns:
-        float32 `[n, C]`.
+    For each example `y` has a set, list or tuple of names, or a set of ids; or it is rows `[n, C]`
+    of 0 and 1, or of probabilities.
 
     Raises:
         DataError: If a label is missing or unknown, or a row is of another kind or width.
@@ -261,22 +237,13 @@ def _shares(targets):
 
 
 def row_weights(weights: Any, num_rows: int | None = None) -> np.ndarray:
-    """Sample weights by place.
-
-    Args:
-        weights: Numbers `[n]` or `[n, 1]`.
-        num_rows: n, or None where it is not known.
-
-    Returns:
-        float32 `[n]`; weights of another shape stay as they are.
+    """Sample weights `[n]` or `[n, 1]` as float32 `[n]`; those of another shape keep it.
 
     Raises:
         DataError: If a weight is missing or no number.
-        UserError: If there is not one for each example.
+        UserError: If there is not one for each of `num_rows` examples, where their number is known.
     """
-    values = number_rows(weights, "sample_weight").astype(np.float32)
-    if values.shape[1:] == (1,):
-        values = values[:, 0]
+    values = _as_vector(number_rows(weights, "sample_weight").astype(np.float32))
     if num_rows is not None and len(values) != num_rows:
         raise UserError(
             f"`sample_weight` must have a row for every text: {num_rows}. "

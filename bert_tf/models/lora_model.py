@@ -120,6 +120,7 @@ class LoraModel:
 
         Raises:
             CheckpointError: If the file is damaged or its tensors do not fit the model.
+            UserError: If the model has other additions, or none can be enabled.
         """
         hooks.load_lora(self, path)
 

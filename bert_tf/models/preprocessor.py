@@ -131,11 +131,8 @@ class Preprocessor:
     def graph_targets(self, spec: tf.TensorSpec) -> Callable[[tf.Tensor], tf.Tensor] | None:
         """Returns what turns the labels of a `tf.data.Dataset` into those that the loss takes.
 
-        Args:
-            spec: Shape and dtype of the labels of a batch.
-
-        Returns:
-            A function in the graph; None where the labels are right as they are.
+        It is a function in the graph, of the labels of a batch, whose shape and dtype `spec` has;
+        None where they are right as they are.
         """
         return None
 
@@ -155,13 +152,11 @@ class Preprocessor:
         return self.tokenizer(texts, pairs, max_length=self.max_length)
 
     def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
-        """Returns what a model is called with as a token dictionary; strings are tokenized.
+        """Returns the strings that a model is called with as a token dictionary.
 
         Raises:
             UserError: If there is no tokenizer, or an example has more than two texts.
         """
-        if isinstance(inputs, dict):
-            return inputs
         columns = self.tensor_columns(inputs)
         if len(columns) > 2:
             raise UserError(
@@ -215,33 +210,30 @@ class Preprocessor:
     def training_rows(
         self, columns: TextColumns, y: Any, sample_weight: Any
     ) -> tuple[TokenRows, tuple[Any, ...]]:
-        """Returns the rows to train on, and arrays of their labels and weights, if any."""
-        labels = self.checked_labels(columns.num_rows, y, sample_weight)
-        return self.example_rows(columns), labels
-
-    def example_rows(self, columns: TextColumns) -> TokenRows:
-        """Returns one row for every example, even if it is made of several sequences."""
-        return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
-
-    @staticmethod
-    def checked_labels(num_rows: int, y: Any, sample_weight: Any) -> tuple[np.ndarray, ...]:
-        """Returns labels and weights, those that there are, one for each of `num_rows` rows.
+        """Returns the rows to train on, and arrays of their labels and weights, if any.
 
         Raises:
-            UserError: If there is no row, or not one label and weight for each.
+            UserError: If there is no text, or not one label and weight for each.
         """
+        num_rows = columns.num_rows
         if not num_rows:
             raise UserError("`x` must have at least one text. Received: none.")
         if y is None:
             if sample_weight is not None:
                 raise UserError("`sample_weight` needs `y`. Received: y=None")
-            return ()
-        y = np.asarray(y)
-        if len(y) != num_rows:
+            return self.example_rows(columns), ()
+        labels = (np.asarray(y),)
+        if len(labels[0]) != num_rows:
             raise UserError(
-                f"`y` must have a row for every text: {num_rows}. Received: {len(y)} rows."
+                f"`y` must have a row for every text: {num_rows}. Received: {len(labels[0])} rows."
             )
-        return (y,) if sample_weight is None else (y, row_weights(sample_weight, num_rows))
+        if sample_weight is not None:
+            labels = (*labels, row_weights(sample_weight, num_rows))
+        return self.example_rows(columns), labels
+
+    def example_rows(self, columns: TextColumns) -> TokenRows:
+        """Returns one row for every example, even if it is made of several sequences."""
+        return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
 
     def _tokenized(self, dataset):
         """Batches of text as batches of tokens, with labels for the loss."""
@@ -291,19 +283,13 @@ class Preprocessor:
     def rows(self, columns: TextColumns, window_stride: int | None = None) -> TokenRows:
         """Returns the rows that the model computes for texts.
 
-        Args:
-            columns: What `read` returned.
-            window_stride: Single texts are not cut but become windows, one every so many tokens.
+        With a `window_stride` single texts are not cut but become windows, one every so many
+        tokens.
         """
         self.require_tokenizer()
         if window_stride is None:
             return TokenizedTexts.of(self.tokenizer, tuple(columns), self.max_length)
         return TokenizedTexts.of_windows(self.tokenizer, columns[0], self.max_length, window_stride)
-
-    def one_row(self) -> dict[str, tf.Tensor]:
-        """Returns a batch of one empty text, `[1, 2]`: it shows the shape of the outputs."""
-        ids = [[self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]]
-        return {"token_ids": tf.constant(ids, tf.int32)}
 
     def outputs(self, values: Any, rows: TokenRows, columns: TextColumns, pooling: str) -> Any:
         """Returns what `predict` returns.
@@ -318,9 +304,21 @@ class Preprocessor:
             return values
         return pooled_windows(values, rows.examples, pooling)
 
-    def decode(self, values: Any, rows: TokenRows, columns: TextColumns) -> list:
-        """Returns the answer to every example; the arguments are those of `outputs`."""
-        raise NotImplementedError
+    def decode(self, values: Any, rows: TokenRows, columns: TextColumns) -> Any:
+        """Returns the answer to every example; the arguments are those of `outputs`.
+
+        Settings of a task, such as question answering's `n_best_size`, are arguments of its
+        preprocessor. A method with options for one call, such as `fill_mask(top_k=...)`, calls a
+        method of its own preprocessor in place of this one.
+
+        Raises:
+            UserError: If the task does not say what its outputs mean.
+        """
+        raise UserError(
+            "`decode` must be a method of the task's preprocessor, which turns outputs into "
+            f"answers. Received: {type(self).__name__} without it. Write `decode(self, values, "
+            "rows, columns)`, or call `predict` for the outputs themselves."
+        )
 
     def require_windows(self, columns: TextColumns, stride: int, pooling: str) -> None:
         """Raises `UserError` where texts cannot become windows."""

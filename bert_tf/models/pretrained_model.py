@@ -4,11 +4,13 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from bert_tf import hooks
 from bert_tf.data.plain_rows import is_text
-from bert_tf.errors import UserError
+from bert_tf.errors import ConfigError, UserError
+from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.lora_model import LoraModel
 from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
@@ -30,6 +32,11 @@ class PretrainedModel(LoraModel, KerasFiles):
     # A model that takes text sets them.
     tokenizer: BertTokenizer | None = None
     max_length: int | None = None
+
+    @property
+    def longest(self) -> int:
+        """The maximum number of tokens of a sequence."""
+        return self.max_length or self.backbone.config.max_position_embeddings
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "PretrainedModel":
@@ -104,7 +111,7 @@ class PretrainedModel(LoraModel, KerasFiles):
 
         Raises:
             UserError: For another mode or argument, a model with LoRA, or one that is quantized or
-                frozen already.
+                prepacked already.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -112,7 +119,6 @@ class PretrainedModel(LoraModel, KerasFiles):
             >>> model.predict(["A quiet film."]).shape
             (1, 2)
         """
-        self.require_merged("quantized")
         calibration = collected(calibration, is_text)
         if isinstance(calibration, tf.data.Dataset) and yields_text(calibration):
             raise UserError(
@@ -134,7 +140,7 @@ class PretrainedModel(LoraModel, KerasFiles):
 
         Raises:
             UserError: If a number is out of range, a block would be left without a head, or the
-                model is frozen, quantized or has LoRA.
+                model is prepacked, quantized or has LoRA.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -146,7 +152,6 @@ class PretrainedModel(LoraModel, KerasFiles):
             >>> model.compile(bert_tf.training.AdamWeightDecay(2e-5))
             >>> model.fit(texts, labels)
         """
-        self.require_merged("pruned")
         self.backbone.prune_heads(heads)
         if self.optimizer_has_begun():
             self.optimizer = None
@@ -159,6 +164,10 @@ class PretrainedModel(LoraModel, KerasFiles):
             format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
                 `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf",
                 which alone holds a quantized model.
+
+        Raises:
+            UserError: If the directory holds a checkpoint of another format, the format cannot hold
+                the model, or the model is prepacked or has LoRA.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -190,7 +199,8 @@ class PretrainedModel(LoraModel, KerasFiles):
             The path that was written.
 
         Raises:
-            UserError: For another format, an `input_signature`, or a model that is not exported.
+            UserError: For another format, an `input_signature` or an unknown option, or if the task
+                is not exported or the model has no tokenizer.
 
         Example:
             >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -217,6 +227,26 @@ class PretrainedModel(LoraModel, KerasFiles):
             )
         return hooks.export(self, filepath, **options)
 
+    def get_config(self):
+        return {
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            **({"lora": self.lora} if self.lora else {}),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        lora = config.pop("lora", None)
+        config["backbone"] = _deserialized(config.get("backbone"), BertBackbone, "backbone")
+        if config.get("tokenizer") is not None:
+            config["tokenizer"] = _deserialized(config["tokenizer"], BertTokenizer, "tokenizer")
+        model = cls(**config)
+        if lora is not None:
+            model.enable_lora(lora["rank"], lora["alpha"], lora["layers"])
+        return model
+
     def _token_batches(self, texts):
         """Texts, single or in pairs, as the token dictionaries of the backbone."""
         if self.tokenizer is None:
@@ -224,8 +254,25 @@ class PretrainedModel(LoraModel, KerasFiles):
                 "Text for `calibration` needs a tokenizer. Received: a model without one. Pass "
                 "token dictionaries."
             )
-        length = self.max_length or self.backbone.config.max_position_embeddings
         columns = tuple(as_columns(texts, self.tokenizer.errors))
-        for batch in sorted_batches(TokenizedTexts.of(self.tokenizer, columns, length)):
+        for batch in sorted_batches(TokenizedTexts.of(self.tokenizer, columns, self.longest)):
             batch.pop(ROW_NUMBER)
             yield batch
+
+
+def _deserialized(config, kind, name):
+    """The argument `name` of a model from what `keras.saving.serialize_keras_object` made of it.
+
+    A file may name any class of Keras in its place, and some open files when they are built.
+
+    Raises:
+        ConfigError: If it is not a description of a `kind` or of a registered subclass.
+    """
+    registered = config.get("registered_name") if isinstance(config, dict) else None
+    found = keras.saving.get_registered_object(registered) if isinstance(registered, str) else None
+    if not isinstance(found, type) or not issubclass(found, kind):
+        raise ConfigError(
+            f"`{name}` must be a serialized {kind.__name__}, or a subclass of it that is "
+            f"registered with Keras. Received: registered_name={registered!r:.200}"
+        )
+    return keras.saving.deserialize_keras_object(config)

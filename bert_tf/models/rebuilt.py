@@ -10,12 +10,9 @@ def rebuilt(model, config: BertConfig, **options):
     """A model of the same class and settings, not compiled, its weights at random.
 
     Args:
-        model: A `BertBackbone` or a model around one.
+        model: A `BertBackbone` or a model around one; the new one shares nothing with it.
         config: What the backbone is made of; it counts all blocks that there shall be.
         **options: Other values of the constructor's arguments, for a model around a backbone.
-
-    Returns:
-        The new model, which shares nothing with `model`.
     """
     backbone = getattr(model, "backbone", model)
     settings = {"config": config.to_dict(), "num_encoder_layers": None}

@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_container
@@ -14,17 +15,9 @@ from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.pretrained_model import PretrainedModel
 from bert_tf.models.raw_text_model import RawTextModel
-from bert_tf.models.serialized_part import deserialized
-from bert_tf.models.text_batches import (
-    ROW_NUMBER,
-    TOKEN_BUDGET,
-    TokenRows,
-    in_order_of_rows,
-    sorted_batches,
-)
+from bert_tf.models.text_batches import ROW_NUMBER, TOKEN_BUDGET, TokenRows, sorted_batches
 from bert_tf.models.text_inputs import TextColumns, holds_text
 from bert_tf.models.text_streams import as_data_errors, yields_text
-from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 
 
@@ -71,10 +64,10 @@ class TaskModel(PretrainedModel, RawTextModel):
 
     # Whether training needs labels although no loss is compiled: it is the model's own.
     needs_labels = False
-    # The axis of the outputs that is the tokens of a row, if any, and what `predict` pads it with,
+    # The axis of the outputs that has one entry per token, if any, and what `predict` pads it with,
     # so that batches of several lengths become one array.
-    token_axis: int | None = None
-    token_padding: float = 0
+    output_token_axis: int | None = None
+    output_padding: float = 0
 
     def __init__(
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
@@ -99,13 +92,18 @@ class TaskModel(PretrainedModel, RawTextModel):
     freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
 
     def prepack_for_inference(self) -> None:
-        """Packs the encoder's kernels: faster, and only forward. See `BertBackbone`."""
+        """Packs the encoder's kernels: faster, and only forward. See `BertBackbone`.
+
+        Raises:
+            UserError: As `BertBackbone.prepack_for_inference`.
+        """
         self.backbone.prepack_for_inference()
 
-    @property
-    def longest(self) -> int:
-        """The maximum number of tokens of a sequence."""
-        return self.max_length or self.backbone.config.max_position_embeddings
+    def head_dropout(self, dropout: float | None) -> float:
+        """Returns the dropout rate before a head: `dropout`, or if None the configuration's."""
+        config = self.backbone.config
+        rates = (dropout, config.classifier_dropout, config.hidden_dropout_prob)
+        return next(rate for rate in rates if rate is not None)
 
     @property
     def preprocessor(self) -> Preprocessor:
@@ -123,13 +121,16 @@ class TaskModel(PretrainedModel, RawTextModel):
     def make_preprocessor(self, **options: Any) -> Preprocessor:
         """Returns the preprocessor of the task.
 
-        Args:
-            **options: The arguments of `Preprocessor`. A task adds its own.
+        `options` are the arguments of `Preprocessor`; a task adds its own.
         """
         return Preprocessor(**options)
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
-        """Returns strings `[B]` as the dictionary that the backbone takes, cut at `max_length`."""
+        """Returns strings `[B]` as the dictionary that the backbone takes, cut at `max_length`.
+
+        Raises:
+            UserError: If there is no tokenizer.
+        """
         return self.preprocessor.tokenize(texts, pairs)
 
     def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
@@ -156,10 +157,11 @@ class TaskModel(PretrainedModel, RawTextModel):
         if not isinstance(inputs, dict) or ROW_NUMBER not in inputs:
             return outputs
         outputs = self.row_outputs(outputs, inputs)
-        if self.token_axis is not None:
+        axis = self.output_token_axis
+        if axis is not None:
             paddings = [[0, 0] for _ in outputs.shape]
-            paddings[self.token_axis][1] = self.longest - tf.shape(outputs)[self.token_axis]
-            outputs = tf.pad(outputs, paddings, constant_values=self.token_padding)
+            paddings[axis][1] = self.longest - tf.shape(outputs)[axis]
+            outputs = tf.pad(outputs, paddings, constant_values=self.output_padding)
         return outputs, inputs[ROW_NUMBER]
 
     def row_outputs(self, outputs: Any, inputs: dict[str, tf.Tensor]) -> Any:
@@ -178,6 +180,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         validation_batch_size=None,
         sample_weight=None,
         training=True,
+        **unchanged,
     ):
         preprocessor = self.preprocessor
         x = preprocessor.read(x)
@@ -191,6 +194,7 @@ class TaskModel(PretrainedModel, RawTextModel):
             validation_split = 0.0
         data = self._prepare(x, y, sample_weight, batch_size, shuffle, training)
         return {
+            **unchanged,
             **data,
             "shuffle": shuffle and not isinstance(data["x"], tf.data.Dataset),
             "validation_split": validation_split,
@@ -247,7 +251,8 @@ class TaskModel(PretrainedModel, RawTextModel):
 
         Raises:
             UserError: If `token_budget` or `window_stride` is given for something else than texts,
-                or `steps` for texts.
+                `steps` for texts, or there is no tokenizer for texts.
+            DataError: If a text is missing or malformed.
         """
         preprocessor = self.preprocessor
         x = preprocessor.read(x)
@@ -257,9 +262,10 @@ class TaskModel(PretrainedModel, RawTextModel):
                     "`steps` must be None for texts; it counts the batches of a dataset. "
                     f"Received: steps={steps}"
                 )
-            rows, values = self._compute(
-                x, batch_size, verbose, callbacks, token_budget, window_stride, window_pooling
-            )
+            if window_stride is not None:
+                preprocessor.require_windows(x, window_stride, window_pooling)
+            rows = preprocessor.rows(x, window_stride)
+            values = self._compute(rows, batch_size, verbose, callbacks, token_budget)
             return preprocessor.outputs(values, rows, x, window_pooling)
         for name, value in (("token_budget", token_budget), ("window_stride", window_stride)):
             if value is not None:
@@ -300,44 +306,32 @@ class TaskModel(PretrainedModel, RawTextModel):
             A list or array with an answer for each example; for one example its own.
 
         Raises:
-            UserError: If there is no tokenizer, or the texts are none that the task takes.
+            UserError: If there is no tokenizer, the texts are none that the task takes, or the task
+                has no answers (`Preprocessor.decode`).
+            DataError: If a text is missing or malformed.
 
         Example:
             >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
             >>> classifier.predict_decoded("a good film").label in ("bad", "good")
             True
         """
-        columns = self.preprocessor.read_examples(texts)
-        rows, values = self._compute(columns, batch_size, verbose, token_budget=token_budget)
-        answers = self.preprocessor.decode(values, rows, columns)
+        preprocessor = self.preprocessor
+        columns = preprocessor.read_examples(texts)
+        rows = preprocessor.rows(columns)
+        values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
+        answers = preprocessor.decode(values, rows, columns)
         return answers[0] if columns.is_single else answers
 
     def _compute(
-        self,
-        columns,
-        batch_size=None,
-        verbose=0,
-        callbacks=None,
-        token_budget=None,
-        window_stride=None,
-        window_pooling="mean",
-    ) -> tuple[TokenRows, Any]:
-        """The rows of texts, and what the model gives for them, in their order."""
-        preprocessor = self.preprocessor
-        if window_stride is not None:
-            preprocessor.require_windows(columns, window_stride, window_pooling)
-        rows = preprocessor.rows(columns, window_stride)
-        return self._compute_rows(rows, batch_size, verbose, callbacks, token_budget)
-
-    def _compute_rows(
-        self, rows, batch_size=None, verbose=0, callbacks=None, token_budget=None
-    ) -> tuple[TokenRows, Any]:
-        preprocessor = self.preprocessor
-        if not len(rows):
-            row = {**preprocessor.one_row(), ROW_NUMBER: tf.zeros([1], tf.int64)}
+        self, rows: TokenRows, batch_size=None, verbose=0, callbacks=None, token_budget=None
+    ) -> Any:
+        """What the model gives for rows of tokens, in their order."""
+        if not len(rows):  # one empty text shows the shape of the outputs
+            ids = [[self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]]
+            row = {"token_ids": tf.constant(ids, tf.int32), ROW_NUMBER: tf.zeros([1], tf.int64)}
             outputs, _ = self.predict_on_batch(row)
-            return rows, tf.nest.map_structure(lambda values: values[:0], outputs)
-        length = preprocessor.static_length
+            return tf.nest.map_structure(lambda values: values[:0], outputs)
+        length = self.preprocessor.static_length
         if length is not None:
             batch_size = batch_size or max(1, TOKEN_BUDGET // length)
         batches = sorted_batches(rows, token_budget, batch_size, length)
@@ -345,11 +339,12 @@ class TaskModel(PretrainedModel, RawTextModel):
             # How many batches there are shows only as they come; Keras takes that for a mistake.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             outputs, numbers = super().predict(batches, verbose=verbose, callbacks=callbacks)
-        outputs = in_order_of_rows(outputs, numbers)
-        if self.token_axis is not None:
-            before = (slice(None),) * self.token_axis
+        order = np.argsort(numbers)
+        outputs = tf.nest.map_structure(lambda values: np.asarray(values)[order], outputs)
+        if self.output_token_axis is not None:
+            before = (slice(None),) * self.output_token_axis
             outputs = outputs[(*before, slice(rows.lengths().max()))]
-        return rows, outputs
+        return outputs
 
     def _validation_dataset(self, data, batch_size):
         """What `fit` takes as `validation_data`, as `keras.Model.fit` takes it."""
@@ -373,15 +368,9 @@ class TaskModel(PretrainedModel, RawTextModel):
         return prepared["x"], prepared["y"], prepared["sample_weight"]
 
     def _prepare(self, x, y, sample_weight, batch_size, shuffle, training):
-        """The arguments for Keras: text becomes a dataset of token dictionaries.
+        """The arguments for Keras of what the preprocessor's `read` and `targets` returned.
 
-        Args:
-            x: What `Preprocessor.read` returned.
-            y: What `Preprocessor.targets` returned.
-            sample_weight: What the user passed.
-            batch_size: Rows of a batch, or None.
-            shuffle: Whether each epoch has a different order.
-            training: Whether it is for steps of training.
+        Text becomes a dataset of token dictionaries.
         """
         is_dataset = isinstance(x, tf.data.Dataset)
         if isinstance(x, TextColumns) or (is_dataset and yields_text(x)):
@@ -395,25 +384,10 @@ class TaskModel(PretrainedModel, RawTextModel):
 
     def get_config(self):
         return {
-            "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            **super().get_config(),
             "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
             "max_length": self.max_length,
-            **({"lora": self.lora} if self.lora else {}),
         }
-
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        lora = config.pop("lora", None)
-        config["backbone"] = deserialized(config.get("backbone"), BertBackbone, "backbone")
-        if config.get("tokenizer") is not None:
-            config["tokenizer"] = deserialized(config["tokenizer"], BertTokenizer, "tokenizer")
-        model = cls(**config)
-        if lora is not None:
-            model.enable_lora(lora["rank"], lora["alpha"], lora["layers"])
-        return model
 
 
 def _takes_class_ids(loss) -> bool:

@@ -44,15 +44,10 @@ class TokenRows(Protocol):
 def training_batches(
     rows: TokenRows, labels: tuple, batch_size: int, shuffle: bool, length: int | None = None
 ) -> tf.data.Dataset:
-    """Returns batches of `(features, *labels)`.
+    """Returns batches of `(features, *labels)`, padded to `length` or to the longest of the batch.
 
-    Args:
-        rows: The rows.
-        labels: Labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]` of
-            labels of tokens, which are padded with `IGNORED`.
-        batch_size: The number of rows of a batch.
-        shuffle: Whether each epoch has a different order.
-        length: T; None for the longest row of the batch.
+    `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]` of
+    labels of tokens, which are padded with `IGNORED`. With `shuffle` each epoch has another order.
     """
     count = len(rows)
     numbers = tf.data.Dataset.range(count)
@@ -129,24 +124,10 @@ def sorted_batches(
     )
 
 
-def in_order_of_rows(outputs, numbers: np.ndarray):
-    """Returns outputs of `sorted_batches` in the order of the rows.
-
-    Args:
-        outputs: A nest of arrays `[n, ...]`.
-        numbers: `[n]`, the `row_number` of each.
-    """
-    order = np.argsort(numbers)
-    return tf.nest.map_structure(lambda values: np.asarray(values)[order], outputs)
-
-
 def pooled_windows(outputs, examples: np.ndarray, pooling: str):
-    """Returns one output per text from the outputs of its windows.
+    """Returns the "mean" or "max" over the windows of each text, of a nest of arrays `[n, ...]`.
 
-    Args:
-        outputs: A nest of arrays `[n, ...]`.
-        examples: `[n]`, the text of each window, ascending; every text has a window.
-        pooling: "mean" or "max".
+    `examples` `[n]` is the text of each window, ascending; every text has a window.
     """
     starts = np.flatnonzero(np.diff(examples, prepend=-1))
 

@@ -141,18 +141,15 @@ def _columns_of_tuples(rows, count):
 
 
 def text_column(values: Any, errors: str = "strict", name: str = "x") -> np.ndarray:
-    """One column of text.
+    """One column of text, an array of bytes `[n]`; `name` is what errors call it.
 
     Args:
         values: A container of strings, or an array `[n, 1]` of them; or one string.
         errors: As in `as_columns`.
-        name: What the texts are, for the errors.
-
-    Returns:
-        bytes `[n]`, an array of Python objects.
 
     Raises:
         DataError: As in `as_columns`.
+        UserError: If `values` is an array of another shape.
     """
     rows = [values] if is_text(values) else plain_rows(values, name)
     if isinstance(rows, np.ndarray) and rows.ndim != 1:

@@ -26,11 +26,9 @@ _OF_TENSORFLOW = (
 
 
 def collected(x: Any, is_example: Callable[[Any], bool]) -> Any:
-    """The list of what an iterable yields, where each is one example and not a batch.
+    """The list of what an iterable yields, where `is_example` says that the first is an example.
 
-    Args:
-        x: Anything; what is no such iterable comes back as it is, a generator with all its items.
-        is_example: Says of the first item whether it is an example.
+    Anything else, batches too, comes back as it is, a generator with all its items.
     """
     if not isinstance(x, Iterable) or isinstance(x, (Collection, str, bytes, tf.data.Dataset)):
         return x
@@ -61,12 +59,12 @@ def batches_of_text(
         columns: Makes columns of the features of a batch; None: batches of text are refused.
         targets: Makes an array of the labels of a batch and its columns.
 
-    Raises:
-        UserError: If the features are raw text and `columns` is None.
-
     Returns:
         A `tf.data.Dataset` of `features` or tuples `(features, labels, weights)`, features being
         strings `[B]` or a tuple of them.
+
+    Raises:
+        UserError: If the features are raw text and `columns` is None.
     """
     if isinstance(x, keras.utils.PyDataset):
         first = x[0]
@@ -129,15 +127,6 @@ def as_data_errors():
                 message = error.message[error.message.index(beginning) :].split("\n")[0]
                 raise DataError(message) from error
         raise
-
-
-def refuse_steps(steps: int | None, callbacks) -> None:
-    """Raises `UserError` for Keras's arguments of a `predict` over batches, given with raw text."""
-    if steps is not None or callbacks is not None:
-        raise UserError(
-            "`steps` and `callbacks` are for token dictionaries. Received with raw text: "
-            f"steps={steps}, callbacks={callbacks}"
-        )
 
 
 def _parts(batch):

@@ -35,14 +35,9 @@ _OTHER_NAMES = {
 
 
 def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> dict[str, tf.Tensor]:
-    """The inputs of the backbone as tensors: integers as int32, `padding_mask` as bool.
+    """Those of the backbone's inputs that were given: integers as int32, `padding_mask` as bool.
 
-    Args:
-        inputs: What `BertBackbone` documents.
-        config: Gives the ranges.
-
-    Returns:
-        Those of the backbone's inputs that were given. In a graph they depend on the checks.
+    In a graph they depend on the checks.
 
     Raises:
         UserError: If `inputs` is no dictionary with `token_ids`, holds an unknown name, or a tensor
@@ -57,6 +52,29 @@ def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> di
     }
     checks = [*_shape_checks(tensors, config), *_range_checks(tensors, config)]
     return depending_on(checks, tensors)
+
+
+def one_sequence_per_row(tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns tokens `[B, K, T]` as `[B * K, T]`; `[B, T]`, `[B]` and `head_mask` stay."""
+
+    def rows(values):
+        if values.shape.rank < 3:
+            return values
+        length = values.shape[-1] if values.shape[-1] is not None else tf.shape(values)[-1]
+        return tf.reshape(values, [-1, length])
+
+    return {
+        name: values if name == "head_mask" else rows(values) for name, values in tokens.items()
+    }
+
+
+def rows_of_examples(tokens: dict[str, tf.Tensor], texts: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Returns the tokens `[B * K, T]` of texts `[B, K]` as `[B, K, T]`."""
+    shape = tf.concat([tf.shape(texts), tf.shape(tokens["token_ids"])[1:]], axis=0)
+    return {
+        name: tf.ensure_shape(tf.reshape(values, shape), [*texts.shape, None])
+        for name, values in tokens.items()
+    }
 
 
 def range_checks(name: str, values: tf.Tensor, limit: int | tf.Tensor, of: str) -> list:
@@ -77,11 +95,8 @@ def range_checks(name: str, values: tf.Tensor, limit: int | tf.Tensor, of: str) 
 def require(condition: tf.Tensor, must: str, received: list, what: str) -> list[tf.Operation]:
     """Raises `UserError` if `condition` is known and False; else returns what checks it, if needed.
 
-    Args:
-        condition: bool, scalar.
-        must: What must be, as a sentence without its end.
-        received: Tensors to print in the error.
-        what: What they are.
+    In the error `must` is a sentence without its end, and `what` says what the tensors `received`
+    are.
     """
     known = tf.get_static_value(condition)
     if known is None:

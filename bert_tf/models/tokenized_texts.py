@@ -50,14 +50,7 @@ class TokenizedTexts:
         max_length: int,
         rows_per_example: int | None = None,
     ) -> "TokenizedTexts":
-        """Tokenizes texts, or pairs of them.
-
-        Args:
-            tokenizer: A `BertTokenizer`.
-            columns: One array of strings `[n]`, or two for pairs.
-            max_length: Longer rows are cut.
-            rows_per_example: As in the constructor.
-        """
+        """Tokenizes texts, one array of strings `[n]`, or pairs, two; longer rows are cut."""
         chunks = [
             tokenizer(*chunk, max_length=max_length, ragged=True) for chunk in _chunks(columns)
         ]
@@ -72,16 +65,10 @@ class TokenizedTexts:
     def of_windows(
         cls, tokenizer, texts: np.ndarray, max_length: int, stride: int
     ) -> "TokenizedTexts":
-        """Tokenizes texts and cuts each into windows.
+        """Tokenizes strings `[n]` and cuts each into windows; `examples` is the text of each.
 
-        Args:
-            tokenizer: A `BertTokenizer`.
-            texts: Strings `[n]`.
-            max_length: Tokens of a window, `[CLS]` and `[SEP]` counted.
-            stride: Tokens from the start of one window to that of the next.
-
-        Returns:
-            The windows; `examples` is the text of each.
+        A window has at most `max_length` tokens, `[CLS]` and `[SEP]` counted. It begins `stride`
+        tokens after the one before.
         """
         with tf.device("CPU:0"):
             ids = tf.concat([tokenizer.tokenize(chunk) for (chunk,) in _chunks((texts,))], axis=0)

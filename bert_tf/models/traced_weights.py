@@ -35,13 +35,9 @@ class RetracingModel(keras.Model):
         return super().make_predict_function(force)
 
     def invalidate_traces(self, step: str) -> None:
-        """Drops the traced function of a step if the weights are not those at the last call.
-
-        Args:
-            step: "train", for which it also matters which weights are trained, "test" or "predict".
-        """
+        """Drops the traced function of a step if the weights are not those at the last call."""
         weights = self.weights
-        if step == "train":
+        if step == "train":  # it also matters which are trained
             weights = [*weights, *self.trainable_weights]
         if self._traced_weights.replace(step, weights):
             setattr(self, f"{step}_function", None)

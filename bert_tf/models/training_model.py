@@ -8,6 +8,8 @@ Keras's losses the reduction says what divides them (`training/losses/partial_lo
 
 import contextlib
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -81,14 +83,11 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
             optimizer.use_loss_scale()
             kwargs["auto_scale_loss"] = False
         super().compile(optimizer, *args, **kwargs)
-        compile_arguments = (
-            inspect.signature(keras.Model.compile).bind(self, optimizer, *args, **kwargs).arguments
-        )
-        self._cut_up_loss(compile_arguments.get("loss"))
-        if compile_arguments.get("jit_compile", "auto") == "auto":
+        arguments = arguments_by_name(keras.Model.compile, self, optimizer, *args, **kwargs)
+        self._cut_up_loss(arguments["loss"])
+        if arguments["jit_compile"] == "auto" and native.use_native():
             # Keras takes XLA on a GPU. It needs the padding that the native ops do without.
-            if native.use_native():
-                self.jit_compile = False
+            self.jit_compile = False
         strategy = self.distribute_strategy
         mirrored = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
         if (
@@ -162,13 +161,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals) -> tf.Tensor:
         """The part of the loss that these examples make up; the parts of a batch add up to it.
 
-        Args:
-            x: Inputs.
-            y: Labels.
-            y_pred: What `forward` gave.
-            sample_weight: As in Keras, or None.
-            training: Whether it is for a step of training.
-            totals: `loss_denominators` of the whole batch, over all replicas.
+        `y_pred` is what `forward` gave, `totals` the `loss_denominators` of the whole batch, over
+        all replicas.
         """
         parts = self.loss_denominators(x, y, sample_weight)
         shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}
@@ -203,17 +197,16 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
     def fit(self, *args, **kwargs):
         """`keras.Model.fit`."""
-        return super().fit(**self._with_class_weights(keras.Model.fit, args, kwargs))
+        arguments = arguments_by_name(keras.Model.fit, self, *args, **kwargs)
+        return super().fit(**self._with_class_weights(arguments))
 
     def train_on_batch(self, *args, **kwargs):
         """`keras.Model.train_on_batch`."""
-        arguments = self._with_class_weights(keras.Model.train_on_batch, args, kwargs)
-        return super().train_on_batch(**arguments)
+        arguments = arguments_by_name(keras.Model.train_on_batch, self, *args, **kwargs)
+        return super().train_on_batch(**self._with_class_weights(arguments))
 
-    def _with_class_weights(self, method, args, kwargs) -> dict:
-        arguments = inspect.signature(method).bind(self, *args, **kwargs).arguments
-        del arguments["self"]
-        if arguments.get("class_weight") is not None:
+    def _with_class_weights(self, arguments):
+        if arguments["class_weight"] is not None:
             arguments["class_weight"] = self.class_weights(arguments["class_weight"])
         return arguments
 
@@ -416,6 +409,13 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
             else self.distribute_strategy.reduce("MEAN", value, axis=None)
             for name, value in logs.items()
         }
+
+
+def arguments_by_name(method: Callable, model: keras.Model, *args, **kwargs) -> dict[str, Any]:
+    """The arguments of a call of a method of Keras, those that are left out too."""
+    call = inspect.signature(method).bind(model, *args, **kwargs)
+    call.apply_defaults()
+    return {name: value for name, value in call.arguments.items() if name != "self"}
 
 
 def _map(function, structure):

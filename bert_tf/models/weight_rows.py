@@ -9,9 +9,8 @@ DENSE = "dense"  # kernel [in, out], bias [out]
 QUERY_KEY_VALUE = "query_key_value"
 ATTENTION_OUTPUT = "attention_output"  # kernel [H, H] or [nD, H], in Keras formats [N, D, H]
 LAYER_NORM = "layer_norm"  # gamma [H], beta [H]
-OUTPUT = (
-    "output"  # a dense layer that the original made without a layer class: output_weights [out, in]
-)
+# A dense layer that the original made without a layer class: output_weights [out, in].
+OUTPUT = "output"
 VECTOR = "vector"  # one vector, or a table without a layer
 
 

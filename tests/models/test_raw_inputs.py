@@ -24,6 +24,7 @@ from bert_tf import (
 )
 from bert_tf.compression import DistillationModel
 from bert_tf.errors import UserError
+from bert_tf.models import TaskModel
 from bert_tf.tasks.masked_lm import preprocessor as masked_lm
 
 A, B = ["good film", "bad", "the good."], ["bad film", "good good", "the"]
@@ -501,6 +502,12 @@ def test_positional_arguments_are_keras_own(models, task):
     assert count == len(x[0] if isinstance(x, tuple) else x)
 
 
+@pytest.mark.parametrize("task", ["classifier", "masked_lm"])
+def test_fit_refuses_what_keras_does_not_take(models, task):
+    with pytest.raises(TypeError, match="steps_per_minute"):
+        models(task).fit(*POSITIONAL[task], steps_per_minute=2)
+
+
 def test_positional_arguments_of_an_encoder_and_of_a_distillation(models, tiny_config):
     encoder = models("encoder")
     encoder.compile(keras.optimizers.SGD(0.0), objective="ranking", run_eagerly=True)
@@ -653,6 +660,26 @@ def flat(values):
     if isinstance(values, (list, tuple)) or np.ndim(values):
         return [leaf for value in values for leaf in flat(value)]
     return [values]
+
+
+class TaskWithoutAnswers(TaskModel):
+    """A task whose author has not said what its outputs mean."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.built = True
+
+    def call(self, inputs, training=False):
+        return self.backbone(self.tokens_of(inputs), training=training)["pooled_output"]
+
+
+def test_a_task_without_decode_names_the_method_to_write(models):
+    known = models("classifier")
+    model = TaskWithoutAnswers(known.backbone, known.tokenizer)
+    model.compile(run_eagerly=True)
+    assert model.predict(A, verbose=0).shape == (3, 32)
+    with pytest.raises(UserError, match=r"`decode` must be .*Received: Preprocessor without it"):
+        model.predict_decoded(A)
 
 
 def test_what_a_classification_says(models):

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertMaskedLM, BertTextClassifier
 from bert_tf.errors import UserError
+from bert_tf.models.token_inputs import one_sequence_per_row, rows_of_examples
 
 IDS = [[2, 5, 6, 3], [2, 7, 3, 0]]
 
@@ -152,3 +153,21 @@ def test_masked_positions_do_not_read_another_row(backbone, position):
     model = BertMaskedLM(backbone)
     with pytest.raises(UserError, match="`masked_positions` must be from 0 to below"):
         model({"token_ids": ints(IDS), "masked_positions": ints([[1], [position]])})
+
+
+def test_sequences_of_examples_become_rows_and_examples_again():
+    ids = tf.reshape(tf.range(12), [2, 3, 2])
+    tokens = {"token_ids": ids, "head_mask": tf.ones([6, 1, 2]), "row_number": tf.range(2)}
+    rows = one_sequence_per_row(tokens)
+    assert {name: list(values.shape) for name, values in rows.items()} == {
+        "token_ids": [6, 2],
+        "head_mask": [6, 1, 2],
+        "row_number": [2],
+    }
+    examples = rows_of_examples({"token_ids": rows["token_ids"]}, tf.fill([2, 3], "a text"))
+    np.testing.assert_array_equal(examples["token_ids"], ids)
+
+
+def test_no_examples_of_several_sequences():
+    tokens = {"token_ids": tf.zeros([0, 4], tf.int32)}
+    assert rows_of_examples(tokens, tf.zeros([0, 3], tf.string))["token_ids"].shape == (0, 3, 4)

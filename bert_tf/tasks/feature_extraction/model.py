@@ -45,7 +45,7 @@ class BertFeatureExtractor(TaskModel):
     Reference: Devlin et al. 2019, section 5.3; google-research/bert extract_features.py.
     """
 
-    token_axis = 1
+    output_token_axis = 1
 
     def __init__(
         self,
@@ -103,6 +103,10 @@ class BertFeatureExtractor(TaskModel):
         Returns:
             For each text float32 `[tokens, ...]`, `[CLS]` and `[SEP]` counted; for one string or
             pair its array.
+
+        Raises:
+            UserError: If there is no tokenizer, or an example has more than two texts.
+            DataError: If a text is missing or malformed.
         """
         columns = self.preprocessor.read_examples(texts)
         rows = self.preprocessor.rows(columns)

@@ -134,7 +134,8 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         filled: list[list[list[Candidate]]] = []
         for start in range(0, columns.num_rows, TEXTS_AT_ONCE):
             part = columns.rows(slice(start, start + TEXTS_AT_ONCE))
-            rows, values = self._compute(part, batch_size, verbose, token_budget=token_budget)
+            rows = preprocessor.rows(part)
+            values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
             filled += preprocessor.candidates(values, rows, top_k)
         return filled[0] if columns.is_single else filled
 

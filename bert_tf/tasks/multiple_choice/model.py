@@ -9,6 +9,7 @@ from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
+from bert_tf.models.token_inputs import one_sequence_per_row
 from bert_tf.tasks.multiple_choice.preprocessor import Choice, MultipleChoicePreprocessor
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import refuse_class_weights
@@ -34,6 +35,9 @@ class BertMultipleChoice(TaskModel):
     Returns:
         Logits float32 `[B, C]`; for tokens `[B, T]`, one pair per row, `[B]`.
 
+    Raises:
+        UserError: As `TaskModel`.
+
     Example:
         >>> model = bert_tf.BertMultipleChoice.from_pretrained("bert-base/")
         >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
@@ -56,15 +60,10 @@ class BertMultipleChoice(TaskModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        config = backbone.config
-        if dropout is None:
-            dropout = config.classifier_dropout
-        if dropout is None:
-            dropout = config.hidden_dropout_prob
-        self.dropout = dropout
-        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout = self.head_dropout(dropout)
+        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         self.classifier = Dense(
-            1, config.initializer_range, dtype=self.dtype_policy, name="classifier"
+            1, backbone.config.initializer_range, dtype=self.dtype_policy, name="classifier"
         )
         self.build()
 
@@ -95,10 +94,7 @@ class BertMultipleChoice(TaskModel):
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
         shape = tf.shape(tokens["token_ids"])
-        pairs = {  # [B * C, T]
-            name: values if name == "head_mask" else _one_pair_a_row(values)
-            for name, values in tokens.items()
-        }
+        pairs = one_sequence_per_row(tokens)  # [B, C, T] -> [B * C, T]
         pooled = self.backbone(pairs, training=training)["pooled_output"]  # [B * C, H]
         scores = self.classifier(self.dropout_layer(pooled, training=training))  # [B * C, 1]
         scores = tf.reshape(tf.cast(scores, tf.float32), shape[:-1])  # -> [B, C]
@@ -132,11 +128,3 @@ class BertMultipleChoice(TaskModel):
 
     def get_config(self):
         return {**super().get_config(), "dropout": self.dropout}
-
-
-def _one_pair_a_row(values):
-    """`[B, C, T]` -> `[B * C, T]`; `[B, T]` and the indices of examples `[B]` stay."""
-    if values.shape.rank < 3:
-        return values
-    length = values.shape[-1] if values.shape[-1] is not None else tf.shape(values)[-1]
-    return tf.reshape(values, [-1, length])

@@ -13,6 +13,7 @@ from bert_tf.errors import UserError
 from bert_tf.models.label_inputs import class_ids
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_inputs import TextColumns, text_column
+from bert_tf.models.token_inputs import rows_of_examples
 from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.training.evaluation.probabilities import softmax
 
@@ -92,7 +93,7 @@ class MultipleChoicePreprocessor(Preprocessor):
 
     def targets(self, y, x):
         """As `Preprocessor.targets`: the number of the right choice for every prompt."""
-        if y is None or not is_container(y):
+        if not is_container(y):
             return y
         count = x[1].shape[1] if isinstance(x, TextColumns) else None
         return class_ids(y, None, count, keep_rows=not self.has_sparse_labels)
@@ -109,13 +110,9 @@ class MultipleChoicePreprocessor(Preprocessor):
                 "`pairs` must be choices [B, C], with prompts [B]. "
                 f"Received: choices of shape {choices.shape}"
             )
-        count = tf.shape(choices)[1]
-        tokens = super().tokenize(tf.repeat(texts, count), tf.reshape(choices, [-1]))
-        shape = tf.concat([tf.shape(choices), [-1]], axis=0)
-        return {  # [B * C, T] -> [B, C, T]
-            name: tf.ensure_shape(tf.reshape(values, shape), [*choices.shape, None])
-            for name, values in tokens.items()
-        }
+        prompts = tf.repeat(texts, tf.shape(choices)[1])  # [B] -> [B * C]
+        tokens = super().tokenize(prompts, tf.reshape(choices, [-1]))
+        return rows_of_examples(tokens, choices)
 
     def tensor_columns(self, inputs):
         if tf.is_tensor(inputs):

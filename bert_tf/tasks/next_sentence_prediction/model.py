@@ -27,6 +27,9 @@ class BertNextSentencePredictor(TaskModel):
         Logits float32 `[B, 2]`; class 0 is "follows". `fit` takes pairs of texts and labels 0 and
         1.
 
+    Raises:
+        UserError: As `TaskModel`.
+
     Example:
         >>> model = bert_tf.BertNextSentencePredictor.from_pretrained("bert-base-uncased/")
         >>> model.next_sentence_probability(
@@ -54,7 +57,11 @@ class BertNextSentencePredictor(TaskModel):
         self.built = True
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """`keras.Model.compile`; the loss defaults to cross-entropy on integer labels."""
+        """`keras.Model.compile`; the loss defaults to cross-entropy on integer labels.
+
+        Raises:
+            UserError: As `TrainingModel.compile`.
+        """
         if loss == "auto":
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)

@@ -14,7 +14,7 @@ class NextSentencePreprocessor(Preprocessor):
     texts_per_example = (2,)
 
     def targets(self, y, x):
-        if y is None or not is_container(y):
+        if not is_container(y):
             return y
         return class_ids(y, None, 2, keep_rows=not self.has_sparse_labels)
 

@@ -9,7 +9,6 @@ from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.pretrained_model import PretrainedModel
-from bert_tf.models.serialized_part import deserialized
 from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted
 
 OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "ltr")
@@ -185,20 +184,4 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
         return [variable for variable in self.trainable_variables if id(variable) not in pooler]
 
     def get_config(self):
-        return {
-            "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "backbone": keras.saving.serialize_keras_object(self.backbone),
-            "objective": self.objective,
-            **({"lora": self.lora} if self.lora else {}),
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        lora = config.pop("lora", None)
-        config["backbone"] = deserialized(config.get("backbone"), BertBackbone, "backbone")
-        model = cls(**config)
-        if lora is not None:
-            model.enable_lora(lora["rank"], lora["alpha"], lora["layers"])
-        return model
+        return {**super().get_config(), "objective": self.objective}

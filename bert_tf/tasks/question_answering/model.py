@@ -67,8 +67,8 @@ class BertQuestionAnswerer(TaskModel):
     Reference: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert run_squad.py.
     """
 
-    token_axis = 2
-    token_padding = PADDING_LOGIT
+    output_token_axis = 2
+    output_padding = PADDING_LOGIT
 
     def __init__(
         self,
@@ -190,7 +190,8 @@ class BertQuestionAnswerer(TaskModel):
     ) -> list[AnswerSelection]:
         """Returns what `answer` chooses from: the n best answers and the score of no answer."""
         columns = self.preprocessor.read_examples((questions, contexts))
-        rows, values = self._compute(columns, batch_size, verbose, token_budget=token_budget)
+        rows = self.preprocessor.rows(columns)
+        values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
         return self.preprocessor.select(values, rows, columns)
 
     def training_batches(

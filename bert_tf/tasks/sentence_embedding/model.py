@@ -14,6 +14,7 @@ from bert_tf.layers.pooling import SequencePooling
 from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
+from bert_tf.models.token_inputs import one_sequence_per_row
 from bert_tf.tasks.sentence_embedding.preprocessor import SentenceEmbeddingPreprocessor
 from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
 from bert_tf.training.losses.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
@@ -158,10 +159,7 @@ class BertSentenceEncoder(TaskModel):
         tokens = self.tokens_of(inputs)
         shape = tf.shape(tokens["token_ids"])
         static = tokens["token_ids"].shape
-        tokens = {
-            name: values if name == "head_mask" else _one_text_a_row(values)
-            for name, values in tokens.items()
-        }
+        tokens = one_sequence_per_row(tokens)  # [B, K, T] -> [B * K, T]
         vectors = self.head(self.backbone(tokens, training=training), tokens)
         if static.rank == 2:
             return vectors
@@ -235,7 +233,7 @@ class BertSentenceEncoder(TaskModel):
             token_budget: As in `encode`.
 
         Raises:
-            UserError: If the texts are too few for the size.
+            UserError: If the texts are too few for the size, or there is no tokenizer.
 
         Example:
             >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
@@ -311,11 +309,3 @@ class BertSentenceEncoder(TaskModel):
             "normalize": self.normalize,
             "whitening_size": self.whitening_size,
         }
-
-
-def _one_text_a_row(values):
-    """`[B, K, T]` -> `[B * K, T]`; what has a lower rank stays."""
-    if values.shape.rank < 3:
-        return values
-    length = values.shape[-1] if values.shape[-1] is not None else tf.shape(values)[-1]
-    return tf.reshape(values, [-1, length])

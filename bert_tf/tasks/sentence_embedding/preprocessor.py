@@ -5,16 +5,12 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.token_inputs import rows_of_examples
 from bert_tf.models.tokenized_texts import TokenizedTexts
 
 
 class SentenceEmbeddingPreprocessor(Preprocessor):
-    """Texts to tokens; K texts of an example to an axis of K.
-
-    Args:
-        normalize: Whether vectors have the length 1.
-        **options: The arguments of `Preprocessor`.
-    """
+    """Texts to tokens; K texts of an example to an axis of K."""
 
     texts_per_example = None
 
@@ -23,18 +19,11 @@ class SentenceEmbeddingPreprocessor(Preprocessor):
         self.normalize = normalize
 
     def tokens_of(self, inputs):
-        if isinstance(inputs, dict):
-            return inputs
         columns = self.tensor_columns(inputs)
         if len(columns) == 1:
             return self.tokenize(columns[0])
         columns = tf.stack(columns, axis=1)  # K times [B] -> [B, K]
-        tokens = self.tokenize(tf.reshape(columns, [-1]))
-        shape = tf.concat([tf.shape(columns), tf.shape(tokens["token_ids"])[1:]], axis=0)
-        return {  # [B * K, T] -> [B, K, T]
-            name: tf.ensure_shape(tf.reshape(values, shape), [*columns.shape, None])
-            for name, values in tokens.items()
-        }
+        return rows_of_examples(self.tokenize(tf.reshape(columns, [-1])), columns)
 
     def example_rows(self, columns):
         if len(columns) == 1:

@@ -19,6 +19,10 @@ def cached_features(
         texts: Texts, as in `predict`.
         token_budget: The number of tokens of a batch, with padding; None uses that of `predict`.
         verbose: 1 shows a progress bar.
+
+    Raises:
+        UserError: If there is no tokenizer.
+        DataError: If a text is missing or malformed.
     """
     return _Pooled(model).predict(texts, token_budget=token_budget, verbose=verbose)
 
@@ -47,26 +51,25 @@ class ClassifierHead(TrainingModel):
         super().__init__(**kwargs)
         self.dropout_layer = classifier.dropout_layer
         self.classifier = classifier.classifier
-        self._logits_of = classifier.logits_of
-        self._default_loss = classifier.default_loss
-        self._class_weights = classifier.class_weights
+        # In a function: Keras would track a model among the attributes as a layer of this one.
+        self._whole_model = lambda: classifier
         self.built = True
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
         """As in Keras. The default of the loss is that of the classifier."""
-        loss = self._default_loss() if loss == "auto" else loss
+        loss = self._whole_model().default_loss() if loss == "auto" else loss
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 
     def class_weights(self, class_weight):
-        return self._class_weights(class_weight)
+        return self._whole_model().class_weights(class_weight)
 
     def call(self, inputs, training=False):
-        return self._logits_of(inputs, training=training)
+        return self._whole_model().logits_of(inputs, training=training)
 
     def fit(self, *args, **kwargs):
         """As in Keras."""
         history = super().fit(*args, **kwargs)
-        model = self._logits_of.__self__
+        model = self._whole_model()
         model.untrained_heads = tuple(set(model.untrained_heads) - {"classifier"})
         return history
 

@@ -96,21 +96,17 @@ class BertTextClassifier(TaskModel):
                 f"`labels`. Received: num_classes={num_classes}, labels={labels}"
             )
         config = backbone.config
-        if dropout is None:
-            dropout = config.classifier_dropout
-        if dropout is None:
-            dropout = config.hidden_dropout_prob
         self.num_classes = num_classes
         self.labels = labels
         self.problem_type = problem_type
         self.pooling = pooling
-        self.dropout = dropout
+        self.dropout = self.head_dropout(dropout)
         self.sequence_pooling = (
             None if pooling == "cls" else SequencePooling(pooling, dtype=self.dtype_policy)
         )
         if pooling != "cls":
             backbone.pooler.trainable = False  # no part of the loss
-        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         self.classifier = Dense(
             num_classes, config.initializer_range, dtype=self.dtype_policy, name="classifier"
         )
@@ -128,6 +124,9 @@ class BertTextClassifier(TaskModel):
         That is cross-entropy on class ids `[B]`, on 0 or 1 for every label `[B, num_classes]`, or
         the mean squared error. `bert_tf.training` has losses with label smoothing, class weights
         and focus on hard examples.
+
+        Raises:
+            UserError: As `TrainingModel.compile`.
         """
         loss = self.default_loss() if loss == "auto" else loss
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
@@ -188,7 +187,7 @@ class BertTextClassifier(TaskModel):
             A `Classification` for each text, for one text its own.
 
         Raises:
-            UserError: If there is no tokenizer.
+            UserError: If there is no tokenizer, or an example has more than two texts.
             DataError: If a text is missing or malformed.
         """
         return self.predict_decoded(texts, batch_size, token_budget, verbose)

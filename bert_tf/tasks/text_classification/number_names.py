@@ -7,26 +7,15 @@ from bert_tf.errors import DataError
 _TRUTH_VALUES = {"false": 0, "true": 1}
 
 
-def numbers_are_unclear(labels: Sequence[str] | None) -> bool:
-    """Whether a number that is a class's name is not that class's id.
-
-    Args:
-        labels: The names in the order of their ids, or None.
-
-    Example:
-        >>> numbers_are_unclear(["0", "1"]), numbers_are_unclear(["1", "2"])
-        (False, True)
-    """
-    return any(_number(label) not in (None, place) for place, label in enumerate(labels or ()))
-
-
 def refuse_unclear_numbers(labels: Sequence[str] | None) -> None:
-    """Raises `DataError` if numbers cannot be told apart from names; for labels given as numbers.
+    """For labels that are given as numbers: a number that is a class's name must be its id.
 
-    Args:
-        labels: As in `numbers_are_unclear`.
+    So it is for the names `["0", "1"]`, and not for `["1", "2"]`.
+
+    Raises:
+        DataError: If numbers cannot be told apart from names.
     """
-    if numbers_are_unclear(labels):
+    if any(_number(label) not in (None, place) for place, label in enumerate(labels or ())):
         raise DataError(
             f"Labels must be names, as strings, where the names are numbers other than their ids: "
             f"{list(labels)}. Received: numbers. Pass `[str(label) for label in y]`."

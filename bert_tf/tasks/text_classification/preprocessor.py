@@ -43,11 +43,7 @@ class Classification(NamedTuple):
 class TextClassificationPreprocessor(Preprocessor):
     """Texts or pairs to tokens, labels to ids, logits to probabilities.
 
-    Args:
-        num_classes: The number of outputs.
-        labels: The names of the classes, in the order of their ids, or None.
-        problem_type: As in `BertTextClassifier`.
-        **options: The arguments of `Preprocessor`.
+    Its arguments are those of `BertTextClassifier` and of `Preprocessor`.
     """
 
     def __init__(self, *, num_classes: int, labels: list[str] | None, problem_type: str, **options):
@@ -67,7 +63,7 @@ class TextClassificationPreprocessor(Preprocessor):
 
     def targets(self, y, x):
         """As `Preprocessor.targets`; labels may be given by their names."""
-        if y is None or not is_container(y):
+        if not is_container(y):
             return y
         y = plain_rows(y, "y")
         if self.problem_type == REGRESSION:

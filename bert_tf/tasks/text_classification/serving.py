@@ -10,9 +10,7 @@ from bert_tf.tasks.text_classification.model import BertTextClassifier
 class TextClassificationModule(ServingModule):
     """Text, or a pair of texts, to a label, to the probabilities of several, or to numbers.
 
-    Args:
-        model: The classifier.
-        pairs: Whether it was trained on pairs of texts.
+    `pairs` says whether the classifier was trained on pairs of texts.
     """
 
     takes_pairs = True

@@ -63,7 +63,7 @@ class BertTokenClassifier(TaskModel):
     """
 
     needs_labels = True
-    token_axis = 1
+    output_token_axis = 1
 
     def __init__(
         self,
@@ -248,7 +248,7 @@ class BertTokenClassifier(TaskModel):
         rows = WordWindows.of_words(self.tokenizer, words, row_splits, self.longest).marked()
         if not len(rows):
             return np.zeros([0], np.int32)
-        _, ids = self._compute_rows(rows, batch_size, verbose, token_budget=token_budget)
+        ids = self._compute(rows, batch_size, verbose, token_budget=token_budget)
         return rows.word_values(ids)
 
     def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
