@@ -87,10 +87,11 @@ def adam_weight_decay(
     )
 
 
-def adam_weight_decay_reference(*args, **kwargs) -> None:
+@native.has_signature_of(adam_weight_decay)
+def adam_weight_decay_reference(*args, **kwargs):
     """The reference implementation of `adam_weight_decay`, in stock TensorFlow ops.
 
-    It has the same arguments and runs on any device and under XLA.
+    It runs on any device and under XLA.
 
     Example:
         >>> variable, m, v = (tf.Variable(tf.zeros([2])) for _ in range(3))

@@ -147,11 +147,12 @@ def fused_dense(
     )
 
 
-def fused_dense_reference(*args, **kwargs) -> tf.Tensor:
+@native.has_signature_of(fused_dense)
+def fused_dense_reference(*args, **kwargs):
     """The reference implementation of `fused_dense`, in stock TensorFlow ops.
 
-    It has the same arguments, runs on any device and under XLA, and is twice differentiable. It
-    unpacks the kernel first, so K must be known when the function is traced.
+    It runs on any device and under XLA, and is twice differentiable. It unpacks the kernel first,
+    so K must be known when the function is traced.
 
     Example:
         >>> packed = bert_tf.ops.pack_dense(2.0 * tf.eye(2))

@@ -108,11 +108,12 @@ def fused_residual_layer_norm(
     return y
 
 
-def fused_residual_layer_norm_reference(*args, **kwargs) -> tf.Tensor:
+@native.has_signature_of(fused_residual_layer_norm)
+def fused_residual_layer_norm_reference(*args, **kwargs):
     """The reference implementation of `fused_residual_layer_norm`, in stock TensorFlow ops.
 
-    It has the same arguments, runs on any device and under XLA, and is twice differentiable. It
-    draws the same dropout mask as the native op.
+    It runs on any device and under XLA, and is twice differentiable. It draws the same dropout mask
+    as the native op.
 
     Example:
         >>> x, ones, zeros = tf.constant([[1.0, 3.0]]), tf.ones([2]), tf.zeros([2])

@@ -260,12 +260,13 @@ def quantized_dense(
     )
 
 
-def quantized_dense_reference(*args, **kwargs) -> tf.Tensor:
+@native.has_signature_of(quantized_dense)
+def quantized_dense_reference(*args, **kwargs):
     """The reference implementation of `quantized_dense`, in stock TensorFlow ops.
 
-    It has the same arguments, runs on any device and under XLA, and is not faster than a float32
-    matmul. The integers are multiplied as float32, which is exact in blocks of 512. K must be known
-    when the function is traced.
+    It runs on any device and under XLA, and is not faster than a float32 matmul. The integers are
+    multiplied as float32, which is exact in blocks of 512. K must be known when the function is
+    traced.
 
     Example:
         >>> kernel = bert_tf.ops.pack_quantized_dense(*bert_tf.ops.quantize_kernel(tf.eye(2)))
