@@ -75,6 +75,9 @@ class Dense(keras.layers.Layer):
         Returns:
             `[R, units]`.
 
+        Raises:
+            UserError: If the compute dtype of the layer was changed after its kernel was prepacked.
+
         Example:
             >>> from bert_tf.layers.kernels.epilogue import Epilogue
             >>> dense = bert_tf.layers.Dense(4)
@@ -83,6 +86,7 @@ class Dense(keras.layers.Layer):
             TensorShape([3, 4])
         """
         observe(self, x)
+        self._check_prepacked_dtype()
         bias = tf.convert_to_tensor(self.bias)
         return self.kernel_form.apply(x, dataclasses.replace(epilogue, bias=bias))
 
@@ -196,6 +200,15 @@ class Dense(keras.layers.Layer):
             raise UserError(
                 f"`kernel_form` must be a FloatKernel to be {purpose}. Received: kernel_form="
                 f"{type(self.kernel_form).__name__}. Call `merge_lora()` first if it has LoRA."
+            )
+
+    def _check_prepacked_dtype(self):
+        form = self.kernel_form
+        if isinstance(form, PrepackedKernel) and form.packed.dtype != self.compute_dtype:
+            raise UserError(
+                f"`dtype_policy` must compute in {form.packed.dtype}, in which the kernel was "
+                f"prepacked. Received: dtype_policy.compute_dtype={self.compute_dtype}. Set it "
+                "before the kernel is prepacked."
             )
 
     def save_own_variables(self, store):
