@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.config import BertConfig
+from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout_seed import DropoutSeed
 from bert_tf.layers.token_layout import TokenLayout
@@ -36,6 +37,9 @@ class BertSelfAttention(keras.layers.Layer):
 
     Returns:
         `[R, n * D]`, or a tuple with the probabilities `[B, n, T, T]` if `return_probabilities`.
+
+    Raises:
+        UserError: If `return_probabilities` is True and the layout is packed.
 
     Example:
         >>> from bert_tf.layers.token_layout import TokenLayout
@@ -84,6 +88,11 @@ class BertSelfAttention(keras.layers.Layer):
         dropout_key=None,
         head_mask=None,
     ):
+        if return_probabilities and layout.is_packed:
+            raise UserError(
+                "`return_probabilities` must be False for a packed layout, whose attention stores "
+                "no probabilities. Received: return_probabilities=True. Use `TokenLayout.padded`."
+            )
         heads = [self.num_heads, self.config.head_size]
         qkv = tf.reshape(self.query_key_value(rows), [-1, 3, *heads])  # [R, 3nD] -> [R, 3, n, D]
         dropout_rate = self.dropout_rate if training else 0.0
