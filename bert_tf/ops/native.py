@@ -44,7 +44,6 @@ _GPU_XLA_BUILD_INFO_PATH = _DIRECTORY / "_gpu_xla_build_info.json"
 
 _LEAST_COMPUTE_CAPABILITY = (8, 0)  # of the GPU kernels
 
-# On a TPU, XLA compiles the whole step and there are no custom kernels.
 _TPU_STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
 
 _logger = logging.getLogger("bert_tf")
@@ -108,7 +107,12 @@ def use_native(runs_on_gpu: bool = True) -> bool:
                 f"or set {BACKEND_VARIABLE}=auto."
             )
         return runs_on_gpu or not _visible_gpus()
-    return loaded.suits_auto and not isinstance(tf.distribute.get_strategy(), _TPU_STRATEGIES)
+    return loaded.suits_auto and not is_on_tpu()
+
+
+def is_on_tpu() -> bool:
+    """Returns whether the code runs on a TPU: XLA compiles all of it, without custom kernels."""
+    return isinstance(tf.distribute.get_strategy(), _TPU_STRATEGIES)
 
 
 def compiles_under_xla() -> bool:
@@ -116,9 +120,7 @@ def compiles_under_xla() -> bool:
 
     If it cannot, functions for XLA must be traced under `backend("reference")`.
     """
-    return _load().has_xla_lowerings and not isinstance(
-        tf.distribute.get_strategy(), _TPU_STRATEGIES
-    )
+    return _load().has_xla_lowerings and not is_on_tpu()
 
 
 def has_gpu_kernels() -> bool:

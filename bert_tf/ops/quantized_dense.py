@@ -24,10 +24,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
 from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense, known_depth
 from bert_tf.ops.differentiable_once import refuse_gradient
-from bert_tf.ops.fused_residual_layer_norm import LAYER_NORM_EPSILON
 
 # The layout of a prepacked kernel, and the largest depth for which int32 can hold the sums; both as
 # in quantized_dense.h.
@@ -235,7 +235,7 @@ def quantized_dense(
             "`kernel` must have the dtypes int8 (packed), float32 (scale), int32 (column_sums) and "
             f"float32 (smoothing). Received: {received}"
         )
-    depth = x.shape[-1] if x.shape.rank is not None else None
+    depth = x.shape[-1]
     if depth is not None and depth > MAX_DEPTH:
         raise ValueError(
             f"`x` must have at most {MAX_DEPTH} columns, so that int32 can hold the sums. "
