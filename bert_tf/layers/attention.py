@@ -7,7 +7,7 @@ from bert_tf import ops
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.dropout_seed import DropoutSeed
+from bert_tf.layers.dropout import DropoutSeed, stateless_dropout
 from bert_tf.layers.token_layout import TokenLayout
 
 # Replaces the scores of padding. google-research/bert adds -10000 instead. This value is so far
@@ -161,8 +161,6 @@ def _padded_attention(qkv, layout, dropout_rate, seed):
     probabilities = tf.cast(tf.nn.softmax(scores), qkv.dtype)
     weights = probabilities
     if dropout_rate:
-        weights = tf.nn.experimental.stateless_dropout(
-            weights, dropout_rate, seed=tf.stack([seed, tf.zeros([], tf.int64)]), rng_alg="philox"
-        )
+        weights = stateless_dropout(weights, dropout_rate, seed)
     context = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])  # -> [B, T, n, D]
     return tf.reshape(context, [-1, num_heads, head_size]), probabilities

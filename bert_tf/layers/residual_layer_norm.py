@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import LAYER_NORM_EPSILON
-from bert_tf.layers.dropout_seed import DropoutSeed
+from bert_tf.layers.dropout import DropoutSeed
 from bert_tf.layers.epilogue import Epilogue
 
 
