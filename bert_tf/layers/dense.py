@@ -8,7 +8,6 @@ import tensorflow as tf
 from bert_tf import keras_compat, ops
 from bert_tf.errors import UserError
 from bert_tf.layers.epilogue import Epilogue
-from bert_tf.layers.initializers import bert_initializer
 from bert_tf.layers.kernel_forms import FloatKernel, Int8Kernel, LoraKernel, PrepackedKernel
 from bert_tf.layers.observed_inputs import observe
 from bert_tf.layers.quantization import require_int8
@@ -43,7 +42,7 @@ class Dense(keras.layers.Layer):
         >>> Dense(4)(tf.ones([3, 2])).shape
         TensorShape([3, 4])
 
-    Reference: google-research/bert modeling.py, `tf.layers.dense`.
+    Reference: google-research/bert modeling.py, `tf.layers.dense` and `create_initializer`.
     """
 
     def __init__(self, units: int, initializer_range: float = 0.02, **kwargs):
@@ -56,7 +55,7 @@ class Dense(keras.layers.Layer):
         self.kernel = self.add_weight(
             name="kernel",
             shape=[input_shape[-1], self.units],
-            initializer=bert_initializer(self.initializer_range),
+            initializer=keras.initializers.TruncatedNormal(stddev=self.initializer_range),
         )
         self.bias = self.add_weight(name="bias", shape=[self.units], initializer="zeros")
         self.kernel_form = FloatKernel(self.kernel)

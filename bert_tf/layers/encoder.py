@@ -69,13 +69,10 @@ class BertEncoder(keras.layers.Layer):
         self, rows, layout: TokenLayout, training=False, return_probabilities=False, head_mask=None
     ):
         states, probabilities = [], []
+        recomputes = self.gradient_checkpointing and training
+        recomputes = recomputes and not return_probabilities and head_mask is None
         for index, block in enumerate(self.blocks):
-            if (
-                self.gradient_checkpointing
-                and training
-                and not return_probabilities
-                and head_mask is None
-            ):
+            if recomputes:
                 rows = _recomputed(block, rows, layout)
                 states.append(rows)
                 continue
