@@ -70,7 +70,8 @@ def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
     return tf.concat(blocks, axis=0)
 
 
-def pack_dense_reference(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
+@native.has_signature_of(pack_dense)
+def pack_dense_reference(*args, **kwargs):
     """The reference implementation of `pack_dense`, in stock TensorFlow ops, with equal results.
 
     The shape of `kernel` must be known when the function is traced.
@@ -81,7 +82,7 @@ def pack_dense_reference(kernel: tf.Tensor, transposed: bool = False) -> tf.Tens
         >>> np.array_equal(bert_tf.ops.unpack_dense(packed, 4, 4), kernel)
         True
     """
-    return native.call_reference(pack_dense, kernel, transposed)
+    return native.call_reference(pack_dense, *args, **kwargs)
 
 
 def fused_dense(
