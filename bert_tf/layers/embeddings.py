@@ -72,9 +72,7 @@ class BertEmbeddings(keras.layers.Layer):
         """Replaces the word embeddings by 8-bit integers with one scale per word, for inference.
 
         Args:
-            mode: "int8".
-            type_check: Ignored: subclasses are quantized too. It is an argument of Keras's method.
-            config: None or the configuration that Keras makes for `mode`.
+            mode, type_check, config: As in `Dense.quantize`.
 
         Raises:
             UserError: If `mode` is not "int8", or if the word embeddings are already quantized.

@@ -1,7 +1,4 @@
-"""A dense layer in 8-bit integers: x W and the operations after it, in one pass, for inference.
-
-    z = x W + bias
-    y = z | gelu(z) | z + residual | LayerNorm(z + residual)
+"""`fused_dense` in 8-bit integers: x W and the operations after it, in one pass, for inference.
 
 W is quantized once, symmetrically, with one scale per column. x is quantized when the op runs,
 asymmetrically, with one scale and one zero point per row, so no calibration is needed and a row
