@@ -7,7 +7,7 @@ from bert_tf import ops
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.dropout import DropoutSeed, stateless_dropout
+from bert_tf.layers.dropout import next_seed, stateless_dropout
 from bert_tf.layers.token_layout import TokenLayout
 
 # Replaces the scores of padding. google-research/bert adds -10000 instead. This value is so far
@@ -68,8 +68,7 @@ class BertSelfAttention(keras.layers.Layer):
             name="query_key_value",
         )
         self.dropout_rate = self.config.attention_probs_dropout_prob
-        self._dropout_seed = DropoutSeed()
-        self.seed_generator = self._dropout_seed.generator
+        self.seed_generator = keras.random.SeedGenerator()
 
     def build(self, input_shape=None):
         self.query_key_value.build([None, self.config.hidden_size])
@@ -77,7 +76,7 @@ class BertSelfAttention(keras.layers.Layer):
 
     def draw_seed(self) -> tf.Tensor | None:
         """Returns a new seed for the dropout, or None if there is no dropout."""
-        return self._dropout_seed.next() if self.dropout_rate else None
+        return next_seed(self.seed_generator) if self.dropout_rate else None
 
     def call(
         self,

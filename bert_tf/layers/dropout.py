@@ -7,31 +7,25 @@ import tensorflow as tf
 _REPLICA_STRIDE = -7046029254386353131
 
 
-class DropoutSeed:
-    """Draws int64 seeds for counter-based dropout: one stream per layer, a new seed for each use.
+def next_seed(generator: keras.random.SeedGenerator) -> tf.Tensor:
+    """Draws a seed for counter-based dropout, which no earlier call on this replica has returned.
 
-    The state is a Keras `SeedGenerator`, a variable of the layer that owns it. It is saved in
-    checkpoints, so a resumed run draws the same masks as an uninterrupted one. Replicas of a
-    `tf.distribute` strategy share the state but not the seeds: otherwise they would drop the same
-    units for different examples.
+    The state of the generator is a variable of the layer that owns it. It is saved in checkpoints,
+    so a resumed run draws the same masks as an uninterrupted one. Replicas of a `tf.distribute`
+    strategy share the state but not the seeds: otherwise they would drop the same units for
+    different examples.
 
-    Args:
-        seed: Seed of the stream. None draws a seed.
+    Returns:
+        A scalar int64.
     """
-
-    def __init__(self, seed: int | None = None):
-        self.generator = keras.random.SeedGenerator(seed)
-
-    def next(self) -> tf.Tensor:
-        """Returns a scalar int64 that no earlier call on this replica has returned."""
-        state = tf.cast(self.generator.next(), tf.int64)  # [2]: seed, counter
-        replica = tf.distribute.get_replica_context()
-        stream = replica.replica_id_in_sync_group if replica else 0
-        return (
-            tf.bitwise.left_shift(state[0], tf.constant(32, tf.int64))
-            + state[1]
-            + tf.cast(stream, tf.int64) * tf.constant(_REPLICA_STRIDE, tf.int64)
-        )
+    state = tf.cast(generator.next(), tf.int64)  # [2]: seed, counter
+    replica = tf.distribute.get_replica_context()
+    stream = replica.replica_id_in_sync_group if replica else 0
+    return (
+        tf.bitwise.left_shift(state[0], tf.constant(32, tf.int64))
+        + state[1]
+        + tf.cast(stream, tf.int64) * tf.constant(_REPLICA_STRIDE, tf.int64)
+    )
 
 
 def stateless_dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
@@ -57,14 +51,13 @@ class Dropout(keras.layers.Layer):
         super().__init__(**kwargs)
         self.rate = rate
         self.seed = seed
-        self._dropout_seed = DropoutSeed(seed)
-        self.seed_generator = self._dropout_seed.generator
+        self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
 
     def call(self, x, training=False):
         if not training or not self.rate:
             return x
-        return stateless_dropout(x, self.rate, self._dropout_seed.next())
+        return stateless_dropout(x, self.rate, next_seed(self.seed_generator))
 
     def compute_output_shape(self, input_shape):
         return input_shape
