@@ -7,8 +7,11 @@ import tensorflow as tf
 
 from bert_tf import keras_compat, ops
 from bert_tf.errors import UserError
-from bert_tf.layers.epilogue import Epilogue
-from bert_tf.layers.kernel_forms import FloatKernel, Int8Kernel, LoraKernel, PrepackedKernel
+from bert_tf.layers.kernels.epilogue import Epilogue
+from bert_tf.layers.kernels.float_kernel import FloatKernel
+from bert_tf.layers.kernels.int8_kernel import Int8Kernel
+from bert_tf.layers.kernels.lora_kernel import LoraKernel
+from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
 from bert_tf.layers.observed_inputs import observe
 from bert_tf.layers.quantization import require_int8
 
@@ -75,7 +78,7 @@ class Dense(keras.layers.Layer):
             UserError: If the compute dtype of the layer was changed after its kernel was prepacked.
 
         Example:
-            >>> from bert_tf.layers.epilogue import Epilogue
+            >>> from bert_tf.layers.kernels.epilogue import Epilogue
             >>> dense = bert_tf.layers.Dense(4)
             >>> dense.build([None, 2])
             >>> dense.apply(tf.ones([3, 2]), Epilogue(activation="gelu")).shape

@@ -6,7 +6,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.layers.attention import BertSelfAttention
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.epilogue import Epilogue
+from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 from bert_tf.layers.token_layout import TokenLayout
 

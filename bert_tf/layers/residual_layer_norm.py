@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.layers.dropout import next_seed
-from bert_tf.layers.epilogue import Epilogue
+from bert_tf.layers.kernels.epilogue import Epilogue
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

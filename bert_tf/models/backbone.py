@@ -13,7 +13,7 @@ from bert_tf.deprecation import renamed_method, warn_renamed
 from bert_tf.errors import UserError
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
-from bert_tf.layers.kernel_forms import LoraKernel
+from bert_tf.layers.kernels.lora_kernel import LoraKernel
 from bert_tf.layers.pooling import BertPooler
 from bert_tf.layers.quantization import require_int8
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.layers import Dense, ResidualLayerNorm
-from bert_tf.layers.epilogue import Epilogue
+from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.observed_inputs import observed_inputs
 
 IN, UNITS, ROWS = 24, 40, 5

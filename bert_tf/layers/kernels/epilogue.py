@@ -7,9 +7,7 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.config import LAYER_NORM_EPSILON
-
-# Activations that no custom op fuses.
-_PLAIN_ACTIVATIONS = {"relu": tf.nn.relu, "silu": tf.nn.silu}
+from bert_tf.layers.activation import PLAIN_ACTIVATIONS, bias_activation
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,10 +39,8 @@ class Epilogue:
 
     def after(self, z: tf.Tensor) -> tf.Tensor:
         """Computes y `[R, units]` from z `[R, units]` in ops that have gradients."""
-        if self.activation in ("gelu", "gelu_new"):
-            return ops.fused_bias_gelu(z, self.bias, approximate=self.activation == "gelu_new")
         if self.activation is not None:
-            return _PLAIN_ACTIVATIONS[self.activation](tf.nn.bias_add(z, self.bias))
+            return bias_activation(z, self.bias, self.activation)
         if self.gamma is not None:
             return ops.fused_residual_layer_norm(
                 z,
@@ -64,9 +60,9 @@ class Epilogue:
         This is for inference: there is no dropout. `dense` is `ops.fused_dense` or
         `ops.quantized_dense`, and `kernel` is what it takes as the kernel.
         """
-        if self.activation in _PLAIN_ACTIVATIONS:
+        if self.activation in PLAIN_ACTIVATIONS:
             y = dense(x, kernel, units, bias=self.bias)
-            return _PLAIN_ACTIVATIONS[self.activation](y)
+            return PLAIN_ACTIVATIONS[self.activation](y)
         return dense(
             x,
             kernel,

@@ -1,0 +1,53 @@
+"""A kernel of 8-bit integers with one scale per column."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from bert_tf import ops
+from bert_tf.layers.kernels.epilogue import Epilogue
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Int8Kernel:
+    """A kernel that was quantized and prepacked for inference.
+
+    Args:
+        variables: The variables with the parts of the kernel.
+        shape: The shape `[in, units]` of the kernel before.
+    """
+
+    variables: ops.QuantizedKernel
+    shape: tuple[int, int]
+
+    def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
+        """Computes `x @ kernel` and the epilogue in one pass: `[R, in]` -> `[R, units]`."""
+        kernel = ops.QuantizedKernel(*map(tf.convert_to_tensor, self.variables))
+        return epilogue.within(ops.quantized_dense, x, kernel, self.shape[1])
+
+    def assign(
+        self, values: tf.Tensor, scale: tf.Tensor, smoothing: tf.Tensor | None = None
+    ) -> None:
+        """Replaces the kernel by another of the same shape.
+
+        Args:
+            values: int8 `[in, units]`.
+            scale: float32 `[units]`, the factor of each column.
+            smoothing: float32 `[in]`, the factor of each column of the input. None means ones.
+        """
+        kernel = ops.pack_quantized_dense(values, scale, smoothing)
+        for variable, value in zip(self.variables, kernel, strict=True):
+            variable.assign(value)
+
+    def unpacked(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the arguments of `assign`: the values, the scale and the smoothing."""
+        kernel = ops.QuantizedKernel(*map(tf.convert_to_tensor, self.variables))
+        return (
+            ops.unpack_quantized_dense(kernel.packed, *self.shape),
+            kernel.scale,
+            kernel.smoothing,
+        )
+
+    def is_smoothed(self) -> bool:
+        """Returns whether the smoothing is something other than ones."""
+        return bool(tf.reduce_any(tf.convert_to_tensor(self.variables.smoothing) != 1.0))
