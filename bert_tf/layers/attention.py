@@ -5,8 +5,9 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.config import BertConfig
+from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.dropout_seed import DropoutSeed
+from bert_tf.layers.dropout import next_seed, stateless_dropout
 from bert_tf.layers.token_layout import TokenLayout
 
 # Replaces the scores of padding. google-research/bert adds -10000 instead. This value is so far
@@ -37,6 +38,9 @@ class BertSelfAttention(keras.layers.Layer):
     Returns:
         `[R, n * D]`, or a tuple with the probabilities `[B, n, T, T]` if `return_probabilities`.
 
+    Raises:
+        UserError: If `return_probabilities` is True and the layout is packed.
+
     Example:
         >>> from bert_tf.layers.token_layout import TokenLayout
         >>> config = bert_tf.BertConfig(hidden_size=32, num_attention_heads=4)
@@ -64,8 +68,7 @@ class BertSelfAttention(keras.layers.Layer):
             name="query_key_value",
         )
         self.dropout_rate = self.config.attention_probs_dropout_prob
-        self._dropout_seed = DropoutSeed()
-        self.seed_generator = self._dropout_seed.generator
+        self.seed_generator = keras.random.SeedGenerator()
 
     def build(self, input_shape=None):
         self.query_key_value.build([None, self.config.hidden_size])
@@ -73,7 +76,7 @@ class BertSelfAttention(keras.layers.Layer):
 
     def draw_seed(self) -> tf.Tensor | None:
         """Returns a new seed for the dropout, or None if there is no dropout."""
-        return self._dropout_seed.next() if self.dropout_rate else None
+        return next_seed(self.seed_generator) if self.dropout_rate else None
 
     def call(
         self,
@@ -84,6 +87,11 @@ class BertSelfAttention(keras.layers.Layer):
         dropout_key=None,
         head_mask=None,
     ):
+        if return_probabilities and layout.is_packed:
+            raise UserError(
+                "`return_probabilities` must be False for a packed layout, whose attention stores "
+                "no probabilities. Received: return_probabilities=True. Use `TokenLayout.padded`."
+            )
         heads = [self.num_heads, self.config.head_size]
         qkv = tf.reshape(self.query_key_value(rows), [-1, 3, *heads])  # [R, 3nD] -> [R, 3, n, D]
         dropout_rate = self.dropout_rate if training else 0.0
@@ -152,8 +160,6 @@ def _padded_attention(qkv, layout, dropout_rate, seed):
     probabilities = tf.cast(tf.nn.softmax(scores), qkv.dtype)
     weights = probabilities
     if dropout_rate:
-        weights = tf.nn.experimental.stateless_dropout(
-            weights, dropout_rate, seed=tf.stack([seed, tf.zeros([], tf.int64)]), rng_alg="philox"
-        )
+        weights = stateless_dropout(weights, dropout_rate, seed)
     context = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])  # -> [B, T, n, D]
     return tf.reshape(context, [-1, num_heads, head_size]), probabilities

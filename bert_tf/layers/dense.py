@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from bert_tf import keras_compat, ops
 from bert_tf.errors import UserError
-from bert_tf.layers.initializers import bert_initializer
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.kernels.float_kernel import FloatKernel
 from bert_tf.layers.kernels.int8_kernel import Int8Kernel
@@ -46,7 +45,7 @@ class Dense(keras.layers.Layer):
         >>> Dense(4)(tf.ones([3, 2])).shape
         TensorShape([3, 4])
 
-    Reference: google-research/bert modeling.py, `tf.layers.dense`.
+    Reference: google-research/bert modeling.py, `tf.layers.dense` and `create_initializer`.
     """
 
     def __init__(self, units: int, initializer_range: float = 0.02, **kwargs):
@@ -59,7 +58,7 @@ class Dense(keras.layers.Layer):
         self.kernel = self.add_weight(
             name="kernel",
             shape=[input_shape[-1], self.units],
-            initializer=bert_initializer(self.initializer_range),
+            initializer=keras.initializers.TruncatedNormal(stddev=self.initializer_range),
         )
         self.bias = self.add_weight(name="bias", shape=[self.units], initializer="zeros")
         self.kernel_form = FloatKernel(self.kernel)
@@ -75,6 +74,9 @@ class Dense(keras.layers.Layer):
         Returns:
             `[R, units]`.
 
+        Raises:
+            UserError: If the compute dtype of the layer was changed after its kernel was prepacked.
+
         Example:
             >>> from bert_tf.layers.kernels.epilogue import Epilogue
             >>> dense = bert_tf.layers.Dense(4)
@@ -83,6 +85,7 @@ class Dense(keras.layers.Layer):
             TensorShape([3, 4])
         """
         observe(self, x)
+        self._check_prepacked_dtype()
         bias = tf.convert_to_tensor(self.bias)
         return self.kernel_form.apply(x, dataclasses.replace(epilogue, bias=bias))
 
@@ -196,6 +199,15 @@ class Dense(keras.layers.Layer):
             raise UserError(
                 f"`kernel_form` must be a FloatKernel to be {purpose}. Received: kernel_form="
                 f"{type(self.kernel_form).__name__}. Call `merge_lora()` first if it has LoRA."
+            )
+
+    def _check_prepacked_dtype(self):
+        form = self.kernel_form
+        if isinstance(form, PrepackedKernel) and form.packed.dtype != self.compute_dtype:
+            raise UserError(
+                f"`dtype_policy` must compute in {form.packed.dtype}, in which the kernel was "
+                f"prepacked. Received: dtype_policy.compute_dtype={self.compute_dtype}. Set it "
+                "before the kernel is prepacked."
             )
 
     def save_own_variables(self, store):

@@ -3,7 +3,36 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.layers.dropout_seed import DropoutSeed
+# An odd constant near 2^64 / golden ratio, so that the keys of consecutive replicas are far apart.
+_REPLICA_STRIDE = -7046029254386353131
+
+
+def next_seed(generator: keras.random.SeedGenerator) -> tf.Tensor:
+    """Draws a seed for counter-based dropout, which no earlier call on this replica has returned.
+
+    The state of the generator is a variable of the layer that owns it. It is saved in checkpoints,
+    so a resumed run draws the same masks as an uninterrupted one. Replicas of a `tf.distribute`
+    strategy share the state but not the seeds: otherwise they would drop the same units for
+    different examples.
+
+    Returns:
+        A scalar int64.
+    """
+    state = tf.cast(generator.next(), tf.int64)  # [2]: seed, counter
+    replica = tf.distribute.get_replica_context()
+    stream = replica.replica_id_in_sync_group if replica else 0
+    return (
+        tf.bitwise.left_shift(state[0], tf.constant(32, tf.int64))
+        + state[1]
+        + tf.cast(stream, tf.int64) * tf.constant(_REPLICA_STRIDE, tf.int64)
+    )
+
+
+def stateless_dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
+    """Drops elements of x as a function of the seed, a scalar int64."""
+    return tf.nn.experimental.stateless_dropout(
+        x, rate, seed=tf.stack([seed, tf.zeros([], tf.int64)]), rng_alg="philox"
+    )
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -22,17 +51,13 @@ class Dropout(keras.layers.Layer):
         super().__init__(**kwargs)
         self.rate = rate
         self.seed = seed
-        self._dropout_seed = DropoutSeed(seed)
-        self.seed_generator = self._dropout_seed.generator
+        self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
 
     def call(self, x, training=False):
         if not training or not self.rate:
             return x
-        seed = self._dropout_seed.next()
-        return tf.nn.experimental.stateless_dropout(
-            x, self.rate, seed=tf.stack([seed, tf.zeros([], tf.int64)]), rng_alg="philox"
-        )
+        return stateless_dropout(x, self.rate, next_seed(self.seed_generator))
 
     def compute_output_shape(self, input_shape):
         return input_shape

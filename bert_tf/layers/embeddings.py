@@ -7,7 +7,6 @@ from bert_tf import keras_compat, ops
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers.dropout import Dropout
-from bert_tf.layers.initializers import bert_initializer
 from bert_tf.layers.quantization import require_int8
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
@@ -52,25 +51,19 @@ class BertEmbeddings(keras.layers.Layer):
         )
 
     def build(self, input_shape=None):
-        initializer = bert_initializer(self.config.initializer_range)
-        hidden_size = self.config.hidden_size
+        config, hidden_size = self.config, self.config.hidden_size
+        initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+        options = {"initializer": initializer, "autocast": False}
         self.word_embeddings = self.add_weight(
-            name="word_embeddings",
-            shape=[self.config.vocab_size, hidden_size],
-            initializer=initializer,
-            autocast=False,
+            name="word_embeddings", shape=[config.vocab_size, hidden_size], **options
         )
         self.position_embeddings = self.add_weight(
             name="position_embeddings",
-            shape=[self.config.max_position_embeddings, hidden_size],
-            initializer=initializer,
-            autocast=False,
+            shape=[config.max_position_embeddings, hidden_size],
+            **options,
         )
         self.segment_embeddings = self.add_weight(
-            name="segment_embeddings",
-            shape=[self.config.type_vocab_size, hidden_size],
-            initializer=initializer,
-            autocast=False,
+            name="segment_embeddings", shape=[config.type_vocab_size, hidden_size], **options
         )
         self.layer_norm.build([None, hidden_size])
         self.built = True
@@ -79,9 +72,7 @@ class BertEmbeddings(keras.layers.Layer):
         """Replaces the word embeddings by 8-bit integers with one scale per word, for inference.
 
         Args:
-            mode: "int8".
-            type_check: Ignored: subclasses are quantized too. It is an argument of Keras's method.
-            config: None or the configuration that Keras makes for `mode`.
+            mode, type_check, config: As in `Dense.quantize`.
 
         Raises:
             UserError: If `mode` is not "int8", or if the word embeddings are already quantized.

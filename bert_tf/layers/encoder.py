@@ -22,7 +22,8 @@ class BertEncoder(keras.layers.Layer):
     Call arguments:
         rows: `[R, H]`.
         layout: The `TokenLayout` of the rows.
-        return_probabilities: Whether to return the attention probabilities.
+        return_probabilities: Whether to return the attention probabilities. Only for a padded
+            layout.
         head_mask: Factors of the outputs of the heads, float `[B, L, N]`, including pruned heads.
             None means 1. With a head mask, nothing is recomputed.
 
@@ -30,6 +31,9 @@ class BertEncoder(keras.layers.Layer):
         A list of the rows after each block, L tensors `[R, H]`, and a list of the attention
         probabilities, L tensors `[B, n, T, T]` for the n heads of each block. The second list is
         empty without `return_probabilities`.
+
+    Raises:
+        UserError: If `return_probabilities` is True and the layout is packed.
 
     Example:
         >>> from bert_tf.layers.token_layout import TokenLayout
@@ -65,13 +69,10 @@ class BertEncoder(keras.layers.Layer):
         self, rows, layout: TokenLayout, training=False, return_probabilities=False, head_mask=None
     ):
         states, probabilities = [], []
+        recomputes = self.gradient_checkpointing and training
+        recomputes = recomputes and not return_probabilities and head_mask is None
         for index, block in enumerate(self.blocks):
-            if (
-                self.gradient_checkpointing
-                and training
-                and not return_probabilities
-                and head_mask is None
-            ):
+            if recomputes:
                 rows = _recomputed(block, rows, layout)
                 states.append(rows)
                 continue

@@ -26,12 +26,16 @@ class BertEncoderBlock(keras.layers.Layer):
     Call arguments:
         rows: `[R, H]`.
         layout: The `TokenLayout` of the rows.
-        return_probabilities: Whether to also return the attention probabilities.
+        return_probabilities: Whether to also return the attention probabilities. Only for a padded
+            layout.
         dropout_keys: The result of `draw_seeds`. None draws new seeds.
         head_mask: Factors of the outputs of the heads, float `[B, n]`. None means 1.
 
     Returns:
         `[R, H]`, or a tuple with the probabilities `[B, n, T, T]` if `return_probabilities`.
+
+    Raises:
+        UserError: If `return_probabilities` is True and the layout is packed.
 
     Example:
         >>> from bert_tf.layers.token_layout import TokenLayout

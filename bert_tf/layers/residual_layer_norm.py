@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import LAYER_NORM_EPSILON
-from bert_tf.layers.dropout_seed import DropoutSeed
+from bert_tf.layers.dropout import next_seed
 from bert_tf.layers.kernels.epilogue import Epilogue
 
 
@@ -44,9 +44,8 @@ class ResidualLayerNorm(keras.layers.Layer):
         self.epsilon = epsilon
         self.dropout_rate = dropout_rate
         self.seed = seed
-        self._dropout_seed = DropoutSeed(seed) if dropout_rate else None
         # Keras tracks seed generators that are attributes and saves their state with the layer.
-        self.seed_generator = self._dropout_seed.generator if self._dropout_seed else None
+        self.seed_generator = keras.random.SeedGenerator(seed) if dropout_rate else None
 
     def build(self, input_shape):
         self.gamma = self.add_weight(name="gamma", shape=[input_shape[-1]], initializer="ones")
@@ -55,7 +54,7 @@ class ResidualLayerNorm(keras.layers.Layer):
 
     def draw_seed(self) -> tf.Tensor | None:
         """Returns a new seed for the dropout, or None if there is no dropout."""
-        return self._dropout_seed.next() if self._dropout_seed else None
+        return next_seed(self.seed_generator) if self.seed_generator else None
 
     def epilogue(self, residual=None, bias=None, training=False, dropout_key=None) -> Epilogue:
         """Returns what `call` computes, as the epilogue of a dense layer whose output is `x`."""

@@ -15,6 +15,8 @@ import threading
 
 import tensorflow as tf
 
+from bert_tf.ops import native
+
 
 @dataclasses.dataclass(frozen=True)
 class TokenLayout:
@@ -47,10 +49,7 @@ class TokenLayout:
     def padded(cls, padding_mask, sequence_ids=None, **attention) -> "TokenLayout":
         """Makes a layout in which all `B * T` positions are rows.
 
-        Args:
-            padding_mask: As in the attributes.
-            sequence_ids: As in the attributes.
-            **attention: `causal` and the attributes after it.
+        The arguments are attributes of the class; `attention` is `causal` and those after it.
         """
         return cls(padding_mask, sequence_ids=sequence_ids, **attention)
 
@@ -58,10 +57,7 @@ class TokenLayout:
     def packed(cls, padding_mask, sequence_ids=None, **attention) -> "TokenLayout":
         """Makes a layout in which only the real tokens are rows.
 
-        Args:
-            padding_mask: As in the attributes.
-            sequence_ids: As in the attributes. The tokens of a sequence must be contiguous.
-            **attention: `causal` and the attributes after it.
+        The arguments are those of `padded`. The tokens of a sequence must be contiguous.
         """
         real_tokens = tf.cast(tf.where(tf.reshape(padding_mask, [-1])), tf.int32)  # [B*T] -> [R, 1]
         real_tokens = tf.squeeze(real_tokens, axis=1)  # -> [R]
@@ -79,12 +75,12 @@ class TokenLayout:
         The real tokens of a row of the batch come first, and its padding forms separate sequences.
 
         Args:
-            padding_mask: As in the attributes.
+            padding_mask: As for `padded`.
             padding_apart: Whether each padding position is a sequence, so that attention costs only
                 as much as for the real tokens. If False, the padding of a row of the batch forms
                 one sequence. This is for a GPU, whose kernel needs the same time for a sequence of
                 one row as for one of 64 rows.
-            **attention: `causal` and the attributes after it.
+            **attention: As for `padded`.
         """
         batch, length = tf.unstack(tf.shape(padding_mask))
         first = tf.range(batch)[:, tf.newaxis] * length  # [B, 1]
@@ -142,13 +138,11 @@ class TokenLayout:
         """`[R, H]` -> `[B, T, H]`, with zeros for padding."""
         batch_shape = tf.shape(self.padding_mask)
         width = rows.shape[-1]
-        if self.is_packed:
-            flat = tf.scatter_nd(
+        if self.is_packed:  # [R, H] -> [B * T, H]
+            rows = tf.scatter_nd(
                 self.real_tokens[:, tf.newaxis], rows, [tf.reduce_prod(batch_shape), width]
             )
-            batch = tf.reshape(flat, [batch_shape[0], batch_shape[1], width])  # -> [B, T, H]
-        else:
-            batch = tf.reshape(rows, [batch_shape[0], batch_shape[1], width])  # -> [B, T, H]
+        batch = tf.reshape(rows, [batch_shape[0], batch_shape[1], width])  # -> [B, T, H]
         if self.has_padding_rows:
             # Not a product with the mask, because rows of padding may be NaN or infinite.
             batch = tf.where(self.padding_mask[:, :, tf.newaxis], batch, tf.zeros([], batch.dtype))
@@ -184,5 +178,4 @@ def static_shapes():
 
 def needs_static_shapes() -> bool:
     """Returns whether XLA compiles the code that is traced: in `static_shapes()` or on a TPU."""
-    on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-    return on_tpu or getattr(_scope, "static", False)
+    return native.is_on_tpu() or getattr(_scope, "static", False)

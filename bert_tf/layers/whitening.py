@@ -53,22 +53,11 @@ class Whitening(keras.layers.Layer):
                 f"`units` must be in [1, {input_shape[-1]}], the size of the vectors. "
                 f"Received: units={self.units}"
             )
+        options = {"initializer": "zeros", "dtype": "float32", "autocast": False}
         self.kernel = self.add_weight(
-            name="kernel",
-            shape=[input_shape[-1], self.units],
-            initializer="zeros",
-            dtype="float32",
-            autocast=False,
-            trainable=False,
+            name="kernel", shape=[input_shape[-1], self.units], trainable=False, **options
         )
-        self.bias = self.add_weight(
-            name="bias",
-            shape=[self.units],
-            initializer="zeros",
-            dtype="float32",
-            autocast=False,
-            trainable=False,
-        )
+        self.bias = self.add_weight(name="bias", shape=[self.units], trainable=False, **options)
         self.built = True
 
     def call(self, vectors):

@@ -66,46 +66,21 @@ def adam_weight_decay(
             "`variable` must be float32 or float64, because Adam's second moment needs that "
             f"precision. Received: variable.dtype={variable.dtype.name}. Update a float32 copy."
         )
-    if not native.use_native(runs_on_gpu=False) or variable.dtype != tf.float32:
-        _reference(
-            variable, mean, square, gradient, learning_rate, gradient_scale, weight_decay,
-            beta_1, beta_2, epsilon, steps,
-        )  # fmt: skip
+    if native.use_native(runs_on_gpu=False) and variable.dtype == tf.float32:
+        native.library().bert_tf_adam_weight_decay(
+            variable.handle,
+            mean.handle,
+            square.handle,
+            gradient,
+            tf.cast(learning_rate, tf.float32),
+            tf.constant(1.0) if gradient_scale is None else tf.cast(gradient_scale, tf.float32),
+            tf.constant(weight_decay, tf.float32),
+            tf.constant(0.0) if steps is None else tf.cast(steps, tf.float32),
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+        )
         return
-    native.library().bert_tf_adam_weight_decay(
-        variable.handle,
-        mean.handle,
-        square.handle,
-        gradient,
-        tf.cast(learning_rate, tf.float32),
-        tf.constant(1.0) if gradient_scale is None else tf.cast(gradient_scale, tf.float32),
-        tf.constant(weight_decay, tf.float32),
-        tf.constant(0.0) if steps is None else tf.cast(steps, tf.float32),
-        beta_1=beta_1,
-        beta_2=beta_2,
-        epsilon=epsilon,
-    )
-
-
-def adam_weight_decay_reference(*args, **kwargs) -> None:
-    """The reference implementation of `adam_weight_decay`, in stock TensorFlow ops.
-
-    It has the same arguments and runs on any device and under XLA.
-
-    Example:
-        >>> variable, m, v = (tf.Variable(tf.zeros([2])) for _ in range(3))
-        >>> gradient, rate = tf.ones([2]), tf.constant(0.1)
-        >>> bert_tf.ops.adam_weight_decay_reference(variable, m, v, gradient, rate)
-        >>> variable.numpy().round(3)
-        array([-0.316, -0.316], dtype=float32)
-    """
-    native.call_reference(adam_weight_decay, *args, **kwargs)
-
-
-def _reference(
-    variable, mean, square, gradient, learning_rate, gradient_scale, weight_decay,
-    beta_1, beta_2, epsilon, steps,
-):  # fmt: skip
     dtype = variable.dtype
     learning_rate = tf.cast(learning_rate, dtype)
     if gradient_scale is not None:
@@ -129,3 +104,22 @@ def _reference(
         epsilon=tf.cast(epsilon, dtype),
         grad=gradient,
     )
+
+
+@native.has_signature_of(adam_weight_decay)
+def adam_weight_decay_reference(*args, **kwargs):
+    """The reference implementation of `adam_weight_decay`, in stock TensorFlow ops.
+
+    It runs on any device and under XLA.
+
+    Raises:
+        UserError: If `variable` is neither float32 nor float64.
+
+    Example:
+        >>> variable, m, v = (tf.Variable(tf.zeros([2])) for _ in range(3))
+        >>> gradient, rate = tf.ones([2]), tf.constant(0.1)
+        >>> bert_tf.ops.adam_weight_decay_reference(variable, m, v, gradient, rate)
+        >>> variable.numpy().round(3)
+        array([-0.316, -0.316], dtype=float32)
+    """
+    native.call_reference(adam_weight_decay, *args, **kwargs)

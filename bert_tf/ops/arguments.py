@@ -50,7 +50,7 @@ def check_features(name: str, vector: tf.Tensor | None, x: tf.Tensor) -> None:
     """Raises `ValueError` unless the vector is as long as the last dimension of x, if known."""
     if vector is None:
         return
-    length = x.shape[-1] if x.shape.rank is not None else None
+    length = x.shape[-1]
     if not vector.shape.is_compatible_with([length]):
         raise ValueError(
             f"`{name}` must have shape [{'features' if length is None else length}], the last "

@@ -1,9 +1,6 @@
 """The computation after the matmul of `fused_dense` and of `quantized_dense`.
 
 The module checks its arguments and has its reference implementation.
-
-z = x W + bias
-y = z | gelu(z) | z + residual | LayerNorm(z + residual)
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from bert_tf.ops.arguments import float_tensors
 from bert_tf.ops.fused_bias_gelu import fused_bias_gelu_reference
 from bert_tf.ops.fused_residual_layer_norm import fused_residual_layer_norm_reference
 
-_ACTIVATIONS = {None: "none", "gelu": "gelu", "gelu_new": "gelu_new"}
+_ACTIVATIONS = (None, "gelu", "gelu_new")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +37,7 @@ class DenseEpilogue:
         """The native ops' attributes."""
         return {
             "units": self.units,
-            "activation": _ACTIVATIONS[self.activation],
+            "activation": self.activation or "none",
             "epsilon": self.epsilon,
         }
 
@@ -103,11 +100,10 @@ def check_shapes(x: tf.Tensor, epilogue: DenseEpilogue, **others) -> None:
     `others` are tensors in addition to those of the epilogue, as tuples (tensor, expected shape).
     """
     units = epilogue.units
-    rows = x.shape[0] if x.shape.rank is not None else None
     shapes = {
         **others,
         "bias": (epilogue.bias, [units]),
-        "residual": (epilogue.residual, [rows, units]),
+        "residual": (epilogue.residual, [x.shape[0], units]),
         "gamma": (epilogue.gamma, [units]),
         "beta": (epilogue.beta, [units]),
     }
@@ -121,7 +117,7 @@ def check_shapes(x: tf.Tensor, epilogue: DenseEpilogue, **others) -> None:
 
 def known_depth(x: tf.Tensor, function: str) -> int:
     """Returns the last dimension of x. Raises `ValueError` if it is not known."""
-    if x.shape.rank is None or x.shape[-1] is None:
+    if x.shape[-1] is None:
         raise ValueError(
             f"`x` must have a known last dimension in the reference implementation of `{function}`."
             f" Received: x.shape={x.shape}"

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
 from bert_tf.ops.arguments import float_tensors
 from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense, known_depth
 from bert_tf.ops.differentiable_once import refuse_gradient
-from bert_tf.ops.fused_residual_layer_norm import LAYER_NORM_EPSILON
 
 # The layout of a prepacked kernel: kDensePanel and kDenseDepth of fused_dense.h.
 _PANEL = 32
@@ -62,18 +62,16 @@ def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
     depth, units = kernel.shape
     panels = -(-units // _PANEL)
     padded = tf.pad(kernel, [[0, 0], [0, panels * _PANEL - units]])
-    blocks = [
-        # [k, units] -> [panels, k, 32]
-        tf.reshape(
-            tf.transpose(tf.reshape(padded[begin:end], [end - begin, panels, _PANEL]), [1, 0, 2]),
-            [-1],
-        )
-        for begin, end in _depth_blocks(depth)
-    ]
+    padded = tf.reshape(padded, [depth, panels, _PANEL])
+    blocks = []
+    for begin, end in _depth_blocks(depth):
+        block = tf.transpose(padded[begin:end], [1, 0, 2])  # [k, panels, 32] -> [panels, k, 32]
+        blocks.append(tf.reshape(block, [-1]))
     return tf.concat(blocks, axis=0)
 
 
-def pack_dense_reference(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
+@native.has_signature_of(pack_dense)
+def pack_dense_reference(*args, **kwargs):
     """The reference implementation of `pack_dense`, in stock TensorFlow ops, with equal results.
 
     The shape of `kernel` must be known when the function is traced.
@@ -84,7 +82,7 @@ def pack_dense_reference(kernel: tf.Tensor, transposed: bool = False) -> tf.Tens
         >>> np.array_equal(bert_tf.ops.unpack_dense(packed, 4, 4), kernel)
         True
     """
-    return native.call_reference(pack_dense, kernel, transposed)
+    return native.call_reference(pack_dense, *args, **kwargs)
 
 
 def fused_dense(
@@ -137,7 +135,7 @@ def fused_dense(
     (x, packed), epilogue = checked_dense(
         {"x": x, "packed": packed}, units, bias, activation, residual, gamma, beta, epsilon
     )
-    depth = x.shape[-1] if x.shape.rank is not None else None
+    depth = x.shape[-1]
     size = None if depth is None else depth * (-(-epilogue.units // _PANEL) * _PANEL)
     check_shapes(x, epilogue, packed=(packed, [size]))
     if not native.use_native(runs_on_gpu=False):
@@ -147,11 +145,12 @@ def fused_dense(
     )
 
 
-def fused_dense_reference(*args, **kwargs) -> tf.Tensor:
+@native.has_signature_of(fused_dense)
+def fused_dense_reference(*args, **kwargs):
     """The reference implementation of `fused_dense`, in stock TensorFlow ops.
 
-    It has the same arguments, runs on any device and under XLA, and is twice differentiable. It
-    unpacks the kernel first, so K must be known when the function is traced.
+    It runs on any device and under XLA, and is twice differentiable. It unpacks the kernel first,
+    so K must be known when the function is traced.
 
     Example:
         >>> packed = bert_tf.ops.pack_dense(2.0 * tf.eye(2))
@@ -186,20 +185,12 @@ def unpack_dense(packed: tf.Tensor, depth: int, units: int) -> tf.Tensor:
                [0., 1.]], dtype=float32)
     """
     panels = -(-units // _PANEL)
-    blocks = [
-        # [panels, k, 32] -> [k, units]
-        tf.reshape(
-            tf.transpose(
-                tf.reshape(
-                    packed[begin * panels * _PANEL : end * panels * _PANEL],
-                    [panels, end - begin, _PANEL],
-                ),
-                [1, 0, 2],
-            ),
-            [end - begin, panels * _PANEL],
-        )
-        for begin, end in _depth_blocks(depth)
-    ]
+    columns = panels * _PANEL
+    blocks = []
+    for begin, end in _depth_blocks(depth):
+        block = tf.reshape(packed[begin * columns : end * columns], [panels, end - begin, _PANEL])
+        block = tf.transpose(block, [1, 0, 2])  # [panels, k, 32] -> [k, panels, 32]
+        blocks.append(tf.reshape(block, [end - begin, columns]))
     return tf.concat(blocks, axis=0)[:, :units]
 
 

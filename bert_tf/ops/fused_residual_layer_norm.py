@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
 from bert_tf.ops.arguments import (
     check_dropout,
@@ -21,8 +22,6 @@ from bert_tf.ops.arguments import (
 )
 from bert_tf.ops.differentiable_once import refuse_second_order
 from bert_tf.ops.philox import dropout, seed_tensor
-
-LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 
 # A row whose largest absolute value is outside of these limits is first scaled to a maximum of 1,
 # because sums of squares of such values leave the range of float32. (The native kernel computes
@@ -108,11 +107,12 @@ def fused_residual_layer_norm(
     return y
 
 
-def fused_residual_layer_norm_reference(*args, **kwargs) -> tf.Tensor:
+@native.has_signature_of(fused_residual_layer_norm)
+def fused_residual_layer_norm_reference(*args, **kwargs):
     """The reference implementation of `fused_residual_layer_norm`, in stock TensorFlow ops.
 
-    It has the same arguments, runs on any device and under XLA, and is twice differentiable. It
-    draws the same dropout mask as the native op.
+    It runs on any device and under XLA, and is twice differentiable. It draws the same dropout mask
+    as the native op.
 
     Example:
         >>> x, ones, zeros = tf.constant([[1.0, 3.0]]), tf.ones([2]), tf.zeros([2])

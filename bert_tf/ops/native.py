@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import json
 import logging
 import os
@@ -24,6 +25,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import ParamSpec, TypeVar
 
 import tensorflow as tf
 
@@ -42,10 +44,11 @@ _GPU_XLA_BUILD_INFO_PATH = _DIRECTORY / "_gpu_xla_build_info.json"
 
 _LEAST_COMPUTE_CAPABILITY = (8, 0)  # of the GPU kernels
 
-# On a TPU, XLA compiles the whole step and there are no custom kernels.
 _TPU_STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
 
 _logger = logging.getLogger("bert_tf")
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +57,7 @@ class _Loaded:
 
     library: ModuleType | None
     reason: str  # why the ops are used or not used
-    suits_auto: bool  # whether the backend "auto" uses the native ops
+    suits_auto: bool = False  # whether the backend "auto" uses the native ops
     has_xla_lowerings: bool = False
     has_gpu_kernels: bool = False
 
@@ -67,14 +70,6 @@ _scopes = threading.local()
 def library() -> ModuleType | None:
     """Returns the module of the native ops (`bert_tf_fused_bias_gelu`, …), or None."""
     return _load().library
-
-
-def build_info() -> dict:
-    """Returns the contents of `_build_info.json`: what the native ops were built for and with.
-
-    Without native ops, the dictionary is empty.
-    """
-    return _read_build_info(_BUILD_INFO_PATH)
 
 
 def use_native(runs_on_gpu: bool = True) -> bool:
@@ -104,7 +99,12 @@ def use_native(runs_on_gpu: bool = True) -> bool:
                 f"or set {BACKEND_VARIABLE}=auto."
             )
         return runs_on_gpu or not _visible_gpus()
-    return loaded.suits_auto and not isinstance(tf.distribute.get_strategy(), _TPU_STRATEGIES)
+    return loaded.suits_auto and not is_on_tpu()
+
+
+def is_on_tpu() -> bool:
+    """Returns whether the code runs on a TPU: XLA compiles all of it, without custom kernels."""
+    return isinstance(tf.distribute.get_strategy(), _TPU_STRATEGIES)
 
 
 def compiles_under_xla() -> bool:
@@ -112,9 +112,7 @@ def compiles_under_xla() -> bool:
 
     If it cannot, functions for XLA must be traced under `backend("reference")`.
     """
-    return _load().has_xla_lowerings and not isinstance(
-        tf.distribute.get_strategy(), _TPU_STRATEGIES
-    )
+    return _load().has_xla_lowerings and not is_on_tpu()
 
 
 def has_gpu_kernels() -> bool:
@@ -171,6 +169,23 @@ def call_reference(op: Callable, *args, **kwargs):
         return op(*args, **kwargs)
 
 
+def has_signature_of(
+    op: Callable[_Arguments, _Result],
+) -> Callable[[Callable], Callable[_Arguments, _Result]]:
+    """Gives a function `(*args, **kwargs)` the signature of an op.
+
+    It does not set `__wrapped__`, as `functools.wraps` does: AutoGraph would convert the source of
+    the op instead of that of the function.
+    """
+
+    def decorate(function):
+        function.__signature__ = inspect.signature(op)
+        function.__annotations__ = dict(op.__annotations__)
+        return function
+
+    return decorate
+
+
 def _visible_gpus() -> list[tf.config.PhysicalDevice]:
     return tf.config.get_visible_devices("GPU")
 
@@ -224,10 +239,8 @@ def _try_load() -> _Loaded:
             f"the native ops are not built ({_LIBRARY_PATH} is missing); the results are the same, "
             "but computing them is slower and needs more memory. `make ops` builds the native ops, "
             "and so does `pip install .` if Bazel is on PATH",
-            suits_auto=False,
         )
-    info = build_info()
-    built_for = info.get("tensorflow_version")
+    built_for = _read_build_info(_BUILD_INFO_PATH).get("tensorflow_version")
     if _minor_version(built_for) != _minor_version(tf.__version__):
         # TensorFlow's C++ ABI is stable only within a minor version: loading could crash the
         # process.
@@ -237,15 +250,12 @@ def _try_load() -> _Loaded:
             f"{built_for or 'of an unknown version'}, but this is TensorFlow {tf.__version__}; "
             "build them again with `make ops`, or reinstall with "
             "`pip install --no-build-isolation --force-reinstall --no-deps .`",
-            suits_auto=False,
         )
     try:
         module = tf.load_op_library(str(_LIBRARY_PATH))
     except (tf.errors.OpError, OSError) as error:
         return _Loaded(
-            None,
-            f"{_LIBRARY_PATH} could not be loaded ({error}); build it again with `make ops`",
-            suits_auto=False,
+            None, f"{_LIBRARY_PATH} could not be loaded ({error}); build it again with `make ops`"
         )
     missing_xla = _load_addition(_XLA_LIBRARY_PATH, _XLA_BUILD_INFO_PATH)
     gpus = _visible_gpus()
@@ -258,7 +268,6 @@ def _try_load() -> _Loaded:
             module,
             f"a GPU is visible, and {missing or 'the GPU kernels are not measured yet'} "
             f"({BACKEND_VARIABLE}=native uses the native ops anyway)",
-            suits_auto=False,
             has_xla_lowerings=not missing_xla,
             has_gpu_kernels=not missing,
         )
@@ -286,6 +295,7 @@ def _load_addition(path: Path, build_info_path: Path) -> str:
 
 
 def _read_build_info(path: Path) -> dict:
+    """Returns what a shared object was built for and with, or an empty dictionary."""
     try:
         with open(path, encoding="utf-8") as file:
             info = json.load(file)

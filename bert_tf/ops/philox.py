@@ -135,9 +135,9 @@ def _philox(counter: list[tf.Tensor], key: list[tf.Tensor]) -> list[tf.Tensor]:
     for _ in range(_ROUNDS):
         product_0 = c0 * tf.constant(_MULTIPLIER_0, tf.uint64)
         product_1 = c2 * tf.constant(_MULTIPLIER_1, tf.uint64)
-        c0 = _xor(_high(product_1), _xor(c1, k0))
+        c0 = _high(product_1) ^ c1 ^ k0
         c1 = _low(product_1)
-        c2 = _xor(_high(product_0), _xor(c3, k1))
+        c2 = _high(product_0) ^ c3 ^ k1
         c3 = _low(product_0)
         k0 = _low(k0 + tf.constant(_WEYL_0, tf.uint64))
         k1 = _low(k1 + tf.constant(_WEYL_1, tf.uint64))
@@ -148,12 +148,8 @@ def _unsigned(tensor: tf.Tensor) -> tf.Tensor:
     return tf.bitcast(tensor, tf.uint64)
 
 
-def _xor(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    return tf.bitwise.bitwise_xor(a, b)
-
-
 def _low(tensor: tf.Tensor) -> tf.Tensor:
-    return tf.bitwise.bitwise_and(tensor, tf.constant(_LOW_32, tf.uint64))
+    return tensor & tf.constant(_LOW_32, tf.uint64)
 
 
 def _high(tensor: tf.Tensor) -> tf.Tensor:

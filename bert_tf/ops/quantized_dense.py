@@ -1,7 +1,4 @@
-"""A dense layer in 8-bit integers: x W and the operations after it, in one pass, for inference.
-
-    z = x W + bias
-    y = z | gelu(z) | z + residual | LayerNorm(z + residual)
+"""`fused_dense` in 8-bit integers: x W and the operations after it, in one pass, for inference.
 
 W is quantized once, symmetrically, with one scale per column. x is quantized when the op runs,
 asymmetrically, with one scale and one zero point per row, so no calibration is needed and a row
@@ -24,10 +21,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
 from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense, known_depth
 from bert_tf.ops.differentiable_once import refuse_gradient
-from bert_tf.ops.fused_residual_layer_norm import LAYER_NORM_EPSILON
 
 # The layout of a prepacked kernel, and the largest depth for which int32 can hold the sums; both as
 # in quantized_dense.h.
@@ -235,7 +232,7 @@ def quantized_dense(
             "`kernel` must have the dtypes int8 (packed), float32 (scale), int32 (column_sums) and "
             f"float32 (smoothing). Received: {received}"
         )
-    depth = x.shape[-1] if x.shape.rank is not None else None
+    depth = x.shape[-1]
     if depth is not None and depth > MAX_DEPTH:
         raise ValueError(
             f"`x` must have at most {MAX_DEPTH} columns, so that int32 can hold the sums. "
@@ -260,12 +257,13 @@ def quantized_dense(
     )
 
 
-def quantized_dense_reference(*args, **kwargs) -> tf.Tensor:
+@native.has_signature_of(quantized_dense)
+def quantized_dense_reference(*args, **kwargs):
     """The reference implementation of `quantized_dense`, in stock TensorFlow ops.
 
-    It has the same arguments, runs on any device and under XLA, and is not faster than a float32
-    matmul. The integers are multiplied as float32, which is exact in blocks of 512. K must be known
-    when the function is traced.
+    It runs on any device and under XLA, and is not faster than a float32 matmul. The integers are
+    multiplied as float32, which is exact in blocks of 512. K must be known when the function is
+    traced.
 
     Example:
         >>> kernel = bert_tf.ops.pack_quantized_dense(*bert_tf.ops.quantize_kernel(tf.eye(2)))

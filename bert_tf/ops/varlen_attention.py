@@ -131,13 +131,14 @@ def varlen_attention(
     return output
 
 
-def varlen_attention_reference(*args, **kwargs) -> tf.Tensor:
+@native.has_signature_of(varlen_attention)
+def varlen_attention_reference(*args, **kwargs):
     """The reference implementation of `varlen_attention`, in stock TensorFlow ops.
 
-    It has the same arguments, runs on any device and is twice differentiable. It pads to the
-    longest sequence and needs `[B, N, T, T]` tensors. It draws the same dropout mask as the native
-    op. Unlike there, a value that is not finite also affects the rows of its sequence from which a
-    mask hides it, because its product with zero is NaN.
+    It runs on any device and is twice differentiable. It pads to the longest sequence and needs
+    `[B, N, T, T]` tensors. It draws the same dropout mask as the native op. Unlike there, a value
+    that is not finite also affects the rows of its sequence from which a mask hides it, because its
+    product with zero is NaN.
 
     Example:
         >>> qkv = tf.random.normal([5, 3, 2, 8])  # a sequence of three tokens and one of two

@@ -2,7 +2,6 @@
 
 import keras
 
-from bert_tf.layers.initializers import bert_initializer
 from bert_tf.training.freezing import encoder_blocks
 
 
@@ -33,8 +32,9 @@ def reinitialize_top_layers(
     variables = [variable for layer in layers for variable in layer.variables]
     for index, variable in enumerate(variables):
         if variable.name == "kernel":
-            initializer = bert_initializer(
-                backbone.config.initializer_range, None if seed is None else seed + index
+            initializer = keras.initializers.TruncatedNormal(
+                stddev=backbone.config.initializer_range,
+                seed=None if seed is None else seed + index,
             )
         elif variable.name in ("gamma", "beta", "bias"):
             initializer = keras.initializers.Constant(1.0 if variable.name == "gamma" else 0.0)

@@ -220,6 +220,14 @@ def test_there_is_no_gradient(classifier):
 
 def test_another_dtype_is_refused(classifier):
     classifier.prepack_for_inference()
+    for block in classifier.backbone.encoder.blocks:
+        block.intermediate.dtype_policy = keras.DTypePolicy("mixed_bfloat16")
+    with pytest.raises((TypeError, ValueError)):
+        vectors(classifier)
+
+
+def test_another_dtype_of_all_layers_is_refused(classifier):
+    classifier.prepack_for_inference()
     for layer in classifier.backbone._flatten_layers():
         layer.dtype_policy = keras.DTypePolicy("mixed_bfloat16")
     with pytest.raises((TypeError, ValueError)):

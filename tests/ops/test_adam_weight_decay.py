@@ -59,5 +59,6 @@ def test_shapes_that_do_not_fit(backend):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_low_precision_is_refused(backend, dtype):
     variable, m, v = (tf.Variable(tf.ones([3], dtype)) for _ in range(3))
-    with ops.backend(backend), pytest.raises(UserError, match=f"dtype={dtype}"):
-        ops.adam_weight_decay(variable, m, v, tf.ones([3], dtype), learning_rate=0.1)
+    for op in (ops.adam_weight_decay, ops.adam_weight_decay_reference):
+        with ops.backend(backend), pytest.raises(UserError, match=f"dtype={dtype}"):
+            op(variable, m, v, tf.ones([3], dtype), learning_rate=0.1)

@@ -55,16 +55,10 @@ class Epilogue:
         return tf.nn.bias_add(z, self.bias)
 
     def within(self, dense: Callable, x: tf.Tensor, kernel, units: int) -> tf.Tensor:
-        """Computes y in the same op as the matmul. This is for inference: there is no dropout.
+        """Computes y `[R, units]` from x `[R, in]` in the same op as the matmul.
 
-        Args:
-            dense: `ops.fused_dense` or `ops.quantized_dense`.
-            x: `[R, in]`.
-            kernel: What the op takes as the kernel.
-            units: The number of columns of the kernel.
-
-        Returns:
-            `[R, units]`.
+        This is for inference: there is no dropout. `dense` is `ops.fused_dense` or
+        `ops.quantized_dense`, and `kernel` is what it takes as the kernel.
         """
         if self.activation in PLAIN_ACTIVATIONS:
             y = dense(x, kernel, units, bias=self.bias)
