@@ -308,13 +308,14 @@ def test_a_missing_peer_is_named_with_its_package(monkeypatch):
 
     from bert_tf.errors import UserError
 
-    monkeypatch.setitem(PEERS, "absent", Entry("absent", "Absent", {"no_such_module": "dist"}, ()))
-    with pytest.raises(UserError, match="pip install dist"):
+    entry = Entry("absent", "Absent", packages=("no_such_module",))
+    monkeypatch.setitem(PEERS, "absent", entry)
+    with pytest.raises(UserError, match="pip install no-such-module"):
         workers.require_installed(["absent"], "inference")
-    entry = Entry("absent", "Absent", {}, (), {"inference_int8": {"no_such_module": "other"}})
+    entry = Entry("absent", "Absent", job_packages={"inference_int8": ("no_such_module",)})
     monkeypatch.setitem(PEERS, "absent", entry)
     workers.require_installed(["absent"], "inference")
-    with pytest.raises(UserError, match="pip install other"):
+    with pytest.raises(UserError, match="pip install no-such-module"):
         workers.require_installed(["absent"], "inference_int8")
 
 
@@ -375,10 +376,7 @@ class TestGpu:
         step = workloads.training_flops(Workload.dense(1, length), config)
         assert step == pytest.approx(expected + 6 * head, rel=1e-12)
 
-    def test_utilisation(self):
-        assert gpu_training.utilisation(5e13, 0.5, gpu.Gpu("any", 2e14)) == 0.5
-
-    def test_the_rows_of_a_tiny_model(self, tmp_path, is_full):
+    def test_the_rows_of_a_tiny_model(self, is_full):
         """What runs on a GPU, here on the CPU, in bfloat16; in the full suite all arrangements.
 
         The workers are real starts.
@@ -390,8 +388,8 @@ class TestGpu:
             pytest.skip("needs the native ops")
         config = bert_tf.BertConfig(**models.CONFIGS["tiny"]).to_dict()
 
-        def start(name, environment):
-            return workers.Worker(name, str(tmp_path), 1, str(tmp_path), environment=environment)
+        def start(name, model_directory, environment):
+            return workers.Worker(name, model_directory, 1, environment=environment)
 
         arrangements = gpu_training.ARRANGEMENTS[: 4 if is_full else 1]
         results = report.Report()
@@ -416,8 +414,8 @@ class TestGpu:
             assert row["FLOPs utilisation"] == pytest.approx(flops / step / 1e12)
             assert row["peak MiB"] is None
 
-    def test_a_row_that_fails_leaves_the_others(self, tmp_path):
-        def start(name, environment):
+    def test_a_row_that_fails_leaves_the_others(self):
+        def start(name, model_directory, environment):
             raise workers.PeerFailed("out of memory")
 
         results = report.Report()

@@ -55,8 +55,8 @@ def run(
 ) -> None:
     """Adds one table per model.
 
-    `start` is a function (peer, environment) -> `Worker`: every row gets a new process. After the
-    optimizer steps of a measurement the host waits for the GPU.
+    `start` is a function (peer, model directory, environment) -> `Worker`: every row gets a new
+    process. After the optimizer steps of a measurement the host waits for the GPU.
     """
     for name, config in configs.items():
         rows = []
@@ -85,7 +85,9 @@ def measure(
     steps: int,
 ) -> dict:
     """Measures one row of the table."""
-    with contextlib.closing(start(OURS_BFLOAT16, {"BERT_TF_OPS": arrangement.backend})) as worker:
+    environment = {"BERT_TF_OPS": arrangement.backend}
+    # It creates its own weights, so it needs no directory of a model.
+    with contextlib.closing(start(OURS_BFLOAT16, "", environment=environment)) as worker:
         batches = workloads.batches(workload, None, config["vocab_size"], training=True)
         variant = "xla" if arrangement.jit_compile else "graph"
         key = worker.make("training", batches=batches, variant=variant, config=config, steps=steps)
@@ -103,10 +105,5 @@ def measure(
         "examples/s": count / spread.median,
         "tokens/s": workload.tokens / spread.median,
         "peak MiB": None if peak_bytes is None else peak_bytes / _MIB,
-        "FLOPs utilisation": utilisation(flops, spread.median, gpu),
+        "FLOPs utilisation": flops / spread.median / gpu.peak_flops,
     }
-
-
-def utilisation(flops: float, seconds: float, gpu: Gpu) -> float:
-    """Returns the share of the GPU's peak that the model's arithmetic reaches."""
-    return flops / seconds / gpu.peak_flops

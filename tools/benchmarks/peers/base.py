@@ -34,7 +34,7 @@ class Setup:
     Attributes:
         model_directory: The Hugging Face directory of the shared weights, written by `models.py`.
         threads: Number of threads for the computation of one call.
-        scratch: A temporary directory of the run, for exported models.
+        scratch: A temporary directory of the process, for exported models.
     """
 
     model_directory: str

@@ -23,11 +23,11 @@ class _Positional(torch.nn.Module):
 
 
 def export(setup, attention: str) -> str:
-    """Writes the model once per run, for any batch size and length, and returns the path.
+    """Writes the model once per process, for any batch size and length, and returns the path.
 
     `attention` is "eager" (plain matmuls and softmax) or "sdpa".
     """
-    path = os.path.join(setup.scratch, f"{attention}_{os.getpid()}", "bert.onnx")
+    path = os.path.join(setup.scratch, attention, "bert.onnx")
     if os.path.exists(path):
         return path
     os.makedirs(os.path.dirname(path))
