@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from .base import Peer, Task
+from .base import Peer, Task, matmul_inputs
 
 # (M, K, N) of BERT-base's feed-forward on many tokens, and a cube; the fastest of them is the peak.
 MATMULS = ((4096, 768, 3072), (4096, 3072, 768), (2048, 2048, 2048))
@@ -65,9 +65,7 @@ class Machine(Peer):
 
     def matmul(self, shape, variant):
         m, k, n = shape
-        generator = np.random.default_rng(0)
-        a = generator.standard_normal((m, k), np.float32)
-        b = generator.standard_normal((k, n), np.float32)
+        a, b = matmul_inputs(shape)
         if variant == "torch":
             import torch
 

@@ -31,26 +31,14 @@ class TorchCompile(PyTorch):
         few_shapes = bucket is None or bucket >= _SMALLEST_STATIC_BUCKET
         return ("dynamic", "static") if few_shapes else ("dynamic",)
 
-    @functools.cached_property
-    def _compiled_inference(self):
-        eager = super()._inference_model(None)
-        return {
-            variant: torch.compile(eager, dynamic=variant == "dynamic", options={"freezing": True})
-            for variant in ("dynamic", "static")
-        }
-
+    @functools.cache
     def _inference_model(self, variant):
-        return self._compiled_inference[variant]
+        eager = super()._inference_model(variant)
+        return torch.compile(eager, dynamic=variant == "dynamic", options={"freezing": True})
 
-    @functools.cached_property
-    def _compiled_training(self):
-        return {
-            variant: torch.compile(self.pretrainer, dynamic=variant == "dynamic")
-            for variant in ("dynamic", "static")
-        }
-
+    @functools.cache
     def _training_loss(self, variant):
-        return self._compiled_training[variant]
+        return torch.compile(self.pretrainer, dynamic=variant == "dynamic")
 
     def ops(self, case, variant):
         """Creates a task with a compiled op; "out buffer" writes to existing memory."""
