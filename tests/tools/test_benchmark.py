@@ -168,8 +168,8 @@ class TestReport:
 
     def test_json_holds_unrounded_values_and_problems(self, tmp_path):
         results = report.Report()
-        results.add(report.Table("T", [{"ratio": Spread(0.1, 1 / 3, 0.5)}]), report=str)
-        results.problem("one is missing", report=str)
+        results.add(report.Table("T", [{"ratio": Spread(0.1, 1 / 3, 0.5)}]))
+        results.problem("one is missing")
         report.write_json(results, tmp_path / "out.json")
         content = json.loads((tmp_path / "out.json").read_text())
         assert content["problems"] == ["one is missing"]

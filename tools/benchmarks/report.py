@@ -4,7 +4,6 @@ import dataclasses
 import os
 import platform
 import textwrap
-from collections.abc import Callable
 from typing import Any
 
 from common import pictures, result_files
@@ -31,13 +30,13 @@ class Report:
     problems: list[str] = dataclasses.field(default_factory=list)
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def add(self, table: Table, report: Callable[[str], None] = print) -> None:
+    def add(self, table: Table) -> None:
         self.tables.append(table)
-        report("\n" + format_table(table))
+        print("\n" + format_table(table))
 
-    def problem(self, text: str, report: Callable[[str], None] = print) -> None:
+    def problem(self, text: str) -> None:
         self.problems.append(text)
-        report(f"  INVALID: {text}")
+        print(f"  INVALID: {text}")
 
 
 def machine() -> dict[str, Any]:
@@ -107,21 +106,10 @@ def write_json(report: Report, path: str) -> None:
     content = {
         "facts": report.facts,
         "problems": report.problems,
-        "tables": [
-            {
-                "title": table.title,
-                "rows": [
-                    {
-                        key: dataclasses.asdict(value) if isinstance(value, Spread) else value
-                        for key, value in row.items()
-                    }
-                    for row in table.rows
-                ],
-            }
-            for table in report.tables
-        ],
+        "tables": [{"title": table.title, "rows": table.rows} for table in report.tables],
     }
-    result_files.write_json(path, content, indent=2, ensure_ascii=False)
+    # A `Spread` becomes an object of its three values.
+    result_files.write_json(path, content, indent=2, ensure_ascii=False, default=dataclasses.asdict)
 
 
 def write_plot(report: Report, path: str) -> None:
