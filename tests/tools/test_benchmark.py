@@ -391,7 +391,7 @@ class TestGpu:
         def start(name, model_directory, environment):
             return workers.Worker(name, model_directory, 1, environment=environment)
 
-        arrangements = gpu_training.ARRANGEMENTS[: 4 if is_full else 1]
+        labels = list(gpu_training.ARRANGEMENTS)[: 4 if is_full else 1]
         results = report.Report()
         gpu_training.run(
             start,
@@ -401,11 +401,11 @@ class TestGpu:
             Options(rounds=2, turn_seconds=0, search_calls=1),
             results,
             steps=2,
-            arrangements=arrangements,
+            arrangements={label: gpu_training.ARRANGEMENTS[label] for label in labels},
         )
         assert results.problems == []
         (table,) = results.tables
-        assert [row["ops"] for row in table.rows] == [each.label for each in arrangements]
+        assert [row["ops"] for row in table.rows] == labels
         flops = workloads.training_flops(Workload.dense(2, 16), config)
         for row in table.rows:
             step = row["ms per step"].median / 1e3

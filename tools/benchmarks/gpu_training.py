@@ -9,7 +9,7 @@ step needs on real tokens, without recomputation, divided by the time and by the
 """
 
 import contextlib
-import dataclasses
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from . import workloads
@@ -26,21 +26,13 @@ WORKLOADS = ("128x128", "32x512")
 _MIB = 2**20
 
 
-@dataclasses.dataclass(frozen=True)
-class Arrangement:
-    """A way to run the step: the value of `BERT_TF_OPS`, and whether XLA compiles it."""
-
-    label: str
-    backend: str
-    jit_compile: bool
-
-
-ARRANGEMENTS = (
-    Arrangement("native", "native", False),
-    Arrangement("native, XLA", "native", True),
-    Arrangement("plain TensorFlow", "reference", False),
-    Arrangement("plain TensorFlow, XLA", "reference", True),
-)
+# The ways to run the step: the value of `BERT_TF_OPS`, and whether XLA compiles it.
+ARRANGEMENTS = {
+    "native": ("native", "graph"),
+    "native, XLA": ("native", "xla"),
+    "plain TensorFlow": ("reference", "graph"),
+    "plain TensorFlow, XLA": ("reference", "xla"),
+}
 
 
 def run(
@@ -51,7 +43,7 @@ def run(
     options: Options,
     report: Report,
     steps: int,
-    arrangements: Sequence[Arrangement] = ARRANGEMENTS,
+    arrangements: Mapping[str, tuple[str, str]] = ARRANGEMENTS,
 ) -> None:
     """Adds one table per model.
 
@@ -61,13 +53,28 @@ def run(
     for name, config in configs.items():
         rows = []
         for workload in workload_list:
-            for arrangement in arrangements:
+            for label, (backend, variant) in arrangements.items():
+                arguments = {"variant": variant, "config": config, "steps": steps}
                 try:
-                    rows.append(
-                        measure(start, config, workload, arrangement, gpu, options.rounds, steps)
+                    seconds, peak_bytes = _measure(
+                        start, backend, workload, options.rounds, arguments
                     )
                 except PeerFailed as failure:  # out of memory, for example
-                    report.problem(f"{name}, {workload.describe()}, {arrangement.label}: {failure}")
+                    report.problem(f"{name}, {workload.describe()}, {label}: {failure}")
+                    continue
+                median = statistics.median(seconds)
+                flops = workloads.training_flops(workload, config)
+                rows.append(
+                    {
+                        "batch": workload.describe(),
+                        "ops": label,
+                        "ms per step": Spread.of([1e3 * value for value in seconds]),
+                        "examples/s": len(workload.lengths) / median,
+                        "tokens/s": workload.tokens / median,
+                        "peak MiB": None if peak_bytes is None else peak_bytes / _MIB,
+                        "FLOPs utilisation": flops / median / gpu.peak_flops,
+                    }
+                )
         title = (
             f"Pre-training step of {name} on {gpu.name}, mixed_bfloat16; {options.rounds} rounds "
             f"of {steps} steps; peak {gpu.peak_flops / 1e12:.0f} TFLOP/s"
@@ -75,35 +82,14 @@ def run(
         report.add(Table(title, rows, bars="examples/s"))
 
 
-def measure(
-    start: Callable,
-    config: dict,
-    workload: Workload,
-    arrangement: Arrangement,
-    gpu: Gpu,
-    rounds: int,
-    steps: int,
-) -> dict:
-    """Measures one row of the table."""
-    environment = {"BERT_TF_OPS": arrangement.backend}
-    # It creates its own weights, so it needs no directory of a model.
-    with contextlib.closing(start(OURS_BFLOAT16, "", environment=environment)) as worker:
-        batches = workloads.batches(workload, None, config["vocab_size"], training=True)
-        variant = "xla" if arrangement.jit_compile else "graph"
-        key = worker.make("training", batches=batches, variant=variant, config=config, steps=steps)
+def _measure(start, backend, workload, rounds, arguments) -> tuple[list[float], int | None]:
+    """Returns the seconds of each round and the peak memory of the GPU in bytes."""
+    # The worker creates its own weights, so it needs no directory of a model.
+    worker = start(OURS_BFLOAT16, "", environment={"BERT_TF_OPS": backend})
+    with contextlib.closing(worker):
+        vocab_size = arguments["config"]["vocab_size"]
+        batches = workloads.batches(workload, None, vocab_size, training=True)
+        key = worker.make("training", batches=batches, **arguments)
         worker.warm_up(key, 1)
         worker.device_memory(reset=True)
-        seconds = worker.time(key, rounds)
-        peak_bytes = worker.device_memory()
-    spread = Spread.of(seconds)
-    count = len(workload.lengths)
-    flops = workloads.training_flops(workload, config)
-    return {
-        "batch": workload.describe(),
-        "ops": arrangement.label,
-        "ms per step": Spread.of([1e3 * value for value in seconds]),
-        "examples/s": count / spread.median,
-        "tokens/s": workload.tokens / spread.median,
-        "peak MiB": None if peak_bytes is None else peak_bytes / _MIB,
-        "FLOPs utilisation": flops / spread.median / gpu.peak_flops,
-    }
+        return worker.time(key, rounds), worker.device_memory()
