@@ -7,6 +7,7 @@ import statistics
 
 from . import models, workloads
 from .peers import OURS
+from .peers.base import read_config
 from .report import Report, Table
 from .timing import Spread, interleave
 from .turns import Options
@@ -78,7 +79,7 @@ def _step(name, start, directory, workload) -> dict[str, float]:
     """Measures steps of a peer in a new process: the parts of its peak memory, and the time."""
     with contextlib.closing(start(name, directory)) as worker:
         variant = worker.variants("memory")[0]
-        config = models.read_config(directory)
+        config = read_config(directory)
         batches = workloads.batches(workload, None, config["vocab_size"], training=True)
         key = worker.make("training", batches=batches, variant=variant)
         # The first step creates the optimizer's slots and compiles, so it is not measured.
@@ -125,7 +126,7 @@ def _length_table(names, start, directory, lengths, report):
 
 def _token_table(start, directory, options, report):
     """Measures bert_tf on growing numbers of sequences; the time per token must not grow."""
-    config = models.read_config(directory)
+    config = read_config(directory)
     longest = min(workloads.RAGGED_LONGEST, config["max_position_embeddings"])
     turns, tokens = {}, {}
     with contextlib.closing(start(OURS, directory)) as worker:

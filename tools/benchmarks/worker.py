@@ -31,7 +31,7 @@ class Worker:
     def hello(self, name, setup):
         """Imports the framework; returns its version and the memory that it occupies, in MiB."""
         self._peer = PEERS[name].load()(setup)
-        return self._peer.version, memory_use.current_mib()
+        return self._peer.version, memory_use.resident_mib(memory_use.CURRENT)
 
     def variants(self, **arguments):
         return self._peer.variants(**arguments)
@@ -64,7 +64,7 @@ class Worker:
         memory_use.reset_peak()
 
     def peak_mib(self):
-        return memory_use.peak_mib()
+        return memory_use.resident_mib(memory_use.PEAK)
 
     def device_memory(self, reset):
         return self._peer.device_memory(reset)

@@ -27,6 +27,12 @@ HEADS = (
 )
 
 
+def read_config(directory: str) -> dict[str, Any]:
+    """Returns the content of the model's `config.json`."""
+    with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
 @dataclasses.dataclass(frozen=True)
 class Setup:
     """The setup that all peers share.
@@ -43,8 +49,7 @@ class Setup:
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
-        with open(os.path.join(self.model_directory, "config.json"), encoding="utf-8") as file:
-            return json.load(file)
+        return read_config(self.model_directory)
 
     @functools.cached_property
     def encoder_tensors(self) -> dict[str, np.ndarray]:
