@@ -81,17 +81,10 @@ class Ours(keras_common.TensorFlowPeer):
             outputs = backbone(inputs)
             return outputs["sequence_output"], outputs["pooled_output"]
 
-        spec = keras_common.signature(tf.bool)
-        if variant == "frozen":
-            return keras_common.constant_graph(encode, spec, self.setup.threads)
-        return tf.function(encode, input_signature=[spec])
-
-    def inference(self, batches, variant):
-        return keras_common.inference_task(self._model(variant), variant, batches, tf.bool)
+        return self.compiled(encode, variant)
 
     def inference_int8(self, batches, variant):
-        model = self._model(variant, "int8")
-        return keras_common.inference_task(model, variant, batches, tf.bool)
+        return keras_common.inference_task(self._model(variant, "int8"), variant, batches)
 
     @functools.cached_property
     def _pretrainer(self):
