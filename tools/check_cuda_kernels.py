@@ -28,11 +28,7 @@ class Missing(Exception):
 
 
 def gpu_architecture():
-    """Returns the architecture of the GPU, such as `sm_90`.
-
-    Raises:
-        Missing: If PyTorch or a GPU that the kernels support is missing.
-    """
+    """Returns the architecture of the GPU, such as `sm_90`; raises `Missing` without one."""
     try:
         import torch
     except ImportError as error:
