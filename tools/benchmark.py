@@ -209,7 +209,7 @@ def measure(start, job, peers, config, workload_list, options: Options, results)
         directory = os.path.join(scratch, "model")
         real_weights = job == "latency" and not FLAGS.config
         if real_weights:
-            directory = latency.model_directory(FLAGS.materials_dir)
+            directory = os.path.join(FLAGS.materials_dir, latency.MODEL)
         with workers.crew(names, start, directory) as staff:
             results.facts["versions"] = {name: worker.version for name, worker in staff.items()}
             for name in names:
@@ -303,10 +303,15 @@ def main():
         buckets=tuple(parse_bucket(text) for text in FLAGS.buckets),
         progress=functools.partial(tqdm, desc="timing", unit="turn", leave=False),
     )
-    if job == "tokenizer":
-        tokenizer.require_materials(FLAGS.materials_dir)
+    materials = {"tokenizer": tokenizer.MATERIALS, "latency": latency.MATERIALS}.get(job, ())
+    directory = FLAGS.materials_dir
+    missing = [name for name in materials if not os.path.isfile(os.path.join(directory, name))]
+    if missing:
+        raise UserError(
+            f"--materials_dir must have {', '.join(missing)}. Received: --materials_dir="
+            f"{directory}. Run `python tools/fetch_materials.py` or `make materials`."
+        )
     if job == "latency":
-        latency.model_directory(FLAGS.materials_dir)
         latency.require_vocabulary(config)
     for flag in ("json", "plot"):
         if FLAGS[flag].value:

@@ -41,20 +41,13 @@ class Report:
 
 def machine() -> dict[str, Any]:
     """Returns the processor, its relevant instruction sets, and the system."""
-    model, flags = platform.processor(), []
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                key, _, value = line.partition(":")
-                if key.strip() == "model name":
-                    model = value.strip()
-                elif key.strip() == "flags":
-                    flags = value.split()
-    except OSError:
-        pass  # not Linux: only the name is known
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        pairs = (line.partition(":") for line in file)
+        fields = {key.strip(): value.strip() for key, _, value in pairs}
+    flags = fields.get("flags", "").split()
     wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile")
     return {
-        "processor": model,
+        "processor": fields.get("model name", platform.processor()),
         "cores": os.cpu_count(),
         "instructions": [flag for flag in wanted if flag in flags],
         "system": platform.platform(),
