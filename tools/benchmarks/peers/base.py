@@ -35,17 +35,11 @@ def read_config(directory: str) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """The setup that all peers share.
+    """What a peer is given."""
 
-    Attributes:
-        model_directory: The Hugging Face directory of the shared weights, written by `models.py`.
-        threads: Number of threads for the computation of one call.
-        scratch: A temporary directory of the process, for exported models.
-    """
-
-    model_directory: str
-    threads: int
-    scratch: str
+    model_directory: str  # the shared weights in Hugging Face's format, written by `models.py`
+    threads: int  # for the computation of one call
+    scratch: str  # a temporary directory of the process, for exported models
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
@@ -69,15 +63,13 @@ class Setup:
 class Task:
     """A computation to be timed, with everything else prepared.
 
-    Attributes:
-        run: Runs the computation and waits for its end. This is what is timed.
-        outputs: Returns the outputs of the computation, to compare them with those of other peers.
-        calls_inside: Number of computations in one `run`; the time is divided by it.
+    `run` runs it and waits for its end; this is what is timed. `outputs` are compared with those of
+    other peers.
     """
 
     run: Callable[[], Any]
     outputs: Callable[[], dict[str, np.ndarray]]
-    calls_inside: int = 1
+    calls_inside: int = 1  # computations in one `run`; the time is divided by it
 
 
 def inference_task(model, feeds: Sequence[Any]) -> Task:

@@ -9,7 +9,7 @@ import os
 import onnxruntime
 
 from . import onnx_export
-from .base import Peer, inference_task, sentence_task
+from .base import Peer, inference_task
 
 
 class OnnxRuntime(Peer):
@@ -65,13 +65,11 @@ class OnnxRuntime(Peer):
         from . import hf_sentence
 
         session = self._session(variant)
-        tokenize = hf_sentence.sentence_tokenizer(self.setup.model_directory)
 
-        def encode(text):
-            (states,) = session.run(["sequence_output"], tokenize(text))
-            return hf_sentence.sentence_vector(states)
+        def model(feed):
+            return session.run(["sequence_output"], feed)[0]
 
-        return sentence_task(encode, text)
+        return hf_sentence.sentence_task(self.setup.model_directory, model, text)
 
 
 def _quantized(path: str) -> str:
