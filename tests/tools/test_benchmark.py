@@ -108,15 +108,15 @@ class TestWorkloads:
     def test_every_arrangement_holds_the_same_tokens(self, bucket):
         workload = Workload.ragged(9, longest=20)
         batches = workloads.batches(workload, bucket, vocab_size=50)
-        values = [batch["token_ids"][:, :, np.newaxis] for batch in batches]
-        rows = workloads.real_rows(values, workload, bucket)
-        whole = workloads.batches(workload, None, vocab_size=50)
-        expected = whole[0]["token_ids"][whole[0]["padding_mask"]]
-        np.testing.assert_array_equal(rows[:, 0], expected)
-        first = workloads.per_sequence(
-            [batch["token_ids"][:, 0] for batch in batches], workload, bucket
-        )
-        np.testing.assert_array_equal(first, whole[0]["token_ids"][:, 0])
+        outputs = {}
+        for index, batch in enumerate(batches):
+            outputs[f"{index}/sequence_output"] = batch["token_ids"][:, :, np.newaxis]
+            outputs[f"{index}/pooled_output"] = batch["token_ids"][:, :1]
+        found = workloads.comparable(outputs, workload, bucket)
+        (whole,) = workloads.batches(workload, None, vocab_size=50)
+        expected = whole["token_ids"][whole["padding_mask"]]
+        np.testing.assert_array_equal(found["sequence_output"][:, 0], expected)
+        np.testing.assert_array_equal(found["pooled_output"], whole["token_ids"][:, :1])
 
     def test_buckets_pad_less(self):
         workload = Workload.ragged()

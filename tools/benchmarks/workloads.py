@@ -109,35 +109,25 @@ def batches(
     return result
 
 
-def real_rows(values: Sequence[np.ndarray], workload: Workload, bucket: int | None) -> np.ndarray:
-    """Returns the outputs at real tokens, `[R, H]`, in the order of the workload's sequences.
-
-    `values` are the outputs `[B, T, H]` of every group.
-    """
-    rows = [None] * len(workload.lengths)
-    for group, value in zip(groups(workload, bucket), values, strict=True):
-        for place, index in enumerate(group):
-            rows[index] = value[place, : workload.lengths[index]]
-    return np.concatenate(rows)
-
-
-def per_sequence(values: Sequence[np.ndarray], workload: Workload, bucket: int | None):
-    """Puts outputs with one row per sequence, `[B, H]` of every group, in the workload's order."""
-    order = np.concatenate(groups(workload, bucket))
-    result = np.concatenate(list(values))
-    return result[np.argsort(order)]
-
-
 def comparable(outputs, workload: Workload, bucket: int | None) -> dict[str, np.ndarray]:
-    """Returns the loss, or the outputs at real tokens in the order of the workload."""
+    """Returns the loss, or the outputs in the order of the workload.
+
+    They are `sequence_output` at real tokens, `[R, H]`, and `pooled_output`, `[B, H]`, from those
+    of the groups, `[B, T, H]` and `[B, H]` each.
+    """
     if "loss" in outputs:
         return outputs
-    number = len(groups(workload, bucket))
-    sequence = [outputs[f"{index}/sequence_output"] for index in range(number)]
-    pooled = [outputs[f"{index}/pooled_output"] for index in range(number)]
+    divided = groups(workload, bucket)
+    places = np.argsort(np.concatenate(divided))
+
+    def in_order(name):
+        rows = [row for index in range(len(divided)) for row in outputs[f"{index}/{name}"]]
+        return [rows[place] for place in places]
+
+    sequences = zip(in_order("sequence_output"), workload.lengths, strict=True)
     return {
-        "sequence_output": real_rows(sequence, workload, bucket),
-        "pooled_output": per_sequence(pooled, workload, bucket),
+        "sequence_output": np.concatenate([rows[:length] for rows, length in sequences]),
+        "pooled_output": np.stack(in_order("pooled_output")),
     }
 
 
