@@ -25,7 +25,6 @@ import sys
 from absl import flags
 from benchmarks import (
     contest,
-    gpu,
     gpu_training,
     latency,
     matmul,
@@ -318,7 +317,7 @@ def main():
             tool.require_writable(os.path.dirname(os.path.abspath(FLAGS[flag].value)), flag)
     if FLAGS.plot:
         pictures.require_plotting(FLAGS.plot, "plot")
-    device = gpu.require_gpu(FLAGS.peak_tflops) if on_gpu else None
+    device = gpu_training.require_gpu(FLAGS.peak_tflops) if on_gpu else None
 
     threads = FLAGS.threads or os.cpu_count()
     start = functools.partial(workers.Worker, threads=threads, tuned_malloc=FLAGS.tuned_malloc)

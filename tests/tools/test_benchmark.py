@@ -12,7 +12,7 @@ from tests.tools.running import run
 
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
-from benchmarks import gpu, gpu_training, models, report, timing, workers, workloads
+from benchmarks import gpu_training, models, report, timing, workers, workloads
 from benchmarks.peers import PEERS, XLA_VARIANTS, of_job
 from benchmarks.timing import Spread
 from benchmarks.turns import Options, Turns
@@ -345,7 +345,7 @@ class TestGpu:
         ],
     )
     def test_peaks_by_name(self, name, expected):
-        assert gpu.peak_tflops(name) == expected
+        assert gpu_training.peak_tflops(name) == expected
 
     def test_an_unknown_gpu_needs_its_peak(self, monkeypatch):
         import tensorflow as tf
@@ -358,8 +358,8 @@ class TestGpu:
             tf.config.experimental, "get_device_details", lambda device: {"device_name": "GPU X"}
         )
         with pytest.raises(UserError, match="--peak_tflops.*Received: 'GPU X'"):
-            gpu.require_gpu()
-        assert gpu.require_gpu(100.0) == gpu.Gpu("GPU X", 1e14)
+            gpu_training.require_gpu()
+        assert gpu_training.require_gpu(100.0) == gpu_training.Gpu("GPU X", 1e14)
 
     @pytest.mark.parametrize("name", ["base", "large"])
     @pytest.mark.parametrize("length", [128, 512])
@@ -397,7 +397,7 @@ class TestGpu:
             start,
             {"tiny": config},
             [Workload.dense(2, 16)],
-            gpu.Gpu("no GPU", 1e12),
+            gpu_training.Gpu("no GPU", 1e12),
             Options(rounds=2, turn_seconds=0, search_calls=1),
             results,
             steps=2,
@@ -423,7 +423,7 @@ class TestGpu:
             start,
             {"tiny": models.CONFIGS["tiny"]},
             [Workload.dense(2, 16)],
-            gpu.Gpu("no GPU", 1e12),
+            gpu_training.Gpu("no GPU", 1e12),
             Options(1, 0, 1),
             results,
             steps=1,
