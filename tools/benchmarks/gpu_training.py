@@ -147,5 +147,5 @@ def _measure(start, backend, workload, rounds, arguments) -> tuple[list[float], 
         batches = workloads.batches(workload, None, vocab_size, training=True)
         key = worker.make("training", batches=batches, **arguments)
         worker.warm_up(key, 1)
-        worker.device_memory(reset=True)
-        return worker.time(key, rounds), worker.device_memory()
+        worker.ask("device_memory", reset=True)
+        return worker.time(key, rounds), worker.ask("device_memory")

@@ -35,12 +35,10 @@ def matmul_peak(machine, turn_seconds: float) -> Limit:
     for shape in MATMULS:
         for library in machine.variants("matmul"):
             tried = Limit(machine, turn_seconds, "matmul", 3, shape=shape, variant=library)
-            if best is not None and tried.rate <= best.rate:
+            if best is None or tried.rate > best.rate:
+                best, tried, label = tried, best, f"{library}, {'x'.join(map(str, shape))}"
+            if tried is not None:
                 tried.close()
-                continue
-            if best is not None:
-                best.close()
-            best, label = tried, f"{library}, {'x'.join(map(str, shape))}"
     print(f"  matmul peak: {best.rate / 1e9:.0f} GFLOP/s ({label})", flush=True)
     return best
 

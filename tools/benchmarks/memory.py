@@ -84,9 +84,9 @@ def _step(name, start, directory, workload) -> dict[str, float]:
         key = worker.make("training", batches=batches, variant=variant)
         # The first step creates the optimizer's slots and compiles, so it is not measured.
         worker.time(key, 1)
-        worker.reset_peak()
+        worker.ask("reset_peak")
         seconds = worker.time(key, _STEPS)
-        peak = worker.peak_mib()
+        peak = worker.ask("peak_mib")
     fixed = models.parameters(directory) * _BYTES_PER_PARAMETER / _MIB
     return {
         "peak MiB": peak,

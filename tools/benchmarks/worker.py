@@ -66,7 +66,8 @@ class Worker:
     def peak_mib(self):
         return memory_use.resident_mib(memory_use.PEAK)
 
-    def device_memory(self, reset):
+    def device_memory(self, reset=False):
+        """Returns the peak size of the tensors on the GPU in bytes; None without a GPU."""
         return self._peer.device_memory(reset)
 
 

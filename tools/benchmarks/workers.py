@@ -82,23 +82,23 @@ class Worker:
             )
         setup = Setup(model_directory, threads, self._scratch.name)
         try:
-            self.version, self.imported_mib = self._ask("hello", name=name, setup=setup)
+            self.version, self.imported_mib = self.ask("hello", name=name, setup=setup)
         except PeerFailed:
             self.close()
             raise
 
     def variants(self, job, bucket=None, is_ragged=False) -> tuple[str, ...]:
-        return self._ask("variants", job=job, bucket=bucket, is_ragged=is_ragged)
+        return self.ask("variants", job=job, bucket=bucket, is_ragged=is_ragged)
 
     def make(self, job, **arguments) -> int:
         """Prepares a task with the arguments of the peer's job and returns its key."""
         key = next(self._keys)
-        self._ask("make", key=key, job=job, arguments=arguments)
+        self.ask("make", key=key, job=job, arguments=arguments)
         return key
 
     def outputs(self, key) -> dict[str, np.ndarray]:
-        outputs = self._ask("outputs", key=key)
-        self._ask("give_back")  # the memory that the first call needed for compiling
+        outputs = self.ask("outputs", key=key)
+        self.ask("give_back")  # the memory that the first call needed for compiling
         return outputs
 
     def warm_up(self, key, calls=2) -> float:
@@ -117,22 +117,12 @@ class Worker:
         return statistics.median(seconds[1:] if calls > 1 else seconds)
 
     def time(self, key, calls) -> list[float]:
-        seconds = self._ask("time", key=key, calls=calls)
+        seconds = self.ask("time", key=key, calls=calls)
         self._rest()
         return seconds
 
     def drop(self, key) -> None:
-        self._ask("drop", key=key)
-
-    def reset_peak(self) -> None:
-        self._ask("reset_peak")
-
-    def peak_mib(self) -> float:
-        return self._ask("peak_mib")
-
-    def device_memory(self, reset=False) -> int | None:
-        """Returns the peak size of the tensors on the GPU in bytes; None without a GPU."""
-        return self._ask("device_memory", reset=reset)
+        self.ask("drop", key=key)
 
     def close(self) -> None:
         with contextlib.suppress(BrokenPipeError):  # the process has ended already
@@ -145,8 +135,8 @@ class Worker:
         self._process.stdout.close()
         self._scratch.cleanup()
 
-    def _ask(self, command, **arguments):
-        """Calls a method of `worker.Worker`."""
+    def ask(self, command, **arguments):
+        """Calls a method of `worker.Worker` and returns its result."""
         try:
             pickle.dump((command, arguments), self._process.stdin)
             self._process.stdin.flush()

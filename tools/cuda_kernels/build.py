@@ -34,7 +34,8 @@ _ENTRY = re.compile(
     r"Used (?P<registers>\d+) registers",
     re.DOTALL,
 )
-_TYPES = (("(anonymous namespace)::", ""), ("bert_tf::", ""), ("cuda::", ""), ("void ", ""))
+# What a demangled name is shown without.
+_SCOPES = re.compile(r"\(anonymous namespace\)::|bert_tf::|cuda::|void ")
 
 
 class CompilationFailed(Exception):
@@ -114,12 +115,7 @@ def _demangled(names: list[str]) -> list[str]:
             ["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True
         )
         names = answer.stdout.splitlines()
-    result = []
-    for name in names:
-        for old, new in _TYPES:
-            name = name.replace(old, new)
-        result.append(name.split("(")[0])
-    return result
+    return [_SCOPES.sub("", name).split("(")[0] for name in names]
 
 
 def resource_table(kernels: list[Kernel]) -> str:

@@ -57,8 +57,5 @@ def export(setup, attention: str) -> str:
 
 def feed(batch):
     """Returns a batch with the names of the exported inputs."""
-    return {
-        "input_ids": batch["token_ids"].astype("int64"),
-        "token_type_ids": batch["segment_ids"].astype("int64"),
-        "attention_mask": batch["padding_mask"].astype("int64"),
-    }
+    ours = ("token_ids", "segment_ids", "padding_mask")
+    return {theirs: batch[name].astype("int64") for theirs, name in zip(_INPUTS, ours)}
