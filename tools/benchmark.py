@@ -276,16 +276,8 @@ def main():
         )
     configs = {name: model_config(name) for name in config_names}
     config = configs[config_names[0]]
-    texts = (
-        FLAGS.workloads
-        or (on_gpu and gpu_training.WORKLOADS)
-        or {
-            **contest.WORKLOADS,
-            "inference_int8": contest.WORKLOADS["inference"],
-            "memory": ("8x128",),
-            "xla": xla.WORKLOADS,
-        }.get(job, ())
-    )
+    usual = {**contest.WORKLOADS, "memory": ("8x128",), "xla": xla.WORKLOADS}.get(job, ())
+    texts = FLAGS.workloads or (gpu_training.WORKLOADS if on_gpu else usual)
     longest = min(config["max_position_embeddings"] for config in configs.values())
     workload_list = [parse_workload(text, longest) for text in texts]
     for flag in ("lengths", "matmul_rows"):

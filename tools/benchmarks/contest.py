@@ -21,14 +21,15 @@ from .turns import LARGEST_DIFFERENCE, Options, Turns
 from .workers import PeerFailed, Worker
 from .workloads import Workload
 
+INT8 = "inference_int8"
 WORKLOADS = {
     "inference": ("1x128", "8x128", "1x384", "8x512", "ragged"),
+    INT8: ("1x128", "8x128", "1x384", "8x512", "ragged"),
     "training": ("8x128", "ragged"),
 }
 # In 8-bit integers each peer rounds differently, so its error against float32 is compared: the root
 # mean square of the error divided by that of the output.
 LARGEST_INT8_ERROR = 0.25
-INT8 = "inference_int8"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +75,9 @@ class Contest:
             for name, arrangement in best.items():
                 turns.hold(name, self.workers[name], arrangement.key)
             peak = limits.matmul_peak(self.workers["machine"], self.options.turn_seconds)
-            note = limits.busy_note()
-            seconds = turns.seconds(machine=peak.turn)
+            with contextlib.closing(peak):
+                note = limits.busy_note()
+                seconds = turns.seconds(machine=peak.turn)
             self.report.add(self._table(best, seconds, peak.amount, note))
 
     def _expect_float32(self):

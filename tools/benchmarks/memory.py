@@ -22,7 +22,7 @@ _BYTES_PER_PARAMETER = 4 * 4
 LENGTHS = (512, 1024, 2048, 4096)
 SEQUENCE_COUNTS = (8, 16, 32, 64, 128)
 # Few blocks and many positions, to measure how attention grows with the length.
-LONG_CHANGES = dict(vocab_size=1000, num_hidden_layers=2, max_position_embeddings=4096)
+LONG_CHANGES = dict(vocab_size=1000, num_hidden_layers=2)
 
 
 def run(
@@ -32,7 +32,7 @@ def run(
     workload: Workload,
     options: Options,
     report: Report,
-    lengths=LENGTHS,
+    lengths: list[int],
 ):
     """Adds three tables: a training step, tokens of real lengths, and long single sequences.
 
@@ -46,8 +46,8 @@ def run(
             _token_table(start, directory, options, report)
         except PeerFailed as failure:
             report.problem(f"memory, tokens: {failure}")
-        changes = {**LONG_CHANGES, "max_position_embeddings": max(lengths)}
-        long_model = _model(start, scratch, "long_model", {**config, **changes})
+        long_config = {**config, **LONG_CHANGES, "max_position_embeddings": max(lengths)}
+        long_model = _model(start, scratch, "long_model", long_config)
         _length_table(names, start, long_model, lengths, report)
 
 

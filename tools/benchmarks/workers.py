@@ -193,8 +193,7 @@ def crew(names, start, model_directory):
 
 def require_installed(names: Sequence[str], job: str) -> None:
     """Checks that the packages of the peers for a job are installed, before any work."""
-    missing = {name: PEERS[name].missing(job) for name in names}
-    missing = {name: packages for name, packages in missing.items() if packages}
+    missing = {name: packages for name in names if (packages := PEERS[name].missing(job))}
     if missing:
         install = " ".join(sorted({package for some in missing.values() for package in some}))
         raise UserError(

@@ -106,8 +106,7 @@ def sentence_task(encode, text: str) -> Task:
 class Peer:
     """One framework to compare; `version` is for the report.
 
-    `variants` returns the names of the variants to try; the search chooses the fastest one for each
-    workload. A subclass has a method for each of its jobs:
+    A subclass has a method for each of its jobs:
 
     - `inference(batches, variant)`, `inference_int8(batches, variant)`,
     - `training(batches, variant)`,
@@ -121,7 +120,7 @@ class Peer:
         self.setup = setup
 
     def variants(self, job: str, bucket: int | None, is_ragged: bool) -> tuple[str, ...]:
-        """Returns the names of the variants to try.
+        """Returns the variants to try, of which the search chooses the fastest for each workload.
 
         `bucket` is the number of sequences per batch, None for one batch; `is_ragged` says whether
         they have different lengths.

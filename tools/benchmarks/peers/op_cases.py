@@ -8,7 +8,7 @@ import numpy as np
 # because the caller holds the input. Therefore a chain of this many ops is timed.
 CHAIN = 8
 
-_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
+EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,5 +73,5 @@ class OpCase:
             values["beta"] = normal(self.width, scale=0.02)
             summed = values["x"] + values["bias"] + values["residual"]
             values["mean"] = summed.mean(axis=1)
-            values["rstd"] = 1 / np.sqrt(summed.var(axis=1) + np.float32(_EPSILON))
+            values["rstd"] = 1 / np.sqrt(summed.var(axis=1) + np.float32(EPSILON))
         return values

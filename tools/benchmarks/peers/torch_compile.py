@@ -5,12 +5,12 @@ import functools
 import torch
 
 from .base import Task
+from .op_cases import EPSILON
 from .pytorch import PyTorch
 
 # With batches of at least this size there are few shapes, so each of them can be compiled.
 _SMALLEST_STATIC_BUCKET = 8
 _MOST_SHAPES = 64
-_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 
 
 class TorchCompile(PyTorch):
@@ -78,7 +78,7 @@ def _gelu_backward(out, dy, x, bias):
 
 def _layer_norm(out, x, residual, bias, gamma, beta):
     summed = x + bias + residual
-    return _given(out, torch.nn.functional.layer_norm(summed, x.shape[-1:], gamma, beta, _EPSILON))
+    return _given(out, torch.nn.functional.layer_norm(summed, x.shape[-1:], gamma, beta, EPSILON))
 
 
 def _layer_norm_backward(out, dy, summed, mean, rstd, gamma, beta):
