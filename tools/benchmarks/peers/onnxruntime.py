@@ -8,7 +8,7 @@ import os
 
 import onnxruntime
 
-from . import onnx_export
+from . import hf_sentence, onnx_export
 from .base import Peer, inference_task
 
 
@@ -62,8 +62,6 @@ class OnnxRuntime(Peer):
         )
 
     def latency(self, text, variant):
-        from . import hf_sentence
-
         session = self._session(variant)
 
         def model(feed):

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import transformers
 
-from . import base
+from . import base, hf_sentence
 from .base import LEARNING_RATE, Peer, Task, matmul_inputs
 
 _NOT_DECAYED = ("bias", "LayerNorm.weight")
@@ -81,8 +81,6 @@ class PyTorch(Peer):
         return base.matmul_task(torch.inference_mode()(multiply))
 
     def latency(self, text, variant):
-        from . import hf_sentence
-
         def model(feed):
             feed = {name: torch.from_numpy(value) for name, value in feed.items()}
             del feed["attention_mask"]  # there is no padding; faster without a mask
