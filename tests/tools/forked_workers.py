@@ -9,7 +9,7 @@ import types
 
 
 class ForkedWorker:
-    """What `benchmarks.workers` uses of `subprocess.Popen`, for `python -m MODULE ARGUMENTS`."""
+    """What `benchmarks.workers` uses of `subprocess.Popen`, for `python -m MODULE`."""
 
     def __init__(self, command, stdin, stdout, stderr, env):
         del stdin, stdout  # pipes, both

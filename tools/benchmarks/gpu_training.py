@@ -1,6 +1,6 @@
 """Measures the pre-training step on a GPU in bfloat16: speed, memory, model FLOPs utilisation.
 
-The step is that of `training.py`, under the policy mixed_bfloat16 on random weights. bert_tf is
+The step is that of `contest.py`, under the policy mixed_bfloat16 on random weights. bert_tf is
 measured with its GPU kernels and with plain TensorFlow, each without and with XLA, each in a new
 process. The results show which of them `auto` should choose on a GPU.
 
