@@ -25,7 +25,6 @@ import sys
 from absl import flags
 from benchmarks import (
     contest,
-    gpu,
     gpu_training,
     latency,
     matmul,
@@ -195,13 +194,8 @@ def parse_bucket(text: str) -> int | None:
     return int(text)
 
 
-def measure(job, peers, config, workload_list, options: Options, results) -> None:
+def measure(start, job, peers, config, workload_list, options: Options, results) -> None:
     """Starts the workers of `job` and runs it."""
-    threads = FLAGS.threads or os.cpu_count()
-
-    def start(name, directory, scratch):
-        return workers.Worker(name, directory, threads, scratch, FLAGS.tuned_malloc)
-
     if job == "memory":
         lengths = positive_integers("lengths")
         memory.run([OURS, *peers], start, config, workload_list[0], options, results, lengths)
@@ -209,13 +203,13 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
     needed = {OURS} if job in ("tokenizer", "latency") else {OURS, "machine"}
     if job == "xla":
         needed.add(OURS_XLA)
-    names = [OURS, *peers, *sorted(needed - {OURS, *peers})]
+    names = [OURS, *peers, *sorted(needed - {OURS})]
     with workers.scratch_folder() as scratch:
         directory = os.path.join(scratch, "model")
         real_weights = job == "latency" and not FLAGS.config
         if real_weights:
-            directory = latency.model_directory(FLAGS.materials_dir)
-        with workers.crew(names, directory, threads, scratch, FLAGS.tuned_malloc) as staff:
+            directory = os.path.join(FLAGS.materials_dir, latency.MODEL)
+        with workers.crew(names, start, directory) as staff:
             results.facts["versions"] = {name: worker.version for name, worker in staff.items()}
             for name in names:
                 if name not in staff:
@@ -230,7 +224,7 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
                 latency.run(staff, options, results)
             elif job in ("matmul", "matmul_int8"):
                 rows = positive_integers("matmul_rows")
-                matmul.run(staff, FLAGS.matmul_models, rows, options, results, job)
+                matmul.run(staff, FLAGS.matmul_models, rows, options, results, FLAGS.dtype)
             elif job == "ops":
                 ops.run(staff, options, results, FLAGS.ops_scale, FLAGS.ops)
             else:
@@ -240,17 +234,6 @@ def measure(job, peers, config, workload_list, options: Options, results) -> Non
                     return
                 for workload in workload_list:
                     contest.Contest(job, workload, staff, written, options, results).run()
-
-
-def measure_gpu(device: gpu.Gpu, configs, workload_list, options: Options, results) -> None:
-    """Measures the pre-training step on a GPU; its workers create their own weights."""
-    threads = FLAGS.threads or os.cpu_count()
-    with workers.scratch_folder() as scratch:
-
-        def start(name, environment):
-            return workers.Worker(name, scratch, threads, scratch, FLAGS.tuned_malloc, environment)
-
-        gpu_training.run(start, configs, workload_list, device, options, results, FLAGS.gpu_steps)
 
 
 def main():
@@ -276,7 +259,7 @@ def main():
         )
     if not on_gpu and FLAGS.peak_tflops is not None:
         raise UserError("--device must be gpu with --peak_tflops. Received: --device=cpu")
-    chosen = of_job(job) if FLAGS.peers is None or job == "xla" else FLAGS.peers
+    chosen = of_job(job) if FLAGS.peers is None else FLAGS.peers
     peers = [] if on_gpu else [name for name in chosen if name != OURS]
     strangers = sorted(set(peers) - set(of_job(job)))
     if strangers:
@@ -293,16 +276,8 @@ def main():
         )
     configs = {name: model_config(name) for name in config_names}
     config = configs[config_names[0]]
-    texts = (
-        FLAGS.workloads
-        or (on_gpu and gpu_training.WORKLOADS)
-        or {
-            **contest.WORKLOADS,
-            "inference_int8": contest.WORKLOADS["inference"],
-            "memory": ("8x128",),
-            "xla": xla.WORKLOADS,
-        }.get(job, ())
-    )
+    usual = {**contest.WORKLOADS, "memory": ("8x128",), "xla": xla.WORKLOADS}.get(job, ())
+    texts = FLAGS.workloads or (gpu_training.WORKLOADS if on_gpu else usual)
     longest = min(config["max_position_embeddings"] for config in configs.values())
     workload_list = [parse_workload(text, longest) for text in texts]
     for flag in ("lengths", "matmul_rows"):
@@ -319,22 +294,29 @@ def main():
         buckets=tuple(parse_bucket(text) for text in FLAGS.buckets),
         progress=functools.partial(tqdm, desc="timing", unit="turn", leave=False),
     )
-    if job == "tokenizer":
-        tokenizer.require_materials(FLAGS.materials_dir)
+    materials = {"tokenizer": tokenizer.MATERIALS, "latency": latency.MATERIALS}.get(job, ())
+    directory = FLAGS.materials_dir
+    missing = [name for name in materials if not os.path.isfile(os.path.join(directory, name))]
+    if missing:
+        raise UserError(
+            f"--materials_dir must have {', '.join(missing)}. Received: --materials_dir="
+            f"{directory}. Run `python tools/fetch_materials.py` or `make materials`."
+        )
     if job == "latency":
-        latency.model_directory(FLAGS.materials_dir)
         latency.require_vocabulary(config)
     for flag in ("json", "plot"):
         if FLAGS[flag].value:
             tool.require_writable(os.path.dirname(os.path.abspath(FLAGS[flag].value)), flag)
     if FLAGS.plot:
         pictures.require_plotting(FLAGS.plot, "plot")
-    device = gpu.require_gpu(FLAGS.peak_tflops) if on_gpu else None
+    device = gpu_training.require_gpu(FLAGS.peak_tflops) if on_gpu else None
 
+    threads = FLAGS.threads or os.cpu_count()
+    start = functools.partial(workers.Worker, threads=threads, tuned_malloc=FLAGS.tuned_malloc)
     results = report.Report()
     results.facts.update(
         report.machine(),
-        threads=FLAGS.threads or os.cpu_count(),
+        threads=threads,
         tuned_malloc=FLAGS.tuned_malloc,
         command=" ".join(["tools/benchmark.py", *sys.argv[1:]]),
         config=configs if on_gpu else config,
@@ -347,9 +329,9 @@ def main():
     )
     if on_gpu:
         results.facts["gpu"] = device.name
-        measure_gpu(device, configs, workload_list, options, results)
+        gpu_training.run(start, configs, workload_list, device, options, results, FLAGS.gpu_steps)
     else:
-        measure(job, peers, config, workload_list, options, results)
+        measure(start, job, peers, config, workload_list, options, results)
     if FLAGS.json:
         report.write_json(results, FLAGS.json)
     if FLAGS.plot:

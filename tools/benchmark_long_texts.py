@@ -81,7 +81,6 @@ def _peak_mib():
 
 def main():
     lengths = positive_integers("lengths")
-    columns = ("forward_ms", "forward_mib", "step_ms", "step_mib")
     print("| tokens | attention | forward, ms | MiB | forward and gradient, ms | MiB |")
     print("|---:|---|---:|---:|---:|---:|")
     for length in lengths:
@@ -95,7 +94,7 @@ def main():
                 ) from None
             print(
                 f"| {length:,} | {name} |",
-                *(f"{row[column]:,.0f} |" for column in columns),
+                *(f"{value:,.0f} |" for value in row.values()),
                 flush=True,
             )
 

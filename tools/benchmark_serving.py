@@ -123,8 +123,8 @@ def main():
         ) from None
     if FLAGS.json:
         result_files.write_json(FLAGS.json, rows)
-    if any(row["failed"] for row in rows):
-        failed = sum(row["failed"] for row in rows)
+    failed = sum(row["failed"] for row in rows)
+    if failed:
         raise UserError(
             f"All requests must get the status 200. Received: {failed} others. Requests failed, so "
             "the results are not valid."

@@ -28,11 +28,7 @@ class Missing(Exception):
 
 
 def gpu_architecture():
-    """Returns the architecture of the GPU, such as `sm_90`.
-
-    Raises:
-        Missing: If PyTorch or a GPU that the kernels support is missing.
-    """
+    """Returns the architecture of the GPU, such as `sm_90`; raises `Missing` without one."""
     try:
         import torch
     except ImportError as error:
@@ -43,19 +39,6 @@ def gpu_architecture():
     if capability < (8, 0):
         raise Missing(f"a GPU of compute capability 8.0 or more. Received: {capability}")
     return "sm_{}{}".format(*capability)
-
-
-def check(library, times):
-    """Checks the kernels of a library and returns the exit status."""
-    from cuda_kernels import checks, timing  # they need PyTorch
-
-    checker = checks.check_kernels(library)
-    checker.report()
-    if checker.failures:
-        return 1
-    if times:
-        timing.Timer(checker.kernels).all()
-    return 0
 
 
 def main():
@@ -88,7 +71,17 @@ def main():
         path = build(nvcc, architecture, pathlib.Path(directory))
         print(f"built for {architecture} with {nvcc}: {path.stat().st_size:,} bytes")
         library = ctypes.CDLL(str(path))
-        return 0 if flags.build_only else check(library, times=not flags.no_timing)
+        if flags.build_only:
+            return 0
+        from cuda_kernels import checks, timing  # they need PyTorch
+
+        checker = checks.check_kernels(library)
+        checker.report()
+        if checker.failures:
+            return 1
+        if not flags.no_timing:
+            timing.Timer(checker.kernels).all()
+        return 0
 
 
 if __name__ == "__main__":

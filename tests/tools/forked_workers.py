@@ -9,9 +9,9 @@ import types
 
 
 class ForkedWorker:
-    """What `benchmarks.workers` uses of `subprocess.Popen`, for `python -m MODULE ARGUMENTS`."""
+    """What `benchmarks.workers` uses of `subprocess.Popen`, for `python -m MODULE`."""
 
-    def __init__(self, command, stdin, stdout, stderr, env, encoding):
+    def __init__(self, command, stdin, stdout, stderr, env):
         del stdin, stdout  # pipes, both
         requests, answers = os.pipe(), os.pipe()
         self.pid = os.fork()
@@ -19,7 +19,7 @@ class ForkedWorker:
             for new, old in enumerate((requests[0], answers[1], stderr.fileno())):
                 os.dup2(old, new)
             os.closerange(3, 256)  # the pipes of other workers: they would never see their end
-            sys.stdin = os.fdopen(0, encoding=encoding, closefd=False)
+            sys.stdin = os.fdopen(0, closefd=False)
             os.environ.clear()
             os.environ.update(env)
             sys.argv = command[2:]
@@ -27,8 +27,8 @@ class ForkedWorker:
             os._exit(0)
         os.close(requests[0])
         os.close(answers[1])
-        self.stdin = os.fdopen(requests[1], "w", encoding=encoding)
-        self.stdout = os.fdopen(answers[0], encoding=encoding)
+        self.stdin = os.fdopen(requests[1], "wb")
+        self.stdout = os.fdopen(answers[0], "rb")
 
     def wait(self, timeout=None):
         del timeout  # the benchmark's own is longer

@@ -12,7 +12,7 @@ from tests.tools.running import run
 
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
-from benchmarks import gpu, gpu_training, models, report, timing, workers, workloads
+from benchmarks import gpu_training, models, report, timing, workers, workloads
 from benchmarks.peers import PEERS, XLA_VARIANTS, of_job
 from benchmarks.timing import Spread
 from benchmarks.turns import Options, Turns
@@ -108,15 +108,15 @@ class TestWorkloads:
     def test_every_arrangement_holds_the_same_tokens(self, bucket):
         workload = Workload.ragged(9, longest=20)
         batches = workloads.batches(workload, bucket, vocab_size=50)
-        values = [batch["token_ids"][:, :, np.newaxis] for batch in batches]
-        rows = workloads.real_rows(values, workload, bucket)
-        whole = workloads.batches(workload, None, vocab_size=50)
-        expected = whole[0]["token_ids"][whole[0]["padding_mask"]]
-        np.testing.assert_array_equal(rows[:, 0], expected)
-        first = workloads.per_sequence(
-            [batch["token_ids"][:, 0] for batch in batches], workload, bucket
-        )
-        np.testing.assert_array_equal(first, whole[0]["token_ids"][:, 0])
+        outputs = {}
+        for index, batch in enumerate(batches):
+            outputs[f"{index}/sequence_output"] = batch["token_ids"][:, :, np.newaxis]
+            outputs[f"{index}/pooled_output"] = batch["token_ids"][:, :1]
+        found = workloads.comparable(outputs, workload, bucket)
+        (whole,) = workloads.batches(workload, None, vocab_size=50)
+        expected = whole["token_ids"][whole["padding_mask"]]
+        np.testing.assert_array_equal(found["sequence_output"][:, 0], expected)
+        np.testing.assert_array_equal(found["pooled_output"], whole["token_ids"][:, :1])
 
     def test_buckets_pad_less(self):
         workload = Workload.ragged()
@@ -168,8 +168,8 @@ class TestReport:
 
     def test_json_holds_unrounded_values_and_problems(self, tmp_path):
         results = report.Report()
-        results.add(report.Table("T", [{"ratio": Spread(0.1, 1 / 3, 0.5)}]), report=str)
-        results.problem("one is missing", report=str)
+        results.add(report.Table("T", [{"ratio": Spread(0.1, 1 / 3, 0.5)}]))
+        results.problem("one is missing")
         report.write_json(results, tmp_path / "out.json")
         content = json.loads((tmp_path / "out.json").read_text())
         assert content["problems"] == ["one is missing"]
@@ -308,13 +308,14 @@ def test_a_missing_peer_is_named_with_its_package(monkeypatch):
 
     from bert_tf.errors import UserError
 
-    monkeypatch.setitem(PEERS, "absent", Entry("absent", "Absent", {"no_such_module": "dist"}, ()))
-    with pytest.raises(UserError, match="pip install dist"):
+    entry = Entry("absent", "Absent", packages=("no_such_module",))
+    monkeypatch.setitem(PEERS, "absent", entry)
+    with pytest.raises(UserError, match="pip install no-such-module"):
         workers.require_installed(["absent"], "inference")
-    entry = Entry("absent", "Absent", {}, (), {"inference_int8": {"no_such_module": "other"}})
+    entry = Entry("absent", "Absent", job_packages={"inference_int8": ("no_such_module",)})
     monkeypatch.setitem(PEERS, "absent", entry)
     workers.require_installed(["absent"], "inference")
-    with pytest.raises(UserError, match="pip install other"):
+    with pytest.raises(UserError, match="pip install no-such-module"):
         workers.require_installed(["absent"], "inference_int8")
 
 
@@ -344,7 +345,7 @@ class TestGpu:
         ],
     )
     def test_peaks_by_name(self, name, expected):
-        assert gpu.peak_tflops(name) == expected
+        assert gpu_training.peak_tflops(name) == expected
 
     def test_an_unknown_gpu_needs_its_peak(self, monkeypatch):
         import tensorflow as tf
@@ -357,8 +358,8 @@ class TestGpu:
             tf.config.experimental, "get_device_details", lambda device: {"device_name": "GPU X"}
         )
         with pytest.raises(UserError, match="--peak_tflops.*Received: 'GPU X'"):
-            gpu.require_gpu()
-        assert gpu.require_gpu(100.0) == gpu.Gpu("GPU X", 1e14)
+            gpu_training.require_gpu()
+        assert gpu_training.require_gpu(100.0) == gpu_training.Gpu("GPU X", 1e14)
 
     @pytest.mark.parametrize("name", ["base", "large"])
     @pytest.mark.parametrize("length", [128, 512])
@@ -375,10 +376,7 @@ class TestGpu:
         step = workloads.training_flops(Workload.dense(1, length), config)
         assert step == pytest.approx(expected + 6 * head, rel=1e-12)
 
-    def test_utilisation(self):
-        assert gpu_training.utilisation(5e13, 0.5, gpu.Gpu("any", 2e14)) == 0.5
-
-    def test_the_rows_of_a_tiny_model(self, tmp_path, is_full):
+    def test_the_rows_of_a_tiny_model(self, is_full):
         """What runs on a GPU, here on the CPU, in bfloat16; in the full suite all arrangements.
 
         The workers are real starts.
@@ -390,24 +388,24 @@ class TestGpu:
             pytest.skip("needs the native ops")
         config = bert_tf.BertConfig(**models.CONFIGS["tiny"]).to_dict()
 
-        def start(name, environment):
-            return workers.Worker(name, str(tmp_path), 1, str(tmp_path), environment=environment)
+        def start(name, model_directory, environment):
+            return workers.Worker(name, model_directory, 1, environment=environment)
 
-        arrangements = gpu_training.ARRANGEMENTS[: 4 if is_full else 1]
+        labels = list(gpu_training.ARRANGEMENTS)[: 4 if is_full else 1]
         results = report.Report()
         gpu_training.run(
             start,
             {"tiny": config},
             [Workload.dense(2, 16)],
-            gpu.Gpu("no GPU", 1e12),
+            gpu_training.Gpu("no GPU", 1e12),
             Options(rounds=2, turn_seconds=0, search_calls=1),
             results,
             steps=2,
-            arrangements=arrangements,
+            arrangements={label: gpu_training.ARRANGEMENTS[label] for label in labels},
         )
         assert results.problems == []
         (table,) = results.tables
-        assert [row["ops"] for row in table.rows] == [each.label for each in arrangements]
+        assert [row["ops"] for row in table.rows] == labels
         flops = workloads.training_flops(Workload.dense(2, 16), config)
         for row in table.rows:
             step = row["ms per step"].median / 1e3
@@ -416,8 +414,8 @@ class TestGpu:
             assert row["FLOPs utilisation"] == pytest.approx(flops / step / 1e12)
             assert row["peak MiB"] is None
 
-    def test_a_row_that_fails_leaves_the_others(self, tmp_path):
-        def start(name, environment):
+    def test_a_row_that_fails_leaves_the_others(self):
+        def start(name, model_directory, environment):
             raise workers.PeerFailed("out of memory")
 
         results = report.Report()
@@ -425,7 +423,7 @@ class TestGpu:
             start,
             {"tiny": models.CONFIGS["tiny"]},
             [Workload.dense(2, 16)],
-            gpu.Gpu("no GPU", 1e12),
+            gpu_training.Gpu("no GPU", 1e12),
             Options(1, 0, 1),
             results,
             steps=1,

@@ -16,26 +16,27 @@ import numpy as np
 from . import limits, workloads
 from .peers import OURS
 from .report import Report, Table
-from .timing import ratio
+from .timing import medians, ratio
 from .turns import LARGEST_DIFFERENCE, Options, Turns
 from .workers import PeerFailed, Worker
 from .workloads import Workload
 
+INT8 = "inference_int8"
 WORKLOADS = {
     "inference": ("1x128", "8x128", "1x384", "8x512", "ragged"),
+    INT8: ("1x128", "8x128", "1x384", "8x512", "ragged"),
     "training": ("8x128", "ragged"),
 }
 # In 8-bit integers each peer rounds differently, so its error against float32 is compared: the root
 # mean square of the error divided by that of the output.
 LARGEST_INT8_ERROR = 0.25
-INT8 = "inference_int8"
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrangement:
     """A prepared and checked way for a peer to run the workload: a variant and a bucket size."""
 
-    key: str
+    key: int
     label: str
     seconds: float
     difference: float
@@ -66,16 +67,17 @@ class Contest:
             self._expect_float32()
         for name in sorted(set(self.workers) - {"machine"}, key=lambda name: (name != OURS, name)):
             found = self._search(name)
-            if found:
-                best[name] = min(found, key=lambda arrangement: arrangement.seconds)
+            if found is not None:
+                best[name] = found
         if OURS not in best:
             return  # the problem has been added to the report
         with Turns(f"{self.job}, {self.workload.name}", self.options, self.report) as turns:
             for name, arrangement in best.items():
                 turns.hold(name, self.workers[name], arrangement.key)
             peak = limits.matmul_peak(self.workers["machine"], self.options.turn_seconds)
-            note = limits.busy_note()
-            seconds = turns.seconds(machine=peak.turn)
+            with contextlib.closing(peak):
+                note = limits.busy_note()
+                seconds = turns.seconds(machine=peak.turn)
             self.report.add(self._table(best, seconds, peak.amount, note))
 
     def _expect_float32(self):
@@ -89,31 +91,31 @@ class Contest:
     def _title(self):
         return "Inference in int8" if self.job == INT8 else self.job.capitalize()
 
-    def _search(self, name) -> list[Arrangement]:
+    def _search(self, name) -> Arrangement | None:
         """Tries all arrangements of one peer, drops all but the fastest, and prints their times."""
         buckets = [None]
         if self.workload.is_ragged and name != OURS:  # bert_tf has no padding to avoid
             count = len(self.workload.lengths)
             buckets = [size for size in self.options.buckets if size is None or size < count]
             buckets = buckets or [None]
-        found = []
+        fastest, tried = None, []
         for bucket in buckets:
             try:
                 variants = self.workers[name].variants(self.job, bucket, self.workload.is_ragged)
             except PeerFailed as failure:
                 self.report.problem(f"{self.job}, {self.workload.name}: {failure}")
-                return []
+                return None
             for variant in variants:
-                arrangement = self._try(name, bucket, variant)
-                if arrangement is None:
+                found = self._try(name, bucket, variant)
+                if found is None:
                     continue
-                found.append(arrangement)
-                fastest = min(found, key=lambda tried: tried.seconds)
-                for slower in [tried for tried in found if tried != fastest]:
-                    self._forget(name, slower.key)
-        tried = ", ".join(f"{one.label}: {1e3 * one.seconds:.4g} ms" for one in found)
-        print(f"  search {name}: {tried or 'nothing works'}", flush=True)
-        return found
+                tried.append(f"{found.label}: {1e3 * found.seconds:.4g} ms")
+                if fastest is None or found.seconds < fastest.seconds:
+                    fastest, found = found, fastest
+                if found is not None:
+                    self._forget(name, found.key)
+        print(f"  search {name}: {', '.join(tried) or 'nothing works'}", flush=True)
+        return fastest
 
     def _try(self, name, bucket, variant) -> Arrangement | None:
         worker = self.workers[name]
@@ -165,8 +167,7 @@ class Contest:
         )
         peak = peak_flops / statistics.median(seconds["machine"])
         rows = []
-        for name in sorted(best, key=lambda name: statistics.median(seconds[name])):
-            median = statistics.median(seconds[name])
+        for name, median in medians({name: seconds[name] for name in best}).items():
             rows.append(
                 {
                     "peer": name,

@@ -1,6 +1,6 @@
 """Measures the pre-training step on a GPU in bfloat16: speed, memory, model FLOPs utilisation.
 
-The step is that of `training.py`, under the policy mixed_bfloat16 on random weights. bert_tf is
+The step is that of `contest.py`, under the policy mixed_bfloat16 on random weights. bert_tf is
 measured with its GPU kernels and with plain TensorFlow, each without and with XLA, each in a new
 process. The results show which of them `auto` should choose on a GPU.
 
@@ -10,10 +10,13 @@ step needs on real tokens, without recomputation, divided by the time and by the
 
 import contextlib
 import dataclasses
+import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 
+from bert_tf.errors import UserError
+
 from . import workloads
-from .gpu import Gpu
 from .peers import OURS_BFLOAT16
 from .report import Report, Table
 from .timing import Spread
@@ -25,22 +28,67 @@ CONFIGS = ("base", "large")
 WORKLOADS = ("128x128", "32x512")
 _MIB = 2**20
 
+# Dense bfloat16 matmuls with float32 sums, in TFLOP/s, from NVIDIA's data sheets. (For newer GPUs
+# they also print twice as much, with 2:4 sparsity.) The patterns are for the names that TensorFlow
+# reports; the first that matches is used.
+PEAK_TFLOPS = (
+    (r"\bA100\b", 312.0),
+    (r"\bA30\b", 165.0),
+    (r"\bA10\b", 125.0),
+    (r"\bL4\b", 121.0),
+    (r"\bL40S\b", 362.0),
+    (r"\bL40\b", 181.0),
+    (r"\bH100 PCIe\b", 756.0),
+    (r"\bH100 NVL\b", 835.0),
+    (r"\bH100 80GB HBM3\b", 989.0),
+    (r"\bH200\b", 989.0),
+)
+
+# The ways to run the step: the value of `BERT_TF_OPS`, and whether XLA compiles it.
+ARRANGEMENTS = {
+    "native": ("native", "graph"),
+    "native, XLA": ("native", "xla"),
+    "plain TensorFlow": ("reference", "graph"),
+    "plain TensorFlow, XLA": ("reference", "xla"),
+}
+
 
 @dataclasses.dataclass(frozen=True)
-class Arrangement:
-    """A way to run the step: the value of `BERT_TF_OPS`, and whether XLA compiles it."""
+class Gpu:
+    """The name of a GPU and its peak in FLOP/s."""
 
-    label: str
-    backend: str
-    jit_compile: bool
+    name: str
+    peak_flops: float
 
 
-ARRANGEMENTS = (
-    Arrangement("native", "native", False),
-    Arrangement("native, XLA", "native", True),
-    Arrangement("plain TensorFlow", "reference", False),
-    Arrangement("plain TensorFlow, XLA", "reference", True),
-)
+def peak_tflops(name: str) -> float | None:
+    """Returns the peak of a GPU in TFLOP/s, or None if the table does not have it."""
+    return next((value for pattern, value in PEAK_TFLOPS if re.search(pattern, name)), None)
+
+
+def require_gpu(peak: float | None = None) -> Gpu:
+    """Returns the first GPU that TensorFlow sees.
+
+    `peak` is its peak in TFLOP/s; None for that of the table.
+    """
+    import tensorflow as tf
+
+    devices = tf.config.list_physical_devices("GPU")
+    if not devices:
+        built = "is built with CUDA" if tf.test.is_built_with_cuda() else "is built without CUDA"
+        raise UserError(
+            f"--device=gpu must be a GPU that TensorFlow sees. Received: none; TensorFlow "
+            f"{tf.__version__} {built}. On a machine with an NVIDIA GPU, install "
+            "`tensorflow[and-cuda]`; on others, use --device=cpu."
+        )
+    name = tf.config.experimental.get_device_details(devices[0]).get("device_name", "unknown")
+    peak = peak if peak is not None else peak_tflops(name)
+    if peak is None:
+        raise UserError(
+            "--peak_tflops must be set to the dense bfloat16 peak of this GPU, which is not in the "
+            f"table. Received: {name!r}. Its data sheet has the peak (without sparsity)."
+        )
+    return Gpu(name, peak * 1e12)
 
 
 def run(
@@ -51,23 +99,38 @@ def run(
     options: Options,
     report: Report,
     steps: int,
-    arrangements: Sequence[Arrangement] = ARRANGEMENTS,
+    arrangements: Mapping[str, tuple[str, str]] = ARRANGEMENTS,
 ) -> None:
     """Adds one table per model.
 
-    `start` is a function (peer, environment) -> `Worker`: every row gets a new process. After the
-    optimizer steps of a measurement the host waits for the GPU.
+    `start` is a function (peer, model directory, environment) -> `Worker`: every row gets a new
+    process. After the optimizer steps of a measurement the host waits for the GPU.
     """
     for name, config in configs.items():
         rows = []
         for workload in workload_list:
-            for arrangement in arrangements:
+            for label, (backend, variant) in arrangements.items():
+                arguments = {"variant": variant, "config": config, "steps": steps}
                 try:
-                    rows.append(
-                        measure(start, config, workload, arrangement, gpu, options.rounds, steps)
+                    seconds, peak_bytes = _measure(
+                        start, backend, workload, options.rounds, arguments
                     )
                 except PeerFailed as failure:  # out of memory, for example
-                    report.problem(f"{name}, {workload.describe()}, {arrangement.label}: {failure}")
+                    report.problem(f"{name}, {workload.describe()}, {label}: {failure}")
+                    continue
+                median = statistics.median(seconds)
+                flops = workloads.training_flops(workload, config)
+                rows.append(
+                    {
+                        "batch": workload.describe(),
+                        "ops": label,
+                        "ms per step": Spread.of([1e3 * value for value in seconds]),
+                        "examples/s": len(workload.lengths) / median,
+                        "tokens/s": workload.tokens / median,
+                        "peak MiB": None if peak_bytes is None else peak_bytes / _MIB,
+                        "FLOPs utilisation": flops / median / gpu.peak_flops,
+                    }
+                )
         title = (
             f"Pre-training step of {name} on {gpu.name}, mixed_bfloat16; {options.rounds} rounds "
             f"of {steps} steps; peak {gpu.peak_flops / 1e12:.0f} TFLOP/s"
@@ -75,38 +138,14 @@ def run(
         report.add(Table(title, rows, bars="examples/s"))
 
 
-def measure(
-    start: Callable,
-    config: dict,
-    workload: Workload,
-    arrangement: Arrangement,
-    gpu: Gpu,
-    rounds: int,
-    steps: int,
-) -> dict:
-    """Measures one row of the table."""
-    with contextlib.closing(start(OURS_BFLOAT16, {"BERT_TF_OPS": arrangement.backend})) as worker:
-        batches = workloads.batches(workload, None, config["vocab_size"], training=True)
-        variant = "xla" if arrangement.jit_compile else "graph"
-        key = worker.make("training", batches=batches, variant=variant, config=config, steps=steps)
+def _measure(start, backend, workload, rounds, arguments) -> tuple[list[float], int | None]:
+    """Returns the seconds of each round and the peak memory of the GPU in bytes."""
+    # The worker creates its own weights, so it needs no directory of a model.
+    worker = start(OURS_BFLOAT16, "", environment={"BERT_TF_OPS": backend})
+    with contextlib.closing(worker):
+        vocab_size = arguments["config"]["vocab_size"]
+        batches = workloads.batches(workload, None, vocab_size, training=True)
+        key = worker.make("training", batches=batches, **arguments)
         worker.warm_up(key, 1)
-        worker.device_memory(reset=True)
-        seconds = worker.time(key, rounds)
-        peak_bytes = worker.device_memory()
-    spread = Spread.of(seconds)
-    count = len(workload.lengths)
-    flops = workloads.training_flops(workload, config)
-    return {
-        "batch": workload.describe(),
-        "ops": arrangement.label,
-        "ms per step": Spread.of([1e3 * value for value in seconds]),
-        "examples/s": count / spread.median,
-        "tokens/s": workload.tokens / spread.median,
-        "peak MiB": None if peak_bytes is None else peak_bytes / _MIB,
-        "FLOPs utilisation": utilisation(flops, spread.median, gpu),
-    }
-
-
-def utilisation(flops: float, seconds: float, gpu: Gpu) -> float:
-    """Returns the share of the GPU's peak that the model's arithmetic reaches."""
-    return flops / seconds / gpu.peak_flops
+        worker.ask("device_memory", reset=True)
+        return worker.time(key, rounds), worker.ask("device_memory")

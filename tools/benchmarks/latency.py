@@ -3,17 +3,17 @@
 import json
 import os
 import shutil
-import statistics
 
 from bert_tf.errors import UserError
 
 from . import limits, models
 from .peers import OURS
 from .report import Report, Table
-from .timing import ratio
+from .timing import medians, ratio
 from .turns import Options, Turns
 
 MODEL = "minilm"  # the material with MiniLM-L6: L = 6, H = 384
+MATERIALS = (os.path.join(MODEL, "tokenizer.json"),)
 _POOLING = "1_Pooling"
 _VOCABULARY = 30522
 # 20 tokens each, with [CLS] and [SEP]. Only the first is ASCII, for which bert_tf's tokenizer has a
@@ -30,22 +30,10 @@ SENTENCES = {
 }
 
 
-def model_directory(materials: str) -> str:
-    """Returns the directory of the sentence encoder in that of tools/fetch_materials.py."""
-    directory = os.path.join(materials, MODEL)
-    if not os.path.isfile(os.path.join(directory, "tokenizer.json")):
-        raise UserError(
-            f"--materials_dir must have {MODEL}/tokenizer.json. Received: "
-            f"--materials_dir={materials}. Run `python tools/fetch_materials.py` or "
-            "`make materials`."
-        )
-    return directory
-
-
 def make_model(worker, directory: str, config: dict, materials: str) -> None:
     """Writes a sentence encoder of random weights with the tokenizer and pooling of `MODEL`."""
     models.make(worker, directory, config)
-    source = model_directory(materials)
+    source = os.path.join(materials, MODEL)
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "modules.json"):
         shutil.copy(os.path.join(source, name), directory)
     os.mkdir(os.path.join(directory, _POOLING))
@@ -73,15 +61,15 @@ def run(workers, options: Options, report: Report):
             turns.add_all(workers, "latency", 20, text=text)
             note = limits.busy_note()
             seconds = turns.seconds()
-            medians = {label: statistics.median(values) for label, values in seconds.items()}
-            best = min((label for label in medians if label.startswith(OURS)), key=medians.get)
+            fastest_first = medians(seconds)
+            best = next(label for label in fastest_first if label.startswith(OURS))
             rows = [
                 {
                     "peer": label,
-                    "ms": 1e3 * medians[label],
+                    "ms": 1e3 * median,
                     "times ours": ratio(seconds[label], seconds[best]),
                 }
-                for label in sorted(medians, key=medians.get)
+                for label, median in fastest_first.items()
             ]
             heading = f"One sentence, {title}, text to vector; {options.rounds} rounds{note}"
             report.add(Table(heading, rows, "ms"))

@@ -35,12 +35,10 @@ def matmul_peak(machine, turn_seconds: float) -> Limit:
     for shape in MATMULS:
         for library in machine.variants("matmul"):
             tried = Limit(machine, turn_seconds, "matmul", 3, shape=shape, variant=library)
-            if best is not None and tried.rate <= best.rate:
+            if best is None or tried.rate > best.rate:
+                best, tried, label = tried, best, f"{library}, {'x'.join(map(str, shape))}"
+            if tried is not None:
                 tried.close()
-                continue
-            if best is not None:
-                best.close()
-            best, label = tried, f"{library}, {'x'.join(map(str, shape))}"
     print(f"  matmul peak: {best.rate / 1e9:.0f} GFLOP/s ({label})", flush=True)
     return best
 
@@ -56,10 +54,7 @@ def busy_note() -> str:
 
 
 def _busy_seconds() -> float:
-    """Returns the busy seconds of all cores since the start; 0 if the system does not say."""
-    try:
-        with open("/proc/stat", encoding="ascii") as file:
-            user, nice, system, _, _, irq, soft_irq, steal = map(int, file.readline().split()[1:9])
-    except OSError:
-        return 0.0
+    """Returns the busy seconds of all cores since the start."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _, _, irq, soft_irq, steal = map(int, file.readline().split()[1:9])
     return (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")

@@ -23,41 +23,40 @@ MODELS = {
 }
 ROWS = (1, 16, 128, 1024, 4096)
 
-_WEIGHT_BYTES = {"matmul": 4, "matmul_int8": 1}
-_MULTIPLY_ADDS = {"matmul": "multiply_adds", "matmul_int8": "multiply_adds_int8"}
-_DTYPES = {"matmul": "float32", "matmul_int8": "int8"}
+_JOBS = {"float32": "matmul", "int8": "matmul_int8"}
+_WEIGHT_BYTES = {"float32": 4, "int8": 1}
 
 
-def run(workers, models, rows_list, options: Options, report: Report, job: str = "matmul"):
-    """Adds one table per model of `MODELS`, for the job "matmul" or "matmul_int8"."""
+def run(workers, models, rows_list, options: Options, report: Report, dtype: str):
+    """Adds one table per model of `MODELS`, for "float32" or "int8"."""
     note = busy_note()
     machine, turn_seconds = workers["machine"], options.turn_seconds
-    multiply_adds = Limit(machine, turn_seconds, _MULTIPLY_ADDS[job])
+    multiply_adds = Limit(machine, turn_seconds, "multiply_adds", dtype=dtype)
     for model in models:
         table_rows = []
         for depth, units in MODELS[model]:
-            weight_bytes = _WEIGHT_BYTES[job] * depth * units
+            weight_bytes = _WEIGHT_BYTES[dtype] * depth * units
             read = Limit(machine, turn_seconds, "read", numbers=weight_bytes // 4)
             for rows in rows_list:
                 limit = read if rows == 1 else multiply_adds
                 shape = (rows, depth, units)
                 with Turns(f"matmul {rows} x {depth} x {units}", options, report) as turns:
-                    turns.add_all(workers, job, 1, shape=shape)
-                    table_rows.append(_row(job, shape, turns, limit))
+                    turns.add_all(workers, _JOBS[dtype], 1, shape=shape)
+                    table_rows.append(_row(dtype, shape, turns, limit))
             read.close()
         title = (
-            f"Matmuls of {model}, [M, K] x [K, N] + bias, {_DTYPES[job]}: 10^9 operations/s, "
+            f"Matmuls of {model}, [M, K] x [K, N] + bias, {dtype}: 10^9 operations/s, "
             f"or GB/s of weights where M = 1; {options.rounds} rounds{note}"
         )
         report.add(Table(title, table_rows))
     multiply_adds.close()
 
 
-def _row(job, shape, turns, limit) -> dict:
+def _row(dtype, shape, turns, limit) -> dict:
     rows, depth, units = shape
     seconds = turns.seconds(limit=limit.turn)
     # With one row the bytes of the weights count; otherwise the operations.
-    work = _WEIGHT_BYTES[job] * depth * units if rows == 1 else 2 * rows * depth * units
+    work = _WEIGHT_BYTES[dtype] * depth * units if rows == 1 else 2 * rows * depth * units
     rates = {
         label: (limit.amount if label == "limit" else work) / statistics.median(values) / 1e9
         for label, values in seconds.items()

@@ -7,6 +7,7 @@ import statistics
 
 from . import models, workloads
 from .peers import OURS
+from .peers.base import read_config
 from .report import Report, Table
 from .timing import Spread, interleave
 from .turns import Options
@@ -21,7 +22,7 @@ _BYTES_PER_PARAMETER = 4 * 4
 LENGTHS = (512, 1024, 2048, 4096)
 SEQUENCE_COUNTS = (8, 16, 32, 64, 128)
 # Few blocks and many positions, to measure how attention grows with the length.
-LONG_CHANGES = dict(vocab_size=1000, num_hidden_layers=2, max_position_embeddings=4096)
+LONG_CHANGES = dict(vocab_size=1000, num_hidden_layers=2)
 
 
 def run(
@@ -31,37 +32,37 @@ def run(
     workload: Workload,
     options: Options,
     report: Report,
-    lengths=LENGTHS,
+    lengths: list[int],
 ):
     """Adds three tables: a training step, tokens of real lengths, and long single sequences.
 
-    `start` is a function (name, model directory, scratch) -> `Worker`: every measurement of memory
-    gets a new process.
+    `start` is a function (name, model directory) -> `Worker`: every measurement of memory gets a
+    new process.
     """
     with scratch_folder() as scratch:
         directory = _model(start, scratch, "model", config)
-        _step_table(names, start, directory, scratch, workload, report)
+        _step_table(names, start, directory, workload, report)
         try:
-            _token_table(start, directory, scratch, options, report)
+            _token_table(start, directory, options, report)
         except PeerFailed as failure:
             report.problem(f"memory, tokens: {failure}")
-        changes = {**LONG_CHANGES, "max_position_embeddings": max(lengths)}
-        long_model = _model(start, scratch, "long_model", {**config, **changes})
-        _length_table(names, start, long_model, scratch, lengths, report)
+        long_config = {**config, **LONG_CHANGES, "max_position_embeddings": max(lengths)}
+        long_model = _model(start, scratch, "long_model", long_config)
+        _length_table(names, start, long_model, lengths, report)
 
 
 def _model(start, scratch, name, config) -> str:
     directory = os.path.join(scratch, name)
-    with contextlib.closing(start(OURS, directory, scratch)) as worker:
+    with contextlib.closing(start(OURS, directory)) as worker:
         models.make(worker, directory, config)
     return directory
 
 
-def _step_table(names, start, directory, scratch, workload, report):
+def _step_table(names, start, directory, workload, report):
     rows, ours = [], None
     for name in names:
         try:
-            step = _step(name, start, directory, scratch, workload)
+            step = _step(name, start, directory, workload)
         except PeerFailed as failure:
             report.problem(f"memory, {name}: {failure}")
             continue
@@ -74,18 +75,18 @@ def _step_table(names, start, directory, scratch, workload, report):
     report.add(Table(title, rows, bars="beyond MiB"))
 
 
-def _step(name, start, directory, scratch, workload) -> dict[str, float]:
+def _step(name, start, directory, workload) -> dict[str, float]:
     """Measures steps of a peer in a new process: the parts of its peak memory, and the time."""
-    with contextlib.closing(start(name, directory, scratch)) as worker:
+    with contextlib.closing(start(name, directory)) as worker:
         variant = worker.variants("memory")[0]
-        config = models.read_config(directory)
+        config = read_config(directory)
         batches = workloads.batches(workload, None, config["vocab_size"], training=True)
         key = worker.make("training", batches=batches, variant=variant)
         # The first step creates the optimizer's slots and compiles, so it is not measured.
         worker.time(key, 1)
-        worker.memory(reset=True)
+        worker.ask("reset_peak")
         seconds = worker.time(key, _STEPS)
-        peak = worker.memory()["peak_mib"]
+        peak = worker.ask("peak_mib")
     fixed = models.parameters(directory) * _BYTES_PER_PARAMETER / _MIB
     return {
         "peak MiB": peak,
@@ -96,7 +97,7 @@ def _step(name, start, directory, scratch, workload) -> dict[str, float]:
     }
 
 
-def _length_table(names, start, directory, scratch, lengths, report):
+def _length_table(names, start, directory, lengths, report):
     """Measures a step on one sequence of growing length T.
 
     Attention computes T² scores, so the time per token grows with T; the memory per token must not.
@@ -105,7 +106,7 @@ def _length_table(names, start, directory, scratch, lengths, report):
     for name in names:
         for length in lengths:
             try:
-                step = _step(name, start, directory, scratch, Workload.dense(1, length))
+                step = _step(name, start, directory, Workload.dense(1, length))
             except PeerFailed as failure:
                 report.problem(f"memory, {name}, length {length}: {failure}")
                 continue
@@ -123,12 +124,12 @@ def _length_table(names, start, directory, scratch, lengths, report):
     report.add(Table(f"Training step on one long sequence, {layers} layers", rows))
 
 
-def _token_table(start, directory, scratch, options, report):
+def _token_table(start, directory, options, report):
     """Measures bert_tf on growing numbers of sequences; the time per token must not grow."""
-    config = models.read_config(directory)
+    config = read_config(directory)
     longest = min(workloads.RAGGED_LONGEST, config["max_position_embeddings"])
     turns, tokens = {}, {}
-    with contextlib.closing(start(OURS, directory, scratch)) as worker:
+    with contextlib.closing(start(OURS, directory)) as worker:
         for count in SEQUENCE_COUNTS:
             workload = Workload.ragged(count, longest)
             batches = workloads.batches(workload, None, config["vocab_size"])

@@ -1,20 +1,21 @@
-"""The current and the peak resident memory of this process, on Linux."""
+"""The resident memory of this process, on Linux."""
 
 import contextlib
 import ctypes
 import gc
 
 _MIB = 1024.0  # in KiB, the unit of /proc
+CURRENT = "VmRSS"
+PEAK = "VmHWM"  # since the start of the process or the last `reset_peak`
 
 
-def current_mib() -> float:
-    """Returns the current resident memory in MiB."""
-    return _status("VmRSS")
-
-
-def peak_mib() -> float:
-    """Returns the peak in MiB since the start of the process or the last `reset_peak`."""
-    return _status("VmHWM")
+def resident_mib(key: str) -> float:
+    """Returns the resident memory in MiB: `CURRENT` or `PEAK`."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        for line in file:
+            if line.startswith(key + ":"):
+                return int(line.split()[1]) / _MIB
+    raise OSError(f"/proc/self/status must have {key}, as on Linux. Received: none")
 
 
 def reset_peak() -> None:
@@ -28,11 +29,3 @@ def give_back() -> None:
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # another C library has no such function
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def _status(key: str) -> float:
-    with open("/proc/self/status", encoding="ascii") as file:
-        for line in file:
-            if line.startswith(key + ":"):
-                return int(line.split()[1]) / _MIB
-    raise OSError(f"/proc/self/status must have {key}, as on Linux. Received: none")

@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from .peers.base import HEADS
+from .peers.base import HEADS, read_config
 
 # New weights have zero biases and unit scales, so errors with them would not show without noise.
 _NOISE = 0.02
@@ -72,9 +72,3 @@ def parameters(directory: str) -> int:
     names = ("model.safetensors", "pretraining_heads.safetensors")
     tensors = [load_file(os.path.join(directory, name)) for name in names]
     return sum(value.size for file in tensors for value in file.values())
-
-
-def read_config(directory: str) -> dict:
-    """Returns the content of the model's `config.json`."""
-    with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
-        return json.load(file)

@@ -6,7 +6,6 @@ page faults included. torch.compile writes to a given buffer ("out buffer") or a
 ("fresh").
 """
 
-import dataclasses
 import statistics
 
 import numpy as np
@@ -54,8 +53,8 @@ def _fused(case: OpCase, workers, options, report):
         for name, variant in contestants:
             # A chain of ops has another result.
             difference = None if variant == "native, in place" else _relative_difference
-            arguments = {"case": dataclasses.asdict(case), "variant": variant}
-            turns.add(f"{name}, {variant}", workers[name], "ops", 5, difference, **arguments)
+            label = f"{name}, {variant}"
+            turns.add(label, workers[name], "ops", 5, difference, case=case, variant=variant)
         turns.add("copy", workers["machine"], "copy", 3, None, bytes_moved=case.bytes_moved)
         note = limits.busy_note()
         seconds = turns.seconds()
@@ -89,8 +88,8 @@ def _attention(workers, options, report, scale):
 
 def _attention_row(case, turns, worker, peak) -> dict:
     for backend in ("native", "reference"):
-        arguments = {"case": dataclasses.asdict(case), "variant": f"{backend}, fresh"}
-        turns.add(backend, worker, "ops", 3, _relative_difference, **arguments)
+        variant = f"{backend}, fresh"
+        turns.add(backend, worker, "ops", 3, _relative_difference, case=case, variant=variant)
     seconds = turns.seconds(peak=peak.turn)
     native = statistics.median(seconds["native"])
     rate = case.attention_flops / native

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import platform
 import textwrap
-from collections.abc import Callable
 from typing import Any
 
 from common import pictures, result_files
@@ -31,31 +30,24 @@ class Report:
     problems: list[str] = dataclasses.field(default_factory=list)
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def add(self, table: Table, report: Callable[[str], None] = print) -> None:
+    def add(self, table: Table) -> None:
         self.tables.append(table)
-        report("\n" + format_table(table))
+        print("\n" + format_table(table))
 
-    def problem(self, text: str, report: Callable[[str], None] = print) -> None:
+    def problem(self, text: str) -> None:
         self.problems.append(text)
-        report(f"  INVALID: {text}")
+        print(f"  INVALID: {text}")
 
 
 def machine() -> dict[str, Any]:
     """Returns the processor, its relevant instruction sets, and the system."""
-    model, flags = platform.processor(), []
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                key, _, value = line.partition(":")
-                if key.strip() == "model name":
-                    model = value.strip()
-                elif key.strip() == "flags":
-                    flags = value.split()
-    except OSError:
-        pass  # not Linux: only the name is known
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        pairs = (line.partition(":") for line in file)
+        fields = {key.strip(): value.strip() for key, _, value in pairs}
+    flags = fields.get("flags", "").split()
     wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile")
     return {
-        "processor": model,
+        "processor": fields.get("model name", platform.processor()),
         "cores": os.cpu_count(),
         "instructions": [flag for flag in wanted if flag in flags],
         "system": platform.platform(),
@@ -107,21 +99,10 @@ def write_json(report: Report, path: str) -> None:
     content = {
         "facts": report.facts,
         "problems": report.problems,
-        "tables": [
-            {
-                "title": table.title,
-                "rows": [
-                    {
-                        key: dataclasses.asdict(value) if isinstance(value, Spread) else value
-                        for key, value in row.items()
-                    }
-                    for row in table.rows
-                ],
-            }
-            for table in report.tables
-        ],
+        "tables": [{"title": table.title, "rows": table.rows} for table in report.tables],
     }
-    result_files.write_json(path, content, indent=2, ensure_ascii=False)
+    # A `Spread` becomes an object of its three values.
+    result_files.write_json(path, content, indent=2, ensure_ascii=False, default=dataclasses.asdict)
 
 
 def write_plot(report: Report, path: str) -> None:

@@ -49,6 +49,12 @@ def ratio(theirs: Sequence[float], ours: Sequence[float]) -> Spread:
     return Spread.of([their / our for their, our in zip(theirs, ours, strict=True)])
 
 
+def medians(seconds: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Returns the median of each contestant's seconds, the fastest first."""
+    found = {name: statistics.median(values) for name, values in seconds.items()}
+    return dict(sorted(found.items(), key=lambda item: item[1]))
+
+
 def calls_in_a_turn(seconds: float, turn_seconds: float, most: int = 200) -> int:
     """Returns the number of calls of `seconds` each that fill one measurement."""
     return max(1, min(most, round(turn_seconds / max(seconds, 1e-9))))

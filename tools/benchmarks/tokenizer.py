@@ -1,38 +1,24 @@
 """Measures tokenization in megabytes of real text per second, English and Chinese."""
 
 import os
-import statistics
 
 import numpy as np
 from corpora.film_reviews import read_film_reviews
 
-from bert_tf.errors import UserError
-
 from . import limits
 from .peers import OURS
 from .report import Report, Table
-from .timing import ratio
+from .timing import medians, ratio
 from .turns import Options, Turns
 
-# The files that `tools/fetch_materials.py` writes.
 _REVIEWS = os.path.join("film_reviews", "rotten_tomatoes_corpus_full.csv.bz2")
 _ENGLISH_VOCABULARY = os.path.join("minilm", "vocab.txt")
 _CHINESE = (os.path.join("chinese_text", "pos.txt"), os.path.join("chinese_text", "neg.txt"))
 # Long texts are measured separately: nearly all of them have a character that is not ASCII.
 _REVIEWS_A_DOCUMENT = 40
 _CHINESE_VOCABULARY = os.path.join("chinese_vocab", "vocab.txt")
-
-
-def require_materials(directory: str) -> None:
-    """Checks that the texts of tools/fetch_materials.py exist, before any work."""
-    wanted = (_REVIEWS, _ENGLISH_VOCABULARY, *_CHINESE, _CHINESE_VOCABULARY)
-    missing = [name for name in wanted if not os.path.isfile(os.path.join(directory, name))]
-    if missing:
-        raise UserError(
-            f"--materials_dir must have {', '.join(missing)}. Received: "
-            f"--materials_dir={directory}. Run `python tools/fetch_materials.py` or "
-            "`make materials`."
-        )
+# The files of `tools/fetch_materials.py` that are needed.
+MATERIALS = (_REVIEWS, _ENGLISH_VOCABULARY, *_CHINESE, _CHINESE_VOCABULARY)
 
 
 def run(workers, materials: str, options: Options, report: Report, most_texts: int):
@@ -61,16 +47,15 @@ def _compare(title, texts, vocabulary, workers, options, report):
         turns.add_all(workers, "tokenizer", 2, difference=_different_share, most=1.0, **arguments)
         note = limits.busy_note()
         seconds = turns.seconds()
-        medians = {label: statistics.median(values) for label, values in seconds.items()}
         rows = [
             {
                 "peer": label,
-                "MB/s": size / medians[label] / 1e6,
-                "texts/s": len(texts) / medians[label],
+                "MB/s": size / median / 1e6,
+                "texts/s": len(texts) / median,
                 "times ours": ratio(seconds[label], seconds[OURS]),
                 "texts with the same ids": 1 - turns.differences[label],
             }
-            for label in sorted(medians, key=medians.get)
+            for label, median in medians(seconds).items()
         ]
         heading = f"Tokenizer, {title}, {size / 1e6:.2f} MB; {options.rounds} rounds{note}"
         report.add(Table(heading, rows, "MB/s"))

@@ -19,21 +19,13 @@ LARGEST_DIFFERENCE = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How long to measure.
-
-    Attributes:
-        rounds: Number of rounds of the interleaved run.
-        turn_seconds: Length of one measurement; a short task is repeated to fill it.
-        search_calls: Number of timed calls of each arrangement in the search.
-        buckets: Sizes of length-sorted batches to try for real lengths; None is a single batch.
-        progress: A function that wraps the sequence of measurements, such as tqdm.
-    """
+    """How long to measure; the flags of tools/benchmark.py say more."""
 
     rounds: int
     turn_seconds: float
     search_calls: int
-    buckets: tuple[int | None, ...] = workloads.BUCKETS
-    progress: Callable = iter
+    buckets: tuple[int | None, ...] = workloads.BUCKETS  # None: a single batch
+    progress: Callable = iter  # wraps the sequence of measurements, such as tqdm
 
 
 def largest_difference(expected, outputs) -> float:
@@ -81,17 +73,10 @@ class Turns:
         most=LARGEST_DIFFERENCE,
         **arguments,
     ) -> None:
-        """Prepares a task, compares its outputs with those of the first task, and warms it up.
+        """Prepares a job, compares its outputs with those of the first task, and warms it up.
 
-        Args:
-            label: The name of the task in the results.
-            worker: The worker that runs it.
-            job: The job of the peer.
-            calls: Number of calls of the warm-up.
-            difference: A function of two outputs. Default: the largest absolute difference; None:
-                the outputs need not be equal.
-            most: A task with a larger difference is a problem and is not measured.
-            **arguments: The arguments of the job.
+        A task with a `difference` of more than `most` is a problem and is not measured; None: the
+        outputs need not be equal. `calls` is the number of calls of the warm-up.
         """
         key = worker.make(job, **arguments)
         if difference is not None:

@@ -2,20 +2,21 @@
 
 import contextlib
 import itertools
-import json
 import os
+import pickle
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from bert_tf.errors import UserError
 
 from .peers import PEERS
+from .peers.base import Setup
 from .timing import calls_in_a_turn
 
 # A thread pool may spin for a while after its work (Intel's OpenMP: 200 ms), which would slow down
@@ -42,25 +43,16 @@ def scratch_folder() -> tempfile.TemporaryDirectory:
     return tempfile.TemporaryDirectory(prefix="bert_tf_benchmark_", ignore_cleanup_errors=True)
 
 
-def save_batches(path: str, batches: Sequence[Mapping[str, np.ndarray]]) -> None:
-    """Writes all batches to one .npz file, which `worker.load_batches` reads."""
-    arrays = {f"{i}/{name}": batch[name] for i, batch in enumerate(batches) for name in batch}
-    np.savez(path, **arrays)
-
-
 class Worker:
     """One peer of `PEERS` in its own process.
 
-    `scratch` is a directory for the log and temporary files. With `tuned_malloc` glibc keeps freed
-    memory. `environment` has more environment variables.
+    With `tuned_malloc` glibc keeps freed memory. `environment` has more environment variables.
     """
 
-    def __init__(
-        self, name, model_directory, threads, scratch, tuned_malloc=False, environment=None
-    ):
+    def __init__(self, name, model_directory, threads, tuned_malloc=False, environment=None):
         self.name = name
-        self._scratch = scratch
-        self._log_path = os.path.join(scratch, f"{name}.log")
+        self._scratch = scratch_folder()
+        self._log_path = os.path.join(self._scratch.name, f"{name}.log")
         self._keys = itertools.count()
         # The seconds of one call of each task, from its warm-up.
         self._expected = {}
@@ -80,45 +72,34 @@ class Worker:
         if tuned_malloc:
             variables.update(_TUNED_MALLOC)
         variables.update(environment or {})
-        with open(self._log_path, "a", encoding="utf-8") as log:
-            arguments = [name, model_directory, str(threads), scratch]
+        with open(self._log_path, "w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}.worker", *arguments],
+                [sys.executable, "-m", f"{__package__}.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=variables,
-                encoding="utf-8",
             )
-        hello = self._ask("hello")
-        self.version = hello["version"]
-        self.imported_mib = hello["resident_mib"]
+        setup = Setup(model_directory, threads, self._scratch.name)
+        try:
+            self.version, self.imported_mib = self.ask("hello", name=name, setup=setup)
+        except PeerFailed:
+            self.close()
+            raise
 
-    def variants(self, job, bucket=None, is_ragged=False) -> list[str]:
-        return self._ask("variants", job=job, bucket=bucket, is_ragged=is_ragged)["variants"]
+    def variants(self, job, bucket=None, is_ragged=False) -> tuple[str, ...]:
+        return self.ask("variants", job=job, bucket=bucket, is_ragged=is_ragged)
 
-    def make(self, job, batches=None, **arguments) -> str:
-        """Prepares a task and returns its key.
-
-        `batches` and `arguments`, which JSON can hold, are the arguments of the peer's job.
-        """
-        key = f"task{next(self._keys)}"
-        path = None
-        if batches is not None:
-            path = os.path.join(self._scratch, f"{self.name}_{key}.npz")
-            save_batches(path, batches)
-        self._ask("make", key=key, job=job, arguments=arguments, arrays=path)
-        if path is not None:
-            os.remove(path)
+    def make(self, job, **arguments) -> int:
+        """Prepares a task with the arguments of the peer's job and returns its key."""
+        key = next(self._keys)
+        self.ask("make", key=key, job=job, arguments=arguments)
         return key
 
     def outputs(self, key) -> dict[str, np.ndarray]:
-        path = os.path.join(self._scratch, f"{self.name}_outputs.npz")
-        self._ask("outputs", key=key, path=path)
-        with np.load(path, allow_pickle=False) as arrays:
-            result = {name: arrays[name] for name in arrays.files}
-        os.remove(path)
-        return result
+        outputs = self.ask("outputs", key=key)
+        self.ask("give_back")  # the memory that the first call needed for compiling
+        return outputs
 
     def warm_up(self, key, calls=2) -> float:
         """Makes a first call, which compiles, and returns the shortest time of further calls."""
@@ -136,19 +117,12 @@ class Worker:
         return statistics.median(seconds[1:] if calls > 1 else seconds)
 
     def time(self, key, calls) -> list[float]:
-        seconds = self._ask("time", key=key, calls=calls)["seconds"]
+        seconds = self.ask("time", key=key, calls=calls)
         self._rest()
         return seconds
 
     def drop(self, key) -> None:
-        self._ask("drop", key=key)
-
-    def memory(self, reset=False) -> dict[str, float]:
-        return self._ask("memory", reset=reset)
-
-    def device_memory(self, reset=False) -> int | None:
-        """Returns the peak size of the tensors on the GPU in bytes; None without a GPU."""
-        return self._ask("device_memory", reset=reset)["peak_bytes"]
+        self.ask("drop", key=key)
 
     def close(self) -> None:
         with contextlib.suppress(BrokenPipeError):  # the process has ended already
@@ -159,22 +133,19 @@ class Worker:
             self._process.kill()
             self._process.wait()
         self._process.stdout.close()
+        self._scratch.cleanup()
 
-    def _ask(self, command, **arguments) -> dict:
+    def ask(self, command, **arguments):
+        """Calls a method of `worker.Worker` and returns its result."""
         try:
-            print(json.dumps({"do": command, **arguments}), file=self._process.stdin, flush=True)
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            status = self._process.wait()
+            pickle.dump((command, arguments), self._process.stdin)
+            self._process.stdin.flush()
+            answer, error = pickle.load(self._process.stdout)
+        except (BrokenPipeError, EOFError, pickle.UnpicklingError):
             # -9 without a message in the log means that the kernel ran out of memory.
-            raise PeerFailed(
-                f"{self.name}: its process ended with status {status}\n{self._log_end()}"
-            )
-        answer = json.loads(line)
-        if "error" in answer:
-            raise PeerFailed(f"{self.name}: {answer['error']}\n{self._log_end()}")
+            error = f"its process ended with status {self._process.wait()}"
+        if error is not None:
+            raise PeerFailed(f"{self.name}: {error}\n{self._log_end()}")
         return answer
 
     def _rest(self):
@@ -189,12 +160,8 @@ class Worker:
             before = now
 
     def _cpu_ticks(self):
-        try:
-            with open(f"/proc/{self._process.pid}/stat", encoding="ascii") as file:
-                fields = file.read().rpartition(")")[2].split()
-        except OSError:  # not Linux: longer than the usual thread pools spin
-            time.sleep(0.25)
-            return 0
+        with open(f"/proc/{self._process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rpartition(")")[2].split()
         return int(fields[11]) + int(fields[12])  # utime + stime, man 5 proc
 
     def _log_end(self):
@@ -204,16 +171,17 @@ class Worker:
 
 
 @contextlib.contextmanager
-def crew(names, model_directory, threads, scratch, tuned_malloc=False):
+def crew(names, start, model_directory):
     """Starts a worker for each name, yields a dictionary of them, and ends them all.
 
-    A peer that cannot start is printed and is not in the dictionary.
+    `start` is a function (name, model directory) -> `Worker`. A peer that cannot start is printed
+    and is not in the dictionary.
     """
     workers = {}
     try:
         for name in names:
             try:
-                workers[name] = Worker(name, model_directory, threads, scratch, tuned_malloc)
+                workers[name] = start(name, model_directory)
                 print(f"  {name}: {workers[name].version}")
             except PeerFailed as failure:
                 print(f"  {failure}")
@@ -225,11 +193,7 @@ def crew(names, model_directory, threads, scratch, tuned_malloc=False):
 
 def require_installed(names: Sequence[str], job: str) -> None:
     """Checks that the packages of the peers for a job are installed, before any work."""
-    unknown = sorted(set(names) - set(PEERS))
-    if unknown:
-        raise UserError(f"--peers must be some of {sorted(PEERS)}. Received: {unknown}")
-    missing = {name: PEERS[name].missing(job) for name in names}
-    missing = {name: packages for name, packages in missing.items() if packages}
+    missing = {name: packages for name in names if (packages := PEERS[name].missing(job))}
     if missing:
         install = " ".join(sorted({package for some in missing.values() for package in some}))
         raise UserError(

@@ -94,18 +94,14 @@ def batches(
         members = [sequences[index] for index in group]
         longest = max(len(member["token_ids"]) for member in members)
         batch = {
-            "token_ids": _padded([member["token_ids"] for member in members], longest),
-            "segment_ids": _padded([member["segment_ids"] for member in members], longest),
-            "padding_mask": _padded(
-                [np.ones_like(member["token_ids"]) for member in members], longest
-            ).astype(bool),
+            "token_ids": _padded(members, "token_ids", longest),
+            "segment_ids": _padded(members, "segment_ids", longest),
+            "padding_mask": _padded(members, "is_token", longest).astype(bool),
         }
         if training:
-            for name in ("masked_positions", "masked_ids"):
-                batch[name] = _padded([member[name] for member in members], MAX_PREDICTIONS)
-            batch["masked_weights"] = _padded(
-                [np.ones_like(member["masked_ids"]) for member in members], MAX_PREDICTIONS
-            ).astype(np.float32)
+            for name in ("masked_positions", "masked_ids", "masked_weights"):
+                batch[name] = _padded(members, name, MAX_PREDICTIONS)
+            batch["masked_weights"] = batch["masked_weights"].astype(np.float32)
             batch["next_sentence_labels"] = (group % 2).astype(np.int32)
             batch["weight_total"] = np.float32(weight_total)
             batch["batch_total"] = np.float32(len(sequences))
@@ -113,35 +109,25 @@ def batches(
     return result
 
 
-def real_rows(values: Sequence[np.ndarray], workload: Workload, bucket: int | None) -> np.ndarray:
-    """Returns the outputs at real tokens, `[R, H]`, in the order of the workload's sequences.
-
-    `values` are the outputs `[B, T, H]` of every group.
-    """
-    rows = [None] * len(workload.lengths)
-    for group, value in zip(groups(workload, bucket), values, strict=True):
-        for place, index in enumerate(group):
-            rows[index] = value[place, : workload.lengths[index]]
-    return np.concatenate(rows)
-
-
-def per_sequence(values: Sequence[np.ndarray], workload: Workload, bucket: int | None):
-    """Puts outputs with one row per sequence, `[B, H]` of every group, in the workload's order."""
-    order = np.concatenate(groups(workload, bucket))
-    result = np.concatenate(list(values))
-    return result[np.argsort(order)]
-
-
 def comparable(outputs, workload: Workload, bucket: int | None) -> dict[str, np.ndarray]:
-    """Returns the loss, or the outputs at real tokens in the order of the workload."""
+    """Returns the loss, or the outputs in the order of the workload.
+
+    They are `sequence_output` at real tokens, `[R, H]`, and `pooled_output`, `[B, H]`, from those
+    of the groups, `[B, T, H]` and `[B, H]` each.
+    """
     if "loss" in outputs:
         return outputs
-    number = len(groups(workload, bucket))
-    sequence = [outputs[f"{index}/sequence_output"] for index in range(number)]
-    pooled = [outputs[f"{index}/pooled_output"] for index in range(number)]
+    divided = groups(workload, bucket)
+    places = np.argsort(np.concatenate(divided))
+
+    def in_order(name):
+        rows = [row for index in range(len(divided)) for row in outputs[f"{index}/{name}"]]
+        return [rows[place] for place in places]
+
+    sequences = zip(in_order("sequence_output"), workload.lengths, strict=True)
     return {
-        "sequence_output": real_rows(sequence, workload, bucket),
-        "pooled_output": per_sequence(pooled, workload, bucket),
+        "sequence_output": np.concatenate([rows[:length] for rows, length in sequences]),
+        "pooled_output": np.stack(in_order("pooled_output")),
     }
 
 
@@ -175,13 +161,15 @@ def _sequence(index: int, length: int, vocab_size: int) -> dict[str, np.ndarray]
     return {
         "token_ids": token_ids.astype(np.int32),
         "segment_ids": (np.arange(length) >= length // 2).astype(np.int32),
+        "is_token": np.ones(length, np.int32),
         "masked_positions": positions.astype(np.int32),
         "masked_ids": generator.integers(first, vocab_size, len(positions)).astype(np.int32),
+        "masked_weights": np.ones(len(positions), np.int32),
     }
 
 
-def _padded(rows: Sequence[np.ndarray], length: int) -> np.ndarray:
-    result = np.zeros([len(rows), length], np.int32)
-    for place, row in enumerate(rows):
-        result[place, : len(row)] = row
+def _padded(members: Sequence[dict[str, np.ndarray]], name: str, length: int) -> np.ndarray:
+    result = np.zeros([len(members), length], np.int32)
+    for place, member in enumerate(members):
+        result[place, : len(member[name])] = member[name]
     return result

@@ -34,7 +34,8 @@ _ENTRY = re.compile(
     r"Used (?P<registers>\d+) registers",
     re.DOTALL,
 )
-_TYPES = (("(anonymous namespace)::", ""), ("bert_tf::", ""), ("cuda::", ""), ("void ", ""))
+# What a demangled name is shown without.
+_SCOPES = re.compile(r"\(anonymous namespace\)::|bert_tf::|cuda::|void ")
 
 
 class CompilationFailed(Exception):
@@ -43,100 +44,53 @@ class CompilationFailed(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """What ptxas reports for one kernel.
+    """What ptxas reports for one kernel."""
 
-    Attributes:
-        name: The name with its template arguments, such as `ForwardKernel<BFloat16, 64, true>`.
-        architecture: The GPU architecture, such as sm_90.
-        registers: Number of registers per thread.
-        spill_bytes: Bytes per thread that are spilled to and loaded from local memory.
-    """
-
-    name: str
+    name: str  # with its template arguments, such as `ForwardKernel<BFloat16, 64, true>`
     architecture: str
-    registers: int
-    spill_bytes: int
+    registers: int  # per thread
+    spill_bytes: int  # per thread, to and from local memory
 
 
 def find_nvcc() -> str | None:
     """Returns the path of nvcc in $CUDA_HOME/bin or on PATH, or None."""
     home = os.environ.get("CUDA_HOME")
-    if home and (pathlib.Path(home) / "bin" / "nvcc").is_file():
-        return str(pathlib.Path(home) / "bin" / "nvcc")
-    return shutil.which("nvcc")
+    return (home and shutil.which("nvcc", path=f"{home}/bin")) or shutil.which("nvcc")
 
 
 def build(nvcc: str, architecture: str, directory: pathlib.Path) -> pathlib.Path:
-    """Compiles all kernels into one shared library.
+    """Compiles all kernels into one shared library in `directory` and returns its path.
 
-    Args:
-        nvcc: The path of nvcc.
-        architecture: A value of nvcc's -arch, such as `sm_90`.
-        directory: The directory to write the library to.
-
-    Returns:
-        The path of the library.
+    `architecture` is a value of nvcc's -arch, such as `sm_90`.
     """
     library = directory / "libbert_tf_cuda.so"
     toolkit = pathlib.Path(nvcc).resolve().parent.parent
     folders = [f"-L{toolkit / name}" for name in ("lib64", "lib") if (toolkit / name).is_dir()]
-    subprocess.run(
-        [
-            nvcc,
-            *NVCC_FLAGS,
-            f"-I{ROOT}",
-            f"-arch={architecture}",
-            "-Xcompiler",
-            "-fPIC",
-            "-shared",
-            "-cudart",
-            "static",
-            *folders,
-            *SOURCES.values(),
-            "-o",
-            str(library),
-        ],
-        check=True,
-    )
+    flags = ["-Xcompiler", "-fPIC", "-shared", "-cudart", "static", *folders]
+    command = _command(nvcc, architecture, *flags, *SOURCES.values(), "-o", str(library))
+    subprocess.run(command, check=True)
     return library
 
 
 def compile_kernels(
     nvcc: str, name: str, architecture: str, directory: pathlib.Path
 ) -> list[Kernel]:
-    """Compiles one source, with warnings as errors, and returns what ptxas reports.
-
-    Args:
-        nvcc: The path of nvcc.
-        name: One of `SOURCES`.
-        architecture: As in `build`.
-        directory: The directory to write the object file to.
+    """Compiles one of `SOURCES`, with warnings as errors, and returns what ptxas reports.
 
     Raises:
         CompilationFailed: If nvcc fails; with the end of its messages.
     """
-    result = subprocess.run(
-        [
-            nvcc,
-            *NVCC_FLAGS,
-            f"-I{ROOT}",
-            f"-arch={architecture}",
-            "-Xptxas",
-            "-v",
-            "-Werror",
-            "all-warnings",
-            "-c",
-            SOURCES[name],
-            "-o",
-            str(directory / f"{name}_{architecture}.o"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    flags = ["-Xptxas", "-v", "-Werror", "all-warnings", "-c"]
+    target = str(directory / f"{name}_{architecture}.o")
+    command = _command(nvcc, architecture, *flags, SOURCES[name], "-o", target)
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise CompilationFailed(result.stderr[-4000:])
     return read_report(result.stderr)
+
+
+def _command(nvcc: str, architecture: str, *arguments: str) -> list[str]:
+    return [nvcc, *NVCC_FLAGS, f"-I{ROOT}", f"-arch={architecture}", *arguments]
 
 
 def read_report(text: str) -> list[Kernel]:
@@ -161,20 +115,11 @@ def _demangled(names: list[str]) -> list[str]:
             ["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True
         )
         names = answer.stdout.splitlines()
-    result = []
-    for name in names:
-        for old, new in _TYPES:
-            name = name.replace(old, new)
-        result.append(name.split("(")[0])
-    return result
+    return [_SCOPES.sub("", name).split("(")[0] for name in names]
 
 
 def resource_table(kernels: list[Kernel]) -> str:
-    """Formats the registers per thread as a Markdown table.
-
-    The table has one row per kernel and one column per architecture. Spilled bytes follow a plus
-    sign.
-    """
+    """Formats the registers per thread as Markdown; spilled bytes follow a plus sign."""
     architectures = list(dict.fromkeys(kernel.architecture for kernel in kernels))
     cells: dict[str, dict[str, str]] = {}
     for kernel in kernels:
@@ -207,10 +152,8 @@ def main() -> int:
     flags = parser.parse_args()
     nvcc = find_nvcc()
     if nvcc is None:
-        print(
-            "cuda_kernels: this machine lacks nvcc: set CUDA_HOME or put it on PATH",
-            file=sys.stderr,
-        )
+        message = "cuda_kernels: this machine lacks nvcc: set CUDA_HOME or put it on PATH"
+        print(message, file=sys.stderr)
         return 2
     spilling = 0
     with tempfile.TemporaryDirectory() as directory:

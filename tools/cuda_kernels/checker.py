@@ -6,16 +6,11 @@ SEED = 0x123456789ABCDEF0
 
 
 class Checker:
-    """Compares outputs, prints the failures and counts them.
-
-    Args:
-        kernels: The `Kernels`.
-        repeats: How often a kernel is run; a data race rarely shows in a single run.
-    """
+    """Compares outputs of `kernels`, prints the failures and counts them."""
 
     def __init__(self, kernels, repeats=5):
         self.kernels = kernels
-        self.repeats = repeats
+        self.repeats = repeats  # a data race rarely shows in a single run
         self.checks = 0
         self.failures = 0
         self.worst = {}

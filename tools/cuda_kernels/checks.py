@@ -130,14 +130,7 @@ def recorded(checker, dtype):
 
 
 def check_kernels(library) -> Checker:
-    """Checks all kernels of a library on the GPU.
-
-    Args:
-        library: The `ctypes.CDLL`.
-
-    Returns:
-        The `Checker`, which has counted the failures.
-    """
+    """Checks all kernels of a `ctypes.CDLL` on the GPU."""
     checker = Checker(Kernels(library))
     torch.manual_seed(1)
     for dtype in TYPES:

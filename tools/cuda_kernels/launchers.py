@@ -14,15 +14,10 @@ TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # BertTfCudaTyp
 
 @dataclasses.dataclass
 class Kernels:
-    """The kernels of a library, each as a method that returns its outputs by name.
-
-    Args:
-        library: The library.
-        device: The device of the tensors: "cuda", or "cpu" if the library has emulated kernels.
-    """
+    """The kernels of a library, each as a method that returns its outputs by name."""
 
     library: ctypes.CDLL
-    device: str = "cuda"
+    device: str = "cuda"  # or "cpu" for a library of emulated kernels
 
     def nan(self, *shape, dtype=torch.float32):
         """Returns an output buffer; elements that a kernel does not write stay NaN."""
@@ -35,15 +30,9 @@ class Kernels:
         return self.nan(max(size(*map(ctypes.c_int64, sizes)), 1))
 
     def call(self, name, dtype, *arguments):
-        """Calls a launcher on the current stream.
+        """Calls the launcher `BertTfCuda{name}` on the current stream.
 
-        Args:
-            name: The name after `BertTfCuda`.
-            dtype: The dtype of the tensors.
-            *arguments: The launcher's arguments between the type and the stream.
-
-        Raises:
-            RuntimeError: If the launcher returns an error.
+        `arguments` are those between the type and the stream.
         """
         stream = torch.cuda.current_stream().cuda_stream if self.device == "cuda" else None
         converted = [ctypes.c_int(TYPES[dtype]), *map(_converted, arguments)]

@@ -39,19 +39,11 @@ def layer_norm(x, residual, bias, gamma, beta, rate, seed):
 
 
 def attention(qkv, lengths, causal, window, global_tokens, rate, seed):
-    """Attention over packed sequences.
+    """Attention over packed sequences of these lengths, with `qkv` `[R, 3, N, D]`.
 
-    Args:
-        qkv: `[R, 3, N, D]`.
-        lengths: The lengths of the sequences, whose sum is R.
-        causal: Whether rows do not attend to later rows.
-        window: The largest distance of rows to which a row attends; no window if negative.
-        global_tokens: The number of first rows for which the window does not apply.
-        rate: The dropout rate.
-        seed: The seed of the dropout.
-
-    Returns:
-        The output `[R, N, D]` and the log-sum-exp of the scores `[R, N]`.
+    `window` is the largest distance of rows to which a row attends, or negative for no window. It
+    does not apply for the first `global_tokens` rows of a sequence. Returns the output `[R, N, D]`
+    and the log-sum-exp of the scores `[R, N]`.
     """
     device, heads = qkv.device, qkv.shape[2]
     outputs, logsumexps = [], []

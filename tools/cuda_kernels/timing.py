@@ -13,11 +13,7 @@ from .launchers import EPSILON, attention_sizes
 
 
 class Timer:
-    """Measures median times of many calls, and the copy bandwidth.
-
-    Args:
-        kernels: The `Kernels`.
-    """
+    """Measures median times of many calls of `kernels`, and the copy bandwidth."""
 
     def __init__(self, kernels):
         self.kernels = kernels
@@ -61,16 +57,9 @@ class Timer:
     def rows(self, op, what, peer, plain, inputs, d_output, passes, forward, gradient):
         """Prints the rows of a memory-bound op and of its gradient.
 
-        Args:
-            op: The name of the op.
-            what: The sizes and the dtype.
-            peer: What the rows call `plain`.
-            plain: The op in PyTorch. It is also compiled for these shapes alone.
-            inputs: The tensors that `plain` takes.
-            d_output: The gradient of the output.
-            passes: How many tensors of the output's size the op and its gradient move.
-            forward: Calls the kernel.
-            gradient: Calls the kernel of the gradient.
+        `plain` is the op in PyTorch, which the rows call `peer`; it is also compiled for these
+        shapes alone. `passes` says how many tensors of the output's size the op and its gradient
+        move. `forward` and `gradient` call the kernels.
         """
         torch._dynamo.reset()
         compiled = torch.compile(plain, dynamic=False)

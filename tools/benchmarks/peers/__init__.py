@@ -10,25 +10,22 @@ import importlib.util
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """The class of a peer, its jobs and its packages.
+    """The class of a peer, the jobs in which it can be compared with bert_tf, and its packages.
 
-    `packages` are import names and the names for `pip install`; `job_packages` are those that a job
-    needs in addition.
+    `packages` are import names; `job_packages` are those that a job needs in addition.
     """
 
     module: str
     class_name: str
-    packages: dict[str, str]
-    jobs: tuple[str, ...]
-    job_packages: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    jobs: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    job_packages: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def missing(self, job: str) -> list[str]:
         """Returns the packages for a job that are not installed, by their `pip install` names."""
-        packages = {**self.packages, **self.job_packages.get(job, {})}
+        packages = (*self.packages, *self.job_packages.get(job, ()))
         return [
-            pip_name
-            for import_name, pip_name in packages.items()
-            if importlib.util.find_spec(import_name) is None
+            name.replace("_", "-") for name in packages if importlib.util.find_spec(name) is None
         ]
 
     def load(self) -> type:
@@ -47,72 +44,44 @@ XLA_PADDED = "XLA, native ops, padded"  # with TensorFlow's attention on padded 
 XLA_TENSORFLOW = "XLA, plain TensorFlow"
 XLA_VARIANTS = (NO_XLA, XLA_NATIVE, XLA_PADDED, XLA_TENSORFLOW)
 
-_TORCH = {"torch": "torch", "transformers": "transformers"}
+_TORCH = ("torch", "transformers")
 
 PEERS = {
-    OURS: Entry(
-        "ours",
-        "Ours",
-        {},
-        (
-            "inference",
-            "inference_int8",
-            "training",
-            "ops",
-            "matmul",
-            "matmul_int8",
-            "tokenizer",
-            "latency",
-            "memory",
-            "weights",
-        ),
-    ),
-    # bert_tf on a GPU.
-    OURS_BFLOAT16: Entry("ours_bfloat16", "OursBFloat16", {}, ("gpu_training",)),
-    # bert_tf compiled by XLA.
-    OURS_XLA: Entry("ours_xla", "OursXla", {}, ("xla",)),
+    OURS: Entry("ours", "Ours"),
+    OURS_BFLOAT16: Entry("ours_bfloat16", "OursBFloat16"),  # on a GPU
+    OURS_XLA: Entry("ours_xla", "OursXla"),
+    "machine": Entry("machine", "Machine"),  # the limits of the machine, in the same rounds
     "keras_hub": Entry(
-        "keras_hub", "KerasHub", {"keras_hub": "keras-hub"}, ("inference", "training", "memory")
+        "keras_hub", "KerasHub", ("inference", "training", "memory"), ("keras_hub",)
     ),
-    "tensorflow": Entry("tensorflow_2d", "TensorFlow2D", {}, ("inference", "matmul")),
-    "pytorch": Entry("pytorch", "PyTorch", _TORCH, ("inference", "training", "matmul", "latency")),
+    "tensorflow": Entry("tensorflow_2d", "TensorFlow2D", ("inference", "matmul")),
+    "pytorch": Entry("pytorch", "PyTorch", ("inference", "training", "matmul", "latency"), _TORCH),
     "torch_compile": Entry(
-        "torch_compile", "TorchCompile", _TORCH, ("inference", "training", "ops")
+        "torch_compile", "TorchCompile", ("inference", "training", "ops"), _TORCH
     ),
     "onnxruntime": Entry(
         "onnxruntime",
         "OnnxRuntime",
-        {**_TORCH, "onnx": "onnx", "onnxruntime": "onnxruntime"},
         ("inference", "inference_int8", "latency"),
+        (*_TORCH, "onnx", "onnxruntime"),
     ),
     "openvino": Entry(
         "openvino",
         "OpenVino",
-        {**_TORCH, "onnx": "onnx", "openvino": "openvino"},
         ("inference", "inference_int8"),
-        {"inference_int8": {"nncf": "nncf"}},
+        (*_TORCH, "onnx", "openvino"),
+        {"inference_int8": ("nncf",)},
     ),
-    "ctranslate2": Entry(
-        "ctranslate2", "CTranslate2", {**_TORCH, "ctranslate2": "ctranslate2"}, ("inference",)
-    ),
+    "ctranslate2": Entry("ctranslate2", "CTranslate2", ("inference",), (*_TORCH, "ctranslate2")),
     "hf_tokenizers": Entry(
-        "hf_tokenizers", "HuggingFaceTokenizers", {"tokenizers": "tokenizers"}, ("tokenizer",)
+        "hf_tokenizers", "HuggingFaceTokenizers", ("tokenizer",), ("tokenizers",)
     ),
     "tensorflow_text": Entry(
-        "tensorflow_text", "TensorFlowText", {"tensorflow_text": "tensorflow-text"}, ("tokenizer",)
-    ),
-    # The limits of the machine, measured in the same rounds.
-    "machine": Entry(
-        "machine",
-        "Machine",
-        {},
-        ("matmul", "matmul_int8", "copy", "multiply_adds", "multiply_adds_int8", "read"),
+        "tensorflow_text", "TensorFlowText", ("tokenizer",), ("tensorflow_text",)
     ),
 }
 
 
 def of_job(job: str) -> list[str]:
-    """Returns the names of the peers that support `job`, without bert_tf and the machine."""
-    return [
-        name for name, entry in PEERS.items() if job in entry.jobs and name not in (OURS, "machine")
-    ]
+    """Returns the names of the peers that can be compared with bert_tf in `job`."""
+    return [name for name, entry in PEERS.items() if job in entry.jobs]

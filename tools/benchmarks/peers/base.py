@@ -27,24 +27,23 @@ HEADS = (
 )
 
 
+def read_config(directory: str) -> dict[str, Any]:
+    """Returns the content of the model's `config.json`."""
+    with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """The setup that all peers share.
+    """What a peer is given."""
 
-    Attributes:
-        model_directory: The Hugging Face directory of the shared weights, written by `models.py`.
-        threads: Number of threads for the computation of one call.
-        scratch: A temporary directory of the run, for exported models.
-    """
-
-    model_directory: str
-    threads: int
-    scratch: str
+    model_directory: str  # the shared weights in Hugging Face's format, written by `models.py`
+    threads: int  # for the computation of one call
+    scratch: str  # a temporary directory of the process, for exported models
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
-        with open(os.path.join(self.model_directory, "config.json"), encoding="utf-8") as file:
-            return json.load(file)
+        return read_config(self.model_directory)
 
     @functools.cached_property
     def encoder_tensors(self) -> dict[str, np.ndarray]:
@@ -64,15 +63,13 @@ class Setup:
 class Task:
     """A computation to be timed, with everything else prepared.
 
-    Attributes:
-        run: Runs the computation and waits for its end. This is what is timed.
-        outputs: Returns the outputs of the computation, to compare them with those of other peers.
-        calls_inside: Number of computations in one `run`; the time is divided by it.
+    `run` runs it and waits for its end; this is what is timed. `outputs` are compared with those of
+    other peers.
     """
 
     run: Callable[[], Any]
     outputs: Callable[[], dict[str, np.ndarray]]
-    calls_inside: int = 1
+    calls_inside: int = 1  # computations in one `run`; the time is divided by it
 
 
 def inference_task(model, feeds: Sequence[Any]) -> Task:
@@ -109,8 +106,7 @@ def sentence_task(encode, text: str) -> Task:
 class Peer:
     """One framework to compare; `version` is for the report.
 
-    `variants` returns the names of the variants to try; the search chooses the fastest one for each
-    workload. A subclass has a method for each of its jobs:
+    A subclass has a method for each of its jobs:
 
     - `inference(batches, variant)`, `inference_int8(batches, variant)`,
     - `training(batches, variant)`,
@@ -124,7 +120,7 @@ class Peer:
         self.setup = setup
 
     def variants(self, job: str, bucket: int | None, is_ragged: bool) -> tuple[str, ...]:
-        """Returns the names of the variants to try.
+        """Returns the variants to try, of which the search chooses the fastest for each workload.
 
         `bucket` is the number of sequences per batch, None for one batch; `is_ragged` says whether
         they have different lengths.

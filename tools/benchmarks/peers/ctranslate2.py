@@ -20,7 +20,7 @@ class CTranslate2(Peer):
         import transformers
 
         transformers.utils.logging.set_verbosity_error()
-        path = os.path.join(self.setup.scratch, f"ctranslate2_{os.getpid()}")
+        path = os.path.join(self.setup.scratch, "ctranslate2")
         ctranslate2.converters.TransformersConverter(self.setup.model_directory).convert(path)
         return ctranslate2.Encoder(
             path,

@@ -20,26 +20,32 @@ def set_threads(threads: int) -> None:
 
 
 class TensorFlowPeer(Peer):
-    """A peer that computes with TensorFlow."""
+    """A peer that computes with TensorFlow; `_model(variant)` is its encoder."""
 
     version = tf.__version__
+    mask_dtype = tf.bool
 
     def __init__(self, setup):
         super().__init__(setup)
         set_threads(setup.threads)
 
+    def compiled(self, encode, variant):
+        """Returns the encoder for any shape: a function, or for "frozen" a constant graph."""
+        dtypes = (tf.int32, tf.int32, self.mask_dtype)
+        signature = {
+            name: tf.TensorSpec([None, None], dtype, name=name)
+            for name, dtype in zip(ENCODER_INPUTS, dtypes)
+        }
+        if variant == "frozen":
+            return constant_graph(encode, signature, self.setup.threads)
+        return tf.function(encode, input_signature=[signature])
+
+    def inference(self, batches, variant):
+        return inference_task(self._model(variant), variant, batches, self.mask_dtype)
+
 
 def constants(batch: Batch) -> dict[str, tf.Tensor]:
     return {name: tf.constant(value) for name, value in batch.items()}
-
-
-def signature(mask_dtype) -> dict[str, tf.TensorSpec]:
-    """Returns the signature for batches of any shape, so that one trace is enough."""
-    dtypes = (tf.int32, tf.int32, mask_dtype)
-    return {
-        name: tf.TensorSpec([None, None], dtype, name=name)
-        for name, dtype in zip(ENCODER_INPUTS, dtypes)
-    }
 
 
 def constant_graph(function, spec, threads: int):
@@ -78,14 +84,20 @@ def _constant_graph_def(function, spec):
     )
 
 
-def inference_task(model, variant: str, batches: list[Batch], mask_dtype) -> Task:
+def inference_task(model, variant: str, batches: list[Batch], mask_dtype=tf.bool) -> Task:
     """Creates a task with tensors for a function, or with arrays for a constant graph."""
+
+    def encode(feed):
+        outputs = model(feed)
+        np.asarray(outputs[1])  # waits for the computation; this is the small output
+        return outputs
+
     feeds = []
     for batch in batches:
         feed = {name: batch[name] for name in ENCODER_INPUTS}
         feed["padding_mask"] = feed["padding_mask"].astype(mask_dtype.as_numpy_dtype)
         feeds.append(feed if variant == "frozen" else constants(feed))
-    return base.inference_task(until_finished(model), feeds)
+    return base.inference_task(encode, feeds)
 
 
 def matmul_task(multiply, x: np.ndarray) -> Task:
@@ -122,14 +134,3 @@ def assign_heads(tensors, variables) -> None:
     """Assigns the weights of the pre-training heads to variables in the order of `base.HEADS`."""
     for name, variable in zip(base.HEADS, variables, strict=True):
         variable.assign(tensors[name].T)  # Hugging Face stores dense weights as [out, in]
-
-
-def until_finished(model):
-    """Wraps a model so that a call waits until its computation has finished."""
-
-    def call(feed):
-        outputs = model(feed)
-        np.asarray(outputs[1])  # the small output
-        return outputs
-
-    return call

@@ -24,6 +24,7 @@ class KerasHub(keras_common.TensorFlowPeer):
     """`keras_hub.models.BertBackbone` in a `tf.function`, without and with XLA."""
 
     version = f"{keras_hub.__version__}, Keras {keras.__version__}"
+    mask_dtype = tf.int32
 
     def variants(self, job, bucket, is_ragged):
         # XLA compiles every shape again, which is too slow for varying lengths.
@@ -48,10 +49,7 @@ class KerasHub(keras_common.TensorFlowPeer):
 
         if variant == "xla":
             return tf.function(encode, jit_compile=True)
-        return tf.function(encode, input_signature=[keras_common.signature(tf.int32)])
-
-    def inference(self, batches, variant):
-        return keras_common.inference_task(self._model(variant), variant, batches, tf.int32)
+        return self.compiled(encode, variant)
 
     @functools.cached_property
     def pretrainer(self):

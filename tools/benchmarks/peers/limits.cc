@@ -29,10 +29,10 @@ float Sum(const Vec (&chains)[kChains]) {
 
 }  // namespace
 
-// Operations of one `fused_multiply_adds(1)`.
-extern "C" int64_t operations_a_round() { return 2 * kChains * kLanes; }
+// Operations of one `float32_multiply_adds(1)`.
+extern "C" int64_t float32_operations_a_round() { return 2 * kChains * kLanes; }
 
-extern "C" float fused_multiply_adds(int64_t rounds) {
+extern "C" float float32_multiply_adds(int64_t rounds) {
   Vec chains[kChains];
   for (int c = 0; c < kChains; ++c) chains[c] = Vec{} + static_cast<float>(c);
   volatile float factor = 0.5f;
@@ -73,10 +73,10 @@ typedef int32_t Words __attribute__((vector_size(sizeof(Bytes))));
 
 }  // namespace
 
-// Operations of one `byte_multiply_adds(1)`.
-extern "C" int64_t byte_operations_a_round() { return 2 * kChains * kByteProducts; }
+// Operations of one `int8_multiply_adds(1)`.
+extern "C" int64_t int8_operations_a_round() { return 2 * kChains * kByteProducts; }
 
-extern "C" int32_t byte_multiply_adds(int64_t rounds) {
+extern "C" int32_t int8_multiply_adds(int64_t rounds) {
   Bytes chains[kChains];
   for (int c = 0; c < kChains; ++c) chains[c] = (Bytes)(Words{} + c);
   volatile int32_t factor = 0x01020304;

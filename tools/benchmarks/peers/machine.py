@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from .base import Peer, Task
+from .base import Peer, Task, matmul_inputs
 
 # (M, K, N) of BERT-base's feed-forward on many tokens, and a cube; the fastest of them is the peak.
 MATMULS = ((4096, 768, 3072), (4096, 3072, 768), (2048, 2048, 2048))
@@ -65,9 +65,7 @@ class Machine(Peer):
 
     def matmul(self, shape, variant):
         m, k, n = shape
-        generator = np.random.default_rng(0)
-        a = generator.standard_normal((m, k), np.float32)
-        b = generator.standard_normal((k, n), np.float32)
+        a, b = matmul_inputs(shape)
         if variant == "torch":
             import torch
 
@@ -104,30 +102,21 @@ class Machine(Peer):
         flags = ["-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC"]
         subprocess.run([compiler, *flags, source, "-o", path], check=True)
         library = ctypes.CDLL(path)
-        library.operations_a_round.restype = ctypes.c_int64
-        library.fused_multiply_adds.argtypes = [ctypes.c_int64]
-        library.byte_operations_a_round.restype = ctypes.c_int64
-        library.byte_multiply_adds.argtypes = [ctypes.c_int64]
+        for dtype in ("float32", "int8"):
+            getattr(library, f"{dtype}_operations_a_round").restype = ctypes.c_int64
+            getattr(library, f"{dtype}_multiply_adds").argtypes = [ctypes.c_int64]
         library.read_all.argtypes = [ctypes.c_void_p, ctypes.c_int64]
         return library
 
-    def multiply_adds(self):
-        """Measures float32 multiply-adds in registers on all threads, in operations."""
-        rounds, threads = 200_000, self.setup.threads
-        return _threaded_task(
-            lambda thread: self._library.fused_multiply_adds(rounds),
-            threads,
-            threads * rounds * self._library.operations_a_round(),
-        )
+    def multiply_adds(self, dtype):
+        """Measures multiply-adds in registers on all threads, in operations.
 
-    def multiply_adds_int8(self):
-        """Measures multiply-adds of bytes with sums in int32, as `multiply_adds`."""
+        They are of float32, or of int8 with sums in int32.
+        """
         rounds, threads = 200_000, self.setup.threads
-        return _threaded_task(
-            lambda thread: self._library.byte_multiply_adds(rounds),
-            threads,
-            threads * rounds * self._library.byte_operations_a_round(),
-        )
+        multiply_adds = getattr(self._library, f"{dtype}_multiply_adds")
+        operations = threads * rounds * getattr(self._library, f"{dtype}_operations_a_round")()
+        return _threaded_task(lambda thread: multiply_adds(rounds), threads, operations)
 
     def read(self, numbers):
         """Measures reading about `numbers` float32 values, divided among the threads, in bytes."""

@@ -23,11 +23,11 @@ class _Positional(torch.nn.Module):
 
 
 def export(setup, attention: str) -> str:
-    """Writes the model once per run, for any batch size and length, and returns the path.
+    """Writes the model once per process, for any batch size and length, and returns the path.
 
     `attention` is "eager" (plain matmuls and softmax) or "sdpa".
     """
-    path = os.path.join(setup.scratch, f"{attention}_{os.getpid()}", "bert.onnx")
+    path = os.path.join(setup.scratch, attention, "bert.onnx")
     if os.path.exists(path):
         return path
     os.makedirs(os.path.dirname(path))
@@ -57,8 +57,5 @@ def export(setup, attention: str) -> str:
 
 def feed(batch):
     """Returns a batch with the names of the exported inputs."""
-    return {
-        "input_ids": batch["token_ids"].astype("int64"),
-        "token_type_ids": batch["segment_ids"].astype("int64"),
-        "attention_mask": batch["padding_mask"].astype("int64"),
-    }
+    ours = ("token_ids", "segment_ids", "padding_mask")
+    return {theirs: batch[name].astype("int64") for theirs, name in zip(_INPUTS, ours)}

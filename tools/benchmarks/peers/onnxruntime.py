@@ -8,8 +8,8 @@ import os
 
 import onnxruntime
 
-from . import onnx_export
-from .base import Peer, inference_task, sentence_task
+from . import hf_sentence, onnx_export
+from .base import Peer, inference_task
 
 
 class OnnxRuntime(Peer):
@@ -62,16 +62,12 @@ class OnnxRuntime(Peer):
         )
 
     def latency(self, text, variant):
-        from . import hf_sentence
-
         session = self._session(variant)
-        tokenize = hf_sentence.sentence_tokenizer(self.setup.model_directory)
 
-        def encode(text):
-            (states,) = session.run(["sequence_output"], tokenize(text))
-            return hf_sentence.sentence_vector(states)
+        def model(feed):
+            return session.run(["sequence_output"], feed)[0]
 
-        return sentence_task(encode, text)
+        return hf_sentence.sentence_task(self.setup.model_directory, model, text)
 
 
 def _quantized(path: str) -> str:

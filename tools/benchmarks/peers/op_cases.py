@@ -8,28 +8,19 @@ import numpy as np
 # because the caller holds the input. Therefore a chain of this many ops is timed.
 CHAIN = 8
 
-_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
+EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 
 
 @dataclasses.dataclass(frozen=True)
 class OpCase:
-    """One op in one direction on one shape.
+    """One op in one direction on one shape."""
 
-    Attributes:
-        op: "fused_bias_gelu", "fused_residual_layer_norm" or "varlen_attention".
-        direction: "forward" or "backward".
-        rows: R.
-        width: F or H; for attention, N * D.
-        sequences: For attention: the number of sequences of the R tokens.
-        heads: For attention: N.
-    """
-
-    op: str
-    direction: str
-    rows: int
-    width: int
-    sequences: int = 1
-    heads: int = 12
+    op: str  # "fused_bias_gelu", "fused_residual_layer_norm" or "varlen_attention"
+    direction: str  # "forward" or "backward"
+    rows: int  # R
+    width: int  # F or H; for attention, N * D
+    sequences: int = 1  # for attention: the number of sequences of the R tokens
+    heads: int = 12  # for attention: N
 
     @property
     def name(self) -> str:
@@ -82,5 +73,5 @@ class OpCase:
             values["beta"] = normal(self.width, scale=0.02)
             summed = values["x"] + values["bias"] + values["residual"]
             values["mean"] = summed.mean(axis=1)
-            values["rstd"] = 1 / np.sqrt(summed.var(axis=1) + np.float32(_EPSILON))
+            values["rstd"] = 1 / np.sqrt(summed.var(axis=1) + np.float32(EPSILON))
         return values

@@ -81,17 +81,10 @@ class Ours(keras_common.TensorFlowPeer):
             outputs = backbone(inputs)
             return outputs["sequence_output"], outputs["pooled_output"]
 
-        spec = keras_common.signature(tf.bool)
-        if variant == "frozen":
-            return keras_common.constant_graph(encode, spec, self.setup.threads)
-        return tf.function(encode, input_signature=[spec])
-
-    def inference(self, batches, variant):
-        return keras_common.inference_task(self._model(variant), variant, batches, tf.bool)
+        return self.compiled(encode, variant)
 
     def inference_int8(self, batches, variant):
-        model = self._model(variant, "int8")
-        return keras_common.inference_task(model, variant, batches, tf.bool)
+        return keras_common.inference_task(self._model(variant, "int8"), variant, batches)
 
     @functools.cached_property
     def _pretrainer(self):
@@ -130,78 +123,73 @@ class Ours(keras_common.TensorFlowPeer):
     def ops(self, case, variant):
         """Creates a task with an op; variant is a backend and "in place" or "fresh"."""
         backend, _, buffers = variant.partition(", ")
-        function = getattr(self, f"_{case.op}_{case.direction}")
+        apply = getattr(self, f"_{case.op}_{case.direction}")
         chain = op_cases.CHAIN if buffers == "in place" else 1
         tensors = {name: tf.constant(value) for name, value in case.inputs().items()}
-        reference = backend == "reference"
+        chained = "x" if case.direction == "forward" else "dy"
 
         @tf.function
         def run():
+            values = dict(tensors)
             with ops.backend(backend):
-                return function(tensors, chain, reference)
+                for _ in range(chain):
+                    results = apply(values, backend == "reference")
+                    values[chained] = results[0]
+            return results
 
         def outputs():
-            return {str(i): np.asarray(value) for i, value in enumerate(tf.nest.flatten(run()))}
+            return {str(i): np.asarray(value) for i, value in enumerate(run())}
 
         return Task(run, outputs, chain)
 
-    def _fused_bias_gelu_forward(self, t, chain, reference):
-        x = t["x"]
-        for _ in range(chain):
-            x = ops.fused_bias_gelu(x, t["bias"])
-        return x
+    # Each of these applies an op to the inputs `t` of an `OpCase`. The next op of a chain gets the
+    # first output instead of x or dy.
 
-    def _fused_bias_gelu_backward(self, t, chain, reference):
-        dy = t["dy"]
-        for _ in range(chain):
-            if reference:
-                dy, dbias = _vector_jacobian(ops.fused_bias_gelu_reference, [t["x"], t["bias"]], dy)
-            else:
-                dy, dbias = native.library().bert_tf_fused_bias_gelu_grad(
-                    dy, t["x"], t["bias"], approximate=False
-                )
-        return dy, dbias
+    def _fused_bias_gelu_forward(self, t, is_reference):
+        return (ops.fused_bias_gelu(t["x"], t["bias"]),)
 
-    def _fused_residual_layer_norm_forward(self, t, chain, reference):
-        x = t["x"]
-        for _ in range(chain):
-            x = ops.fused_residual_layer_norm(x, t["residual"], t["bias"], t["gamma"], t["beta"])
-        return x
+    def _fused_bias_gelu_backward(self, t, is_reference):
+        if is_reference:
+            return _vector_jacobian(ops.fused_bias_gelu_reference, [t["x"], t["bias"]], t["dy"])
+        return native.library().bert_tf_fused_bias_gelu_grad(
+            t["dy"], t["x"], t["bias"], approximate=False
+        )
 
-    def _fused_residual_layer_norm_backward(self, t, chain, reference):
-        dy = t["dy"]
-        for _ in range(chain):
-            if reference:
-                dy, _, dbias, dgamma, dbeta = _vector_jacobian(
-                    ops.fused_residual_layer_norm_reference,
-                    [t["x"], t["residual"], t["bias"], t["gamma"], t["beta"]],
-                    dy,
+    def _fused_residual_layer_norm_forward(self, t, is_reference):
+        inputs = [t[name] for name in ("x", "residual", "bias", "gamma", "beta")]
+        return (ops.fused_residual_layer_norm(*inputs),)
+
+    def _fused_residual_layer_norm_backward(self, t, is_reference):
+        if is_reference:
+            inputs = [t[name] for name in ("x", "residual", "bias", "gamma", "beta")]
+            dy, _, dbias, dgamma, dbeta = _vector_jacobian(
+                ops.fused_residual_layer_norm_reference, inputs, t["dy"]
+            )
+        else:
+            dy, _, (dbias,), dgamma, dbeta = (
+                native.library().bert_tf_fused_residual_layer_norm_grad(
+                    t["dy"],
+                    t["x"],
+                    [t["residual"]],
+                    [t["bias"]],
+                    t["gamma"],
+                    t["mean"],
+                    t["rstd"],
+                    tf.constant(0, tf.int64),
+                    num_dresidual=0,
+                    dropout_rate=0.0,
                 )
-            else:
-                dy, _, (dbias,), dgamma, dbeta = (
-                    native.library().bert_tf_fused_residual_layer_norm_grad(
-                        dy,
-                        t["x"],
-                        [t["residual"]],
-                        [t["bias"]],
-                        t["gamma"],
-                        t["mean"],
-                        t["rstd"],
-                        tf.constant(0, tf.int64),
-                        num_dresidual=0,
-                        dropout_rate=0.0,
-                    )
-                )
+            )
         return dy, dbias, dgamma, dbeta
 
-    def _varlen_attention_forward(self, t, chain, reference):
-        return ops.varlen_attention(t["qkv"], t["row_splits"])
+    def _varlen_attention_forward(self, t, is_reference):
+        return (ops.varlen_attention(t["qkv"], t["row_splits"]),)
 
-    def _varlen_attention_backward(self, t, chain, reference):
-        with tf.GradientTape() as tape:
-            tape.watch(t["qkv"])
-            context = ops.varlen_attention(t["qkv"], t["row_splits"])
-        return tf.convert_to_tensor(tape.gradient(context, t["qkv"], t["dy"]))
+    def _varlen_attention_backward(self, t, is_reference):
+        def attention(qkv):
+            return ops.varlen_attention(qkv, t["row_splits"])
+
+        return [tf.convert_to_tensor(_vector_jacobian(attention, [t["qkv"]], t["dy"])[0])]
 
     def matmul(self, shape, variant):
         x, kernel = matmul_inputs(shape)

@@ -11,7 +11,7 @@ from bert_tf.ops import native
 
 from . import keras_common
 from .base import LEARNING_RATE, Peer
-from .ours import training_task
+from .ours import Ours, training_task
 
 _SEED = 0
 
@@ -19,16 +19,14 @@ _SEED = 0
 class OursBFloat16(Peer):
     """`BertPretrainer` with random weights under the policy mixed_bfloat16."""
 
+    version = Ours.version
+
     def __init__(self, setup):
         super().__init__(setup)
         self._gpus = tf.config.list_physical_devices("GPU")
         if not self._gpus:
             keras_common.set_threads(setup.threads)
         keras.config.set_dtype_policy("mixed_bfloat16")
-
-    @property
-    def version(self):
-        return f"{bert_tf.ops.active_backend()} ops, TensorFlow {tf.__version__}"
 
     def training(self, batches, variant, config, steps):
         """Creates a task with `steps` optimizer steps per run; variant is "graph" or "xla"."""

@@ -8,7 +8,7 @@ import bert_tf
 from bert_tf import ops
 from bert_tf.layers.token_layout import static_shapes
 
-from . import NO_XLA, XLA_PADDED, XLA_TENSORFLOW, base, keras_common
+from . import NO_XLA, XLA_PADDED, XLA_TENSORFLOW, keras_common
 from .ours import Ours, training_task
 
 
@@ -24,19 +24,12 @@ class OursXla(Ours):
                 outputs = backbone(inputs)
             return outputs["sequence_output"], outputs["pooled_output"]
 
-        (batch,) = batches
-        feed = keras_common.constants({name: batch[name] for name in keras_common.ENCODER_INPUTS})
-        with _backend(variant):
-            encode.get_concrete_function(feed)  # traces it with the ops of the variant
-        return base.inference_task(keras_common.until_finished(encode), [feed])
+        return _traced(keras_common.inference_task(encode, variant, batches), variant)
 
     def xla_training(self, batches, variant):
         model = self.pretrainer(self._backbone_for(variant), jit_compile=variant != NO_XLA)
         (batch,) = batches
-        task = training_task(model, batch)
-        with _backend(variant):
-            task.run()  # traces the step with the ops of the variant
-        return task
+        return _traced(training_task(model, batch), variant)
 
     def _backbone_for(self, variant):
         return bert_tf.BertBackbone.from_pretrained(
@@ -44,5 +37,8 @@ class OursXla(Ours):
         )
 
 
-def _backend(variant):
-    return ops.backend("reference") if variant == XLA_TENSORFLOW else contextlib.nullcontext()
+def _traced(task, variant):
+    """Traces the function of a task with the ops of the variant."""
+    with ops.backend("reference") if variant == XLA_TENSORFLOW else contextlib.nullcontext():
+        task.run()
+    return task

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import transformers
 
-from . import base
+from . import base, hf_sentence
 from .base import LEARNING_RATE, Peer, Task, matmul_inputs
 
 _NOT_DECAYED = ("bias", "LayerNorm.weight")
@@ -57,7 +57,7 @@ class PyTorch(Peer):
 
         def encode(feed):
             with torch.no_grad():
-                return model(**feed)[:2]
+                return model(**feed)
 
         return base.inference_task(encode, [inputs(batch) for batch in batches])
 
@@ -81,17 +81,13 @@ class PyTorch(Peer):
         return base.matmul_task(torch.inference_mode()(multiply))
 
     def latency(self, text, variant):
-        from . import hf_sentence
-
-        tokenize = hf_sentence.sentence_tokenizer(self.setup.model_directory)
-
-        def encode(text):
-            feed = {name: torch.from_numpy(value) for name, value in tokenize(text).items()}
+        def model(feed):
+            feed = {name: torch.from_numpy(value) for name, value in feed.items()}
             del feed["attention_mask"]  # there is no padding; faster without a mask
             with torch.inference_mode():
-                return hf_sentence.sentence_vector(self.backbone(**feed)[0].numpy())
+                return self.backbone(**feed)[0].numpy()
 
-        return base.sentence_task(encode, text)
+        return hf_sentence.sentence_task(self.setup.model_directory, model, text)
 
     @functools.cached_property
     def pretrainer(self):

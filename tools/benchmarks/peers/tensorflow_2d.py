@@ -30,13 +30,7 @@ class TensorFlow2D(keras_common.TensorFlowPeer):
     @functools.cache
     def _model(self, variant):
         self._weights  # noqa: B018 - its variables must not be created in the traced function
-        spec = keras_common.signature(tf.bool)
-        if variant == "frozen":
-            return keras_common.constant_graph(self._encode, spec, self.setup.threads)
-        return tf.function(self._encode, input_signature=[spec])
-
-    def inference(self, batches, variant):
-        return keras_common.inference_task(self._model(variant), variant, batches, tf.bool)
+        return self.compiled(self._encode, variant)
 
     def matmul(self, shape, variant):
         x, kernel = matmul_inputs(shape)

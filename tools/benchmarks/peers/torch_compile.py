@@ -5,12 +5,12 @@ import functools
 import torch
 
 from .base import Task
+from .op_cases import EPSILON
 from .pytorch import PyTorch
 
 # With batches of at least this size there are few shapes, so each of them can be compiled.
 _SMALLEST_STATIC_BUCKET = 8
 _MOST_SHAPES = 64
-_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 
 
 class TorchCompile(PyTorch):
@@ -31,26 +31,14 @@ class TorchCompile(PyTorch):
         few_shapes = bucket is None or bucket >= _SMALLEST_STATIC_BUCKET
         return ("dynamic", "static") if few_shapes else ("dynamic",)
 
-    @functools.cached_property
-    def _compiled_inference(self):
-        eager = super()._inference_model(None)
-        return {
-            variant: torch.compile(eager, dynamic=variant == "dynamic", options={"freezing": True})
-            for variant in ("dynamic", "static")
-        }
-
+    @functools.cache
     def _inference_model(self, variant):
-        return self._compiled_inference[variant]
+        eager = super()._inference_model(variant)
+        return torch.compile(eager, dynamic=variant == "dynamic", options={"freezing": True})
 
-    @functools.cached_property
-    def _compiled_training(self):
-        return {
-            variant: torch.compile(self.pretrainer, dynamic=variant == "dynamic")
-            for variant in ("dynamic", "static")
-        }
-
+    @functools.cache
     def _training_loss(self, variant):
-        return self._compiled_training[variant]
+        return torch.compile(self.pretrainer, dynamic=variant == "dynamic")
 
     def ops(self, case, variant):
         """Creates a task with a compiled op; "out buffer" writes to existing memory."""
@@ -90,7 +78,7 @@ def _gelu_backward(out, dy, x, bias):
 
 def _layer_norm(out, x, residual, bias, gamma, beta):
     summed = x + bias + residual
-    return _given(out, torch.nn.functional.layer_norm(summed, x.shape[-1:], gamma, beta, _EPSILON))
+    return _given(out, torch.nn.functional.layer_norm(summed, x.shape[-1:], gamma, beta, EPSILON))
 
 
 def _layer_norm_backward(out, dy, summed, mean, rstd, gamma, beta):
