@@ -26,7 +26,6 @@ tools/evaluate.py reads the predictions.
 
 import os
 
-import numpy as np
 from absl import flags
 from common import checkpoint_flags, fine_tuning, original_flags, result_files
 from common.task_flags import (
@@ -41,7 +40,6 @@ from common.task_flags import (
 from bert_tf import tool
 from bert_tf.config import POOLING_MODES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
@@ -203,8 +201,7 @@ def evaluate(model, task, examples):
 def predict(model, examples):
     logits = model.predict(inputs_of(examples), batch_size=FLAGS.predict_batch_size)
     path = os.path.join(FLAGS.output_dir, f"{FLAGS.predict_split}_results.tsv")
-    with atomic_path(path) as new:
-        np.savetxt(new, model.probabilities(logits), fmt="%.8f", delimiter="\t")
+    result_files.write_table(path, model.probabilities(logits))
     columns = "the number" if model.problem_type == REGRESSION else " ".join(model.labels)
     print(f"{len(examples)} predictions in {path}; columns: {columns}")
 

@@ -76,10 +76,8 @@ def predict(model, examples):
 
     probabilities = softmax(model.predict(inputs_of(examples)))
     path = os.path.join(FLAGS.output_dir, "test_results.tsv")
-    rows = ("\t".join(f"{value:.8f}" for value in row) for row in probabilities)
-    result_files.write_lines(
-        path, (f"{best}\t{row}" for best, row in zip(probabilities.argmax(axis=1), rows))
-    )
+    rows = np.column_stack([probabilities.argmax(axis=1), probabilities])
+    result_files.write_table(path, rows, fmt=["%d", *["%.8f"] * probabilities.shape[1]])
     print(f"{len(examples)} predictions in {path}")
 
 

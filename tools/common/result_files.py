@@ -3,6 +3,7 @@
 import json
 import os
 
+import numpy as np
 from absl import flags
 
 from bert_tf.files import atomic_path
@@ -19,6 +20,12 @@ def write_text(path, parts):
 def write_lines(path, lines):
     """Writes a text file with these lines, atomically."""
     write_text(path, (f"{line}\n" for line in lines))
+
+
+def write_table(path, rows, fmt="%.8f"):
+    """Writes numbers separated by tabs, one line per row, atomically; `fmt` as in `np.savetxt`."""
+    with atomic_path(path) as new:
+        np.savetxt(new, rows, fmt=fmt, delimiter="\t")
 
 
 def write_json(path, content, **options):
