@@ -72,7 +72,7 @@ def evaluate(model, examples):
 
 
 def predict(model, examples):
-    from bert_tf.training.callbacks.threshold_sweep import softmax
+    from bert_tf.training.evaluation.probabilities import softmax
 
     probabilities = softmax(model.predict(inputs_of(examples)))
     path = os.path.join(FLAGS.output_dir, "test_results.tsv")
