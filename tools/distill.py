@@ -104,7 +104,7 @@ fine_tuning.define_augmentation()
 
 
 def check_flags():
-    fine_tuning.check_flags()
+    fine_tuning.check_flags(works={})
     require_one("student", "num_hidden_layers", "student_layers")
     if FLAGS.student_layers and not all(layer.isdecimal() for layer in FLAGS.student_layers):
         raise UserError(
@@ -202,7 +202,7 @@ def main():
     fine_tuning.compile_model(model, num_steps, loss=loss)
 
     results = {"teacher": scores_of(teacher, *dev), "student at start": scores_of(student, *dev)}
-    callbacks = [EpochScores(*dev), *fine_tuning.callbacks()]
+    callbacks = [EpochScores(*dev), *fine_tuning.epoch_callbacks()]
     fine_tuning.fit(model, inputs, targets, callbacks=callbacks)
     fine_tuning.finish_model(student)
     results["student"] = scores_of(student, *dev)

@@ -80,7 +80,7 @@ fine_tuning.define_augmentation()
 flags.DEFINE_integer(
     "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
 )
-original_flags.define_ignored(*original_flags.ESTIMATOR_FLAGS)
+original_flags.define_ignored()
 
 # google-research/bert run_classifier.py, `get_labels`: its checkpoints do not contain the labels.
 _NLI = ("contradiction", "entailment", "neutral")
@@ -162,7 +162,7 @@ def train(model, task, train_examples, dev_examples):
         callbacks.append(EpochScores(*dev))
         if task.problem_type == SINGLE_LABEL and model.num_classes == 2:
             callbacks.append(ThresholdSweep(*dev))
-    callbacks += fine_tuning.callbacks()
+    callbacks += fine_tuning.epoch_callbacks()
     if not FLAGS.keep_best:
         callbacks += [checkpoint, StopOnSignal(checkpoint, initial_step=step)]
     if step >= num_steps:
@@ -207,9 +207,8 @@ def predict(model, examples):
 
 
 def main():
-    works = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
-    fine_tuning.check_flags(works)
-    original_flags.tell_ignored(*original_flags.ESTIMATOR_FLAGS)
+    fine_tuning.check_flags()
+    original_flags.tell_ignored()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     task = task_from_flags()
     fine_tuning.require_classes(task)

@@ -143,9 +143,8 @@ def train(model, data, dev):
         ids = {label: index for index, label in enumerate(model.labels)}
         loss = fine_tuning.class_loss([ids[tag] for row in tags for tag in row], len(ids))
     fine_tuning.compile_model(model, num_steps, multipliers, loss=loss)
-    scores = [] if dev is None else [TaggingScores(*dev)]
-    callbacks = scores + fine_tuning.callbacks()
-    fine_tuning.fit_epochs(model, words, tags, num_rows, callbacks=callbacks)
+    callbacks = [] if dev is None else [TaggingScores(*dev)]
+    fine_tuning.fit_epochs(model, words, tags, num_rows, callbacks)
     fine_tuning.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
@@ -167,8 +166,7 @@ def report(name, gold, predicted, labels):
 
 
 def main():
-    works = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
-    fine_tuning.check_flags(works, has_dev=FLAGS.do_eval)
+    fine_tuning.check_flags(has_dev=FLAGS.do_eval)
     if FLAGS.use_crf and fine_tuning.changes_loss():
         raise UserError(
             "--use_crf must not be combined with --label_smoothing, --focal_gamma or "

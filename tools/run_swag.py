@@ -54,11 +54,9 @@ def train(model, train_examples, dev_examples):
     _, num_steps = fine_tuning.steps_of(train_examples)
     loss = fine_tuning.class_loss()
     fine_tuning.compile_model(model, num_steps, loss=loss, metrics=["accuracy"])
-    options = {"callbacks": fine_tuning.callbacks()}
-    if dev_examples:
-        options["validation_data"] = inputs_of(dev_examples), labels_of(dev_examples)
     x, y = inputs_of(train_examples), labels_of(train_examples)
-    fine_tuning.fit_epochs(model, x, y, **options)
+    dev = (inputs_of(dev_examples), labels_of(dev_examples)) if dev_examples else None
+    fine_tuning.fit_epochs(model, x, y, validation_data=dev)
     fine_tuning.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
@@ -83,8 +81,7 @@ def predict(model, examples):
 
 def main():
     has_val = FLAGS.do_train and os.path.exists(os.path.join(FLAGS.data_dir, "val.csv"))
-    works = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
-    fine_tuning.check_flags(works, has_dev=FLAGS.do_eval or has_val)
+    fine_tuning.check_flags(has_dev=FLAGS.do_eval or has_val)
     tool.require_writable(FLAGS.output_dir, "output_dir")
 
     def read(name, labels=True):

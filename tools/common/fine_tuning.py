@@ -104,6 +104,8 @@ _COMMON = (
     "lora_alpha",
     "lora_target_modules",
 )
+# From the flags for the kinds of work of most tools to the flags that they need.
+WORKS = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
 
 
 def define_training(batch_of="examples", batch_size=32, learning_rate=5e-5, num_train_epochs=3.0):
@@ -177,11 +179,11 @@ def define_augmentation():
     )
 
 
-def check_flags(works=None, has_dev=True):
+def check_flags(works=WORKS, has_dev=True):
     """Refuses flags that do not fit together, before any work.
 
     Args:
-        works: From the flags for the kinds of work, such as "do_train", to the flags they need.
+        works: From the flags for the kinds of work to the flags that they need.
         has_dev: Whether there are examples to score after each epoch.
     """
     if works and not any(FLAGS[work].value for work in works):
@@ -189,7 +191,7 @@ def check_flags(works=None, has_dev=True):
         raise UserError(
             f"At least one of {', '.join(others)} and {last} must be true. Received: none"
         )
-    for work, needed in (works or {}).items():
+    for work, needed in works.items():
         for name in needed:
             if FLAGS[work].value and not FLAGS[name].value:
                 raise UserError(f"--{name} must be set with --{work}. Received: none")
@@ -357,11 +359,12 @@ def classifier_loss(model, targets):
     return keras.losses.BinaryCrossentropy(label_smoothing=FLAGS.label_smoothing, from_logits=True)
 
 
-def fit_epochs(model, x, y, num_rows=None, **options):
+def fit_epochs(model, x, y, num_rows=None, callbacks=(), **options):
     """Trains a model with its own `fit` for --num_train_epochs, of which the last may be a part."""
     steps_per_epoch, num_steps = steps_of(num_rows or x)
     epochs, rest = divmod(num_steps, steps_per_epoch)
     options["batch_size"] = FLAGS.train_batch_size
+    options["callbacks"] = [*callbacks, *epoch_callbacks()]
     if epochs:
         model.fit(x, y, epochs=epochs, **options)
     if rest:
@@ -431,7 +434,7 @@ def _batches(model, columns, steps_per_epoch, step, num_steps):
     )
 
 
-def callbacks():
+def epoch_callbacks():
     """Returns the callbacks for gradual unfreezing, the best epoch and early stopping."""
     import keras
 

@@ -24,7 +24,7 @@ _INTEGERS = {"num_tpu_cores": 8, "iterations_per_loop": 1000}
 ESTIMATOR_FLAGS = tuple(name for name in _HELP if name != "use_one_hot_embeddings")
 
 
-def define_ignored(*names):
+def define_ignored(names=ESTIMATOR_FLAGS):
     """Defines flags that are accepted and ignored."""
     for name in names:
         text = f"Ignored. {_HELP[name]}"
@@ -36,9 +36,10 @@ def define_ignored(*names):
             flags.DEFINE_string(name, None, text)
 
 
-def tell_ignored(*names):
-    """Prints one line with those of these flags that were given."""
-    given = [f"--{name}" for name in names if FLAGS[name].present]
+def tell_ignored():
+    """Prints one line with the ignored flags that were given."""
+    defined = FLAGS.flags_by_module_dict()[__name__]
+    given = [f"--{flag.name}" for flag in defined if flag.present]
     if given:
         print(
             f"note: {', '.join(given)}: ignored. google-research/bert has such flags for TPUs and "

@@ -3,7 +3,7 @@
 import glob
 import os
 
-from bert_tf.data.tsv import read_tsv
+from bert_tf.data.tsv import read_lines, read_tsv
 from bert_tf.errors import DataError, UserError
 
 
@@ -19,6 +19,14 @@ def find_files(patterns):
         if not os.path.isfile(path):
             raise UserError(f"--input_file must be text files. Received: {path}")
     return paths
+
+
+def read_single_texts(path):
+    """Reads a file with one text per line, in which tabs and empty lines are texts as others."""
+    texts = [text for _, text in read_lines(path)]
+    if not texts:
+        raise DataError(f"{path} must be a file with texts. Received: no text")
+    return texts
 
 
 def read_texts(path, width=None):
