@@ -317,14 +317,14 @@ def class_loss(class_ids=None, num_classes=None):
 
     if not changes_loss():
         return "auto"
-    weights = None if class_ids is None else _class_weights(class_ids, num_classes)
+    weights = _class_weights(class_ids, num_classes)
     return SparseCrossentropy(FLAGS.label_smoothing, FLAGS.focal_gamma, weights)
 
 
 def _class_weights(class_ids, num_classes):
     from bert_tf.training import balanced_class_weights
 
-    weights = FLAGS.class_weights
+    weights = _value("class_weights")
     if weights is None:
         return None
     if weights == ["balanced"]:
