@@ -111,7 +111,7 @@ def load_model(task, labels):
             options["num_classes"] = 1
     options["max_length"] = FLAGS.max_seq_length
     model = checkpoint_flags.load_model(BertTextClassifier, **options)
-    original = _ORIGINAL_LABELS.get(FLAGS.task_name.lower(), ())
+    original = _ORIGINAL_LABELS.get(FLAGS.task_name, ())
     if model.labels is None and model.num_classes == len(original):
         model.labels = list(original)
     require_model_of(task, model, labels)

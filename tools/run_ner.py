@@ -131,7 +131,6 @@ def train(model, data, dev):
 
     words, tags = data
     num_rows = len(WordWindows(model.tokenizer, words, FLAGS.max_seq_length))
-    _, num_steps = fine_tuning.steps_of(num_rows)
     multipliers = {}
     if FLAGS.use_crf:
         ratio = 100.0
@@ -142,10 +141,9 @@ def train(model, data, dev):
     if fine_tuning.changes_loss():
         ids = {label: index for index, label in enumerate(model.labels)}
         loss = fine_tuning.class_loss([ids[tag] for row in tags for tag in row], len(ids))
-    fine_tuning.compile_model(model, num_steps, multipliers, loss=loss)
     callbacks = [] if dev is None else [TaggingScores(*dev)]
-    fine_tuning.fit_epochs(model, words, tags, num_rows, callbacks)
-    fine_tuning.finish_model(model)
+    options = {"learning_rate_multipliers": multipliers, "loss": loss}
+    fine_tuning.train_epochs(model, words, tags, num_rows, callbacks, **options)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 

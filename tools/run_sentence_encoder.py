@@ -160,8 +160,6 @@ def load_encoder():
 def train(encoder, texts, labels, loss, dev_data):
     import keras
 
-    _, num_steps = fine_tuning.steps_of(texts)
-    fine_tuning.compile_model(encoder, num_steps, objective=loss)
     callbacks = []
     if dev_data:
 
@@ -171,8 +169,7 @@ def train(encoder, texts, labels, loss, dev_data):
             logs.update({f"val_{name}": value for name, value in results.items()})
 
         callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=report)]
-    fine_tuning.fit_epochs(encoder, texts, labels, callbacks=callbacks)
-    fine_tuning.finish_model(encoder)
+    fine_tuning.train_epochs(encoder, texts, labels, callbacks=callbacks, objective=loss)
 
 
 def correlations(encoder, texts, scores):

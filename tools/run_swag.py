@@ -51,13 +51,10 @@ def labels_of(examples):
 
 
 def train(model, train_examples, dev_examples):
-    _, num_steps = fine_tuning.steps_of(train_examples)
-    loss = fine_tuning.class_loss()
-    fine_tuning.compile_model(model, num_steps, loss=loss, metrics=["accuracy"])
     x, y = inputs_of(train_examples), labels_of(train_examples)
     dev = (inputs_of(dev_examples), labels_of(dev_examples)) if dev_examples else None
-    fine_tuning.fit_epochs(model, x, y, validation_data=dev)
-    fine_tuning.finish_model(model)
+    loss = fine_tuning.class_loss()
+    fine_tuning.train_epochs(model, x, y, validation_data=dev, loss=loss, metrics=["accuracy"])
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 

@@ -2,7 +2,7 @@
 
 Importing this module defines the flags that every task can use; `define_...` adds others. A tool
 calls `check_flags` first, `compile_model` after it has loaded the checkpoint, and `finish_model`
-before it saves the model.
+before it saves the model; `train_epochs` calls the latter two.
 """
 
 import os
@@ -359,16 +359,24 @@ def classifier_loss(model, targets):
     return keras.losses.BinaryCrossentropy(label_smoothing=FLAGS.label_smoothing, from_logits=True)
 
 
-def fit_epochs(model, x, y, num_rows=None, callbacks=(), **options):
-    """Trains a model with its own `fit` for --num_train_epochs, of which the last may be a part."""
+def train_epochs(model, x, y, num_rows=None, callbacks=(), validation_data=None, **options):
+    """Trains a model with its own `fit`, from its compilation to its merged LoRA weights.
+
+    Of --num_train_epochs the last may be a part. `options` are those of `compile_model`.
+    """
     steps_per_epoch, num_steps = steps_of(num_rows or x)
+    compile_model(model, num_steps, **options)
     epochs, rest = divmod(num_steps, steps_per_epoch)
-    options["batch_size"] = FLAGS.train_batch_size
-    options["callbacks"] = [*callbacks, *epoch_callbacks()]
+    data = {
+        "batch_size": FLAGS.train_batch_size,
+        "callbacks": [*callbacks, *epoch_callbacks()],
+        "validation_data": validation_data,
+    }
     if epochs:
-        model.fit(x, y, epochs=epochs, **options)
+        model.fit(x, y, epochs=epochs, **data)
     if rest:
-        model.fit(x, y, initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options)
+        model.fit(x, y, initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **data)
+    finish_model(model)
 
 
 def fit(model, x, y, initial_step=0, callbacks=()):
@@ -379,12 +387,11 @@ def fit(model, x, y, initial_step=0, callbacks=()):
     """
     from bert_tf.training import fit_steps
 
-    columns = (x,) if y is None else (x, np.asarray(y))
     steps_per_epoch, num_steps = steps_of(x)
     task_model = getattr(model, "student", model)
     fit_steps(
         model,
-        lambda step: _batches(task_model, columns, steps_per_epoch, step, num_steps),
+        lambda step: _batches(task_model, x, y, steps_per_epoch, step, num_steps),
         num_steps,
         initial_step,
         steps_per_epoch=steps_per_epoch,
@@ -393,15 +400,15 @@ def fit(model, x, y, initial_step=0, callbacks=()):
     )
 
 
-def _batches(model, columns, steps_per_epoch, step, num_steps):
+def _batches(model, x, y, steps_per_epoch, step, num_steps):
     """Returns the batches from a step on, as token dictionaries, augmented if flags say so."""
     import tensorflow as tf
 
     from bert_tf.data.augmentation import TextAugmentation, augment
     from bert_tf.models.text_inputs import TextColumns
 
-    texts, labels = columns[0], tuple(map(tf.constant, columns[1:]))
-    texts = tuple(map(np.asarray, texts if isinstance(texts, tuple) else (texts,)))
+    texts = tuple(map(np.asarray, x if isinstance(x, tuple) else (x,)))
+    labels = () if y is None else (tf.constant(np.asarray(y)),)
     first, done = divmod(step, steps_per_epoch)
     dataset = None
     for epoch in range(first, -(-num_steps // steps_per_epoch)):
