@@ -177,22 +177,17 @@ def train(model, task, train_examples, dev_examples):
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 
-def global_step():
-    """Returns the step of the newest checkpoint in --output_dir, or 0."""
-    from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
-
-    return max(checkpoint_steps(os.path.join(FLAGS.output_dir, "checkpoints")), default=0)
-
-
 def evaluate(model, task, examples):
     from bert_tf.training import all_scores
+    from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
 
     inputs, targets = inputs_and_targets(model, examples)
     logits = model.predict(inputs, batch_size=FLAGS.eval_batch_size)
     results = all_scores(targets, model.probabilities(logits), model.problem_type)
+    steps = checkpoint_steps(os.path.join(FLAGS.output_dir, "checkpoints"))
     # Matches google-research/bert: tf.estimator adds two lines to the metrics.
-    step = f"global_step = {global_step()}"
-    result_files.report([*result_files.score_lines(results), step, f"loss = {results['loss']:.6f}"])
+    added = [f"global_step = {max(steps, default=0)}", f"loss = {results['loss']:.6f}"]
+    result_files.report([*result_files.score_lines(results), *added])
     official = ", ".join(f"eval_{name}" for name in task.metrics if name in results)
     if official:
         print(f"The official scores of this task: {official}")

@@ -133,10 +133,8 @@ def train(model, data, dev):
     num_rows = len(WordWindows(model.tokenizer, words, FLAGS.max_seq_length))
     multipliers = {}
     if FLAGS.use_crf:
-        ratio = 100.0
-        if FLAGS.crf_learning_rate is not None:
-            ratio = FLAGS.crf_learning_rate / FLAGS.learning_rate
-        multipliers["crf"] = ratio
+        rate = FLAGS.crf_learning_rate
+        multipliers["crf"] = 100.0 if rate is None else rate / FLAGS.learning_rate
     loss = "auto"
     if fine_tuning.changes_loss():
         ids = {label: index for index, label in enumerate(model.labels)}
