@@ -85,17 +85,6 @@ original_flags.define_ignored()
 # google-research/bert run_classifier.py, `get_labels`: its checkpoints do not contain the labels.
 _NLI = ("contradiction", "entailment", "neutral")
 _ORIGINAL_LABELS = {"cola": ("0", "1"), "mrpc": ("0", "1"), "mnli": _NLI, "xnli": _NLI}
-# The flags that a checkpoint records.
-_RECORDED = (
-    "task_name",
-    "data_dir",
-    "init_checkpoint",
-    "max_seq_length",
-    "train_batch_size",
-    "learning_rate",
-    "num_train_epochs",
-    "seed",
-)
 
 
 def load_model(task, labels):
@@ -154,7 +143,8 @@ def train(model, task, train_examples, dev_examples):
     metrics = ["accuracy"] if task.problem_type == SINGLE_LABEL else None
     loss = fine_tuning.classifier_loss(model, y)
     fine_tuning.compile_model(model, num_steps, loss=loss, metrics=metrics)
-    checkpoint = fine_tuning.training_checkpoint(_RECORDED, keep=2)
+    recorded = ("task_name", "data_dir", "init_checkpoint", "max_seq_length")
+    checkpoint = fine_tuning.training_checkpoint(recorded, keep=2)
     step = checkpoint.restore(model)
     callbacks = []
     if dev_examples:

@@ -154,8 +154,7 @@ def train(model, examples):
         loss=fine_tuning.class_loss(),
         metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
     )
-    names = ("train_file", "train_batch_size", "learning_rate", "num_train_epochs", "seed")
-    checkpoint = fine_tuning.training_checkpoint((*names, *_MODEL_FLAGS))
+    checkpoint = fine_tuning.training_checkpoint(("train_file", *_MODEL_FLAGS))
     step = checkpoint.restore(model)
     if step >= num_steps:
         print(f"Nothing is left to train: the newest checkpoint is of step {step}.")

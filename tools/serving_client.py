@@ -15,11 +15,11 @@ retries are random and grow exponentially, so that clients that failed at the sa
 at the same time. Predictions do not change the server, so repeating them is safe.
 """
 
+import concurrent.futures
 import functools
 import http.client
 import json
 import math
-import queue
 import random
 import sys
 import threading
@@ -107,22 +107,19 @@ def _within(seconds: float, ask):
     The timeout of a socket applies to each read, so an answer that arrives byte by byte would never
     end. Therefore `ask` runs in a daemon thread, which is abandoned when the time is over.
     """
-    answers = queue.SimpleQueue()
+    answer = concurrent.futures.Future()
 
     def run():
         try:
-            answers.put((ask(seconds), None))
+            answer.set_result(ask(seconds))
         except BaseException as error:  # raised again in the waiting thread
-            answers.put((None, error))
+            answer.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        answer, error = answers.get(timeout=seconds)
-    except queue.Empty:
+        return answer.result(timeout=seconds)
+    except concurrent.futures.TimeoutError:
         raise ServerBusy("the answer did not end in time") from None
-    if error is not None:
-        raise error
-    return answer
 
 
 def ask_rest(server: str, inputs: dict[str, list[str]], timeout: float) -> list:

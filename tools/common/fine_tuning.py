@@ -92,7 +92,12 @@ flags.DEFINE_list(
 )
 flags.DEFINE_alias("lora_layers", "lora_target_modules")  # the flag's old name
 
-_COMMON = (
+# The flags that every checkpoint records.
+_RECORDED = (
+    "train_batch_size",
+    "learning_rate",
+    "num_train_epochs",
+    "seed",
     "weight_decay",
     "layer_decay",
     "gradient_accumulation_steps",
@@ -242,11 +247,11 @@ def require_classes(task):
 def training_checkpoint(names, **options):
     """Creates the `TrainingCheckpoint` that the same command resumes from.
 
-    It records the flags `names` and those of this module, to compare them on resuming.
+    It records the flags `names` and those of the training, to compare them on resuming.
     """
     from bert_tf.training import TrainingCheckpoint
 
-    settings = {name: FLAGS[name].value for name in (*names, *_COMMON)}
+    settings = {name: FLAGS[name].value for name in (*names, *_RECORDED)}
     settings["lora_layers"] = settings.pop("lora_target_modules")  # as older checkpoints have it
     return TrainingCheckpoint(
         os.path.join(FLAGS.output_dir, "checkpoints"),
