@@ -30,9 +30,7 @@ def write_table(path, rows, fmt="%.8f"):
 
 def write_json(path, content, **options):
     """Writes a JSON file, atomically."""
-    with atomic_path(path) as new, open(new, "w", encoding="utf-8") as file:
-        json.dump(content, file, **options)
-        file.write("\n")
+    write_text(path, [json.dumps(content, **options), "\n"])
 
 
 def score_lines(scores, prefix="eval_"):
