@@ -140,17 +140,13 @@ def _apt_download(package: str, target: str) -> None:
             f"{package} is a Debian package, and apt-get is not installed. On a machine that has "
             f"it: apt-get download {package}"
         )
-
-    def download():
-        return subprocess.run(
-            ["apt-get", "download", "--quiet", package], cwd=target, capture_output=True, text=True
-        )
-
-    result = download()
+    command = ["apt-get", "download", "--quiet", package]
+    options = {"cwd": target, "capture_output": True, "text": True}
+    result = subprocess.run(command, **options)
     if result.returncode and os.geteuid() == 0:
         # A new machine has no package lists yet; only root may download them.
         subprocess.run(["apt-get", "update", "--quiet"], capture_output=True)
-        result = download()
+        result = subprocess.run(command, **options)
     if result.returncode:
         raise UserError(
             f"apt-get could not download {package} (`apt-get update` as root may help):\n"
