@@ -12,14 +12,14 @@ tool of the task, such as tools/run_ner.py --do_predict.
 """
 
 from absl import flags
-from common.calibration_flags import calibration_texts
 from common.checks import require_other_directory
 from common.model_comparison import weight_bytes
-from common.model_flags import FLAGS, kind_of_model
+from common.model_flags import FLAGS, calibration_texts, define_calibration, kind_of_model
 
 from bert_tf import tool
 
 flags.DEFINE_string("output_dir", None, "The directory to write the quantized model to.")
+define_calibration()
 
 
 def main():

@@ -274,11 +274,8 @@ def steps_of(rows):
 def compile_model(model, num_steps, learning_rate_multipliers=None, **options):
     """Reinitializes, freezes or adds LoRA to a model, as the flags say, and compiles it.
 
-    Args:
-        model: A task model, or a `DistillationModel`, whose student is changed.
-        num_steps: Steps of the learning rate's linear warm-up and linear decay to 0.
-        learning_rate_multipliers: As in `AdamWeightDecay`.
-        **options: Passed to `compile`.
+    Of a `DistillationModel`, the student is changed. The learning rate's linear warm-up and linear
+    decay to 0 take `num_steps`; `options` are passed to `compile`.
     """
     from bert_tf.training import (
         AdamWeightDecay,

@@ -32,12 +32,8 @@ def read_single_texts(path):
 def read_texts(path, width=None):
     """Reads a file with one text per line; a tab separates the two texts of a pair.
 
-    Args:
-        path: The file.
-        width: Number of texts per line. Default: that of the first line, 1 or 2.
-
-    Returns:
-        A list of texts, or a tuple of two lists.
+    Returns a list of texts, or a tuple of two lists. `width` is the number of texts per line; by
+    default that of the first line, 1 or 2.
     """
     rows = list(read_tsv(path))
     if not rows:
