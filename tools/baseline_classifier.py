@@ -21,7 +21,6 @@ from common.task_flags import given_labels, read_examples, targets_of, task_from
 
 from bert_tf import tool
 from bert_tf.config import MULTI_LABEL, REGRESSION
-from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
@@ -70,8 +69,7 @@ def main():
     results = all_scores(targets_of(held_out, labels, kind), predicted, kind)
     result_files.report(result_files.score_lines(results))
     path = os.path.join(FLAGS.output_dir, f"{FLAGS.eval_split}_results.tsv")
-    with atomic_path(path) as new:
-        np.savetxt(new, predicted, fmt="%.8f", delimiter="\t")
+    result_files.write_table(path, predicted)
 
 
 if __name__ == "__main__":

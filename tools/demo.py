@@ -74,19 +74,19 @@ def read_split(directory, split):
     return texts, np.array([LABELS.index(label) for _, label in rows])
 
 
-def auc_difference_interval(labels, ours, theirs, seed=0):
+def auc_difference_interval(labels, ours, theirs):
     """Returns the 95 % bootstrap interval of AUC(ours) - AUC(theirs), over the examples."""
     from sklearn.metrics import roc_auc_score
 
-    generator = np.random.default_rng(seed)
-    differences = []
-    while len(differences) < _BOOTSTRAP_SAMPLES:
-        rows = generator.integers(0, len(labels), len(labels))
-        if labels[rows].min() != labels[rows].max():
-            differences.append(
-                roc_auc_score(labels[rows], ours[rows]) - roc_auc_score(labels[rows], theirs[rows])
-            )
-    return np.percentile(differences, [2.5, 97.5])
+    from bert_tf.training.evaluation.bootstrap import drawn_intervals
+
+    def scores(rows):
+        if labels[rows].min() == labels[rows].max():
+            return {}  # the AUC is not defined
+        auc, other = (roc_auc_score(labels[rows], part[rows]) for part in (ours, theirs))
+        return {"difference": auc - other}
+
+    return drawn_intervals(scores, len(labels), _BOOTSTRAP_SAMPLES)["difference"]
 
 
 def report(reviews, output_dir):

@@ -26,6 +26,7 @@ import os
 
 from absl import flags
 from common import fine_tuning, result_files
+from common.checks import require_one, require_other_directory
 from common.model_comparison import milliseconds_per_text, print_table, scores_of
 from common.task_flags import (
     inputs_and_targets,
@@ -103,26 +104,17 @@ fine_tuning.define_augmentation()
 
 
 def check_flags():
-    fine_tuning.check_flags()
-    names = ("student", "num_hidden_layers", "student_layers")
-    starts = {f"--{name}": FLAGS[name].value for name in names}
-    if sum(bool(value) for value in starts.values()) != 1:
-        raise UserError(
-            "Exactly one of --student, --num_hidden_layers and --student_layers must be set. "
-            "Received: " + ", ".join(f"{name}={value}" for name, value in starts.items())
-        )
+    fine_tuning.check_flags(works={})
+    require_one("student", "num_hidden_layers", "student_layers")
     if FLAGS.student_layers and not all(layer.isdecimal() for layer in FLAGS.student_layers):
         raise UserError(
             "--student_layers must be numbers of blocks, counted from 0. Received: "
             f"--student_layers={','.join(FLAGS.student_layers)}"
         )
-    target = os.path.realpath(os.path.join(FLAGS.output_dir, "model"))
     for name in ("teacher", "student"):
-        if FLAGS[name].value and os.path.realpath(FLAGS[name].value) == target:
-            raise UserError(
-                f"--output_dir must be another directory than that of --{name}, whose model/ "
-                f"would be overwritten. Received: --output_dir={FLAGS.output_dir}"
-            )
+        if FLAGS[name].value:
+            target = os.path.join(FLAGS.output_dir, "model")
+            require_other_directory(target, name, "whose model/ would be overwritten")
     if not FLAGS.temperature > 0:
         raise UserError(
             f"--temperature must be above 0. Received: --temperature={FLAGS.temperature}"
@@ -210,7 +202,7 @@ def main():
     fine_tuning.compile_model(model, num_steps, loss=loss)
 
     results = {"teacher": scores_of(teacher, *dev), "student at start": scores_of(student, *dev)}
-    callbacks = [EpochScores(*dev), *fine_tuning.callbacks()]
+    callbacks = [EpochScores(*dev), *fine_tuning.epoch_callbacks()]
     fine_tuning.fit(model, inputs, targets, callbacks=callbacks)
     fine_tuning.finish_model(student)
     results["student"] = scores_of(student, *dev)

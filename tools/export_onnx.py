@@ -14,6 +14,7 @@ onnxruntime: pip install 'bert-tf[onnx]'.
 
 import os
 
+import numpy as np
 from absl import flags
 from common.checks import require
 
@@ -86,7 +87,6 @@ def _erfc(context, node, name, arguments):
     In GELU's negative tail this loses the relative precision, but the absolute error is only about
     1e-7.
     """
-    import numpy as np
     from tf2onnx.utils import make_name, map_onnx_to_numpy_type
 
     shapes, dtypes = node.output_shapes, node.output_dtypes
@@ -99,8 +99,6 @@ def _erfc(context, node, name, arguments):
 
 def check_batches(vocabulary_size: int, max_length: int):
     """Yields token dictionaries of several sizes, with random ids and rows of different lengths."""
-    import numpy as np
-
     source = np.random.default_rng(0)
     for rows, length in ((1, 8), (3, 17), (8, min(64, max_length))):
         lengths = source.integers(3, length + 1, rows)
@@ -120,7 +118,6 @@ def check(path: str, function, batches, tolerance: float) -> float:
 
     `function` is the concrete function that the file at `path` was converted from.
     """
-    import numpy as np
     import onnxruntime
     import tensorflow as tf
 

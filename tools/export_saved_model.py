@@ -16,8 +16,7 @@ slower than float32.
 """
 
 from absl import flags
-from common.calibration_flags import calibration_texts
-from common.model_flags import FLAGS, kind_of_model
+from common.model_flags import FLAGS, calibration_texts, define_calibration, kind_of_model
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -37,6 +36,7 @@ flags.DEFINE_integer(
 flags.DEFINE_enum(
     "quantize", None, ["int8"], "Quantize the model to 8-bit integers. Default: floating point."
 )
+define_calibration()
 flags.DEFINE_bool(
     "portable",
     True,

@@ -19,10 +19,10 @@ import re
 from absl import flags
 from common import original_flags
 from common.checkpoint_flags import define_files, directory_of, load_tokenizer
+from common.text_files import read_single_texts
 from tqdm import tqdm
 
 from bert_tf import tool
-from bert_tf.data.tsv import read_lines
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 
@@ -50,8 +50,7 @@ flags.DEFINE_string(
     "checkpoint.",
 )
 define_files()
-_IGNORED = ("use_tpu", "master", "num_tpu_cores", "use_one_hot_embeddings")
-original_flags.define_ignored(*_IGNORED)
+original_flags.define_ignored(("use_tpu", "master", "num_tpu_cores", "use_one_hot_embeddings"))
 flags.DEFINE_integer("batch_size", 32, "Batch size, in lines.", lower_bound=1)
 
 DECIMALS = 6  # google-research/bert extract_features.py
@@ -60,9 +59,7 @@ PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
 def read_examples(path):
     """Returns the texts of each line: one, or the two of a pair."""
-    texts = [text.strip() for _, text in read_lines(path)]
-    if not texts:
-        raise UserError(f"{path} must be a file with texts. Received: no text")
+    texts = list(map(str.strip, read_single_texts(path)))
     matches = map(PAIR.match, texts)
     return [match.groups() if match else (text,) for match, text in zip(matches, texts)]
 
@@ -123,7 +120,7 @@ def features_of(extractor, examples, layers):
 
 
 def main():
-    original_flags.tell_ignored(*_IGNORED)
+    original_flags.tell_ignored()
     layers = parse_layers(FLAGS.layers)
     examples = read_examples(FLAGS.input_file)
     tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")

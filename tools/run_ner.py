@@ -131,22 +131,17 @@ def train(model, data, dev):
 
     words, tags = data
     num_rows = len(WordWindows(model.tokenizer, words, FLAGS.max_seq_length))
-    _, num_steps = fine_tuning.steps_of(num_rows)
     multipliers = {}
     if FLAGS.use_crf:
-        ratio = 100.0
-        if FLAGS.crf_learning_rate is not None:
-            ratio = FLAGS.crf_learning_rate / FLAGS.learning_rate
-        multipliers["crf"] = ratio
+        rate = FLAGS.crf_learning_rate
+        multipliers["crf"] = 100.0 if rate is None else rate / FLAGS.learning_rate
     loss = "auto"
     if fine_tuning.changes_loss():
         ids = {label: index for index, label in enumerate(model.labels)}
         loss = fine_tuning.class_loss([ids[tag] for row in tags for tag in row], len(ids))
-    fine_tuning.compile_model(model, num_steps, multipliers, loss=loss)
-    scores = [] if dev is None else [TaggingScores(*dev)]
-    callbacks = scores + fine_tuning.callbacks()
-    fine_tuning.fit_epochs(model, words, tags, num_rows, callbacks=callbacks)
-    fine_tuning.finish_model(model)
+    callbacks = [] if dev is None else [TaggingScores(*dev)]
+    options = {"learning_rate_multipliers": multipliers, "loss": loss}
+    fine_tuning.train_epochs(model, words, tags, num_rows, callbacks, **options)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 
@@ -167,8 +162,7 @@ def report(name, gold, predicted, labels):
 
 
 def main():
-    works = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
-    fine_tuning.check_flags(works, has_dev=FLAGS.do_eval)
+    fine_tuning.check_flags(has_dev=FLAGS.do_eval)
     if FLAGS.use_crf and fine_tuning.changes_loss():
         raise UserError(
             "--use_crf must not be combined with --label_smoothing, --focal_gamma or "

@@ -158,12 +158,7 @@ def train(model, checkpoint, step, strategy, training, held_out):
         checkpoint,
         callbacks.StopOnSignal(checkpoint, initial_step=step),
     ]
-    options = {}
-    if held_out is not None:
-        options = {
-            "validation_data": held_out.from_step(0),
-            "validation_steps": FLAGS.max_eval_steps if held_out.devices > 1 else None,
-        }
+    several = held_out is not None and held_out.devices > 1
     fit_steps(
         model,
         training.from_step,
@@ -171,7 +166,8 @@ def train(model, checkpoint, step, strategy, training, held_out):
         step,
         steps_per_epoch=FLAGS.save_checkpoints_steps,
         callbacks=watchers,
-        **options,
+        validation_data=None if held_out is None else held_out.from_step(0),
+        validation_steps=FLAGS.max_eval_steps if several else None,
     )
 
 

@@ -25,11 +25,11 @@ import os
 import numpy as np
 from absl import flags
 from common import fine_tuning, result_files
+from common.text_files import read_single_texts
 
 from bert_tf import tool
 from bert_tf.array_files import save_array
 from bert_tf.config import POOLING_MODES
-from bert_tf.data.tsv import read_lines
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import atomic_path
 from bert_tf.tasks.sentence_embedding.files import (
@@ -113,14 +113,6 @@ fine_tuning.define_class_weights()
 fine_tuning.define_epoch_flags("val_spearman or val_pearson")
 
 
-def read_texts(path):
-    """Returns the lines of a file as texts."""
-    texts = [line for _, line in read_lines(path)]
-    if not texts:
-        raise DataError(f"{path} must be a file with texts. Received: no text")
-    return texts
-
-
 def read_train_data():
     """Returns the texts, the labels (None if the objective has none) and the loss."""
     from bert_tf.training.losses import sentence_losses
@@ -168,8 +160,6 @@ def load_encoder():
 def train(encoder, texts, labels, loss, dev_data):
     import keras
 
-    _, num_steps = fine_tuning.steps_of(texts)
-    fine_tuning.compile_model(encoder, num_steps, objective=loss)
     callbacks = []
     if dev_data:
 
@@ -179,9 +169,7 @@ def train(encoder, texts, labels, loss, dev_data):
             logs.update({f"val_{name}": value for name, value in results.items()})
 
         callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=report)]
-    callbacks += fine_tuning.callbacks()
-    fine_tuning.fit_epochs(encoder, texts, labels, callbacks=callbacks)
-    fine_tuning.finish_model(encoder)
+    fine_tuning.train_epochs(encoder, texts, labels, callbacks=callbacks, objective=loss)
 
 
 def correlations(encoder, texts, scores):
@@ -234,8 +222,8 @@ def main():
 
     train_data = read_train_data() if FLAGS.do_train else None
     dev_data = read_scored_pairs(FLAGS.dev_file, FLAGS.score_scale) if FLAGS.dev_file else None
-    encode_texts = read_texts(FLAGS.encode_file) if FLAGS.do_encode else None
-    whitening_texts = read_texts(FLAGS.whitening_file) if FLAGS.whitening_file else None
+    encode_texts = read_single_texts(FLAGS.encode_file) if FLAGS.do_encode else None
+    whitening_texts = read_single_texts(FLAGS.whitening_file) if FLAGS.whitening_file else None
     encoder = load_encoder()
     if FLAGS.do_train:
         train(encoder, *train_data, dev_data)

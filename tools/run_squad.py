@@ -89,7 +89,7 @@ flags.DEFINE_float(
     "With --version_2_with_negative: predict no answer if its score exceeds that of the best span "
     "by more than this.",
 )
-original_flags.define_ignored(*original_flags.ESTIMATOR_FLAGS)
+original_flags.define_ignored()
 
 # Flag -> the model's argument.
 _MODEL_FLAGS = {
@@ -154,8 +154,7 @@ def train(model, examples):
         loss=fine_tuning.class_loss(),
         metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
     )
-    names = ("train_file", "train_batch_size", "learning_rate", "num_train_epochs", "seed")
-    checkpoint = fine_tuning.training_checkpoint((*names, *_MODEL_FLAGS))
+    checkpoint = fine_tuning.training_checkpoint(("train_file", *_MODEL_FLAGS))
     step = checkpoint.restore(model)
     if step >= num_steps:
         print(f"Nothing is left to train: the newest checkpoint is of step {step}.")
@@ -177,7 +176,9 @@ def train(model, examples):
 
 
 def predict(model, examples):
-    """Writes the answers and, if the file has the true ones, their scores."""
+    """Writes the answers and, if the file has the true ones, their official scores."""
+    from bert_tf.tasks.question_answering.metrics import best_null_thresholds, squad_scores
+
     selections = model.select(*columns_of(examples), batch_size=FLAGS.predict_batch_size, verbose=1)
     predictions, n_best, differences = {}, {}, {}
     for example, selection in zip(examples, selections):
@@ -196,28 +197,21 @@ def predict(model, examples):
                 file.write("\n")
     print(f"{len(examples)} answers in {FLAGS.output_dir}/predictions.json")
     if all(example.has_answers for example in examples):
-        texts = {
-            example.id: selection.best.text if selection.best is not None else ""
-            for example, selection in zip(examples, selections)
-        }
-        evaluate(examples, predictions, texts, differences, model.allow_no_answer)
-
-
-def evaluate(examples, predictions, texts, differences, version_2):
-    """Writes eval_results.txt, with the names of the official scores."""
-    from bert_tf.tasks.question_answering.metrics import best_null_thresholds, squad_scores
-
-    results = squad_scores(examples, predictions, version_2)
-    if version_2:
-        results.update(best_null_thresholds(examples, texts, differences))
-    result_files.report([f"{name} = {value}" for name, value in results.items()])
+        results = squad_scores(examples, predictions, model.allow_no_answer)
+        if model.allow_no_answer:
+            texts = {
+                example.id: selection.best.text if selection.best is not None else ""
+                for example, selection in zip(examples, selections)
+            }
+            results.update(best_null_thresholds(examples, texts, differences))
+        result_files.report([f"{name} = {value}" for name, value in results.items()])
 
 
 def main():
     fine_tuning.check_flags(
         {"do_train": ("train_file", "init_checkpoint"), "do_predict": ("predict_file",)}
     )
-    original_flags.tell_ignored(*original_flags.ESTIMATOR_FLAGS)
+    original_flags.tell_ignored()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     if FLAGS.verbose_logging:
         logging.getLogger("bert_tf").setLevel(logging.DEBUG)

@@ -51,15 +51,10 @@ def labels_of(examples):
 
 
 def train(model, train_examples, dev_examples):
-    _, num_steps = fine_tuning.steps_of(train_examples)
-    loss = fine_tuning.class_loss()
-    fine_tuning.compile_model(model, num_steps, loss=loss, metrics=["accuracy"])
-    options = {"callbacks": fine_tuning.callbacks()}
-    if dev_examples:
-        options["validation_data"] = inputs_of(dev_examples), labels_of(dev_examples)
     x, y = inputs_of(train_examples), labels_of(train_examples)
-    fine_tuning.fit_epochs(model, x, y, **options)
-    fine_tuning.finish_model(model)
+    dev = (inputs_of(dev_examples), labels_of(dev_examples)) if dev_examples else None
+    loss = fine_tuning.class_loss()
+    fine_tuning.train_epochs(model, x, y, validation_data=dev, loss=loss, metrics=["accuracy"])
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 
@@ -72,21 +67,18 @@ def evaluate(model, examples):
 
 
 def predict(model, examples):
-    from bert_tf.training.callbacks.threshold_sweep import softmax
+    from bert_tf.training.evaluation.probabilities import softmax
 
     probabilities = softmax(model.predict(inputs_of(examples)))
     path = os.path.join(FLAGS.output_dir, "test_results.tsv")
-    rows = ("\t".join(f"{value:.8f}" for value in row) for row in probabilities)
-    result_files.write_lines(
-        path, (f"{best}\t{row}" for best, row in zip(probabilities.argmax(axis=1), rows))
-    )
+    rows = np.column_stack([probabilities.argmax(axis=1), probabilities])
+    result_files.write_table(path, rows, fmt=["%d", *["%.8f"] * probabilities.shape[1]])
     print(f"{len(examples)} predictions in {path}")
 
 
 def main():
     has_val = FLAGS.do_train and os.path.exists(os.path.join(FLAGS.data_dir, "val.csv"))
-    works = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
-    fine_tuning.check_flags(works, has_dev=FLAGS.do_eval or has_val)
+    fine_tuning.check_flags(has_dev=FLAGS.do_eval or has_val)
     tool.require_writable(FLAGS.output_dir, "output_dir")
 
     def read(name, labels=True):

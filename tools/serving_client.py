@@ -15,11 +15,11 @@ retries are random and grow exponentially, so that clients that failed at the sa
 at the same time. Predictions do not change the server, so repeating them is safe.
 """
 
+import concurrent.futures
 import functools
 import http.client
 import json
 import math
-import queue
 import random
 import sys
 import threading
@@ -42,6 +42,7 @@ LARGEST_ANSWER = 1 << 30  # bytes
 # Too many requests; bad gateway; unavailable (TF Serving's queue is full, or the model is not
 # loaded yet); gateway timeout.
 BUSY_STATUSES = (429, 502, 503, 504)
+BUSY_CODES = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED")  # of gRPC
 
 flags.DEFINE_string(
     "server",
@@ -75,10 +76,10 @@ class ServerBusy(Exception):
         self.pause = pause
 
 
-def with_retries(ask, deadline: float, retries: int, pauses=random):
+def with_retries(ask, deadline: float, retries: int):
     """Calls `ask`, a function of the remaining seconds; tries again while the server is busy.
 
-    The deadline in seconds is for all tries together; `pauses` is the generator for the pauses.
+    The deadline in seconds is for all tries together.
     """
     end = time.monotonic() + deadline
     longest = FIRST_PAUSE_S
@@ -86,8 +87,9 @@ def with_retries(ask, deadline: float, retries: int, pauses=random):
         try:
             return _within(max(0.001, end - time.monotonic()), ask)
         except ServerBusy as error:
-            reason, asked = str(error), error.pause
-        pause = asked if asked is not None else pauses.uniform(0, longest)
+            reason, pause = str(error), error.pause
+        if pause is None:
+            pause = random.uniform(0, longest)
         longest = min(2 * longest, LONGEST_PAUSE_S)
         if tries > retries or time.monotonic() + pause >= end:
             break
@@ -105,40 +107,30 @@ def _within(seconds: float, ask):
     The timeout of a socket applies to each read, so an answer that arrives byte by byte would never
     end. Therefore `ask` runs in a daemon thread, which is abandoned when the time is over.
     """
-    answers = queue.SimpleQueue()
+    answer = concurrent.futures.Future()
 
     def run():
         try:
-            answers.put((ask(seconds), None))
+            answer.set_result(ask(seconds))
         except BaseException as error:  # raised again in the waiting thread
-            answers.put((None, error))
+            answer.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        answer, error = answers.get(timeout=seconds)
-    except queue.Empty:
+        return answer.result(timeout=seconds)
+    except concurrent.futures.TimeoutError:
         raise ServerBusy("the answer did not end in time") from None
-    if error is not None:
-        raise error
-    return answer
 
 
-def ask_rest(
-    server: str,
-    model: str,
-    version: int | None,
-    signature: str,
-    inputs: dict[str, list[str]],
-    timeout: float,
-) -> list:
+def ask_rest(server: str, inputs: dict[str, list[str]], timeout: float) -> list:
     """Sends one request to "http://host:port" over REST and returns one prediction per row.
 
     `inputs` are lists of strings by the names of the inputs.
     """
-    path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
-    path += "" if version is None else f"/versions/{version}"
+    path = f"/v1/models/{urllib.parse.quote(FLAGS.model, safe='')}"
+    path += "" if FLAGS.version is None else f"/versions/{FLAGS.version}"
     rows = [dict(zip(inputs, row)) for row in zip(*inputs.values())]
-    body = json.dumps({"signature_name": signature, "instances": rows}).encode()
+    body = json.dumps({"signature_name": FLAGS.signature, "instances": rows}).encode()
     request = urllib.request.Request(
         f"{server.rstrip('/')}{path}:predict", body, {"Content-Type": "application/json"}
     )
@@ -174,10 +166,8 @@ def _exchange(request, timeout):
         text = response.read(LARGEST_ANSWER + 1)
         if len(text) > LARGEST_ANSWER:
             raise UserError(f"The answer must be at most {LARGEST_ANSWER} bytes. Received: more")
-        announced = response.headers.get("Content-Length", "")
-        # `read` with a size does not detect a truncated body.
-        if announced.isascii() and announced.isdigit() and len(text) < int(announced[:20]):
-            raise http.client.IncompleteRead(text, int(announced[:20]) - len(text))
+        if response.length:  # what is missing: `read` with a size does not detect a truncated body
+            raise http.client.IncompleteRead(text, response.length)
         return response.status, response.headers, text
 
 
@@ -190,14 +180,7 @@ def _seconds(after: str | None) -> float | None:
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
-def ask_grpc(
-    server: str,
-    model: str,
-    version: int | None,
-    signature: str,
-    inputs: dict[str, list[str]],
-    timeout: float,
-) -> list:
+def ask_grpc(server: str, inputs: dict[str, list[str]], timeout: float) -> list:
     """Sends one request over gRPC; as `ask_rest`, but `server` is "host:port"."""
     try:
         import grpc
@@ -209,9 +192,10 @@ def ask_grpc(
             f"{error}. pip install 'bert-tf[serving]', or use --protocol=rest."
         ) from None
     request = predict_pb2.PredictRequest()
-    request.model_spec.name, request.model_spec.signature_name = model, signature
-    if version is not None:
-        request.model_spec.version.value = version
+    request.model_spec.name = FLAGS.model
+    request.model_spec.signature_name = FLAGS.signature
+    if FLAGS.version is not None:
+        request.model_spec.version.value = FLAGS.version
     for name, texts in inputs.items():
         request.inputs[name].CopyFrom(tf.make_tensor_proto(texts, dtype=tf.string))
     try:
@@ -220,8 +204,7 @@ def ask_grpc(
             response = stub.Predict(request, timeout=timeout)
     except grpc.RpcError as error:
         reason = f"{error.code().name}: {error.details()}"
-        busy = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
-        if error.code() in busy or error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+        if error.code().name in BUSY_CODES:
             raise ServerBusy(reason) from None
         raise UserError(f"{server} refused the request: {reason}") from None
     outputs = {name: tf.make_ndarray(value) for name, value in response.outputs.items()}
@@ -269,7 +252,7 @@ def main():
     else:
         ask, server = ask_grpc, FLAGS.server or "localhost:8500"
 
-    ask = functools.partial(ask, server, FLAGS.model, FLAGS.version, FLAGS.signature, inputs)
+    ask = functools.partial(ask, server, inputs)
     for prediction in with_retries(ask, FLAGS.deadline, FLAGS.retries):
         try:
             text = json.dumps(prediction, ensure_ascii=False)

@@ -13,10 +13,10 @@ import json
 
 from absl import flags
 from common.checkpoint_flags import new_tokenizer
+from common.checks import require_one
 
 from bert_tf import tool
 from bert_tf.data.tsv import read_lines
-from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
@@ -47,11 +47,7 @@ TEXTS_AT_A_TIME = 256
 
 def read_texts():
     """Returns the texts that the flags name."""
-    if bool(FLAGS.text) == bool(FLAGS.input_file):
-        raise UserError(
-            "Exactly one of --text and --input_file must be set. Received: "
-            f"{'both' if FLAGS.text else 'neither'}"
-        )
+    require_one("text", "input_file")
     if FLAGS.text:
         return FLAGS.text
     path = "/dev/stdin" if FLAGS.input_file == "-" else FLAGS.input_file
@@ -60,11 +56,7 @@ def read_texts():
 
 def make_tokenizer():
     """Creates the tokenizer of --vocab_file or --model_dir."""
-    if bool(FLAGS.vocab_file) == bool(FLAGS.model_dir):
-        raise UserError(
-            "Exactly one of --vocab_file and --model_dir must be set. Received: "
-            f"{'both' if FLAGS.vocab_file else 'neither'}"
-        )
+    require_one("vocab_file", "model_dir")
     from bert_tf.text import BertTokenizer
 
     options = {"split_special_tokens": not FLAGS.keep_special_tokens}

@@ -128,11 +128,8 @@ def differences(own: Properties, others: dict[str, Properties]) -> dict[tuple, l
     """
     groups = collections.defaultdict(list)
     for kind, (has, has_not) in WORDS.items():
-        asked = {
-            name: properties[kind] for name, properties in others.items() if kind in properties
-        }
-        touched = set(own[kind]).union(*asked.values())
-        for code_point in sorted(touched):
+        asked = {name: source[kind] for name, source in others.items() if kind in source}
+        for code_point in sorted(set(own[kind]).union(*asked.values())):
             value = own[kind].get(code_point)
             names: dict[str, list[str]] = collections.defaultdict(list)
             for name, values in asked.items():

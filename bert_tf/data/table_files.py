@@ -11,18 +11,19 @@ from bert_tf.errors import DataError
 SUFFIXES = (".tsv", ".csv", ".jsonl")
 
 
-def read_table(path: str | os.PathLike) -> Iterator[tuple[int, dict]]:
+def read_table(path: str | os.PathLike, suffix: str | None = None) -> Iterator[tuple[int, dict]]:
     """Yields the line number, from 1, and the dictionary of each row.
 
     Args:
         path: A `.csv` (RFC 4180) or `.tsv` file (no quoting) with the names of the columns in its
             first line, or a `.jsonl` file with one object per line, which may have any values.
+        suffix: The ending of such a file, if that of `path` does not say the format.
 
     Raises:
         DataError: If the file has another ending, is missing, not UTF-8 or damaged, two columns
             have the same name, or a line has more or fewer fields than the header.
     """
-    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    suffix = suffix or os.path.splitext(os.fspath(path))[1].lower()
     if suffix not in SUFFIXES:
         raise DataError(f"`path` must end in one of {SUFFIXES}. Received: path={str(path)!r}.")
     if suffix == ".jsonl":

@@ -1,6 +1,7 @@
 """Checks that tools make before any work."""
 
 import importlib
+import os
 
 from absl import flags
 
@@ -17,6 +18,26 @@ def positive_integers(name: str) -> list[int]:
             f"--{name} must be positive whole numbers. Received: --{name}={','.join(values)}"
         )
     return [int(value) for value in values]
+
+
+def require_one(*names: str) -> None:
+    """Requires that exactly one of these flags is set."""
+    given = {f"--{name}": FLAGS[name].value for name in names}
+    if sum(map(bool, given.values())) != 1:
+        *others, last = given
+        raise UserError(
+            f"Exactly one of {', '.join(others)} and {last} must be set. Received: "
+            + ", ".join(f"{name}={value}" for name, value in given.items())
+        )
+
+
+def require_other_directory(path: str, name: str, reason: str) -> None:
+    """Requires that `path`, in or at --output_dir, is not the directory of the flag `name`."""
+    if os.path.realpath(path) == os.path.realpath(FLAGS[name].value):
+        raise UserError(
+            f"--output_dir must be another directory than that of --{name}, {reason}. "
+            f"Received: --output_dir={FLAGS.output_dir}"
+        )
 
 
 def require(name: str, install: str):

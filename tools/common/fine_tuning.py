@@ -2,7 +2,7 @@
 
 Importing this module defines the flags that every task can use; `define_...` adds others. A tool
 calls `check_flags` first, `compile_model` after it has loaded the checkpoint, and `finish_model`
-before it saves the model.
+before it saves the model; `train_epochs` calls the latter two.
 """
 
 import os
@@ -92,7 +92,12 @@ flags.DEFINE_list(
 )
 flags.DEFINE_alias("lora_layers", "lora_target_modules")  # the flag's old name
 
-_COMMON = (
+# The flags that every checkpoint records.
+_RECORDED = (
+    "train_batch_size",
+    "learning_rate",
+    "num_train_epochs",
+    "seed",
     "weight_decay",
     "layer_decay",
     "gradient_accumulation_steps",
@@ -104,6 +109,8 @@ _COMMON = (
     "lora_alpha",
     "lora_target_modules",
 )
+# From the flags for the kinds of work of most tools to the flags that they need.
+WORKS = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
 
 
 def define_training(batch_of="examples", batch_size=32, learning_rate=5e-5, num_train_epochs=3.0):
@@ -177,11 +184,11 @@ def define_augmentation():
     )
 
 
-def check_flags(works=None, has_dev=True):
+def check_flags(works=WORKS, has_dev=True):
     """Refuses flags that do not fit together, before any work.
 
     Args:
-        works: From the flags for the kinds of work, such as "do_train", to the flags they need.
+        works: From the flags for the kinds of work to the flags that they need.
         has_dev: Whether there are examples to score after each epoch.
     """
     if works and not any(FLAGS[work].value for work in works):
@@ -189,7 +196,7 @@ def check_flags(works=None, has_dev=True):
         raise UserError(
             f"At least one of {', '.join(others)} and {last} must be true. Received: none"
         )
-    for work, needed in (works or {}).items():
+    for work, needed in works.items():
         for name in needed:
             if FLAGS[work].value and not FLAGS[name].value:
                 raise UserError(f"--{name} must be set with --{work}. Received: none")
@@ -240,11 +247,11 @@ def require_classes(task):
 def training_checkpoint(names, **options):
     """Creates the `TrainingCheckpoint` that the same command resumes from.
 
-    It records the flags `names` and those of this module, to compare them on resuming.
+    It records the flags `names` and those of the training, to compare them on resuming.
     """
     from bert_tf.training import TrainingCheckpoint
 
-    settings = {name: FLAGS[name].value for name in (*names, *_COMMON)}
+    settings = {name: FLAGS[name].value for name in (*names, *_RECORDED)}
     settings["lora_layers"] = settings.pop("lora_target_modules")  # as older checkpoints have it
     return TrainingCheckpoint(
         os.path.join(FLAGS.output_dir, "checkpoints"),
@@ -267,11 +274,8 @@ def steps_of(rows):
 def compile_model(model, num_steps, learning_rate_multipliers=None, **options):
     """Reinitializes, freezes or adds LoRA to a model, as the flags say, and compiles it.
 
-    Args:
-        model: A task model, or a `DistillationModel`, whose student is changed.
-        num_steps: Steps of the learning rate's linear warm-up and linear decay to 0.
-        learning_rate_multipliers: As in `AdamWeightDecay`.
-        **options: Passed to `compile`.
+    Of a `DistillationModel`, the student is changed. The learning rate's linear warm-up and linear
+    decay to 0 take `num_steps`; `options` are passed to `compile`.
     """
     from bert_tf.training import (
         AdamWeightDecay,
@@ -315,14 +319,14 @@ def class_loss(class_ids=None, num_classes=None):
 
     if not changes_loss():
         return "auto"
-    weights = None if class_ids is None else _class_weights(class_ids, num_classes)
+    weights = _class_weights(class_ids, num_classes)
     return SparseCrossentropy(FLAGS.label_smoothing, FLAGS.focal_gamma, weights)
 
 
 def _class_weights(class_ids, num_classes):
     from bert_tf.training import balanced_class_weights
 
-    weights = FLAGS.class_weights
+    weights = _value("class_weights")
     if weights is None:
         return None
     if weights == ["balanced"]:
@@ -357,15 +361,24 @@ def classifier_loss(model, targets):
     return keras.losses.BinaryCrossentropy(label_smoothing=FLAGS.label_smoothing, from_logits=True)
 
 
-def fit_epochs(model, x, y, num_rows=None, **options):
-    """Trains a model with its own `fit` for --num_train_epochs, of which the last may be a part."""
+def train_epochs(model, x, y, num_rows=None, callbacks=(), validation_data=None, **options):
+    """Trains a model with its own `fit`, from its compilation to its merged LoRA weights.
+
+    Of --num_train_epochs the last may be a part. `options` are those of `compile_model`.
+    """
     steps_per_epoch, num_steps = steps_of(num_rows or x)
+    compile_model(model, num_steps, **options)
     epochs, rest = divmod(num_steps, steps_per_epoch)
-    options["batch_size"] = FLAGS.train_batch_size
+    data = {
+        "batch_size": FLAGS.train_batch_size,
+        "callbacks": [*callbacks, *epoch_callbacks()],
+        "validation_data": validation_data,
+    }
     if epochs:
-        model.fit(x, y, epochs=epochs, **options)
+        model.fit(x, y, epochs=epochs, **data)
     if rest:
-        model.fit(x, y, initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **options)
+        model.fit(x, y, initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **data)
+    finish_model(model)
 
 
 def fit(model, x, y, initial_step=0, callbacks=()):
@@ -376,12 +389,11 @@ def fit(model, x, y, initial_step=0, callbacks=()):
     """
     from bert_tf.training import fit_steps
 
-    columns = (x,) if y is None else (x, np.asarray(y))
     steps_per_epoch, num_steps = steps_of(x)
     task_model = getattr(model, "student", model)
     fit_steps(
         model,
-        lambda step: _batches(task_model, columns, steps_per_epoch, step, num_steps),
+        lambda step: _batches(task_model, x, y, steps_per_epoch, step, num_steps),
         num_steps,
         initial_step,
         steps_per_epoch=steps_per_epoch,
@@ -390,15 +402,15 @@ def fit(model, x, y, initial_step=0, callbacks=()):
     )
 
 
-def _batches(model, columns, steps_per_epoch, step, num_steps):
+def _batches(model, x, y, steps_per_epoch, step, num_steps):
     """Returns the batches from a step on, as token dictionaries, augmented if flags say so."""
     import tensorflow as tf
 
     from bert_tf.data.augmentation import TextAugmentation, augment
     from bert_tf.models.text_inputs import TextColumns
 
-    texts, labels = columns[0], tuple(map(tf.constant, columns[1:]))
-    texts = tuple(map(np.asarray, texts if isinstance(texts, tuple) else (texts,)))
+    texts = tuple(map(np.asarray, x if isinstance(x, tuple) else (x,)))
+    labels = () if y is None else (tf.constant(np.asarray(y)),)
     first, done = divmod(step, steps_per_epoch)
     dataset = None
     for epoch in range(first, -(-num_steps // steps_per_epoch)):
@@ -431,7 +443,7 @@ def _batches(model, columns, steps_per_epoch, step, num_steps):
     )
 
 
-def callbacks():
+def epoch_callbacks():
     """Returns the callbacks for gradual unfreezing, the best epoch and early stopping."""
     import keras
 

@@ -1,9 +1,10 @@
-"""The flags that name a trained model, for the tools that open models of every task."""
+"""The flags for a trained model of any task, and for the texts to calibrate it with."""
 
 from absl import flags
 
 from bert_tf import tasks
 from bert_tf.errors import UserError
+from common.text_files import read_texts
 
 FLAGS = flags.FLAGS
 
@@ -45,3 +46,28 @@ def kind_of_model() -> type:
         f"--model must be one of {', '.join(SPECS)}, as the files in {FLAGS.model_dir} name no "
         f"such model. Received: --model=auto, with {found} in the files"
     )
+
+
+def define_calibration():
+    """Defines the flags that name the texts to calibrate a model with before it is quantized."""
+    flags.DEFINE_string(
+        "calibration_file",
+        None,
+        "For int8: a file with unlabelled texts like those to be predicted, one per line (a tab "
+        "separates the two texts of a pair). Calibration on them loses less accuracy.",
+    )
+    flags.DEFINE_integer(
+        "calibration_texts",
+        256,
+        "Maximum number of texts to use from --calibration_file, from its start.",
+        lower_bound=1,
+    )
+
+
+def calibration_texts():
+    """Reads --calibration_file for `quantize`; returns None if the flag is not set."""
+    if FLAGS.calibration_file is None:
+        return None
+    texts = read_texts(FLAGS.calibration_file)
+    most = FLAGS.calibration_texts
+    return texts[:most] if isinstance(texts, list) else tuple(column[:most] for column in texts)

@@ -73,8 +73,9 @@ flags.DEFINE_bool("use_tpu", False, "The original's flag: the same as --distribu
 flags.DEFINE_string(
     "tpu_name", None, "Name or address of the TPU. Default: as the environment says."
 )
-_IGNORED = ("iterations_per_loop", "tpu_zone", "gcp_project", "master", "num_tpu_cores")
-original_flags.define_ignored(*_IGNORED)
+original_flags.define_ignored(
+    ("iterations_per_loop", "tpu_zone", "gcp_project", "master", "num_tpu_cores")
+)
 
 # The flags that google-research/bert does not have.
 flags.DEFINE_enum(
@@ -278,7 +279,7 @@ def check_flags():
         raise UserError("At least one of --do_train and --do_eval must be true. Received: neither")
     if FLAGS.use_tpu:
         FLAGS.distribution_strategy = "tpu"
-    original_flags.tell_ignored(*_IGNORED)
+    original_flags.tell_ignored()
     if FLAGS.num_warmup_steps is None:
         FLAGS.num_warmup_steps = min(WARMUP_STEPS, FLAGS.num_train_steps // 10)
     # Checked without --do_train too, so that the flags of a training run also work for --do_eval.

@@ -3,6 +3,7 @@
 import json
 import os
 
+import numpy as np
 from absl import flags
 
 from bert_tf.files import atomic_path
@@ -21,11 +22,15 @@ def write_lines(path, lines):
     write_text(path, (f"{line}\n" for line in lines))
 
 
+def write_table(path, rows, fmt="%.8f"):
+    """Writes numbers separated by tabs, one line per row, atomically; `fmt` as in `np.savetxt`."""
+    with atomic_path(path) as new:
+        np.savetxt(new, rows, fmt=fmt, delimiter="\t")
+
+
 def write_json(path, content, **options):
     """Writes a JSON file, atomically."""
-    with atomic_path(path) as new, open(new, "w", encoding="utf-8") as file:
-        json.dump(content, file, **options)
-        file.write("\n")
+    write_text(path, [json.dumps(content, **options), "\n"])
 
 
 def score_lines(scores, prefix="eval_"):

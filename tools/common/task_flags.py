@@ -57,7 +57,7 @@ flags.DEFINE_string(
 
 def task_from_flags():
     """Returns the `ClassificationTask` that the flags describe."""
-    name = FLAGS.task_name.lower()
+    name = FLAGS.task_name
     if name == "xnli":
         return xnli_task(FLAGS.xnli_language)
     if name != TABLE:

@@ -3,7 +3,7 @@
 import glob
 import os
 
-from bert_tf.data.tsv import read_tsv
+from bert_tf.data.tsv import read_lines, read_tsv
 from bert_tf.errors import DataError, UserError
 
 
@@ -21,15 +21,19 @@ def find_files(patterns):
     return paths
 
 
+def read_single_texts(path):
+    """Reads a file with one text per line, in which tabs and empty lines are texts as others."""
+    texts = [text for _, text in read_lines(path)]
+    if not texts:
+        raise DataError(f"{path} must be a file with texts. Received: no text")
+    return texts
+
+
 def read_texts(path, width=None):
     """Reads a file with one text per line; a tab separates the two texts of a pair.
 
-    Args:
-        path: The file.
-        width: Number of texts per line. Default: that of the first line, 1 or 2.
-
-    Returns:
-        A list of texts, or a tuple of two lists.
+    Returns a list of texts, or a tuple of two lists. `width` is the number of texts per line; by
+    default that of the first line, 1 or 2.
     """
     rows = list(read_tsv(path))
     if not rows:

@@ -98,10 +98,9 @@ def documents_of(sentences: Sequence[TaggedSentence]) -> list[list[str]]:
     after_headline = False
     for sentence in sentences:
         text = "".join(sentence.words)
-        parts = [part.strip() for part in _SENTENCE.findall(text)]
         is_headline = not re.search(r"[。！？：；…）”』]$", text)
         if not documents or (is_headline and not after_headline):
             documents.append([])
-        documents[-1] += [part for part in parts if part]
+        documents[-1] += filter(None, map(str.strip, _SENTENCE.findall(text)))
         after_headline = is_headline
     return documents

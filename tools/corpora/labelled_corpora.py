@@ -3,11 +3,13 @@
 `tools/fetch_materials.py` downloads the files. The film reviews are in `film_reviews.py`.
 """
 
+import itertools
 import os
 import random
 import re
 from collections.abc import Sequence
 
+from bert_tf.data.tsv import read_lines
 from bert_tf.errors import DataError
 
 from . import SPLIT_SHARES, split_in_order
@@ -22,7 +24,7 @@ def read_sms_spam(path: str | os.PathLike) -> list[tuple[str, str]]:
     lines have the form of the original corpus instead, `ham<TAB>text`. Each line is one message.
     """
     pairs = []
-    for number, line in enumerate(_lines(path)[1:], start=2):
+    for number, line in itertools.islice(_lines(path), 1, None):
         message = _SMS.fullmatch(line)
         if message is None:
             raise DataError(
@@ -41,7 +43,7 @@ def read_questions(path: str | os.PathLike) -> list[tuple[str, str]]:
     The label of "DESC:manner How did ..." is DESC, one of six (Li and Roth 2002).
     """
     pairs = []
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in _lines(path):
         label, _, text = line.partition(" ")
         if ":" not in label or not text.strip():
             raise DataError(
@@ -59,7 +61,7 @@ def read_chinese_reviews(directory: str | os.PathLike) -> list[tuple[str, str]]:
     return distinct(
         (line, label)
         for label in ("neg", "pos")
-        for line in _lines(os.path.join(directory, f"{label}.txt"))
+        for _, line in _lines(os.path.join(directory, f"{label}.txt"))
     )
 
 
@@ -90,8 +92,7 @@ def random_splits(
 
 
 def _lines(path):
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            return [line.strip() for line in file if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} must be a readable UTF-8 text file. Received: {error}") from None
+    """Yields the number and the text of every line that is not empty."""
+    for number, line in read_lines(path):
+        if line.strip():
+            yield number, line.strip()

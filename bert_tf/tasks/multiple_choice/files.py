@@ -34,7 +34,7 @@ def read_swag(path: str | os.PathLike, labels: bool = True) -> list[ChoiceExampl
     """Reads a file of SWAG.
 
     Args:
-        path: A `.csv` file with a header. The columns `sent1`, `sent2`, `ending0` to `ending3` and
+        path: A CSV file with a header. The columns `sent1`, `sent2`, `ending0` to `ending3` and
             `label` are read; others are ignored.
         labels: Whether the file must have labels, which the official test.csv does not have.
 
@@ -52,7 +52,7 @@ def read_swag(path: str | os.PathLike, labels: bool = True) -> list[ChoiceExampl
     """
     wanted = [*COLUMNS, *(["label"] if labels else [])]
     examples = []
-    for line, row in read_table(path):
+    for line, row in read_table(path, ".csv"):
         missing = [name for name in wanted if name not in row]
         if missing:
             raise DataError(

@@ -24,6 +24,12 @@ def test_reads_the_official_layout(tmp_path, newline):
     assert read_swag(path) == [ChoiceExample("He stops.", choices, 1)]
 
 
+def test_reads_csv_whatever_its_name_is(tmp_path):
+    expected = read_swag(write(tmp_path / "val.csv", HEADER, ROW))
+    for name in ("val", "val.txt", "val.tsv", "val.csv.bak"):
+        assert read_swag(write(tmp_path / name, HEADER, ROW)) == expected
+
+
 def test_reads_a_test_file_without_labels(tmp_path):
     path = write(tmp_path / "test.csv", HEADER.removesuffix(",label"), ROW.removesuffix(",1"))
     assert read_swag(path, labels=False)[0].label is None

@@ -42,5 +42,5 @@ def test_files_that_are_something_else(tmp_path):
         labelled_corpora.read_sms_spam(tmp_path / "x")
     with pytest.raises(DataError, match="line 1 must be KIND:detail"):
         labelled_corpora.read_questions(tmp_path / "x")
-    with pytest.raises(DataError, match="must be a readable UTF-8 text file"):
+    with pytest.raises(DataError, match="neg.txt must be a data file"):
         labelled_corpora.read_chinese_reviews(tmp_path)
