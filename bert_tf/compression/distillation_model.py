@@ -16,6 +16,7 @@ from bert_tf.models.raw_text_model import RawTextModel
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.task_spec import VECTORS
 from bert_tf.models.text_inputs import TextColumns
+from bert_tf.signatures import has_signature_of
 from bert_tf.tasks.token_classification.model import BertTokenClassifier, word_weights
 
 TEMPERATURE = 2.0  # DistilBERT's training code
@@ -295,6 +296,7 @@ class DistillationModel(RawTextModel):
         logits = y_pred["student"]["logits"] if isinstance(y_pred, dict) else y_pred
         super().compute_metrics(x, y, logits, sample_weight=sample_weight)
 
+    @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
         """`keras.Model.fit` that takes what the student's own `fit` takes.
 

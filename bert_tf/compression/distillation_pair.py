@@ -55,11 +55,10 @@ def check_pair(student, teacher) -> None:
                 f"Received: {ours}"
             )
     _check_tokens(student, teacher)
-    longest = student.max_length or student.backbone.config.max_position_embeddings
-    if longest > teacher.backbone.config.max_position_embeddings:
+    if student.longest > teacher.backbone.config.max_position_embeddings:
         raise UserError(
             f"The teacher takes {teacher.backbone.config.max_position_embeddings} tokens, so the "
-            f"student's `max_length` must be at most that. Received: {longest}"
+            f"student's `max_length` must be at most that. Received: {student.longest}"
         )
 
 

@@ -7,6 +7,7 @@ import keras
 from bert_tf import keras_compat
 from bert_tf.models.text_streams import as_data_errors
 from bert_tf.models.training_model import TrainingModel, arguments_by_name
+from bert_tf.signatures import has_signature_of
 
 
 class RawTextModel(TrainingModel):
@@ -22,6 +23,7 @@ class RawTextModel(TrainingModel):
     def require_labels(self, x: Any, y: Any) -> None:
         """Raises `UserError` where the loss needs labels and `fit_arguments` returned none."""
 
+    @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
         """`keras.Model.fit` that also takes raw text, for training and for validation.
 

@@ -20,6 +20,7 @@ from bert_tf.errors import UserError
 from bert_tf.layers.token_layout import needs_static_shapes, static_shapes
 from bert_tf.models.traced_weights import RetracingModel
 from bert_tf.ops import native
+from bert_tf.signatures import has_signature_of
 from bert_tf.training.losses.partial_loss import ShareOfBatch, partial_losses
 
 
@@ -195,11 +196,13 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         """
         return class_weight
 
+    @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
         """`keras.Model.fit`."""
         arguments = arguments_by_name(keras.Model.fit, self, *args, **kwargs)
         return super().fit(**self._with_class_weights(arguments))
 
+    @has_signature_of(keras.Model.train_on_batch)
     def train_on_batch(self, *args, **kwargs):
         """`keras.Model.train_on_batch`."""
         arguments = arguments_by_name(keras.Model.train_on_batch, self, *args, **kwargs)

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.ops import native
+from bert_tf.signatures import has_signature_of
 
 
 def adam_weight_decay(
@@ -106,7 +107,7 @@ def adam_weight_decay(
     )
 
 
-@native.has_signature_of(adam_weight_decay)
+@has_signature_of(adam_weight_decay)
 def adam_weight_decay_reference(*args, **kwargs):
     """The reference implementation of `adam_weight_decay`, in stock TensorFlow ops.
 

@@ -22,6 +22,7 @@ import tensorflow as tf
 from bert_tf.ops import native
 from bert_tf.ops.arguments import check_features, check_rank_at_least_one, float_tensors
 from bert_tf.ops.differentiable_once import refuse_second_order
+from bert_tf.signatures import has_signature_of
 
 _SQRT_HALF = math.sqrt(0.5)
 _TWO_SQRT_2_OVER_PI = 2.0 * math.sqrt(2.0 / math.pi)
@@ -105,7 +106,7 @@ def fused_bias_gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool = False) ->
     return tf.cast(above * step, x.dtype)
 
 
-@native.has_signature_of(fused_bias_gelu)
+@has_signature_of(fused_bias_gelu)
 def fused_bias_gelu_reference(*args, **kwargs):
     """The reference implementation of `fused_bias_gelu`, in stock TensorFlow ops.
 

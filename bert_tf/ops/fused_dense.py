@@ -20,6 +20,7 @@ from bert_tf.ops import native
 from bert_tf.ops.arguments import float_tensors
 from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense, known_depth
 from bert_tf.ops.differentiable_once import refuse_gradient
+from bert_tf.signatures import has_signature_of
 
 # The layout of a prepacked kernel: kDensePanel and kDenseDepth of fused_dense.h.
 _PANEL = 32
@@ -70,7 +71,7 @@ def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
     return tf.concat(blocks, axis=0)
 
 
-@native.has_signature_of(pack_dense)
+@has_signature_of(pack_dense)
 def pack_dense_reference(*args, **kwargs):
     """The reference implementation of `pack_dense`, in stock TensorFlow ops, with equal results.
 
@@ -145,7 +146,7 @@ def fused_dense(
     )
 
 
-@native.has_signature_of(fused_dense)
+@has_signature_of(fused_dense)
 def fused_dense_reference(*args, **kwargs):
     """The reference implementation of `fused_dense`, in stock TensorFlow ops.
 

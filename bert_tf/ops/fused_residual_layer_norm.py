@@ -22,6 +22,7 @@ from bert_tf.ops.arguments import (
 )
 from bert_tf.ops.differentiable_once import refuse_second_order
 from bert_tf.ops.philox import dropout, seed_tensor
+from bert_tf.signatures import has_signature_of
 
 # A row whose largest absolute value is outside of these limits is first scaled to a maximum of 1,
 # because sums of squares of such values leave the range of float32. (The native kernel computes
@@ -107,7 +108,7 @@ def fused_residual_layer_norm(
     return y
 
 
-@native.has_signature_of(fused_residual_layer_norm)
+@has_signature_of(fused_residual_layer_norm)
 def fused_residual_layer_norm_reference(*args, **kwargs):
     """The reference implementation of `fused_residual_layer_norm`, in stock TensorFlow ops.
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 import json
 import logging
 import os
@@ -25,7 +24,6 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import ParamSpec, TypeVar
 
 import tensorflow as tf
 
@@ -47,8 +45,6 @@ _LEAST_COMPUTE_CAPABILITY = (8, 0)  # of the GPU kernels
 _TPU_STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
 
 _logger = logging.getLogger("bert_tf")
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,23 +163,6 @@ def call_reference(op: Callable, *args, **kwargs):
     """Calls an op under `backend("reference")`."""
     with backend("reference"):
         return op(*args, **kwargs)
-
-
-def has_signature_of(
-    op: Callable[_Arguments, _Result],
-) -> Callable[[Callable], Callable[_Arguments, _Result]]:
-    """Gives a function `(*args, **kwargs)` the signature of an op.
-
-    It does not set `__wrapped__`, as `functools.wraps` does: AutoGraph would convert the source of
-    the op instead of that of the function.
-    """
-
-    def decorate(function):
-        function.__signature__ = inspect.signature(op)
-        function.__annotations__ = dict(op.__annotations__)
-        return function
-
-    return decorate
 
 
 def _visible_gpus() -> list[tf.config.PhysicalDevice]:

@@ -25,6 +25,7 @@ from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
 from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense, known_depth
 from bert_tf.ops.differentiable_once import refuse_gradient
+from bert_tf.signatures import has_signature_of
 
 # The layout of a prepacked kernel, and the largest depth for which int32 can hold the sums; both as
 # in quantized_dense.h.
@@ -257,7 +258,7 @@ def quantized_dense(
     )
 
 
-@native.has_signature_of(quantized_dense)
+@has_signature_of(quantized_dense)
 def quantized_dense_reference(*args, **kwargs):
     """The reference implementation of `quantized_dense`, in stock TensorFlow ops.
 

@@ -27,6 +27,7 @@ from bert_tf.ops.philox import (
     philox_uniform_bits_streams,
     seed_tensor,
 )
+from bert_tf.signatures import has_signature_of
 
 _NO_WINDOW = -1  # the native op's window_size for None
 
@@ -131,7 +132,7 @@ def varlen_attention(
     return output
 
 
-@native.has_signature_of(varlen_attention)
+@has_signature_of(varlen_attention)
 def varlen_attention_reference(*args, **kwargs):
     """The reference implementation of `varlen_attention`, in stock TensorFlow ops.
 

@@ -1,6 +1,7 @@
 """TrainingModel: the step of the whole batch, whatever it is cut into, compiled into, kept in."""
 
 import dataclasses
+import inspect
 import warnings
 
 import keras
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, BertTokenizer, ops
+from bert_tf.compression import DistillationModel
 from bert_tf.errors import UserError
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.training import LAMB, AdamWeightDecay
@@ -22,6 +24,11 @@ from tests.models.one_layer import (
     linear_model,
     rows_of_numbers,
 )
+
+
+@pytest.mark.parametrize("kind", [TrainingModel, BertTextClassifier, DistillationModel])
+def test_fit_shows_the_arguments_that_it_takes(kind):
+    assert inspect.signature(kind.fit) == inspect.signature(keras.Model.fit)
 
 
 def weights_of(model):

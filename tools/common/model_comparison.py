@@ -24,9 +24,7 @@ def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
     from bert_tf.models.tokenized_texts import TokenizedTexts
 
     columns = models[0].preprocessor.read_columns(inputs)
-    length = min(
-        model.max_length or model.backbone.config.max_position_embeddings for model in models
-    )
+    length = min(model.longest for model in models)
     rows = TokenizedTexts.of(models[0].tokenizer, tuple(columns), length)
     batches = list(sorted_batches(rows))
     for batch in batches:
