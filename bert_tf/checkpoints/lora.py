@@ -9,9 +9,10 @@ import os
 
 import numpy as np
 
+from bert_tf.array_files import write_safetensors
 from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.model_weights import task_heads
-from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource, write_safetensors
+from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.files import atomic_path

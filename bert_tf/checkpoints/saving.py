@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 
+from bert_tf.array_files import write_safetensors
 from bert_tf.checkpoints import own_format
 from bert_tf.checkpoints.assignment import file_layout
 from bert_tf.checkpoints.model_weights import (
@@ -18,7 +19,6 @@ from bert_tf.checkpoints.model_weights import (
 )
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.quantized import holds_smoothing, quantized_tensors, quantized_variables
-from bert_tf.checkpoints.readers.safetensors_source import write_safetensors
 from bert_tf.checkpoints.sentence_transformers import module_variables, write_modules
 from bert_tf.checkpoints.weight_names import OWN, Weight, backbone_weights, pooler_weights
 from bert_tf.errors import UserError

@@ -8,11 +8,11 @@ import os
 
 import numpy as np
 
+from bert_tf.array_files import write_safetensors
 from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.loading import load_task_model
 from bert_tf.checkpoints.opening import resolve
-from bert_tf.checkpoints.readers.safetensors_source import write_safetensors
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.errors import CheckpointError
 from bert_tf.json_files import read_json, write_json
