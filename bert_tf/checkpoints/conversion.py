@@ -8,13 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints.assignment import (
-    Assignment,
-    TensorNames,
-    assign_weights,
-    has_weights,
-    plan_assignment,
-)
+from bert_tf.checkpoints.assignment import Assignment, assign_weights, find_tensor, has_weights
 from bert_tf.checkpoints.loading import build_model, weights_of
 from bert_tf.checkpoints.model_weights import (
     SPECS,
@@ -93,8 +87,7 @@ def convert(
         )
     model = build_recognised(pretrained)
     weights = weights_of(model, pretrained)
-    _, unused = plan_assignment(pretrained.source, weights)
-    plan = assign_weights(pretrained.source, weights)
+    plan, unused = assign_weights(pretrained.source, weights)
     if format == "tf1" and pretrained.config.hidden_act == "gelu":
         _logger.warning(
             'The network computes the exact (erf) GELU, but "gelu" in bert_config.json means the '
@@ -139,9 +132,8 @@ def _has_head(name, pretrained):
     source, heads = pretrained.source, SPECS[name].heads.values()
     if source.format == OWN or not heads:
         return False
-    tensors = TensorNames(source)
     biases = [head_parts(head, "bias", source.format)[:1] for head in heads]
-    return all(parts and tensors.find(parts[0]) is not None for parts in biases)
+    return all(parts and find_tensor(source, parts[0]) is not None for parts in biases)
 
 
 def _rows(assignment: Assignment, pretrained, format) -> Iterator[tuple]:

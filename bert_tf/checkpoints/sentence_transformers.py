@@ -151,17 +151,15 @@ def load_whitening(layer, directory: str | os.PathLike) -> None:
         CheckpointError: If the directory has no such module or the shapes differ.
     """
     source = whitening_source(directory, layer.units)
-    values = {}
-    for name, variable in ((_KERNEL, layer.kernel), (_BIAS, layer.bias)):
-        shape = tuple(reversed(variable.shape))
-        if source.shapes.get(name) != shape:
-            raise CheckpointError(
-                f"`{name}` in {source.path} must have shape {shape}. Received: "
-                f"shape={source.shapes.get(name)}"
-            )
-        values[name] = np.array(read_floats(source, name))
-    layer.kernel.assign(values[_KERNEL].T)
-    layer.bias.assign(values[_BIAS])
+    shape = tuple(reversed(layer.kernel.shape))
+    if source.shapes.get(_KERNEL) != shape:
+        raise CheckpointError(
+            f"`{_KERNEL}` in {source.path} must have shape {shape}. Received: "
+            f"shape={source.shapes.get(_KERNEL)}"
+        )
+    kernel, bias = (np.array(read_floats(source, name)) for name in (_KERNEL, _BIAS))
+    layer.kernel.assign(kernel.T)
+    layer.bias.assign(bias)
 
 
 def module_variables(model) -> list:
