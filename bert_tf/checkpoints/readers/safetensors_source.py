@@ -6,14 +6,12 @@ files that bert_tf writes have one per tensor in their metadata (`array_files.py
 Reference: https://github.com/huggingface/safetensors (8 bytes of header length, JSON header, data).
 """
 
-import mmap
-
 import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from bert_tf.array_files import CHECKSUMS_KEY, checksum
-from bert_tf.checkpoints.readers.stored_zip import release_pages
+from bert_tf.checkpoints.readers.stored_zip import map_file, release_pages
 from bert_tf.errors import CheckpointError
 from bert_tf.json_files import parse_json
 from bert_tf.json_schema import integer, mapping_of
@@ -44,8 +42,7 @@ class SafetensorsSource:
             self.shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
             self._types = {name: part.get_dtype() for name, part in slices.items()}
             self._checksums = _checksums(self._file.metadata(), self.shapes, path)
-            with open(path, "rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._map = map_file(path)
             self._start = _LENGTH_SIZE + int.from_bytes(self._map[:_LENGTH_SIZE], "little")
             self._header = parse_json(self._map[_LENGTH_SIZE : self._start], path)
         except CheckpointError:
