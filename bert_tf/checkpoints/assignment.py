@@ -1,6 +1,5 @@
 """Assigns the tensors of a file to the variables of a model, after checking all of them."""
 
-import dataclasses
 import logging
 import math
 from collections.abc import Sequence
@@ -19,20 +18,8 @@ _OLD_LAYER_NORM = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "Lay
 # A progress bar is shown from this size on; smaller files load in less than a second.
 _LARGE_BYTES = 256 * 2**20
 
-
-@dataclasses.dataclass(frozen=True)
-class Assignment:
-    """A variable and the tensors of the file that fill it.
-
-    Attributes:
-        weight: The variable with its names.
-        found: The name of each part in the file.
-        parts: The parts, in the same order.
-    """
-
-    weight: Weight
-    found: tuple[str, ...]
-    parts: tuple[Part, ...]
+# A variable and the name of each of its parts in a file.
+Assignment = tuple[Weight, tuple[str, ...]]
 
 
 def find_tensor(source: TensorSource, part: Part) -> str | None:
@@ -81,7 +68,7 @@ def _plan_assignment(source, weights) -> tuple[list[Assignment], list[str]]:
             expected, received = list(part.shape), list(source.shapes[name])
             if received != expected:
                 problems.append(f"  {name}: expected shape {expected}, received {received}")
-        plan.append(Assignment(weight, tuple(found), parts))
+        plan.append((weight, tuple(found)))
         used.update(found)
     if problems:
         problems.insert(0, f"{source.path} must fit the configuration. Received:")
@@ -115,12 +102,12 @@ def assign_weights(
     """
     plan, unused = _plan_assignment(source, weights)
     unused = [name for name in unused if name not in also_used]
-    size = sum(4 * math.prod(assignment.weight.variable.shape) for assignment in plan)
+    size = sum(4 * math.prod(weight.variable.shape) for weight, _ in plan)
     is_small = size < _LARGE_BYTES
     progress = tqdm(total=size, unit="B", unit_scale=True, desc="loading weights", disable=is_small)
-    for assignment in plan:
-        variable = assignment.weight.variable
-        arrays = [_read(source, *found) for found in zip(assignment.found, assignment.parts)]
+    for weight, found in plan:
+        variable, parts = weight.variable, weight.parts[source.format]
+        arrays = [_read(source, name, part) for name, part in zip(found, parts)]
         # Always a copy: TensorFlow may use the array as the variable's memory and train in it, and
         # `arrays` may be views of a file.
         variable.assign(np.concatenate(arrays, axis=-1) if len(arrays) > 1 else np.array(arrays[0]))

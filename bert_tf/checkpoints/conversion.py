@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints.assignment import Assignment, assign_weights, find_tensor, has_weights
+from bert_tf.checkpoints.assignment import assign_weights, find_tensor, has_weights
 from bert_tf.checkpoints.loading import build_model, weights_of
 from bert_tf.checkpoints.model_weights import (
     SPECS,
@@ -95,7 +95,7 @@ def convert(
             "form in bert_tf; the original program ignores it."
         )
     save_model(model, directory, format)
-    rows = [row for assignment in plan for row in _rows(assignment, pretrained, format)]
+    rows = [row for assignment in plan for row in _rows(*assignment, pretrained.source, format)]
     rows += [(name, pretrained.source.shapes[name], "") for name in unused]
     return Conversion(model, pretrained.source.format, rows)
 
@@ -136,12 +136,11 @@ def _has_head(name, pretrained):
     return all(parts and find_tensor(source, parts[0]) is not None for parts in biases)
 
 
-def _rows(assignment: Assignment, pretrained, format) -> Iterator[tuple]:
-    written = [part.names[0] for part in assignment.weight.parts[format]]
-    read = assignment.found
+def _rows(weight, read, source, format) -> Iterator[tuple]:
+    written = [part.names[0] for part in weight.parts[format]]
     for index, name in enumerate(read):
         target = written[index] if len(written) == len(read) else ", ".join(written)
-        yield name, pretrained.source.shapes[name], target
+        yield name, source.shapes[name], target
 
 
 def reopened(model, directory: str | os.PathLike, hidden_act: str | None = None):

@@ -24,10 +24,6 @@ _ALPHA = "lora_alpha"
 def save_lora(model, path: str | os.PathLike) -> None:
     """Writes the LoRA weights of a model. See `LoraModel.save_lora_weights`.
 
-    Args:
-        model: A model with a backbone.
-        path: The file to write.
-
     Raises:
         UserError: If the model has no LoRA weights, or trainable variables without a name in the
             table of weight names.
@@ -55,10 +51,6 @@ def save_lora(model, path: str | os.PathLike) -> None:
 
 def load_lora(model, path: str | os.PathLike) -> None:
     """Reads a file of LoRA weights into a model. See `LoraModel.load_lora_weights`.
-
-    Args:
-        model: A model with a backbone.
-        path: The file to read.
 
     Raises:
         UserError: If the model has other LoRA weights, its kernels cannot have any, or it has

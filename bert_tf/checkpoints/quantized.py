@@ -16,7 +16,6 @@ from bert_tf.errors import CheckpointError
 
 _SCALE = "_scale"
 _SMOOTHING = "_smoothing"
-_WORDS = "embeddings.word_embeddings"
 
 
 def quantized_tensors(backbone) -> dict[str, np.ndarray]:
@@ -86,7 +85,7 @@ def _places(backbone) -> Iterator[tuple[str, tuple[Callable, Callable]]]:
         return
     embeddings = backbone.embeddings
     yield (
-        _WORDS,
+        "embeddings.word_embeddings",
         (
             lambda: (embeddings.word_embeddings.value, embeddings.word_embeddings_scale.value),
             embeddings.set_quantized_words,

@@ -22,7 +22,7 @@ _STRINGS = [tf.TensorSpec([None], tf.string)]
 class TokenizerGraphs:
     """Functions from strings `[B]` to ids and pieces, each traced once.
 
-    The arguments are those of `BertTokenizer`, and these two:
+    The arguments are those of `WordPiece`, and these two:
 
     Args:
         literals: Strings that are kept whole, with their ids.
@@ -32,16 +32,12 @@ class TokenizerGraphs:
     def __init__(
         self,
         vocabulary: tuple[str, ...],
-        lowercase: bool,
-        strip_accents: bool,
-        split_on_cjk: bool,
-        errors: str,
+        splitter: WordSplitter,
         unk_token: str,
         max_input_chars_per_word: int,
         literals: tuple[tuple[str, int], ...],
         number_id: int | None,
     ):
-        splitter = WordSplitter(lowercase, strip_accents, split_on_cjk, errors)
         self._options = (list(vocabulary), splitter, unk_token, max_input_chars_per_word)
         self._kept_whole = KeptWhole(dict(literals), number_id) if literals else None
         self._traced_ids = tf.function(self._ids, input_signature=_STRINGS, autograph=False)
@@ -87,16 +83,15 @@ def shared_graphs(tokenizer) -> TokenizerGraphs:
     if not tokenizer.split_special_tokens:
         tokens = (getattr(tokenizer, name) for name in SPECIAL_TOKENS)
         literals = {token: tokenizer.token_to_id(token) for token in tokens if token is not None}
-    number_id, strip_accents = None, tokenizer.strip_accents
+    number_id = None
     if tokenizer.number_token is not None:
         number_id = tokenizer.token_to_id(tokenizer.number_token)
         literals[tokenizer.number_token] = number_id
+    lowercase, strip_accents = tokenizer.lowercase, tokenizer.strip_accents
+    strip_accents = lowercase if strip_accents is None else strip_accents
     return _shared(
         tuple(tokenizer.vocabulary),
-        tokenizer.lowercase,
-        tokenizer.lowercase if strip_accents is None else strip_accents,
-        tokenizer.split_on_cjk,
-        tokenizer.errors,
+        WordSplitter(lowercase, strip_accents, tokenizer.split_on_cjk, tokenizer.errors),
         tokenizer.unk_token,
         tokenizer.max_input_chars_per_word,
         tuple(literals.items()),

@@ -27,9 +27,6 @@ class SafetensorsSource:
     Args:
         path: The file.
         format: The format of the tensors' names: "huggingface" or "bert_tf".
-
-    Raises:
-        CheckpointError: If the file is truncated or not a safetensors file.
     """
 
     def __init__(self, path: str, format: str = "huggingface"):
