@@ -14,11 +14,7 @@ CHECKSUMS_KEY = "bert_tf_crc32"
 
 
 def save_array(path: str | os.PathLike, array: np.ndarray) -> None:
-    """Writes an array as `numpy.save` does.
-
-    Args:
-        path: The file, including its ending.
-        array: The array.
+    """Writes an array as `numpy.save` does, to a file whose name includes the ending.
 
     Raises:
         OSError: If the file cannot be written. (`numpy.save` to a file ignores an error in the last
@@ -38,12 +34,9 @@ class _OnlyWrites:
 def write_safetensors(
     path: str | os.PathLike, tensors: dict[str, np.ndarray], checksums: bool = True
 ) -> None:
-    """Writes tensors by name to a safetensors file, with their checksums in its metadata.
+    """Writes tensors by name, in C order, to a safetensors file.
 
-    Args:
-        path: The file.
-        tensors: The tensors in C order.
-        checksums: False writes no metadata.
+    `checksums` adds their checksums to the file's metadata.
 
     Raises:
         OSError: If the file cannot be written.

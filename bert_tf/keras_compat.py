@@ -38,12 +38,9 @@ def remove_variable(layer: keras.layers.Layer, name: str) -> None:
 
 
 def replace_variable(layer: keras.layers.Layer, name: str, values: dict[str, tf.Tensor]) -> None:
-    """Replaces a variable of a built layer by others, which are not trained.
+    """Replaces a variable, the attribute `name` of a built layer, by others that are not trained.
 
-    Args:
-        layer: The layer.
-        name: The attribute with the variable.
-        values: The values of the new variables by the attributes that get them.
+    `values` are those of the new variables, by the attributes that get them.
     """
     remove_variable(layer, name)
     with unlocked(layer):
@@ -93,12 +90,9 @@ def has_compiled_metrics(model: keras.Model) -> bool:
 
 
 def is_validation_in_fit(options: dict[str, Any]) -> bool:
-    """Returns whether `evaluate` is called by Keras's `fit`, which has prepared the data.
+    """Returns whether Keras's `fit`, which has prepared the data, calls `evaluate(**options)`.
 
     Public way: none.
-
-    Args:
-        options: The keyword arguments of `evaluate`.
     """
     return bool(options.get("_use_cached_eval_dataset"))
 

@@ -145,11 +145,7 @@ def whitening_source(directory: str | os.PathLike, size: int) -> TensorSource:
 
 
 def load_whitening(layer, directory: str | os.PathLike) -> None:
-    """Loads the weights of a `Whitening` layer from the Dense module of a directory.
-
-    Raises:
-        CheckpointError: If the directory has no such module or the shapes differ.
-    """
+    """Loads the weights of a `Whitening` layer from the Dense module of a directory."""
     source = whitening_source(directory, layer.units)
     shape = tuple(reversed(layer.kernel.shape))
     if source.shapes.get(_KERNEL) != shape:

@@ -81,7 +81,7 @@ def truncated_lengths(
 
     Args:
         first: Lengths of the first segments, int64 `[B]`.
-        second: Lengths of the second segments, int64 `[B]`.
+        second: Lengths of the second segments in the same form.
         budget: The maximum number of tokens of a row, without special tokens.
         truncation: "longest_first" (as google-research/bert: the longer segment loses its last
             token until both fit, the second one if they are equal), "only_first" or "only_second".

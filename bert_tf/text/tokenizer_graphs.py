@@ -22,11 +22,7 @@ _STRINGS = [tf.TensorSpec([None], tf.string)]
 class TokenizerGraphs:
     """Functions from strings `[B]` to ids and pieces, each traced once.
 
-    The arguments are those of `WordPiece`, and these two:
-
-    Args:
-        literals: Strings that are kept whole, with their ids.
-        number_id: The id of every number. None leaves numbers to the vocabulary.
+    The arguments are those of `WordPiece` and of `KeptWhole`.
     """
 
     def __init__(

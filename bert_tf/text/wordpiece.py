@@ -70,11 +70,7 @@ def import_tensorflow_text():
 class WordPiece:
     """Converts text to the ids of google-research/bert's `FullTokenizer`.
 
-    Args:
-        vocabulary: The pieces in the order of their ids.
-        splitter: Splits text into words.
-        unk_token: The piece for words that cannot be built from the vocabulary.
-        max_input_chars_per_word: Longer words become `unk_token`.
+    The arguments are those of `BertTokenizer`, and the splitter of text into words.
     """
 
     def __init__(

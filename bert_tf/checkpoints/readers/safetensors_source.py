@@ -22,12 +22,7 @@ _FLOAT_TYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "
 
 
 class SafetensorsSource:
-    """Reads one safetensors file. A `TensorSource`.
-
-    Args:
-        path: The file.
-        format: The format of the tensors' names: "huggingface" or "bert_tf".
-    """
+    """Reads one safetensors file with the tensor names of a `format`. A `TensorSource`."""
 
     def __init__(self, path: str, format: str = "huggingface"):
         self.path = path
