@@ -145,7 +145,7 @@ class JointUpdateOptimizer(keras.optimizers.Optimizer):
     def merge_call(self, function, *arguments) -> None:
         """Calls `function(strategy, *arguments)` once for all replicas.
 
-        Public way: `tf.distribute.get_replica_context().merge_call`, which fails outside of one.
+        Public way: `merge_call` of the replica context, also where replicas need not be merged.
         """
         strategy = self._distribution_strategy
         tf.__internal__.distribute.interim.maybe_merge_call(function, strategy, *arguments)

@@ -126,8 +126,7 @@ def pack(
     Args:
         first: Ids of the first segments, ragged int32 `[B, (ids)]`.
         second: Ids of the second segments in the same form, or None.
-        cls_id: The id at the start of each row.
-        sep_id: The id after each segment.
+        cls_id, sep_id: The ids of these tokens.
         max_length: The maximum length of a row, special tokens included. None for no limit.
         truncation: See `truncated_lengths`, also for the error.
         truncation_side: Where segments lose tokens; see `BertTokenizer`.

@@ -110,10 +110,9 @@ class WordPiece:
                 lambda: _parts(self._mixed_ids(texts, is_ascii)),
             )
 
-        def fast_ids():
-            return _parts(self._fast_ids(texts))
-
-        splits, values = tf.cond(tf.reduce_all(is_ascii), fast_ids, other_ids)
+        splits, values = tf.cond(
+            tf.reduce_all(is_ascii), lambda: _parts(self._fast_ids(texts)), other_ids
+        )
         return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
     def pieces(self, texts: tf.Tensor) -> Pieces:
