@@ -129,7 +129,8 @@ class BuildsUnderStrategies:
 class JointUpdateOptimizer(keras.optimizers.Optimizer):
     """A Keras optimizer that updates all variables in one call, with gradients of all replicas.
 
-    Public way: `update_step`, which gets one variable, so the norm of all gradients is unknown.
+    Public way: `update_step`, which gets one variable, so the norm of all gradients is unknown. For
+    what the other methods do, there is none.
     """
 
     def update_variables(self, gradients: list, variables: list, learning_rate) -> None:
@@ -143,36 +144,27 @@ class JointUpdateOptimizer(keras.optimizers.Optimizer):
         self.update_variables([gradient for gradient, _ in reduced], variables, learning_rate)
 
     def merge_call(self, function, *arguments) -> None:
-        """Calls `function(strategy, *arguments)` once for all replicas.
+        """Calls `function(strategy, *arguments)` once for all replicas, where they must be merged.
 
-        Public way: `merge_call` of the replica context, also where replicas need not be merged.
+        Where they need not be, each replica calls it.
         """
         strategy = self._distribution_strategy
         tf.__internal__.distribute.interim.maybe_merge_call(function, strategy, *arguments)
 
     def placed_with(self, variable: keras.Variable) -> contextlib.AbstractContextManager:
-        """Places new variables on the device of `variable`, under the optimizer's strategy.
-
-        Public way: none. The optimizer's strategy is that in which it was created.
-        """
+        """Places new variables on the device of `variable`, under the optimizer's strategy."""
         return self._distribution_strategy.extended.colocate_vars_with(variable.value)
 
     def index_of(self, variable) -> int:
-        """Returns the index of a Keras or TensorFlow variable among those of `build`.
-
-        Public way: none.
-        """
+        """Returns the index of a Keras or TensorFlow variable among those of `build`."""
         return self._get_variable_index(variable)
 
     def give_index(self, variable: keras.Variable, index: int) -> None:
-        """Makes `index_of` return `index` also for another variable. Public way: none."""
+        """Makes `index_of` return `index` also for another variable."""
         self._trainable_variables_indices[self._var_key(variable)] = index
 
     def count_back(self, steps: tf.Tensor) -> None:
-        """Subtracts from the number of steps.
-
-        Public way: `iterations`, which is not a variable if gradients are accumulated.
-        """
+        """Subtracts from the number of steps, also where `iterations` is not a variable."""
         self._iterations.assign_sub(tf.cast(steps, self._iterations.dtype))
 
 
