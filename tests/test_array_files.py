@@ -1,5 +1,6 @@
 """Arrays in files."""
 
+import contextlib
 import resource
 
 import numpy as np
@@ -25,22 +26,24 @@ def test_round_trip(array, tmp_path):
     np.testing.assert_array_equal(read, array)
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def small_disk():
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     # The kernel then refuses to let a file grow past this, as a full disk would.
     resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))  # the header, but not the numbers
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_full_disk_is_an_error(small_disk, tmp_path):
-    with pytest.raises(OSError, match="too large"):
+def test_a_full_disk_is_an_error(tmp_path):
+    with small_disk(), pytest.raises(OSError, match="too large"):
         save_array(tmp_path / "array.npy", np.arange(36))
 
 
-def test_a_full_disk_is_an_error_for_safetensors(small_disk, tmp_path):
-    with pytest.raises(OSError, match="too large.*a.safetensors"):
+def test_a_full_disk_is_an_error_for_safetensors(tmp_path):
+    with small_disk(), pytest.raises(OSError, match="too large.*a.safetensors"):
         write_safetensors(tmp_path / "a.safetensors", {"a": np.zeros(10_000)})
 
 
