@@ -2,7 +2,6 @@
 
 import inspect
 import logging
-import os
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.layers.quantization import require_int8
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text.tokenizer_files import find_vocabulary
 
 _logger = logging.getLogger("bert_tf")
 
@@ -224,8 +224,7 @@ def _check_tied(pretrained):
 def _tokenizer(pretrained):
     if pretrained.tokenizer is not None:
         return pretrained.tokenizer
-    files = ("vocab.txt", "tokenizer.json", os.path.join("assets", "tokenizer", "vocabulary.txt"))
-    if not any(os.path.exists(os.path.join(pretrained.directory, name)) for name in files):
+    if find_vocabulary(pretrained.directory) is None:
         _logger.warning(
             "%s has no vocabulary, so the model accepts token dictionaries only. Copy the "
             "checkpoint's vocab.txt there, or pass `tokenizer`.",
