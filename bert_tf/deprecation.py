@@ -4,18 +4,12 @@ import warnings
 from collections.abc import Callable
 
 
-def warn_renamed(old: str, new: str, stacklevel: int = 2) -> None:
-    """Warns that a name has changed.
-
-    Args:
-        old: The name that was used.
-        new: The name to use.
-        stacklevel: As in `warnings.warn`, counted from the caller.
-    """
+def warn_renamed(old: str, new: str) -> None:
+    """Warns that a name has changed, at the line that calls the caller of this function."""
     warnings.warn(
         f"`{old}` is now `{new}`. The old name will be removed in the next release.",
         DeprecationWarning,
-        stacklevel=stacklevel + 1,
+        stacklevel=3,
     )
 
 

@@ -12,6 +12,9 @@ are on the disk. One rename is atomic. Several renames can be undone:
 Renaming `.bert_tf-replacing` ends the replacement. Until then the directory may contain old and new
 files. An error undoes the moves; after a kill the next reader or writer undoes them (`recover`). A
 folder whose lock is free was left by a killed process, and the next writer removes it.
+
+Functions that write, and `recover`, raise a CheckpointError if an interrupted replacement cannot be
+undone: the directory then contains files of two saves.
 """
 
 import contextlib
@@ -46,9 +49,6 @@ def atomic_path(path: str | os.PathLike) -> Iterator[str]:
 
     If the block raises, it is removed and an old `path` is not changed. The path can be a file or a
     directory. An old directory is replaced with all its files.
-
-    Raises:
-        CheckpointError: If an interrupted save in the directory of `path` cannot be undone.
     """
     directory, name = os.path.split(os.path.abspath(path))
     with _staging(directory) as staging:
@@ -62,9 +62,6 @@ def staged_files(directory: str | os.PathLike) -> Iterator[str]:
 
     They are replaced together: if the block raises or a file cannot be replaced, `directory` has
     its old files. Its other files are kept. It is created if it does not exist.
-
-    Raises:
-        CheckpointError: If an interrupted save in the directory cannot be undone.
     """
     directory = os.path.abspath(directory)
     with _staging(directory) as staging:
@@ -78,31 +75,20 @@ def scratch_directory(directory: str | os.PathLike) -> Iterator[str]:
     """Yields a hidden folder in `directory`, which is removed at the end.
 
     If the process is killed, the next writer in `directory` removes it.
-
-    Raises:
-        CheckpointError: If an interrupted save in the directory cannot be undone.
     """
     with _staging(os.path.abspath(directory)) as staging:
         yield os.path.join(staging, _NEW)
 
 
 def remove_directory(path: str | os.PathLike) -> None:
-    """Removes a directory atomically: if the process is killed, it is complete or gone.
-
-    Raises:
-        CheckpointError: If an interrupted save in its parent directory cannot be undone.
-    """
+    """Removes a directory atomically: if the process is killed, it is complete or gone."""
     directory = os.path.dirname(os.path.abspath(path))
     with _staging(directory) as staging:
         os.rename(path, os.path.join(staging, _OLD))
 
 
 def recover(directory: str | os.PathLike) -> None:
-    """Undoes an interrupted replacement in `directory`. Call it before reading the directory.
-
-    Raises:
-        CheckpointError: If it cannot be undone: the directory contains files of two saves.
-    """
+    """Undoes an interrupted replacement in `directory`. Call it before reading the directory."""
     directory = os.path.abspath(directory)
     replacing = os.path.join(directory, _REPLACING)
     deadline = time.monotonic() + _RECOVERY_SECONDS
@@ -125,11 +111,7 @@ def recover(directory: str | os.PathLike) -> None:
 
 
 def recover_around(pattern: str) -> None:
-    """Calls `recover` for the directories of a glob pattern, before the pattern is resolved.
-
-    Raises:
-        CheckpointError: If an interrupted save in a directory cannot be undone.
-    """
+    """Calls `recover` for the directories of a glob pattern, before the pattern is resolved."""
     for directory in glob.glob(os.path.dirname(pattern) or os.curdir):
         recover(directory)
 

@@ -44,8 +44,8 @@ def read_json(
     return parse_json(content, path, kind, error, only_finite)
 
 
-def read_bytes(path: str | os.PathLike, most: int = MOST_BYTES) -> bytes:
-    """Returns the content of a file of at most `most` bytes.
+def read_bytes(path: str | os.PathLike) -> bytes:
+    """Returns the content of a file of at most `MOST_BYTES`.
 
     Raises:
         OSError: If the file cannot be read, is larger, or is not a regular file (a device can be
@@ -56,9 +56,9 @@ def read_bytes(path: str | os.PathLike, most: int = MOST_BYTES) -> bytes:
     if not stat.S_ISREG(mode):  # opening a named pipe would wait for a writer
         raise OSError("not a regular file")
     with open(path, "rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise OSError(f"a file larger than {most:,} bytes")
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise OSError(f"a file larger than {MOST_BYTES:,} bytes")
     return content
 
 

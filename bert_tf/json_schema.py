@@ -151,11 +151,11 @@ def list_of(item: Kind, least: int = 0, most: int = MOST_ITEMS) -> Kind:
     )
 
 
-def mapping_of(item: Kind, least: int = 0, most: int = MOST_ITEMS) -> Kind:
-    """Returns the kind of objects of `least` to `most` arbitrary keys and values of one kind."""
+def mapping_of(item: Kind, least: int = 0) -> Kind:
+    """Returns the kind of objects of at least `least` arbitrary keys and values of one kind."""
     return Kind(
-        f"an object of {least} to {most} keys",
-        lambda value: isinstance(value, Mapping) and least <= len(value) <= most,
+        f"an object of {least} to {MOST_ITEMS} keys",
+        lambda value: isinstance(value, Mapping) and least <= len(value) <= MOST_ITEMS,
         lambda value: _items(value.items(), item),
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src.trainers.compile_utils import get_loss
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 
 @contextlib.contextmanager
@@ -37,12 +38,9 @@ def remove_variable(layer: keras.layers.Layer, name: str) -> None:
 
 
 def replace_variable(layer: keras.layers.Layer, name: str, values: dict[str, tf.Tensor]) -> None:
-    """Replaces a variable of a built layer by others, which are not trained.
+    """Replaces a variable, the attribute `name` of a built layer, by others that are not trained.
 
-    Args:
-        layer: The layer.
-        name: The attribute with the variable.
-        values: The values of the new variables by the attributes that get them.
+    `values` are those of the new variables, by the attributes that get them.
     """
     remove_variable(layer, name)
     with unlocked(layer):
@@ -92,12 +90,9 @@ def has_compiled_metrics(model: keras.Model) -> bool:
 
 
 def is_validation_in_fit(options: dict[str, Any]) -> bool:
-    """Returns whether `evaluate` is called by Keras's `fit`, which has prepared the data.
+    """Returns whether Keras's `fit`, which has prepared the data, calls `evaluate(**options)`.
 
     Public way: none.
-
-    Args:
-        options: The keyword arguments of `evaluate`.
     """
     return bool(options.get("_use_cached_eval_dataset"))
 
@@ -129,3 +124,53 @@ class BuildsUnderStrategies:
             if self.optimizer is not None and not self.optimizer.built:
                 self.optimizer.build(self.trained_variables())
             self._symbolic_build(data_batch=data_batch)
+
+
+class JointUpdateOptimizer(keras.optimizers.Optimizer):
+    """A Keras optimizer that updates all variables in one call, with gradients of all replicas.
+
+    Public way: `update_step`, which gets one variable, so the norm of all gradients is unknown. For
+    what the other methods do, there is none.
+    """
+
+    def update_variables(self, gradients: list, variables: list, learning_rate) -> None:
+        """Updates TensorFlow's `variables` by the sums of their gradients over the replicas."""
+        raise NotImplementedError
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        variables = [getattr(variable, "value", variable) for variable in trainable_variables]
+        dense = [tf.convert_to_tensor(gradient) for gradient in grads]
+        reduced = self._all_reduce_sum_gradients(zip(dense, variables))
+        self.update_variables([gradient for gradient, _ in reduced], variables, learning_rate)
+
+    def merge_call(self, function, *arguments) -> None:
+        """Calls `function(strategy, *arguments)` once for all replicas, where they must be merged.
+
+        Where they need not be, each replica calls it.
+        """
+        strategy = self._distribution_strategy
+        tf.__internal__.distribute.interim.maybe_merge_call(function, strategy, *arguments)
+
+    def placed_with(self, variable: keras.Variable) -> contextlib.AbstractContextManager:
+        """Places new variables on the device of `variable`, under the optimizer's strategy."""
+        return self._distribution_strategy.extended.colocate_vars_with(variable.value)
+
+    def index_of(self, variable) -> int:
+        """Returns the index of a Keras or TensorFlow variable among those of `build`."""
+        return self._get_variable_index(variable)
+
+    def give_index(self, variable: keras.Variable, index: int) -> None:
+        """Makes `index_of` return `index` also for another variable."""
+        self._trainable_variables_indices[self._var_key(variable)] = index
+
+    def count_back(self, steps: tf.Tensor) -> None:
+        """Subtracts from the number of steps, also where `iterations` is not a variable."""
+        self._iterations.assign_sub(tf.cast(steps, self._iterations.dtype))
+
+
+def constant_function(function: Any) -> Any:
+    """Returns a concrete function with constants in place of its variables.
+
+    Public way: `tf.compat.v1.graph_util.convert_variables_to_constants`, for sessions only.
+    """
+    return convert_variables_to_constants_v2(function, lower_control_flow=False)

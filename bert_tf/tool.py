@@ -21,9 +21,6 @@ def run(main) -> None:
 
     Positional arguments are refused, so that a flag without dashes is not ignored. `--help` shows
     all flags of the tool, including those of modules that several tools share.
-
-    Args:
-        main: A function without arguments.
     """
     _show_shared_flags()
 

@@ -1,6 +1,5 @@
 """Assigns the tensors of a file to the variables of a model, after checking all of them."""
 
-import dataclasses
 import logging
 import math
 from collections.abc import Sequence
@@ -19,50 +18,20 @@ _OLD_LAYER_NORM = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "Lay
 # A progress bar is shown from this size on; smaller files load in less than a second.
 _LARGE_BYTES = 256 * 2**20
 
-
-@dataclasses.dataclass(frozen=True)
-class Assignment:
-    """A variable and the tensors of the file that fill it.
-
-    Attributes:
-        weight: The variable with its names.
-        found: The name of each part in the file.
-        parts: The parts, in the same order.
-    """
-
-    weight: Weight
-    found: tuple[str, ...]
-    parts: tuple[Part, ...]
+# A variable and the name of each of its parts in a file.
+Assignment = tuple[Weight, tuple[str, ...]]
 
 
-class TensorNames:
-    """Finds the table's names in a file, which may use another prefix or an old spelling."""
-
-    def __init__(self, source: TensorSource):
-        self._source = source
-        self._used = set()
-
-    def find(self, part: Part) -> str | None:
-        """The name of a part in the file, or None."""
-        candidates = list(part.names)
-        if self._source.format == "huggingface":
-            for name in part.names:
-                for old, new in _OLD_LAYER_NORM.items():
-                    if name.endswith(old):
-                        candidates.append(name.removesuffix(old) + new)
-            candidates += [f"bert.{candidate}" for candidate in candidates]
-        return next((name for name in candidates if name in self._source.shapes), None)
-
-    def use(self, name: str) -> None:
-        """Marks a tensor of the file as used."""
-        self._used.add(name)
-
-    def unused(self) -> list[str]:
-        """The tensors of the file that were not marked as used."""
-        aliases = getattr(self._source, "aliases", {})
-        used = {aliases.get(name, name) for name in self._used}
-        rest = {aliases.get(name, name): name for name in self._source.shapes}
-        return sorted(name for key, name in rest.items() if key not in used)
+def find_tensor(source: TensorSource, part: Part) -> str | None:
+    """The name of a part in a file, which may use another prefix or an old spelling, or None."""
+    candidates = list(part.names)
+    if source.format == "huggingface":
+        for name in part.names:
+            for old, new in _OLD_LAYER_NORM.items():
+                if name.endswith(old):
+                    candidates.append(name.removesuffix(old) + new)
+        candidates += [f"bert.{candidate}" for candidate in candidates]
+    return next((name for name in candidates if name in source.shapes), None)
 
 
 def has_weights(source: TensorSource, weights: list[Weight]) -> bool:
@@ -77,66 +46,68 @@ def has_any_weight(source: TensorSource, weights: list[Weight]) -> bool:
 
 def _found(source, weights):
     """For each weight, the names of its parts in the file, None for a missing one."""
-    names = TensorNames(source)
-    return [[names.find(part) for part in weight.parts[source.format]] for weight in weights]
+    return [
+        [find_tensor(source, part) for part in weight.parts[source.format]] for weight in weights
+    ]
 
 
-def plan_assignment(
-    source: TensorSource, weights: list[Weight]
-) -> tuple[list[Assignment], list[str]]:
-    """Matches the tensors of a file with weights.
-
-    Returns:
-        The assignments and the names of the file's unused tensors.
-
-    Raises:
-        CheckpointError: If tensors are missing or have another shape. The message lists all.
-    """
-    names = TensorNames(source)
-    problems, plan = [], []
+def _plan_assignment(source, weights) -> tuple[list[Assignment], list[str]]:
+    """Returns the assignments and the names of the file's unused tensors."""
+    problems, plan, used = [], [], set()
     for weight in weights:
         found = []
         parts = weight.parts[source.format]
         if not parts:
             problems.append(f"  missing: {weight.name}, which this format has no name for")
         for part in parts:
-            name = names.find(part)
+            name = find_tensor(source, part)
             if name is None:
                 problems.append(f"  missing: {part.names[0]}, expected shape {list(part.shape)}")
                 continue
-            names.use(name)
             found.append(name)
             expected, received = list(part.shape), list(source.shapes[name])
             if received != expected:
                 problems.append(f"  {name}: expected shape {expected}, received {received}")
-        plan.append(Assignment(weight, tuple(found), parts))
+        plan.append((weight, tuple(found)))
+        used.update(found)
     if problems:
         problems.insert(0, f"{source.path} must fit the configuration. Received:")
         raise CheckpointError("\n".join(problems))
-    return plan, names.unused()
+    return plan, _unused(source, used)
+
+
+def _unused(source, used):
+    """The tensors of the file that are not used, each once even if it has several names."""
+    aliases = getattr(source, "aliases", {})
+    used = {aliases.get(name, name) for name in used}
+    rest = {aliases.get(name, name): name for name in source.shapes}
+    return sorted(name for key, name in rest.items() if key not in used)
 
 
 def assign_weights(
     source: TensorSource, weights: list[Weight], also_used: Sequence[str] = ()
-) -> list[Assignment]:
+) -> tuple[list[Assignment], list[str]]:
     """Loads `weights` from `source` and logs the names of the file's unused tensors.
 
     Besides the model, only one variable's tensors are in memory at a time. A large file shows a
     progress bar. `also_used` names tensors that have already been loaded in another way.
+
+    Returns:
+        The assignments and the names of the unused tensors.
 
     Raises:
         CheckpointError: If tensors are missing or have another shape; the message lists all of
             them and nothing is assigned. Also if values are damaged, not floating-point or not
             finite.
     """
-    plan, unused = plan_assignment(source, weights)
+    plan, unused = _plan_assignment(source, weights)
     unused = [name for name in unused if name not in also_used]
-    size = sum(4 * math.prod(assignment.weight.variable.shape) for assignment in plan)
+    size = sum(4 * math.prod(weight.variable.shape) for weight, _ in plan)
     is_small = size < _LARGE_BYTES
     progress = tqdm(total=size, unit="B", unit_scale=True, desc="loading weights", disable=is_small)
-    for assignment in plan:
-        variable = assignment.weight.variable
-        arrays = [_read(source, *found) for found in zip(assignment.found, assignment.parts)]
+    for weight, found in plan:
+        variable, parts = weight.variable, weight.parts[source.format]
+        arrays = [_read(source, name, part) for name, part in zip(found, parts)]
         # Always a copy: TensorFlow may use the array as the variable's memory and train in it, and
         # `arrays` may be views of a file.
         variable.assign(np.concatenate(arrays, axis=-1) if len(arrays) > 1 else np.array(arrays[0]))
@@ -144,7 +115,7 @@ def assign_weights(
     progress.close()
     if unused:
         _logger.info("%s: not used: %s", source.path, ", ".join(unused))
-    return plan
+    return plan, unused
 
 
 def _read(source, name, part):

@@ -2,11 +2,10 @@
 
 import inspect
 import logging
-import os
 
 import numpy as np
 
-from bert_tf.checkpoints.assignment import TensorNames, assign_weights, has_any_weight, read_floats
+from bert_tf.checkpoints.assignment import assign_weights, find_tensor, has_any_weight, read_floats
 from bert_tf.checkpoints.model_weights import (
     AMBIGUOUS_HEADS,
     HEAD_ARCHITECTURES,
@@ -25,6 +24,7 @@ from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.layers.quantization import require_int8
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text.tokenizer_files import find_vocabulary
 
 _logger = logging.getLogger("bert_tf")
 
@@ -213,7 +213,7 @@ def _check_tied(pretrained):
     if pretrained.config.extra.get("tie_word_embeddings", True) or decoder not in source.shapes:
         return
     shape = source.shapes[decoder]
-    found = TensorNames(source).find(Part((table,), shape, shape))
+    found = find_tensor(source, Part((table,), shape, shape))
     if found is not None and not np.array_equal(source.read(decoder), source.read(found)):
         raise CheckpointError(
             f"{source.path} must have a masked-LM head that shares the word embeddings. Received: "
@@ -224,8 +224,7 @@ def _check_tied(pretrained):
 def _tokenizer(pretrained):
     if pretrained.tokenizer is not None:
         return pretrained.tokenizer
-    files = ("vocab.txt", "tokenizer.json", os.path.join("assets", "tokenizer", "vocabulary.txt"))
-    if not any(os.path.exists(os.path.join(pretrained.directory, name)) for name in files):
+    if find_vocabulary(pretrained.directory) is None:
         _logger.warning(
             "%s has no vocabulary, so the model accepts token dictionaries only. Copy the "
             "checkpoint's vocab.txt there, or pass `tokenizer`.",
@@ -285,7 +284,7 @@ def _num_classes(model_class, pretrained):
     source = pretrained.source
     for head in heads_of(model_class).values():
         for part in head_parts(head, "bias", source.format):
-            found = TensorNames(source).find(part)
+            found = find_tensor(source, part)
             if found is not None and len(source.shapes[found]) == 1:
                 return source.shapes[found][0]
     return None

@@ -9,9 +9,10 @@ import os
 
 import numpy as np
 
+from bert_tf.array_files import write_safetensors
 from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.model_weights import task_heads
-from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource, write_safetensors
+from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.files import atomic_path
@@ -22,10 +23,6 @@ _ALPHA = "lora_alpha"
 
 def save_lora(model, path: str | os.PathLike) -> None:
     """Writes the LoRA weights of a model. See `LoraModel.save_lora_weights`.
-
-    Args:
-        model: A model with a backbone.
-        path: The file to write.
 
     Raises:
         UserError: If the model has no LoRA weights, or trainable variables without a name in the
@@ -54,10 +51,6 @@ def save_lora(model, path: str | os.PathLike) -> None:
 
 def load_lora(model, path: str | os.PathLike) -> None:
     """Reads a file of LoRA weights into a model. See `LoraModel.load_lora_weights`.
-
-    Args:
-        model: A model with a backbone.
-        path: The file to read.
 
     Raises:
         UserError: If the model has other LoRA weights, its kernels cannot have any, or it has

@@ -1,5 +1,7 @@
 """The weights and the class of a model, as checkpoints store them."""
 
+import collections
+
 from bert_tf import tasks
 from bert_tf.checkpoints.weight_names import (
     Part,
@@ -31,11 +33,8 @@ def _shared_heads():
         }
         for name, head in heads.items()
     }
-    return {
-        name
-        for name, layers in names.items()
-        if any(layers & names[other] for other in names if other != name)
-    }
+    counts = collections.Counter(layer for layers in names.values() for layer in layers)
+    return {name for name, layers in names.items() if any(counts[layer] > 1 for layer in layers)}
 
 
 # A file that has such a head may have it for another task.

@@ -15,8 +15,7 @@ from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.errors import CheckpointError
 
 _SCALE = "_scale"
-_SMOOTHING = "_smoothing"
-_WORDS = "embeddings.word_embeddings"
+SMOOTHING = "_smoothing"
 
 
 def quantized_tensors(backbone) -> dict[str, np.ndarray]:
@@ -25,13 +24,8 @@ def quantized_tensors(backbone) -> dict[str, np.ndarray]:
     for name, (read, _) in _places(backbone):
         tensors[name], tensors[name + _SCALE], *smoothing = (part.numpy() for part in read())
         if smoothing and np.any(smoothing[0] != 1.0):
-            tensors[name + _SMOOTHING] = smoothing[0]
+            tensors[name + SMOOTHING] = smoothing[0]
     return tensors
-
-
-def holds_smoothing(tensors: dict[str, np.ndarray]) -> bool:
-    """Whether any kernel in the result of `quantized_tensors` was calibrated."""
-    return any(name.endswith(_SMOOTHING) for name in tensors)
 
 
 def quantized_variables(backbone) -> list[keras.Variable]:
@@ -56,9 +50,9 @@ def restore_quantized(backbone, source: TensorSource) -> list[str]:
     """
     names = []
     for name, (read, write) in _places(backbone):
-        likes = dict(zip((name, name + _SCALE, name + _SMOOTHING), read()))
-        if name + _SMOOTHING not in source.shapes:
-            likes.pop(name + _SMOOTHING, None)
+        likes = dict(zip((name, name + _SCALE, name + SMOOTHING), read()))
+        if name + SMOOTHING not in source.shapes:
+            likes.pop(name + SMOOTHING, None)
         parts = []
         for part_name, like in likes.items():
             like = np.asarray(like)
@@ -86,7 +80,7 @@ def _places(backbone) -> Iterator[tuple[str, tuple[Callable, Callable]]]:
         return
     embeddings = backbone.embeddings
     yield (
-        _WORDS,
+        "embeddings.word_embeddings",
         (
             lambda: (embeddings.word_embeddings.value, embeddings.word_embeddings_scale.value),
             embeddings.set_quantized_words,

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 
+from bert_tf.array_files import write_safetensors
 from bert_tf.checkpoints import own_format
 from bert_tf.checkpoints.assignment import file_layout
 from bert_tf.checkpoints.model_weights import (
@@ -17,8 +18,7 @@ from bert_tf.checkpoints.model_weights import (
     uses_pooler,
 )
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
-from bert_tf.checkpoints.quantized import holds_smoothing, quantized_tensors, quantized_variables
-from bert_tf.checkpoints.readers.safetensors_source import write_safetensors
+from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantized_variables
 from bert_tf.checkpoints.sentence_transformers import module_variables, write_modules
 from bert_tf.checkpoints.weight_names import OWN, Weight, backbone_weights, pooler_weights
 from bert_tf.errors import UserError
@@ -142,7 +142,7 @@ def _write_own(model, directory):
     if not backbone.config.pruned_heads:  # so that older versions can open the file
         del content["config"]["pruned_heads"]
     if backbone.quantization is not None:
-        has_smoothing = holds_smoothing(integers)
+        has_smoothing = any(name.endswith(SMOOTHING) for name in integers)
         content["format_version"] = (
             own_format.CALIBRATED_VERSION if has_smoothing else own_format.QUANTIZED_VERSION
         )

@@ -8,11 +8,11 @@ import os
 
 import numpy as np
 
+from bert_tf.array_files import write_safetensors
 from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.loading import load_task_model
 from bert_tf.checkpoints.opening import resolve
-from bert_tf.checkpoints.readers.safetensors_source import write_safetensors
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.errors import CheckpointError
 from bert_tf.json_files import read_json, write_json
@@ -145,23 +145,17 @@ def whitening_source(directory: str | os.PathLike, size: int) -> TensorSource:
 
 
 def load_whitening(layer, directory: str | os.PathLike) -> None:
-    """Loads the weights of a `Whitening` layer from the Dense module of a directory.
-
-    Raises:
-        CheckpointError: If the directory has no such module or the shapes differ.
-    """
+    """Loads the weights of a `Whitening` layer from the Dense module of a directory."""
     source = whitening_source(directory, layer.units)
-    values = {}
-    for name, variable in ((_KERNEL, layer.kernel), (_BIAS, layer.bias)):
-        shape = tuple(reversed(variable.shape))
-        if source.shapes.get(name) != shape:
-            raise CheckpointError(
-                f"`{name}` in {source.path} must have shape {shape}. Received: "
-                f"shape={source.shapes.get(name)}"
-            )
-        values[name] = np.array(read_floats(source, name))
-    layer.kernel.assign(values[_KERNEL].T)
-    layer.bias.assign(values[_BIAS])
+    shape = tuple(reversed(layer.kernel.shape))
+    if source.shapes.get(_KERNEL) != shape:
+        raise CheckpointError(
+            f"`{_KERNEL}` in {source.path} must have shape {shape}. Received: "
+            f"shape={source.shapes.get(_KERNEL)}"
+        )
+    kernel, bias = (np.array(read_floats(source, name)) for name in (_KERNEL, _BIAS))
+    layer.kernel.assign(kernel.T)
+    layer.bias.assign(bias)
 
 
 def module_variables(model) -> list:

@@ -9,7 +9,6 @@ Glossary: `H` hidden size, `N` heads, `D` head size.
 """
 
 import dataclasses
-import operator
 
 import keras
 
@@ -222,9 +221,9 @@ def _weights(rows, root, config, prefix="", **fields):
 
 
 def _resolve(root, path):
-    """Like `operator.attrgetter`, but also accepts list indices."""
+    """The attribute of a path such as `encoder.blocks.0`; a number is the index of a list."""
     for step in path.split("."):
-        root = root[int(step)] if step.isdigit() else operator.attrgetter(step)(root)
+        root = root[int(step)] if step.isdigit() else getattr(root, step)
     return root
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
+from bert_tf import keras_compat
 from bert_tf.errors import UserError
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_inputs import as_columns
@@ -46,7 +46,7 @@ class ConstantGraphModel:
             input_signature=[tf.TensorSpec([None], tf.string)],
             autograph=False,
         ).get_concrete_function()
-        frozen = convert_variables_to_constants_v2(traced, lower_control_flow=False)
+        frozen = keras_compat.constant_function(traced)
         graph = tf.Graph()
         with graph.as_default():
             tf.import_graph_def(frozen.graph.as_graph_def(), name="")

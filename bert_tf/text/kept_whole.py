@@ -9,7 +9,7 @@ import re
 
 import tensorflow as tf
 
-from bert_tf.text.wordpiece import Pieces, WordPiece, import_tensorflow_text
+from bert_tf.text.wordpiece import Pieces, WordPiece, import_tensorflow_text, joined_rows
 
 # An integer or a decimal number that is not part of an English word. RE2's `\b` knows only ASCII,
 # so there is a boundary between a number and an ideograph.
@@ -33,9 +33,7 @@ class KeptWhole:
         segments, kept_ids, _ = self._cut(wordpiece.splitter.checked(texts))
         others = tf.where(kept_ids < 0, segments.values, "")
         ids = tf.concat([wordpiece.ids(others), _one_where_kept(kept_ids, kept_ids)], axis=1)
-        return tf.RaggedTensor.from_row_splits(
-            ids.values, tf.gather(ids.row_splits, segments.row_splits), validate=False
-        )
+        return joined_rows(ids, segments.row_splits)
 
     def pieces(self, texts: tf.Tensor, wordpiece: WordPiece) -> Pieces:
         """Returns the `Pieces` of `texts` (strings `[B]`)."""
@@ -52,9 +50,7 @@ class KeptWhole:
             if shift is not None:
                 inside = inside.with_values(inside.values + tf.gather(shift, inside.value_rowids()))
             merged = tf.concat([inside, _one_where_kept(kept, kept_ids)], axis=1)
-            return tf.RaggedTensor.from_row_splits(
-                merged.values, tf.gather(merged.row_splits, segments.row_splits), validate=False
-            )
+            return joined_rows(merged, segments.row_splits)
 
         return Pieces(
             ids=merge(others.ids, kept_ids, None),

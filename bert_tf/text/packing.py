@@ -8,8 +8,70 @@ Reference: google-research/bert `run_classifier.py`, `_truncate_seq_pair` and
 
 import tensorflow as tf
 
+from bert_tf.errors import ConfigError
+
 TRUNCATIONS = ("longest_first", "only_first", "only_second")
 TRUNCATION_SIDES = ("right", "left", "middle")
+
+
+def check_max_length(max_length: int | None, pairs: bool) -> None:
+    """Checks that rows of one segment, or of two, have room for their special tokens.
+
+    Raises:
+        ConfigError: If they have not.
+    """
+    least = 3 if pairs else 2  # the special tokens
+    if max_length is not None and max_length < least:
+        raise ConfigError(
+            f"`max_length` must be at least {least}, to hold the special tokens. "
+            f"Received: max_length={max_length}."
+        )
+
+
+def check_options(max_length: int | None, pairs: bool, padding: str | int, truncation: str) -> None:
+    """Checks the arguments of `BertTokenizer.__call__`.
+
+    Raises:
+        ConfigError: If one has an invalid value.
+    """
+    check_max_length(max_length, pairs)
+    if truncation not in TRUNCATIONS:
+        raise ConfigError(f"`truncation` must be one of {TRUNCATIONS}. Received: {truncation=}.")
+    if (
+        (isinstance(padding, int) and padding < 1)
+        or (isinstance(padding, (str, bool)) and padding not in ("longest", "max_length"))
+        or (padding == "max_length" and max_length is None)
+    ):
+        raise ConfigError(
+            "`padding` must be 'longest', an integer of at least 1, or 'max_length' together "
+            f"with `max_length`. Received: padding={padding!r}, max_length={max_length}."
+        )
+
+
+def model_inputs(
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None,
+    cls_id: int,
+    sep_id: int,
+    pad_id: int,
+    max_length: int | None,
+    padding: str | int,
+    truncation: str,
+    truncation_side: str,
+    ragged: bool,
+) -> dict[str, tf.Tensor | tf.RaggedTensor]:
+    """Returns the model inputs of segments, as `BertTokenizer.__call__` does.
+
+    `first` and `second` are as in `pack`, `padding` and `ragged` as in `BertTokenizer.__call__`.
+    """
+    length = max_length if padding == "max_length" else None
+    multiple = padding if isinstance(padding, int) else 1
+    if second is None and not ragged and truncation_side == "right":
+        return pack_and_pad(first, cls_id, sep_id, pad_id, max_length, length, multiple)
+    rows = pack(first, second, cls_id, sep_id, max_length, truncation, truncation_side)
+    if ragged:
+        return dict(zip(("token_ids", "segment_ids"), rows))
+    return pad(*rows, pad_id, length, multiple)
 
 
 def truncated_lengths(
@@ -19,7 +81,7 @@ def truncated_lengths(
 
     Args:
         first: Lengths of the first segments, int64 `[B]`.
-        second: Lengths of the second segments, int64 `[B]`.
+        second: Lengths of the second segments in the same form.
         budget: The maximum number of tokens of a row, without special tokens.
         truncation: "longest_first" (as google-research/bert: the longer segment loses its last
             token until both fit, the second one if they are equal), "only_first" or "only_second".
@@ -64,8 +126,7 @@ def pack(
     Args:
         first: Ids of the first segments, ragged int32 `[B, (ids)]`.
         second: Ids of the second segments in the same form, or None.
-        cls_id: The id at the start of each row.
-        sep_id: The id after each segment.
+        cls_id, sep_id: The ids of these tokens.
         max_length: The maximum length of a row, special tokens included. None for no limit.
         truncation: See `truncated_lengths`, also for the error.
         truncation_side: Where segments lose tokens; see `BertTokenizer`.

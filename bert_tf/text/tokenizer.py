@@ -15,14 +15,14 @@ import tensorflow as tf
 from bert_tf.errors import ConfigError, DataError
 from bert_tf.json_schema import check
 from bert_tf.text import packing, tokenizer_files
-from bert_tf.text.tokenizer_graphs import TokenizerGraphs, shared_graphs
+from bert_tf.text.strings import TextLike, as_strings, map_strings
+from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, shared_graphs
 from bert_tf.text.vocabulary import CONTINUATION, check_vocabulary, read_vocabulary
 from bert_tf.text.wordpiece import Pieces
 
 # google-research/bert tokenization.py: WordpieceTokenizer(max_input_chars_per_word=200).
 MAX_INPUT_CHARS_PER_WORD = 200
-_SPECIAL_TOKENS = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-TextLike = str | Sequence[str] | tf.Tensor | tf.RaggedTensor
+_OPTIONAL_TOKENS = ("mask_token", "number_token")
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -57,6 +57,10 @@ class BertTokenizer:
         pad_token: The piece at padded positions.
         cls_token: The piece at the start of each row.
         mask_token: The piece that hides a token in pre-training. None if there is none.
+
+    Attributes:
+        unk_token_id, sep_token_id, pad_token_id, cls_token_id, mask_token_id: The ids of these
+            pieces. `mask_token_id` is None if there is no `mask_token`.
 
     Raises:
         DataError: If the vocabulary cannot be read, contains a piece twice, or lacks a special
@@ -110,7 +114,7 @@ class BertTokenizer:
                 "`max_input_chars_per_word` must be at least 1. "
                 f"Received: {max_input_chars_per_word=}."
             )
-        _check_max_length(max_length, pairs=False)
+        packing.check_max_length(max_length, pairs=False)
         self.vocabulary = vocabulary
         self.lowercase = lowercase
         self.strip_accents = strip_accents
@@ -128,8 +132,12 @@ class BertTokenizer:
         self.mask_token = mask_token
 
         self._ids = {piece: index for index, piece in enumerate(vocabulary)}
-        needed = {name: getattr(self, name) for name in (*_SPECIAL_TOKENS, "number_token")}
-        missing = {k: v for k, v in needed.items() if v is not None and v not in self._ids}
+        tokens = {name: getattr(self, name) for name in (*SPECIAL_TOKENS, "number_token")}
+        missing = {
+            name: token
+            for name, token in tokens.items()
+            if token not in self._ids and (token is not None or name not in _OPTIONAL_TOKENS)
+        }
         if missing:
             raise DataError(
                 f"{source or '`vocabulary`'} must contain every special token. Received: "
@@ -137,7 +145,12 @@ class BertTokenizer:
                 f"{', '.join(f'{v!r} ({k})' for k, v in missing.items())}. Pass the names that "
                 "the vocabulary uses, or mask_token=None if it has no mask token."
             )
-        self._graphs = self._shared_graphs()
+        self.unk_token_id: int = self._ids[unk_token]
+        self.sep_token_id: int = self._ids[sep_token]
+        self.pad_token_id: int = self._ids[pad_token]
+        self.cls_token_id: int = self._ids[cls_token]
+        self.mask_token_id: int | None = self._ids.get(mask_token)
+        self._graphs = shared_graphs(self)
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike, **options) -> "BertTokenizer":
@@ -216,31 +229,13 @@ class BertTokenizer:
                 is not truncated is too long.
         """
         max_length = self.max_length if max_length is None else max_length
-        _check_max_length(max_length, pairs is not None)
-        if truncation not in packing.TRUNCATIONS:
-            expected = packing.TRUNCATIONS
-            raise ConfigError(f"`truncation` must be one of {expected}. Received: {truncation=}.")
-        multiple = padding if isinstance(padding, int) else 1
-        if (
-            multiple < 1
-            or (isinstance(padding, (str, bool)) and padding not in ("longest", "max_length"))
-            or (padding == "max_length" and max_length is None)
-        ):
-            raise ConfigError(
-                "`padding` must be 'longest', an integer of at least 1, or 'max_length' together "
-                f"with `max_length`. Received: padding={padding!r}, max_length={max_length}."
-            )
+        packing.check_options(max_length, pairs is not None, padding, truncation)
         with tf.device("CPU:0"):
-            texts = _as_strings(texts, "texts")
+            texts = as_strings(texts, "texts", ranks=(0, 1))
             scalar = texts.shape.rank == 0
-            if texts.shape.rank not in (0, 1):
-                raise ConfigError(
-                    "`texts` must be one string or a batch [B] of strings. "
-                    f"Received: texts.shape={texts.shape}."
-                )
             second = None
             if pairs is not None:
-                pairs = _as_strings(pairs, "pairs")
+                pairs = as_strings(pairs, "pairs")
                 if not pairs.shape.is_compatible_with(texts.shape):
                     raise ConfigError(
                         "`pairs` must have the shape of `texts`. Received: "
@@ -248,17 +243,9 @@ class BertTokenizer:
                     )
                 second = self.tokenize(tf.reshape(pairs, [-1]))
             first = self.tokenize(tf.reshape(texts, [-1]))
-            length = max_length if padding == "max_length" else None
-            special = (self.cls_token_id, self.sep_token_id)
-            pad_id, side = self.pad_token_id, self.truncation_side
-            if second is None and not ragged and side == "right":
-                lengths = (max_length, length, multiple)
-                outputs = packing.pack_and_pad(first, *special, pad_id, *lengths)
-            else:
-                rows = packing.pack(first, second, *special, max_length, truncation, side)
-                outputs = dict(zip(("token_ids", "segment_ids"), rows))
-                if not ragged:
-                    outputs = packing.pad(*rows, pad_id, length, multiple)
+            ids = (self.cls_token_id, self.sep_token_id, self.pad_token_id)
+            options = (max_length, padding, truncation, self.truncation_side, ragged)
+            outputs = packing.model_inputs(first, second, *ids, *options)
             return {name: value[0] for name, value in outputs.items()} if scalar else outputs
 
     def tokenize(self, texts: TextLike) -> tf.RaggedTensor:
@@ -281,12 +268,7 @@ class BertTokenizer:
             <tf.RaggedTensor [[7592, 19204, 17629, 2015]]>
         """
         with tf.device("CPU:0"):
-
-            def flat(strings: tf.Tensor) -> tf.RaggedTensor:
-                splits, ids = self._graphs.ids(strings)
-                return tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
-
-            return _map_strings(flat, texts)
+            return map_strings(self._graphs.ids, texts)
 
     def pieces(self, texts: TextLike) -> tf.RaggedTensor:
         """Converts text to pieces: like `tokenize`, but returns strings.
@@ -307,10 +289,7 @@ class BertTokenizer:
             <tf.RaggedTensor [[b'hello', b'token', b'##izer', b'##s']]>
         """
         with tf.device("CPU:0"):
-            ids = self.tokenize(texts)
-            if isinstance(ids, tf.RaggedTensor):
-                return ids.with_flat_values(tf.gather(self._piece_table(), ids.flat_values))
-            return tf.gather(self._piece_table(), ids)
+            return tf.gather(self._piece_table(), self.tokenize(texts))
 
     def tokenize_with_offsets(self, texts: Sequence[str] | tf.Tensor) -> Pieces:
         """Converts text to ids and the position of each piece in the original text.
@@ -335,14 +314,7 @@ class BertTokenizer:
             (<tf.RaggedTensor [[0, 6, 11, 15]]>, <tf.RaggedTensor [[5, 11, 15, 16]]>)
         """
         with tf.device("CPU:0"):
-            texts = _as_strings(texts, "texts")
-            if texts.shape.rank != 1:
-                raise ConfigError(
-                    f"`texts` must be a batch [B] of strings. Received: texts.shape={texts.shape}."
-                )
-            row_splits, *values = self._graphs.pieces(texts)
-            ragged = tf.RaggedTensor.from_row_splits
-            return Pieces(*(ragged(field, row_splits, validate=False) for field in values))
+            return self._graphs.pieces(as_strings(texts, "texts", ranks=(1,)))
 
     def detokenize(
         self, ids: tf.Tensor | tf.RaggedTensor | Sequence, skip_special_tokens: bool = True
@@ -373,7 +345,7 @@ class BertTokenizer:
                 for token_id in (self.cls_token_id, self.sep_token_id, self.pad_token_id):
                     kept &= ids.values != token_id
                 ids = tf.ragged.boolean_mask(ids, ids.with_values(kept))
-            pieces = ids.with_values(tf.gather(self._piece_table(), ids.values))
+            pieces = tf.gather(self._piece_table(), ids)
             texts = tf.strings.reduce_join(pieces, axis=-1, separator=" ")
             texts = tf.strings.regex_replace(texts, " " + CONTINUATION, "")
             return texts[0] if scalar else texts
@@ -382,31 +354,6 @@ class BertTokenizer:
     def vocab_size(self) -> int:
         """The number of pieces."""
         return len(self.vocabulary)
-
-    @property
-    def unk_token_id(self) -> int:
-        """The id of `unk_token`."""
-        return self._ids[self.unk_token]
-
-    @property
-    def sep_token_id(self) -> int:
-        """The id of `sep_token`."""
-        return self._ids[self.sep_token]
-
-    @property
-    def pad_token_id(self) -> int:
-        """The id of `pad_token`."""
-        return self._ids[self.pad_token]
-
-    @property
-    def cls_token_id(self) -> int:
-        """The id of `cls_token`."""
-        return self._ids[self.cls_token]
-
-    @property
-    def mask_token_id(self) -> int | None:
-        """The id of `mask_token`, or None if there is none."""
-        return None if self.mask_token is None else self._ids[self.mask_token]
 
     def token_to_id(self, token: str) -> int:
         """Returns the id of a piece, or that of `unk_token` if it is not in the vocabulary."""
@@ -443,61 +390,5 @@ class BertTokenizer:
         # A copy is created from the configuration, without the graphs.
         return type(self).from_config, (self.get_config(),)
 
-    def _shared_graphs(self) -> TokenizerGraphs:
-        literals = {}
-        if not self.split_special_tokens:
-            tokens = (getattr(self, name) for name in _SPECIAL_TOKENS)
-            literals = {token: self._ids[token] for token in tokens if token is not None}
-        number_id = None
-        if self.number_token is not None:
-            number_id = literals[self.number_token] = self._ids[self.number_token]
-        return shared_graphs(
-            tuple(self.vocabulary),
-            self.lowercase,
-            self.lowercase if self.strip_accents is None else self.strip_accents,
-            self.split_on_cjk,
-            self.errors,
-            self.unk_token,
-            self.max_input_chars_per_word,
-            tuple(literals.items()),
-            number_id,
-        )
-
     def _piece_table(self) -> tf.Tensor:
         return tf.constant(self.vocabulary, tf.string)  # [V]
-
-
-def _check_max_length(max_length: int | None, pairs: bool) -> None:
-    least = 3 if pairs else 2  # the special tokens
-    if max_length is not None and max_length < least:
-        raise ConfigError(
-            f"`max_length` must be at least {least}, to hold the special tokens. "
-            f"Received: max_length={max_length}."
-        )
-
-
-def _as_strings(texts: TextLike, name: str) -> tf.Tensor | tf.RaggedTensor:
-    if isinstance(texts, tf.RaggedTensor):
-        strings = texts
-    elif isinstance(texts, (list, tuple)) and not texts:
-        strings = tf.zeros([0], tf.string)
-    else:
-        strings = tf.convert_to_tensor(texts)
-    if strings.dtype != tf.string:
-        dtype = strings.dtype.name
-        raise ConfigError(f"`{name}` must be strings. Received: {name}.dtype={dtype!r}.")
-    return strings
-
-
-def _map_strings(function, texts: TextLike) -> tf.RaggedTensor | tf.Tensor:
-    """Applies a function of strings `[B]` to strings of any shape."""
-    texts = _as_strings(texts, "texts")
-    if isinstance(texts, tf.RaggedTensor):
-        return texts.with_flat_values(function(texts.flat_values))
-    rank = texts.shape.rank
-    if rank == 0:
-        return function(texts[tf.newaxis])[0]
-    if rank == 1:
-        return function(texts)
-    ragged = tf.RaggedTensor.from_tensor(texts, ragged_rank=rank - 1)
-    return ragged.with_flat_values(function(ragged.flat_values))

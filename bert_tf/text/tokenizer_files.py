@@ -35,6 +35,8 @@ VOCABULARY_FILE = "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 KERAS_HUB_VOCABULARY_FILE = os.path.join("assets", "tokenizer", "vocabulary.txt")
+# The first of them that exists is read.
+_VOCABULARY_FILES = (VOCABULARY_FILE, KERAS_HUB_VOCABULARY_FILE, TOKENIZER_FILE)
 
 # Hugging Face writes int(1e30) if there is no limit.
 NO_LIMIT = 10**9
@@ -123,10 +125,8 @@ def read(
     """
     directory = os.fspath(directory)
     recover(directory)
-    names = (VOCABULARY_FILE, TOKENIZER_FILE, CONFIG_FILE, KERAS_HUB_VOCABULARY_FILE)
-    paths = {name: os.path.join(directory, name) for name in names}
     options: dict[str, Any] = {}
-    path = paths[TOKENIZER_FILE]
+    path = os.path.join(directory, TOKENIZER_FILE)
     tokenizer = read_json(path, OBJECT, DataError) if os.path.exists(path) else {}
     is_keras_hub = "class_name" in tokenizer
     check(tokenizer, _KERAS_HUB if is_keras_hub else _TOKENIZER, path, DataError)
@@ -135,11 +135,11 @@ def read(
         options.update({k: config[k] for k in ("lowercase", "strip_accents") if k in config})
     else:
         options.update(_normalizer_options(tokenizer.get("normalizer"), path))
-    if os.path.exists(paths[CONFIG_FILE]):
-        options.update(_config_options(read_json(paths[CONFIG_FILE], _CONFIG, DataError)))
+    config_path = os.path.join(directory, CONFIG_FILE)
+    if os.path.exists(config_path):
+        options.update(_config_options(read_json(config_path, _CONFIG, DataError)))
     if vocabulary is None:
-        files = (VOCABULARY_FILE, KERAS_HUB_VOCABULARY_FILE, TOKENIZER_FILE)
-        vocabulary = next((paths[name] for name in files if os.path.exists(paths[name])), None)
+        vocabulary = find_vocabulary(directory)
     if vocabulary is None:
         raise DataError(
             f"`directory` must contain {VOCABULARY_FILE} or {TOKENIZER_FILE}. Received: "
@@ -147,6 +147,12 @@ def read(
         )
     is_path = isinstance(vocabulary, (str, os.PathLike))
     return {**options, "vocabulary": read_vocabulary(vocabulary) if is_path else list(vocabulary)}
+
+
+def find_vocabulary(directory: str) -> str | None:
+    """Returns the path of the vocabulary in a checkpoint directory, or None if there is none."""
+    paths = (os.path.join(directory, name) for name in _VOCABULARY_FILES)
+    return next(filter(os.path.exists, paths), None)
 
 
 def check_case(vocabulary: Sequence[str], lowercase: bool | None, given: bool = True) -> None:

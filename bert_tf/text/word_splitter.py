@@ -70,8 +70,6 @@ class WordSplitter:
     Example:
         >>> WordSplitter(lowercase=True, strip_accents=True).ragged_words(tf.constant(["Él, no"]))
         <tf.RaggedTensor [[b'el', b',', b'no']]>
-
-    Reference: google-research/bert `tokenization.py`, class `BasicTokenizer`.
     """
 
     lowercase: bool = True

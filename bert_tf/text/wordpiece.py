@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.text.vocabulary import CONTINUATION
 from bert_tf.text.word_splitter import Words, WordSplitter
 
 PRINTABLE_ASCII = r"[\t\n\r -~]*"
@@ -69,11 +70,7 @@ def import_tensorflow_text():
 class WordPiece:
     """Converts text to the ids of google-research/bert's `FullTokenizer`.
 
-    Args:
-        vocabulary: The pieces in the order of their ids.
-        splitter: Splits text into words.
-        unk_token: The piece for words that cannot be built from the vocabulary.
-        max_input_chars_per_word: Longer words become `unk_token`.
+    The arguments are those of `BertTokenizer`, and the splitter of text into words.
     """
 
     def __init__(
@@ -88,26 +85,18 @@ class WordPiece:
         self.max_input_chars_per_word = max_input_chars_per_word
         # The limit in characters is applied before; this one only has to be large enough.
         self.max_bytes_per_word = MAX_UTF8_BYTES * max_input_chars_per_word
-        # Stored as arrays, not tensors: every graph creates its own constants, so the tokenizer
+        # Stored as bytes, not tensors: every graph creates its own constants, so the tokenizer
         # works in any graph, whichever used it first, and is exported with it.
-        with tf.init_scope(), tf.device("CPU:0"):
-            fast = text.FastBertTokenizer(
-                vocabulary,
-                max_bytes_per_word=max_input_chars_per_word,
-                unknown_token=unk_token,
-                lower_case_nfd_strip_accents=splitter.lowercase,
+        self._fast_normalizer_model = text.build_fast_bert_normalizer_model(splitter.lowercase)
+
+        def wordpiece_model(max_bytes_per_word, no_pretokenization):
+            # False: not for detokenization.
+            return text.build_fast_wordpiece_model(
+                vocabulary, max_bytes_per_word, CONTINUATION, unk_token, no_pretokenization, False
             )
-            # Only the normalizer and the model of the fast tokenizer are used.
-            self._fast_normalizer_model = _as_bytes(fast._fast_bert_normalizer._model)
-            self._fast_wordpiece_model = _as_bytes(fast._fast_wordpiece_tokenizer._model)
-            self._wordpiece_model = _as_bytes(
-                text.FastWordpieceTokenizer(
-                    vocabulary,
-                    max_bytes_per_word=self.max_bytes_per_word,
-                    unknown_token=unk_token,
-                    no_pretokenization=True,
-                )._model
-            )
+
+        self._fast_wordpiece_model = wordpiece_model(max_input_chars_per_word, False)
+        self._wordpiece_model = wordpiece_model(self.max_bytes_per_word, True)
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
@@ -121,10 +110,9 @@ class WordPiece:
                 lambda: _parts(self._mixed_ids(texts, is_ascii)),
             )
 
-        def fast_ids():
-            return _parts(self._fast_ids(texts))
-
-        splits, values = tf.cond(tf.reduce_all(is_ascii), fast_ids, other_ids)
+        splits, values = tf.cond(
+            tf.reduce_all(is_ascii), lambda: _parts(self._fast_ids(texts)), other_ids
+        )
         return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
     def pieces(self, texts: tf.Tensor) -> Pieces:
@@ -156,9 +144,7 @@ class WordPiece:
     def _exact_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         words = self.splitter.split(texts)
         ids = self._wordpiece_tokenizer().tokenize(self._sized_words(words))  # [W, (T)]
-        return tf.RaggedTensor.from_row_splits(
-            ids.values, tf.gather(ids.row_splits, words.row_splits), validate=False
-        )
+        return joined_rows(ids, words.row_splits)
 
     def _mixed_ids(self, texts: tf.Tensor, is_ascii: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of strings of which some are ASCII and some are not."""
@@ -180,9 +166,7 @@ class WordPiece:
         exact_ids = self._exact_ids(tf.gather(segments, exact))
         order = tf.math.invert_permutation(tf.concat([fast, exact], axis=0))
         ids = tf.gather(tf.concat([fast_ids, exact_ids], axis=0), order)
-        return tf.RaggedTensor.from_row_splits(
-            ids.values, tf.gather(ids.row_splits, cut.row_splits), validate=False
-        )
+        return joined_rows(ids, cut.row_splits)
 
     def _wordpiece_tokenizer(self):
         return import_tensorflow_text().FastWordpieceTokenizer(
@@ -216,8 +200,11 @@ class WordPiece:
         return ids, first, last
 
 
-def _as_bytes(model: tf.Tensor):
-    return tf.convert_to_tensor(model).numpy()
+def joined_rows(parts: tf.RaggedTensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
+    """Joins adjacent rows of `parts`; `row_splits` says which of them become one row."""
+    return tf.RaggedTensor.from_row_splits(
+        parts.values, tf.gather(parts.row_splits, row_splits), validate=False
+    )
 
 
 def _parts(ragged: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:

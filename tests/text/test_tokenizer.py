@@ -259,6 +259,8 @@ def test_directories(tokenizer, tmp_path, minilm):
         BertTokenizer.from_pretrained(tmp_path)
     with pytest.raises(DataError, match="every special token.*'\\[SEP\\]' \\(sep_token\\)"):
         BertTokenizer(["[UNK]", "[PAD]", "[CLS]", "[MASK]"])
+    with pytest.raises(DataError, match="every special token.*None \\(sep_token\\)"):
+        BertTokenizer(VOCABULARY, sep_token=None)
 
 
 def test_malformed_text():

@@ -21,13 +21,10 @@ _LANES, _LANE_SIZE = 16384, 256
 _SHORT_LANE_SIZE = 64
 
 
-def crc32c(content, start: int = 0) -> int:
-    """Computes the checksum of a buffer of bytes, from 0 to 2**32 - 1.
-
-    `start` is the checksum of preceding bytes, which is continued.
-    """
+def crc32c(content) -> int:
+    """Computes the checksum of a buffer of bytes, from 0 to 2**32 - 1."""
     content = np.frombuffer(content, np.uint8)
-    state = start ^ _ALL_ONES
+    state = _ALL_ONES
     while len(content) >= 2 * _SHORT_LANE_SIZE:
         lanes, size = _LANES, _LANE_SIZE
         if len(content) < lanes * size:

@@ -1,12 +1,10 @@
 """Reads HDF5 files defensively: the format allows links to other files and compression bombs."""
 
-import mmap
-
 import h5py
 import ml_dtypes
 import numpy as np
 
-from bert_tf.checkpoints.readers.stored_zip import ViewFile, release_pages
+from bert_tf.checkpoints.readers.stored_zip import ViewFile, map_file, release_pages
 from bert_tf.errors import CheckpointError
 
 # For comparison, a BERT-large has 400 tensors in 1,200 groups.
@@ -33,8 +31,7 @@ class H5File:
         self._map = None
         try:
             if content is None:
-                with open(path, "rb") as file:
-                    self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._map = map_file(path)
                 content = memoryview(self._map)
             self._size = len(content)
             # From its bytes, not by its path: HDF5 would return a file of this path that is still
@@ -54,11 +51,7 @@ class H5File:
         return {name: tuple(data.shape or ()) for name, data in self.datasets.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """The values of one dataset.
-
-        Raises:
-            CheckpointError: If the dataset is damaged.
-        """
+        """The values of one dataset. Raises a CheckpointError if they are damaged."""
         dataset = self.datasets[name]
         if self._map is not None:
             release_pages(self._map)

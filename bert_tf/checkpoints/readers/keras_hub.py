@@ -67,9 +67,6 @@ class KerasHubSource:
         path: The file, or its name in error messages if `content` is given.
         part: "backbone" or "task" for the files of a preset; None infers it from the tensors.
         content: The file's bytes, if it is a member of an archive.
-
-    Raises:
-        CheckpointError: If the file is damaged.
     """
 
     format = "keras_hub"

@@ -1,42 +1,28 @@
-"""Reads and writes files in the safetensors format, Hugging Face's and this package's.
+"""Reads files in the safetensors format, Hugging Face's and this package's.
 
 Files are memory-mapped. The safetensors library checks the header. The format has no checksums;
-files that bert_tf writes have one per tensor in their metadata.
+files that bert_tf writes have one per tensor in their metadata (`array_files.py`).
 
 Reference: https://github.com/huggingface/safetensors (8 bytes of header length, JSON header, data).
 """
 
-import json
-import mmap
-import zlib
-
 import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
-from bert_tf.checkpoints.readers.stored_zip import release_pages
+from bert_tf.array_files import CHECKSUMS_KEY, checksum
+from bert_tf.checkpoints.readers.stored_zip import map_file, release_pages
 from bert_tf.errors import CheckpointError
 from bert_tf.json_files import parse_json
 from bert_tf.json_schema import integer, mapping_of
 
-# The key of the header's `__metadata__` under which bert_tf writes {tensor: crc32 of its bytes}.
-CHECKSUMS_KEY = "bert_tf_crc32"
 _CHECKSUMS = mapping_of(integer(most=2**32 - 1))
 _LENGTH_SIZE = 8
 _FLOAT_TYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
 
 class SafetensorsSource:
-    """Reads one safetensors file. A `TensorSource`.
-
-    Args:
-        path: The file.
-        format: The format of the tensors' names: "huggingface" or "bert_tf".
-
-    Raises:
-        CheckpointError: If the file is truncated or not a safetensors file.
-    """
+    """Reads one safetensors file with the tensor names of a `format`. A `TensorSource`."""
 
     def __init__(self, path: str, format: str = "huggingface"):
         self.path = path
@@ -48,8 +34,7 @@ class SafetensorsSource:
             self.shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
             self._types = {name: part.get_dtype() for name, part in slices.items()}
             self._checksums = _checksums(self._file.metadata(), self.shapes, path)
-            with open(path, "rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._map = map_file(path)
             self._start = _LENGTH_SIZE + int.from_bytes(self._map[:_LENGTH_SIZE], "little")
             self._header = parse_json(self._map[_LENGTH_SIZE : self._start], path)
         except CheckpointError:
@@ -82,25 +67,6 @@ class SafetensorsSource:
         content = memoryview(self._map)[self._start + first : self._start + end]
         values = np.frombuffer(content, np.dtype(_FLOAT_TYPES[self._types[name]]))
         return values.reshape(self.shapes[name])
-
-
-def checksum(values: np.ndarray) -> int:
-    """The crc32 of an array's bytes, in C order."""
-    return zlib.crc32(np.ascontiguousarray(values).reshape(-1).view(np.uint8))
-
-
-def write_safetensors(path: str, tensors: dict[str, np.ndarray]) -> None:
-    """Writes tensors by name, with their checksums in the file's metadata.
-
-    Raises:
-        OSError: If the file cannot be written.
-    """
-    checksums = {name: checksum(values) for name, values in tensors.items()}
-    metadata = {"format": "pt", CHECKSUMS_KEY: json.dumps(checksums)}
-    try:
-        save_file(tensors, path, metadata=metadata)
-    except SafetensorError as error:
-        raise OSError(f"{path} could not be written: {error}") from error
 
 
 def _checksums(metadata, shapes, path):

@@ -27,8 +27,7 @@ class StoredZip:
     def __init__(self, path: str):
         self.path = path
         try:
-            with open(path, "rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._map = map_file(path)
             with zipfile.ZipFile(path) as archive:
                 members = archive.infolist()
         except Exception as error:  # zipfile raises many types for damaged files
@@ -91,6 +90,17 @@ class StoredZip:
                 )
             self._checked.add(name)
         return content
+
+
+def map_file(path: str) -> mmap.mmap:
+    """Maps a file into memory to read it.
+
+    Raises:
+        OSError: If it cannot be opened.
+        ValueError: If it is empty.
+    """
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def release_pages(mapped: mmap.mmap) -> None:

@@ -14,7 +14,6 @@ tensorflow/core/util/saved_tensor_slice_util.cc and lib/strings/ordered_code.cc.
 """
 
 import math
-import mmap
 import os
 
 import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
@@ -25,6 +24,7 @@ from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from bert_tf.checkpoints.readers.crc32c import crc32c, masked
 from bert_tf.checkpoints.readers.sstable import read_table
+from bert_tf.checkpoints.readers.stored_zip import map_file
 from bert_tf.errors import CheckpointError
 
 _HEADER_KEY = b""
@@ -76,7 +76,7 @@ class TensorBundle:
                 f"order. Received: {header}"
             )
         self._num_shards = header.num_shards
-        self._check_extents(entries)
+        self._check_extents()
         slices = {_slice_key(key, part) for key, entry in entries.items() for part in entry.slices}
         for key, entry in entries.items():
             if key not in slices:
@@ -140,8 +140,7 @@ class TensorBundle:
         """The bytes of a tensor as a view of its file, which stays mapped while the view exists."""
         if not entry.size:
             return b""
-        with open(self._data_file(entry.shard_id), "rb") as file:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        content = map_file(self._data_file(entry.shard_id))
         return memoryview(content)[entry.offset : entry.offset + entry.size]
 
     def _require_checksum(self, key, entry, content):
@@ -149,10 +148,10 @@ class TensorBundle:
             received = "another checksum. The file is damaged; download it again."
             raise self._error(key, "have the checksum in the index", received)
 
-    def _check_extents(self, entries):
+    def _check_extents(self):
         """Checks that every tensor is inside its file and all together do not exceed the files."""
         announced = 0
-        for key, entry in entries.items():
+        for key, entry in self._entries.items():
             if entry.slices:
                 continue
             if not 0 <= entry.shard_id < self._num_shards:

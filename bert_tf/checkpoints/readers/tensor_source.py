@@ -8,7 +8,7 @@ from bert_tf.errors import CheckpointError
 
 
 class TensorSource(Protocol):
-    """A reader of one file format.
+    """A reader of one file format. Its constructor raises a CheckpointError for a damaged file.
 
     Attributes:
         path: The file or directory, for error messages.

@@ -15,11 +15,7 @@ OBJECT_GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 class Tf1Source:
-    """Reads one TF1 checkpoint without optimizer slots and the step. A `TensorSource`.
-
-    Raises:
-        CheckpointError: If the files are missing or damaged.
-    """
+    """Reads one TF1 checkpoint without optimizer slots and the step. A `TensorSource`."""
 
     format = "tf1"
 

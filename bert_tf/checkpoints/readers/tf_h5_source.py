@@ -15,9 +15,6 @@ class TfH5Source:
     The file's datasets have names such as `<layer>/<model>/<layer>/…/kernel:0`, with `layer_._0`
     for `layer.0` and `mlm___cls` for `cls`. Its kernels are `[in, out]`; PyTorch's, and so this
     reader's, are `[out, in]`.
-
-    Raises:
-        CheckpointError: If the file is damaged.
     """
 
     format = "huggingface"

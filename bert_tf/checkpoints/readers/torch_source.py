@@ -8,14 +8,13 @@ Reference: torch/serialization.py, `_save` and `_legacy_save`.
 
 import io
 import math
-import mmap
 import os
 import sys
 
 import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 import numpy as np
 
-from bert_tf.checkpoints.readers.stored_zip import StoredZip, release_pages
+from bert_tf.checkpoints.readers.stored_zip import StoredZip, map_file, release_pages
 from bert_tf.checkpoints.readers.torch_pickle import StoredTensor, read_pickle
 from bert_tf.errors import CheckpointError
 
@@ -73,13 +72,10 @@ class TorchSource:
         return _stored_tensors(read_pickle(io.BytesIO(self._archive.view(pickles[0])), self.path))
 
     def _open_legacy(self):
-        with open(self.path, "rb") as file:
-            try:
-                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except ValueError:
-                raise self._error(
-                    "be a PyTorch file", "an empty file. Download it again."
-                ) from None
+        try:
+            content = map_file(self.path)
+        except ValueError:
+            raise self._error("be a PyTorch file", "an empty file. Download it again.") from None
         if read_pickle(content, self.path) != _LEGACY_MAGIC:
             raise self._error("be a file that torch.save wrote", "another pickle")
         if (version := read_pickle(content, self.path)) != _LEGACY_PROTOCOL:

@@ -8,15 +8,15 @@ The manifest shows whether the files were damaged later, by copying or by a bad 
 """
 
 import hashlib
-import json
 import os
 import re
 
 import numpy as np
 
+from bert_tf.array_files import write_safetensors
 from bert_tf.errors import CheckpointError
 from bert_tf.files import atomic_path
-from bert_tf.json_files import read_json
+from bert_tf.json_files import read_json, write_json
 from bert_tf.json_schema import OBJECT, Kind, integer, object_of, one_of
 
 VARIABLES, STATE, MANIFEST = "variables.safetensors", "state.json", "manifest.json"
@@ -68,22 +68,17 @@ def write_checkpoint(
     Raises:
         CheckpointError: If it cannot be written. Older checkpoints are not changed.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     path = checkpoint_path(directory, step)
     try:
         with atomic_path(path) as new:
             os.mkdir(new)
-            save_file(
-                {name: np.asarray(value, order="C") for name, value in tensors.items()},
-                os.path.join(new, VARIABLES),
-            )
-            _write_json(os.path.join(new, STATE), state)
+            tensors = {name: np.asarray(value, order="C") for name, value in tensors.items()}
+            write_safetensors(os.path.join(new, VARIABLES), tensors, checksums=False)
+            write_json(os.path.join(new, STATE), state)
             files = {name: _fingerprint(os.path.join(new, name)) for name in (VARIABLES, STATE)}
-            _write_json(os.path.join(new, MANIFEST), {"format": FORMAT, "files": files})
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error
+            write_json(os.path.join(new, MANIFEST), {"format": FORMAT, "files": files})
+    except OSError as error:
+        reason = error.strerror or error
         older = checkpoint_steps(directory)
         kept = f"ckpt-{older[-1]} is the newest" if older else "there is none yet"
         raise CheckpointError(
@@ -128,9 +123,3 @@ def _fingerprint(path) -> dict:
         while block := file.read(1 << 20):
             digest.update(block)
     return {"bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
-
-
-def _write_json(path, values):
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(values, file, indent=2, ensure_ascii=False)
-        file.write("\n")

@@ -56,7 +56,7 @@ class AdamWeightDecay(ClippedOptimizer):
     default_name, slot_names = "adam_weight_decay", ("adam_m", "adam_v")
 
     def update_step(self, gradient, variable, learning_rate, gradient_scale=None):
-        index = self._get_variable_index(variable)
+        index = self.index_of(variable)
         ops.adam_weight_decay(
             variable,
             self._means[index].value,

@@ -5,6 +5,7 @@ import re
 import keras
 import tensorflow as tf
 
+from bert_tf import keras_compat
 from bert_tf.errors import UserError
 
 # The last parts of the paths of variables without weight decay: those of LayerNorm and all biases.
@@ -24,7 +25,7 @@ LOSS_SCALE_GROWTH_STEPS = 2000
 LOW_PRECISION = ("bfloat16", "float16")
 
 
-class ClippedOptimizer(keras.optimizers.Optimizer):
+class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
     """The base of the optimizers, with the arguments of `AdamWeightDecay`.
 
     The gradients of all variables are scaled so that their global norm is at most `clip_norm`.
@@ -117,7 +118,7 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
             if variable.dtype in LOW_PRECISION
         }
         for index, copy in self._copies.items():  # `update_step` receives the copy as its variable
-            self._trainable_variables_indices[self._var_key(copy)] = index
+            self.give_index(copy, index)
         self._means, self._squares = self.add_optimizer_variables(variables, self.slot_names)
 
     def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
@@ -125,7 +126,7 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
             return super().add_variable_from_reference(reference_variable, name, initializer)
         # As in Keras, except for the dtype.
         path = reference_variable.path.replace("/", "_")
-        with self._distribution_strategy.extended.colocate_vars_with(reference_variable.value):
+        with self.placed_with(reference_variable):
             return self.add_variable(
                 reference_variable.shape, initializer, dtype="float32", name=f"{path}_{name}"
             )
@@ -150,7 +151,7 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
             return
         finite = tf.math.is_finite(tf.convert_to_tensor(self.gradient_norm))
         # A skipped step does not count, not even for the schedule.
-        self._iterations.assign_sub(tf.cast(~finite, self._iterations.dtype))
+        self.count_back(~finite)
         good = tf.where(finite, tf.convert_to_tensor(self._good_steps) + 1, 0)
         grows = good >= LOSS_SCALE_GROWTH_STEPS
         scale = tf.convert_to_tensor(self.loss_scale)
@@ -158,12 +159,7 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
         self.loss_scale.assign(tf.where(finite, tf.where(grows, scale * 2.0, scale), lowered))
         self._good_steps.assign(tf.where(grows, tf.zeros_like(good), good))
 
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        # Keras calls this with the gradients of one replica. The norm is that of their sum.
-        variables = [getattr(variable, "value", variable) for variable in trainable_variables]
-        dense = [tf.convert_to_tensor(gradient) for gradient in grads]
-        reduced = self._all_reduce_sum_gradients(zip(dense, variables))
-        gradients = [gradient for gradient, _ in reduced]
+    def update_variables(self, gradients, variables, learning_rate):
         norm = tf.linalg.global_norm([tf.cast(g, tf.float32) for g in gradients])
         scale = None
         if self.dynamic_loss_scale:
@@ -173,9 +169,8 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
         if self.clip_norm is not None:
             clip = self.clip_norm / tf.maximum(norm, self.clip_norm)
             scale = clip if scale is None else scale * clip
-        tf.__internal__.distribute.interim.maybe_merge_call(
+        self.merge_call(
             self._update_all,
-            self._distribution_strategy,
             gradients,
             variables,
             tf.cast(learning_rate, tf.float32),
@@ -197,7 +192,7 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
             update()
 
     def _update(self, variable, gradient, learning_rate, scale):
-        index = self._get_variable_index(variable)
+        index = self.index_of(variable)
         multiplier = self._multipliers[index]
         if multiplier != 1.0:
             learning_rate = learning_rate * multiplier
@@ -213,7 +208,7 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
 
     def is_decayed(self, variable) -> bool:
         """Returns whether a variable has weight decay."""
-        return self._is_decayed[self._get_variable_index(variable)]
+        return self._is_decayed[self.index_of(variable)]
 
     def get_config(self):
         config = super().get_config()

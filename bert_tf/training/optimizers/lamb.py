@@ -49,7 +49,7 @@ class LAMB(ClippedOptimizer):
     default_name, slot_names = "lamb", ("lamb_m", "lamb_v")
 
     def update_step(self, gradient, variable, learning_rate, gradient_scale=None):
-        index = self._get_variable_index(variable)
+        index = self.index_of(variable)
         dtype = variable.dtype
         if gradient_scale is not None:
             gradient *= tf.cast(gradient_scale, dtype)

@@ -1,0 +1,54 @@
+"""Texts of any shape as string tensors."""
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from bert_tf.errors import ConfigError
+
+TextLike = str | Sequence[str] | tf.Tensor | tf.RaggedTensor
+
+
+def as_strings(
+    texts: TextLike, name: str, ranks: Sequence[int] | None = None
+) -> tf.Tensor | tf.RaggedTensor:
+    """Returns texts, the argument `name` of a public function, as a tensor.
+
+    `ranks` are the ranks that it may have, (0, 1) or (1,); None allows all.
+
+    Raises:
+        ConfigError: If they are not strings or have another rank.
+    """
+    if isinstance(texts, tf.RaggedTensor):
+        strings = texts
+    elif isinstance(texts, (list, tuple)) and not texts:
+        strings = tf.zeros([0], tf.string)
+    else:
+        strings = tf.convert_to_tensor(texts)
+    if strings.dtype != tf.string:
+        dtype = strings.dtype.name
+        raise ConfigError(f"`{name}` must be strings. Received: {name}.dtype={dtype!r}.")
+    if ranks is not None and strings.shape.rank not in ranks:
+        expected = "one string or a batch [B]" if 0 in ranks else "a batch [B]"
+        raise ConfigError(
+            f"`{name}` must be {expected} of strings. Received: {name}.shape={strings.shape}."
+        )
+    return strings
+
+
+def map_strings(function: Callable, texts: TextLike) -> tf.RaggedTensor | tf.Tensor:
+    """Applies a function of strings `[B]` to strings of any shape.
+
+    Raises:
+        ConfigError: If `texts` are not strings.
+    """
+    texts = as_strings(texts, "texts")
+    if isinstance(texts, tf.RaggedTensor):
+        return texts.with_flat_values(function(texts.flat_values))
+    rank = texts.shape.rank
+    if rank == 0:
+        return function(texts[tf.newaxis])[0]
+    if rank == 1:
+        return function(texts)
+    ragged = tf.RaggedTensor.from_tensor(texts, ragged_rank=rank - 1)
+    return ragged.with_flat_values(function(ragged.flat_values))
