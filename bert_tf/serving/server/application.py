@@ -243,8 +243,8 @@ class _Server:
         return self._web.Response(text=text, status=status, content_type=kind, headers=headers)
 
     def _error(self, error):
-        headers = {"Retry-After": "1"} if error.code.http in (429, 503) else None
-        return self._json(rest_api.error_text(error), error.code.http, headers)
+        headers = {"Retry-After": "1"} if error.status in (429, 503) else None
+        return self._json(rest_api.error_text(error), error.status, headers)
 
 
 async def _send(request, response):

@@ -13,17 +13,11 @@ import concurrent.futures
 import dataclasses
 import time
 from collections.abc import Mapping
+from http import HTTPStatus
 
 import numpy as np
 
-from bert_tf.serving.server.errors import (
-    BODY_TOO_LARGE,
-    DEADLINE_EXCEEDED,
-    RESOURCE_EXHAUSTED,
-    RequestError,
-    invalid,
-    of_computation,
-)
+from bert_tf.serving.server.errors import RequestError, invalid, of_computation
 from bert_tf.serving.server.metrics import Metrics
 from bert_tf.serving.server.served_model import ServedModel
 from bert_tf.serving.server.signatures import Signature
@@ -93,7 +87,7 @@ class Batcher:
         """
         if len(self._queue) >= self.max_waiting:
             message = f"{len(self._queue)} requests are already waiting. Try again later."
-            raise RequestError(RESOURCE_EXHAUSTED, message)
+            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, message)
         request = self._request(signature, arrays, rows)
         self._queue.append(request)
         self._arrival.set()
@@ -101,7 +95,7 @@ class Batcher:
             return await asyncio.wait_for(request.answer, self.request_timeout)
         except asyncio.TimeoutError:
             message = f"No answer within {self.request_timeout:g} seconds."
-            raise RequestError(DEADLINE_EXCEEDED, message) from None
+            raise RequestError(HTTPStatus.GATEWAY_TIMEOUT, message) from None
         finally:  # also if the client has disconnected
             if request in self._queue:
                 self._queue.remove(request)
@@ -123,7 +117,7 @@ class Batcher:
         has_texts = any(array.dtype == object for array in arrays.values())
         if self.max_tokens is not None and has_texts and max(tokens) > self.max_tokens:
             raise RequestError(
-                BODY_TOO_LARGE,
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 f"The texts of a row must have at most {self.max_tokens} tokens together. "
                 f"Received: about {max(tokens)} in row {np.argmax(tokens)}. Split them.",
             )

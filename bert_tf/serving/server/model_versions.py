@@ -12,10 +12,11 @@ import gc
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
 
 from bert_tf.errors import UserError
 from bert_tf.serving.server.batcher import Batcher
-from bert_tf.serving.server.errors import NOT_FOUND, RequestError
+from bert_tf.serving.server.errors import RequestError
 from bert_tf.serving.server.model_directory import find_versions, open_model
 from bert_tf.serving.server.served_model import ServedModel
 
@@ -94,7 +95,7 @@ class ModelVersions:
         if current is None or number not in (None, current.number):
             latest, specific = f"Latest({self.name})", f"Specific({self.name}, {number})"
             wanted = latest if number is None else specific
-            raise RequestError(NOT_FOUND, f"Servable not found for request: {wanted}")
+            raise RequestError(HTTPStatus.NOT_FOUND, f"Servable not found for request: {wanted}")
         with current.in_use():
             yield current
 

@@ -83,7 +83,7 @@ def _run(path, scenario, batch_wait=0.0, **limits):
 
 
 def _status(error):
-    return error.value.code.http
+    return error.value.status
 
 
 def test_what_was_read_out_of_a_body_counts_until_the_answer(path):
