@@ -8,7 +8,6 @@ The manifest shows whether the files were damaged later, by copying or by a bad 
 """
 
 import hashlib
-import json
 import os
 import re
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from bert_tf.errors import CheckpointError
 from bert_tf.files import atomic_path
-from bert_tf.json_files import read_json
+from bert_tf.json_files import read_json, write_json
 from bert_tf.json_schema import OBJECT, Kind, integer, object_of, one_of
 
 VARIABLES, STATE, MANIFEST = "variables.safetensors", "state.json", "manifest.json"
@@ -53,17 +52,11 @@ def checkpoint_steps(directory: str | os.PathLike) -> list[int]:
 
 def write_checkpoint(
     directory: str | os.PathLike, step: int, tensors: dict[str, np.ndarray], state: dict
-) -> str:
-    """Writes `ckpt-<step>` atomically.
+) -> None:
+    """Writes `ckpt-<step>` atomically: the variables by name, and the values of `state.json`.
 
-    Args:
-        directory: The directory of the checkpoints. It is created if it does not exist.
-        step: The step.
-        tensors: The variables by name, of any shape and of any dtype that safetensors supports.
-        state: The JSON values of `state.json`.
-
-    Returns:
-        The path of the checkpoint.
+    The directory is created if it does not exist. The tensors have any shape and any dtype that
+    safetensors supports.
 
     Raises:
         CheckpointError: If it cannot be written. Older checkpoints are not changed.
@@ -79,9 +72,9 @@ def write_checkpoint(
                 {name: np.asarray(value, order="C") for name, value in tensors.items()},
                 os.path.join(new, VARIABLES),
             )
-            _write_json(os.path.join(new, STATE), state)
+            write_json(os.path.join(new, STATE), state)
             files = {name: _fingerprint(os.path.join(new, name)) for name in (VARIABLES, STATE)}
-            _write_json(os.path.join(new, MANIFEST), {"format": FORMAT, "files": files})
+            write_json(os.path.join(new, MANIFEST), {"format": FORMAT, "files": files})
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
         older = checkpoint_steps(directory)
@@ -90,7 +83,6 @@ def write_checkpoint(
             f"The checkpoint {path} could not be written: {reason}. Older checkpoints are not "
             f"changed: {kept}. Make room or choose another directory, and start again."
         ) from None
-    return path
 
 
 def read_checkpoint(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict]:
@@ -128,9 +120,3 @@ def _fingerprint(path) -> dict:
         while block := file.read(1 << 20):
             digest.update(block)
     return {"bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
-
-
-def _write_json(path, values):
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(values, file, indent=2, ensure_ascii=False)
-        file.write("\n")

@@ -284,8 +284,7 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
         )
     if not model.optimizer.built:
         with model.distribute_strategy.scope():
-            trained = getattr(model, "trained_variables", lambda: model.trainable_variables)
-            model.optimizer.build(trained())
+            model.optimizer.build(_trained_variables(model))
     named = model_variables(model)
     roots = {variable.path.split("/")[0] for variable in _network_variables(model)}
     for variable in model.optimizer.variables:
@@ -309,9 +308,12 @@ def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
 
 def _network_variables(model):
     """Returns the variables of the model, and those of its objective."""
-    known = {id(variable) for variable in model.variables}
-    trained = getattr(model, "trained_variables", lambda: model.trainable_variables)()
-    return [*model.variables, *(variable for variable in trained if id(variable) not in known)]
+    both = [*model.variables, *_trained_variables(model)]
+    return list({id(variable): variable for variable in both}.values())
+
+
+def _trained_variables(model):
+    return getattr(model, "trained_variables", lambda: model.trainable_variables)()
 
 
 def _unnumbered(name: str) -> str:
