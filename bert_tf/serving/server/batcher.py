@@ -48,25 +48,15 @@ class _Waiting:
 
 @dataclasses.dataclass(eq=False)
 class Batcher:
-    """The request queue of a model. All its work except the computation runs on the event loop.
-
-    Args:
-        model: The model.
-        token_budget: Maximum tokens of a batch, estimated from the texts' bytes.
-        batch_wait: Seconds that a request waits for others to fill its batch.
-        max_waiting: Maximum number of requests in the queue; further ones are refused.
-        request_timeout: Seconds that a request waits for its answer.
-        metrics: The metrics in which batches are counted.
-        max_tokens: Maximum tokens of the texts of one row, because the memory of the model grows
-            with them; None for no limit.
-    """
+    """The request queue of a model. All its work except the computation runs on the event loop."""
 
     model: ServedModel
-    token_budget: int
-    batch_wait: float
-    max_waiting: int
-    request_timeout: float
+    token_budget: int  # maximum tokens of a batch, estimated from the texts' bytes
+    batch_wait: float  # seconds that a request waits for others to fill its batch
+    max_waiting: int  # maximum number of requests in the queue; further ones are refused
+    request_timeout: float  # seconds that a request waits for its answer
     metrics: Metrics
+    # Maximum tokens of the texts of one row, because the memory of the model grows with them.
     max_tokens: int | None = None
 
     def __post_init__(self):

@@ -61,26 +61,16 @@ class LoadedVersion:
 
 @dataclasses.dataclass(eq=False)
 class ModelVersions:
-    """The versions of one model.
+    """The versions of one model."""
 
-    Args:
-        name: The model's name in REST paths.
-        directory: The directory of its versions, or of a single model.
-        make_batcher: A function that makes the request queue of a loaded model.
-        pairs: Whether the inputs of classifiers that `save_pretrained` wrote are two texts.
-        trusted: Whether SavedModels may do more than compute.
-
-    Attributes:
-        states: The states of the loaded and the most recent versions, by number.
-        current: The version that answers requests without a version, None before it is loaded.
-    """
-
-    name: str
-    directory: str | os.PathLike
-    make_batcher: Callable[[ServedModel], Batcher]
-    pairs: bool = False
-    trusted: bool = False
+    name: str  # in REST paths
+    directory: str | os.PathLike  # of its versions, or of a single model
+    make_batcher: Callable[[ServedModel], Batcher]  # makes the request queue of a loaded model
+    pairs: bool = False  # whether classifiers that `save_pretrained` wrote take two texts
+    trusted: bool = False  # whether SavedModels may do more than compute
+    # The states of the loaded and the most recent versions, by number.
     states: dict[int, VersionState] = dataclasses.field(default_factory=dict, init=False)
+    # The version that answers requests without a version; None before it is loaded.
     current: LoadedVersion | None = dataclasses.field(default=None, init=False)
     _unloading: set[asyncio.Task] = dataclasses.field(default_factory=set, init=False)
 

@@ -20,15 +20,10 @@ _POINTER = 8  # bytes of a string in an array, without its content
 
 @dataclasses.dataclass(frozen=True)
 class TensorSpec:
-    """An input or output.
-
-    Attributes:
-        dtype: The dtype.
-        shape: The dimensions, None for a variable dimension; None if the rank is unknown.
-    """
+    """An input or output."""
 
     dtype: tf.DType
-    shape: tuple[int | None, ...] | None
+    shape: tuple[int | None, ...] | None  # None for a variable dimension, or for an unknown rank
 
     @property
     def has_rows(self) -> bool:
@@ -43,13 +38,7 @@ class TensorSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """A function of a SavedModel.
-
-    Attributes:
-        name: Its key.
-        inputs: The inputs by name, sorted by name.
-        outputs: The outputs by name, sorted by name.
-    """
+    """A function of a SavedModel; the inputs and outputs are sorted by name."""
 
     name: str
     inputs: Mapping[str, TensorSpec]
