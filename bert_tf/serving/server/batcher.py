@@ -199,10 +199,10 @@ class Batcher:
             for name in signature.inputs
         }
         sizes = [rows.stop - rows.start for _, rows in batch]
-        tokens = sum(sum(item.tokens[rows]) for item, rows in batch)
         started = time.monotonic()
-        waited = started - min(item.arrived for item, _ in batch)
-        self.metrics.count_batch(sum(sizes), tokens, waited)
+        self.metrics.batch_rows.observe(sum(sizes))
+        self.metrics.batch_tokens.observe(sum(sum(item.tokens[rows]) for item, rows in batch))
+        self.metrics.batch_wait_seconds.observe(started - min(item.arrived for item, _ in batch))
         outputs = await asyncio.get_running_loop().run_in_executor(
             self._executor, self._checked_run, signature, joined, sum(sizes)
         )

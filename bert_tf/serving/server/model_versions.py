@@ -136,16 +136,13 @@ class ModelVersions:
 
     async def _find(self):
         # In a thread, because it may wait for a process that writes to the directory.
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, find_versions, self.directory)
+        return await asyncio.to_thread(find_versions, self.directory)
 
     async def _load(self, number, path):
         self._remember(number, VersionState(LOADING))
         fingerprint = _fingerprint(path)
         try:
-            model = await asyncio.get_running_loop().run_in_executor(
-                None, open_model, path, self.pairs, self.trusted
-            )
+            model = await asyncio.to_thread(open_model, path, self.pairs, self.trusted)
         except Exception as error:
             message = str(error) if isinstance(error, UserError) else repr(error)
             log.error("Version %s of %s could not be loaded: %s", number, self.name, message)

@@ -14,7 +14,7 @@ import concurrent.futures
 import json
 import re
 import urllib.parse
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -99,7 +99,7 @@ class RestApi:
         self._check_name(target.model)
         async with self._versions.use(target.version) as version:
             if len(body) > _LARGE_BODY:
-                format, signature, arrays = await self._run(
+                format, signature, arrays = await asyncio.get_running_loop().run_in_executor(
                     self._decoder, self._read, body, version
                 )
             else:
@@ -147,11 +147,8 @@ class RestApi:
             )
 
     async def _in_threads(self, parts):
-        while (part := await self._run(None, next, parts, None)) is not None:
+        while (part := await asyncio.to_thread(next, parts, None)) is not None:
             yield part.encode()
-
-    async def _run(self, executor, function: Callable, *arguments):
-        return await asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
 
     def _status(self, target):
         states = self._versions.states if target.model == self._versions.name else {}
