@@ -34,7 +34,15 @@ _NAME = re.compile(r"ckpt-(\d+)")
 
 
 class DamagedCheckpoint(CheckpointError):
-    """A checkpoint whose files are missing or have changed since they were written."""
+    """A checkpoint whose files are missing or have changed since they were written.
+
+    Example:
+        >>> try:
+        ...     read_checkpoint("missing/ckpt-1")
+        ... except DamagedCheckpoint as error:
+        ...     print(error)
+        missing/ckpt-1/manifest.json must be a JSON file. Received: No such file or directory.
+    """
 
 
 def checkpoint_path(directory: str | os.PathLike, step: int) -> str:
