@@ -22,8 +22,7 @@ class AdamWeightDecay(ClippedOptimizer):
     Args:
         learning_rate: A float or a schedule.
         weight_decay_rate: The decoupled weight decay; 0.01 in the original.
-        beta_1: The decay rate of m.
-        beta_2: The decay rate of v.
+        beta_1, beta_2: The decay rates of m and of v.
         epsilon: Added to sqrt(v); 1e-6 in the original.
         clip_norm: The largest global norm of the gradients, summed over all replicas. None does
             not clip.

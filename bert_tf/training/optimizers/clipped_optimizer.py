@@ -221,6 +221,8 @@ class ClippedOptimizer(keras.optimizers.Optimizer):
 
 def layer_multipliers(paths: list[str], layer_decay: float | None) -> list[float]:
     """Returns the factors of the learning rates of variables with these Keras paths."""
+    if layer_decay is None:
+        return [1.0] * len(paths)
     blocks = [re.search(r"(?:^|/)layer_(\d+)/", path) for path in paths]
     top = max((int(block[1]) for block in blocks if block), default=-1) + 2
 
@@ -229,6 +231,4 @@ def layer_multipliers(paths: list[str], layer_decay: float | None) -> list[float
             return int(block[1]) + 1
         return 0 if "embeddings" in path.split("/") else top
 
-    if layer_decay is None:
-        return [1.0] * len(paths)
     return [layer_decay ** (top - depth(path, block)) for path, block in zip(paths, blocks)]

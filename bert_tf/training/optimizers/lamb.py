@@ -20,16 +20,14 @@ class LAMB(ClippedOptimizer):
     Args:
         learning_rate: A float or a schedule.
         weight_decay_rate: The weight decay; 0.01 in the paper.
-        beta_1: The decay rate of m.
-        beta_2: The decay rate of v.
+        beta_1, beta_2: The decay rates of m and of v.
         epsilon: Added to sqrt(v).
         clip_norm: The largest global norm of the gradients, summed over all replicas. None does
             not clip.
         bias_correction: Whether to correct the bias of m and v in the first steps.
         exclude_from_weight_decay_names: The last parts of the paths of variables that have neither
             weight decay nor an adapted norm.
-        layer_decay: As in `AdamWeightDecay`.
-        dynamic_loss_scale: As in `AdamWeightDecay`.
+        layer_decay, dynamic_loss_scale: As in `AdamWeightDecay`.
         name: The name of the optimizer.
         learning_rate_multipliers: As in `AdamWeightDecay`.
         **kwargs: Other arguments of `keras.optimizers.Optimizer`.
