@@ -35,28 +35,32 @@ class VersionState:
     fingerprint: tuple = ()  # of those files; if they change, loading is tried again
 
 
+class Users:
+    """Counts the `with` blocks that are running; `none` is set while there is none."""
+
+    def __init__(self):
+        self._count = 0
+        self.none = asyncio.Event()
+        self.none.set()
+
+    def __enter__(self):
+        self._count += 1
+        self.none.clear()
+
+    def __exit__(self, *error):
+        self._count -= 1
+        if not self._count:
+            self.none.set()
+
+
+@dataclasses.dataclass(eq=False)
 class LoadedVersion:
-    """A version that can answer requests: its number, model and request queue."""
+    """A version that can answer requests."""
 
-    def __init__(self, number: int, model: ServedModel, batcher: Batcher):
-        self.number = number
-        self.model = model
-        self.batcher = batcher
-        self._users = 0
-        self.unused = asyncio.Event()
-        self.unused.set()
-
-    @contextlib.contextmanager
-    def in_use(self):
-        """Keeps the version loaded while a request uses it."""
-        self._users += 1
-        self.unused.clear()
-        try:
-            yield self
-        finally:
-            self._users -= 1
-            if not self._users:
-                self.unused.set()
+    number: int
+    model: ServedModel
+    batcher: Batcher
+    users: Users = dataclasses.field(default_factory=Users)  # the requests that use it
 
 
 @dataclasses.dataclass(eq=False)
@@ -86,7 +90,7 @@ class ModelVersions:
             latest, specific = f"Latest({self.name})", f"Specific({self.name}, {number})"
             wanted = latest if number is None else specific
             raise RequestError(HTTPStatus.NOT_FOUND, f"Servable not found for request: {wanted}")
-        with current.in_use():
+        with current.users:
             yield current
 
     async def load_first(self) -> None:
@@ -161,7 +165,7 @@ class ModelVersions:
         task.add_done_callback(self._unloading.discard)
 
     async def _finish(self, version):
-        await version.unused.wait()
+        await version.users.none.wait()
         await version.batcher.close()
         version.model = version.batcher = None
         gc.collect()  # a loaded SavedModel has reference cycles
