@@ -240,7 +240,7 @@ def _answer(item, rows, outputs):
     elif done == item.rows:
         parts = [part for _, part in sorted(item.parts, key=lambda pair: pair[0])]
         whole = {name: _stacked([part[name] for part in parts]) for name in item.signature.outputs}
-        item.answer.set_result(item.signature.rows(whole, slice(None)))
+        item.answer.set_result(item.signature.trimmed(whole))
 
 
 def _stacked(arrays):

@@ -76,15 +76,14 @@ class Signature:
                 return name
         return None
 
-    def rows(self, outputs: Mapping[str, np.ndarray], part: slice) -> dict[str, np.ndarray]:
-        """Some rows of a batch's outputs, with the padding that they would have by themselves."""
-        cut = {}
+    def trimmed(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs of some rows of a batch, with the padding that they would have by themselves."""
+        trimmed = dict(outputs)
         for name, values in outputs.items():
-            cut[name] = values[part]
             count = self.count_of(name)
             if count is not None:
-                cut[name] = cut[name][:, : int(outputs[count][part].max(initial=0))]
-        return cut
+                trimmed[name] = values[:, : int(outputs[count].max(initial=0))]
+        return trimmed
 
     def least_answer_bytes(self, arrays: Mapping[str, np.ndarray]) -> int:
         """Estimates the minimum size of the outputs for a request, in bytes, from the shapes.
