@@ -125,15 +125,9 @@ class _Server:
         self._stop.set()
 
     def _batcher(self, model):
-        options, limits = self._options, self._options.limits
+        options = self._options
         return Batcher(
-            model,
-            options.token_budget,
-            options.batch_wait,
-            limits.max_waiting,
-            limits.request_timeout,
-            self._metrics,
-            limits.max_tokens,
+            model, options.token_budget, options.batch_wait, options.limits, self._metrics
         )
 
     def _runner(self):

@@ -18,6 +18,7 @@ from http import HTTPStatus
 import numpy as np
 
 from bert_tf.serving.server.errors import RequestError, invalid, of_computation
+from bert_tf.serving.server.limits import Limits
 from bert_tf.serving.server.metrics import Metrics
 from bert_tf.serving.server.served_model import ServedModel
 from bert_tf.serving.server.signatures import Signature
@@ -53,11 +54,8 @@ class Batcher:
     model: ServedModel
     token_budget: int  # maximum tokens of a batch, estimated from the texts' bytes
     batch_wait: float  # seconds that a request waits for others to fill its batch
-    max_waiting: int  # maximum number of requests in the queue; further ones are refused
-    request_timeout: float  # seconds that a request waits for its answer
+    limits: Limits
     metrics: Metrics
-    # Maximum tokens of the texts of one row, because the memory of the model grows with them.
-    max_tokens: int | None = None
 
     def __post_init__(self):
         self._queue: collections.deque[_Waiting] = collections.deque()
@@ -75,16 +73,16 @@ class Batcher:
                 for one batch although its rows depend on each other, the deadline passes or the
                 computation fails.
         """
-        if len(self._queue) >= self.max_waiting:
+        if len(self._queue) >= self.limits.max_waiting:
             message = f"{len(self._queue)} requests are already waiting. Try again later."
             raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, message)
         request = self._request(signature, arrays, rows)
         self._queue.append(request)
         self._arrival.set()
         try:
-            return await asyncio.wait_for(request.answer, self.request_timeout)
+            return await asyncio.wait_for(request.answer, self.limits.request_timeout)
         except asyncio.TimeoutError:
-            message = f"No answer within {self.request_timeout:g} seconds."
+            message = f"No answer within {self.limits.request_timeout:g} seconds."
             raise RequestError(HTTPStatus.GATEWAY_TIMEOUT, message) from None
         finally:  # also if the client has disconnected
             if request in self._queue:
@@ -105,10 +103,10 @@ class Batcher:
     def _request(self, signature, arrays, rows):
         tokens = _tokens(arrays, rows) if signature.has_rows else [0]
         has_texts = any(array.dtype == object for array in arrays.values())
-        if self.max_tokens is not None and has_texts and max(tokens) > self.max_tokens:
+        if has_texts and max(tokens) > self.limits.max_tokens:
             raise RequestError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"The texts of a row must have at most {self.max_tokens} tokens together. "
+                f"The texts of a row must have at most {self.limits.max_tokens} tokens together. "
                 f"Received: about {max(tokens)} in row {np.argmax(tokens)}. Split them.",
             )
         key = (signature.name, object())  # never batched with another request

@@ -21,7 +21,8 @@ class Limits:
     max_buffered: int = 256 * _MEBIBYTE
     max_answer: int = 64 * _MEBIBYTE  # bytes of one answer's values, before they become JSON
     max_text_length: int = 100_000  # characters of one string
-    max_tokens: int = 131_072  # of the texts of one row, estimated from their bytes
+    # Of the texts of one row, estimated from their bytes: the memory of the model grows with them.
+    max_tokens: int = 131_072
     max_rows: int = 1024  # of a request
     max_waiting: int = 1024  # requests that wait for their answer
     read_timeout: float = 30.0  # seconds in which a request's body must arrive

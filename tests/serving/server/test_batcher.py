@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf.serving.server.batcher import Batcher
 from bert_tf.serving.server.errors import RequestError
+from bert_tf.serving.server.limits import Limits
 from bert_tf.serving.server.metrics import Metrics
 from bert_tf.serving.server.served_model import ServedModel
 from tests.serving.server.process import PATIENCE
@@ -69,7 +70,8 @@ def model(loaded):
 
 
 def _batcher(model, token_budget=1000, batch_wait=0.0, max_waiting=100, request_timeout=PATIENCE):
-    return Batcher(model, token_budget, batch_wait, max_waiting, request_timeout, Metrics())
+    limits = Limits(max_waiting=max_waiting, request_timeout=request_timeout)
+    return Batcher(model, token_budget, batch_wait, limits, Metrics())
 
 
 def _ask(batcher, model, *texts, signature="serving_default"):
