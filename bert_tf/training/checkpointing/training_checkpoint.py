@@ -108,7 +108,6 @@ class TrainingCheckpoint(StepCallback):
         """
         recover(self.directory)
         variables = state_variables(model)
-        chief = is_chief(model.distribute_strategy)
         damaged = []
         for step in reversed(checkpoint_steps(self.directory)):
             path = checkpoint_path(self.directory, step)
@@ -131,7 +130,7 @@ class TrainingCheckpoint(StepCallback):
                     f"{self.directory} must have a good checkpoint. Received: all are damaged "
                     f"({', '.join(map(os.path.basename, damaged))}). Remove them to start again."
                 )
-        if chief:
+        if is_chief(model.distribute_strategy):
             for path in damaged:
                 aside = os.path.join(self.directory, f"damaged-{os.path.basename(path)}")
                 try:
