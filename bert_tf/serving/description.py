@@ -47,8 +47,8 @@ def describe(module: ServingModule, functions: dict, **facts) -> dict:
         limits = module.limits(name)
         signatures[name] = {
             "inputs": {
-                field: {**facts, **limits.get(field, {})}
-                for field, facts in _fields(inputs, input_meanings).items()
+                field: {**shown, **limits.get(field, {})}
+                for field, shown in _fields(inputs, input_meanings).items()
             },
             "outputs": _fields(function.structured_outputs, output_meanings),
         }

@@ -24,7 +24,7 @@ from bert_tf.serving.server.errors import RequestError, invalid, of_computation
 from bert_tf.serving.server.limits import Limits, Memory
 from bert_tf.serving.server.metrics import PATH as METRICS_PATH
 from bert_tf.serving.server.metrics import Metrics
-from bert_tf.serving.server.model_versions import ModelVersions
+from bert_tf.serving.server.model_versions import ModelVersions, Users
 from bert_tf.serving.server.rest_api import RestApi
 
 log = logging.getLogger("bert_tf.serving")
@@ -86,9 +86,7 @@ class _Server:
         self._page = importlib.resources.files(__package__).joinpath(_PAGE).read_bytes()
         self._stop = asyncio.Event()
         self._answered = 0
-        self._num_requests = 0  # that are being answered
-        self._all_answered = asyncio.Event()
-        self._all_answered.set()
+        self._requests = Users()  # that are being answered
 
     async def run(self):
         limits, loop = self._options.limits, asyncio.get_running_loop()
@@ -111,7 +109,7 @@ class _Server:
             await asyncio.gather(watcher, return_exceptions=True)
             await _close_port(runner, site, listener)
             # aiohttp's cleanup stops reading, so current requests must be answered before it.
-            for end in (self._all_answered.wait, runner.cleanup, self._versions.close):
+            for end in (self._requests.none.wait, runner.cleanup, self._versions.close):
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(end(), self._options.stop_seconds)
         print(f"Stopped: {self._answered} requests answered", flush=True)
@@ -127,15 +125,9 @@ class _Server:
         self._stop.set()
 
     def _batcher(self, model):
-        options, limits = self._options, self._options.limits
+        options = self._options
         return Batcher(
-            model,
-            options.token_budget,
-            options.batch_wait,
-            limits.max_waiting,
-            limits.request_timeout,
-            self._metrics,
-            limits.max_tokens,
+            model, options.token_budget, options.batch_wait, options.limits, self._metrics
         )
 
     def _runner(self):
@@ -173,16 +165,8 @@ class _Server:
     async def _counted(self, request, handler):
         """Answers and counts a request; during shutdown, closes the connection afterwards."""
         started = time.monotonic()
-        self._metrics.requests_in_progress.inc()
-        self._num_requests += 1
-        self._all_answered.clear()
-        try:
+        with self._requests, self._metrics.requests_in_progress.track_inprogress():
             response = await self._answer(request, handler)
-        finally:
-            self._metrics.requests_in_progress.dec()
-            self._num_requests -= 1
-            if not self._num_requests:
-                self._all_answered.set()
         method = request.get("method", "other")
         self._metrics.requests.labels(method, str(response.status)).inc()
         self._metrics.request_seconds.labels(method).observe(time.monotonic() - started)
@@ -243,8 +227,8 @@ class _Server:
         return self._web.Response(text=text, status=status, content_type=kind, headers=headers)
 
     def _error(self, error):
-        headers = {"Retry-After": "1"} if error.code.http in (429, 503) else None
-        return self._json(rest_api.error_text(error), error.code.http, headers)
+        headers = {"Retry-After": "1"} if error.status in (429, 503) else None
+        return self._json(rest_api.error_text(error), error.status, headers)
 
 
 async def _send(request, response):

@@ -13,17 +13,12 @@ import concurrent.futures
 import dataclasses
 import time
 from collections.abc import Mapping
+from http import HTTPStatus
 
 import numpy as np
 
-from bert_tf.serving.server.errors import (
-    BODY_TOO_LARGE,
-    DEADLINE_EXCEEDED,
-    RESOURCE_EXHAUSTED,
-    RequestError,
-    invalid,
-    of_computation,
-)
+from bert_tf.serving.server.errors import RequestError, invalid, of_computation
+from bert_tf.serving.server.limits import Limits
 from bert_tf.serving.server.metrics import Metrics
 from bert_tf.serving.server.served_model import ServedModel
 from bert_tf.serving.server.signatures import Signature
@@ -54,26 +49,13 @@ class _Waiting:
 
 @dataclasses.dataclass(eq=False)
 class Batcher:
-    """The request queue of a model. All its work except the computation runs on the event loop.
-
-    Args:
-        model: The model.
-        token_budget: Maximum tokens of a batch, estimated from the texts' bytes.
-        batch_wait: Seconds that a request waits for others to fill its batch.
-        max_waiting: Maximum number of requests in the queue; further ones are refused.
-        request_timeout: Seconds that a request waits for its answer.
-        metrics: The metrics in which batches are counted.
-        max_tokens: Maximum tokens of the texts of one row, because the memory of the model grows
-            with them; None for no limit.
-    """
+    """The request queue of a model. All its work except the computation runs on the event loop."""
 
     model: ServedModel
-    token_budget: int
-    batch_wait: float
-    max_waiting: int
-    request_timeout: float
+    token_budget: int  # maximum tokens of a batch, estimated from the texts' bytes
+    batch_wait: float  # seconds that a request waits for others to fill its batch
+    limits: Limits
     metrics: Metrics
-    max_tokens: int | None = None
 
     def __post_init__(self):
         self._queue: collections.deque[_Waiting] = collections.deque()
@@ -91,17 +73,17 @@ class Batcher:
                 for one batch although its rows depend on each other, the deadline passes or the
                 computation fails.
         """
-        if len(self._queue) >= self.max_waiting:
+        if len(self._queue) >= self.limits.max_waiting:
             message = f"{len(self._queue)} requests are already waiting. Try again later."
-            raise RequestError(RESOURCE_EXHAUSTED, message)
+            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, message)
         request = self._request(signature, arrays, rows)
         self._queue.append(request)
         self._arrival.set()
         try:
-            return await asyncio.wait_for(request.answer, self.request_timeout)
+            return await asyncio.wait_for(request.answer, self.limits.request_timeout)
         except asyncio.TimeoutError:
-            message = f"No answer within {self.request_timeout:g} seconds."
-            raise RequestError(DEADLINE_EXCEEDED, message) from None
+            message = f"No answer within {self.limits.request_timeout:g} seconds."
+            raise RequestError(HTTPStatus.GATEWAY_TIMEOUT, message) from None
         finally:  # also if the client has disconnected
             if request in self._queue:
                 self._queue.remove(request)
@@ -121,10 +103,10 @@ class Batcher:
     def _request(self, signature, arrays, rows):
         tokens = _tokens(arrays, rows) if signature.has_rows else [0]
         has_texts = any(array.dtype == object for array in arrays.values())
-        if self.max_tokens is not None and has_texts and max(tokens) > self.max_tokens:
+        if has_texts and max(tokens) > self.limits.max_tokens:
             raise RequestError(
-                BODY_TOO_LARGE,
-                f"The texts of a row must have at most {self.max_tokens} tokens together. "
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"The texts of a row must have at most {self.limits.max_tokens} tokens together. "
                 f"Received: about {max(tokens)} in row {np.argmax(tokens)}. Split them.",
             )
         key = (signature.name, object())  # never batched with another request
@@ -215,10 +197,10 @@ class Batcher:
             for name in signature.inputs
         }
         sizes = [rows.stop - rows.start for _, rows in batch]
-        tokens = sum(sum(item.tokens[rows]) for item, rows in batch)
         started = time.monotonic()
-        waited = started - min(item.arrived for item, _ in batch)
-        self.metrics.count_batch(sum(sizes), tokens, waited)
+        self.metrics.batch_rows.observe(sum(sizes))
+        self.metrics.batch_tokens.observe(sum(sum(item.tokens[rows]) for item, rows in batch))
+        self.metrics.batch_wait_seconds.observe(started - min(item.arrived for item, _ in batch))
         outputs = await asyncio.get_running_loop().run_in_executor(
             self._executor, self._checked_run, signature, joined, sum(sizes)
         )
@@ -256,7 +238,7 @@ def _answer(item, rows, outputs):
     elif done == item.rows:
         parts = [part for _, part in sorted(item.parts, key=lambda pair: pair[0])]
         whole = {name: _stacked([part[name] for part in parts]) for name in item.signature.outputs}
-        item.answer.set_result(item.signature.rows(whole, slice(None)))
+        item.answer.set_result(item.signature.trimmed(whole))
 
 
 def _stacked(arrays):

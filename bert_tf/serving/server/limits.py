@@ -4,13 +4,9 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Iterator
+from http import HTTPStatus
 
-from bert_tf.serving.server.errors import (
-    BODY_TOO_LARGE,
-    REQUEST_TIMEOUT,
-    RESOURCE_EXHAUSTED,
-    RequestError,
-)
+from bert_tf.serving.server.errors import RequestError
 
 _MEBIBYTE = 1 << 20
 
@@ -25,7 +21,8 @@ class Limits:
     max_buffered: int = 256 * _MEBIBYTE
     max_answer: int = 64 * _MEBIBYTE  # bytes of one answer's values, before they become JSON
     max_text_length: int = 100_000  # characters of one string
-    max_tokens: int = 131_072  # of the texts of one row, estimated from their bytes
+    # Of the texts of one row, estimated from their bytes: the memory of the model grows with them.
+    max_tokens: int = 131_072
     max_rows: int = 1024  # of a request
     max_waiting: int = 1024  # requests that wait for their answer
     read_timeout: float = 30.0  # seconds in which a request's body must arrive
@@ -69,7 +66,7 @@ class MemoryShare:
         self._held, more = size, size > self._held
         if more and self._memory.held > self._memory.limit:
             message = "The server's memory is full of other requests. Try again later."
-            raise RequestError(RESOURCE_EXHAUSTED, message)
+            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, message)
 
 
 async def read_body(request, share: MemoryShare, limits: Limits) -> bytes:
@@ -87,7 +84,7 @@ async def read_body(request, share: MemoryShare, limits: Limits) -> bytes:
         return await asyncio.wait_for(_collect(request, share, limits), limits.read_timeout)
     except asyncio.TimeoutError:
         message = f"The body did not arrive within {limits.read_timeout:g} seconds."
-        raise RequestError(REQUEST_TIMEOUT, message) from None
+        raise RequestError(HTTPStatus.REQUEST_TIMEOUT, message) from None
 
 
 async def _collect(request, share, limits):
@@ -103,6 +100,6 @@ async def _collect(request, share, limits):
 def _check_size(size, limits):
     if size > limits.max_body:
         raise RequestError(
-            BODY_TOO_LARGE,
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             f"The body must have at most {limits.max_body} bytes. Received: {size} or more bytes",
         )

@@ -7,15 +7,7 @@ _TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
 class Metrics:
-    """The metrics of one server, in a separate registry.
-
-    Attributes:
-        requests: The number of answers, by method and HTTP status.
-        request_seconds: The time from a request's head to its answer, by method.
-        batch_seconds: The time to compute one batch.
-        requests_in_progress: The number of requests that are not yet answered.
-        version: The model version that answers requests without a version.
-    """
+    """The metrics of one server, in a separate registry."""
 
     def __init__(self):
         import prometheus_client
@@ -42,17 +34,11 @@ class Metrics:
         self.batch_seconds = histogram("batch_seconds", "Time to compute one batch.", _SECONDS)
         self.requests_in_progress = gauge("requests_in_progress", "Requests not yet answered.")
         self.version = gauge("model_version", "Model version that answers requests.")
-        self._rows = histogram("batch_rows", "Rows per batch.", _SIZES)
-        self._tokens = histogram("batch_tokens", "Estimated tokens per batch.", _TOKENS)
-        self._waited = histogram(
+        self.batch_rows = histogram("batch_rows", "Rows per batch.", _SIZES)
+        self.batch_tokens = histogram("batch_tokens", "Estimated tokens per batch.", _TOKENS)
+        self.batch_wait_seconds = histogram(
             "batch_wait_seconds", "Time that the oldest request of a batch waited.", _SECONDS
         )
-
-    def count_batch(self, rows: int, tokens: int, waited: float) -> None:
-        """Records a batch before it is computed."""
-        self._rows.observe(rows)
-        self._tokens.observe(tokens)
-        self._waited.observe(waited)
 
     def page(self) -> tuple[bytes, str]:
         """The metrics as text for Prometheus, and their content type."""

@@ -12,10 +12,11 @@ import gc
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
 
 from bert_tf.errors import UserError
 from bert_tf.serving.server.batcher import Batcher
-from bert_tf.serving.server.errors import NOT_FOUND, RequestError
+from bert_tf.serving.server.errors import RequestError
 from bert_tf.serving.server.model_directory import find_versions, open_model
 from bert_tf.serving.server.served_model import ServedModel
 
@@ -34,52 +35,46 @@ class VersionState:
     fingerprint: tuple = ()  # of those files; if they change, loading is tried again
 
 
+class Users:
+    """Counts the `with` blocks that are running; `none` is set while there is none."""
+
+    def __init__(self):
+        self._count = 0
+        self.none = asyncio.Event()
+        self.none.set()
+
+    def __enter__(self):
+        self._count += 1
+        self.none.clear()
+
+    def __exit__(self, *error):
+        self._count -= 1
+        if not self._count:
+            self.none.set()
+
+
+@dataclasses.dataclass(eq=False)
 class LoadedVersion:
-    """A version that can answer requests: its number, model and request queue."""
+    """A version that can answer requests."""
 
-    def __init__(self, number: int, model: ServedModel, batcher: Batcher):
-        self.number = number
-        self.model = model
-        self.batcher = batcher
-        self._users = 0
-        self.unused = asyncio.Event()
-        self.unused.set()
-
-    @contextlib.contextmanager
-    def in_use(self):
-        """Keeps the version loaded while a request uses it."""
-        self._users += 1
-        self.unused.clear()
-        try:
-            yield self
-        finally:
-            self._users -= 1
-            if not self._users:
-                self.unused.set()
+    number: int
+    model: ServedModel
+    batcher: Batcher
+    users: Users = dataclasses.field(default_factory=Users)  # the requests that use it
 
 
 @dataclasses.dataclass(eq=False)
 class ModelVersions:
-    """The versions of one model.
+    """The versions of one model."""
 
-    Args:
-        name: The model's name in REST paths.
-        directory: The directory of its versions, or of a single model.
-        make_batcher: A function that makes the request queue of a loaded model.
-        pairs: Whether the inputs of classifiers that `save_pretrained` wrote are two texts.
-        trusted: Whether SavedModels may do more than compute.
-
-    Attributes:
-        states: The states of the loaded and the most recent versions, by number.
-        current: The version that answers requests without a version, None before it is loaded.
-    """
-
-    name: str
-    directory: str | os.PathLike
-    make_batcher: Callable[[ServedModel], Batcher]
-    pairs: bool = False
-    trusted: bool = False
+    name: str  # in REST paths
+    directory: str | os.PathLike  # of its versions, or of a single model
+    make_batcher: Callable[[ServedModel], Batcher]  # makes the request queue of a loaded model
+    pairs: bool = False  # whether classifiers that `save_pretrained` wrote take two texts
+    trusted: bool = False  # whether SavedModels may do more than compute
+    # The states of the loaded and the most recent versions, by number.
     states: dict[int, VersionState] = dataclasses.field(default_factory=dict, init=False)
+    # The version that answers requests without a version; None before it is loaded.
     current: LoadedVersion | None = dataclasses.field(default=None, init=False)
     _unloading: set[asyncio.Task] = dataclasses.field(default_factory=set, init=False)
 
@@ -94,8 +89,8 @@ class ModelVersions:
         if current is None or number not in (None, current.number):
             latest, specific = f"Latest({self.name})", f"Specific({self.name}, {number})"
             wanted = latest if number is None else specific
-            raise RequestError(NOT_FOUND, f"Servable not found for request: {wanted}")
-        with current.in_use():
+            raise RequestError(HTTPStatus.NOT_FOUND, f"Servable not found for request: {wanted}")
+        with current.users:
             yield current
 
     async def load_first(self) -> None:
@@ -145,16 +140,13 @@ class ModelVersions:
 
     async def _find(self):
         # In a thread, because it may wait for a process that writes to the directory.
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, find_versions, self.directory)
+        return await asyncio.to_thread(find_versions, self.directory)
 
     async def _load(self, number, path):
         self._remember(number, VersionState(LOADING))
         fingerprint = _fingerprint(path)
         try:
-            model = await asyncio.get_running_loop().run_in_executor(
-                None, open_model, path, self.pairs, self.trusted
-            )
+            model = await asyncio.to_thread(open_model, path, self.pairs, self.trusted)
         except Exception as error:
             message = str(error) if isinstance(error, UserError) else repr(error)
             log.error("Version %s of %s could not be loaded: %s", number, self.name, message)
@@ -173,7 +165,7 @@ class ModelVersions:
         task.add_done_callback(self._unloading.discard)
 
     async def _finish(self, version):
-        await version.unused.wait()
+        await version.users.none.wait()
         await version.batcher.close()
         version.model = version.batcher = None
         gc.collect()  # a loaded SavedModel has reference cycles

@@ -14,18 +14,13 @@ import concurrent.futures
 import json
 import re
 import urllib.parse
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from bert_tf.serving.server import model_versions
 from bert_tf.serving.server.described_inputs import check_described_inputs
-from bert_tf.serving.server.errors import (
-    ANSWER_TOO_LARGE,
-    NOT_FOUND,
-    UNIMPLEMENTED,
-    RequestError,
-    invalid,
-)
+from bert_tf.serving.server.errors import RequestError, invalid
 from bert_tf.serving.server.json_tensors import answer_parts, arrays_of, parse_predict
 from bert_tf.serving.server.limits import Limits, MemoryShare, read_body
 from bert_tf.serving.server.model_versions import LoadedVersion, ModelVersions
@@ -100,11 +95,11 @@ class RestApi:
         body = await read_body(request, share, self._limits)
         if target.action != "predict":
             message = f"The method must be predict. Received: {target.action}"
-            raise RequestError(UNIMPLEMENTED, message)
+            raise RequestError(HTTPStatus.NOT_IMPLEMENTED, message)
         self._check_name(target.model)
         async with self._versions.use(target.version) as version:
             if len(body) > _LARGE_BODY:
-                format, signature, arrays = await self._run(
+                format, signature, arrays = await asyncio.get_running_loop().run_in_executor(
                     self._decoder, self._read, body, version
                 )
             else:
@@ -146,27 +141,26 @@ class RestApi:
     def _check_answer(self, size):
         if size > self._limits.max_answer:
             raise RequestError(
-                ANSWER_TOO_LARGE,
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 f"The answer must have at most {self._limits.max_answer} bytes of values. "
                 f"Received: {size} bytes. Send fewer rows at a time, or shorter ones.",
             )
 
     async def _in_threads(self, parts):
-        while (part := await self._run(None, next, parts, None)) is not None:
+        while (part := await asyncio.to_thread(next, parts, None)) is not None:
             yield part.encode()
-
-    async def _run(self, executor, function: Callable, *arguments):
-        return await asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
 
     def _status(self, target):
         states = self._versions.states if target.model == self._versions.name else {}
         if target.version is not None:
             if target.version not in states:
                 message = f"Could not find version {target.version} of model {target.model}"
-                raise RequestError(NOT_FOUND, message)
+                raise RequestError(HTTPStatus.NOT_FOUND, message)
             states = {target.version: states[target.version]}
         if not states:
-            raise RequestError(NOT_FOUND, f"Could not find any versions of model {target.model}")
+            raise RequestError(
+                HTTPStatus.NOT_FOUND, f"Could not find any versions of model {target.model}"
+            )
         statuses = [
             {
                 "version": str(number),
@@ -207,7 +201,9 @@ class RestApi:
 
     def _check_name(self, name):
         if name != self._versions.name:
-            raise RequestError(NOT_FOUND, f"Servable not found for request: Latest({name})")
+            raise RequestError(
+                HTTPStatus.NOT_FOUND, f"Servable not found for request: Latest({name})"
+            )
 
 
 def error_text(error: RequestError) -> str:

@@ -20,15 +20,10 @@ _POINTER = 8  # bytes of a string in an array, without its content
 
 @dataclasses.dataclass(frozen=True)
 class TensorSpec:
-    """An input or output.
-
-    Attributes:
-        dtype: The dtype.
-        shape: The dimensions, None for a variable dimension; None if the rank is unknown.
-    """
+    """An input or output."""
 
     dtype: tf.DType
-    shape: tuple[int | None, ...] | None
+    shape: tuple[int | None, ...] | None  # None for a variable dimension, or for an unknown rank
 
     @property
     def has_rows(self) -> bool:
@@ -43,13 +38,7 @@ class TensorSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """A function of a SavedModel.
-
-    Attributes:
-        name: Its key.
-        inputs: The inputs by name, sorted by name.
-        outputs: The outputs by name, sorted by name.
-    """
+    """A function of a SavedModel; the inputs and outputs are sorted by name."""
 
     name: str
     inputs: Mapping[str, TensorSpec]
@@ -87,15 +76,14 @@ class Signature:
                 return name
         return None
 
-    def rows(self, outputs: Mapping[str, np.ndarray], part: slice) -> dict[str, np.ndarray]:
-        """Some rows of a batch's outputs, with the padding that they would have by themselves."""
-        cut = {}
+    def trimmed(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs of some rows of a batch, with the padding that they would have by themselves."""
+        trimmed = dict(outputs)
         for name, values in outputs.items():
-            cut[name] = values[part]
             count = self.count_of(name)
             if count is not None:
-                cut[name] = cut[name][:, : int(outputs[count][part].max(initial=0))]
-        return cut
+                trimmed[name] = values[:, : int(outputs[count].max(initial=0))]
+        return trimmed
 
     def least_answer_bytes(self, arrays: Mapping[str, np.ndarray]) -> int:
         """Estimates the minimum size of the outputs for a request, in bytes, from the shapes.

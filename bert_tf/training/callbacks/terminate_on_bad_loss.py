@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -70,12 +71,8 @@ class TerminateOnBadLoss(StepCallback):
 
 def named_arrays(structure) -> dict[str, np.ndarray]:
     """Returns the leaves of nested dictionaries and tuples; "/" joins the parts of their names."""
-    if not isinstance(structure, (dict, tuple, list)):
-        values = structure.to_tensor() if isinstance(structure, tf.RaggedTensor) else structure
-        return {"": np.asarray(values)}
-    items = structure.items() if isinstance(structure, dict) else enumerate(structure)
-    return {
-        f"{key}/{name}".rstrip("/"): array
-        for key, part in items
-        for name, array in named_arrays(part).items()
-    }
+    arrays = {}
+    for path, values in keras.tree.flatten_with_path(structure):
+        dense = values.to_tensor() if isinstance(values, tf.RaggedTensor) else values
+        arrays["/".join(map(str, path))] = np.asarray(dense)
+    return arrays

@@ -35,7 +35,15 @@ _NAME = re.compile(r"ckpt-(\d+)")
 
 
 class DamagedCheckpoint(CheckpointError):
-    """A checkpoint whose files are missing or have changed since they were written."""
+    """A checkpoint whose files are missing or have changed since they were written.
+
+    Example:
+        >>> try:
+        ...     read_checkpoint("missing/ckpt-1")
+        ... except DamagedCheckpoint as error:
+        ...     print(error)
+        missing/ckpt-1/manifest.json must be a JSON file. Received: No such file or directory.
+    """
 
 
 def checkpoint_path(directory: str | os.PathLike, step: int) -> str:
@@ -53,17 +61,11 @@ def checkpoint_steps(directory: str | os.PathLike) -> list[int]:
 
 def write_checkpoint(
     directory: str | os.PathLike, step: int, tensors: dict[str, np.ndarray], state: dict
-) -> str:
-    """Writes `ckpt-<step>` atomically.
+) -> None:
+    """Writes `ckpt-<step>` atomically: the variables by name, and the values of `state.json`.
 
-    Args:
-        directory: The directory of the checkpoints. It is created if it does not exist.
-        step: The step.
-        tensors: The variables by name, of any shape and of any dtype that safetensors supports.
-        state: The JSON values of `state.json`.
-
-    Returns:
-        The path of the checkpoint.
+    The directory is created if it does not exist. The tensors have any shape and any dtype that
+    safetensors supports.
 
     Raises:
         CheckpointError: If it cannot be written. Older checkpoints are not changed.
@@ -85,7 +87,6 @@ def write_checkpoint(
             f"The checkpoint {path} could not be written: {reason}. Older checkpoints are not "
             f"changed: {kept}. Make room or choose another directory, and start again."
         ) from None
-    return path
 
 
 def read_checkpoint(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict]:

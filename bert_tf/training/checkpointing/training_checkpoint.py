@@ -108,7 +108,6 @@ class TrainingCheckpoint(StepCallback):
         """
         recover(self.directory)
         variables = state_variables(model)
-        chief = is_chief(model.distribute_strategy)
         damaged = []
         for step in reversed(checkpoint_steps(self.directory)):
             path = checkpoint_path(self.directory, step)
@@ -131,7 +130,7 @@ class TrainingCheckpoint(StepCallback):
                     f"{self.directory} must have a good checkpoint. Received: all are damaged "
                     f"({', '.join(map(os.path.basename, damaged))}). Remove them to start again."
                 )
-        if chief:
+        if is_chief(model.distribute_strategy):
             for path in damaged:
                 aside = os.path.join(self.directory, f"damaged-{os.path.basename(path)}")
                 try:
@@ -284,8 +283,7 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
         )
     if not model.optimizer.built:
         with model.distribute_strategy.scope():
-            trained = getattr(model, "trained_variables", lambda: model.trainable_variables)
-            model.optimizer.build(trained())
+            model.optimizer.build(_trained_variables(model))
     named = model_variables(model)
     roots = {variable.path.split("/")[0] for variable in _network_variables(model)}
     for variable in model.optimizer.variables:
@@ -309,9 +307,12 @@ def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
 
 def _network_variables(model):
     """Returns the variables of the model, and those of its objective."""
-    known = {id(variable) for variable in model.variables}
-    trained = getattr(model, "trained_variables", lambda: model.trainable_variables)()
-    return [*model.variables, *(variable for variable in trained if id(variable) not in known)]
+    both = [*model.variables, *_trained_variables(model)]
+    return list({id(variable): variable for variable in both}.values())
+
+
+def _trained_variables(model):
+    return getattr(model, "trained_variables", lambda: model.trainable_variables)()
 
 
 def _unnumbered(name: str) -> str:

@@ -28,9 +28,7 @@ class UndefinedScore(DataError):
 def score_functions(problem_type: str, num_classes: int) -> dict[str, Callable]:
     """Returns the scores of a problem type: functions of gold labels and probabilities.
 
-    Args:
-        problem_type: "single_label_classification", "multi_label_classification" or "regression".
-        num_classes: C. With two classes, the scores of class 1 are included.
+    With two classes, the scores of class 1 are included.
 
     Raises:
         UserError: If scikit-learn is missing.
@@ -49,7 +47,7 @@ def all_scores(gold: np.ndarray, predicted: np.ndarray, problem_type: str = SING
     Args:
         gold: `[n]` class ids; for multi-label problems `[n, C]`, 0 or 1; for regression `[n]`.
         predicted: `[n, C]` probabilities; for regression `[n]` or `[n, 1]`.
-        problem_type: As in `score_functions`.
+        problem_type: "single_label_classification", "multi_label_classification" or "regression".
 
     Returns:
         The scores by name. For one label: "accuracy", "macro_f1", "matthews" and "loss" (mean
@@ -106,11 +104,7 @@ def num_classes(predicted: np.ndarray) -> int:
 
 
 def roc_auc(gold: np.ndarray, probabilities: np.ndarray) -> float:
-    """Computes the area under the ROC curve of class 1.
-
-    Args:
-        gold: `[n]`, 0 or 1.
-        probabilities: `[n]`, the probabilities of class 1.
+    """Computes the area under the ROC curve of class 1, from labels `[n]` and its probabilities.
 
     Raises:
         UndefinedScore: If all examples are of one class.

@@ -16,10 +16,7 @@ def class_weights_by_id(
 ) -> dict[int, float]:
     """Returns the weight of each class, which is 1 if `class_weight` does not have the class.
 
-    Args:
-        class_weight: The weights by class id or by name.
-        num_classes: The number of classes.
-        labels: The names of the classes, or None.
+    The keys of `class_weight` are class ids or, with `labels`, names of classes.
 
     Raises:
         UserError: If a class does not exist, or if a weight is negative or not a number.
@@ -45,12 +42,7 @@ def class_weights_by_id(
 
 
 def refuse_class_weight(class_weight: Mapping, reason: str) -> None:
-    """Raises `UserError` for a model without classes to weight.
-
-    Args:
-        class_weight: The argument of `fit`.
-        reason: Why the model does not use it, and what to do instead.
-    """
+    """Raises `UserError` for a model without classes to weight, with the reason."""
     raise UserError(
         f"`class_weight` must be left out here: {reason}. Received: class_weight={class_weight!r}"
     )

@@ -93,11 +93,7 @@ class SparseCrossentropy(keras.losses.Loss):
 def class_loss(loss) -> SparseCrossentropy | None:
     """Checks the argument `loss` of `compile` for a model whose loss is cross-entropy.
 
-    Args:
-        loss: A `SparseCrossentropy`, or "auto" or None for plain cross-entropy.
-
-    Returns:
-        The loss, or None for plain cross-entropy.
+    "auto" and None mean plain cross-entropy, for which None is returned.
 
     Raises:
         UserError: If it is another loss, or if its `reduction` is not a mean.

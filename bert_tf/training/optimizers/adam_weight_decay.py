@@ -20,15 +20,14 @@ class AdamWeightDecay(ClippedOptimizer):
     lost. A value that is assigned to the weight is copied before the next update.
 
     Args:
-        learning_rate: A float or a schedule. None means 5e-5.
+        learning_rate: A float or a schedule.
         weight_decay_rate: The decoupled weight decay; 0.01 in the original.
-        beta_1: The decay rate of m.
-        beta_2: The decay rate of v.
+        beta_1, beta_2: The decay rates of m and of v.
         epsilon: Added to sqrt(v); 1e-6 in the original.
         clip_norm: The largest global norm of the gradients, summed over all replicas. None does
             not clip.
-        bias_correction: Whether to correct the bias of m and v in the first steps. None means
-            False, as in the original. The correction helps on small data sets (arXiv 2006.05987).
+        bias_correction: Whether to correct the bias of m and v in the first steps. The original
+            does not; the correction helps on small data sets (arXiv 2006.05987).
         exclude_from_weight_decay_names: The last parts of the paths of variables without decay.
         layer_decay: The learning rate of a block is that of the block above it times this factor.
             The embeddings count as the block below the first one, heads and pooler as the block
@@ -52,8 +51,7 @@ class AdamWeightDecay(ClippedOptimizer):
     Reference: google-research/bert optimization.py, `AdamWeightDecayOptimizer`.
     """
 
-    default_learning_rate, default_bias_correction = 5e-5, False
-    default_name, slot_names = "adam_weight_decay", ("adam_m", "adam_v")
+    slot_names = ("adam_m", "adam_v")
 
     def update_step(self, gradient, variable, learning_rate, gradient_scale=None):
         index = self.index_of(variable)

@@ -26,44 +26,40 @@ LOW_PRECISION = ("bfloat16", "float16")
 
 
 class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
-    """The base of the optimizers, with the arguments of `AdamWeightDecay`.
+    """The base of the optimizers, with the arguments of `AdamWeightDecay` and their defaults.
 
     The gradients of all variables are scaled so that their global norm is at most `clip_norm`.
     Under a `tf.distribute` strategy, they are first summed over the replicas (the
     `global_clipnorm` of Keras clips on each replica before the sum). `gradient_norm` is the norm
     before clipping.
 
-    Subclasses define `update_step(gradient, variable, learning_rate, gradient_scale)`. The scale is
-    a scalar or None and is passed so that no scaled copy of the gradient is needed. They also
-    define the defaults of their arguments and the names of their two slots, m and v.
+    Subclasses define `update_step(gradient, variable, learning_rate, gradient_scale)` and the names
+    of their two slots, m and v. The scale is a scalar or None and is passed so that no scaled copy
+    of the gradient is needed.
+
+    Raises:
+        UserError: If `layer_decay` is not in (0, 1].
     """
 
-    default_learning_rate: float
-    default_bias_correction: bool
-    default_name: str
     slot_names: tuple[str, str]
 
     def __init__(
         self,
-        learning_rate=None,
+        learning_rate=5e-5,
         weight_decay_rate: float = 0.01,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
         clip_norm: float | None = 1.0,
-        bias_correction: bool | None = None,
+        bias_correction: bool = False,
         exclude_from_weight_decay_names: tuple[str, ...] = NOT_DECAYED,
         layer_decay: float | None = None,
         dynamic_loss_scale: bool = False,
-        name: str | None = None,
+        name: str = "adam_weight_decay",
         learning_rate_multipliers: dict[str, float] | None = None,
         **kwargs,
     ):
-        if learning_rate is None:
-            learning_rate = self.default_learning_rate
-        if bias_correction is None:
-            bias_correction = self.default_bias_correction
-        super().__init__(learning_rate=learning_rate, name=name or self.default_name, **kwargs)
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         if layer_decay is not None and not 0.0 < layer_decay <= 1.0:
             raise UserError(
                 f"`layer_decay` must be in (0, 1] or None. Received: layer_decay={layer_decay!r}"
@@ -220,6 +216,8 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
 
 def layer_multipliers(paths: list[str], layer_decay: float | None) -> list[float]:
     """Returns the factors of the learning rates of variables with these Keras paths."""
+    if layer_decay is None:
+        return [1.0] * len(paths)
     blocks = [re.search(r"(?:^|/)layer_(\d+)/", path) for path in paths]
     top = max((int(block[1]) for block in blocks if block), default=-1) + 2
 
@@ -228,6 +226,4 @@ def layer_multipliers(paths: list[str], layer_decay: float | None) -> list[float
             return int(block[1]) + 1
         return 0 if "embeddings" in path.split("/") else top
 
-    if layer_decay is None:
-        return [1.0] * len(paths)
     return [layer_decay ** (top - depth(path, block)) for path, block in zip(paths, blocks)]

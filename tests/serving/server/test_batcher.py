@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.serving.server.batcher import Batcher
-from bert_tf.serving.server.errors import DEADLINE_EXCEEDED, INVALID_ARGUMENT, RequestError
+from bert_tf.serving.server.errors import RequestError
+from bert_tf.serving.server.limits import Limits
 from bert_tf.serving.server.metrics import Metrics
 from bert_tf.serving.server.served_model import ServedModel
 from tests.serving.server.process import PATIENCE
@@ -69,7 +70,8 @@ def model(loaded):
 
 
 def _batcher(model, token_budget=1000, batch_wait=0.0, max_waiting=100, request_timeout=PATIENCE):
-    return Batcher(model, token_budget, batch_wait, max_waiting, request_timeout, Metrics())
+    limits = Limits(max_waiting=max_waiting, request_timeout=request_timeout)
+    return Batcher(model, token_budget, batch_wait, limits, Metrics())
 
 
 def _ask(batcher, model, *texts, signature="serving_default"):
@@ -169,7 +171,7 @@ def test_one_bad_row_spoils_only_its_request(model):
 
     _, good, bad, fine = asyncio.run(scenario())
     assert good["word"].tolist() == [[b"good"]] and fine["word"].tolist() == [[b"fine"]]
-    assert isinstance(bad, RequestError) and bad.code is INVALID_ARGUMENT
+    assert isinstance(bad, RequestError) and bad.status == 400
     assert "a bad text" in bad.message
 
 
@@ -201,11 +203,11 @@ def test_deadline_full_queue_and_clients_that_left(model):
         await _until(lambda: batcher.waiting == 1)
         with pytest.raises(RequestError, match="already waiting") as full:
             await _ask(batcher, model, "third")
-        assert full.value.code.http == 429
+        assert full.value.status == 429
         for late in (first, second):
             with pytest.raises(RequestError, match="No answer within") as error:
                 await late
-            assert error.value.code is DEADLINE_EXCEEDED
+            assert error.value.status == 504
         gone = _ask(batcher, model, "gone")
         await _until(lambda: batcher.waiting == 1)
         gone.cancel()

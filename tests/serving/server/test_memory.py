@@ -54,16 +54,12 @@ class Body:
 
 def _run(path, scenario, batch_wait=0.0, **limits):
     """`scenario(ask, memory)`; `ask(document)` is the answer's text or a RequestError."""
-    limits = Limits(**limits)
+    limits = Limits(request_timeout=PATIENCE, **limits)
     memory = Memory(limits.max_buffered)
 
     async def run():
         versions = ModelVersions(
-            "wide",
-            path,
-            lambda model: Batcher(
-                model, TOKEN_BUDGET, batch_wait, 100, PATIENCE, Metrics(), limits.max_tokens
-            ),
+            "wide", path, lambda model: Batcher(model, TOKEN_BUDGET, batch_wait, limits, Metrics())
         )
         await versions.load_first()
         api = RestApi(versions, limits)
@@ -83,7 +79,7 @@ def _run(path, scenario, batch_wait=0.0, **limits):
 
 
 def _status(error):
-    return error.value.code.http
+    return error.value.status
 
 
 def test_what_was_read_out_of_a_body_counts_until_the_answer(path):

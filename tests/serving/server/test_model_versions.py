@@ -14,6 +14,7 @@ from bert_tf.serving.server import model_versions
 from bert_tf.serving.server.batcher import Batcher
 from bert_tf.serving.server.errors import RequestError
 from bert_tf.serving.server.export_for_server import export_for_server
+from bert_tf.serving.server.limits import Limits
 from bert_tf.serving.server.metrics import Metrics
 from bert_tf.serving.server.model_directory import find_versions, is_model, open_model
 from bert_tf.serving.server.model_versions import ModelVersions
@@ -37,7 +38,7 @@ def echo(tmp_path_factory):
 
 def _versions(folder):
     def batcher(model):
-        return Batcher(model, 100, 0.0, 10, 60.0, Metrics())
+        return Batcher(model, 100, 0.0, Limits(), Metrics())
 
     return ModelVersions("echo", folder, batcher)
 

@@ -1,4 +1,6 @@
-"""What the optimizers share: layer-wise rates and their names."""
+"""What the optimizers share: their arguments, layer-wise rates, and loss scaling."""
+
+import inspect
 
 import keras
 import numpy as np
@@ -10,6 +12,43 @@ from bert_tf.errors import UserError
 from bert_tf.training import LAMB, AdamWeightDecay
 from bert_tf.training.optimizers import clipped_optimizer
 from bert_tf.training.optimizers.clipped_optimizer import layer_multipliers
+
+
+@pytest.mark.parametrize(
+    "kind, own",
+    [
+        (
+            AdamWeightDecay,
+            {"learning_rate": 5e-5, "bias_correction": False, "name": "adam_weight_decay"},
+        ),
+        (LAMB, {"learning_rate": 1e-3, "bias_correction": True, "name": "lamb"}),
+    ],
+)
+def test_the_signature_shows_the_defaults(kind, own):
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    }
+    assert defaults == {
+        "learning_rate": own["learning_rate"],
+        "weight_decay_rate": 0.01,
+        "beta_1": 0.9,
+        "beta_2": 0.999,
+        "epsilon": 1e-6,
+        "clip_norm": 1.0,
+        "bias_correction": own["bias_correction"],
+        "exclude_from_weight_decay_names": ("gamma", "beta", "bias"),
+        "layer_decay": None,
+        "dynamic_loss_scale": False,
+        "name": own["name"],
+        "learning_rate_multipliers": None,
+    }
+    config = kind().get_config()
+    assert config["learning_rate"] == pytest.approx(own["learning_rate"])
+    assert {name: config[name] for name in ("bias_correction", "name")} == {
+        name: own[name] for name in ("bias_correction", "name")
+    }
 
 
 def test_rates_fall_with_the_depth():
