@@ -58,14 +58,15 @@ absl::Status GradShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+template <typename Type>
 struct Cpu {
-  template <typename T>
+  using T = KernelType<Type>;
+
   static absl::Status Run(OpKernelContext* context, const BiasGeluArgs<T>& args) {
     FusedBiasGelu(TensorFlowParallel(context), args);
     return absl::OkStatus();
   }
 
-  template <typename T>
   static absl::Status Run(OpKernelContext* context, const BiasGeluGradArgs<T>& args) {
     FusedBiasGeluGrad(TensorFlowParallel(context), args);
     return absl::OkStatus();
@@ -94,17 +95,8 @@ REGISTER_OP("BertTf>FusedBiasGeluGrad")
     .Output("dbias: T")
     .SetShapeFn(GradShape);
 
-#define BERT_TF_REGISTER(T)                                                                   \
-  REGISTER_KERNEL_BUILDER(                                                                    \
-      Name("BertTf>FusedBiasGelu").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),     \
-      FusedBiasGeluOp<KernelType<T>, Cpu>);                                                   \
-  REGISTER_KERNEL_BUILDER(                                                                    \
-      Name("BertTf>FusedBiasGeluGrad").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
-      FusedBiasGeluGradOp<KernelType<T>, Cpu>);
-BERT_TF_REGISTER(float)
-BERT_TF_REGISTER(Eigen::bfloat16)
-BERT_TF_REGISTER(Eigen::half)
-#undef BERT_TF_REGISTER
+BERT_TF_REGISTER("FusedBiasGelu", tensorflow::DEVICE_CPU, 0, FusedBiasGeluOp, Cpu);
+BERT_TF_REGISTER("FusedBiasGeluGrad", tensorflow::DEVICE_CPU, 0, FusedBiasGeluGradOp, Cpu);
 
 }  // namespace
 }  // namespace bert_tf

@@ -60,7 +60,7 @@ class FusedDenseOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     DenseCall call;
     OP_REQUIRES_OK(context, call.Read(context, attributes_, kPacking));
-    FusedDenseArgs<KernelType<T>> args;
+    FusedDenseArgs<T> args;
     OP_REQUIRES_OK(context, call.SetArgs(context, attributes_, 2 + attributes_.num_bias, &args));
     huge_pages_.Prefer(call.packed());
     FusedDense(TensorFlowParallel(context), args);
@@ -90,8 +90,8 @@ class PackDenseOp : public OpKernel {
     Tensor* packed = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({size}), &packed));
     PackDense(TensorFlowParallel(context),
-              PackDenseArgs<KernelType<T>>{Data<T>(kernel), transposed_, depth, units,
-                                           MutableData<T>(packed)});
+              PackDenseArgs<T>{static_cast<const T*>(kernel.data()), transposed_, depth, units,
+                               static_cast<T*>(packed->data())});
   }
 
  private:
@@ -122,17 +122,8 @@ REGISTER_OP("BertTf>PackDense")
     .Output("packed: T")
     .SetShapeFn(PackShape);
 
-#define BERT_TF_REGISTER(T)                                                            \
-  REGISTER_KERNEL_BUILDER(                                                             \
-      Name("BertTf>FusedDense").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
-      FusedDenseOp<T>);                                                                \
-  REGISTER_KERNEL_BUILDER(                                                             \
-      Name("BertTf>PackDense").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),  \
-      PackDenseOp<T>);
-BERT_TF_REGISTER(float)
-BERT_TF_REGISTER(Eigen::bfloat16)
-BERT_TF_REGISTER(Eigen::half)
-#undef BERT_TF_REGISTER
+BERT_TF_REGISTER("FusedDense", tensorflow::DEVICE_CPU, 0, FusedDenseOp, KernelType);
+BERT_TF_REGISTER("PackDense", tensorflow::DEVICE_CPU, 0, PackDenseOp, KernelType);
 
 }  // namespace
 }  // namespace bert_tf

@@ -8,24 +8,18 @@ namespace {
 
 using tensorflow::OpKernelContext;
 
-// `type` is the element type, a BertTfCudaType.
-template <int type>
+template <typename Type>
 struct Gpu {
+  using T = void;
+
   static absl::Status Run(OpKernelContext* context, const ResidualLayerNormArgs<void>& args) {
-    return LaunchStatus(
-        "fused_residual_layer_norm",
-        BertTfCudaResidualLayerNorm(type, args.x, args.residual, args.bias, args.gamma, args.beta,
-                                    args.rows, args.columns, args.epsilon, args.dropout_rate,
-                                    args.seed, args.y, args.mean, args.rstd, GpuStream(context)));
+    return LaunchStatus("fused_residual_layer_norm",
+                        BertTfCudaResidualLayerNorm(kCudaType<Type>, args, GpuStream(context)));
   }
 
   static absl::Status Run(OpKernelContext* context, const ResidualLayerNormGradArgs<void>& args) {
-    return LaunchStatus(
-        "the gradient of fused_residual_layer_norm",
-        BertTfCudaResidualLayerNormGrad(
-            type, args.dy, args.x, args.residual, args.bias, args.gamma, args.mean, args.rstd,
-            args.rows, args.columns, args.dropout_rate, args.seed, args.dx, args.dresidual,
-            args.dbias, args.dgamma, args.dbeta, args.scratch, GpuStream(context)));
+    return LaunchStatus("the gradient of fused_residual_layer_norm",
+                        BertTfCudaResidualLayerNormGrad(kCudaType<Type>, args, GpuStream(context)));
   }
 
   static int64_t GradScratchSize(int64_t rows, int64_t columns) {
@@ -33,21 +27,9 @@ struct Gpu {
   }
 };
 
-#define BERT_TF_REGISTER(T)                                                   \
-  REGISTER_KERNEL_BUILDER(Name("BertTf>FusedResidualLayerNorm")               \
-                              .Device(kGpuDevice)                             \
-                              .Priority(kGpuPriority)                         \
-                              .TypeConstraint<T>("T"),                        \
-                          FusedResidualLayerNormOp<void, Gpu<kCudaType<T>>>); \
-  REGISTER_KERNEL_BUILDER(Name("BertTf>FusedResidualLayerNormGrad")           \
-                              .Device(kGpuDevice)                             \
-                              .Priority(kGpuPriority)                         \
-                              .TypeConstraint<T>("T"),                        \
-                          FusedResidualLayerNormGradOp<void, Gpu<kCudaType<T>>>);
-BERT_TF_REGISTER(float)
-BERT_TF_REGISTER(Eigen::bfloat16)
-BERT_TF_REGISTER(Eigen::half)
-#undef BERT_TF_REGISTER
+BERT_TF_REGISTER("FusedResidualLayerNorm", kGpuDevice, kGpuPriority, FusedResidualLayerNormOp, Gpu);
+BERT_TF_REGISTER("FusedResidualLayerNormGrad", kGpuDevice, kGpuPriority,
+                 FusedResidualLayerNormGradOp, Gpu);
 
 }  // namespace
 }  // namespace bert_tf

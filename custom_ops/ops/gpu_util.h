@@ -48,10 +48,6 @@ inline absl::Status LaunchStatus(const char* kernel, int cuda_error) {
       absl::StrCat("Launching ", kernel, " failed with CUDA error ", cuda_error, "."));
 }
 
-// The address of the first byte of a tensor of any type.
-inline const void* Address(const tensorflow::Tensor& tensor) { return tensor.data(); }
-inline void* MutableAddress(tensorflow::Tensor* tensor) { return tensor->data(); }
-
 }  // namespace bert_tf
 
 #endif  // BERT_TF_CUSTOM_OPS_OPS_GPU_UTIL_H_

@@ -92,4 +92,14 @@ inline absl::Status AllocateScratch(tensorflow::OpKernelContext* context, int64_
 
 }  // namespace bert_tf
 
+// Registers the OpKernels KERNEL<ARGUMENT<T>> of the storage types T.
+#define BERT_TF_REGISTER(NAME, DEVICE, PRIORITY, KERNEL, ARGUMENT)                  \
+  BERT_TF_REGISTER_TYPE(NAME, DEVICE, PRIORITY, KERNEL, ARGUMENT, float);           \
+  BERT_TF_REGISTER_TYPE(NAME, DEVICE, PRIORITY, KERNEL, ARGUMENT, Eigen::bfloat16); \
+  BERT_TF_REGISTER_TYPE(NAME, DEVICE, PRIORITY, KERNEL, ARGUMENT, Eigen::half)
+#define BERT_TF_REGISTER_TYPE(NAME, DEVICE, PRIORITY, KERNEL, ARGUMENT, T)           \
+  REGISTER_KERNEL_BUILDER(                                                           \
+      Name("BertTf>" NAME).Device(DEVICE).Priority(PRIORITY).TypeConstraint<T>("T"), \
+      KERNEL<ARGUMENT<T>>)
+
 #endif  // BERT_TF_CUSTOM_OPS_OPS_OP_UTIL_H_

@@ -72,7 +72,7 @@ class QuantizedDenseOp : public OpKernel {
                                 ", column_sums.shape=", column_sums.shape().DebugString()));
     OP_REQUIRES(context, smoothing.shape() == TensorShape({call.depth()}),
                 WrongSmoothing(std::to_string(call.depth()), smoothing.shape().DebugString()));
-    QuantizedDenseArgs<KernelType<T>> args;
+    QuantizedDenseArgs<T> args;
     OP_REQUIRES_OK(context, call.SetArgs(context, attributes_,
                                          kFirstOptionalInput + attributes_.num_bias, &args));
     args.column_scale = Data<float>(scale);
@@ -107,14 +107,7 @@ REGISTER_OP("BertTf>QuantizedDense")
     .Output("y: T")
     .SetShapeFn(QuantizedDenseShape);
 
-#define BERT_TF_REGISTER(T)                                                                \
-  REGISTER_KERNEL_BUILDER(                                                                 \
-      Name("BertTf>QuantizedDense").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
-      QuantizedDenseOp<T>);
-BERT_TF_REGISTER(float)
-BERT_TF_REGISTER(Eigen::bfloat16)
-BERT_TF_REGISTER(Eigen::half)
-#undef BERT_TF_REGISTER
+BERT_TF_REGISTER("QuantizedDense", tensorflow::DEVICE_CPU, 0, QuantizedDenseOp, KernelType);
 
 }  // namespace
 }  // namespace bert_tf

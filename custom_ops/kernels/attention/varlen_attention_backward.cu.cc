@@ -224,26 +224,9 @@ int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads) {
   return bert_tf::SizeProduct(rows, num_heads);
 }
 
-int BertTfCudaVarlenAttentionGrad(int type, const void* d_output, const void* qkv,
-                                  const void* output, const float* logsumexp,
-                                  const void* row_splits, int row_splits_are_int64,
-                                  int64_t num_sequences, int64_t rows, int64_t num_heads,
-                                  int64_t head_size, int causal, int64_t window_size,
-                                  int64_t num_global_tokens, float dropout_rate,
-                                  const int64_t* seed, void* d_qkv, float* scratch, void* stream) {
+int BertTfCudaVarlenAttentionGrad(int type, const bert_tf::CudaAttentionArgs& call, void* stream) {
   using namespace bert_tf::cuda;
-  return WithArgs(type, qkv, row_splits, row_splits_are_int64, num_sequences, rows, num_heads,
-                  head_size, causal, window_size, num_global_tokens, dropout_rate, seed,
-                  [&](auto args) {
-                    using T = typename decltype(args)::Type;
-                    args.d_output = static_cast<const T*>(d_output);
-                    args.output = static_cast<T*>(const_cast<void*>(output));
-                    args.logsumexp = const_cast<float*>(logsumexp);
-                    args.delta = scratch;
-                    args.d_qkv = static_cast<T*>(d_qkv);
-                    args.vectors = Aligned<T>(head_size, d_output, qkv, output, d_qkv);
-                    return Backward(args, stream);
-                  });
+  return WithArgs(type, call, [&](const auto& args) { return Backward(args, stream); });
 }
 
 }  // extern "C"

@@ -130,20 +130,8 @@ int Forward(const Args<T>& args, void* stream) {
 }  // namespace cuda
 }  // namespace bert_tf
 
-extern "C" int BertTfCudaVarlenAttention(int type, const void* qkv, const void* row_splits,
-                                         int row_splits_are_int64, int64_t num_sequences,
-                                         int64_t rows, int64_t num_heads, int64_t head_size,
-                                         int causal, int64_t window_size, int64_t num_global_tokens,
-                                         float dropout_rate, const int64_t* seed, void* output,
-                                         float* logsumexp, void* stream) {
+extern "C" int BertTfCudaVarlenAttention(int type, const bert_tf::CudaAttentionArgs& call,
+                                         void* stream) {
   using namespace bert_tf::cuda;
-  return WithArgs(type, qkv, row_splits, row_splits_are_int64, num_sequences, rows, num_heads,
-                  head_size, causal, window_size, num_global_tokens, dropout_rate, seed,
-                  [&](auto args) {
-                    using T = typename decltype(args)::Type;
-                    args.output = static_cast<T*>(output);
-                    args.logsumexp = logsumexp;
-                    args.vectors = Aligned<T>(head_size, qkv, output);
-                    return Forward(args, stream);
-                  });
+  return WithArgs(type, call, [&](const auto& args) { return Forward(args, stream); });
 }
