@@ -58,23 +58,48 @@ inline absl::Status CheckPackedSize(int64_t size, int64_t depth, int64_t units) 
                          " elements. Received: K=", depth, ", units=", units);
 }
 
-// Checks that packed is a vector of that size. `received` is its shape as text.
-inline absl::Status CheckPacked(int64_t size, int64_t depth, int64_t units, bool fits,
-                                const std::string& received) {
-  TF_RETURN_IF_ERROR(CheckPackedSize(size, depth, units));
-  if (fits) return absl::OkStatus();
-  return InvalidArgument("`packed` must have shape [", size, "] for a kernel of shape [", depth,
-                         ", ", units, "]. Received: packed.shape=", received);
-}
+// How an op prepacks a kernel [depth, units].
+struct Packing {
+  int64_t (*size)(int64_t depth, int64_t units);  // elements, or kTooLarge
+  int64_t most_depth = std::numeric_limits<int64_t>::max();
 
-// Checks the shapes of the inputs starting from number `i` (bias?, residual?, gamma?, beta?) for
-// x [M, K], and sets the shape of the result.
-inline absl::Status DenseEpilogueShape(tensorflow::shape_inference::InferenceContext* c,
-                                       const DenseAttributes& attributes, int i) {
+  absl::Status Check(int64_t depth, int64_t units, const std::string& received,
+                     int64_t received_size) const {
+    if (depth > most_depth) {
+      return InvalidArgument("`x` must have at most ", most_depth,
+                             " columns, so that int32 can hold the sums. Received: K=", depth);
+    }
+    const int64_t packed_size = size(depth, units);
+    TF_RETURN_IF_ERROR(CheckPackedSize(packed_size, depth, units));
+    if (received_size == kUnknownSize || received_size == packed_size) return absl::OkStatus();
+    return InvalidArgument("`packed` must have shape [", packed_size, "] for a kernel of shape [",
+                           depth, ", ", units, "]. Received: packed.shape=", received);
+  }
+
+  static constexpr int64_t kUnknownSize = -1;
+};
+
+// Checks the shapes of the inputs that both ops have in common: x [M, K] and packed, and, starting
+// from number `i`, bias?, residual?, gamma?, beta?. Sets the shape of the result.
+inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
+                               const DenseAttributes& attributes, const Packing& packing, int i) {
   using tensorflow::shape_inference::DimensionHandle;
   using tensorflow::shape_inference::ShapeHandle;
-  ShapeHandle x;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &x));
+  ShapeHandle x, packed;
+  if (!c->WithRank(c->input(0), 2, &x).ok()) {
+    return InvalidArgument("`x` must have shape [M, K]. Received: x.shape=",
+                           c->DebugString(c->input(0)));
+  }
+  if (!c->WithRank(c->input(1), 1, &packed).ok()) {
+    return InvalidArgument("`packed` must be a vector. Received: packed.shape=",
+                           c->DebugString(c->input(1)));
+  }
+  if (c->ValueKnown(c->Dim(x, 1))) {
+    const int64_t size =
+        c->ValueKnown(c->Dim(packed, 0)) ? c->Value(c->Dim(packed, 0)) : Packing::kUnknownSize;
+    TF_RETURN_IF_ERROR(
+        packing.Check(c->Value(c->Dim(x, 1)), attributes.units, c->DebugString(packed), size));
+  }
   const DimensionHandle units = c->MakeDim(attributes.units);
   const auto check_vector = [&](const char* name) {
     ShapeHandle merged;
@@ -108,44 +133,6 @@ inline absl::Status DenseEpilogueShape(tensorflow::shape_inference::InferenceCon
   }
   c->set_output(0, y);
   return absl::OkStatus();
-}
-
-// How an op prepacks a kernel [depth, units].
-struct Packing {
-  int64_t (*size)(int64_t depth, int64_t units);  // elements, or kTooLarge
-  int64_t most_depth = std::numeric_limits<int64_t>::max();
-
-  absl::Status Check(int64_t depth, int64_t units, const std::string& received,
-                     int64_t received_size) const {
-    if (depth > most_depth) {
-      return InvalidArgument("`x` must have at most ", most_depth,
-                             " columns, so that int32 can hold the sums. Received: K=", depth);
-    }
-    const int64_t packed_size = size(depth, units);
-    const bool fits = received_size == kUnknownSize || received_size == packed_size;
-    return CheckPacked(packed_size, depth, units, fits, received);
-  }
-
-  static constexpr int64_t kUnknownSize = -1;
-};
-
-// Checks the shapes of the first two inputs, x [M, K] and packed.
-inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
-                               const DenseAttributes& attributes, const Packing& packing,
-                               tensorflow::shape_inference::ShapeHandle* x) {
-  tensorflow::shape_inference::ShapeHandle packed;
-  if (!c->WithRank(c->input(0), 2, x).ok()) {
-    return InvalidArgument("`x` must have shape [M, K]. Received: x.shape=",
-                           c->DebugString(c->input(0)));
-  }
-  if (!c->WithRank(c->input(1), 1, &packed).ok()) {
-    return InvalidArgument("`packed` must be a vector. Received: packed.shape=",
-                           c->DebugString(c->input(1)));
-  }
-  if (!c->ValueKnown(c->Dim(*x, 1))) return absl::OkStatus();
-  const int64_t size =
-      c->ValueKnown(c->Dim(packed, 0)) ? c->Value(c->Dim(packed, 0)) : Packing::kUnknownSize;
-  return packing.Check(c->Value(c->Dim(*x, 1)), attributes.units, c->DebugString(packed), size);
 }
 
 // The inputs that both ops have in common, and the result.

@@ -20,15 +20,14 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
+constexpr int kFirstOptionalInput = 2;  // after x and packed
 constexpr Packing kPacking{PackedDenseSize};
 
 // Inputs: x, packed, bias?, residual?, gamma?, beta?.
 absl::Status FusedDenseShape(InferenceContext* c) {
   DenseAttributes attributes;
   TF_RETURN_IF_ERROR(attributes.Read(c));
-  ShapeHandle x;
-  TF_RETURN_IF_ERROR(DenseShape(c, attributes, kPacking, &x));
-  return DenseEpilogueShape(c, attributes, 2);
+  return DenseShape(c, attributes, kPacking, kFirstOptionalInput);
 }
 
 absl::Status PackShape(InferenceContext* c) {
@@ -61,7 +60,8 @@ class FusedDenseOp : public OpKernel {
     DenseCall call;
     OP_REQUIRES_OK(context, call.Read(context, attributes_, kPacking));
     FusedDenseArgs<T> args;
-    OP_REQUIRES_OK(context, call.SetArgs(context, attributes_, 2 + attributes_.num_bias, &args));
+    OP_REQUIRES_OK(context, call.SetArgs(context, attributes_,
+                                         kFirstOptionalInput + attributes_.num_bias, &args));
     huge_pages_.Prefer(call.packed());
     FusedDense(TensorFlowParallel(context), args);
   }

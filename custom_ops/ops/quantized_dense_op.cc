@@ -18,6 +18,7 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
+using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
@@ -34,8 +35,7 @@ constexpr Packing kPacking{PackedQuantizedDenseSize, kQuantizedDenseDepth};
 absl::Status QuantizedDenseShape(InferenceContext* c) {
   DenseAttributes attributes;
   TF_RETURN_IF_ERROR(attributes.Read(c));
-  ShapeHandle x;
-  TF_RETURN_IF_ERROR(DenseShape(c, attributes, kPacking, &x));
+  TF_RETURN_IF_ERROR(DenseShape(c, attributes, kPacking, kFirstOptionalInput));
   const char* const names[] = {"scale", "column_sums"};
   for (int i = 0; i < 2; ++i) {
     ShapeHandle merged;
@@ -44,11 +44,12 @@ absl::Status QuantizedDenseShape(InferenceContext* c) {
                              "]. Received: ", names[i], ".shape=", c->DebugString(c->input(2 + i)));
     }
   }
+  const DimensionHandle depth = c->Dim(c->input(0), 1);
   ShapeHandle smoothing;
-  if (!c->Merge(c->input(4), c->Vector(c->Dim(x, 1)), &smoothing).ok()) {
-    return WrongSmoothing(c->DebugString(c->Dim(x, 1)), c->DebugString(c->input(4)));
+  if (!c->Merge(c->input(4), c->Vector(depth), &smoothing).ok()) {
+    return WrongSmoothing(c->DebugString(depth), c->DebugString(c->input(4)));
   }
-  return DenseEpilogueShape(c, attributes, kFirstOptionalInput);
+  return absl::OkStatus();
 }
 
 template <typename T>

@@ -202,8 +202,8 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(Args<T> args) {
 template <typename T>
 int Backward(const Args<T>& args, void* stream) {
   return WithSize(args, [&](auto size, auto dropout) {
-    constexpr int kSize = decltype(size)::kValue;
-    constexpr bool kDropout = decltype(dropout)::kValue != 0;
+    constexpr int kSize = decltype(size)::value;
+    constexpr bool kDropout = decltype(dropout)::value != 0;
     const size_t shared_bytes = (2 + 2 * kStages<T>)*kTileElements<T, kSize> * sizeof(T) +
                                 kKeepWords * sizeof(uint32_t) + 2 * kTile * sizeof(float);
     const int status = Launch(QueryGradientKernel<T, kSize, kDropout>, Grid(args), kThreads,

@@ -118,10 +118,10 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
 template <typename T>
 int Forward(const Args<T>& args, void* stream) {
   return WithSize(args, [&](auto size, auto dropout) {
-    constexpr int kSize = decltype(size)::kValue;
+    constexpr int kSize = decltype(size)::value;
     const size_t shared_bytes =
         (1 + 2 * kStages<T>)*kTileElements<T, kSize> * sizeof(T) + kKeepWords * sizeof(uint32_t);
-    return Launch(ForwardKernel<T, kSize, decltype(dropout)::kValue != 0>, Grid(args), kThreads,
+    return Launch(ForwardKernel<T, kSize, decltype(dropout)::value != 0>, Grid(args), kThreads,
                   shared_bytes, stream, args);
   });
 }

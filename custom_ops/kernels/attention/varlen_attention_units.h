@@ -24,6 +24,7 @@ struct AttentionUnit {
   int64_t head;
   int64_t begin;  // position of the block in the sequence
   Kind kind;
+  int64_t cycles = 0;  // estimated, for the plan
 };
 
 template <typename T>

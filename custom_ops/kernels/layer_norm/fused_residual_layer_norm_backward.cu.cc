@@ -196,12 +196,12 @@ int Backward(const BackwardArgs<T>& args, void* dbias, void* dgamma, void* dbeta
   } else {
     status = WithPart<T>(
         args.columns, args.dropout.seed != nullptr, [&](auto warps, auto packs, auto dropout) {
-          constexpr int kWarps = decltype(warps)::kValue;
+          constexpr int kWarps = decltype(warps)::value;
           const size_t shared_bytes =
               kWarps == 1 ? kNarrowRows * static_cast<size_t>(args.columns) * sizeof(float)
                           : kWideWarps * sizeof(float);
           return Launch(
-              BackwardKernel<T, kWarps, decltype(packs)::kValue, decltype(dropout)::kValue != 0>,
+              BackwardKernel<T, kWarps, decltype(packs)::value, decltype(dropout)::value != 0>,
               grid, kBlockThreads<kWarps>, shared_bytes, stream, args);
         });
   }

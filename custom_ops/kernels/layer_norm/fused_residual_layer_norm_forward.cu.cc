@@ -139,10 +139,10 @@ int Forward(const ForwardArgs<T>& args, void* stream) {
   }
   return WithPart<T>(
       args.columns, args.dropout.seed != nullptr, [&](auto warps, auto packs, auto dropout) {
-        constexpr int kWarps = decltype(warps)::kValue;
+        constexpr int kWarps = decltype(warps)::value;
         const dim3 grid(static_cast<unsigned>(CeilDivide(args.rows, kBlockRows<kWarps>)));
         return Launch(
-            ForwardKernel<T, kWarps, decltype(packs)::kValue, decltype(dropout)::kValue != 0>, grid,
+            ForwardKernel<T, kWarps, decltype(packs)::value, decltype(dropout)::value != 0>, grid,
             kBlockThreads<kWarps>, shared_bytes, stream, args);
       });
 }
