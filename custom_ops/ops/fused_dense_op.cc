@@ -57,12 +57,9 @@ class FusedDenseOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    DenseCall call;
-    OP_REQUIRES_OK(context, call.Read(context, attributes_, kPacking));
     FusedDenseArgs<T> args;
-    OP_REQUIRES_OK(context, call.SetArgs(context, attributes_,
-                                         kFirstOptionalInput + attributes_.num_bias, &args));
-    huge_pages_.Prefer(call.packed());
+    OP_REQUIRES_OK(context, ReadDense(context, attributes_, kPacking, kFirstOptionalInput, &args));
+    huge_pages_.Prefer(context->input(1));
     FusedDense(TensorFlowParallel(context), args);
   }
 

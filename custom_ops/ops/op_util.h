@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -23,19 +24,9 @@ absl::Status InvalidArgument(const Args&... args) {
 
 // The kernels' type for a TensorFlow element type, with the same layout.
 template <typename T>
-struct KernelTypeOf {
-  using Type = T;
-};
-template <>
-struct KernelTypeOf<Eigen::bfloat16> {
-  using Type = BFloat16;
-};
-template <>
-struct KernelTypeOf<Eigen::half> {
-  using Type = Float16;
-};
-template <typename T>
-using KernelType = typename KernelTypeOf<T>::Type;
+using KernelType =
+    std::conditional_t<std::is_same_v<T, Eigen::bfloat16>, BFloat16,
+                       std::conditional_t<std::is_same_v<T, Eigen::half>, Float16, T>>;
 
 // Makes a shape. If the product of the sizes does not fit int64, the result is an error, whereas
 // the constructor of TensorShape would end the process.

@@ -60,8 +60,8 @@ class QuantizedDenseOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    DenseCall call;
-    OP_REQUIRES_OK(context, call.Read(context, attributes_, kPacking));
+    QuantizedDenseArgs<T> args;
+    OP_REQUIRES_OK(context, ReadDense(context, attributes_, kPacking, kFirstOptionalInput, &args));
     const Tensor& scale = context->input(2);
     const Tensor& column_sums = context->input(3);
     const Tensor& smoothing = context->input(4);
@@ -71,15 +71,12 @@ class QuantizedDenseOp : public OpKernel {
                 InvalidArgument("`scale` and `column_sums` must have shape ", vector.DebugString(),
                                 ". Received: scale.shape=", scale.shape().DebugString(),
                                 ", column_sums.shape=", column_sums.shape().DebugString()));
-    OP_REQUIRES(context, smoothing.shape() == TensorShape({call.depth()}),
-                WrongSmoothing(std::to_string(call.depth()), smoothing.shape().DebugString()));
-    QuantizedDenseArgs<T> args;
-    OP_REQUIRES_OK(context, call.SetArgs(context, attributes_,
-                                         kFirstOptionalInput + attributes_.num_bias, &args));
+    OP_REQUIRES(context, smoothing.shape() == TensorShape({args.depth}),
+                WrongSmoothing(std::to_string(args.depth), smoothing.shape().DebugString()));
     args.column_scale = Data<float>(scale);
     args.column_sums = Data<int32_t>(column_sums);
     args.smoothing = Data<float>(smoothing);
-    huge_pages_.Prefer(call.packed());
+    huge_pages_.Prefer(context->input(1));
     QuantizedDense(TensorFlowParallel(context), args);
   }
 

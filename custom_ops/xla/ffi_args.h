@@ -1,19 +1,79 @@
 // XLA's buffers as the arguments of the kernels, in the same way for CPU and GPU. The operands and
-// results have the order of the inputs and outputs of the op. T is the element type of the kernels,
-// or void for a GPU, whose launchers take the type as a number.
+// results have the order of the inputs and outputs of the op. If a kernel needs scratch, its buffer
+// is after the results. T is the element type of the kernels, or void for a GPU, whose launchers
+// take the type as a number.
 #ifndef BERT_TF_CUSTOM_OPS_XLA_FFI_ARGS_H_
 #define BERT_TF_CUSTOM_OPS_XLA_FFI_ARGS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
 
 #include "custom_ops/kernels/gelu/fused_bias_gelu.h"
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
-#include "custom_ops/xla/ffi_buffers.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace bert_tf {
+
+// The operands of a call, one after the other.
+class Operands {
+ public:
+  explicit Operands(const xla::ffi::RemainingArgs& args) : args_(args) {}
+
+  xla::ffi::AnyBuffer Next() { return args_.get<xla::ffi::AnyBuffer>(next_++).value(); }
+
+  template <typename T>
+  const T* NextData() {
+    return static_cast<const T*>(Next().untyped_data());
+  }
+
+  // Null if the op does not have this optional input.
+  template <typename T>
+  const T* NextDataIf(bool given) {
+    return given ? NextData<T>() : nullptr;
+  }
+
+  template <typename T>
+  T NextScalar() {
+    return *NextData<T>();
+  }
+
+ private:
+  const xla::ffi::RemainingArgs& args_;
+  size_t next_ = 0;
+};
+
+// The results of a call, one after the other.
+class Results {
+ public:
+  explicit Results(const xla::ffi::RemainingRets& rets) : rets_(rets) {}
+
+  template <typename T>
+  T* NextData() {
+    return static_cast<T*>(rets_.get<xla::ffi::AnyBuffer>(next_++).value()->untyped_data());
+  }
+
+  // Null if the op does not have this optional output.
+  template <typename T>
+  T* NextDataIf(bool wanted) {
+    return wanted ? NextData<T>() : nullptr;
+  }
+
+ private:
+  const xla::ffi::RemainingRets& rets_;
+  size_t next_ = 0;
+};
+
+// Reads the next operand, [..., columns], and sets its sizes as a matrix.
+template <typename T, typename Args>
+const T* NextMatrix(Operands* in, Args* args) {
+  const xla::ffi::AnyBuffer buffer = in->Next();
+  const int64_t columns = buffer.dimensions().back();
+  args->columns = columns;
+  args->rows = columns == 0 ? 0 : static_cast<int64_t>(buffer.element_count()) / columns;
+  return static_cast<const T*>(buffer.untyped_data());
+}
 
 // The next operand as the seed: its value, or its address if T is void.
 template <typename T>
@@ -36,13 +96,9 @@ BiasGeluArgs<T> BiasGeluArgsOf(const xla::ffi::RemainingArgs& operands,
                                const xla::ffi::Dictionary& attributes) {
   Operands in(operands);
   Results out(results);
-  const xla::ffi::AnyBuffer x = in.Next();
-  const Matrix matrix(x);
   BiasGeluArgs<T> args;
-  args.x = static_cast<const T*>(x.untyped_data());
+  args.x = NextMatrix<T>(&in, &args);
   args.bias = in.NextData<T>();
-  args.rows = matrix.rows;
-  args.columns = matrix.columns;
   args.approximate = attributes.get<bool>("approximate").value();
   args.y = out.NextData<T>();
   return args;
@@ -54,14 +110,10 @@ BiasGeluGradArgs<T> BiasGeluGradArgsOf(const xla::ffi::RemainingArgs& operands,
                                        const xla::ffi::Dictionary& attributes) {
   Operands in(operands);
   Results out(results);
-  const xla::ffi::AnyBuffer dy = in.Next();
-  const Matrix matrix(dy);
   BiasGeluGradArgs<T> args;
-  args.dy = static_cast<const T*>(dy.untyped_data());
+  args.dy = NextMatrix<T>(&in, &args);
   args.x = in.NextData<T>();
   args.bias = in.NextData<T>();
-  args.rows = matrix.rows;
-  args.columns = matrix.columns;
   args.approximate = attributes.get<bool>("approximate").value();
   args.dx = out.NextData<T>();
   args.dbias = out.NextData<T>();
@@ -75,16 +127,12 @@ ResidualLayerNormArgs<T> ResidualLayerNormArgsOf(const xla::ffi::RemainingArgs& 
                                                  const xla::ffi::Dictionary& attributes) {
   Operands in(operands);
   Results out(results);
-  const xla::ffi::AnyBuffer x = in.Next();
-  const Matrix matrix(x);
   ResidualLayerNormArgs<T> args;
-  args.x = static_cast<const T*>(x.untyped_data());
+  args.x = NextMatrix<T>(&in, &args);
   args.residual = in.NextDataIf<T>(IsOne(attributes, "num_residual"));
   args.bias = in.NextDataIf<T>(IsOne(attributes, "num_bias"));
   args.gamma = in.NextData<T>();
   args.beta = in.NextData<T>();
-  args.rows = matrix.rows;
-  args.columns = matrix.columns;
   args.epsilon = attributes.get<float>("epsilon").value();
   args.dropout_rate = attributes.get<float>("dropout_rate").value();
   args.seed = NextSeed<T>(&in);
@@ -101,18 +149,14 @@ ResidualLayerNormGradArgs<T> ResidualLayerNormGradArgsOf(const xla::ffi::Remaini
   const bool has_bias = IsOne(attributes, "num_bias");
   Operands in(operands);
   Results out(results);
-  const xla::ffi::AnyBuffer dy = in.Next();
-  const Matrix matrix(dy);
   ResidualLayerNormGradArgs<T> args;
-  args.dy = static_cast<const T*>(dy.untyped_data());
+  args.dy = NextMatrix<T>(&in, &args);
   args.x = in.NextData<T>();
   args.residual = in.NextDataIf<T>(IsOne(attributes, "num_residual"));
   args.bias = in.NextDataIf<T>(has_bias);
   args.gamma = in.NextData<T>();
   args.mean = in.NextData<float>();
   args.rstd = in.NextData<float>();
-  args.rows = matrix.rows;
-  args.columns = matrix.columns;
   args.dropout_rate = attributes.get<float>("dropout_rate").value();
   args.seed = NextSeed<T>(&in);
   args.dx = out.NextData<T>();

@@ -6,7 +6,6 @@
 
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/xla/ffi_args.h"
-#include "custom_ops/xla/ffi_buffers.h"
 #include "custom_ops/xla/gpu_platform.h"
 #include "xla/ffi/api/ffi.h"
 

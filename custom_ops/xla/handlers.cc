@@ -14,7 +14,6 @@
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
 #include "custom_ops/kernels/optimizer/adam_weight_decay.h"
 #include "custom_ops/xla/ffi_args.h"
-#include "custom_ops/xla/ffi_buffers.h"
 #include "custom_ops/xla/ffi_parallel.h"
 #include "xla/ffi/api/ffi.h"
 
