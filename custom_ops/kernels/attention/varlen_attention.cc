@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "custom_ops/kernels/attention/varlen_attention_units.h"
-#include "custom_ops/kernels/base/isa.h"
 
 namespace bert_tf {
 namespace {
