@@ -86,6 +86,32 @@ BERT_TF_DEVICE void ForEachTile(int64_t length, const Next& next, const Load& lo
   }
 }
 
+// Processes the tiles of keys to which the queries of a block attend. `keys` and `values` have room
+// for kStages tiles each. `keep` receives the dropout bits of a tile.
+template <typename T, int kSize, bool kDropout, typename Meet>
+BERT_TF_DEVICE void ForEachKeyTile(const Args<T>& args, const Block& block, int64_t head, T* keys,
+                                   T* values, uint32_t* keep, const Meet& meet) {
+  constexpr int kElements = kTileElements<T, kSize>;
+  const uint64_t seed = kDropout ? *args.dropout.seed : 0;
+  ForEachTile<T>(
+      block.length, [&](int64_t from) { return NextKeys(args.mask, block, from); },
+      [&](int64_t key, int stage) {
+        const int64_t rows = Smaller(kTile, block.length - key);
+        const int64_t first = block.first_row + key;
+        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 1, head), args.QkvStride(), rows,
+                           args.head_size, args.vectors, keys + stage * kElements);
+        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 2, head), args.QkvStride(), rows,
+                           args.head_size, args.vectors, values + stage * kElements);
+      },
+      [&](int64_t key) {
+        if (kDropout) {
+          DrawTile(seed, args.dropout.threshold, block.first_row + block.begin, args.num_heads,
+                   head, key, keep);
+        }
+      },
+      meet);
+}
+
 // Calls function(size, dropout), where the types hold the template arguments of the kernels.
 template <typename T, typename Function>
 int WithSize(const Args<T>& args, const Function& function) {

@@ -40,7 +40,6 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
   T* const values = keys + kStages<T> * kElements;
   uint32_t* const keep = reinterpret_cast<uint32_t*>(values + kStages<T> * kElements);
   float* const deltas = reinterpret_cast<float*>(keep + kKeepWords);
-  const uint64_t seed = kDropout ? *args.dropout.seed : 0;
 
   LoadTile<T, kSize>(args.qkv + args.QkvOffset(first_row, 0, head), args.QkvStride(), count,
                      args.head_size, args.vectors, queries);
@@ -72,22 +71,8 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
   }
   float sum[kSize / 8][4] = {};
 
-  ForEachTile<T>(
-      block.length, [&](int64_t from) { return NextKeys(args.mask, block, from); },
-      [&](int64_t key, int stage) {
-        const int64_t rows = Smaller(kTile, block.length - key);
-        const int64_t first = block.first_row + key;
-        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 1, head), args.QkvStride(), rows,
-                           args.head_size, args.vectors, keys + stage * kElements);
-        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 2, head), args.QkvStride(), rows,
-                           args.head_size, args.vectors, values + stage * kElements);
-      },
-      [&](int64_t key) {
-        if (kDropout) {
-          DrawTile(seed, args.dropout.threshold, first_row, args.num_heads, head, key, keep);
-        }
-      },
-      [&](int64_t key, int stage) {
+  ForEachKeyTile<T, kSize, kDropout>(
+      args, block, head, keys, values, keep, [&](int64_t key, int stage) {
         float p[kGroups][4], dp[kGroups][4];
         RowProduct<T, kSize>::Run(queries, keys + stage * kElements, p);
         RowProduct<T, kSize>::Run(d_outputs, values + stage * kElements, dp);

@@ -22,7 +22,6 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
   T* const keys = queries + kElements;
   T* const values = keys + kStages<T> * kElements;
   uint32_t* const keep = reinterpret_cast<uint32_t*>(values + kStages<T> * kElements);
-  const uint64_t seed = kDropout ? *args.dropout.seed : 0;
 
   LoadTile<T, kSize>(args.qkv + args.QkvOffset(block.first_row + block.begin, 0, head),
                      args.QkvStride(), count, args.head_size, args.vectors, queries);
@@ -30,23 +29,8 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
   float maximum[2] = {-INFINITY, -INFINITY};  // of the lane's two rows
   float denominator[2] = {0.0f, 0.0f};
 
-  ForEachTile<T>(
-      block.length, [&](int64_t from) { return NextKeys(args.mask, block, from); },
-      [&](int64_t key, int stage) {
-        const int64_t rows = Smaller(kTile, block.length - key);
-        const int64_t first = block.first_row + key;
-        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 1, head), args.QkvStride(), rows,
-                           args.head_size, args.vectors, keys + stage * kElements);
-        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 2, head), args.QkvStride(), rows,
-                           args.head_size, args.vectors, values + stage * kElements);
-      },
-      [&](int64_t key) {
-        if (kDropout) {
-          DrawTile(seed, args.dropout.threshold, block.first_row + block.begin, args.num_heads,
-                   head, key, keep);
-        }
-      },
-      [&](int64_t key, int stage) {
+  ForEachKeyTile<T, kSize, kDropout>(
+      args, block, head, keys, values, keep, [&](int64_t key, int stage) {
         float p[kGroups][4];
         RowProduct<T, kSize>::Run(queries, keys + stage * kElements, p);
         const bool masked = key + kTile > block.length || !args.mask.ShowsTile(block.begin, key);
