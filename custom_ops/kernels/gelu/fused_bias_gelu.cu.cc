@@ -230,22 +230,27 @@ dim3 Grid(const RowTiles& tiles) {
   return dim3(static_cast<unsigned>(tiles.column_tiles), static_cast<unsigned>(tiles.row_blocks));
 }
 
+// Calls function(approximate, width), where the types hold the template arguments of the kernels.
+template <typename T, typename Function>
+int WithForm(bool approximate, bool aligned, const Function& function) {
+  const auto with_width = [&](auto width) {
+    return approximate ? function(Int<1>{}, width) : function(Int<0>{}, width);
+  };
+  return aligned ? with_width(Int<kVectorWidth<T>>{}) : with_width(Int<1>{});
+}
+
 template <typename T>
 int Forward(const BiasGeluArgs<void>& args, void* stream) {
   const T* x = static_cast<const T*>(args.x);
   const T* bias = static_cast<const T*>(args.bias);
   T* y = static_cast<T*>(args.y);
   const RowTiles tiles = CutRows(args.rows, args.columns);
-  const auto launch = [&](auto kernel) {
-    return Launch(kernel, Grid(tiles), kWarps * kWarp, 0, stream, x, bias, args.rows, args.columns,
+  const bool aligned = Aligned<T>(args.columns, x, bias, y);
+  return WithForm<T>(args.approximate, aligned, [&](auto approximate, auto width) {
+    return Launch(ForwardKernel<T, decltype(approximate)::value != 0, decltype(width)::value>,
+                  Grid(tiles), kWarps * kWarp, 0, stream, x, bias, args.rows, args.columns,
                   tiles.rows_in_block, y);
-  };
-  constexpr int kWidth = kVectorWidth<T>;
-  if (Aligned<T>(args.columns, x, bias, y)) {
-    return args.approximate ? launch(ForwardKernel<T, true, kWidth>)
-                            : launch(ForwardKernel<T, false, kWidth>);
-  }
-  return args.approximate ? launch(ForwardKernel<T, true, 1>) : launch(ForwardKernel<T, false, 1>);
+  });
 }
 
 template <typename T>
@@ -256,19 +261,12 @@ int Backward(const BiasGeluGradArgs<void>& args, void* stream) {
   T* dx = static_cast<T*>(args.dx);
   const int64_t columns = args.columns;
   const RowTiles tiles = CutRows(args.rows, columns);
-  const auto launch = [&](auto kernel) {
-    return Launch(kernel, Grid(tiles), kWarps * kWarp, kWarps * kTileColumns * sizeof(float),
-                  stream, dy, x, bias, args.rows, columns, tiles.rows_in_block, dx, args.scratch);
-  };
-  constexpr int kWidth = kVectorWidth<T>;
-  int status;
-  if (Aligned<T>(columns, dy, x, bias, dx)) {
-    status = args.approximate ? launch(BackwardKernel<T, true, kWidth>)
-                              : launch(BackwardKernel<T, false, kWidth>);
-  } else {
-    status = args.approximate ? launch(BackwardKernel<T, true, 1>)
-                              : launch(BackwardKernel<T, false, 1>);
-  }
+  const bool aligned = Aligned<T>(columns, dy, x, bias, dx);
+  const int status = WithForm<T>(args.approximate, aligned, [&](auto approximate, auto width) {
+    return Launch(BackwardKernel<T, decltype(approximate)::value != 0, decltype(width)::value>,
+                  Grid(tiles), kWarps * kWarp, kWarps * kTileColumns * sizeof(float), stream, dy, x,
+                  bias, args.rows, columns, tiles.rows_in_block, dx, args.scratch);
+  });
   if (status != 0) return status;
   return ColumnSums(args.scratch, tiles.row_blocks, columns, columns, static_cast<T*>(args.dbias),
                     stream);
