@@ -65,8 +65,7 @@ class QuantizedDenseOp : public OpKernel {
     const Tensor& scale = context->input(2);
     const Tensor& column_sums = context->input(3);
     const Tensor& smoothing = context->input(4);
-    TensorShape vector;
-    OP_REQUIRES_OK(context, MakeShape({attributes_.units}, &vector));
+    const TensorShape vector({attributes_.units});
     OP_REQUIRES(context, scale.shape() == vector && column_sums.shape() == vector,
                 InvalidArgument("`scale` and `column_sums` must have shape ", vector.DebugString(),
                                 ". Received: scale.shape=", scale.shape().DebugString(),
