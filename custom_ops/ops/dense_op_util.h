@@ -58,23 +58,48 @@ inline absl::Status CheckPackedSize(int64_t size, int64_t depth, int64_t units) 
                          " elements. Received: K=", depth, ", units=", units);
 }
 
-// Checks that packed is a vector of that size. `received` is its shape as text.
-inline absl::Status CheckPacked(int64_t size, int64_t depth, int64_t units, bool fits,
-                                const std::string& received) {
-  TF_RETURN_IF_ERROR(CheckPackedSize(size, depth, units));
-  if (fits) return absl::OkStatus();
-  return InvalidArgument("`packed` must have shape [", size, "] for a kernel of shape [", depth,
-                         ", ", units, "]. Received: packed.shape=", received);
-}
+// How an op prepacks a kernel [depth, units].
+struct Packing {
+  int64_t (*size)(int64_t depth, int64_t units);  // elements, or kTooLarge
+  int64_t most_depth = std::numeric_limits<int64_t>::max();
 
-// Checks the shapes of the inputs starting from number `i` (bias?, residual?, gamma?, beta?) for
-// x [M, K], and sets the shape of the result.
-inline absl::Status DenseEpilogueShape(tensorflow::shape_inference::InferenceContext* c,
-                                       const DenseAttributes& attributes, int i) {
+  absl::Status Check(int64_t depth, int64_t units, const std::string& received,
+                     int64_t received_size) const {
+    if (depth > most_depth) {
+      return InvalidArgument("`x` must have at most ", most_depth,
+                             " columns, so that int32 can hold the sums. Received: K=", depth);
+    }
+    const int64_t packed_size = size(depth, units);
+    TF_RETURN_IF_ERROR(CheckPackedSize(packed_size, depth, units));
+    if (received_size == kUnknownSize || received_size == packed_size) return absl::OkStatus();
+    return InvalidArgument("`packed` must have shape [", packed_size, "] for a kernel of shape [",
+                           depth, ", ", units, "]. Received: packed.shape=", received);
+  }
+
+  static constexpr int64_t kUnknownSize = -1;
+};
+
+// Checks the shapes of the inputs that both ops have in common: x [M, K] and packed, and, starting
+// from number `i`, bias?, residual?, gamma?, beta?. Sets the shape of the result.
+inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
+                               const DenseAttributes& attributes, const Packing& packing, int i) {
   using tensorflow::shape_inference::DimensionHandle;
   using tensorflow::shape_inference::ShapeHandle;
-  ShapeHandle x;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &x));
+  ShapeHandle x, packed;
+  if (!c->WithRank(c->input(0), 2, &x).ok()) {
+    return InvalidArgument("`x` must have shape [M, K]. Received: x.shape=",
+                           c->DebugString(c->input(0)));
+  }
+  if (!c->WithRank(c->input(1), 1, &packed).ok()) {
+    return InvalidArgument("`packed` must be a vector. Received: packed.shape=",
+                           c->DebugString(c->input(1)));
+  }
+  if (c->ValueKnown(c->Dim(x, 1))) {
+    const int64_t size =
+        c->ValueKnown(c->Dim(packed, 0)) ? c->Value(c->Dim(packed, 0)) : Packing::kUnknownSize;
+    TF_RETURN_IF_ERROR(
+        packing.Check(c->Value(c->Dim(x, 1)), attributes.units, c->DebugString(packed), size));
+  }
   const DimensionHandle units = c->MakeDim(attributes.units);
   const auto check_vector = [&](const char* name) {
     ShapeHandle merged;
@@ -110,117 +135,59 @@ inline absl::Status DenseEpilogueShape(tensorflow::shape_inference::InferenceCon
   return absl::OkStatus();
 }
 
-// How an op prepacks a kernel [depth, units].
-struct Packing {
-  int64_t (*size)(int64_t depth, int64_t units);  // elements, or kTooLarge
-  int64_t most_depth = std::numeric_limits<int64_t>::max();
-
-  absl::Status Check(int64_t depth, int64_t units, const std::string& received,
-                     int64_t received_size) const {
-    if (depth > most_depth) {
-      return InvalidArgument("`x` must have at most ", most_depth,
-                             " columns, so that int32 can hold the sums. Received: K=", depth);
-    }
-    const int64_t packed_size = size(depth, units);
-    const bool fits = received_size == kUnknownSize || received_size == packed_size;
-    return CheckPacked(packed_size, depth, units, fits, received);
-  }
-
-  static constexpr int64_t kUnknownSize = -1;
-};
-
-// Checks the shapes of the first two inputs, x [M, K] and packed.
-inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
-                               const DenseAttributes& attributes, const Packing& packing,
-                               tensorflow::shape_inference::ShapeHandle* x) {
-  tensorflow::shape_inference::ShapeHandle packed;
-  if (!c->WithRank(c->input(0), 2, x).ok()) {
-    return InvalidArgument("`x` must have shape [M, K]. Received: x.shape=",
-                           c->DebugString(c->input(0)));
-  }
-  if (!c->WithRank(c->input(1), 1, &packed).ok()) {
-    return InvalidArgument("`packed` must be a vector. Received: packed.shape=",
-                           c->DebugString(c->input(1)));
-  }
-  if (!c->ValueKnown(c->Dim(*x, 1))) return absl::OkStatus();
-  const int64_t size =
-      c->ValueKnown(c->Dim(packed, 0)) ? c->Value(c->Dim(packed, 0)) : Packing::kUnknownSize;
-  return packing.Check(c->Value(c->Dim(*x, 1)), attributes.units, c->DebugString(packed), size);
+// Sets a field of the arguments to an optional input, which must have this shape, or to null.
+template <typename T>
+absl::Status ReadOptionalInput(tensorflow::OpKernelContext* context, const char* name,
+                               const tensorflow::TensorShape& shape, const T** field) {
+  const tensorflow::Tensor* tensor;
+  TF_RETURN_IF_ERROR(OptionalInput(context, name, &tensor));
+  SetPointer(tensor, field);
+  if (tensor == nullptr || tensor->shape() == shape) return absl::OkStatus();
+  return InvalidArgument("`", name, "` must have shape ", shape.DebugString(), ". Received: ", name,
+                         ".shape=", tensor->shape().DebugString());
 }
 
-// The inputs that both ops have in common, and the result.
-class DenseCall {
- public:
-  // Checks x [M, K], packed, and the optional inputs bias?, residual?, gamma?, beta?.
-  absl::Status Read(tensorflow::OpKernelContext* context, const DenseAttributes& attributes,
-                    const Packing& packing) {
-    const int64_t units = attributes.units;
-    TF_RETURN_IF_ERROR(context->input("x", &x_));
-    TF_RETURN_IF_ERROR(context->input("packed", &packed_));
-    if (x_->dims() != 2) {
-      return InvalidArgument("`x` must have shape [M, K]. Received: x.shape=",
-                             x_->shape().DebugString());
-    }
-    if (packed_->dims() != 1) {
-      return InvalidArgument("`packed` must be a vector. Received: packed.shape=",
-                             packed_->shape().DebugString());
-    }
-    TF_RETURN_IF_ERROR(
-        packing.Check(depth(), units, packed_->shape().DebugString(), packed_->dim_size(0)));
-    tensorflow::TensorShape vector;
-    TF_RETURN_IF_ERROR(MakeShape({units}, &vector));
-    TF_RETURN_IF_ERROR(MakeShape({x_->dim_size(0), units}, &result_shape_));
-    TF_RETURN_IF_ERROR(Optional(context, "bias", vector, &bias_));
-    TF_RETURN_IF_ERROR(Optional(context, "residual", result_shape_, &residual_));
-    TF_RETURN_IF_ERROR(Optional(context, "gamma", vector, &gamma_));
-    return Optional(context, "beta", vector, &beta_);
+// Checks the inputs that both ops have in common, x [M, K], packed and, starting from number `i`,
+// bias?, residual?, gamma?, beta?. Allocates the result, and sets `packed` and the fields of
+// DenseArgs.
+template <typename Args>
+absl::Status ReadDense(tensorflow::OpKernelContext* context, const DenseAttributes& attributes,
+                       const Packing& packing, int i, Args* args) {
+  const int64_t units = attributes.units;
+  const tensorflow::Tensor *x, *packed;
+  TF_RETURN_IF_ERROR(context->input("x", &x));
+  TF_RETURN_IF_ERROR(context->input("packed", &packed));
+  if (x->dims() != 2) {
+    return InvalidArgument("`x` must have shape [M, K]. Received: x.shape=",
+                           x->shape().DebugString());
   }
-
-  // Allocates the result and sets `packed` and the fields of DenseArgs. `residual_index` is the
-  // number of the input whose buffer the result may reuse.
-  template <typename Args>
-  absl::Status SetArgs(tensorflow::OpKernelContext* context, const DenseAttributes& attributes,
-                       int residual_index, Args* args) const {
-    std::vector<int> in_place;
-    if (residual_ != nullptr) in_place.push_back(residual_index);
-    tensorflow::Tensor* y = nullptr;
-    TF_RETURN_IF_ERROR(context->forward_input_or_allocate_output(in_place, 0, result_shape_, &y));
-    SetPointer(x_, &args->x);
-    SetPointer(packed_, &args->packed);
-    SetPointer(bias_, &args->bias);
-    SetPointer(residual_, &args->residual);
-    SetPointer(gamma_, &args->gamma);
-    SetPointer(beta_, &args->beta);
-    SetPointer(y, &args->y);
-    args->activation = attributes.activation;
-    args->epsilon = attributes.epsilon;
-    args->rows = x_->dim_size(0);
-    args->depth = depth();
-    args->columns = attributes.units;
-    return absl::OkStatus();
+  if (packed->dims() != 1) {
+    return InvalidArgument("`packed` must be a vector. Received: packed.shape=",
+                           packed->shape().DebugString());
   }
-
-  const tensorflow::Tensor& packed() const { return *packed_; }
-  int64_t depth() const { return x_->dim_size(1); }
-
- private:
-  static absl::Status Optional(tensorflow::OpKernelContext* context, const char* name,
-                               const tensorflow::TensorShape& shape,
-                               const tensorflow::Tensor** tensor) {
-    TF_RETURN_IF_ERROR(OptionalInput(context, name, tensor));
-    if (*tensor == nullptr || (*tensor)->shape() == shape) return absl::OkStatus();
-    return InvalidArgument("`", name, "` must have shape ", shape.DebugString(),
-                           ". Received: ", name, ".shape=", (*tensor)->shape().DebugString());
-  }
-
-  const tensorflow::Tensor* x_;
-  const tensorflow::Tensor* packed_;
-  const tensorflow::Tensor* bias_;  // this and the following may be null
-  const tensorflow::Tensor* residual_;
-  const tensorflow::Tensor* gamma_;
-  const tensorflow::Tensor* beta_;
-  tensorflow::TensorShape result_shape_;
-};
+  TF_RETURN_IF_ERROR(
+      packing.Check(x->dim_size(1), units, packed->shape().DebugString(), packed->dim_size(0)));
+  tensorflow::TensorShape vector, result;
+  TF_RETURN_IF_ERROR(MakeShape({units}, &vector));
+  TF_RETURN_IF_ERROR(MakeShape({x->dim_size(0), units}, &result));
+  SetPointer(x, &args->x);
+  SetPointer(packed, &args->packed);
+  TF_RETURN_IF_ERROR(ReadOptionalInput(context, "bias", vector, &args->bias));
+  TF_RETURN_IF_ERROR(ReadOptionalInput(context, "residual", result, &args->residual));
+  TF_RETURN_IF_ERROR(ReadOptionalInput(context, "gamma", vector, &args->gamma));
+  TF_RETURN_IF_ERROR(ReadOptionalInput(context, "beta", vector, &args->beta));
+  std::vector<int> in_place;
+  if (attributes.num_residual == 1) in_place.push_back(i + attributes.num_bias);
+  tensorflow::Tensor* y = nullptr;
+  TF_RETURN_IF_ERROR(context->forward_input_or_allocate_output(in_place, 0, result, &y));
+  SetPointer(y, &args->y);
+  args->activation = attributes.activation;
+  args->epsilon = attributes.epsilon;
+  args->rows = x->dim_size(0);
+  args->depth = x->dim_size(1);
+  args->columns = units;
+  return absl::OkStatus();
+}
 
 // Uses huge pages for a kernel that has the same address in two consecutive calls, and so is
 // expected to stay there.

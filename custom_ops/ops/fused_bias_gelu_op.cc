@@ -17,38 +17,37 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// Merges bias [F] with the last dimension of x [..., F].
-absl::Status MergeBias(InferenceContext* c, int x_index, int bias_index, ShapeHandle* x,
-                       ShapeHandle* bias) {
+// Merges the last dimension of x [..., F] with bias [F], the input after it.
+absl::Status MergeBias(InferenceContext* c, int x_index, ShapeHandle* x) {
+  const ShapeHandle bias_input = c->input(x_index + 1);
   if (!c->WithRankAtLeast(c->input(x_index), 1, x).ok()) {
     return InvalidArgument("`x` must have shape [..., F]. Received: x.shape=",
                            c->DebugString(c->input(x_index)));
   }
-  if (!c->WithRank(c->input(bias_index), 1, bias).ok()) {
+  ShapeHandle bias;
+  if (!c->WithRank(bias_input, 1, &bias).ok()) {
     return InvalidArgument("`bias` must have shape [F]. Received: bias.shape=",
-                           c->DebugString(c->input(bias_index)));
+                           c->DebugString(bias_input));
   }
   DimensionHandle features;
-  if (!c->Merge(c->Dim(*x, -1), c->Dim(*bias, 0), &features).ok()) {
+  if (!c->Merge(c->Dim(*x, -1), c->Dim(bias, 0), &features).ok()) {
     return InvalidArgument(
         "`bias` must have the length of the last dimension of `x`. Received: x.shape=",
-        c->DebugString(*x), ", bias.shape=", c->DebugString(*bias));
+        c->DebugString(*x), ", bias.shape=", c->DebugString(bias));
   }
-  TF_RETURN_IF_ERROR(c->ReplaceDim(*x, -1, features, x));
-  *bias = c->Vector(features);
-  return absl::OkStatus();
+  return c->ReplaceDim(*x, -1, features, x);
 }
 
 absl::Status ForwardShape(InferenceContext* c) {
-  ShapeHandle x, bias;
-  TF_RETURN_IF_ERROR(MergeBias(c, 0, 1, &x, &bias));
+  ShapeHandle x;
+  TF_RETURN_IF_ERROR(MergeBias(c, 0, &x));
   c->set_output(0, x);
   return absl::OkStatus();
 }
 
 absl::Status GradShape(InferenceContext* c) {
-  ShapeHandle x, bias, dx;
-  TF_RETURN_IF_ERROR(MergeBias(c, 1, 2, &x, &bias));
+  ShapeHandle x, dx;
+  TF_RETURN_IF_ERROR(MergeBias(c, 1, &x));
   if (!c->Merge(c->input(0), x, &dx).ok()) {
     return InvalidArgument("`dy` must have the shape of `x`. Received: dy.shape=",
                            c->DebugString(c->input(0)), ", x.shape=", c->DebugString(x));
@@ -58,14 +57,15 @@ absl::Status GradShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+template <typename Type>
 struct Cpu {
-  template <typename T>
+  using T = KernelType<Type>;
+
   static absl::Status Run(OpKernelContext* context, const BiasGeluArgs<T>& args) {
     FusedBiasGelu(TensorFlowParallel(context), args);
     return absl::OkStatus();
   }
 
-  template <typename T>
   static absl::Status Run(OpKernelContext* context, const BiasGeluGradArgs<T>& args) {
     FusedBiasGeluGrad(TensorFlowParallel(context), args);
     return absl::OkStatus();
@@ -94,17 +94,8 @@ REGISTER_OP("BertTf>FusedBiasGeluGrad")
     .Output("dbias: T")
     .SetShapeFn(GradShape);
 
-#define BERT_TF_REGISTER(T)                                                                   \
-  REGISTER_KERNEL_BUILDER(                                                                    \
-      Name("BertTf>FusedBiasGelu").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),     \
-      FusedBiasGeluOp<KernelType<T>, Cpu>);                                                   \
-  REGISTER_KERNEL_BUILDER(                                                                    \
-      Name("BertTf>FusedBiasGeluGrad").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
-      FusedBiasGeluGradOp<KernelType<T>, Cpu>);
-BERT_TF_REGISTER(float)
-BERT_TF_REGISTER(Eigen::bfloat16)
-BERT_TF_REGISTER(Eigen::half)
-#undef BERT_TF_REGISTER
+BERT_TF_REGISTER("FusedBiasGelu", tensorflow::DEVICE_CPU, 0, FusedBiasGeluOp, Cpu);
+BERT_TF_REGISTER("FusedBiasGeluGrad", tensorflow::DEVICE_CPU, 0, FusedBiasGeluGradOp, Cpu);
 
 }  // namespace
 }  // namespace bert_tf

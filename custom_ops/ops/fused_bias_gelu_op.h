@@ -1,8 +1,8 @@
 // The device-independent part of the OpKernels of BertTf>FusedBiasGelu and its gradient: inputs,
 // checks and outputs.
 //
-// T is the element type of the kernels, or void for a GPU, whose launchers take the type as a
-// number. Device has Run(context, args) for both kinds of arguments and GradScratchSize(rows,
+// Device has T, the element type of the kernels, or void for a GPU, whose launchers take the type
+// as a number. It also has Run(context, args) for both kinds of arguments and GradScratchSize(rows,
 // columns).
 #ifndef BERT_TF_CUSTOM_OPS_OPS_FUSED_BIAS_GELU_OP_H_
 #define BERT_TF_CUSTOM_OPS_OPS_FUSED_BIAS_GELU_OP_H_
@@ -28,7 +28,7 @@ absl::Status ReadBiasGelu(const tensorflow::Tensor& x, const tensorflow::Tensor&
   return absl::OkStatus();
 }
 
-template <typename T, typename Device>
+template <typename Device>
 class FusedBiasGeluOp : public tensorflow::OpKernel {
  public:
   explicit FusedBiasGeluOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
@@ -37,7 +37,7 @@ class FusedBiasGeluOp : public tensorflow::OpKernel {
 
   void Compute(tensorflow::OpKernelContext* context) override {
     const tensorflow::Tensor& x = context->input(0);
-    BiasGeluArgs<T> args;
+    BiasGeluArgs<typename Device::T> args;
     args.approximate = approximate_;
     OP_REQUIRES_OK(context, ReadBiasGelu(x, context->input(1), &args));
     tensorflow::Tensor* y = nullptr;
@@ -50,7 +50,7 @@ class FusedBiasGeluOp : public tensorflow::OpKernel {
   bool approximate_;
 };
 
-template <typename T, typename Device>
+template <typename Device>
 class FusedBiasGeluGradOp : public tensorflow::OpKernel {
  public:
   explicit FusedBiasGeluGradOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
@@ -61,7 +61,7 @@ class FusedBiasGeluGradOp : public tensorflow::OpKernel {
     const tensorflow::Tensor& dy = context->input(0);
     const tensorflow::Tensor& x = context->input(1);
     const tensorflow::Tensor& bias = context->input(2);
-    BiasGeluGradArgs<T> args;
+    BiasGeluGradArgs<typename Device::T> args;
     args.approximate = approximate_;
     OP_REQUIRES_OK(context, ReadBiasGelu(x, bias, &args));
     OP_REQUIRES(context, dy.shape() == x.shape(),

@@ -20,15 +20,14 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
+constexpr int kFirstOptionalInput = 2;  // after x and packed
 constexpr Packing kPacking{PackedDenseSize};
 
 // Inputs: x, packed, bias?, residual?, gamma?, beta?.
 absl::Status FusedDenseShape(InferenceContext* c) {
   DenseAttributes attributes;
   TF_RETURN_IF_ERROR(attributes.Read(c));
-  ShapeHandle x;
-  TF_RETURN_IF_ERROR(DenseShape(c, attributes, kPacking, &x));
-  return DenseEpilogueShape(c, attributes, 2);
+  return DenseShape(c, attributes, kPacking, kFirstOptionalInput);
 }
 
 absl::Status PackShape(InferenceContext* c) {
@@ -58,11 +57,9 @@ class FusedDenseOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    DenseCall call;
-    OP_REQUIRES_OK(context, call.Read(context, attributes_, kPacking));
-    FusedDenseArgs<KernelType<T>> args;
-    OP_REQUIRES_OK(context, call.SetArgs(context, attributes_, 2 + attributes_.num_bias, &args));
-    huge_pages_.Prefer(call.packed());
+    FusedDenseArgs<T> args;
+    OP_REQUIRES_OK(context, ReadDense(context, attributes_, kPacking, kFirstOptionalInput, &args));
+    huge_pages_.Prefer(context->input(1));
     FusedDense(TensorFlowParallel(context), args);
   }
 
@@ -90,8 +87,8 @@ class PackDenseOp : public OpKernel {
     Tensor* packed = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({size}), &packed));
     PackDense(TensorFlowParallel(context),
-              PackDenseArgs<KernelType<T>>{Data<T>(kernel), transposed_, depth, units,
-                                           MutableData<T>(packed)});
+              PackDenseArgs<T>{static_cast<const T*>(kernel.data()), transposed_, depth, units,
+                               static_cast<T*>(packed->data())});
   }
 
  private:
@@ -122,17 +119,8 @@ REGISTER_OP("BertTf>PackDense")
     .Output("packed: T")
     .SetShapeFn(PackShape);
 
-#define BERT_TF_REGISTER(T)                                                            \
-  REGISTER_KERNEL_BUILDER(                                                             \
-      Name("BertTf>FusedDense").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
-      FusedDenseOp<T>);                                                                \
-  REGISTER_KERNEL_BUILDER(                                                             \
-      Name("BertTf>PackDense").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),  \
-      PackDenseOp<T>);
-BERT_TF_REGISTER(float)
-BERT_TF_REGISTER(Eigen::bfloat16)
-BERT_TF_REGISTER(Eigen::half)
-#undef BERT_TF_REGISTER
+BERT_TF_REGISTER("FusedDense", tensorflow::DEVICE_CPU, 0, FusedDenseOp, KernelType);
+BERT_TF_REGISTER("PackDense", tensorflow::DEVICE_CPU, 0, PackDenseOp, KernelType);
 
 }  // namespace
 }  // namespace bert_tf

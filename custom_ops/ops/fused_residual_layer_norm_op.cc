@@ -135,14 +135,15 @@ absl::Status GradShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+template <typename Type>
 struct Cpu {
-  template <typename T>
+  using T = KernelType<Type>;
+
   static absl::Status Run(OpKernelContext* context, const ResidualLayerNormArgs<T>& args) {
     FusedResidualLayerNorm(TensorFlowParallel(context), args);
     return absl::OkStatus();
   }
 
-  template <typename T>
   static absl::Status Run(OpKernelContext* context, const ResidualLayerNormGradArgs<T>& args) {
     FusedResidualLayerNormGrad(TensorFlowParallel(context), args);
     return absl::OkStatus();
@@ -191,18 +192,10 @@ REGISTER_OP("BertTf>FusedResidualLayerNormGrad")
     .Output("dbeta: T")
     .SetShapeFn(GradShape);
 
-#define BERT_TF_REGISTER(T)                                                                        \
-  REGISTER_KERNEL_BUILDER(                                                                         \
-      Name("BertTf>FusedResidualLayerNorm").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
-      FusedResidualLayerNormOp<KernelType<T>, Cpu>);                                               \
-  REGISTER_KERNEL_BUILDER(Name("BertTf>FusedResidualLayerNormGrad")                                \
-                              .Device(tensorflow::DEVICE_CPU)                                      \
-                              .TypeConstraint<T>("T"),                                             \
-                          FusedResidualLayerNormGradOp<KernelType<T>, Cpu>);
-BERT_TF_REGISTER(float)
-BERT_TF_REGISTER(Eigen::bfloat16)
-BERT_TF_REGISTER(Eigen::half)
-#undef BERT_TF_REGISTER
+BERT_TF_REGISTER("FusedResidualLayerNorm", tensorflow::DEVICE_CPU, 0, FusedResidualLayerNormOp,
+                 Cpu);
+BERT_TF_REGISTER("FusedResidualLayerNormGrad", tensorflow::DEVICE_CPU, 0,
+                 FusedResidualLayerNormGradOp, Cpu);
 
 }  // namespace
 }  // namespace bert_tf

@@ -1,6 +1,6 @@
 // The device-independent part of the OpKernels of BertTf>FusedResidualLayerNorm and its gradient:
-// inputs, checks and outputs. T and Device are as in fused_bias_gelu_op.h. On a GPU, the seed stays
-// in GPU memory.
+// inputs, checks and outputs. Device is as in fused_bias_gelu_op.h. On a GPU, the seed stays in GPU
+// memory.
 //
 // residual and bias are lists of no or one tensor. The gradient op returns dresidual only if it is
 // different from dx, which is the case with residual and dropout (num_dresidual = 1).
@@ -103,7 +103,7 @@ class ResidualLayerNormInputs {
   const tensorflow::Tensor* bias_;
 };
 
-template <typename T, typename Device>
+template <typename Device>
 class FusedResidualLayerNormOp : public tensorflow::OpKernel {
  public:
   explicit FusedResidualLayerNormOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
@@ -112,7 +112,7 @@ class FusedResidualLayerNormOp : public tensorflow::OpKernel {
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    ResidualLayerNormArgs<T> args;
+    ResidualLayerNormArgs<typename Device::T> args;
     ResidualLayerNormInputs inputs(context, &args);
     OP_REQUIRES_OK(context, inputs.Read());
     OP_REQUIRES_OK(context, inputs.ReadVector("beta", args.columns, &args.beta));
@@ -138,7 +138,7 @@ class FusedResidualLayerNormOp : public tensorflow::OpKernel {
   float epsilon_;
 };
 
-template <typename T, typename Device>
+template <typename Device>
 class FusedResidualLayerNormGradOp : public tensorflow::OpKernel {
  public:
   explicit FusedResidualLayerNormGradOp(tensorflow::OpKernelConstruction* context)
@@ -147,7 +147,7 @@ class FusedResidualLayerNormGradOp : public tensorflow::OpKernel {
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    ResidualLayerNormGradArgs<T> args;
+    ResidualLayerNormGradArgs<typename Device::T> args;
     ResidualLayerNormInputs inputs(context, &args);
     OP_REQUIRES_OK(context, inputs.Read());
     OP_REQUIRES_OK(context, inputs.ReadSame("dy", &args.dy));

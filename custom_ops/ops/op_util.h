@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -23,19 +24,9 @@ absl::Status InvalidArgument(const Args&... args) {
 
 // The kernels' type for a TensorFlow element type, with the same layout.
 template <typename T>
-struct KernelTypeOf {
-  using Type = T;
-};
-template <>
-struct KernelTypeOf<Eigen::bfloat16> {
-  using Type = BFloat16;
-};
-template <>
-struct KernelTypeOf<Eigen::half> {
-  using Type = Float16;
-};
-template <typename T>
-using KernelType = typename KernelTypeOf<T>::Type;
+using KernelType =
+    std::conditional_t<std::is_same_v<T, Eigen::bfloat16>, BFloat16,
+                       std::conditional_t<std::is_same_v<T, Eigen::half>, Float16, T>>;
 
 // Makes a shape. If the product of the sizes does not fit int64, the result is an error, whereas
 // the constructor of TensorShape would end the process.
@@ -91,5 +82,15 @@ inline absl::Status AllocateScratch(tensorflow::OpKernelContext* context, int64_
 }
 
 }  // namespace bert_tf
+
+// Registers the OpKernels KERNEL<ARGUMENT<T>> of the storage types T.
+#define BERT_TF_REGISTER(NAME, DEVICE, PRIORITY, KERNEL, ARGUMENT)                  \
+  BERT_TF_REGISTER_TYPE(NAME, DEVICE, PRIORITY, KERNEL, ARGUMENT, float);           \
+  BERT_TF_REGISTER_TYPE(NAME, DEVICE, PRIORITY, KERNEL, ARGUMENT, Eigen::bfloat16); \
+  BERT_TF_REGISTER_TYPE(NAME, DEVICE, PRIORITY, KERNEL, ARGUMENT, Eigen::half)
+#define BERT_TF_REGISTER_TYPE(NAME, DEVICE, PRIORITY, KERNEL, ARGUMENT, T)           \
+  REGISTER_KERNEL_BUILDER(                                                           \
+      Name("BertTf>" NAME).Device(DEVICE).Priority(PRIORITY).TypeConstraint<T>("T"), \
+      KERNEL<ARGUMENT<T>>)
 
 #endif  // BERT_TF_CUSTOM_OPS_OPS_OP_UTIL_H_

@@ -18,6 +18,7 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
+using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
@@ -34,8 +35,7 @@ constexpr Packing kPacking{PackedQuantizedDenseSize, kQuantizedDenseDepth};
 absl::Status QuantizedDenseShape(InferenceContext* c) {
   DenseAttributes attributes;
   TF_RETURN_IF_ERROR(attributes.Read(c));
-  ShapeHandle x;
-  TF_RETURN_IF_ERROR(DenseShape(c, attributes, kPacking, &x));
+  TF_RETURN_IF_ERROR(DenseShape(c, attributes, kPacking, kFirstOptionalInput));
   const char* const names[] = {"scale", "column_sums"};
   for (int i = 0; i < 2; ++i) {
     ShapeHandle merged;
@@ -44,11 +44,12 @@ absl::Status QuantizedDenseShape(InferenceContext* c) {
                              "]. Received: ", names[i], ".shape=", c->DebugString(c->input(2 + i)));
     }
   }
+  const DimensionHandle depth = c->Dim(c->input(0), 1);
   ShapeHandle smoothing;
-  if (!c->Merge(c->input(4), c->Vector(c->Dim(x, 1)), &smoothing).ok()) {
-    return WrongSmoothing(c->DebugString(c->Dim(x, 1)), c->DebugString(c->input(4)));
+  if (!c->Merge(c->input(4), c->Vector(depth), &smoothing).ok()) {
+    return WrongSmoothing(c->DebugString(depth), c->DebugString(c->input(4)));
   }
-  return DenseEpilogueShape(c, attributes, kFirstOptionalInput);
+  return absl::OkStatus();
 }
 
 template <typename T>
@@ -59,26 +60,22 @@ class QuantizedDenseOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    DenseCall call;
-    OP_REQUIRES_OK(context, call.Read(context, attributes_, kPacking));
+    QuantizedDenseArgs<T> args;
+    OP_REQUIRES_OK(context, ReadDense(context, attributes_, kPacking, kFirstOptionalInput, &args));
     const Tensor& scale = context->input(2);
     const Tensor& column_sums = context->input(3);
     const Tensor& smoothing = context->input(4);
-    TensorShape vector;
-    OP_REQUIRES_OK(context, MakeShape({attributes_.units}, &vector));
+    const TensorShape vector({attributes_.units});
     OP_REQUIRES(context, scale.shape() == vector && column_sums.shape() == vector,
                 InvalidArgument("`scale` and `column_sums` must have shape ", vector.DebugString(),
                                 ". Received: scale.shape=", scale.shape().DebugString(),
                                 ", column_sums.shape=", column_sums.shape().DebugString()));
-    OP_REQUIRES(context, smoothing.shape() == TensorShape({call.depth()}),
-                WrongSmoothing(std::to_string(call.depth()), smoothing.shape().DebugString()));
-    QuantizedDenseArgs<KernelType<T>> args;
-    OP_REQUIRES_OK(context, call.SetArgs(context, attributes_,
-                                         kFirstOptionalInput + attributes_.num_bias, &args));
+    OP_REQUIRES(context, smoothing.shape() == TensorShape({args.depth}),
+                WrongSmoothing(std::to_string(args.depth), smoothing.shape().DebugString()));
     args.column_scale = Data<float>(scale);
     args.column_sums = Data<int32_t>(column_sums);
     args.smoothing = Data<float>(smoothing);
-    huge_pages_.Prefer(call.packed());
+    huge_pages_.Prefer(context->input(1));
     QuantizedDense(TensorFlowParallel(context), args);
   }
 
@@ -107,14 +104,7 @@ REGISTER_OP("BertTf>QuantizedDense")
     .Output("y: T")
     .SetShapeFn(QuantizedDenseShape);
 
-#define BERT_TF_REGISTER(T)                                                                \
-  REGISTER_KERNEL_BUILDER(                                                                 \
-      Name("BertTf>QuantizedDense").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
-      QuantizedDenseOp<T>);
-BERT_TF_REGISTER(float)
-BERT_TF_REGISTER(Eigen::bfloat16)
-BERT_TF_REGISTER(Eigen::half)
-#undef BERT_TF_REGISTER
+BERT_TF_REGISTER("QuantizedDense", tensorflow::DEVICE_CPU, 0, QuantizedDenseOp, KernelType);
 
 }  // namespace
 }  // namespace bert_tf

@@ -106,10 +106,8 @@ output: The output of VarlenAttention.
 logsumexp: The log-sum-exp of VarlenAttention.
 )doc");
 
-template <typename T, typename Splits>
+template <typename T>
 struct Cpu {
-  static absl::Status Check(const VarlenAttentionCall&) { return absl::OkStatus(); }
-
   static absl::Status Forward(OpKernelContext* context, const VarlenAttentionCall& call,
                               Tensor* output, Tensor* logsumexp) {
     std::vector<int64_t> splits;
@@ -135,8 +133,9 @@ struct Cpu {
   // `splits` stores the row splits to which the options point.
   static absl::Status ReadOptions(OpKernelContext* context, const VarlenAttentionCall& call,
                                   std::vector<int64_t>* splits, VarlenAttentionOptions* options) {
-    const std::string error = ReadRowSplits(call.row_splits->flat<Splits>().data(),
-                                            call.num_sequences() + 1, call.rows(), splits);
+    const std::string error =
+        ReadRowSplits(call.row_splits->data(), call.row_splits->dtype() == tensorflow::DT_INT64,
+                      call.num_sequences() + 1, call.rows(), splits);
     if (!error.empty()) return InvalidArgument(error);
     options->num_sequences = call.num_sequences();
     options->row_splits = splits->data();
@@ -152,25 +151,8 @@ struct Cpu {
   }
 };
 
-#define BERT_TF_REGISTER(T, Splits)                               \
-  REGISTER_KERNEL_BUILDER(Name("BertTf>VarlenAttention")          \
-                              .Device(tensorflow::DEVICE_CPU)     \
-                              .TypeConstraint<T>("T")             \
-                              .TypeConstraint<Splits>("Tsplits"), \
-                          VarlenAttentionOp<Cpu<T, Splits>>);     \
-  REGISTER_KERNEL_BUILDER(Name("BertTf>VarlenAttentionGrad")      \
-                              .Device(tensorflow::DEVICE_CPU)     \
-                              .TypeConstraint<T>("T")             \
-                              .TypeConstraint<Splits>("Tsplits"), \
-                          VarlenAttentionGradOp<Cpu<T, Splits>>)
-#define BERT_TF_REGISTER_TYPE(T) \
-  BERT_TF_REGISTER(T, int32_t);  \
-  BERT_TF_REGISTER(T, int64_t)
-BERT_TF_REGISTER_TYPE(float);
-BERT_TF_REGISTER_TYPE(Eigen::bfloat16);
-BERT_TF_REGISTER_TYPE(Eigen::half);
-#undef BERT_TF_REGISTER_TYPE
-#undef BERT_TF_REGISTER
+BERT_TF_REGISTER("VarlenAttention", tensorflow::DEVICE_CPU, 0, VarlenAttentionOp, Cpu);
+BERT_TF_REGISTER("VarlenAttentionGrad", tensorflow::DEVICE_CPU, 0, VarlenAttentionGradOp, Cpu);
 
 }  // namespace
 }  // namespace bert_tf

@@ -1,8 +1,7 @@
 // The device-independent part of the OpKernels of BertTf>VarlenAttention and its gradient: inputs,
 // checks and outputs.
 //
-// Device has Check(call), for additional checks of the inputs, Forward(context, call, output,
-// logsumexp) and Backward(context, call, d_qkv).
+// Device has Forward(context, call, output, logsumexp) and Backward(context, call, d_qkv).
 #ifndef BERT_TF_CUSTOM_OPS_OPS_VARLEN_ATTENTION_OP_H_
 #define BERT_TF_CUSTOM_OPS_OPS_VARLEN_ATTENTION_OP_H_
 
@@ -84,7 +83,6 @@ class VarlenAttentionOp : public tensorflow::OpKernel {
     VarlenAttentionCall call;
     call.attributes = attributes_;
     OP_REQUIRES_OK(context, call.Read(context));
-    OP_REQUIRES_OK(context, Device::Check(call));
     tensorflow::Tensor *output = nullptr, *logsumexp = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, call.output_shape(), &output));
     OP_REQUIRES_OK(context, context->allocate_output(1, call.logsumexp_shape(), &logsumexp));
@@ -106,7 +104,6 @@ class VarlenAttentionGradOp : public tensorflow::OpKernel {
     VarlenAttentionCall call;
     call.attributes = attributes_;
     OP_REQUIRES_OK(context, call.Read(context));
-    OP_REQUIRES_OK(context, Device::Check(call));
     OP_REQUIRES_OK(context, call.ReadGrad(context));
     tensorflow::Tensor* d_qkv = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, call.qkv->shape(), &d_qkv));

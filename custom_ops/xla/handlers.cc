@@ -14,7 +14,6 @@
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
 #include "custom_ops/kernels/optimizer/adam_weight_decay.h"
 #include "custom_ops/xla/ffi_args.h"
-#include "custom_ops/xla/ffi_buffers.h"
 #include "custom_ops/xla/ffi_parallel.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -40,72 +39,63 @@ ffi::Error ForType(const ffi::RemainingArgs& args, const Fn& fn) {
 }
 
 ffi::Error BiasGelu(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                    bool approximate) {
+                    ffi::Dictionary attributes) {
   return ForType(args, [&](auto type) {
-    FusedBiasGelu(FfiParallel(pool), BiasGeluArgsOf<decltype(type)>(args, rets, approximate));
+    FusedBiasGelu(FfiParallel(pool), BiasGeluArgsOf<decltype(type)>(args, rets, attributes));
     return ffi::Error::Success();
   });
 }
 
 ffi::Error BiasGeluGrad(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                        bool approximate) {
+                        ffi::Dictionary attributes) {
   return ForType(args, [&](auto type) {
     FusedBiasGeluGrad(FfiParallel(pool),
-                      BiasGeluGradArgsOf<decltype(type)>(args, rets, approximate));
+                      BiasGeluGradArgsOf<decltype(type)>(args, rets, attributes));
     return ffi::Error::Success();
   });
 }
 
 ffi::Error ResidualLayerNorm(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                             int64_t num_residual, int64_t num_bias, float epsilon,
-                             float dropout_rate) {
+                             ffi::Dictionary attributes) {
   return ForType(args, [&](auto type) {
     FusedResidualLayerNorm(FfiParallel(pool),
-                           ResidualLayerNormArgsOf<decltype(type)>(
-                               args, rets, num_residual, num_bias, epsilon, dropout_rate));
+                           ResidualLayerNormArgsOf<decltype(type)>(args, rets, attributes));
     return ffi::Error::Success();
   });
 }
 
 ffi::Error ResidualLayerNormGrad(ffi::ThreadPool pool, ffi::RemainingArgs args,
-                                 ffi::RemainingRets rets, int64_t num_residual, int64_t num_bias,
-                                 int64_t num_dresidual, float dropout_rate) {
+                                 ffi::RemainingRets rets, ffi::Dictionary attributes) {
   return ForType(args, [&](auto type) {
-    FusedResidualLayerNormGrad(
-        FfiParallel(pool), ResidualLayerNormGradArgsOf<decltype(type)>(
-                               args, rets, num_residual, num_bias, num_dresidual, dropout_rate));
+    FusedResidualLayerNormGrad(FfiParallel(pool),
+                               ResidualLayerNormGradArgsOf<decltype(type)>(args, rets, attributes));
     return ffi::Error::Success();
   });
 }
 
-// The epilogue of a dense op: the optional inputs, the attributes and the result.
-struct DenseEpilogue {
-  int64_t units;
-  std::string_view activation;
-  float epsilon;
-  int64_t num_bias, num_residual, num_layer_norm;
-
-  template <typename T>
-  void Read(const ffi::AnyBuffer& x, Operands* in, Results* out, DenseArgs<T>* call) const {
-    call->x = static_cast<const T*>(x.untyped_data());
-    call->bias = in->NextDataIf<T>(num_bias == 1);
-    call->activation = activation == "gelu"       ? DenseActivation::kGelu
-                       : activation == "gelu_new" ? DenseActivation::kApproximateGelu
-                                                  : DenseActivation::kNone;
-    call->residual = in->NextDataIf<T>(num_residual == 1);
-    call->gamma = in->NextDataIf<T>(num_layer_norm == 1);
-    call->beta = in->NextDataIf<T>(num_layer_norm == 1);
-    call->epsilon = epsilon;
-    call->rows = x.dimensions()[0];
-    call->depth = x.dimensions()[1];
-    call->columns = units;
-    call->y = out->NextData<T>();
-  }
-};
+// Reads the inputs of the epilogue of a dense op, which are the next operands.
+template <typename T>
+void ReadEpilogue(const ffi::AnyBuffer& x, const ffi::Dictionary& attributes, Operands* in,
+                  Results* out, DenseArgs<T>* call) {
+  const auto activation = attributes.get<std::string_view>("activation").value();
+  const bool layer_norm = IsOne(attributes, "num_layer_norm");
+  call->x = static_cast<const T*>(x.untyped_data());
+  call->bias = in->NextDataIf<T>(IsOne(attributes, "num_bias"));
+  call->activation = activation == "gelu"       ? DenseActivation::kGelu
+                     : activation == "gelu_new" ? DenseActivation::kApproximateGelu
+                                                : DenseActivation::kNone;
+  call->residual = in->NextDataIf<T>(IsOne(attributes, "num_residual"));
+  call->gamma = in->NextDataIf<T>(layer_norm);
+  call->beta = in->NextDataIf<T>(layer_norm);
+  call->epsilon = attributes.get<float>("epsilon").value();
+  call->rows = x.dimensions()[0];
+  call->depth = x.dimensions()[1];
+  call->columns = attributes.get<int64_t>("units").value();
+  call->y = out->NextData<T>();
+}
 
 ffi::Error Dense(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                 int64_t units, std::string_view activation, float epsilon, int64_t num_bias,
-                 int64_t num_residual, int64_t num_layer_norm) {
+                 ffi::Dictionary attributes) {
   return ForType(args, [&](auto type) {
     using T = decltype(type);
     Operands in(args);
@@ -113,16 +103,14 @@ ffi::Error Dense(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRe
     const ffi::AnyBuffer x = in.Next();
     FusedDenseArgs<T> call;
     call.packed = in.NextData<T>();
-    DenseEpilogue{units, activation, epsilon, num_bias, num_residual, num_layer_norm}.Read<T>(
-        x, &in, &out, &call);
+    ReadEpilogue<T>(x, attributes, &in, &out, &call);
     FusedDense(FfiParallel(pool), call);
     return ffi::Error::Success();
   });
 }
 
 ffi::Error DenseInt8(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                     int64_t units, std::string_view activation, float epsilon, int64_t num_bias,
-                     int64_t num_residual, int64_t num_layer_norm) {
+                     ffi::Dictionary attributes) {
   return ForType(args, [&](auto type) {
     using T = decltype(type);
     Operands in(args);
@@ -133,15 +121,15 @@ ffi::Error DenseInt8(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Remaini
     call.column_scale = in.NextData<float>();
     call.column_sums = in.NextData<int32_t>();
     call.smoothing = in.NextData<float>();
-    DenseEpilogue{units, activation, epsilon, num_bias, num_residual, num_layer_norm}.Read<T>(
-        x, &in, &out, &call);
+    ReadEpilogue<T>(x, attributes, &in, &out, &call);
     QuantizedDense(FfiParallel(pool), call);
     return ffi::Error::Success();
   });
 }
 
 ffi::Error Pack(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                bool transposed) {
+                ffi::Dictionary attributes) {
+  const bool transposed = attributes.get<bool>("transposed").value();
   return ForType(args, [&](auto type) {
     using T = decltype(type);
     Operands in(args);
@@ -155,42 +143,31 @@ ffi::Error Pack(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
   });
 }
 
-// Checks row_splits, whose values are known only when the program runs.
-std::string ReadSplits(const ffi::AnyBuffer& buffer, int64_t rows,
-                       std::vector<int64_t>* row_splits) {
-  const int64_t count = buffer.dimensions()[0];
-  if (count == 0) {
-    return "`row_splits` must have shape [sequences + 1]. Received: row_splits.shape=[0]";
-  }
-  if (buffer.element_type() == ffi::S32) {
-    return ReadRowSplits(static_cast<const int32_t*>(buffer.untyped_data()), count, rows,
-                         row_splits);
-  }
-  return ReadRowSplits(static_cast<const int64_t*>(buffer.untyped_data()), count, rows, row_splits);
-}
-
-// qkv is [R, 3, N, D].
-VarlenAttentionOptions AttentionOptions(const FfiParallel& parallel, const ffi::AnyBuffer& qkv,
-                                        const std::vector<int64_t>& row_splits, uint64_t seed,
-                                        float dropout_rate, bool causal, int64_t window_size,
-                                        int64_t num_global_tokens) {
-  VarlenAttentionOptions options;
-  options.num_sequences = static_cast<int64_t>(row_splits.size()) - 1;
-  options.row_splits = row_splits.data();
-  options.num_heads = qkv.dimensions()[2];
-  options.head_size = qkv.dimensions()[3];
-  options.causal = causal;
-  options.window_size = window_size;
-  options.num_global_tokens = num_global_tokens;
-  options.dropout_rate = dropout_rate;
-  options.seed = seed;
-  options.num_threads = parallel.NumThreads();
-  return options;
+// Reads the row splits and the seed, which are the next operands, and the attributes for qkv
+// [R, 3, N, D]. `row_splits` stores what the options point to. Returns an error message, which is
+// empty if the row splits are valid: their values are known only when the program runs.
+std::string ReadAttention(const FfiParallel& parallel, const ffi::AnyBuffer& qkv,
+                          const ffi::Dictionary& attributes, Operands* in,
+                          std::vector<int64_t>* row_splits, VarlenAttentionOptions* options) {
+  const ffi::AnyBuffer splits = in->Next();
+  const int64_t count = splits.dimensions()[0];
+  const std::string error = ReadRowSplits(splits.untyped_data(), splits.element_type() == ffi::S64,
+                                          count, qkv.dimensions()[0], row_splits);
+  options->num_sequences = count - 1;
+  options->row_splits = row_splits->data();
+  options->num_heads = qkv.dimensions()[2];
+  options->head_size = qkv.dimensions()[3];
+  options->causal = attributes.get<bool>("causal").value();
+  options->window_size = attributes.get<int64_t>("window_size").value();
+  options->num_global_tokens = attributes.get<int64_t>("num_global_tokens").value();
+  options->dropout_rate = attributes.get<float>("dropout_rate").value();
+  options->seed = in->NextScalar<uint64_t>();
+  options->num_threads = parallel.NumThreads();
+  return error;
 }
 
 ffi::Error Attention(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                     float dropout_rate, bool causal, int64_t window_size,
-                     int64_t num_global_tokens) {
+                     ffi::Dictionary attributes) {
   return ForType(args, [&](auto type) {
     using T = decltype(type);
     Operands in(args);
@@ -198,11 +175,9 @@ ffi::Error Attention(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Remaini
     const FfiParallel parallel(pool);
     const ffi::AnyBuffer qkv = in.Next();
     std::vector<int64_t> row_splits;
-    const std::string error = ReadSplits(in.Next(), qkv.dimensions()[0], &row_splits);
+    VarlenAttentionOptions options;
+    const std::string error = ReadAttention(parallel, qkv, attributes, &in, &row_splits, &options);
     if (!error.empty()) return ffi::Error::InvalidArgument(error);
-    const VarlenAttentionOptions options =
-        AttentionOptions(parallel, qkv, row_splits, in.NextScalar<uint64_t>(), dropout_rate, causal,
-                         window_size, num_global_tokens);
     T* const output = out.NextData<T>();
     VarlenAttentionForward(parallel, options, static_cast<const T*>(qkv.untyped_data()), output,
                            out.NextData<float>());
@@ -211,8 +186,7 @@ ffi::Error Attention(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Remaini
 }
 
 ffi::Error AttentionGrad(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                         float dropout_rate, bool causal, int64_t window_size,
-                         int64_t num_global_tokens) {
+                         ffi::Dictionary attributes) {
   return ForType(args, [&](auto type) {
     using T = decltype(type);
     Operands in(args);
@@ -223,11 +197,9 @@ ffi::Error AttentionGrad(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Rem
     const T* const output = in.NextData<T>();
     const float* const logsumexp = in.NextData<float>();
     std::vector<int64_t> row_splits;
-    const std::string error = ReadSplits(in.Next(), qkv.dimensions()[0], &row_splits);
+    VarlenAttentionOptions options;
+    const std::string error = ReadAttention(parallel, qkv, attributes, &in, &row_splits, &options);
     if (!error.empty()) return ffi::Error::InvalidArgument(error);
-    const VarlenAttentionOptions options =
-        AttentionOptions(parallel, qkv, row_splits, in.NextScalar<uint64_t>(), dropout_rate, causal,
-                         window_size, num_global_tokens);
     VarlenAttentionBackward(parallel, options, d_output, static_cast<const T*>(qkv.untyped_data()),
                             output, logsumexp, out.NextData<T>());
     return ffi::Error::Success();
@@ -236,7 +208,7 @@ ffi::Error AttentionGrad(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Rem
 
 // The results have the buffers of the first three operands.
 ffi::Error Adam(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                float beta_1, float beta_2, float epsilon) {
+                ffi::Dictionary attributes) {
   Operands in(args);
   Results out(rets);
   for (int i = 0; i < 3; ++i) in.Next();
@@ -246,11 +218,11 @@ ffi::Error Adam(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
   call.count = gradient.element_count();
   const float learning_rate = in.NextScalar<float>();
   call.gradient_scale = in.NextScalar<float>();
-  call.beta_1 = beta_1;
-  call.beta_2 = beta_2;
-  call.epsilon = epsilon;
+  call.beta_1 = attributes.get<float>("beta_1").value();
+  call.beta_2 = attributes.get<float>("beta_2").value();
+  call.epsilon = attributes.get<float>("epsilon").value();
   call.decay = learning_rate * in.NextScalar<float>();
-  call.step = learning_rate * AdamBiasCorrection(beta_1, beta_2, in.NextScalar<float>());
+  call.step = learning_rate * AdamBiasCorrection(call.beta_1, call.beta_2, in.NextScalar<float>());
   call.variable = out.NextData<float>();
   call.m = out.NextData<float>();
   call.v = out.NextData<float>();
@@ -258,36 +230,22 @@ ffi::Error Adam(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
   return ffi::Error::Success();
 }
 
-auto BindDense() {
-  return BindOp<ffi::ThreadPool>()
-      .Attr<int64_t>("units")
-      .Attr<std::string_view>("activation")
-      .Attr<float>("epsilon")
-      .Attr<int64_t>("num_bias")
-      .Attr<int64_t>("num_residual")
-      .Attr<int64_t>("num_layer_norm");
-}
-
-#define BERT_TF_REGISTER(NAME, FUNCTION, BINDING)                               \
-  XLA_FFI_REGISTER_HANDLER(                                                     \
-      XLA_FFI_GetApi(), "BertTf>" NAME, "Host", +[](XLA_FFI_CallFrame* frame) { \
-        static auto* const handler = BINDING.To(FUNCTION).release();            \
-        return handler->Call(frame);                                            \
+#define BERT_TF_REGISTER(NAME, FUNCTION)                                               \
+  XLA_FFI_REGISTER_HANDLER(                                                            \
+      XLA_FFI_GetApi(), "BertTf>" NAME, "Host", +[](XLA_FFI_CallFrame* frame) {        \
+        static auto* const handler = BindOp<ffi::ThreadPool>().To(FUNCTION).release(); \
+        return handler->Call(frame);                                                   \
       })
-BERT_TF_REGISTER("FusedBiasGelu", BiasGelu, BindBiasGelu<ffi::ThreadPool>());
-BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGrad, BindBiasGelu<ffi::ThreadPool>());
-BERT_TF_REGISTER("FusedResidualLayerNorm", ResidualLayerNorm,
-                 BindResidualLayerNorm<ffi::ThreadPool>());
-BERT_TF_REGISTER("FusedResidualLayerNormGrad", ResidualLayerNormGrad,
-                 BindResidualLayerNormGrad<ffi::ThreadPool>());
-BERT_TF_REGISTER("FusedDense", Dense, BindDense());
-BERT_TF_REGISTER("PackDense", Pack, BindOp<ffi::ThreadPool>().Attr<bool>("transposed"));
-BERT_TF_REGISTER("QuantizedDense", DenseInt8, BindDense());
-BERT_TF_REGISTER("VarlenAttention", Attention, BindAttention<ffi::ThreadPool>());
-BERT_TF_REGISTER("VarlenAttentionGrad", AttentionGrad, BindAttention<ffi::ThreadPool>());
-BERT_TF_REGISTER(
-    "AdamWeightDecay", Adam,
-    BindOp<ffi::ThreadPool>().Attr<float>("beta_1").Attr<float>("beta_2").Attr<float>("epsilon"));
+BERT_TF_REGISTER("FusedBiasGelu", BiasGelu);
+BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGrad);
+BERT_TF_REGISTER("FusedResidualLayerNorm", ResidualLayerNorm);
+BERT_TF_REGISTER("FusedResidualLayerNormGrad", ResidualLayerNormGrad);
+BERT_TF_REGISTER("FusedDense", Dense);
+BERT_TF_REGISTER("PackDense", Pack);
+BERT_TF_REGISTER("QuantizedDense", DenseInt8);
+BERT_TF_REGISTER("VarlenAttention", Attention);
+BERT_TF_REGISTER("VarlenAttentionGrad", AttentionGrad);
+BERT_TF_REGISTER("AdamWeightDecay", Adam);
 #undef BERT_TF_REGISTER
 
 }  // namespace

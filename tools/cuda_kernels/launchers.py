@@ -5,6 +5,7 @@ Glossary: `R` rows, `F` columns, `N` heads, `D` head size, `B` sequences.
 
 import ctypes
 import dataclasses
+import functools
 
 import torch
 
@@ -32,11 +33,13 @@ class Kernels:
     def call(self, name, dtype, *arguments):
         """Calls the launcher `BertTfCuda{name}` on the current stream.
 
-        `arguments` are those between the type and the stream.
+        `arguments` are all fields of the launcher's arguments, in their order.
         """
         stream = torch.cuda.current_stream().cuda_stream if self.device == "cuda" else None
-        converted = [ctypes.c_int(TYPES[dtype]), *map(_converted, arguments)]
-        status = getattr(self.library, f"BertTfCuda{name}")(*converted, ctypes.c_void_p(stream))
+        converted = [_converted(argument) for argument in arguments]
+        structure = _structure(*map(type, converted))(*(field.value for field in converted))
+        launcher = getattr(self.library, f"BertTfCuda{name}")
+        status = launcher(TYPES[dtype], ctypes.byref(structure), ctypes.c_void_p(stream))
         if status != 0:
             raise RuntimeError(f"BertTfCuda{name} returned CUDA error {status}")
 
@@ -77,13 +80,14 @@ class Kernels:
     def attention(self, qkv, splits, options, seed):
         rows, _, heads, size = qkv.shape
         output, logsumexp = self.nan(rows, heads, size, dtype=qkv.dtype), self.nan(rows, heads)
-        sizes = attention_sizes(qkv, splits)
-        self.call("VarlenAttention", qkv.dtype, qkv, *sizes, *options, seed, output, logsumexp)
+        inputs = (qkv, *attention_sizes(qkv, splits), *options, seed)
+        of_gradient = (None, None, None)
+        self.call("VarlenAttention", qkv.dtype, *inputs, output, logsumexp, *of_gradient)
         return {"output": output, "logsumexp": logsumexp}
 
     def attention_grad(self, d_output, qkv, output, logsumexp, splits, options, seed):
         d_qkv = self.nan(*qkv.shape, dtype=qkv.dtype)
-        inputs = (d_output, qkv, output, logsumexp, *attention_sizes(qkv, splits), *options, seed)
+        inputs = (qkv, *attention_sizes(qkv, splits), *options, seed, output, logsumexp, d_output)
         scratch = self.scratch("VarlenAttention", qkv.shape[0], qkv.shape[2])
         self.call("VarlenAttentionGrad", qkv.dtype, *inputs, d_qkv, scratch)
         return {"d_qkv": d_qkv}
@@ -95,13 +99,20 @@ def attention_sizes(qkv, splits):
     return splits, splits.dtype == torch.int64, len(splits) - 1, rows, heads, size
 
 
+@functools.cache
+def _structure(*types):
+    """A C structure with fields of these types."""
+    fields = [(f"field_{i}", field_type) for i, field_type in enumerate(types)]
+    return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
+
+
 def _converted(argument):
     if argument is None:
         return ctypes.c_void_p(None)
     if isinstance(argument, torch.Tensor):
         return ctypes.c_void_p(argument.data_ptr())
     if isinstance(argument, bool):
-        return ctypes.c_int(argument)
+        return ctypes.c_bool(argument)
     if isinstance(argument, float):
         return ctypes.c_float(argument)
     return ctypes.c_int64(argument)

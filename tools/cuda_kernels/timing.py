@@ -134,18 +134,17 @@ class Timer:
         padding = 1 - rows / len(lengths) / longest
         what = f"{len(lengths)} sequences, {rows} tokens, padding {padding:.0%} {dtype}"
         moved = rows * heads * size * qkv.element_size()
-        common = (*attention_sizes(qkv, splits), *options, None)
+        inputs = (qkv, *attention_sizes(qkv, splits), *options, None, *outputs)
         self.row(
             f"varlen_attention {what}",
             4 * moved,
-            lambda: call("VarlenAttention", dtype, qkv, *common, *outputs),
+            lambda: call("VarlenAttention", dtype, *inputs, None, None, None),
             {"padded SDPA": lambda: sdpa(*padded)},
         )
-        inputs = (d_output, qkv, *outputs, *common)
         self.row(
             f"its gradient {what}",
             8 * moved,
-            lambda: call("VarlenAttentionGrad", dtype, *inputs, *gradients),
+            lambda: call("VarlenAttentionGrad", dtype, *inputs, d_output, *gradients),
             {"padded SDPA": grad_of(sdpa, padded, torch.randn_like(padded[0]))},
         )
 

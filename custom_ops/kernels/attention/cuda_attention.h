@@ -23,8 +23,6 @@ constexpr int kStages = sizeof(T) == 2 ? 2 : 1;
 
 template <typename T>
 struct Args {
-  using Type = T;
-
   const T* qkv;
   Sequences sequences;
   PairMask mask;
@@ -88,6 +86,32 @@ BERT_TF_DEVICE void ForEachTile(int64_t length, const Next& next, const Load& lo
   }
 }
 
+// Processes the tiles of keys to which the queries of a block attend. `keys` and `values` have room
+// for kStages tiles each. `keep` receives the dropout bits of a tile.
+template <typename T, int kSize, bool kDropout, typename Meet>
+BERT_TF_DEVICE void ForEachKeyTile(const Args<T>& args, const Block& block, int64_t head, T* keys,
+                                   T* values, uint32_t* keep, const Meet& meet) {
+  constexpr int kElements = kTileElements<T, kSize>;
+  const uint64_t seed = kDropout ? *args.dropout.seed : 0;
+  ForEachTile<T>(
+      block.length, [&](int64_t from) { return NextKeys(args.mask, block, from); },
+      [&](int64_t key, int stage) {
+        const int64_t rows = Smaller(kTile, block.length - key);
+        const int64_t first = block.first_row + key;
+        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 1, head), args.QkvStride(), rows,
+                           args.head_size, args.vectors, keys + stage * kElements);
+        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 2, head), args.QkvStride(), rows,
+                           args.head_size, args.vectors, values + stage * kElements);
+      },
+      [&](int64_t key) {
+        if (kDropout) {
+          DrawTile(seed, args.dropout.threshold, block.first_row + block.begin, args.num_heads,
+                   head, key, keep);
+        }
+      },
+      meet);
+}
+
 // Calls function(size, dropout), where the types hold the template arguments of the kernels.
 template <typename T, typename Function>
 int WithSize(const Args<T>& args, const Function& function) {
@@ -103,27 +127,30 @@ dim3 Grid(const Args<T>& args) {
               static_cast<unsigned>(args.num_heads));
 }
 
-// Calls function(args) with the arguments that both launchers have, if the kernels support them.
+// Calls function(args) with the arguments of a launcher, if the kernels support them.
 template <typename Function>
-int WithArgs(int type, const void* qkv, const void* row_splits, int row_splits_are_int64,
-             int64_t num_sequences, int64_t rows, int64_t num_heads, int64_t head_size, int causal,
-             int64_t window_size, int64_t num_global_tokens, float dropout_rate,
-             const int64_t* seed, const Function& function) {
+int WithArgs(int type, const CudaAttentionArgs& call, const Function& function) {
   constexpr int64_t kMaxGridY = 65535;
-  if (rows == 0 || num_heads == 0 || num_sequences == 0) return 0;
-  if (head_size < 1 || head_size > kBertTfLargestHead || num_heads > kMaxGridY) {
+  if (call.rows == 0 || call.num_heads == 0 || call.num_sequences == 0) return 0;
+  if (call.head_size < 1 || call.head_size > kLargestCudaHead || call.num_heads > kMaxGridY) {
     return kInvalidValue;
   }
   return WithType(type, [&](auto* typed) {
     using T = std::remove_pointer_t<decltype(typed)>;
-    Args<T> args = {};
-    args.qkv = static_cast<const T*>(qkv);
-    args.sequences = {row_splits, row_splits_are_int64 != 0, num_sequences, rows};
-    args.mask = {causal != 0, window_size >= 0, window_size, num_global_tokens};
-    args.dropout = MakeDropout(dropout_rate, dropout_rate > 0.0f ? seed : nullptr);
-    args.num_heads = num_heads;
-    args.head_size = static_cast<int>(head_size);
-    args.scale = 1.0f / std::sqrt(static_cast<float>(head_size));
+    Args<T> args;
+    args.qkv = static_cast<const T*>(call.qkv);
+    args.sequences = {call.row_splits, call.row_splits_are_int64, call.num_sequences, call.rows};
+    args.mask = {call.causal, call.window_size >= 0, call.window_size, call.num_global_tokens};
+    args.dropout = MakeDropout(call.dropout_rate, call.seed);
+    args.num_heads = call.num_heads;
+    args.head_size = static_cast<int>(call.head_size);
+    args.vectors = Aligned<T>(call.head_size, call.qkv, call.output, call.d_output, call.d_qkv);
+    args.scale = 1.0f / std::sqrt(static_cast<float>(call.head_size));
+    args.d_output = static_cast<const T*>(call.d_output);
+    args.output = static_cast<T*>(call.output);
+    args.logsumexp = call.logsumexp;
+    args.delta = call.scratch;
+    args.d_qkv = static_cast<T*>(call.d_qkv);
     return function(args);
   });
 }

@@ -8,25 +8,30 @@
 
 namespace bert_tf {
 
-// Copies `count` row splits of `rows` rows. Returns an error message, which is empty if they are
-// valid.
-template <typename Splits>
-std::string ReadRowSplits(const Splits* values, int64_t count, int64_t rows,
-                          std::vector<int64_t>* row_splits) {
-  const auto element = [values](int64_t i) {
-    return "row_splits[" + std::to_string(i) + "]=" + std::to_string(values[i]);
+// Copies `count` row splits of `rows` rows, which are int64 or int32. Returns an error message,
+// which is empty if they are valid.
+inline std::string ReadRowSplits(const void* values, bool are_int64, int64_t count, int64_t rows,
+                                 std::vector<int64_t>* row_splits) {
+  const auto copy = [&](const auto* typed) { row_splits->assign(typed, typed + count); };
+  if (are_int64) {
+    copy(static_cast<const int64_t*>(values));
+  } else {
+    copy(static_cast<const int32_t*>(values));
+  }
+  const std::vector<int64_t>& splits = *row_splits;
+  const auto element = [&](int64_t i) {
+    return "row_splits[" + std::to_string(i) + "]=" + std::to_string(splits[i]);
   };
-  if (values[0] != 0) return "`row_splits` must begin with 0. Received: " + element(0);
+  if (splits[0] != 0) return "`row_splits` must begin with 0. Received: " + element(0);
   for (int64_t i = 1; i < count; ++i) {
-    if (values[i] < values[i - 1]) {
+    if (splits[i] < splits[i - 1]) {
       return "`row_splits` must never decrease. Received: " + element(i - 1) + ", " + element(i);
     }
   }
-  if (values[count - 1] != rows) {
+  if (splits[count - 1] != rows) {
     return "`row_splits` must end with the number of rows of `qkv`, " + std::to_string(rows) +
            ". Received: " + element(count - 1);
   }
-  row_splits->assign(values, values + count);
   return "";
 }
 

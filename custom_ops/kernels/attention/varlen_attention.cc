@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "custom_ops/kernels/attention/varlen_attention_units.h"
-#include "custom_ops/kernels/base/isa.h"
 
 namespace bert_tf {
 namespace {
@@ -21,29 +20,11 @@ constexpr int64_t kPairCycles = 2;
 constexpr int64_t kRowCycles = 40;
 constexpr int64_t kUnitCycles = 500;
 
-// The scratch memory of a piece of the work.
-class AlignedFloats {
- public:
-  explicit AlignedFloats(int64_t count) : floats_(new float[count + kAlignment]) {}
-  float* data() const {
-    const uintptr_t bytes = kAlignment * sizeof(float);
-    const uintptr_t address = reinterpret_cast<uintptr_t>(floats_.get());
-    return reinterpret_cast<float*>((address + bytes - 1) / bytes * bytes);
-  }
+using Plan = std::vector<AttentionUnit>;
 
- private:
-  static constexpr int64_t kAlignment = 16;  // floats in a cache line
-  std::unique_ptr<float[]> floats_;
-};
-
-struct Plan {
-  std::vector<AttentionUnit> units;
-  std::vector<int64_t> cycles;  // of each unit
-
-  void Add(const AttentionUnit& unit, int64_t unit_cycles) {
-    units.push_back(unit);
-    cycles.push_back(unit_cycles);
-  }
+// The scratch memory of a piece of the work consists of whole, aligned cache lines.
+struct alignas(64) CacheLine {
+  float floats[16];
 };
 
 // The approximate number of keys to which a block of queries attends, or of queries that attend to
@@ -73,7 +54,8 @@ void AddBlocks(const VarlenAttentionOptions& options, AttentionUnit unit, int pr
                Plan* plan) {
   const bool keys_visible = unit.kind == AttentionUnit::kQueryBlock;
   for (unit.begin = 0; unit.begin < unit.length; unit.begin += kAttentionTile) {
-    plan->Add(unit, BlockCycles(options, unit.length, unit.begin, products, keys_visible));
+    unit.cycles = BlockCycles(options, unit.length, unit.begin, products, keys_visible);
+    plan->push_back(unit);
   }
 }
 
@@ -118,7 +100,7 @@ Plan BackwardPlan(const VarlenAttentionOptions& options, int64_t* longest_sequen
         AddBlocks(options, {first, length, head, 0, AttentionUnit::kQueryBlock}, 3, &plan);
         AddBlocks(options, {first, length, head, 0, AttentionUnit::kKeyBlock}, 4, &plan);
       } else {
-        plan.Add({first, length, head, 0, AttentionUnit::kSequence}, head_cycles[b]);
+        plan.push_back({first, length, head, 0, AttentionUnit::kSequence, head_cycles[b]});
       }
     }
   }
@@ -130,26 +112,26 @@ Plan BackwardPlan(const VarlenAttentionOptions& options, int64_t* longest_sequen
 template <typename Run>
 void RunPlan(const Parallel& parallel, const VarlenAttentionOptions& options, const Plan& plan,
              int64_t scratch_floats, const Run& run) {
-  if (plan.units.empty()) return;
+  if (plan.empty()) return;
   int64_t all_cycles = 0;
-  for (const int64_t cycles : plan.cycles) all_cycles += cycles;
+  for (const AttentionUnit& unit : plan) all_cycles += unit.cycles;
   const int64_t wanted = all_cycles / (kGroupsPerThread * std::max(options.num_threads, 1));
   const int64_t group_cycles = std::max(wanted, kMinGroupCycles);
   std::vector<int64_t> group_begin;
   int64_t filled = group_cycles;
-  for (size_t i = 0; i < plan.units.size(); ++i) {
+  for (size_t i = 0; i < plan.size(); ++i) {
     if (filled >= group_cycles) {
       group_begin.push_back(static_cast<int64_t>(i));
       filled = 0;
     }
-    filled += plan.cycles[i];
+    filled += plan[i].cycles;
   }
   const int64_t groups = static_cast<int64_t>(group_begin.size());
-  group_begin.push_back(static_cast<int64_t>(plan.units.size()));
+  group_begin.push_back(static_cast<int64_t>(plan.size()));
   parallel.For(groups, all_cycles / groups, [&](int64_t begin, int64_t end) {
-    const AlignedFloats scratch(scratch_floats);
+    const std::unique_ptr<CacheLine[]> scratch(new CacheLine[scratch_floats / 16 + 1]);
     const int64_t first = group_begin[begin];
-    run(plan.units.data() + first, group_begin[end] - first, scratch.data());
+    run(plan.data() + first, group_begin[end] - first, reinterpret_cast<float*>(scratch.get()));
   });
 }
 
@@ -163,19 +145,6 @@ int64_t BackwardScratch(const VarlenAttentionOptions& options, int64_t sequence_
   return 0;  // not reached
 }
 
-template <typename T>
-void ForwardUnits(const VarlenAttentionOptions& options, const AttentionForwardTensors<T>& tensors,
-                  const AttentionUnit* units, int64_t count, float* scratch) {
-  BERT_TF_DISPATCH(AttentionForwardUnits, options, tensors, units, count, scratch);
-}
-
-template <typename T>
-void BackwardUnits(const VarlenAttentionOptions& options,
-                   const AttentionBackwardTensors<T>& tensors, const AttentionUnit* units,
-                   int64_t count, float* scratch) {
-  BERT_TF_DISPATCH(AttentionBackwardUnits, options, tensors, units, count, scratch);
-}
-
 }  // namespace
 
 template <typename T>
@@ -184,7 +153,7 @@ void VarlenAttentionForward(const Parallel& parallel, const VarlenAttentionOptio
   const AttentionForwardTensors<T> tensors = {qkv, output, logsumexp};
   RunPlan(parallel, options, ForwardPlan(options), ForwardScratch(options),
           [&](const AttentionUnit* units, int64_t count, float* scratch) {
-            ForwardUnits(options, tensors, units, count, scratch);
+            BERT_TF_DISPATCH(AttentionForwardUnits, options, tensors, units, count, scratch);
           });
 }
 
@@ -197,7 +166,7 @@ void VarlenAttentionBackward(const Parallel& parallel, const VarlenAttentionOpti
   const Plan plan = BackwardPlan(options, &longest_sequence_unit);
   RunPlan(parallel, options, plan, BackwardScratch(options, longest_sequence_unit),
           [&](const AttentionUnit* units, int64_t count, float* scratch) {
-            BackwardUnits(options, tensors, units, count, scratch);
+            BERT_TF_DISPATCH(AttentionBackwardUnits, options, tensors, units, count, scratch);
           });
 }
 

@@ -40,7 +40,6 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
   T* const values = keys + kStages<T> * kElements;
   uint32_t* const keep = reinterpret_cast<uint32_t*>(values + kStages<T> * kElements);
   float* const deltas = reinterpret_cast<float*>(keep + kKeepWords);
-  const uint64_t seed = kDropout ? *args.dropout.seed : 0;
 
   LoadTile<T, kSize>(args.qkv + args.QkvOffset(first_row, 0, head), args.QkvStride(), count,
                      args.head_size, args.vectors, queries);
@@ -72,22 +71,8 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
   }
   float sum[kSize / 8][4] = {};
 
-  ForEachTile<T>(
-      block.length, [&](int64_t from) { return NextKeys(args.mask, block, from); },
-      [&](int64_t key, int stage) {
-        const int64_t rows = Smaller(kTile, block.length - key);
-        const int64_t first = block.first_row + key;
-        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 1, head), args.QkvStride(), rows,
-                           args.head_size, args.vectors, keys + stage * kElements);
-        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 2, head), args.QkvStride(), rows,
-                           args.head_size, args.vectors, values + stage * kElements);
-      },
-      [&](int64_t key) {
-        if (kDropout) {
-          DrawTile(seed, args.dropout.threshold, first_row, args.num_heads, head, key, keep);
-        }
-      },
-      [&](int64_t key, int stage) {
+  ForEachKeyTile<T, kSize, kDropout>(
+      args, block, head, keys, values, keep, [&](int64_t key, int stage) {
         float p[kGroups][4], dp[kGroups][4];
         RowProduct<T, kSize>::Run(queries, keys + stage * kElements, p);
         RowProduct<T, kSize>::Run(d_outputs, values + stage * kElements, dp);
@@ -202,8 +187,8 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(Args<T> args) {
 template <typename T>
 int Backward(const Args<T>& args, void* stream) {
   return WithSize(args, [&](auto size, auto dropout) {
-    constexpr int kSize = decltype(size)::kValue;
-    constexpr bool kDropout = decltype(dropout)::kValue != 0;
+    constexpr int kSize = decltype(size)::value;
+    constexpr bool kDropout = decltype(dropout)::value != 0;
     const size_t shared_bytes = (2 + 2 * kStages<T>)*kTileElements<T, kSize> * sizeof(T) +
                                 kKeepWords * sizeof(uint32_t) + 2 * kTile * sizeof(float);
     const int status = Launch(QueryGradientKernel<T, kSize, kDropout>, Grid(args), kThreads,
@@ -224,26 +209,9 @@ int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads) {
   return bert_tf::SizeProduct(rows, num_heads);
 }
 
-int BertTfCudaVarlenAttentionGrad(int type, const void* d_output, const void* qkv,
-                                  const void* output, const float* logsumexp,
-                                  const void* row_splits, int row_splits_are_int64,
-                                  int64_t num_sequences, int64_t rows, int64_t num_heads,
-                                  int64_t head_size, int causal, int64_t window_size,
-                                  int64_t num_global_tokens, float dropout_rate,
-                                  const int64_t* seed, void* d_qkv, float* scratch, void* stream) {
+int BertTfCudaVarlenAttentionGrad(int type, const bert_tf::CudaAttentionArgs& call, void* stream) {
   using namespace bert_tf::cuda;
-  return WithArgs(type, qkv, row_splits, row_splits_are_int64, num_sequences, rows, num_heads,
-                  head_size, causal, window_size, num_global_tokens, dropout_rate, seed,
-                  [&](auto args) {
-                    using T = typename decltype(args)::Type;
-                    args.d_output = static_cast<const T*>(d_output);
-                    args.output = static_cast<T*>(const_cast<void*>(output));
-                    args.logsumexp = const_cast<float*>(logsumexp);
-                    args.delta = scratch;
-                    args.d_qkv = static_cast<T*>(d_qkv);
-                    args.vectors = Aligned<T>(head_size, d_output, qkv, output, d_qkv);
-                    return Backward(args, stream);
-                  });
+  return WithArgs(type, call, [&](const auto& args) { return Backward(args, stream); });
 }
 
 }  // extern "C"

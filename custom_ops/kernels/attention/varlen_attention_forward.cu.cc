@@ -22,7 +22,6 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
   T* const keys = queries + kElements;
   T* const values = keys + kStages<T> * kElements;
   uint32_t* const keep = reinterpret_cast<uint32_t*>(values + kStages<T> * kElements);
-  const uint64_t seed = kDropout ? *args.dropout.seed : 0;
 
   LoadTile<T, kSize>(args.qkv + args.QkvOffset(block.first_row + block.begin, 0, head),
                      args.QkvStride(), count, args.head_size, args.vectors, queries);
@@ -30,23 +29,8 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
   float maximum[2] = {-INFINITY, -INFINITY};  // of the lane's two rows
   float denominator[2] = {0.0f, 0.0f};
 
-  ForEachTile<T>(
-      block.length, [&](int64_t from) { return NextKeys(args.mask, block, from); },
-      [&](int64_t key, int stage) {
-        const int64_t rows = Smaller(kTile, block.length - key);
-        const int64_t first = block.first_row + key;
-        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 1, head), args.QkvStride(), rows,
-                           args.head_size, args.vectors, keys + stage * kElements);
-        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 2, head), args.QkvStride(), rows,
-                           args.head_size, args.vectors, values + stage * kElements);
-      },
-      [&](int64_t key) {
-        if (kDropout) {
-          DrawTile(seed, args.dropout.threshold, block.first_row + block.begin, args.num_heads,
-                   head, key, keep);
-        }
-      },
-      [&](int64_t key, int stage) {
+  ForEachKeyTile<T, kSize, kDropout>(
+      args, block, head, keys, values, keep, [&](int64_t key, int stage) {
         float p[kGroups][4];
         RowProduct<T, kSize>::Run(queries, keys + stage * kElements, p);
         const bool masked = key + kTile > block.length || !args.mask.ShowsTile(block.begin, key);
@@ -118,10 +102,10 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
 template <typename T>
 int Forward(const Args<T>& args, void* stream) {
   return WithSize(args, [&](auto size, auto dropout) {
-    constexpr int kSize = decltype(size)::kValue;
+    constexpr int kSize = decltype(size)::value;
     const size_t shared_bytes =
         (1 + 2 * kStages<T>)*kTileElements<T, kSize> * sizeof(T) + kKeepWords * sizeof(uint32_t);
-    return Launch(ForwardKernel<T, kSize, decltype(dropout)::kValue != 0>, Grid(args), kThreads,
+    return Launch(ForwardKernel<T, kSize, decltype(dropout)::value != 0>, Grid(args), kThreads,
                   shared_bytes, stream, args);
   });
 }
@@ -130,20 +114,8 @@ int Forward(const Args<T>& args, void* stream) {
 }  // namespace cuda
 }  // namespace bert_tf
 
-extern "C" int BertTfCudaVarlenAttention(int type, const void* qkv, const void* row_splits,
-                                         int row_splits_are_int64, int64_t num_sequences,
-                                         int64_t rows, int64_t num_heads, int64_t head_size,
-                                         int causal, int64_t window_size, int64_t num_global_tokens,
-                                         float dropout_rate, const int64_t* seed, void* output,
-                                         float* logsumexp, void* stream) {
+extern "C" int BertTfCudaVarlenAttention(int type, const bert_tf::CudaAttentionArgs& call,
+                                         void* stream) {
   using namespace bert_tf::cuda;
-  return WithArgs(type, qkv, row_splits, row_splits_are_int64, num_sequences, rows, num_heads,
-                  head_size, causal, window_size, num_global_tokens, dropout_rate, seed,
-                  [&](auto args) {
-                    using T = typename decltype(args)::Type;
-                    args.output = static_cast<T*>(output);
-                    args.logsumexp = logsumexp;
-                    args.vectors = Aligned<T>(head_size, qkv, output);
-                    return Forward(args, stream);
-                  });
+  return WithArgs(type, call, [&](const auto& args) { return Forward(args, stream); });
 }

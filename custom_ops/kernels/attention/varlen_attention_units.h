@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "custom_ops/kernels/attention/varlen_attention.h"
+#include "custom_ops/kernels/base/isa.h"
 
 namespace bert_tf {
 
@@ -24,6 +25,7 @@ struct AttentionUnit {
   int64_t head;
   int64_t begin;  // position of the block in the sequence
   Kind kind;
+  int64_t cycles = 0;  // estimated, for the plan
 };
 
 template <typename T>
@@ -44,24 +46,19 @@ struct AttentionBackwardTensors {
 
 // The number of floats of scratch, aligned to 64 bytes, that the functions below need.
 // `sequence_length` is the length of the longest kSequence unit for which the scratch is used.
-#define BERT_TF_DECLARE_ATTENTION_UNITS(isa)                                              \
-  namespace isa {                                                                         \
-  int64_t AttentionForwardScratch(const VarlenAttentionOptions& options);                 \
-  int64_t AttentionBackwardScratch(const VarlenAttentionOptions& options,                 \
-                                   int64_t sequence_length);                              \
-  template <typename T>                                                                   \
-  void AttentionForwardUnits(const VarlenAttentionOptions& options,                       \
-                             const AttentionForwardTensors<T>& tensors,                   \
-                             const AttentionUnit* units, int64_t count, float* scratch);  \
-  template <typename T>                                                                   \
-  void AttentionBackwardUnits(const VarlenAttentionOptions& options,                      \
-                              const AttentionBackwardTensors<T>& tensors,                 \
-                              const AttentionUnit* units, int64_t count, float* scratch); \
-  }
-BERT_TF_DECLARE_ATTENTION_UNITS(portable)
-BERT_TF_DECLARE_ATTENTION_UNITS(avx2)
-BERT_TF_DECLARE_ATTENTION_UNITS(avx512)
-#undef BERT_TF_DECLARE_ATTENTION_UNITS
+BERT_TF_DECLARE_FOR_ISAS(int64_t AttentionForwardScratch(const VarlenAttentionOptions& options);
+                         int64_t AttentionBackwardScratch(const VarlenAttentionOptions& options,
+                                                          int64_t sequence_length);
+                         template <typename T>
+                         void AttentionForwardUnits(const VarlenAttentionOptions& options,
+                                                    const AttentionForwardTensors<T>& tensors,
+                                                    const AttentionUnit* units, int64_t count,
+                                                    float* scratch);
+                         template <typename T>
+                         void AttentionBackwardUnits(const VarlenAttentionOptions& options,
+                                                     const AttentionBackwardTensors<T>& tensors,
+                                                     const AttentionUnit* units, int64_t count,
+                                                     float* scratch);)
 
 }  // namespace bert_tf
 

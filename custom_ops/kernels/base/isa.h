@@ -40,23 +40,29 @@ bool HasVnni();
 #define BERT_TF_DISPATCH(function, ...) return ::bert_tf::portable::function(__VA_ARGS__)
 #endif
 
+// Declares functions in the namespaces of the instruction sets. Except for BERT_TF_DISPATCH, only
+// tests call these copies directly.
+#define BERT_TF_DECLARE_FOR_ISAS(...) \
+  namespace portable {                \
+  __VA_ARGS__                         \
+  }                                   \
+  namespace avx2 {                    \
+  __VA_ARGS__                         \
+  }                                   \
+  namespace avx512 {                  \
+  __VA_ARGS__                         \
+  }
+
 // What most kernels have in common, those of the form
 //
 //   template <typename T>
 //   void Function(const Parallel& parallel, const Args<T>& args);
 //
-// BERT_TF_DECLARE_COPIES, in the header, declares the copies, which only tests call directly.
-// BERT_TF_INSTANTIATE_KERNEL, after the definition of a copy, instantiates it for the storage
-// types. BERT_TF_SELECT_COPY defines the public function.
-#define BERT_TF_DECLARE_COPY(isa, Function, Args)               \
-  namespace isa {                                               \
-  template <typename T>                                         \
-  void Function(const Parallel& parallel, const Args<T>& args); \
-  }
-#define BERT_TF_DECLARE_COPIES(Function, Args)   \
-  BERT_TF_DECLARE_COPY(portable, Function, Args) \
-  BERT_TF_DECLARE_COPY(avx2, Function, Args)     \
-  BERT_TF_DECLARE_COPY(avx512, Function, Args)
+// BERT_TF_DECLARE_COPIES, in the header, declares the copies. BERT_TF_INSTANTIATE_KERNEL, after the
+// definition of a copy, instantiates it for the storage types. BERT_TF_SELECT_COPY defines the
+// public function.
+#define BERT_TF_DECLARE_COPIES(Function, Args) \
+  BERT_TF_DECLARE_FOR_ISAS(template <typename T> void Function(const Parallel&, const Args<T>&);)
 
 #define BERT_TF_INSTANTIATE_KERNEL(Function, Args)                          \
   template void Function<float>(const Parallel&, const Args<float>&);       \

@@ -12,6 +12,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -141,35 +142,17 @@ inline Float16 FromFloat<Float16>(float v) {
 }
 
 template <typename T>
-const char* TypeName();
-template <>
-inline const char* TypeName<float>() {
-  return "float32";
-}
-template <>
-inline const char* TypeName<BFloat16>() {
-  return "bfloat16";
-}
-template <>
-inline const char* TypeName<Float16>() {
-  return "float16";
+const char* TypeName() {
+  return std::is_same_v<T, float>      ? "float32"
+         : std::is_same_v<T, BFloat16> ? "bfloat16"
+                                       : "float16";
 }
 
 // The largest error of rounding to T: half a unit in the last place, relative to the value for
 // normal numbers, and absolute for subnormal numbers.
 template <typename T>
-double RoundingError();
-template <>
-inline double RoundingError<float>() {
-  return 0x1p-24;
-}
-template <>
-inline double RoundingError<BFloat16>() {
-  return 0x1p-8;
-}
-template <>
-inline double RoundingError<Float16>() {
-  return 0x1p-11;
+double RoundingError() {
+  return std::is_same_v<T, float> ? 0x1p-24 : std::is_same_v<T, BFloat16> ? 0x1p-8 : 0x1p-11;
 }
 
 template <typename T>

@@ -341,12 +341,6 @@ BERT_TF_INLINE ExpParts ExpInParts(Vec x, Vec low) {
   return {p, n};
 }
 
-// e^x. It overflows to infinity and underflows to zero (through subnormals); NaN gives NaN.
-BERT_TF_INLINE Vec Exp(Vec x) {
-  const ExpParts parts = ExpInParts(Min(Broadcast(89.0f), Max(Broadcast(-104.0f), x)), Vec{});
-  return ScaleByPowerOfTwo(parts.mantissa, parts.exponent);
-}
-
 }  // namespace
 }  // namespace BERT_TF_ISA
 }  // namespace bert_tf

@@ -2,6 +2,8 @@
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_DISPATCH_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_DISPATCH_H_
 
+#include <type_traits>
+
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/kernels/cuda/cuda_platform.h"
 
@@ -11,9 +13,7 @@ namespace {
 
 // A type that holds a number.
 template <int value>
-struct Int {
-  static constexpr int kValue = value;
-};
+using Int = std::integral_constant<int, value>;
 
 // Calls function with a T* for the element type T, a BertTfCudaType.
 template <typename Function>

@@ -30,7 +30,7 @@ struct dim3 {
   dim3(unsigned x_size = 1, unsigned y_size = 1, unsigned z_size = 1)
       : x(x_size), y(y_size), z(z_size) {}
 };
-inline thread_local dim3 threadIdx, blockIdx, gridDim, blockDim;
+inline thread_local dim3 threadIdx, blockIdx, gridDim;
 
 namespace bert_tf {
 namespace cuda {
@@ -174,7 +174,6 @@ template <typename... Parameters, typename... Arguments>
 int Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, void*,
            Arguments... arguments) {
   gridDim = grid;
-  blockDim = dim3(static_cast<unsigned>(threads));
   emulation::Block block(threads, shared_bytes);
   for (unsigned y = 0; y < grid.y; ++y) {
     for (unsigned x = 0; x < grid.x; ++x) {

@@ -103,14 +103,26 @@ void TestBiasGelu(int64_t rows, int64_t columns, bool approximate, bool aligned)
   Numbers<T> gpu_dbias[2] = {{columns, aligned}, {columns, aligned}};
   const size_t floats = static_cast<size_t>(BertTfCudaBiasGeluGradScratch(rows, columns));
   InBothOrders([&](int run) {
-    return BertTfCudaBiasGelu(kType<T>, run == 0 ? gpu_y[0].data() : x.data(), bias.data(), rows,
-                              columns, approximate, gpu_y[run].data(), nullptr);
+    const BiasGeluArgs<void> args{run == 0 ? gpu_y[0].data() : x.data(),
+                                  bias.data(),
+                                  rows,
+                                  columns,
+                                  approximate,
+                                  gpu_y[run].data()};
+    return BertTfCudaBiasGelu(kType<T>, args, nullptr);
   });
   InBothOrders([&](int run) {
     std::vector<float> gpu_scratch(floats, NAN);
-    return BertTfCudaBiasGeluGrad(kType<T>, run == 0 ? gpu_dx[0].data() : dy.data(), x.data(),
-                                  bias.data(), rows, columns, approximate, gpu_dx[run].data(),
-                                  gpu_dbias[run].data(), gpu_scratch.data(), nullptr);
+    const BiasGeluGradArgs<void> args{run == 0 ? gpu_dx[0].data() : dy.data(),
+                                      x.data(),
+                                      bias.data(),
+                                      rows,
+                                      columns,
+                                      approximate,
+                                      gpu_dx[run].data(),
+                                      gpu_dbias[run].data(),
+                                      gpu_scratch.data()};
+    return BertTfCudaBiasGeluGrad(kType<T>, args, nullptr);
   });
   CheckNear(gpu_y[0], y, 1e-6, context + "y");
   CheckNear(gpu_dx[0], dx, 1e-6, context + "dx");
@@ -169,19 +181,42 @@ void TestLayerNorm(int64_t rows, int64_t columns, float rate, bool has_residual,
   gpu[0].dresidual = residual;
   const size_t floats = static_cast<size_t>(BertTfCudaResidualLayerNormGradScratch(rows, columns));
   InBothOrders([&](int run) {
-    return BertTfCudaResidualLayerNorm(kType<T>, run == 0 ? gpu[0].y.data() : x.data(),
-                                       residual_data, bias_data, gamma.data(), beta.data(), rows,
-                                       columns, kEpsilon, rate, &kSeed, gpu[run].y.data(),
-                                       gpu[run].mean.data(), gpu[run].rstd.data(), nullptr);
+    const ResidualLayerNormArgs<void> args{run == 0 ? gpu[0].y.data() : x.data(),
+                                           residual_data,
+                                           bias_data,
+                                           gamma.data(),
+                                           beta.data(),
+                                           rows,
+                                           columns,
+                                           kEpsilon,
+                                           rate,
+                                           &kSeed,
+                                           gpu[run].y.data(),
+                                           gpu[run].mean.data(),
+                                           gpu[run].rstd.data()};
+    return BertTfCudaResidualLayerNorm(kType<T>, args, nullptr);
   });
   InBothOrders([&](int run) {
     std::vector<float> gpu_scratch(floats, NAN);
     T* const gpu_residual = run == 0 && has_dresidual ? gpu[0].dresidual.data() : residual_data;
-    return BertTfCudaResidualLayerNormGrad(
-        kType<T>, run == 0 ? gpu[0].dx.data() : dy.data(), x.data(), gpu_residual, bias_data,
-        gamma.data(), gpu[run].mean.data(), gpu[run].rstd.data(), rows, columns, rate, &kSeed,
-        gpu[run].dx.data(), gpu[run].dresidual.data(), gpu[run].dbias.data(),
-        gpu[run].dgamma.data(), gpu[run].dbeta.data(), gpu_scratch.data(), nullptr);
+    const ResidualLayerNormGradArgs<void> args{run == 0 ? gpu[0].dx.data() : dy.data(),
+                                               x.data(),
+                                               gpu_residual,
+                                               bias_data,
+                                               gamma.data(),
+                                               gpu[run].mean.data(),
+                                               gpu[run].rstd.data(),
+                                               rows,
+                                               columns,
+                                               rate,
+                                               &kSeed,
+                                               gpu[run].dx.data(),
+                                               gpu[run].dresidual.data(),
+                                               gpu[run].dbias.data(),
+                                               gpu[run].dgamma.data(),
+                                               gpu[run].dbeta.data(),
+                                               gpu_scratch.data()};
+    return BertTfCudaResidualLayerNormGrad(kType<T>, args, nullptr);
   });
   const double tolerance = 4e-6;
   CheckNear(gpu[0].y, cpu.y, tolerance, context + "y");
@@ -247,20 +282,40 @@ void TestAttention(const Case& c) {
   Numbers<T> gpu_output[2] = {{output.size(), c.aligned}, {output.size(), c.aligned}};
   Numbers<T> gpu_d_qkv[2] = {{qkv.size(), c.aligned}, {qkv.size(), c.aligned}};
   Numbers<float> gpu_logsumexp[2] = {{logsumexp.size(), true}, {logsumexp.size(), true}};
+  const auto args_of = [&](int run) {
+    CudaAttentionArgs args;
+    args.qkv = qkv.data();
+    args.row_splits = c.splits.data();
+    args.row_splits_are_int64 = true;
+    args.num_sequences = options.num_sequences;
+    args.rows = rows;
+    args.num_heads = c.heads;
+    args.head_size = c.head_size;
+    args.causal = c.causal;
+    args.window_size = c.window;
+    args.num_global_tokens = c.globals;
+    args.dropout_rate = c.rate;
+    args.seed = &kSeed;
+    args.output = gpu_output[run].data();
+    args.logsumexp = gpu_logsumexp[run].data();
+    return args;
+  };
   InBothOrders([&](int run) {
-    const void* splits = run == 0 ? static_cast<const void*>(c.splits.data()) : splits32.data();
-    return BertTfCudaVarlenAttention(kType<T>, qkv.data(), splits, run == 0, options.num_sequences,
-                                     rows, c.heads, c.head_size, c.causal, c.window, c.globals,
-                                     c.rate, &kSeed, gpu_output[run].data(),
-                                     gpu_logsumexp[run].data(), nullptr);
+    CudaAttentionArgs args = args_of(run);
+    if (run == 1) {
+      args.row_splits = splits32.data();
+      args.row_splits_are_int64 = false;
+    }
+    return BertTfCudaVarlenAttention(kType<T>, args, nullptr);
   });
   InBothOrders([&](int run) {
     std::vector<float> scratch(
         static_cast<size_t>(BertTfCudaVarlenAttentionGradScratch(rows, c.heads)), NAN);
-    return BertTfCudaVarlenAttentionGrad(
-        kType<T>, d_output.data(), qkv.data(), gpu_output[run].data(), gpu_logsumexp[run].data(),
-        c.splits.data(), 1, options.num_sequences, rows, c.heads, c.head_size, c.causal, c.window,
-        c.globals, c.rate, &kSeed, gpu_d_qkv[run].data(), scratch.data(), nullptr);
+    CudaAttentionArgs args = args_of(run);
+    args.d_output = d_output.data();
+    args.d_qkv = gpu_d_qkv[run].data();
+    args.scratch = scratch.data();
+    return BertTfCudaVarlenAttentionGrad(kType<T>, args, nullptr);
   });
   // On the tensor cores, the probabilities are rounded to T before they are multiplied by the
   // values.

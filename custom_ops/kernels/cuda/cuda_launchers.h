@@ -1,7 +1,8 @@
-// The GPU kernels as plain C functions of pointers into GPU memory, sizes and a stream. They queue
-// the work and return immediately: 0, or the cudaError_t of the launch. fused_bias_gelu.h,
-// fused_residual_layer_norm.h and varlen_attention.h describe the formulas, which arguments may be
-// null, and which outputs may be computed in place.
+// The GPU kernels as functions of an element type, the arguments of the CPU kernels with pointers
+// into GPU memory, and a stream. They queue the work and return immediately: 0, or the cudaError_t
+// of the launch. fused_bias_gelu.h, fused_residual_layer_norm.h and varlen_attention.h describe the
+// formulas, which arguments may be null, and which outputs may be computed in place. They have C
+// names, with which tools/cuda_kernels/launchers.py calls them.
 //
 // The order of sums over rows depends only on the sizes and on whether the tensors are aligned to
 // 16 bytes. There are no atomics, so the results on GPUs of the same architecture have the same
@@ -14,60 +15,77 @@
 #ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_LAUNCHERS_H_
 #define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_LAUNCHERS_H_
 
-#include <stdint.h>
+#include <cstdint>
+#include <string>
 
-#ifdef __cplusplus
+#include "custom_ops/kernels/gelu/fused_bias_gelu.h"
+#include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
+
+namespace bert_tf {
+
+constexpr int64_t kLargestCudaHead = 64;  // the largest head that the kernels can hold in registers
+
+// The arguments of varlen_attention and of its gradient. row_splits is in GPU memory and cannot be
+// checked before the launch. Invalid row splits give wrong results, but no memory outside of the
+// tensors is read or written.
+struct CudaAttentionArgs {
+  const void* qkv;
+  const void* row_splits;
+  bool row_splits_are_int64;  // otherwise int32
+  int64_t num_sequences;
+  int64_t rows;
+  int64_t num_heads;
+  int64_t head_size;
+  bool causal;
+  int64_t window_size;
+  int64_t num_global_tokens;
+  float dropout_rate;
+  const int64_t* seed;
+  void* output;                    // written by the forward pass, read by the gradient
+  float* logsumexp;                // as output
+  const void* d_output = nullptr;  // this and the following only for the gradient
+  void* d_qkv = nullptr;
+  float* scratch = nullptr;
+};
+
+// Returns an error message for arguments that the kernels do not support. It is empty if they do.
+inline std::string CheckCudaAttention(const CudaAttentionArgs& args) {
+  if (args.head_size > kLargestCudaHead) {
+    return "`qkv` must have a head size from 1 to " + std::to_string(kLargestCudaHead) +
+           " on a GPU. Received: qkv.shape=[" + std::to_string(args.rows) + ",3," +
+           std::to_string(args.num_heads) + "," + std::to_string(args.head_size) +
+           "]. BERT_TF_OPS=reference supports any head size.";
+  }
+  if (args.num_sequences == 0 && args.rows > 0) {  // this check needs only shapes
+    return "`row_splits` must end with the number of rows of `qkv`, " + std::to_string(args.rows) +
+           ". Received: row_splits.shape=[1]";
+  }
+  return "";
+}
+
+}  // namespace bert_tf
+
 extern "C" {
-#endif
 
 // The element type of the tensors that void pointers point to.
 enum BertTfCudaType { kBertTfFloat32 = 0, kBertTfBFloat16 = 1, kBertTfFloat16 = 2 };
 
-int BertTfCudaBiasGelu(int type, const void* x, const void* bias, int64_t rows, int64_t columns,
-                       int approximate, void* y, void* stream);
-
-// The number of floats of scratch that the gradient needs, or kTooLarge (sizes.h). The same applies
-// to the other functions of this kind.
+// BertTfCuda*GradScratch is the number of floats of scratch that a gradient needs, or kTooLarge
+// (sizes.h).
+int BertTfCudaBiasGelu(int type, const bert_tf::BiasGeluArgs<void>& args, void* stream);
+int BertTfCudaBiasGeluGrad(int type, const bert_tf::BiasGeluGradArgs<void>& args, void* stream);
 int64_t BertTfCudaBiasGeluGradScratch(int64_t rows, int64_t columns);
-int BertTfCudaBiasGeluGrad(int type, const void* dy, const void* x, const void* bias, int64_t rows,
-                           int64_t columns, int approximate, void* dx, void* dbias, float* scratch,
-                           void* stream);
 
-int BertTfCudaResidualLayerNorm(int type, const void* x, const void* residual, const void* bias,
-                                const void* gamma, const void* beta, int64_t rows, int64_t columns,
-                                float epsilon, float dropout_rate, const int64_t* seed, void* y,
-                                float* mean, float* rstd, void* stream);
-
+int BertTfCudaResidualLayerNorm(int type, const bert_tf::ResidualLayerNormArgs<void>& args,
+                                void* stream);
+int BertTfCudaResidualLayerNormGrad(int type, const bert_tf::ResidualLayerNormGradArgs<void>& args,
+                                    void* stream);
 int64_t BertTfCudaResidualLayerNormGradScratch(int64_t rows, int64_t columns);
-int BertTfCudaResidualLayerNormGrad(int type, const void* dy, const void* x, const void* residual,
-                                    const void* bias, const void* gamma, const float* mean,
-                                    const float* rstd, int64_t rows, int64_t columns,
-                                    float dropout_rate, const int64_t* seed, void* dx,
-                                    void* dresidual, void* dbias, void* dgamma, void* dbeta,
-                                    float* scratch, void* stream);
 
-enum { kBertTfLargestHead = 64 };  // the largest head that the kernels can hold in registers
-
-// head_size is at most kBertTfLargestHead. row_splits is in GPU memory and cannot be checked before
-// the launch. Invalid row splits give wrong results, but no memory outside of the tensors is read
-// or written.
-int BertTfCudaVarlenAttention(int type, const void* qkv, const void* row_splits,
-                              int row_splits_are_int64, int64_t num_sequences, int64_t rows,
-                              int64_t num_heads, int64_t head_size, int causal, int64_t window_size,
-                              int64_t num_global_tokens, float dropout_rate, const int64_t* seed,
-                              void* output, float* logsumexp, void* stream);
-
+int BertTfCudaVarlenAttention(int type, const bert_tf::CudaAttentionArgs& args, void* stream);
+int BertTfCudaVarlenAttentionGrad(int type, const bert_tf::CudaAttentionArgs& args, void* stream);
 int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads);
-int BertTfCudaVarlenAttentionGrad(int type, const void* d_output, const void* qkv,
-                                  const void* output, const float* logsumexp,
-                                  const void* row_splits, int row_splits_are_int64,
-                                  int64_t num_sequences, int64_t rows, int64_t num_heads,
-                                  int64_t head_size, int causal, int64_t window_size,
-                                  int64_t num_global_tokens, float dropout_rate,
-                                  const int64_t* seed, void* d_qkv, float* scratch, void* stream);
 
-#ifdef __cplusplus
-}
-#endif
+}  // extern "C"
 
 #endif  // BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_LAUNCHERS_H_

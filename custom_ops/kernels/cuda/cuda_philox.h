@@ -36,13 +36,13 @@ BERT_TF_DEVICE PhiloxWords PhiloxBlock(uint64_t seed, uint64_t stream, uint64_t 
 
 // The dropout of a kernel. The seed is in GPU memory, where the graph has computed it.
 struct Dropout {
-  const uint64_t* seed;
+  const uint64_t* seed;  // null if the rate is 0
   uint32_t threshold;
   float scale;  // 1 / (1 - rate)
 };
 
 inline Dropout MakeDropout(float rate, const int64_t* seed) {
-  return {reinterpret_cast<const uint64_t*>(seed),
+  return {rate > 0.0f ? reinterpret_cast<const uint64_t*>(seed) : nullptr,
           static_cast<uint32_t>(static_cast<double>(rate) * 4294967296.0), 1.0f / (1.0f - rate)};
 }
 

@@ -1,6 +1,5 @@
 #include "custom_ops/kernels/dense/quantized_dense.h"
 
-#include "custom_ops/kernels/base/isa.h"
 #include "custom_ops/kernels/base/sizes.h"
 
 namespace bert_tf {

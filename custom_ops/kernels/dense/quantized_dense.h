@@ -33,6 +33,7 @@
 
 #include <cstdint>
 
+#include "custom_ops/kernels/base/isa.h"
 #include "custom_ops/kernels/base/parallel.h"
 #include "custom_ops/kernels/dense/fused_dense.h"
 
@@ -56,17 +57,10 @@ int64_t PackedQuantizedDenseSize(int64_t depth, int64_t columns);
 template <typename T>
 void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args);
 
-// The copies for each instruction set (isa.h); only tests call them directly. Only the copy for
-// AVX-512 uses `has_vnni`.
-#define BERT_TF_DECLARE_QUANTIZED_DENSE(isa)                                                       \
-  namespace isa {                                                                                  \
-  template <typename T>                                                                            \
-  void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args, bool has_vnni); \
-  }
-BERT_TF_DECLARE_QUANTIZED_DENSE(portable)
-BERT_TF_DECLARE_QUANTIZED_DENSE(avx2)
-BERT_TF_DECLARE_QUANTIZED_DENSE(avx512)
-#undef BERT_TF_DECLARE_QUANTIZED_DENSE
+// Only the copy for AVX-512 uses `has_vnni`.
+BERT_TF_DECLARE_FOR_ISAS(template <typename T> void QuantizedDense(const Parallel&,
+                                                                   const QuantizedDenseArgs<T>&,
+                                                                   bool has_vnni);)
 
 }  // namespace bert_tf
 

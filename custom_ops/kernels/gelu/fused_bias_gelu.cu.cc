@@ -74,23 +74,10 @@ struct FastTanhForm {
 };
 
 template <typename T, bool kApproximate>
-struct FormOf;
-template <typename T>
-struct FormOf<T, false> {
-  using Type = FastErfForm;
-};
-template <typename T>
-struct FormOf<T, true> {
-  using Type = FastTanhForm;
-};
-template <>
-struct FormOf<float, false> {
-  using Type = ErfForm;
-};
-template <>
-struct FormOf<float, true> {
-  using Type = TanhForm;
-};
+using FormOf =
+    std::conditional_t<std::is_same<T, float>::value,
+                       std::conditional_t<kApproximate, TanhForm, ErfForm>,
+                       std::conditional_t<kApproximate, FastTanhForm, FastErfForm>>;
 
 // The division of the rows, which depends only on the sizes.
 struct RowTiles {
@@ -140,7 +127,7 @@ template <typename T, bool kApproximate, int kWidth>
 __global__ void __launch_bounds__(kWarps* kWarp)
     ForwardKernel(const T* x, const T* bias, int64_t rows, int64_t columns, int64_t rows_in_block,
                   T* y) {
-  using Form = typename FormOf<T, kApproximate>::Type;
+  using Form = FormOf<T, kApproximate>;
   constexpr int kRows = sizeof(T) == 2 ? 4 : 2;  // 64 bytes in flight per lane
   const LaneView<kWidth> view(rows, rows_in_block);
   constexpr int kPacks = LaneView<kWidth>::kPacks;
@@ -181,7 +168,7 @@ template <typename T, bool kApproximate, int kWidth>
 __global__ void __launch_bounds__(kWarps* kWarp)
     BackwardKernel(const T* dy, const T* x, const T* bias, int64_t rows, int64_t columns,
                    int64_t rows_in_block, T* dx, float* partial) {
-  using Form = typename FormOf<T, kApproximate>::Type;
+  using Form = FormOf<T, kApproximate>;
   constexpr int kRows = sizeof(T) == 2 ? 2 : 1;
   const LaneView<kWidth> view(rows, rows_in_block);
   constexpr int kPacks = LaneView<kWidth>::kPacks;
@@ -243,48 +230,46 @@ dim3 Grid(const RowTiles& tiles) {
   return dim3(static_cast<unsigned>(tiles.column_tiles), static_cast<unsigned>(tiles.row_blocks));
 }
 
-template <typename T>
-int Forward(const void* x_data, const void* bias_data, int64_t rows, int64_t columns,
-            bool approximate, void* y_data, void* stream) {
-  const T* x = static_cast<const T*>(x_data);
-  const T* bias = static_cast<const T*>(bias_data);
-  T* y = static_cast<T*>(y_data);
-  const RowTiles tiles = CutRows(rows, columns);
-  const auto launch = [&](auto kernel) {
-    return Launch(kernel, Grid(tiles), kWarps * kWarp, 0, stream, x, bias, rows, columns,
-                  tiles.rows_in_block, y);
+// Calls function(approximate, width), where the types hold the template arguments of the kernels.
+template <typename T, typename Function>
+int WithForm(bool approximate, bool aligned, const Function& function) {
+  const auto with_width = [&](auto width) {
+    return approximate ? function(Int<1>{}, width) : function(Int<0>{}, width);
   };
-  constexpr int kWidth = kVectorWidth<T>;
-  if (Aligned<T>(columns, x, bias, y)) {
-    return approximate ? launch(ForwardKernel<T, true, kWidth>)
-                       : launch(ForwardKernel<T, false, kWidth>);
-  }
-  return approximate ? launch(ForwardKernel<T, true, 1>) : launch(ForwardKernel<T, false, 1>);
+  return aligned ? with_width(Int<kVectorWidth<T>>{}) : with_width(Int<1>{});
 }
 
 template <typename T>
-int Backward(const void* dy_data, const void* x_data, const void* bias_data, int64_t rows,
-             int64_t columns, bool approximate, void* dx_data, void* dbias, float* scratch,
-             void* stream) {
-  const T* dy = static_cast<const T*>(dy_data);
-  const T* x = static_cast<const T*>(x_data);
-  const T* bias = static_cast<const T*>(bias_data);
-  T* dx = static_cast<T*>(dx_data);
-  const RowTiles tiles = CutRows(rows, columns);
-  const auto launch = [&](auto kernel) {
-    return Launch(kernel, Grid(tiles), kWarps * kWarp, kWarps * kTileColumns * sizeof(float),
-                  stream, dy, x, bias, rows, columns, tiles.rows_in_block, dx, scratch);
-  };
-  constexpr int kWidth = kVectorWidth<T>;
-  int status;
-  if (Aligned<T>(columns, dy, x, bias, dx)) {
-    status = approximate ? launch(BackwardKernel<T, true, kWidth>)
-                         : launch(BackwardKernel<T, false, kWidth>);
-  } else {
-    status = approximate ? launch(BackwardKernel<T, true, 1>) : launch(BackwardKernel<T, false, 1>);
-  }
+int Forward(const BiasGeluArgs<void>& args, void* stream) {
+  const T* x = static_cast<const T*>(args.x);
+  const T* bias = static_cast<const T*>(args.bias);
+  T* y = static_cast<T*>(args.y);
+  const RowTiles tiles = CutRows(args.rows, args.columns);
+  const bool aligned = Aligned<T>(args.columns, x, bias, y);
+  return WithForm<T>(args.approximate, aligned, [&](auto approximate, auto width) {
+    return Launch(ForwardKernel<T, decltype(approximate)::value != 0, decltype(width)::value>,
+                  Grid(tiles), kWarps * kWarp, 0, stream, x, bias, args.rows, args.columns,
+                  tiles.rows_in_block, y);
+  });
+}
+
+template <typename T>
+int Backward(const BiasGeluGradArgs<void>& args, void* stream) {
+  const T* dy = static_cast<const T*>(args.dy);
+  const T* x = static_cast<const T*>(args.x);
+  const T* bias = static_cast<const T*>(args.bias);
+  T* dx = static_cast<T*>(args.dx);
+  const int64_t columns = args.columns;
+  const RowTiles tiles = CutRows(args.rows, columns);
+  const bool aligned = Aligned<T>(columns, dy, x, bias, dx);
+  const int status = WithForm<T>(args.approximate, aligned, [&](auto approximate, auto width) {
+    return Launch(BackwardKernel<T, decltype(approximate)::value != 0, decltype(width)::value>,
+                  Grid(tiles), kWarps * kWarp, kWarps * kTileColumns * sizeof(float), stream, dy, x,
+                  bias, args.rows, columns, tiles.rows_in_block, dx, args.scratch);
+  });
   if (status != 0) return status;
-  return ColumnSums(scratch, tiles.row_blocks, columns, columns, static_cast<T*>(dbias), stream);
+  return ColumnSums(args.scratch, tiles.row_blocks, columns, columns, static_cast<T*>(args.dbias),
+                    stream);
 }
 
 }  // namespace
@@ -293,12 +278,11 @@ int Backward(const void* dy_data, const void* x_data, const void* bias_data, int
 
 extern "C" {
 
-int BertTfCudaBiasGelu(int type, const void* x, const void* bias, int64_t rows, int64_t columns,
-                       int approximate, void* y, void* stream) {
+int BertTfCudaBiasGelu(int type, const bert_tf::BiasGeluArgs<void>& args, void* stream) {
   using namespace bert_tf::cuda;
   return WithType(type, [&](auto* typed) {
     using T = std::remove_pointer_t<decltype(typed)>;
-    return Forward<T>(x, bias, rows, columns, approximate, y, stream);
+    return Forward<T>(args, stream);
   });
 }
 
@@ -306,13 +290,11 @@ int64_t BertTfCudaBiasGeluGradScratch(int64_t rows, int64_t columns) {
   return bert_tf::SizeProduct(bert_tf::cuda::CutRows(rows, columns).row_blocks, columns);
 }
 
-int BertTfCudaBiasGeluGrad(int type, const void* dy, const void* x, const void* bias, int64_t rows,
-                           int64_t columns, int approximate, void* dx, void* dbias, float* scratch,
-                           void* stream) {
+int BertTfCudaBiasGeluGrad(int type, const bert_tf::BiasGeluGradArgs<void>& args, void* stream) {
   using namespace bert_tf::cuda;
   return WithType(type, [&](auto* typed) {
     using T = std::remove_pointer_t<decltype(typed)>;
-    return Backward<T>(dy, x, bias, rows, columns, approximate, dx, dbias, scratch, stream);
+    return Backward<T>(args, stream);
   });
 }
 

@@ -124,7 +124,7 @@ template <typename T, typename Function>
 int WithPart(int64_t columns, bool dropout, const Function& function) {
   constexpr int kEight = 8 / kVectorWidth<T>;  // packs of eight columns
   const auto with_packs = [&](auto warps, auto with_dropout) {
-    switch (CeilDivide(columns, 8 * kWarp * decltype(warps)::kValue)) {
+    switch (CeilDivide(columns, 8 * kWarp * decltype(warps)::value)) {
       case 1:
         return function(warps, Int<kEight>{}, with_dropout);
       case 2:

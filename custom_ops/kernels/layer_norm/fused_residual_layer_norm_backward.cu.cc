@@ -196,12 +196,12 @@ int Backward(const BackwardArgs<T>& args, void* dbias, void* dgamma, void* dbeta
   } else {
     status = WithPart<T>(
         args.columns, args.dropout.seed != nullptr, [&](auto warps, auto packs, auto dropout) {
-          constexpr int kWarps = decltype(warps)::kValue;
+          constexpr int kWarps = decltype(warps)::value;
           const size_t shared_bytes =
               kWarps == 1 ? kNarrowRows * static_cast<size_t>(args.columns) * sizeof(float)
                           : kWideWarps * sizeof(float);
           return Launch(
-              BackwardKernel<T, kWarps, decltype(packs)::kValue, decltype(dropout)::kValue != 0>,
+              BackwardKernel<T, kWarps, decltype(packs)::value, decltype(dropout)::value != 0>,
               grid, kBlockThreads<kWarps>, shared_bytes, stream, args);
         });
   }
@@ -224,30 +224,26 @@ int64_t BertTfCudaResidualLayerNormGradScratch(int64_t rows, int64_t columns) {
   return bert_tf::SizeProduct(bert_tf::cuda::RowBlocks(rows, columns) * 3, columns);
 }
 
-int BertTfCudaResidualLayerNormGrad(int type, const void* dy, const void* x, const void* residual,
-                                    const void* bias, const void* gamma, const float* mean,
-                                    const float* rstd, int64_t rows, int64_t columns,
-                                    float dropout_rate, const int64_t* seed, void* dx,
-                                    void* dresidual, void* dbias, void* dgamma, void* dbeta,
-                                    float* scratch, void* stream) {
+int BertTfCudaResidualLayerNormGrad(int type, const bert_tf::ResidualLayerNormGradArgs<void>& call,
+                                    void* stream) {
   using namespace bert_tf::cuda;
   return WithType(type, [&](auto* typed) {
     using T = std::remove_pointer_t<decltype(typed)>;
     BackwardArgs<T> args;
-    args.dy = static_cast<const T*>(dy);
-    args.x = static_cast<const T*>(x);
-    args.residual = static_cast<const T*>(residual);
-    args.bias = static_cast<const T*>(bias);
-    args.gamma = static_cast<const T*>(gamma);
-    args.mean = mean;
-    args.rstd = rstd;
-    args.rows = rows;
-    args.columns = columns;
-    args.dropout = MakeDropout(dropout_rate, dropout_rate > 0.0f ? seed : nullptr);
-    args.dx = static_cast<T*>(dx);
-    args.dresidual = static_cast<T*>(dresidual);
-    args.partial = scratch;
-    return Backward(args, dbias, dgamma, dbeta, stream);
+    args.dy = static_cast<const T*>(call.dy);
+    args.x = static_cast<const T*>(call.x);
+    args.residual = static_cast<const T*>(call.residual);
+    args.bias = static_cast<const T*>(call.bias);
+    args.gamma = static_cast<const T*>(call.gamma);
+    args.mean = call.mean;
+    args.rstd = call.rstd;
+    args.rows = call.rows;
+    args.columns = call.columns;
+    args.dropout = MakeDropout(call.dropout_rate, call.seed);
+    args.dx = static_cast<T*>(call.dx);
+    args.dresidual = static_cast<T*>(call.dresidual);
+    args.partial = call.scratch;
+    return Backward(args, call.dbias, call.dgamma, call.dbeta, stream);
   });
 }
 

@@ -139,10 +139,10 @@ int Forward(const ForwardArgs<T>& args, void* stream) {
   }
   return WithPart<T>(
       args.columns, args.dropout.seed != nullptr, [&](auto warps, auto packs, auto dropout) {
-        constexpr int kWarps = decltype(warps)::kValue;
+        constexpr int kWarps = decltype(warps)::value;
         const dim3 grid(static_cast<unsigned>(CeilDivide(args.rows, kBlockRows<kWarps>)));
         return Launch(
-            ForwardKernel<T, kWarps, decltype(packs)::kValue, decltype(dropout)::kValue != 0>, grid,
+            ForwardKernel<T, kWarps, decltype(packs)::value, decltype(dropout)::value != 0>, grid,
             kBlockThreads<kWarps>, shared_bytes, stream, args);
       });
 }
@@ -151,28 +151,26 @@ int Forward(const ForwardArgs<T>& args, void* stream) {
 }  // namespace cuda
 }  // namespace bert_tf
 
-extern "C" int BertTfCudaResidualLayerNorm(int type, const void* x, const void* residual,
-                                           const void* bias, const void* gamma, const void* beta,
-                                           int64_t rows, int64_t columns, float epsilon,
-                                           float dropout_rate, const int64_t* seed, void* y,
-                                           float* mean, float* rstd, void* stream) {
+extern "C" int BertTfCudaResidualLayerNorm(int type,
+                                           const bert_tf::ResidualLayerNormArgs<void>& call,
+                                           void* stream) {
   using namespace bert_tf::cuda;
-  if (rows == 0) return 0;
+  if (call.rows == 0) return 0;
   return WithType(type, [&](auto* typed) {
     using T = std::remove_pointer_t<decltype(typed)>;
     ForwardArgs<T> args;
-    args.x = static_cast<const T*>(x);
-    args.residual = static_cast<const T*>(residual);
-    args.bias = static_cast<const T*>(bias);
-    args.gamma = static_cast<const T*>(gamma);
-    args.beta = static_cast<const T*>(beta);
-    args.rows = rows;
-    args.columns = columns;
-    args.epsilon = epsilon;
-    args.dropout = MakeDropout(dropout_rate, dropout_rate > 0.0f ? seed : nullptr);
-    args.y = static_cast<T*>(y);
-    args.mean = mean;
-    args.rstd = rstd;
+    args.x = static_cast<const T*>(call.x);
+    args.residual = static_cast<const T*>(call.residual);
+    args.bias = static_cast<const T*>(call.bias);
+    args.gamma = static_cast<const T*>(call.gamma);
+    args.beta = static_cast<const T*>(call.beta);
+    args.rows = call.rows;
+    args.columns = call.columns;
+    args.epsilon = call.epsilon;
+    args.dropout = MakeDropout(call.dropout_rate, call.seed);
+    args.y = static_cast<T*>(call.y);
+    args.mean = call.mean;
+    args.rstd = call.rstd;
     return Forward(args, stream);
   });
 }

@@ -1,5 +1,6 @@
 // Compiled once per instruction set (isa.bzl).
 #include <cstdlib>
+#include <type_traits>
 
 #include "custom_ops/kernels/base/philox.h"
 #include "custom_ops/kernels/base/row_blocks.h"
@@ -212,21 +213,17 @@ void Backward(const Parallel& parallel, const ResidualLayerNormGradArgs<T>& args
 }
 
 // Calls function(dropout, residual, bias), where each argument has a type that holds true or false.
-template <bool value>
-struct Bool {
-  static constexpr bool kValue = value;
-};
-
 template <typename Args, typename Function>
 BERT_TF_INLINE void Specialize(const Args& args, const Function& function) {
   const auto with_dropout = [&](auto residual, auto bias) {
-    args.dropout_rate > 0.0f ? function(Bool<true>{}, residual, bias)
-                             : function(Bool<false>{}, residual, bias);
+    args.dropout_rate > 0.0f ? function(std::true_type{}, residual, bias)
+                             : function(std::false_type{}, residual, bias);
   };
   const auto with_residual = [&](auto bias) {
-    args.residual != nullptr ? with_dropout(Bool<true>{}, bias) : with_dropout(Bool<false>{}, bias);
+    args.residual != nullptr ? with_dropout(std::true_type{}, bias)
+                             : with_dropout(std::false_type{}, bias);
   };
-  args.bias != nullptr ? with_residual(Bool<true>{}) : with_residual(Bool<false>{});
+  args.bias != nullptr ? with_residual(std::true_type{}) : with_residual(std::false_type{});
 }
 
 }  // namespace
@@ -234,7 +231,7 @@ BERT_TF_INLINE void Specialize(const Args& args, const Function& function) {
 template <typename T>
 void FusedResidualLayerNorm(const Parallel& parallel, const ResidualLayerNormArgs<T>& args) {
   Specialize(args, [&](auto dropout, auto residual, auto bias) {
-    Forward<dropout.kValue, residual.kValue, bias.kValue>(parallel, args);
+    Forward<dropout.value, residual.value, bias.value>(parallel, args);
   });
 }
 
@@ -242,7 +239,7 @@ template <typename T>
 void FusedResidualLayerNormGrad(const Parallel& parallel,
                                 const ResidualLayerNormGradArgs<T>& args) {
   Specialize(args, [&](auto dropout, auto residual, auto bias) {
-    Backward<dropout.kValue, residual.kValue, bias.kValue>(parallel, args);
+    Backward<dropout.value, residual.value, bias.value>(parallel, args);
   });
 }
 

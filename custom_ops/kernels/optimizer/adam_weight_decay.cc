@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "custom_ops/kernels/base/isa.h"
-
 namespace bert_tf {
 
 float AdamBiasCorrection(float beta_1, float beta_2, float steps) {

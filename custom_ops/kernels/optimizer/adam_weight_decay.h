@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "custom_ops/kernels/base/isa.h"
 #include "custom_ops/kernels/base/parallel.h"
 
 namespace bert_tf {
@@ -35,15 +36,7 @@ float AdamBiasCorrection(float beta_1, float beta_2, float steps);
 
 void AdamWeightDecay(const Parallel& parallel, const AdamWeightDecayArgs& args);
 
-// The copies for each instruction set (isa.h); only tests call them directly.
-#define BERT_TF_DECLARE_ADAM(isa)                                                  \
-  namespace isa {                                                                  \
-  void AdamWeightDecay(const Parallel& parallel, const AdamWeightDecayArgs& args); \
-  }
-BERT_TF_DECLARE_ADAM(portable)
-BERT_TF_DECLARE_ADAM(avx2)
-BERT_TF_DECLARE_ADAM(avx512)
-#undef BERT_TF_DECLARE_ADAM
+BERT_TF_DECLARE_FOR_ISAS(void AdamWeightDecay(const Parallel&, const AdamWeightDecayArgs&);)
 
 }  // namespace bert_tf
 
