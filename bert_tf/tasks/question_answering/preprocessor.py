@@ -130,7 +130,12 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         return super().targets(y, x)
 
     def training_rows(self, columns, y, sample_weight):
-        """Returns the windows to train on; the examples that are left out are logged."""
+        """Returns the windows to train on; the examples that are left out are logged.
+
+        Raises:
+            UserError: If `y` is None, or there is not one answer and weight for each question.
+            DataError: If no answer is in its context.
+        """
         if y is None:
             raise UserError("`y` must be the answers to the questions. Received: y=None")
         rows = self.rows(columns)
@@ -139,7 +144,11 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         return rows, rows.labels
 
     def rows(self, columns, window_stride=None):
-        """Returns the windows of the contexts."""
+        """Returns the windows of the contexts.
+
+        Raises:
+            UserError: If there is no tokenizer, or `window_stride` is given.
+        """
         if window_stride is not None:
             raise UserError(
                 "`window_stride` must be None; `doc_stride` is that of question answering. "

@@ -89,6 +89,12 @@ class TokenClassificationPreprocessor(Preprocessor):
         return object_array([[_name(tag) for tag in plain_rows(row, "y")] for row in rows])
 
     def training_rows(self, columns, y, sample_weight):
+        """Returns the windows to train on, and arrays of their labels and weights, if any.
+
+        Raises:
+            UserError: If there is no word, not one known tag for each word, or not one weight for
+                each sentence.
+        """
         (sentences,) = columns
         if y is None or len(sentences) != len(y):
             raise UserError(
@@ -122,7 +128,11 @@ class TokenClassificationPreprocessor(Preprocessor):
         return np.array([ids[tag] for row in tags for tag in row], np.int32)
 
     def rows(self, columns, window_stride=None):
-        """Returns the windows of the sentences."""
+        """Returns the windows of the sentences.
+
+        Raises:
+            UserError: If there is no tokenizer, or `window_stride` is given.
+        """
         if window_stride is not None:
             raise UserError(
                 "`window_stride` must be None: long sentences are cut at words. "
