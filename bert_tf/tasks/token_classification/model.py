@@ -249,7 +249,7 @@ class BertTokenClassifier(TaskModel):
     def _label_ids(self, words, row_splits, batch_size, token_budget, verbose):
         """The label of each of the words `[W]`, int32 `[W]`."""
         self.preprocessor.require_tokenizer()
-        rows = WordWindows.of_words(self.tokenizer, words, row_splits, self.longest).marked()
+        rows = WordWindows(self.tokenizer, words, row_splits, self.longest, has_word_starts=True)
         if not len(rows):
             return np.zeros([0], np.int32)
         _, ids = self._compute_rows(rows, batch_size, verbose, token_budget=token_budget)

@@ -139,7 +139,7 @@ class TokenClassificationPreprocessor(Preprocessor):
                 f"Received: window_stride={window_stride!r}"
             )
         self.require_tokenizer()
-        return WordWindows(self.tokenizer, columns[0], self.max_length)
+        return WordWindows(self.tokenizer, *flat_words(columns[0]), self.max_length)
 
     def outputs(self, values, rows, columns, pooling):
         """Returns `logits` `[W, C]` of the words, and the `row_splits` of the sentences."""
