@@ -26,13 +26,13 @@ def mask_texts(
     """Tokenizes batches of texts and hides tokens of them.
 
     Args:
-        texts: batches `[B]` of strings, or of pairs (firsts, seconds).
-        tokenizer: the tokenizer.
-        max_length: longer rows are cut.
-        masked_lm_prob: the share of tokens to mask.
+        texts: Batches `[B]` of strings, or of pairs (firsts, seconds).
+        tokenizer: The tokenizer.
+        max_length: Longer rows are cut.
+        masked_lm_prob: The share of tokens to mask.
         masking: "token", "whole_word" (pieces that belong together) or "span"; see `mask_tokens`.
-        seed: the masks are a function of it, of the epoch and of the row's place in the epoch.
-        fresh: whether every pass over the dataset draws other masks; False for evaluation.
+        seed: The masks are a function of it, of the epoch and of the row's place in the epoch.
+        fresh: Whether every pass over the dataset draws other masks; False for evaluation.
 
     Returns:
         A dataset of (features, labels): `token_ids`, `segment_ids` int32 `[B, T]`, `padding_mask`
@@ -40,7 +40,7 @@ def mask_texts(
         float32 `[B, P]`.
 
     Raises:
-        ConfigError: the tokenizer has no mask token, or an argument has no such value.
+        ConfigError: If the tokenizer has no mask token, or an argument has an invalid value.
 
     Example:
         >>> tokenizer = bert_tf.BertTokenizer("vocab.txt")

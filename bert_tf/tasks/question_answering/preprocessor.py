@@ -82,14 +82,7 @@ class AnswerSelection:
 class QuestionAnsweringPreprocessor(Preprocessor):
     """Questions and contexts to windows, logits of windows to answers.
 
-    Args:
-        doc_stride: As in `BertQuestionAnswerer`.
-        max_query_length: As in `BertQuestionAnswerer`.
-        n_best_size: As in `BertQuestionAnswerer`.
-        max_answer_length: As in `BertQuestionAnswerer`.
-        allow_no_answer: As in `BertQuestionAnswerer`.
-        null_score_diff_threshold: As in `BertQuestionAnswerer`.
-        **options: The arguments of `Preprocessor`.
+    The arguments are those of `BertQuestionAnswerer` and of `Preprocessor`.
     """
 
     texts_per_example = (2,)
@@ -156,9 +149,8 @@ class QuestionAnsweringPreprocessor(Preprocessor):
             )
         self.require_tokenizer()
         questions, contexts = map(_strings, columns)
-        lengths = self.window_lengths()
         return QuestionWindows(
-            self.tokenizer, questions, contexts, **lengths, length=self.static_length
+            self.tokenizer, questions, contexts, **self.window_lengths(), length=self.static_length
         )
 
     def outputs(self, values, rows, columns, pooling):

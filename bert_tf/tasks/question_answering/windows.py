@@ -55,9 +55,7 @@ def pack_windows(
         tokenizer: The `BertTokenizer`.
         questions: Ids, ragged int32 `[B, (tokens)]`.
         contexts: The same.
-        max_length: The maximum number of tokens of a window.
-        doc_stride: Tokens from the start of a window to the start of the next.
-        max_query_length: Longer questions lose their end.
+        max_length, doc_stride, max_query_length: As in `QuestionWindows`.
     """
     questions = questions[:, :max_query_length]
     sizes = contexts.row_lengths()  # [B]

@@ -128,8 +128,7 @@ class WordWindows:
 
     Args:
         tokenizer: A `BertTokenizer`.
-        words: Strings `[W]`, as `flat_words` returns them.
-        row_splits: int64 `[sentences + 1]`, which words belong to which sentence.
+        words, row_splits: What `flat_words` returns.
         max_length: The maximum number of tokens of a window, `[CLS]` and `[SEP]` included.
         has_word_starts: Whether batches have `word_starts` bool `[B, T]`, the first pieces.
 
