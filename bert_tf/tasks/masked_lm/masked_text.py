@@ -57,15 +57,9 @@ def mask_texts(
         )
     max_predictions = int(num_to_predict(max_length, masked_lm_prob, max_length))
     check_masking(masking, masked_lm_prob, max_predictions, SPANBERT_SPANS)
-    special = np.isin(
-        np.arange(tokenizer.vocab_size),
-        [
-            tokenizer.cls_token_id,
-            tokenizer.sep_token_id,
-            tokenizer.pad_token_id,
-            tokenizer.mask_token_id,
-        ],
-    )  # [V]
+    special = np.zeros(tokenizer.vocab_size, bool)  # [V]
+    special[[tokenizer.cls_token_id, tokenizer.sep_token_id]] = True
+    special[[tokenizer.pad_token_id, tokenizer.mask_token_id]] = True
     starts = np.array([not piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary])
 
     def number(state, element):
