@@ -106,8 +106,7 @@ class TokenClassificationPreprocessor(Preprocessor):
             raise UserError("`x` must have at least one word. Received: none.")
         labels = (windows.labels(self._label_ids(sentences, y)),)
         if sample_weight is not None:
-            weights = row_weights(sample_weight, len(sentences))[windows.examples]
-            labels = (*labels, weights.astype(np.float32))
+            labels += (row_weights(sample_weight, len(sentences))[windows.examples],)
         return windows, labels
 
     def _label_ids(self, sentences, tags):
