@@ -127,10 +127,10 @@ def load_model(labels):
 
 def train(model, data, dev):
     from bert_tf.tasks.token_classification import TaggingScores
-    from bert_tf.tasks.token_classification.word_windows import WordWindows
+    from bert_tf.tasks.token_classification.word_windows import WordWindows, flat_words
 
     words, tags = data
-    num_rows = len(WordWindows(model.tokenizer, words, FLAGS.max_seq_length))
+    num_rows = len(WordWindows(model.tokenizer, *flat_words(words), FLAGS.max_seq_length))
     multipliers = {}
     if FLAGS.use_crf:
         rate = FLAGS.crf_learning_rate

@@ -172,11 +172,7 @@ def mask_tokens(
 def check_masking(
     masking: str, masked_lm_prob: float, max_predictions: int, span_probabilities: Sequence[float]
 ) -> None:
-    """Checks options of `mask_tokens`.
-
-    Raises:
-        ConfigError: If an option has an invalid value.
-    """
+    """Raises `ConfigError` if an option of `mask_tokens` has an invalid value."""
     if masking not in MASKINGS:
         raise ConfigError(f"`masking` must be one of {MASKINGS}. Received: masking={masking!r}.")
     if not 0 < masked_lm_prob < 1:

@@ -26,13 +26,13 @@ def mask_texts(
     """Tokenizes batches of texts and hides tokens of them.
 
     Args:
-        texts: batches `[B]` of strings, or of pairs (firsts, seconds).
-        tokenizer: the tokenizer.
-        max_length: longer rows are cut.
-        masked_lm_prob: the share of tokens to mask.
+        texts: Batches `[B]` of strings, or of pairs (firsts, seconds).
+        tokenizer: The tokenizer.
+        max_length: Longer rows are cut.
+        masked_lm_prob: The share of tokens to mask.
         masking: "token", "whole_word" (pieces that belong together) or "span"; see `mask_tokens`.
-        seed: the masks are a function of it, of the epoch and of the row's place in the epoch.
-        fresh: whether every pass over the dataset draws other masks; False for evaluation.
+        seed: The masks are a function of it, of the epoch and of the row's place in the epoch.
+        fresh: Whether every pass over the dataset draws other masks; False for evaluation.
 
     Returns:
         A dataset of (features, labels): `token_ids`, `segment_ids` int32 `[B, T]`, `padding_mask`
@@ -40,7 +40,7 @@ def mask_texts(
         float32 `[B, P]`.
 
     Raises:
-        ConfigError: the tokenizer has no mask token, or an argument has no such value.
+        ConfigError: If the tokenizer has no mask token, or an argument has an invalid value.
 
     Example:
         >>> tokenizer = bert_tf.BertTokenizer("vocab.txt")
@@ -57,15 +57,9 @@ def mask_texts(
         )
     max_predictions = int(num_to_predict(max_length, masked_lm_prob, max_length))
     check_masking(masking, masked_lm_prob, max_predictions, SPANBERT_SPANS)
-    special = np.isin(
-        np.arange(tokenizer.vocab_size),
-        [
-            tokenizer.cls_token_id,
-            tokenizer.sep_token_id,
-            tokenizer.pad_token_id,
-            tokenizer.mask_token_id,
-        ],
-    )  # [V]
+    special = np.zeros(tokenizer.vocab_size, bool)  # [V]
+    special[[tokenizer.cls_token_id, tokenizer.sep_token_id]] = True
+    special[[tokenizer.pad_token_id, tokenizer.mask_token_id]] = True
     starts = np.array([not piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary])
 
     def number(state, element):

@@ -81,7 +81,11 @@ class MaskedLMPreprocessor(Preprocessor):
     def batches(
         self, x, y=None, sample_weight=None, batch_size=None, shuffle=False, training=False
     ):
-        """As `Preprocessor.batches`; 15 % of the tokens are masked, and they are the labels."""
+        """As `Preprocessor.batches`; 15 % of the tokens are masked, and they are the labels.
+
+        Raises:
+            UserError: If there is no text or no mask token, or `y` or `sample_weight` is given.
+        """
         self.require_mask_token()
         for name, values in (("y", y), ("sample_weight", sample_weight)):
             if values is not None:
@@ -118,7 +122,12 @@ class MaskedLMPreprocessor(Preprocessor):
                 )
 
     def rows(self, columns, window_stride=None):
-        """Returns `MaskedRows`."""
+        """Returns `MaskedRows`.
+
+        Raises:
+            UserError: If a text has no mask, or one after the place where it is cut; or if
+                `window_stride` is given.
+        """
         self.require_masks(columns)
         if window_stride is not None:
             raise UserError(

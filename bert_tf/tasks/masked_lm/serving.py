@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError
 from bert_tf.models.serving_module import ServingModule
 from bert_tf.tasks.masked_lm.model import BertMaskedLM
 
@@ -28,8 +27,7 @@ class MaskedLMModule(ServingModule):
 
     def __init__(self, model: BertMaskedLM):
         super().__init__(model)
-        if model.tokenizer.mask_token is None:
-            raise UserError("`mask_token` of the tokenizer must be set. Received: mask_token=None")
+        model.preprocessor.require_mask_token()
         self._tokenizer = model.tokenizer.keeping_special_tokens
 
     def of_tokens(self, tokens):

@@ -41,6 +41,7 @@ from bert_tf.tasks.pretraining.features import example_features, serialize_featu
 from bert_tf.tasks.pretraining.summary import PretrainingSummary
 
 TEXTS_AT_A_TIME = 4096
+TOKEN_ARRAYS = ("ids", "sentences", "documents")  # of a chunk: a file for each
 TASKS_PER_PROCESS = 2  # that are tokenized and submitted, so that no worker waits
 
 
@@ -116,8 +117,8 @@ def create_pretraining_data(
                     bar.update(part.documents)
                     passes[task.tokens_path] += 1
                     if passes[task.tokens_path] == dupe_factor:
-                        for array in ("ids", "sentences", "documents"):
-                            os.remove(f"{task.tokens_path}.{array}.npy")
+                        for name in TOKEN_ARRAYS:
+                            os.remove(f"{task.tokens_path}.{name}.npy")
             if not summary.examples:
                 raise DataError(
                     "`corpus` must have text for at least one pair of segments. Received: "
@@ -165,9 +166,8 @@ class _Document:
 def _make_run(
     task: _Task, vocabulary: MaskingVocabulary, options: ExampleOptions
 ) -> PretrainingSummary:
-    ids = np.load(task.tokens_path + ".ids.npy")
-    sentences = np.load(task.tokens_path + ".sentences.npy")
-    borders = np.load(task.tokens_path + ".documents.npy").tolist()
+    ids, sentences, borders = (np.load(f"{task.tokens_path}.{name}.npy") for name in TOKEN_ARRAYS)
+    borders = borders.tolist()
     documents = [_Document(ids, sentences[a : b + 1]) for a, b in zip(borders, borders[1:])]
     rng = random.Random(task.seed)
     summary = PretrainingSummary(options.max_seq_length, documents=len(documents))
@@ -212,10 +212,8 @@ def _tokenize(chunk: Chunk, tokenizer, encoding_errors: str, threads, path: str)
     parts = list(threads.map(tokenize, batches))
     ids = np.concatenate([np.zeros([0], np.int32), *(part[0] for part in parts)])
     lengths = np.concatenate([np.zeros([0], np.int64), *(part[1] for part in parts)])
-    splits, document_splits = token_splits(sizes, lengths)
-    save_array(path + ".ids.npy", ids)
-    save_array(path + ".sentences.npy", splits)
-    save_array(path + ".documents.npy", document_splits)
+    for name, array in zip(TOKEN_ARRAYS, (ids, *token_splits(sizes, lengths))):
+        save_array(f"{path}.{name}.npy", array)
 
 
 def _run(

@@ -17,10 +17,7 @@ MERGE_BYTES = 256 << 20  # of records in memory at a time
 def write_run(path: str, keys: Sequence[int], records: Sequence[bytes]) -> None:
     """Writes a run: `path` with the records, `path`.keys.npy and `path`.ends.npy.
 
-    Args:
-        path: The file of the records.
-        keys: A random number below 2^64 for each record.
-        records: The records.
+    `keys` are random numbers below 2^64, one for each record.
     """
     keys = np.asarray(keys, np.uint64)
     order = np.argsort(keys, kind="stable")

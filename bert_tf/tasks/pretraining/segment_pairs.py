@@ -55,13 +55,9 @@ def make_pairs(
 
     If an example is too long, the longer segment loses tokens at its start or its end.
 
-    Args:
-        sentence_splits: `[sentences + 1]`, where the sentences begin in the tokens.
-        document_splits: `[documents + 1]`, where the documents begin in the sentences.
-        max_seq_length: The largest length of an example, with special tokens.
-        next_sentence: "nsp", "sop" or None.
-        short_seq_prob: The probability of a shorter target length.
-        generator: The source of random numbers.
+    `sentence_splits` `[sentences + 1]` are where the sentences begin in the tokens, and
+    `document_splits` `[documents + 1]` where the documents begin in the sentences.
+    `max_seq_length` counts special tokens.
     """
     limit = max_seq_length - special_tokens(next_sentence)
     splits, documents = sentence_splits.tolist(), document_splits.tolist()

@@ -37,11 +37,7 @@ class Tokens:
 class TokenSource:
     """Tokenizes chunks on demand. Several iterators may share it.
 
-    Args:
-        chunks: The text.
-        tokenizer: The tokenizer.
-        segmenter: As in `whole_word_units`.
-        cache_bytes: The number of bytes of text whose tokens are kept in memory.
+    The tokens of the first `cache_bytes` of text are kept in memory.
     """
 
     def __init__(

@@ -162,11 +162,8 @@ def select(
 ) -> Selection:
     """Selects the n best answers to each question.
 
-    Args:
-        candidates: What `find_candidates` returned.
-        null: float64 `[B, 2]`, what `null_logits` returned.
-        n_best_size: Candidates to keep.
-        allow_no_answer: Whether no answer is a candidate.
+    `candidates` and `null`, float64 `[B, 2]`, are what `find_candidates` and `null_logits`
+    returned. With `allow_no_answer`, no answer is a candidate too.
     """
     null_score = tf.reduce_sum(null, axis=1)
     rows = tf.size(null_score, tf.int64)

@@ -132,15 +132,9 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
 
 
 def answer_span(context: str, answer: GoldAnswer) -> tuple[int, int] | None:
-    """Finds an answer in its context.
+    """Returns the first character of an answer in its context and the one after the last.
 
-    Args:
-        context: The text.
-        answer: The answer.
-
-    Returns:
-        The first character and the one after the last, or None if the context has another text
-        there. All runs of white space are equal.
+    It returns None if the context has another text there. All runs of white space are equal.
 
     Example:
         >>> answer_span("It is in Paris.", GoldAnswer("Paris", 9))
@@ -161,11 +155,7 @@ def report_left_out(
 ) -> None:
     """Logs the questions that training skips; those after the fifth one as debug messages.
 
-    Args:
-        left_out: The indices of the questions whose answers are not in their contexts.
-        questions: All questions.
-        contexts: Their contexts.
-        answers: Their answers.
+    `left_out` are the indices of the questions whose answers are not in their contexts.
     """
     if not left_out:
         return

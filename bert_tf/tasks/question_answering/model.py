@@ -214,7 +214,6 @@ class BertQuestionAnswerer(TaskModel):
             DataError: If no answer is in its context.
         """
         preprocessor = self.preprocessor
-        preprocessor.require_tokenizer()
         columns = preprocessor.read_examples((questions, contexts))
         answers = preprocessor.targets(answers, columns)
         windows, _ = preprocessor.training_rows(columns, answers, sample_weight)

@@ -82,14 +82,7 @@ class AnswerSelection:
 class QuestionAnsweringPreprocessor(Preprocessor):
     """Questions and contexts to windows, logits of windows to answers.
 
-    Args:
-        doc_stride: As in `BertQuestionAnswerer`.
-        max_query_length: As in `BertQuestionAnswerer`.
-        n_best_size: As in `BertQuestionAnswerer`.
-        max_answer_length: As in `BertQuestionAnswerer`.
-        allow_no_answer: As in `BertQuestionAnswerer`.
-        null_score_diff_threshold: As in `BertQuestionAnswerer`.
-        **options: The arguments of `Preprocessor`.
+    The arguments are those of `BertQuestionAnswerer` and of `Preprocessor`.
     """
 
     texts_per_example = (2,)
@@ -130,7 +123,12 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         return super().targets(y, x)
 
     def training_rows(self, columns, y, sample_weight):
-        """Returns the windows to train on; the examples that are left out are logged."""
+        """Returns the windows to train on; the examples that are left out are logged.
+
+        Raises:
+            UserError: If `y` is None, or there is not one answer and weight for each question.
+            DataError: If no answer is in its context.
+        """
         if y is None:
             raise UserError("`y` must be the answers to the questions. Received: y=None")
         rows = self.rows(columns)
@@ -139,7 +137,11 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         return rows, rows.labels
 
     def rows(self, columns, window_stride=None):
-        """Returns the windows of the contexts."""
+        """Returns the windows of the contexts.
+
+        Raises:
+            UserError: If there is no tokenizer, or `window_stride` is given.
+        """
         if window_stride is not None:
             raise UserError(
                 "`window_stride` must be None; `doc_stride` is that of question answering. "
@@ -147,9 +149,8 @@ class QuestionAnsweringPreprocessor(Preprocessor):
             )
         self.require_tokenizer()
         questions, contexts = map(_strings, columns)
-        lengths = self.window_lengths()
         return QuestionWindows(
-            self.tokenizer, questions, contexts, **lengths, length=self.static_length
+            self.tokenizer, questions, contexts, **self.window_lengths(), length=self.static_length
         )
 
     def outputs(self, values, rows, columns, pooling):

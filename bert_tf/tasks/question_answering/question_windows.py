@@ -157,9 +157,6 @@ class QuestionWindows:
     def part(self, examples: slice) -> tuple[slice, Windows, tf.Tensor, tf.RaggedTensor, ...]:
         """Returns what the answers to some of the questions are found with.
 
-        Args:
-            examples: Which questions.
-
         Returns:
             The rows of their windows, the windows, the contexts, string `[B]`, and where the
             contexts' tokens begin and end, ragged int64 `[B, (tokens)]`.

@@ -55,9 +55,7 @@ def pack_windows(
         tokenizer: The `BertTokenizer`.
         questions: Ids, ragged int32 `[B, (tokens)]`.
         contexts: The same.
-        max_length: The maximum number of tokens of a window.
-        doc_stride: Tokens from the start of a window to the start of the next.
-        max_query_length: Longer questions lose their end.
+        max_length, doc_stride, max_query_length: As in `QuestionWindows`.
     """
     questions = questions[:, :max_query_length]
     sizes = contexts.row_lengths()  # [B]
@@ -65,10 +63,9 @@ def pack_windows(
     # Matches google-research/bert: a step beyond the window would leave tokens out.
     step = tf.minimum(room, doc_stride)
     counts = 1 + tf.maximum(-((room - sizes) // step), 0)  # [B]; the division rounds up so
-    example = tf.repeat(tf.range(contexts.nrows()), counts)  # [S]
-    windows = tf.range(tf.size(example, tf.int64))
-    number = windows - tf.repeat(tf.cumsum(counts, exclusive=True), counts)
-    start = number * tf.gather(step, example)
+    numbers = tf.ragged.range(counts)  # ragged [B, (windows)]
+    example = numbers.value_rowids()  # [S]
+    start = numbers.values * tf.gather(step, example)
     length = tf.minimum(tf.gather(sizes, example) - start, tf.gather(room, example))
 
     inside = tf.ragged.range(length)  # ragged [S, (tokens)]: the place in the window

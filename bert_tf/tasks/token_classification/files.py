@@ -32,7 +32,7 @@ class TaggedSentence(NamedTuple):
 
 
 def read_tagged_text(path: str | os.PathLike, format: str = "conll", **columns):
-    """Reads a file with `read_conll` or `read_word_tag`.
+    """Reads a file with `read_conll`, which takes `columns`, or `read_word_tag`.
 
     Raises:
         UserError: If `format` is unknown.
@@ -172,8 +172,8 @@ def read_tag_predictions(
                 "two columns. Pass the file with the gold tags."
             ) from None
         return _columns(read_conll(path, tag_column=-2), predicted)
-    columns = {"word_column": word_column, "tag_column": tag_column} if format == "conll" else {}
-    gold = _tagged(gold_path, read_tagged_text(gold_path, format, **columns))
+    gold = read_tagged_text(gold_path, format, word_column=word_column, tag_column=tag_column)
+    gold = _tagged(gold_path, gold)
     for number, (ours, theirs) in enumerate(zip(predicted, gold), start=1):
         if ours.words != theirs.words:
             raise DataError(

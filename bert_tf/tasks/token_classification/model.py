@@ -51,12 +51,12 @@ class BertTokenClassifier(TaskModel):
         UserError: If there are not at least two different labels, or `num_classes` is not theirs.
 
     Example:
-        >>> tagger = bert_tf.BertTokenClassifier.from_pretrained(
+        >>> model = bert_tf.BertTokenClassifier.from_pretrained(
         ...     "bert-base/", labels=["O", "B-PER", "I-PER"]
         ... )
-        >>> tagger.compile(bert_tf.training.AdamWeightDecay(1e-2, bias_correction=True))
-        >>> tagger.fit([["Ada", "Lovelace", "wrote"]], [["B-PER", "I-PER", "O"]], epochs=10)
-        >>> tagger.tag("Ada Lovelace wrote")
+        >>> model.compile(bert_tf.training.AdamWeightDecay(1e-2, bias_correction=True))
+        >>> model.fit([["Ada", "Lovelace", "wrote"]], [["B-PER", "I-PER", "O"]], epochs=10)
+        >>> model.tag("Ada Lovelace wrote")
         [TaggedSpan(start=0, end=12, label='PER', text='Ada Lovelace')]
 
     Reference: Devlin et al. 2019, section 5.3; Lample et al. 2016 (arXiv 1603.01360) for the CRF.
@@ -230,10 +230,10 @@ class BertTokenClassifier(TaskModel):
             UserError: If there is no tokenizer, or a sentence is not a list of words.
 
         Example:
-            >>> tagger = bert_tf.BertTokenClassifier.from_pretrained(
+            >>> model = bert_tf.BertTokenClassifier.from_pretrained(
             ...     "bert-base/", labels=["O", "B-PER"]
             ... )
-            >>> [len(tags) for tags in tagger.predict_tags([["Ada", "wrote"], ["Rain"]])]
+            >>> [len(tags) for tags in model.predict_tags([["Ada", "wrote"], ["Rain"]])]
             [2, 1]
         """
         (sentences,) = self.preprocessor.read_examples(sentences)
@@ -245,7 +245,7 @@ class BertTokenClassifier(TaskModel):
     def _label_ids(self, words, row_splits, batch_size, token_budget, verbose):
         """The label of each of the words `[W]`, int32 `[W]`."""
         self.preprocessor.require_tokenizer()
-        rows = WordWindows.of_words(self.tokenizer, words, row_splits, self.longest).marked()
+        rows = WordWindows(self.tokenizer, words, row_splits, self.longest, has_word_starts=True)
         if not len(rows):
             return np.zeros([0], np.int32)
         ids = self._compute(rows, batch_size, verbose, token_budget=token_budget)
@@ -282,10 +282,10 @@ class BertTokenClassifier(TaskModel):
             DataError: If a text is missing or malformed.
 
         Example:
-            >>> tagger = bert_tf.BertTokenClassifier.from_pretrained(
+            >>> model = bert_tf.BertTokenClassifier.from_pretrained(
             ...     "bert-base/", labels=["O", "B-PER"]
             ... )
-            >>> sentences = tagger.tag([["Ada", "wrote"], ["It", "rains"]])  # `TaggedSpan`s of each
+            >>> sentences = model.tag([["Ada", "wrote"], ["It", "rains"]])  # `TaggedSpan`s of each
             >>> len(sentences)
             2
         """

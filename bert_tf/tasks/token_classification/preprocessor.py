@@ -89,6 +89,12 @@ class TokenClassificationPreprocessor(Preprocessor):
         return object_array([[_name(tag) for tag in plain_rows(row, "y")] for row in rows])
 
     def training_rows(self, columns, y, sample_weight):
+        """Returns the windows to train on, and arrays of their labels and weights, if any.
+
+        Raises:
+            UserError: If there is no word, not one known tag for each word, or not one weight for
+                each sentence.
+        """
         (sentences,) = columns
         if y is None or len(sentences) != len(y):
             raise UserError(
@@ -100,8 +106,7 @@ class TokenClassificationPreprocessor(Preprocessor):
             raise UserError("`x` must have at least one word. Received: none.")
         labels = (windows.labels(self._label_ids(sentences, y)),)
         if sample_weight is not None:
-            weights = row_weights(sample_weight, len(sentences))[windows.examples]
-            labels = (*labels, weights.astype(np.float32))
+            labels += (row_weights(sample_weight, len(sentences))[windows.examples],)
         return windows, labels
 
     def _label_ids(self, sentences, tags):
@@ -122,14 +127,18 @@ class TokenClassificationPreprocessor(Preprocessor):
         return np.array([ids[tag] for row in tags for tag in row], np.int32)
 
     def rows(self, columns, window_stride=None):
-        """Returns the windows of the sentences."""
+        """Returns the windows of the sentences.
+
+        Raises:
+            UserError: If there is no tokenizer, or `window_stride` is given.
+        """
         if window_stride is not None:
             raise UserError(
                 "`window_stride` must be None: long sentences are cut at words. "
                 f"Received: window_stride={window_stride!r}"
             )
         self.require_tokenizer()
-        return WordWindows(self.tokenizer, columns[0], self.max_length)
+        return WordWindows(self.tokenizer, *flat_words(columns[0]), self.max_length)
 
     def outputs(self, values, rows, columns, pooling):
         """Returns `logits` `[W, C]` of the words, and the `row_splits` of the sentences."""

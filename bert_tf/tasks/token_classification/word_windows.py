@@ -6,7 +6,6 @@ the words in their order, each once.
 Glossary: `S` windows, `W` words of all sentences, `B` rows of a batch, `T` its longest window.
 """
 
-import copy
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -129,8 +128,9 @@ class WordWindows:
 
     Args:
         tokenizer: A `BertTokenizer`.
-        sentences: The words of each sentence; a sentence may be empty.
+        words, row_splits: What `flat_words` returns.
         max_length: The maximum number of tokens of a window, `[CLS]` and `[SEP]` included.
+        has_word_starts: Whether batches have `word_starts` bool `[B, T]`, the first pieces.
 
     Attributes:
         word_splits: int64 `[sentences + 1]`, which words belong to which sentence.
@@ -138,34 +138,26 @@ class WordWindows:
 
     Example:
         >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
-        >>> windows = WordWindows(tokenizer, [["Ada", "sleeps"]], max_length=128)
+        >>> windows = WordWindows(tokenizer, *flat_words([["Ada", "sleeps"]]), max_length=128)
         >>> windows.lengths()
         array([4])
-
-    Raises:
-        UserError: If a sentence is not a list of strings.
     """
 
-    def __init__(self, tokenizer, sentences: Sequence[Sequence[str]], max_length: int):
-        self._pack(tokenizer, *flat_words(word_lists(sentences, tokenizer.errors)), max_length)
-
-    @classmethod
-    def of_words(
-        cls, tokenizer, words: tf.Tensor, row_splits: tf.Tensor, max_length: int
-    ) -> "WordWindows":
-        """Returns the windows of the words `[W]` of sentences; the arguments are `pack_words`'."""
-        windows = cls.__new__(cls)
-        windows._pack(tokenizer, words, row_splits, max_length)
-        return windows
-
-    def _pack(self, tokenizer, words, row_splits, max_length):
+    def __init__(
+        self,
+        tokenizer,
+        words: tf.Tensor,
+        row_splits: tf.Tensor,
+        max_length: int,
+        has_word_starts: bool = False,
+    ):
         with tf.device("CPU:0"):
             packed = pack_words(tokenizer, words, row_splits, max_length)
         self.word_splits = row_splits.numpy()
         self.examples = packed.examples.numpy()
         self._token_ids, self._word_starts, _ = packed
         self._pad_token_id = tokenizer.pad_token_id
-        self._is_marked = False
+        self._has_word_starts = has_word_starts
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -187,12 +179,6 @@ class WordWindows:
         columns = np.arange(len(rows)) - self._word_starts.row_splits.numpy()[rows]
         return token_values[rows[marked], columns[marked]]
 
-    def marked(self) -> "WordWindows":
-        """Returns the same windows; batches of them have `word_starts` bool `[B, T]` too."""
-        windows = copy.copy(self)
-        windows._is_marked = True
-        return windows
-
     def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
         """Returns the token dictionary of the windows `[B]`, padded to `length` or the longest."""
         ids = tf.gather(self._token_ids, rows)  # ragged [B, (T)]
@@ -202,10 +188,10 @@ class WordWindows:
             "segment_ids": tf.zeros_like(token_ids),
             "padding_mask": tf.sequence_mask(ids.row_lengths(), length),
         }
-        if not self._is_marked:
-            return features
-        starts = tf.gather(self._word_starts, rows).to_tensor(False, shape=[None, length])
-        return {**features, WORD_STARTS: starts}
+        if self._has_word_starts:
+            starts = tf.gather(self._word_starts, rows)
+            features[WORD_STARTS] = starts.to_tensor(False, shape=[None, length])
+        return features
 
 
 def flat_words(sentences: Sequence[Sequence[str]]) -> tuple[tf.Tensor, tf.Tensor]:

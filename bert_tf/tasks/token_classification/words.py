@@ -30,10 +30,7 @@ class Words(NamedTuple):
     @property
     def row_ids(self) -> tf.Tensor:
         """int64 `[W]`, the text of each word."""
-        return tf.repeat(
-            tf.range(tf.size(self.row_splits, tf.int64) - 1),
-            self.row_splits[1:] - self.row_splits[:-1],
-        )
+        return tf.ragged.row_splits_to_segment_ids(self.row_splits)
 
 
 def words_of_texts(tokenizer, texts: tf.Tensor, slices: TextSlices) -> Words:

@@ -39,7 +39,7 @@ def planted(count, seed, longest=12, continued=True):
 
 
 @pytest.fixture(scope="module")
-def make_tagger(tiny_config, tiny_vocabulary):
+def make_model(tiny_config, tiny_vocabulary):
     config = dataclasses.replace(
         tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
@@ -58,8 +58,8 @@ def make_tagger(tiny_config, tiny_vocabulary):
 
 
 @pytest.fixture(scope="module")
-def trained(make_tagger):
-    model = make_tagger(use_crf=True, max_length=16)
+def trained(make_model):
+    model = make_model(use_crf=True, max_length=16)
     dev = planted(40, seed=2)
     scores = TaggingScores(*dev, restore_best_weights=True)
     history = model.fit(
@@ -75,12 +75,12 @@ def trained(make_tagger):
     return model
 
 
-def test_learns_planted_spans(trained, make_tagger):
+def test_learns_planted_spans(trained, make_model):
     sentences, tags = planted(100, seed=3, longest=40)  # several windows each
     assert tagging_scores(tags, trained.predict_tags(sentences))["f1"] > 0.95
     results = trained.evaluate(sentences, tags, verbose=0, return_dict=True)
     assert results["accuracy"] > 0.95
-    plain = make_tagger()
+    plain = make_model()
     plain.fit(*planted(200, seed=1, continued=False), batch_size=16, epochs=3, verbose=0)
     sentences, tags = planted(100, seed=3, longest=40, continued=False)
     assert tagging_scores(tags, plain.predict_tags(sentences))["f1"] > 0.95
@@ -97,8 +97,8 @@ def test_spans_have_offsets(trained):
     assert trained.tag([]) == []
 
 
-def test_labels_that_are_no_spans(make_tagger):
-    model = make_tagger(labels=["n", "v"], run_eagerly=True)
+def test_labels_that_are_no_spans(make_model):
+    model = make_model(labels=["n", "v"], run_eagerly=True)
     (spans,) = model.tag([["good", "film"]])
     assert [(span.start, span.end, span.text) for span in spans] == [(0, 1, "good"), (1, 2, "film")]
     assert {span.label for span in spans} <= {"n", "v"}
@@ -119,7 +119,7 @@ def test_batches_do_not_matter(trained):
 
 
 @pytest.mark.parametrize("use_crf", [False, True])
-def test_loss_is_the_mean_over_words_however_cut(make_tagger, use_crf):
+def test_loss_is_the_mean_over_words_however_cut(make_model, use_crf):
     sentences, tags = planted(8, seed=6)
     sentences, tags = (
         [s[: 3 + i] for i, s in enumerate(sentences)],
@@ -132,7 +132,7 @@ def test_loss_is_the_mean_over_words_however_cut(make_tagger, use_crf):
             sentences, tags, sample_weight=weights, batch_size=8, verbose=0, return_dict=True
         )["loss"]
 
-    model = make_tagger(use_crf=use_crf, run_eagerly=True)
+    model = make_model(use_crf=use_crf, run_eagerly=True)
     if use_crf:
         model.crf.set_weights(
             [np.random.default_rng(1).normal(size=v.shape) for v in model.crf.variables]
@@ -145,11 +145,11 @@ def test_loss_is_the_mean_over_words_however_cut(make_tagger, use_crf):
     np.testing.assert_allclose(loss(model), total / words, rtol=1e-5)
 
 
-def test_other_losses_are_means_over_words_too(make_tagger, tmp_path):
+def test_other_losses_are_means_over_words_too(make_model, tmp_path):
     sentences, tags = planted(8, seed=6)
     weights = balanced_class_weights([LABELS.index(tag) for row in tags for tag in row], 5)
     loss = SparseCrossentropy(label_smoothing=0.2, focal_gamma=1.5, class_weights=weights)
-    model = make_tagger()
+    model = make_model()
     model.compile(AdamWeightDecay(5e-3), loss=loss)
     total = 0.0
     for sentence, row in zip(sentences, tags):
@@ -183,8 +183,8 @@ def test_saved_as_huggingface_does(trained, tmp_path):
     assert BertTokenClassifier.from_pretrained(tmp_path, use_crf=False).crf is None
 
 
-def test_token_dictionaries(make_tagger):
-    model = make_tagger(run_eagerly=True)
+def test_token_dictionaries(make_model):
+    model = make_model(run_eagerly=True)
     tokens = {name: value.numpy() for name, value in model.tokenize(["good film", "bad"]).items()}
     labels = np.array([[IGNORED, 1, 2, IGNORED], [IGNORED, 0, IGNORED, IGNORED]], np.int32)
     model.evaluate(tokens, labels, verbose=0)
@@ -192,8 +192,8 @@ def test_token_dictionaries(make_tagger):
     assert model(tf.constant(["good film"])).shape == (1, 4, 5)
 
 
-def test_mistakes_are_told(make_tagger):
-    model = make_tagger(run_eagerly=True)
+def test_mistakes_are_told(make_model):
+    model = make_model(run_eagerly=True)
     with pytest.raises(UserError, match="sentence 1: 2 words, 1 tags"):
         model.fit([["a"], ["a", "b"]], [["O"], ["O"]])
     with pytest.raises(UserError, match="sentence 0: 'B-Z'"):
@@ -209,22 +209,22 @@ def test_mistakes_are_told(make_tagger):
     with pytest.raises(UserError, match="must have no metrics"):
         model.compile(metrics=["accuracy"])
     with pytest.raises(UserError, match="over the paths of a sentence.*use_crf=True"):
-        make_tagger(use_crf=True).compile(loss=SparseCrossentropy(label_smoothing=0.1))
+        make_model(use_crf=True).compile(loss=SparseCrossentropy(label_smoothing=0.1))
     for labels in (["O"], ["O", "O"], None):
         with pytest.raises(UserError, match="two different"):
-            make_tagger(labels=labels)
+            make_model(labels=labels)
     with pytest.raises(UserError, match="same sentences"):
         tagging_scores([["O"]], [["O", "O"]])
 
 
 @pytest.mark.peers
-def test_equals_transformers(make_tagger, tmp_path):
+def test_equals_transformers(make_model, tmp_path):
     transformers = pytest.importorskip(
         "transformers", reason="needs transformers and PyTorch", exc_type=ImportError
     )
     import torch
 
-    ours = make_tagger()
+    ours = make_model()
     ours.save_pretrained(tmp_path / "ours")
     theirs = transformers.BertForTokenClassification.from_pretrained(tmp_path / "ours").eval()
     tokens = {name: value.numpy() for name, value in ours.tokenize(["good film", "bad"]).items()}

@@ -8,7 +8,13 @@ import pytest
 from bert_tf import BertTokenizer
 from bert_tf.errors import UserError
 from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches, training_batches
-from bert_tf.tasks.token_classification.word_windows import IGNORED, WORD_STARTS, WordWindows
+from bert_tf.tasks.token_classification.word_windows import (
+    IGNORED,
+    WORD_STARTS,
+    WordWindows,
+    flat_words,
+    word_lists,
+)
 
 
 @pytest.fixture(scope="module")
@@ -17,13 +23,14 @@ def tokenizer(tiny_vocabulary):
 
 
 def test_labels_stand_on_first_pieces(tokenizer):
-    windows = WordWindows(tokenizer, [["good", "abc", "!?", ""], [], ["film"]], max_length=16)
+    words = flat_words([["good", "abc", "!?", ""], [], ["film"]])
+    windows = WordWindows(tokenizer, *words, max_length=16, has_word_starts=True)
     assert len(windows) == 2
     labels = windows.labels(np.array([1, 2, 3, 4, 5]))
     n = IGNORED
     # [CLS] good a ##b ##c [UNK] [UNK] [UNK] [SEP]
     assert labels.to_list() == [[n, 1, 2, n, n, 3, n, 4, n], [n, 5, n]]
-    ((features, targets),) = training_batches(windows.marked(), (labels,), 2, shuffle=False)
+    ((features, targets),) = training_batches(windows, (labels,), 2, shuffle=False)
     ids = features["token_ids"].numpy()
     assert ids[0].tolist()[:2] == [tokenizer.cls_token_id, tokenizer.token_to_id("good")]
     assert ids[0, 7] == tokenizer.unk_token_id  # a word without pieces has a tag too
@@ -42,7 +49,8 @@ def test_any_sentences_are_put_together_again(tokenizer):
             ]
             for _ in range(8)
         ]
-        windows = WordWindows(tokenizer, sentences, max_length=generator.randint(3, 20))
+        words, max_length = flat_words(sentences), generator.randint(3, 20)
+        windows = WordWindows(tokenizer, *words, max_length, has_word_starts=True)
         count = sum(map(len, sentences))
         if not count:
             continue
@@ -52,7 +60,7 @@ def test_any_sentences_are_put_together_again(tokenizer):
         np.testing.assert_array_equal(windows.word_values(dense), values)
         assert windows.word_splits.tolist() == np.cumsum([0, *map(len, sentences)]).tolist()
         # In the order of the lengths too.
-        batches = list(sorted_batches(windows.marked(), token_budget=60))
+        batches = list(sorted_batches(windows, token_budget=60))
         places = np.argsort(np.concatenate([batch[ROW_NUMBER] for batch in batches]))
         rows = [row for batch in batches for row in batch[WORD_STARTS].numpy()]
         counts = np.array([row.sum() for row in rows])[places]
@@ -82,7 +90,7 @@ def test_cut_at_the_end_of_a_clause(tokenizer):
     ]
     sizes = dict(zip(words, np.maximum(1, tokenizer.tokenize(words).row_lengths())))
     for limit in (5, 6, 9, 12):
-        windows = WordWindows(tokenizer, sentences, max_length=limit + 2)
+        windows = WordWindows(tokenizer, *flat_words(sentences), max_length=limit + 2)
         expected = []
         for number, sentence in enumerate(sentences):
             lengths = [min(sizes[word], limit) for word in sentence]
@@ -95,8 +103,8 @@ def test_cut_at_the_end_of_a_clause(tokenizer):
     assert cut_words([1] * 8, [True] + [False] * 7, 5) == [5, 8]  # too early a clause
 
 
-def test_words_must_be_lists_of_strings(tokenizer):
+def test_words_must_be_lists_of_strings():
     with pytest.raises(UserError, match="sentence 1"):
-        WordWindows(tokenizer, [["a"], "bc"], 10)
+        word_lists([["a"], "bc"])
     with pytest.raises(UserError, match="sentence 0"):
-        WordWindows(tokenizer, [["a", None]], 10)
+        word_lists([["a", None]])
