@@ -102,19 +102,21 @@ def record(directory: pathlib.Path) -> dict[str, np.ndarray]:
     classifier.quantize("int8")
     recorder.add("text_classification/int8", classifier.predict(TEXTS, verbose=0))
 
-    tagger = model(bert_tf.BertTokenClassifier, labels=TAGS)
-    recorder.add("token_classification/spans", tagger.tag(TEXTS))
-    recorder.add("token_classification/logits", tagger(tagger.tokenize(TEXTS)))
-    recorder.exported("token_classification", tagger)
+    token_classifier = model(bert_tf.BertTokenClassifier, labels=TAGS)
+    recorder.add("token_classification/spans", token_classifier.tag(TEXTS))
+    recorder.add("token_classification/logits", token_classifier(token_classifier.tokenize(TEXTS)))
+    recorder.exported("token_classification", token_classifier)
 
-    answerer = model(bert_tf.BertQuestionAnswerer, doc_stride=8, max_query_length=16)
-    recorder.add("question_answering/answers", answerer.answer(QUESTIONS, TEXTS))
-    recorder.add("question_answering/logits", answerer(answerer.tokenize(QUESTIONS, TEXTS)))
-    recorder.exported("question_answering", answerer)
+    question_answerer = model(bert_tf.BertQuestionAnswerer, doc_stride=8, max_query_length=16)
+    recorder.add("question_answering/answers", question_answerer.answer(QUESTIONS, TEXTS))
+    recorder.add(
+        "question_answering/logits", question_answerer(question_answerer.tokenize(QUESTIONS, TEXTS))
+    )
+    recorder.exported("question_answering", question_answerer)
 
-    chooser = model(bert_tf.BertMultipleChoice)
-    recorder.add("multiple_choice/logits", chooser.predict((TEXTS, CHOICES), verbose=0))
-    recorder.exported("multiple_choice", chooser)
+    multiple_choice = model(bert_tf.BertMultipleChoice)
+    recorder.add("multiple_choice/logits", multiple_choice.predict((TEXTS, CHOICES), verbose=0))
+    recorder.exported("multiple_choice", multiple_choice)
 
     filler = model(bert_tf.BertMaskedLM)
     recorder.add("masked_lm/candidates", filler.fill_mask(MASKED))

@@ -37,8 +37,8 @@ class DistillationModel(RawTextModel):
     - `attention_loss`, times `attention_weight`: KL(teacher || student) of what real tokens attend
       to in mapped blocks, head by head, or in the mean over heads where their numbers differ.
 
-    The mean is over texts, for taggers over words, for the last two over real tokens and over the
-    pairs of blocks; each is in the logs. A text's sample weight counts in all of them.
+    The mean is over texts, in token classification over words, for the last two over real tokens
+    and over the pairs of blocks; each is in the logs. A text's sample weight counts in all of them.
 
     The teacher computes without dropout. It is not trained, not among this model's variables and
     not saved. Nothing is padded unless `attention_weight` asks for probabilities. What is to be

@@ -470,8 +470,8 @@ def test_wrong_use(make):
     with pytest.raises(UserError, match="a backbone of its own"):
         DistillationModel(teacher, teacher)
     with pytest.raises(UserError, match="`use_crf` must be False"):
-        taggers = [make(BertTokenClassifier, labels=["O", "X"], use_crf=True) for _ in range(2)]
-        DistillationModel(*taggers)
+        models = [make(BertTokenClassifier, labels=["O", "X"], use_crf=True) for _ in range(2)]
+        DistillationModel(*models)
     model = DistillationModel(student, teacher)
     model.compile("sgd")
     with pytest.raises(UserError, match="`y` must be labels"):

@@ -161,7 +161,7 @@ def test_sparse_attention_and_recompute(make):
 
 @pytest.mark.full
 def test_other_tasks(tiny_config):
-    """Taggers and answerers on token dictionaries: an example's loss is what it adds to the sum."""
+    """Tokens and answers on token dictionaries: an example's loss is what it adds to the sum."""
     config = dataclasses.replace(tiny_config, num_hidden_layers=1)
     tokens = {"token_ids": np.array([[2, 8, 9, 3], [2, 5, 3, 0]])}
     for model, targets in (

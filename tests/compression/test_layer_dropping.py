@@ -70,13 +70,13 @@ def test_blocks_keep_their_pruned_heads(tiny_config):
 
 
 def test_other_models_and_the_backbone_alone(tiny_config):
-    tagger = BertTokenClassifier(BertBackbone(tiny_config), labels=["O", "X"], use_crf=True)
-    tagger.crf.transitions.assign(tagger.crf.transitions + 1.0)
-    student = student_from_teacher(tagger, layers=[0, 1])
-    np.testing.assert_array_equal(student(TOKENS), tagger(TOKENS))
-    np.testing.assert_array_equal(student.crf.transitions, tagger.crf.transitions)
-    first = student_from_teacher(tagger.backbone, layers=[0])
-    hidden = tagger.backbone(TOKENS, output_hidden_states=True)["hidden_states"]
+    teacher = BertTokenClassifier(BertBackbone(tiny_config), labels=["O", "X"], use_crf=True)
+    teacher.crf.transitions.assign(teacher.crf.transitions + 1.0)
+    student = student_from_teacher(teacher, layers=[0, 1])
+    np.testing.assert_array_equal(student(TOKENS), teacher(TOKENS))
+    np.testing.assert_array_equal(student.crf.transitions, teacher.crf.transitions)
+    first = student_from_teacher(teacher.backbone, layers=[0])
+    hidden = teacher.backbone(TOKENS, output_hidden_states=True)["hidden_states"]
     np.testing.assert_allclose(first(TOKENS)["sequence_output"], hidden[1], atol=1e-6)
 
 

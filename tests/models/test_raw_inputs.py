@@ -37,9 +37,9 @@ CLASSES = {
         BertTextClassifier,
         {"labels": ["bad", "good"], "problem_type": "multi_label_classification"},
     ),
-    "tagger": (BertTokenClassifier, {"labels": ["O", "B-X", "I-X"]}),
-    "answerer": (BertQuestionAnswerer, {"max_length": 24, "doc_stride": 8}),
-    "chooser": (BertMultipleChoice, {}),
+    "token_classification": (BertTokenClassifier, {"labels": ["O", "B-X", "I-X"]}),
+    "question_answering": (BertQuestionAnswerer, {"max_length": 24, "doc_stride": 8}),
+    "multiple_choice": (BertMultipleChoice, {}),
     "masked_lm": (BertMaskedLM, {}),
     "next_sentence": (BertNextSentencePredictor, {}),
     "encoder": (BertSentenceEncoder, {}),
@@ -163,11 +163,11 @@ def test_pairs_by_rows_are_pairs_by_columns(models, task, make):
 
 
 def test_pairs_by_rows_of_an_answerer_and_in_fit(models):
-    answerer = models("answerer")
-    assert_same(answerer.predict(PAIRS, verbose=0), answerer.predict((A, B), verbose=0))
+    model = models("question_answering")
+    assert_same(model.predict(PAIRS, verbose=0), model.predict((A, B), verbose=0))
     answers = [("bad", 0), ("good", 5), None]
-    loss = loss_of(answerer, (A, B), answers)
-    assert loss_of(answerer, PAIRS, answers) == pytest.approx(loss)
+    loss = loss_of(model, (A, B), answers)
+    assert loss_of(model, PAIRS, answers) == pytest.approx(loss)
     encoder = models("encoder")
     encoder.compile(keras.optimizers.SGD(0.0), objective="ranking", run_eagerly=True)
     assert loss_of(encoder, PAIRS) == pytest.approx(loss_of(encoder, (A, B)))
@@ -184,18 +184,18 @@ def test_a_tuple_of_two_strings_is_one_pair(models):
     extractor = models("extractor")
     features = extractor.extract(("good", "bad film"))
     np.testing.assert_allclose(features, extractor.extract((["good"], ["bad film"]))[0])
-    answerer = models("answerer")
-    assert answerer.answer("good", "bad film") == answerer.answer(["good"], ["bad film"])[0]
-    expected = answerer.predict((["good"], ["bad film"]), verbose=0)
-    assert_same(answerer.predict(("good", "bad film"), verbose=0), expected)
+    model = models("question_answering")
+    assert model.answer("good", "bad film") == model.answer(["good"], ["bad film"])[0]
+    expected = model.predict((["good"], ["bad film"]), verbose=0)
+    assert_same(model.predict(("good", "bad film"), verbose=0), expected)
     masked = models("masked_lm").fill_mask(("the [MASK]", "bad"), top_k=2)
     assert masked == models("masked_lm").fill_mask((["the [MASK]"], ["bad"]), top_k=2)[0]
     probability = models("next_sentence").next_sentence_probability("good", "bad film")
     assert probability.shape == ()
-    chooser = models("chooser")
+    model = models("multiple_choice")
     np.testing.assert_allclose(
-        chooser.predict(("the", ["good", "bad"]), verbose=0),
-        chooser.predict((["the"], [["good", "bad"]]), verbose=0),
+        model.predict(("the", ["good", "bad"]), verbose=0),
+        model.predict((["the"], [["good", "bad"]]), verbose=0),
     )
 
 
@@ -216,13 +216,19 @@ def test_a_list_of_two_strings_is_two_texts(models, task):
     [
         (lambda get: get("encoder").encode(("good", "bad")), "list of strings is"),
         (lambda get: get("encoder").predict((A, B)), "Encode each list by itself"),
-        (lambda get: get("tagger").tag(("good", "bad")), "Texts must be a list of strings"),
-        (lambda get: get("tagger").predict(("good", "bad")), "`tag` finds"),
+        (
+            lambda get: get("token_classification").tag(("good", "bad")),
+            "Texts must be a list of strings",
+        ),
+        (lambda get: get("token_classification").predict(("good", "bad")), "`tag` finds"),
         (lambda get: get("masked_lm").score(("good", "bad")), "Score each by itself"),
-        (lambda get: get("answerer").predict(["good"]), r"A pair \(questions, contexts\)"),
+        (
+            lambda get: get("question_answering").predict(["good"]),
+            r"A pair \(questions, contexts\)",
+        ),
         (lambda get: get("next_sentence").predict(["good"]), "Pairs are a tuple of two lists"),
-        (lambda get: get("chooser").predict(("good", "bad")), r"\(prompts, choices\)"),
-        (lambda get: get("chooser").predict(A), r"\(prompts, choices\)"),
+        (lambda get: get("multiple_choice").predict(("good", "bad")), r"\(prompts, choices\)"),
+        (lambda get: get("multiple_choice").predict(A), r"\(prompts, choices\)"),
         (lambda get: get("classifier").predict([["a", "b"], ["c", "d"]]), "list of tuples"),
         (lambda get: get("classifier").predict(("a", "b", "c", "d")), r"list\(texts\)"),
         (lambda get: get("classifier").predict((A, B, A)), "1 or 2 texts"),
@@ -249,8 +255,8 @@ def test_other_shapes_are_refused_with_the_right_call(models, call, words):
         lambda get, gap: get("classifier").fit(
             ["a"] * 5, [0] * 5, sample_weight=[1, 1, gap, 1, gap]
         ),
-        lambda get, gap: get("tagger").predict([["a"], ["b"], gap, ["c"], gap]),
-        lambda get, gap: get("chooser").predict(
+        lambda get, gap: get("token_classification").predict([["a"], ["b"], gap, ["c"], gap]),
+        lambda get, gap: get("multiple_choice").predict(
             (["a"] * 5, [["a", "b"]] * 2 + [gap, ["a", "b"], gap])
         ),
         lambda get, gap: get("encoder").encode(["good", "bad", gap, "the", gap]),
@@ -327,13 +333,17 @@ def test_one_hot_labels_stay_for_a_loss_that_takes_them(models):
         ("next_sentence", [0, 2, 1], r"in \[0, 2\)"),
         ("classifier", None, "`y` must be labels"),
         ("next_sentence", None, "`y` must be labels"),
-        ("answerer", None, "`y` must be the answers"),
-        ("tagger", None, "no lists of tags"),
+        ("question_answering", None, "`y` must be the answers"),
+        ("token_classification", None, "no lists of tags"),
     ],
 )
 @pytest.mark.parametrize("method", ["fit", "evaluate"])
 def test_wrong_labels_are_refused(models, method, task, labels, words):
-    x = {"next_sentence": (A, B), "answerer": (A, B), "tagger": [["a", "b"]]}.get(task, A)
+    x = {
+        "next_sentence": (A, B),
+        "question_answering": (A, B),
+        "token_classification": [["a", "b"]],
+    }.get(task, A)
     with pytest.raises(UserError, match=words):
         getattr(models(task), method)(x, labels, verbose=0)
 
@@ -381,7 +391,7 @@ def test_batches_of_text(models, make):
         model.predict(make(), verbose=0), model.predict(A, verbose=0), atol=1e-6
     )
     with pytest.raises(UserError, match="given together"):
-        models("answerer").fit(make())
+        models("question_answering").fit(make())
 
 
 def test_batches_of_tokens_are_keras_own(models):
@@ -400,29 +410,30 @@ def test_columns_of_words_and_tags(models, column):
         words, tags = [["good", "film"], ["bad"]], [["B-X", "I-X"], ["O"]]
     if column is CONTAINERS["n_1"] or column is CONTAINERS["objects"]:
         column = list
-    tagger = models("tagger")
-    expected = loss_of(tagger, words, tags, sample_weight=[2.0, 1.0])
-    found = loss_of(tagger, column(words), column(tags), sample_weight=column([2.0, 1.0]))
+    model = models("token_classification")
+    expected = loss_of(model, words, tags, sample_weight=[2.0, 1.0])
+    found = loss_of(model, column(words), column(tags), sample_weight=column([2.0, 1.0]))
     assert found == pytest.approx(expected)
-    assert tagger.predict_tags(column(words)) == tagger.predict_tags(words)
-    assert_same(tagger.predict(column(words), verbose=0), tagger.predict(words, verbose=0))
-    assert tagger.tag(column(words)) == tagger.tag(words)
-    tagger.fit(column(words), column(tags), validation_split=0.5, verbose=0)
+    assert model.predict_tags(column(words)) == model.predict_tags(words)
+    assert_same(model.predict(column(words), verbose=0), model.predict(words, verbose=0))
+    assert model.tag(column(words)) == model.tag(words)
+    model.fit(column(words), column(tags), validation_split=0.5, verbose=0)
 
 
 @pytest.mark.parametrize("column", [list, pandas_column, arrow_column, polars_column])
 def test_columns_of_choices_and_answers(models, column):
-    chooser, lists = models("chooser"), [["good", "bad"], ["a", "b"], ["the", "film"]]
-    expected = loss_of(chooser, (A, lists), [0, 1, 1])
-    found = loss_of(chooser, (column(A), column(lists)), column([0, 1, 1]))
+    model = models("multiple_choice")
+    lists = [["good", "bad"], ["a", "b"], ["the", "film"]]
+    expected = loss_of(model, (A, lists), [0, 1, 1])
+    found = loss_of(model, (column(A), column(lists)), column([0, 1, 1]))
     assert found == pytest.approx(expected)
-    assert loss_of(chooser, list(zip(A, lists)), ["0", "1", "1"]) == pytest.approx(expected)
-    answerer, answers = models("answerer"), [("bad", 0), ("good", 5), ("the", 0)]
+    assert loss_of(model, list(zip(A, lists)), ["0", "1", "1"]) == pytest.approx(expected)
+    model, answers = models("question_answering"), [("bad", 0), ("good", 5), ("the", 0)]
     weights = [5.0, 1.0, 0.1]
-    expected = loss_of(answerer, (A, B), answers, sample_weight=weights)
-    found = loss_of(answerer, (column(A), column(B)), answers, sample_weight=column(weights))
+    expected = loss_of(model, (A, B), answers, sample_weight=weights)
+    found = loss_of(model, (column(A), column(B)), answers, sample_weight=column(weights))
     assert found == pytest.approx(expected)
-    assert answerer.answer(column(A), column(B)) == answerer.answer(A, B)
+    assert model.answer(column(A), column(B)) == model.answer(A, B)
 
 
 @pytest.mark.parametrize(
@@ -458,34 +469,38 @@ def test_nothing_gives_nothing(models):
     assert models("next_sentence").predict(([], []), verbose=0).shape == (0, 2)
     assert models("next_sentence").next_sentence_probability([], []).shape == (0,)
     assert models("encoder").encode([]).shape == models("encoder").predict([]).shape == (0, 32)
-    assert models("chooser").predict(([], [])).shape[0] == 0
+    assert models("multiple_choice").predict(([], [])).shape[0] == 0
     for answers in (
-        models("answerer").answer([], []),
-        models("tagger").tag([]),
-        models("tagger").predict_tags([]),
+        models("question_answering").answer([], []),
+        models("token_classification").tag([]),
+        models("token_classification").predict_tags([]),
         models("masked_lm").fill_mask([]),
         models("classifier").classify([]),
-        models("chooser").choose([], []),
+        models("multiple_choice").choose([], []),
     ):
         assert answers == []
-    shapes = {"answerer": (0, 2, 24), "tagger": (0, 3), "masked_lm": (0, 64)}
+    shapes = {
+        "question_answering": (0, 2, 24),
+        "token_classification": (0, 3),
+        "masked_lm": (0, 64),
+    }
     for task, shape in shapes.items():
-        outputs = models(task).predict(([], []) if task == "answerer" else [], verbose=0)
+        outputs = models(task).predict(([], []) if task == "question_answering" else [], verbose=0)
         assert outputs["logits"].shape == shape and outputs["row_splits"].tolist() == [0]
     assert models("masked_lm").score([]).shape == (0,)
     assert models("extractor").extract([]) == []
-    for task, x in (("classifier", []), ("masked_lm", []), ("chooser", ([], []))):
+    for task, x in (("classifier", []), ("masked_lm", []), ("multiple_choice", ([], []))):
         with pytest.raises(UserError, match="at least one text"):
             models(task).fit(x, None if task == "masked_lm" else [])
     with pytest.raises(UserError, match="at least one word"):
-        models("tagger").fit([], [])
+        models("token_classification").fit([], [])
 
 
 POSITIONAL = {
     "classifier": (A, [1, 0, 1]),
-    "tagger": ([["good", "film"]], [["B-X", "I-X"]]),
-    "answerer": ((A, B), [("bad", 0), ("good", 5), None]),
-    "chooser": ((A, [["a", "b"]] * 3), [0, 1, 1]),
+    "token_classification": ([["good", "film"]], [["B-X", "I-X"]]),
+    "question_answering": ((A, B), [("bad", 0), ("good", 5), None]),
+    "multiple_choice": ((A, [["a", "b"]] * 3), [0, 1, 1]),
     "masked_lm": (MASKED, None),
     "next_sentence": ((A, B), [0, 1, 1]),
 }
@@ -537,10 +552,13 @@ def test_positional_arguments_of_an_encoder_and_of_a_distillation(models, tiny_c
         (lambda get, bad: get("extractor").extract(["good", bad]), "row 1"),
         (lambda get, bad: get("masked_lm").fill_mask(["[MASK]", bad]), "row 1"),
         (lambda get, bad: get("masked_lm").score(["good", bad]), "row 1"),
-        (lambda get, bad: get("answerer").answer(["good", bad], ["a", "b"]), "row 1"),
-        (lambda get, bad: get("chooser").predict((["good"], [["a", bad]])), "row 1"),
-        (lambda get, bad: get("tagger").predict([["good"], ["a", bad]]), "sentence 1"),
-        (lambda get, bad: get("tagger").tag(["good", bad]), "row 1"),
+        (lambda get, bad: get("question_answering").answer(["good", bad], ["a", "b"]), "row 1"),
+        (lambda get, bad: get("multiple_choice").predict((["good"], [["a", bad]])), "row 1"),
+        (
+            lambda get, bad: get("token_classification").predict([["good"], ["a", bad]]),
+            "sentence 1",
+        ),
+        (lambda get, bad: get("token_classification").tag(["good", bad]), "row 1"),
     ],
 )
 @pytest.mark.parametrize("bad", ["a \ud800", b"caf\xe9"], ids=["surrogate", "latin_1"])
@@ -563,9 +581,9 @@ def test_a_tokenizer_that_replaces_takes_malformed_text(tiny_config, tiny_vocabu
     clean = encoder.encode(["good film"])
     for text in ("good \ud800film", b"good \xfffilm"):
         np.testing.assert_allclose(encoder.encode([text]), clean, atol=1e-6)
-    tagger = BertTokenClassifier(backbone, labels=["O", "B-X"], tokenizer=tokenizer)
-    tagger.compile(run_eagerly=True)
-    assert len(tagger.predict_tags([["good", "\ud800"]])[0]) == 2
+    model = BertTokenClassifier(backbone, labels=["O", "B-X"], tokenizer=tokenizer)
+    model.compile(run_eagerly=True)
+    assert len(model.predict_tags([["good", "\ud800"]])[0]) == 2
 
 
 @pytest.mark.parametrize("kind", [BertTextClassifier, BertTokenClassifier])
@@ -612,7 +630,7 @@ def test_split_labels_keep_their_names(models):
         model.labels = names
 
 
-@pytest.mark.parametrize("name", ["masked_lm", "tagger"])
+@pytest.mark.parametrize("name", ["masked_lm", "token_classification"])
 def test_models_with_their_own_loss_ask_for_labels(models, name):
     with pytest.raises(UserError, match="`y` must be labels"):
         models(name).fit({"token_ids": np.array([[2, 8, 3]])}, verbose=0)
@@ -625,10 +643,14 @@ def test_answers_of_texts_and_of_one(models):
         "classifier": lambda model, rows, **options: model.classify(rows(A), **options),
         "regressor": lambda model, rows, **options: model.classify(rows(A), **options),
         "multi_label": lambda model, rows, **options: model.classify(rows(A), **options),
-        "answerer": lambda model, rows, **options: model.answer(rows(A), rows(B), **options),
-        "tagger": lambda model, rows, **options: model.tag(rows(A), **options),
+        "question_answering": lambda model, rows, **options: model.answer(
+            rows(A), rows(B), **options
+        ),
+        "token_classification": lambda model, rows, **options: model.tag(rows(A), **options),
         "masked_lm": lambda model, rows, **options: model.fill_mask(rows(MASKED), **options),
-        "chooser": lambda model, rows, **options: model.choose(rows(A), rows(lists), **options),
+        "multiple_choice": lambda model, rows, **options: model.choose(
+            rows(A), rows(lists), **options
+        ),
         "next_sentence": lambda model, rows, **options: model.next_sentence_probability(
             rows(A), rows(B), **options
         ),
@@ -699,8 +721,8 @@ def test_what_a_classification_says(models):
 
 def test_choices_are_the_highest_logits(models):
     choices = [["good", "bad"], ["a", "b"], ["the", "film"]]
-    logits = models("chooser").predict((A, choices), verbose=0)
-    for row, found in enumerate(models("chooser").choose(A, choices)):
+    logits = models("multiple_choice").predict((A, choices), verbose=0)
+    for row, found in enumerate(models("multiple_choice").choose(A, choices)):
         assert found.index == logits[row].argmax()
         assert found.text == choices[row][found.index]
         assert 0.5 <= found.probability <= 1

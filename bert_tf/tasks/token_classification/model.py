@@ -89,19 +89,17 @@ class BertTokenClassifier(TaskModel):
                 "`num_classes` must be the number of `labels`. "
                 f"Received: num_classes={num_classes}, {len(labels)} labels"
             )
-        config = backbone.config
-        if dropout is None:
-            dropout = config.classifier_dropout
-        if dropout is None:
-            dropout = config.hidden_dropout_prob
         backbone.pooler.trainable = False  # no part of the loss
         self.num_classes = len(labels)
         self.labels = labels
         self.use_crf = use_crf
-        self.dropout = dropout
-        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout = self.head_dropout(dropout)
+        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         self.classifier = Dense(
-            self.num_classes, config.initializer_range, dtype=self.dtype_policy, name="classifier"
+            self.num_classes,
+            backbone.config.initializer_range,
+            dtype=self.dtype_policy,
+            name="classifier",
         )
         self.crf = ConditionalRandomField(self.num_classes, name="crf") if use_crf else None
         self.accuracy = keras.metrics.Mean(name="accuracy")

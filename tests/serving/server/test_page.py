@@ -76,7 +76,7 @@ def test_an_error_is_shown(browser, server):
 
 
 class Spans(tf.Module):
-    """A tagger and an answerer by rule, with the outputs that `export` gives theirs."""
+    """Models that find entities and answers by rule, with the outputs that `export` gives."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def tag(self, text):
