@@ -17,6 +17,7 @@ from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
 from bert_tf.models.text_inputs import as_columns, holds_text
 from bert_tf.models.text_streams import collected, yields_text
 from bert_tf.models.tokenized_texts import TokenizedTexts
+from bert_tf.signatures import has_signature_of
 from bert_tf.text.tokenizer import BertTokenizer
 
 
@@ -59,12 +60,22 @@ class PretrainedModel(LoraModel, KerasFiles):
         """
         return hooks.load_task_model(cls, path, **options)
 
+    @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
-        """As in Keras."""
+        """`keras.Model.fit`, in a `TaskModel` also on raw text.
+
+        `class_weight` may be by the names of the classes.
+
+        Raises:
+            UserError: If `y` or `sample_weight` does not have a row for every text, labels that the
+                loss needs are missing, or the model is prepacked or quantized.
+            DataError: If a text or a label is missing, malformed or unknown.
+        """
         history = super().fit(*args, **kwargs)
         self.untrained_heads = ()
         return history
 
+    @has_signature_of(keras.Model.train_on_batch)
     def train_on_batch(self, *args, **kwargs):
         """As in Keras."""
         results = super().train_on_batch(*args, **kwargs)

@@ -16,7 +16,7 @@ class RawTextModel(TrainingModel):
     def fit_arguments(self, x, y=None, *, training: bool = True, **options) -> dict[str, Any]:
         """Returns the arguments of `fit` as Keras takes them: text becomes token dictionaries.
 
-        `training` says whether they are for steps of training.
+        Those that it leaves as they are belong to the result too. `training` says whether they are for steps of training.
         """
         raise NotImplementedError
 
@@ -25,15 +25,7 @@ class RawTextModel(TrainingModel):
 
     @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
-        """`keras.Model.fit` that also takes raw text, for training and for validation.
-
-        `class_weight` may be by the names of the classes.
-
-        Raises:
-            UserError: If `y` or `sample_weight` does not have a row for every text, labels that the
-                loss needs are missing, or the model is prepacked or quantized.
-            DataError: If a text or a label is missing, malformed or unknown.
-        """
+        """`keras.Model.fit` that also takes raw text, for training and for validation."""
         arguments = arguments_by_name(keras.Model.fit, self, *args, **kwargs)
         if arguments["class_weight"] is not None:
             # What is wrong with it comes before what is wrong with the labels.
