@@ -16,7 +16,8 @@ class RawTextModel(TrainingModel):
     def fit_arguments(self, x, y=None, *, training: bool = True, **options) -> dict[str, Any]:
         """Returns the arguments of `fit` as Keras takes them: text becomes token dictionaries.
 
-        Those that it leaves as they are belong to the result too. `training` says whether they are for steps of training.
+        Those that it leaves as they are belong to the result too. `training` says whether they are
+        for steps of training.
         """
         raise NotImplementedError
 
