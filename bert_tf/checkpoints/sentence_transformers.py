@@ -145,7 +145,11 @@ def whitening_source(directory: str | os.PathLike, size: int) -> TensorSource:
 
 
 def load_whitening(layer, directory: str | os.PathLike) -> None:
-    """Loads the weights of a `Whitening` layer from the Dense module of a directory."""
+    """Loads the weights of a `Whitening` layer from the Dense module of a directory.
+
+    Raises:
+        CheckpointError: If they are damaged or do not fit the layer.
+    """
     source = whitening_source(directory, layer.units)
     shape = tuple(reversed(layer.kernel.shape))
     if source.shapes.get(_KERNEL) != shape:

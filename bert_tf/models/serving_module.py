@@ -51,7 +51,7 @@ class ServingModule:
 
     def of_tokens(self, tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """The outputs for a token dictionary of `tokens_shape`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must have a method `of_tokens`.")
 
     def signatures(self) -> dict:
         """The concrete functions by the names of their signatures."""

@@ -53,6 +53,11 @@ class TaskSpec:
             `VECTORS`; None if it cannot.
         options: The constructor's arguments that checkpoints store, besides `max_length` -> the
             type and range that their values in a file must have.
+
+    Example:
+        >>> spec = bert_tf.tasks.spec_of("BertQuestionAnswerer")
+        >>> spec.architectures, spec.uses_pooler
+        (('BertForQuestionAnswering',), False)
     """
 
     name: str
