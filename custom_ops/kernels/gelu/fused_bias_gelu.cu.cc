@@ -74,10 +74,9 @@ struct FastTanhForm {
 };
 
 template <typename T, bool kApproximate>
-using FormOf =
-    std::conditional_t<std::is_same<T, float>::value,
-                       std::conditional_t<kApproximate, TanhForm, ErfForm>,
-                       std::conditional_t<kApproximate, FastTanhForm, FastErfForm>>;
+using FormOf = std::conditional_t<std::is_same<T, float>::value,
+                                  std::conditional_t<kApproximate, TanhForm, ErfForm>,
+                                  std::conditional_t<kApproximate, FastTanhForm, FastErfForm>>;
 
 // The division of the rows, which depends only on the sizes.
 struct RowTiles {
