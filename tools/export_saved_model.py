@@ -43,19 +43,20 @@ flags.DEFINE_bool(
     "Whether to write only stock operations, so that a stock TF Serving can load the model.",
 )
 flags.DEFINE_bool(
-    "freeze",
+    "prepack",
     False,
     "With --noportable: whether to prepack the kernels of the dense layers, which is fastest.",
 )
+flags.DEFINE_alias("freeze", "prepack")  # the flag's old name
 flags.DEFINE_bool(
     "pairs", False, "Whether a classifier has two inputs, `text` and `pair`, instead of one."
 )
 
 
 def main():
-    if FLAGS.freeze and FLAGS.portable:
+    if FLAGS.prepack and FLAGS.portable:
         raise UserError(
-            "--portable must be false with --freeze: prepacked kernels need the fused operations. "
+            "--portable must be false with --prepack: prepacked kernels need the fused operations. "
             "Received: --portable=True. Add --noportable."
         )
     if FLAGS.calibration_file and not FLAGS.quantize:
@@ -76,7 +77,7 @@ def main():
         )
     if FLAGS.quantize and model.backbone.quantization is None:
         model.quantize(FLAGS.quantize, calibration=texts)
-    if FLAGS.freeze:
+    if FLAGS.prepack:
         model.prepack_for_inference()
     path = export(model, FLAGS.export_dir, FLAGS.version, FLAGS.portable, FLAGS.pairs)
     print(f"{path}\n{as_text(read_description(path))}")

@@ -54,7 +54,7 @@ def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, 
     finally:
         backbone.padding_free = padding_free
     if not all(rows.rows for rows in seen.values()):
-        raise UserError("Expected at least one text to calibrate with. Received: none.")
+        raise UserError("`calibration` must have at least one text. Received: none.")
     chosen = {dense: _best_smoothing(dense, rows) for dense, rows in seen.items()}
     return {dense: smoothing for dense, smoothing in chosen.items() if smoothing is not None}
 
@@ -71,7 +71,7 @@ class _SeenRows:
         x = tf.cast(x, tf.float32).numpy()  # [R, in]
         if not np.isfinite(x).all():
             raise UserError(
-                "Expected finite activations to calibrate with. Received: NaN or infinity"
+                "The activations of `calibration` must be finite. Received: NaN or infinity"
             )
         self.largest = np.maximum(self.largest, np.abs(x).max(axis=0, initial=0.0))
         count = min(len(x), _TRIED_ROWS_OF_A_BATCH, _TRIED_ROWS - self._count)

@@ -74,7 +74,7 @@ def _count(count, share, shape) -> int:
     most = num_layers * (num_heads - 1)
     if not 0 <= result <= most:
         raise UserError(
-            f"At most {most} of {num_layers * num_heads} heads can be pruned, so that every block "
-            f"keeps one. Received: count={count}, share={share}"
+            f"`count` must be at most {most} of {num_layers * num_heads} heads, and `share` their "
+            f"share, so that every block keeps one. Received: count={count}, share={share}"
         )
     return result

@@ -53,7 +53,7 @@ def student_from_teacher(
 
     Raises:
         UserError: If not exactly one of the two is given or it is out of range, or if the teacher
-            is quantized, frozen for inference or has LoRA.
+            is quantized, prepacked or has LoRA.
 
     Example:
         >>> teacher = bert_tf.BertTextClassifier.from_pretrained("reviews/")

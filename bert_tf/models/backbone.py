@@ -296,11 +296,11 @@ class BertBackbone(KerasFiles, RetracingModel):
             return
         if not native.use_native(runs_on_gpu=False):
             raise UserError(
-                "`prepack_for_inference` is for the native ops on a CPU. Received: the TensorFlow "
-                "ops are active, or a GPU is visible. Build the native ones (`make ops`) and hide "
+                "`prepack_for_inference` must have the native ops and a CPU. Received: the "
+                "TensorFlow ops are active, or a GPU is visible. Build the native ones (`make ops`) and hide "
                 "the GPU (CUDA_VISIBLE_DEVICES=), or leave the model as it is."
             )
-        self._require_merged("frozen")
+        self._require_merged("prepacked")
         if not (self.compute_dtype == "bfloat16" and multiplies_bfloat16()):
             for dense in self.encoder.dense_layers().values():
                 dense.pack()
@@ -345,7 +345,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         require_int8(mode, config)
         if set(kwargs) - {"type_check"}:
             raise UserError(
-                f"`quantize` takes `mode` and `calibration`. Received: {sorted(kwargs)}"
+                "The arguments must be `mode` and `calibration`. Received: also "
+                f"{', '.join(sorted(kwargs))}"
             )
         self.require_kernels("quantized")
         self._require_merged("quantized")
@@ -396,15 +397,16 @@ class BertBackbone(KerasFiles, RetracingModel):
         forms = [dense.kernel_form for dense in self.encoder.dense_layers().values()]
         if any(isinstance(form, LoraKernel) for form in forms):
             raise UserError(
-                f"A model with LoRA cannot be {purpose}: call its `merge_lora()` first."
+                f"The model must have no LoRA to be {purpose}. Received: a model with LoRA. Call "
+                "its `merge_lora()` first."
             )
 
     def require_not_prepacked(self, purpose: str) -> None:
         """Raises `UserError` if the model was prepacked: its kernels are packed."""
         if self.is_prepacked:
             raise UserError(
-                f"A model frozen for inference cannot be {purpose}: its kernels are packed. "
-                "Do that first, or load the model again."
+                f"The model must not be prepacked to be {purpose}. Received: a model with packed "
+                "kernels. Do that first, or load the model again."
             )
 
     def require_kernels(self, purpose: str) -> None:
@@ -412,8 +414,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         self.require_not_prepacked(purpose)
         if self.quantization is not None:
             raise UserError(
-                f"A model quantized to {self.quantization} cannot be {purpose}: its kernels are "
-                "integers. Do that first, or load the model again."
+                f"The model must not be quantized to be {purpose}. Received: a model with "
+                f"{self.quantization} kernels. Do that first, or load the model again."
             )
 
     @classmethod

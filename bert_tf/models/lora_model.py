@@ -79,7 +79,8 @@ class LoraModel:
             )
         if self.lora is not None:
             raise UserError(
-                f"LoRA is enabled already: {self.lora}. Call `merge_lora()` before another."
+                f"The model must have no LoRA yet. Received: lora={self.lora}. Call `merge_lora()` "
+                "first."
             )
         if self.optimizer_has_begun():
             raise UserError(
@@ -128,6 +129,6 @@ class LoraModel:
         """Raises `UserError` if there are low-rank additions: `purpose` needs plain kernels."""
         if self.lora is not None:
             raise UserError(
-                f"A model with LoRA cannot be {purpose}. Call `merge_lora()` first, or write the "
-                "additions alone with `save_lora_weights(path)`."
+                f"The model must have no LoRA to be {purpose}. Received: a model with LoRA. Call "
+                "`merge_lora()` first, or write LoRA alone with `save_lora_weights(path)`."
             )

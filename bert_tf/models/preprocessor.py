@@ -324,7 +324,8 @@ class Preprocessor:
         """Raises `UserError` where texts cannot become windows."""
         if len(columns) > 1:
             raise UserError(
-                f"`window_stride` is for single texts. Received: {len(columns)} texts in an example"
+                f"`window_stride` must be None for {len(columns)} texts in an example. "
+                f"Received: window_stride={stride!r}"
             )
         size = self.max_length - 2
         if not isinstance(stride, int) or not 1 <= stride <= size:

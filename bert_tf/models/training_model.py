@@ -97,8 +97,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
             and strategy.num_replicas_in_sync > 1
         ):
             raise UserError(
-                "`jit_compile=True` is for one device: XLA cannot compile a step that several "
-                f"replicas take together. Received: {type(strategy).__name__} with "
+                "`jit_compile` must be False with several replicas: XLA cannot compile a step that "
+                f"they take together. Received: {type(strategy).__name__} with "
                 f"{strategy.num_replicas_in_sync} replicas. Leave `jit_compile` out, or train "
                 "without the strategy."
             )

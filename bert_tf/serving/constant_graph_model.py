@@ -46,10 +46,10 @@ class ConstantGraphModel:
             input_signature=[tf.TensorSpec([None], tf.string)],
             autograph=False,
         ).get_concrete_function()
-        frozen = keras_compat.constant_function(traced)
+        constant = keras_compat.constant_function(traced)
         graph = tf.Graph()
         with graph.as_default():
-            tf.import_graph_def(frozen.graph.as_graph_def(), name="")
+            tf.import_graph_def(constant.graph.as_graph_def(), name="")
         # A ConcreteFunction would hold several copies of the constants.
         self._session = tf.compat.v1.Session(
             graph=graph,
@@ -60,8 +60,8 @@ class ConstantGraphModel:
         )
         self._structure = traced.structured_outputs
         self._run = self._session.make_callable(
-            [tensor.name for tensor in frozen.outputs],
-            feed_list=[tensor.name for tensor in frozen.inputs],
+            [tensor.name for tensor in constant.outputs],
+            feed_list=[tensor.name for tensor in constant.inputs],
         )
 
     def __call__(self, texts: str | list[str]) -> np.ndarray | dict[str, np.ndarray]:

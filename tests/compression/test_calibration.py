@@ -135,7 +135,7 @@ def test_damaged_smoothing(classifier, tmp_path):
 
 
 def test_bad_calibration(classifier, tiny_config):
-    with pytest.raises(UserError, match="at least one text to calibrate"):
+    with pytest.raises(UserError, match="at least one text"):
         classifier.quantize("int8", calibration=[])
     with pytest.raises(UserError, match="needs a tokenizer"):
         BertTextClassifier(BertBackbone(tiny_config)).quantize("int8", calibration=TEXTS)
@@ -146,7 +146,7 @@ def test_bad_calibration(classifier, tiny_config):
     classifier.backbone.encoder.blocks[0].output_layer_norm.beta.assign(
         np.full([tiny_config.hidden_size], np.nan)
     )
-    with pytest.raises(UserError, match="finite activations"):
+    with pytest.raises(UserError, match="must be finite"):
         classifier.quantize("int8", calibration=TEXTS)
     assert classifier.backbone.quantization is None  # as it was: nothing is half quantized
     classifier.predict(TEXTS, verbose=0)

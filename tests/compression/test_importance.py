@@ -220,9 +220,9 @@ def test_what_cannot_be_chosen():
     for arguments, words in (
         ({}, "one of `count` and `share`"),
         ({"count": 1, "share": 0.1}, "one of `count` and `share`"),
-        ({"count": 7}, "At most 6 of 8"),
-        ({"share": 0.9}, "At most 6 of 8"),
-        ({"count": -1}, "At most 6 of 8"),
+        ({"count": 7}, "at most 6 of 8"),
+        ({"share": 0.9}, "at most 6 of 8"),
+        ({"count": -1}, "at most 6 of 8"),
         ({"count": 1, "pruned_heads": {0: [1, 2]}}, "pruned already"),
     ):
         with pytest.raises(UserError, match=words):

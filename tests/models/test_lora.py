@@ -125,9 +125,9 @@ def test_wrong_uses_are_told(make):
     with pytest.raises(UserError, match="enable_lora"):
         model.save_lora_weights("nowhere")
     trained(model, epochs=1)
-    with pytest.raises(UserError, match="enabled already"):
+    with pytest.raises(UserError, match="no LoRA yet"):
         model.enable_lora(4)
-    with pytest.raises(UserError, match="cannot be frozen"):
+    with pytest.raises(UserError, match="no LoRA to be prepacked"):
         model.prepack_for_inference()
     model.merge_lora()
     with pytest.raises(UserError, match="before the first step"):

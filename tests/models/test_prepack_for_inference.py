@@ -76,7 +76,7 @@ def test_no_training_after_freezing_whatever_is_packed(tiny_config, tiny_vocabul
     model.compile(AdamWeightDecay(1e-3))
     model.fit(TEXTS, [0, 1, 0, 1], verbose=0)
     model.prepack_for_inference()
-    with pytest.raises(UserError, match="cannot be trained"):
+    with pytest.raises(UserError, match="to be trained"):
         model.fit(TEXTS, [0, 1, 0, 1], verbose=0)
 
 
@@ -100,21 +100,21 @@ def test_in_a_saved_model(classifier, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "freeze",
+    "prepack",
     [
         lambda model: model.prepack_for_inference(),
         lambda model: model.backbone.prepack_for_inference(),
     ],
     ids=["model", "backbone"],
 )
-def test_no_step_that_was_traced_before_is_taken_after(classifier, freeze):
+def test_no_step_that_was_traced_before_is_taken_after(classifier, prepack):
     labels = [0, 1, 0, 1]
     classifier.fit(TEXTS, labels, verbose=0)
     loss = classifier.evaluate(TEXTS, labels, verbose=0)
     before = classifier.predict(TEXTS, verbose=0)
-    freeze(classifier)
+    prepack(classifier)
     for train in (classifier.fit, classifier.train_on_batch):
-        with pytest.raises(UserError, match="cannot be trained"):
+        with pytest.raises(UserError, match="to be trained"):
             train(classifier.tokenize(TEXTS), np.array(labels))
     np.testing.assert_allclose(classifier.predict(TEXTS, verbose=0), before, atol=1e-5)
     np.testing.assert_allclose(classifier.evaluate(TEXTS, labels, verbose=0), loss, atol=1e-5)
@@ -136,10 +136,10 @@ def test_weights_are_saved_and_loaded_as_those_of_a_plain_model(
     classifier.prepack_for_inference()
     classifier.load_weights(tmp_path / "plain.weights.h5")
     np.testing.assert_allclose(vectors(classifier), expected, atol=1e-5)
-    classifier.save_weights(tmp_path / "frozen.weights.h5")
+    classifier.save_weights(tmp_path / "prepacked.weights.h5")
     for weight in plain.weights:
         weight.assign(tf.zeros_like(weight))
-    plain.load_weights(tmp_path / "frozen.weights.h5")
+    plain.load_weights(tmp_path / "prepacked.weights.h5")
     np.testing.assert_array_equal(vectors(plain), expected)
 
 
@@ -204,8 +204,8 @@ def test_load_weights_reaches_the_packed_kernels(classifier, tiny_config, tmp_pa
     other = BertBackbone(tiny_config)
     for model in (classifier, other):
         model.prepack_for_inference()
-    classifier.backbone.save_weights(tmp_path / "frozen.weights.h5")
-    other.load_weights(tmp_path / "frozen.weights.h5")
+    classifier.backbone.save_weights(tmp_path / "prepacked.weights.h5")
+    other.load_weights(tmp_path / "prepacked.weights.h5")
     inputs = {"token_ids": tf.constant([[2, 8, 9, 3]])}
     np.testing.assert_array_equal(other(inputs)["pooled_output"], vectors(classifier))
 

@@ -69,7 +69,7 @@ def encoder(tiny_config, tiny_vocabulary):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_frozen_model_gives_the_models_vectors(encoder, packed):
+def test_it_gives_the_models_vectors(encoder, packed):
     expected = encoder.encode(TEXTS)
     if packed:
         encoder.prepack_for_inference()
@@ -78,7 +78,7 @@ def test_frozen_model_gives_the_models_vectors(encoder, packed):
     np.testing.assert_allclose(encode(TEXTS[0]), expected[:1], atol=1e-5)
 
 
-def test_frozen_model_is_a_copy(encoder):
+def test_it_is_a_copy(encoder):
     encode = ConstantGraphModel(encoder)
     before = encode(TEXTS)
     encoder.backbone.embeddings.word_embeddings.assign_add(
@@ -87,6 +87,6 @@ def test_frozen_model_is_a_copy(encoder):
     np.testing.assert_array_equal(encode(TEXTS), before)
 
 
-def test_frozen_model_needs_a_tokenizer(tiny_config):
+def test_it_needs_a_tokenizer(tiny_config):
     with pytest.raises(UserError, match="tokenizer"):
         ConstantGraphModel(BertSentenceEncoder(BertBackbone(tiny_config)))

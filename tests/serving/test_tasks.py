@@ -310,7 +310,7 @@ def test_what_cannot_be_exported_says_so(make, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_frozen_model_is_not_portable(make, tmp_path):
+def test_a_prepacked_model_is_not_portable(make, tmp_path):
     model = make(BertSentenceEncoder)
     model.prepack_for_inference()
     with pytest.raises(UserError, match="portable=True"):

@@ -142,8 +142,9 @@ class MaskedLMPreprocessor(Preprocessor):
         is_cut = counts != places.row_lengths().numpy()
         if is_cut.any():
             raise UserError(
-                f"The text in row {np.argmax(is_cut)} is cut at {self.max_length} tokens, before "
-                f"its last {self.tokenizer.mask_token}. Shorten it, or pass a larger `max_length`."
+                f"The text in row {np.argmax(is_cut)} must have every {self.tokenizer.mask_token} "
+                f"in its first {self.max_length} tokens. Received: one after them. Shorten the "
+                "text, or pass a larger `max_length`."
             )
         return MaskedRows(texts, places)
 

@@ -141,8 +141,8 @@ class BertSentenceEncoder(TaskModel):
         if objective is not None:
             if "metrics" in kwargs or "loss" in kwargs:
                 raise UserError(
-                    "An `objective` has its own loss and metric. Received: "
-                    f"{sorted({'loss', 'metrics'} & set(kwargs))}"
+                    "`loss` and `metrics` must not be given with an `objective`, which has its own "
+                    f"loss and metric. Received: {sorted({'loss', 'metrics'} & set(kwargs))}"
                 )
             with self.distribute_strategy.scope():
                 objective.build(self.vector_size, self.backbone.config.initializer_range)

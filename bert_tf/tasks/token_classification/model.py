@@ -136,8 +136,8 @@ class BertTokenClassifier(TaskModel):
         loss = class_loss(loss)
         if self.use_crf and loss is not None:
             raise UserError(
-                "A CRF has its own loss, over the paths of a sentence, where label smoothing, "
-                "focus and class weights of single words have no place. Received: "
+                "`loss` must be 'auto' with a CRF, whose loss is over the paths of a sentence: "
+                "label smoothing, focus and class weights are for single words. Received: "
                 f"loss={type(loss).__name__}, use_crf=True. Leave the loss out, or make the model "
                 "with use_crf=False."
             )

@@ -108,7 +108,9 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dic
                 f"{file} must have {expected['bytes']:,} bytes. Received: {received}"
             )
         if _fingerprint(file) != expected:
-            raise DamagedCheckpoint(f"{file} must have the SHA-256 sum of the manifest")
+            raise DamagedCheckpoint(
+                f"{file} must have the SHA-256 sum of the manifest. Received: another"
+            )
     try:
         tensors = load_file(os.path.join(path, VARIABLES))
     except (SafetensorError, OSError) as error:

@@ -30,13 +30,13 @@ class TensorFlowPeer(Peer):
         set_threads(setup.threads)
 
     def compiled(self, encode, variant):
-        """Returns the encoder for any shape: a function, or for "frozen" a constant graph."""
+        """Returns the encoder for any shape: a function, or for "constants" a constant graph."""
         dtypes = (tf.int32, tf.int32, self.mask_dtype)
         signature = {
             name: tf.TensorSpec([None, None], dtype, name=name)
             for name, dtype in zip(ENCODER_INPUTS, dtypes)
         }
-        if variant == "frozen":
+        if variant == "constants":
             return constant_graph(encode, signature, self.setup.threads)
         return tf.function(encode, input_signature=[signature])
 
@@ -96,7 +96,7 @@ def inference_task(model, variant: str, batches: list[Batch], mask_dtype=tf.bool
     for batch in batches:
         feed = {name: batch[name] for name in ENCODER_INPUTS}
         feed["padding_mask"] = feed["padding_mask"].astype(mask_dtype.as_numpy_dtype)
-        feeds.append(feed if variant == "frozen" else constants(feed))
+        feeds.append(feed if variant == "constants" else constants(feed))
     return base.inference_task(encode, feeds)
 
 

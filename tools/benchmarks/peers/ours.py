@@ -56,11 +56,11 @@ class Ours(keras_common.TensorFlowPeer):
 
     def variants(self, job, bucket, is_ragged):
         if job == "inference":
-            return ("graph", "frozen", "packed")
+            return ("graph", "constants", "packed")
         if job == "inference_int8":
-            return ("graph", "frozen")
+            return ("graph", "constants")
         if job == "latency":
-            return ("graph", "packed", "frozen", "SavedModel")
+            return ("graph", "packed", "constants", "SavedModel")
         return ("default", PACKED_EACH_TIME) if job == "matmul" else ("default",)
 
     @functools.cache
@@ -74,7 +74,7 @@ class Ours(keras_common.TensorFlowPeer):
 
     @functools.cache
     def _model(self, variant, quantization=None):
-        # Created here, not in the traced function; "frozen" shares that of "graph".
+        # Created here, not in the traced function; "constants" shares that of "graph".
         backbone = self._backbone("packed" if variant == "packed" else "graph", quantization)
 
         def encode(inputs):
@@ -215,7 +215,7 @@ class Ours(keras_common.TensorFlowPeer):
         encoder = bert_tf.BertSentenceEncoder.from_pretrained(self.setup.model_directory)
         if variant != "graph":
             encoder.prepack_for_inference()
-        if variant == "frozen":
+        if variant == "constants":
             return bert_tf.serving.ConstantGraphModel(encoder)
         if variant == "SavedModel":
             directory = os.path.join(self.setup.scratch, "exported")

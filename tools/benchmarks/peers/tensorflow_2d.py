@@ -18,7 +18,7 @@ class TensorFlow2D(keras_common.TensorFlowPeer):
     """A plain encoder, with variables or as a constant graph."""
 
     def variants(self, job, bucket, is_ragged):
-        return ("graph", "frozen") if job == "inference" else ("default",)
+        return ("graph", "constants") if job == "inference" else ("default",)
 
     @functools.cached_property
     def _weights(self):
