@@ -297,8 +297,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         if not native.use_native(runs_on_gpu=False):
             raise UserError(
                 "`prepack_for_inference` must have the native ops and a CPU. Received: the "
-                "TensorFlow ops are active, or a GPU is visible. Build the native ones (`make ops`) and hide "
-                "the GPU (CUDA_VISIBLE_DEVICES=), or leave the model as it is."
+                "TensorFlow ops are active, or a GPU is visible. Build the native ones (`make "
+                "ops`) and hide the GPU (CUDA_VISIBLE_DEVICES=), or leave the model as it is."
             )
         self._require_merged("prepacked")
         if not (self.compute_dtype == "bfloat16" and multiplies_bfloat16()):
