@@ -1,4 +1,4 @@
-"""What real activations say about quantizing them: smoothing where it brings the results nearer."""
+"""Calibration: finds the smoothing that makes the quantized layers most accurate on real text."""
 
 from collections.abc import Iterable
 
@@ -10,35 +10,37 @@ from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.observed_inputs import observed_inputs
 
-# How much of the difference between a layer's columns the kernel takes over: SmoothQuant's alpha.
-# Besides them, none at all.
+# The values of SmoothQuant's alpha that are tried: how much of the difference between the columns
+# of a layer's input is moved into the kernel. No smoothing is tried as well.
 _ALPHAS = (0.25, 0.5, 0.75)
-# Rows of every layer's input that the alphas are tried on.
+# The number of rows of every layer's input that the alphas are tried on.
 _TRIED_ROWS = 512
 _TRIED_ROWS_OF_A_BATCH = 64
-_SMALLEST = 1e-5  # relative to the largest; columns below it count as that large
+_SMALLEST = 1e-5  # relative to the largest; columns with smaller values are treated as this large
 
 
 def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, np.ndarray]:
-    """Finds, for every dense layer of the encoder, the smoothing that quantizes it best.
+    """Finds, for every dense layer of the encoder, the smoothing with the smallest error.
 
-    The model runs on the batches in floating point. For each layer the candidates are no smoothing
-    and, for some alphas, x's columns times max|W|^(1 - alpha) / max|x|^alpha; it gets the one whose
-    results, quantized, are nearest to its own on rows of the batches.
+    The model computes the batches in floating point. The candidates for a layer are no smoothing
+    and, for several alphas, the columns of x times max|W|^(1 - alpha) / max|x|^alpha. The layer
+    gets the candidate whose quantized results are closest to the floating-point results on rows of
+    the batches.
 
     Args:
         backbone: A `BertBackbone` with its kernels.
-        batches: Token dictionaries as the backbone takes them, of text like that to come; some
-            thousand tokens suffice.
+        batches: Token dictionaries as the backbone takes them, from text like that of the
+            application. A few thousand tokens are enough.
 
     Returns:
-        The layers and their smoothing, float32 `[in]`; those that are best left alone are missing.
+        The layers and their smoothing, float32 `[in]`. Layers for which no smoothing is best are
+        not included.
 
     Raises:
         UserError: If there is no batch, or the activations are not finite.
 
-    Reference: Xiao et al. 2022 (arXiv 2211.10438), section 4; choosing alpha by the error of the
-    layer is ours.
+    Reference: Xiao et al. 2022 (arXiv 2211.10438), section 4. Choosing alpha by the error of the
+    layer is not from the paper.
     """
     seen = {dense: _SeenRows() for dense in backbone.encoder.dense_layers().values()}
 
@@ -46,7 +48,7 @@ def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, 
         if dense in seen:  # the pooler has a dense layer too
             seen[dense].add(x)
 
-    padding_free, backbone.padding_free = backbone.padding_free, True  # shows the real tokens only
+    padding_free, backbone.padding_free = (backbone.padding_free, True)  # only real tokens
     try:
         with observed_inputs(observe):
             for batch in batches:
@@ -60,7 +62,7 @@ def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, 
 
 
 class _SeenRows:
-    """What is kept of a layer's input: every column's largest number, and some rows."""
+    """The largest absolute value of every column of a layer's input, and some of its rows."""
 
     def __init__(self):
         self.largest = 0.0  # [in]
@@ -91,7 +93,7 @@ def _best_smoothing(dense, seen):
 
 
 def _smoothing(activations, weights, alpha):
-    """float32 `[in]`, 1 on the geometric mean."""
+    """Returns the smoothing, float32 `[in]`; its geometric mean is 1."""
     activations, weights = (
         np.log(np.maximum(values, max(values.max(), 1e-30) * _SMALLEST).astype(np.float64))
         for values in (activations, weights)

@@ -1,28 +1,28 @@
-"""How far a student is from its teacher: in its outputs, hidden states and attention.
+"""Losses between a student and its teacher: of outputs, hidden states and attention.
 
-Each gives one loss a row or token, float32, whatever the dtype of what is compared. Nothing here
-knows of padding: whoever sums up leaves it out.
+Each function returns one loss per row or token, in float32 for all input dtypes. Padding is not
+excluded here; the caller excludes it from the sums.
 
 Glossary: `B` texts, `T` sequence length, `N` heads, `H` hidden size, `C` classes.
 """
 
 import tensorflow as tf
 
-# Below it a probability of attention counts as this much, which has a logarithm in float16 too.
+# Smaller attention probabilities are replaced by this value, whose logarithm is finite.
 SMALLEST_PROBABILITY = 1e-6
 
 
 def soft_class_losses(
     student_logits: tf.Tensor, teacher_logits: tf.Tensor, temperature: float
 ) -> tf.Tensor:
-    """T² · KL(teacher || student) of the classes' probabilities at temperature T.
+    """Returns T² · KL(teacher || student) of the class probabilities at temperature T.
 
-    The gradient of the divergence itself shrinks with 1/T²; times T² it weighs the same at every T.
+    The gradient of the divergence is proportional to 1/T². The factor T² makes it independent of T.
 
     Args:
         student_logits: `[..., C]`.
         teacher_logits: `[..., C]`.
-        temperature: T; both are divided by it.
+        temperature: T. Both logits are divided by it.
 
     Returns:
         float32 `[...]`.
@@ -37,12 +37,12 @@ def soft_class_losses(
 def soft_label_losses(
     student_logits: tf.Tensor, teacher_logits: tf.Tensor, temperature: float
 ) -> tf.Tensor:
-    """T² · binary cross-entropy against the teacher's probability of each label at temperature T.
+    """Returns T² · the binary cross-entropy with the teacher's probabilities at temperature T.
 
     Args:
         student_logits: `[..., C]`.
         teacher_logits: `[..., C]`.
-        temperature: T; both are divided by it.
+        temperature: T. Both logits are divided by it.
 
     Returns:
         float32 `[...]`, the mean over the labels.
@@ -54,7 +54,7 @@ def soft_label_losses(
 
 
 def squared_differences(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
-    """Mean squared difference of vectors: numbers, sentence vectors, hidden states.
+    """Returns the mean squared difference of vectors: numbers, sentence vectors, hidden states.
 
     Args:
         student: `[..., H]`.
@@ -71,21 +71,21 @@ def squared_differences(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
 
 
 def attention_losses(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
-    """KL(teacher || student) of what each token attends to, the mean over the heads.
+    """Returns KL(teacher || student) of the attention of each token, averaged over the heads.
 
-    Head is compared with head; where the numbers of heads differ, the mean of all heads with the
-    mean of all.
+    Each head is compared with the teacher's head of the same index. If the numbers of heads differ,
+    the mean over all heads is compared with the mean over all heads.
 
     Args:
         student: Attention probabilities `[B, N, T, T]`.
-        teacher: As many, but for the heads.
+        teacher: The same with any number of heads.
 
     Returns:
-        float32 `[B, T]`, a loss for each query.
+        float32 `[B, T]`, one loss per query.
 
-    Reference: Wang et al. 2020 (MiniLM, arXiv 2002.10957), section 3.1, there of the last block;
-    Sun et al. 2020 (MobileBERT, arXiv 2004.02984), of every block. The mean over heads where their
-    numbers differ is this package's own.
+    Reference: Wang et al. 2020 (MiniLM, arXiv 2002.10957), section 3.1, for the last block; Sun
+    et al. 2020 (MobileBERT, arXiv 2004.02984) for every block. The mean over heads is not from
+    these papers.
     """
     student, teacher = tf.cast(student, tf.float32), tf.cast(teacher, tf.float32)
     if student.shape[1] != teacher.shape[1]:

@@ -23,43 +23,42 @@ TEMPERATURE = 2.0  # DistilBERT's training code
 
 
 class DistillationModel(RawTextModel):
-    """Trains a student on what its teacher says.
+    """Trains a student on the outputs of a teacher.
 
-    With w for `logits_weight` the loss is the sum of these means:
+    The loss is the sum of these means, where w is `logits_weight`:
 
     - `task_loss`, times 1 - w: the student's own loss on the labels;
-    - `logits_loss`, times w: T² · KL(teacher || student) of the classes' probabilities at
-      temperature T; for several labels T² · the binary cross-entropy against the teacher's
-      probabilities at T; for numbers and sentence vectors the mean squared difference;
+    - `logits_loss`, times w: T² · KL(teacher || student) of the class probabilities at temperature
+      T; for several labels, T² · the binary cross-entropy with the teacher's probabilities at T;
+      for numbers and sentence vectors, the mean squared difference;
     - `hidden_loss`, times `hidden_weight`: the mean squared difference of the outputs of mapped
-      blocks at real tokens; a student of another width goes through one trained projection, which
-      is no part of the student;
-    - `attention_loss`, times `attention_weight`: KL(teacher || student) of what real tokens attend
-      to in mapped blocks, head by head, or in the mean over heads where their numbers differ.
+      blocks at real tokens. If the hidden sizes differ, one trained projection is applied to the
+      student's outputs. It is not part of the student;
+    - `attention_loss`, times `attention_weight`: KL(teacher || student) of the attention of real
+      tokens in mapped blocks, for each head, or for the mean over heads if their numbers differ.
 
-    The mean is over texts, in token classification over words, for the last two over real tokens
-    and over the pairs of blocks; each is in the logs. A text's sample weight counts in all of them.
+    The mean is over texts, in token classification over words. The last two are means over real
+    tokens and over the pairs of blocks. Each is in the logs, and the sample weights apply to all.
 
-    The teacher computes without dropout. It is not trained, not among this model's variables and
-    not saved. Nothing is padded unless `attention_weight` asks for probabilities. What is to be
-    kept is the student: `student.save_pretrained(directory)`.
+    The teacher computes without dropout. It is not trained, saved or included in the variables of
+    this model. Save the student: `student.save_pretrained(directory)`.
 
     Args:
         student: The model that learns: a `BertTextClassifier`, `BertTokenClassifier`,
             `BertSentenceEncoder` or a model of another task whose spec has `distilled_as`.
-            `student_from_teacher` makes one; any other with the same vocabulary and labels will do.
+            `student_from_teacher` makes one. Any other with the same vocabulary and labels works.
         teacher: A trained model of the same class.
         temperature: T, above 0.
-        logits_weight: w in [0, 1]; at 1 labels are not needed.
+        logits_weight: w in [0, 1]. With 1, labels are not needed.
         hidden_weight: At least 0.
-        attention_weight: At least 0; above it, student and teacher compute padded, on the plain
-            path.
-        layer_map: Which of the teacher's blocks each of the student's is compared with, from 0;
-            blocks that it lacks are not compared. None: all, with the teacher's at even distances
-            (`spread_layers`).
+        attention_weight: At least 0. Above 0, student and teacher compute with padding, because the
+            fused attention returns no probabilities.
+        layer_map: The teacher's block that each of the student's blocks is compared with, from 0.
+            Blocks that are not in it are not compared. None maps all blocks to the teacher's blocks
+            at even distances (`spread_layers`).
 
     Raises:
-        UserError: If an argument is out of its range, or the two do not fit (`check_pair`).
+        UserError: If an argument is out of range, or the two models do not fit (`check_pair`).
 
     Example:
         >>> teacher = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -133,30 +132,30 @@ class DistillationModel(RawTextModel):
 
     @property
     def teacher(self) -> TaskModel:
-        """The model that is learnt from."""
+        """The teacher."""
         return self._teacher.content
 
     @property
     def backbone(self):
-        """The student's: what `freeze_layers` and `GradualUnfreezing` work on."""
+        """The student's backbone, which `freeze_layers` and `GradualUnfreezing` change."""
         return self.student.backbone
 
     @property
     def lora(self):
-        """The student's: `freeze_layers` refuses it."""
+        """The student's LoRA options; `freeze_layers` refuses a model with LoRA."""
         return self.student.lora
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """`keras.Model.compile`; it compiles the student too, for its loss and its `evaluate`.
+        """`keras.Model.compile`. It compiles the student too, for its loss and its `evaluate`.
 
         Args:
             optimizer: As in Keras.
-            loss: The student's loss on the labels: what its own `compile` takes.
-            metrics: Of the student's outputs and the labels.
+            loss: The student's loss on the labels, as its own `compile` takes it.
+            metrics: Metrics of the student's outputs and the labels.
             **kwargs: As in `TrainingModel.compile`.
 
         Raises:
-            UserError: For a loss where labels do not count (`logits_weight=1`).
+            UserError: If a loss is given although labels have no weight (`logits_weight=1`).
         """
         options = {}
         if loss != "auto":
@@ -166,7 +165,7 @@ class DistillationModel(RawTextModel):
                     f"loss={loss!r}, logits_weight={self.logits_weight}"
                 )
             options["loss"] = loss
-        for name in ("jit_compile", "gradient_accumulation_steps"):  # its loss is cut up too
+        for name in ("jit_compile", "gradient_accumulation_steps"):  # of its loss too
             if name in kwargs:
                 options[name] = kwargs[name]
         if kwargs.get("weighted_metrics") is not None:
@@ -192,7 +191,7 @@ class DistillationModel(RawTextModel):
         return self.student(inputs, training=training)
 
     def forward(self, x, y, training):
-        """Student and teacher on the same tokens; each a dictionary of what is compared.
+        """Computes student and teacher on the same tokens. Each is a dictionary of tensors.
 
         Raises:
             UserError: If a row has several texts.
@@ -215,7 +214,7 @@ class DistillationModel(RawTextModel):
             output_attentions=bool(self.attention_weight),
         )
         compared = {"logits": model.head(outputs, tokens, training=training)}
-        if self.hidden_weight:  # behind the embeddings
+        if self.hidden_weight:  # the first are the embeddings
             compared["hidden_states"] = [outputs["hidden_states"][1 + block] for block in blocks]
         if self.attention_weight:
             compared["attentions"] = [outputs["attentions"][block] for block in blocks]
@@ -223,14 +222,14 @@ class DistillationModel(RawTextModel):
 
     def _tokens(self, x):
         tokens = self.student.tokens_of(x)
-        # One mask for both, whatever each takes for padding.
+        # One mask for both: they may have different padding ids.
         return {**tokens, "padding_mask": self.backbone.padding_mask_of(tokens)}
 
     def loss_denominators(self, x, y, sample_weight):
         needs_labels = "task" in self._factors or self._output_unit == "words"
         if y is None and needs_labels:
             raise UserError(
-                "`y` must be labels unless logits_weight=1, where only the teacher is learnt from. "
+                "`y` must be labels, unless logits_weight=1 and only the teacher's outputs count. "
                 f"Received: y=None, logits_weight={self.logits_weight}"
             )
         weights = self.student.loss_denominators(x, y, sample_weight)
@@ -253,14 +252,14 @@ class DistillationModel(RawTextModel):
                 weights = self._counts(unit, x, y, sample_weight)
                 losses = self._distances(name, student, teacher) * weights
                 share = tf.math.divide_no_nan(tf.reduce_sum(losses), totals[unit])
-            # These examples' own mean, so that the log is that of all.
+            # The mean over these examples, so that the logs show the mean over all.
             mean = tf.math.divide_no_nan(share * totals[unit], parts[unit])
             self._means[name].update_state(mean, sample_weight=parts[unit])
             loss += factor * share
         return loss
 
     def _distances(self, name, student, teacher):
-        """float32 `[B]`, or `[B, T]` where words or tokens are compared."""
+        """Returns float32 `[B]`, or `[B, T]` where words or tokens are compared."""
         if name == "logits":
             return self._soft_losses(student["logits"], teacher["logits"], self.temperature)
         if name == "hidden":
@@ -271,7 +270,7 @@ class DistillationModel(RawTextModel):
         return tf.add_n([compare(*pair) for pair in zip(ours, theirs)]) / len(self.layer_map)
 
     def _counts(self, unit, x, y, sample_weight):
-        """What each loss counts: `[B]`, of words and tokens `[B, T]`."""
+        """Returns the weight of each loss: `[B]`, for words and tokens `[B, T]`."""
         if unit == "words":
             return word_weights(y, sample_weight)
         real = tf.cast(self._tokens(x)["padding_mask"], tf.float32)  # [B, T]
@@ -281,7 +280,7 @@ class DistillationModel(RawTextModel):
         return rows if unit == "rows" else real * rows[:, tf.newaxis]
 
     def _projected(self, states):
-        """Hidden states of the student as wide as the teacher's: `[B, T, H]` -> `[B, T, H']`."""
+        """Projects hidden states to the teacher's size: `[B, T, H]` -> `[B, T, H']`."""
         if self.hidden_projection is None:
             return states
         rows = tf.reshape(tf.cast(states, tf.float32), [-1, states.shape[-1]])  # [B * T, H]
@@ -300,7 +299,7 @@ class DistillationModel(RawTextModel):
     def fit(self, *args, **kwargs):
         """`keras.Model.fit` that takes what the student's own `fit` takes.
 
-        With `logits_weight=1` labels may be left out, also those of words.
+        With `logits_weight=1` labels can be omitted, also labels of words.
         """
         history = super().fit(*args, **kwargs)
         self.student.untrained_heads = ()
@@ -321,7 +320,7 @@ class DistillationModel(RawTextModel):
         return self.student.class_weights(class_weight)
 
     def _labels_or_any(self, x, y):
-        """`y`; for words without labels, where none is needed, any: they say which tokens count."""
+        """Returns `y`, or any labels where words need none: labels show which tokens count."""
         is_needed = "task" in self._factors or self._output_unit != "words"
         if y is None and not is_needed and isinstance(x, TextColumns):
             return [[self.student.labels[0]] * len(words) for words in x[0]]
@@ -333,17 +332,19 @@ class DistillationModel(RawTextModel):
 
     def get_config(self):
         raise UserError(
-            "A distillation is not saved. Save what it made: `student.save_pretrained(directory)`."
+            "The model to save must be the student. Received: a DistillationModel. Call "
+            "`student.save_pretrained(directory)`."
         )
 
     def export(self, *args, **kwargs):
         raise UserError(
-            "A distillation is not exported. Export what it made: `student.export(directory)`."
+            "The model to export must be the student. Received: a DistillationModel. Call "
+            "`student.export(directory)`."
         )
 
 
 class _OutOfSight:
-    """Holds what Keras, which looks for layers and variables among attributes, is not to find."""
+    """Hides an attribute from Keras, which looks for layers and variables in all attributes."""
 
     def __init__(self, content):
         self.content = content

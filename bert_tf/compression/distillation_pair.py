@@ -1,4 +1,4 @@
-"""Whether one model can learn from another: the same task, words and labels."""
+"""Checks that one model can learn from another: the same task, vocabulary and labels."""
 
 from bert_tf import tasks
 from bert_tf.compression.distillation_losses import (
@@ -10,22 +10,22 @@ from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.errors import UserError
 from bert_tf.models.task_spec import CLASSES
 
-# What decides which ids a text becomes.
+# The options of a tokenizer that change the ids of a text.
 _TOKENIZER_SETTINGS = ("lowercase", "split_on_cjk", "number_token")
 
 
 def check_pair(student, teacher) -> None:
-    """Says why a student cannot learn from a teacher, if it cannot.
+    """Checks that a student can learn from a teacher.
 
     Args:
         student: A task model.
         teacher: A task model.
 
     Raises:
-        UserError: If they are not of one task that can be distilled, share a backbone, or differ in
-            problem type, labels, vector size, vocabulary or in what a token is; if the teacher
-            takes shorter texts than the student; if one has a CRF; if the student cannot be
-            trained.
+        UserError: If they are not models of the same task, the task cannot be distilled, they share
+            a backbone, they differ in problem type, labels, vector size, vocabulary or tokenizer
+            options, the teacher takes shorter texts than the student, one has a CRF, or the student
+            cannot be trained.
     """
     spec = tasks.spec_of(type(student))
     if spec is None or spec.distilled_as is None or tasks.spec_of(type(teacher)) is not spec:
@@ -92,14 +92,10 @@ def _check_tokens(student, teacher):
 
 
 def soft_losses(student):
-    """What compares a student's outputs with its teacher's.
+    """Returns the loss between the outputs of a student and its teacher.
 
-    Args:
-        student: A model of a task that can be distilled.
-
-    Returns:
-        A function of student's and teacher's outputs `[..., C]` and the temperature, which gives
-        float32 `[...]`.
+    It is a function of the outputs `[..., C]` of both and of the temperature, and returns float32
+    `[...]`.
     """
     problem_type = getattr(student, "problem_type", None)
     if tasks.spec_of(type(student)).distilled_as != CLASSES or problem_type == REGRESSION:

@@ -14,21 +14,20 @@ def least_important_heads(
     share: float | None = None,
     pruned_heads: Mapping | None = None,
 ) -> dict[int, list[int]]:
-    """The least important heads of all blocks together; every block keeps its best.
+    """Returns the least important heads over all blocks. Every block keeps its best head.
 
     Args:
-        importance: `[L, N]`, as `head_importance` gives it.
-        count: How many heads the network shall lack afterwards, those that it lacks already among
-            them.
-        share: The same as a share of all L·N, rounded.
-        pruned_heads: Those that it lacks already: the configuration's `pruned_heads`.
+        importance: `[L, N]`, as `head_importance` returns it.
+        count: The number of heads that are pruned afterwards, including `pruned_heads`.
+        share: The same as a share of all L·N heads, rounded.
+        pruned_heads: The heads that are pruned already: the configuration's `pruned_heads`.
 
     Returns:
-        Block numbers to the heads to prune now: what `prune_heads` takes.
+        The heads to prune now by block, as `prune_heads` takes them.
 
     Raises:
-        UserError: If not one of `count` and `share` is given, it is less than what is pruned
-            already or would empty a block, or the importance is no finite `[L, N]`.
+        UserError: If not exactly one of `count` and `share` is given, it is less than what is
+            pruned already or would empty a block, or the importance is not finite or not `[L, N]`.
 
     Example:
         >>> importance = np.array([[0.9, 0.1, 0.2], [0.3, 0.8, 0.7]])
@@ -63,7 +62,7 @@ def least_important_heads(
 
 
 def _count(count, share, shape) -> int:
-    """The number of heads that shall be gone, of those that there were."""
+    """Returns the number of heads that are pruned afterwards."""
     if (count is None) == (share is None):
         raise UserError(
             "Exactly one of `count` and `share` must be given. Received: "

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 
-# The gradients of float16 would vanish without it; a power of two changes no digit of another.
+# Without it the gradients of float16 would vanish. A power of two does not change the digits of the
+# other dtypes.
 _LOSS_SCALE = 2.0**10
 
 
@@ -19,28 +20,29 @@ def head_importance(
     normalize: bool = True,
     verbose: int = 0,
 ) -> np.ndarray:
-    """The expected sensitivity of the loss to a factor on the output of each attention head.
+    """Returns the expected sensitivity of the loss to each attention head.
 
-    That is E |A_h(x)ᵀ dL(x)/dA_h(x)|, A_h(x) being what head h gives for all tokens of an example:
-    what removing the head changes, to first order. It is measured without dropout, on the loss that
-    the model was compiled with. Padding has no part in it.
+    It is E |A_h(x)ᵀ dL(x)/dA_h(x)|, where A_h(x) is the output of head h for all tokens of an
+    example: a first-order estimate of what removing the head changes. It is computed without
+    dropout, with the loss that the model was compiled with. Padding is ignored.
 
     Args:
-        model: A compiled model whose batches have a text or a pair a row, such as a
+        model: A compiled model whose batches have one text or pair per row, such as a
             `BertTextClassifier`.
         inputs: Texts, pairs of texts as a tuple of two lists, or token dictionaries.
-        targets: A label an example in numbers, as the model's `targets` gives them.
-        batch_size: Examples computed at a time.
-        normalize: Whether each block's numbers are divided by their l2 norm, as the paper does to
-            compare heads of different blocks.
+        targets: One label per example, as `model.preprocessor.targets(labels, inputs)` returns
+            them.
+        batch_size: The number of examples of a batch.
+        normalize: Whether the values of each block are divided by their l2 norm, as in the paper,
+            so that heads of different blocks can be compared.
         verbose: 1 shows a progress bar.
 
     Returns:
-        float64 `[L, N]`; 0 for heads that are pruned.
+        float64 `[L, N]`; 0 for pruned heads.
 
     Raises:
-        UserError: If the model is not compiled, or its kernels are packed or integers; for inputs
-            and targets that do not fit it or each other.
+        UserError: If the model is not compiled, is prepacked or quantized, or the inputs and
+            targets do not fit the model or each other.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("minilm/", labels=["bad", "good"])
@@ -81,7 +83,7 @@ def head_importance(
 
 
 def _traced(model, tokens, targets):
-    """`_sensitivities` of the model, traced once for batches of all sizes like these."""
+    """Returns `_sensitivities` of the model, traced once for batches of any size."""
     signature = [
         {name: tf.TensorSpec([None] * len(v.shape), v.dtype) for name, v in tokens.items()},
         tf.TensorSpec([None, *targets.shape[1:]], targets.dtype),
@@ -94,7 +96,7 @@ def _traced(model, tokens, targets):
 
 
 def _sensitivities(model, tokens, targets):
-    """Sums over the examples of a batch, `[L, N]`."""
+    """Returns the sums over the examples of a batch, `[L, N]`."""
     config = model.backbone.config
     heads = [config.num_hidden_layers, config.num_attention_heads]
     mask = tf.ones([tf.shape(tokens["token_ids"])[0], *heads])  # [B, L, N]
@@ -102,7 +104,7 @@ def _sensitivities(model, tokens, targets):
         tape.watch(mask)
         x = {**tokens, "head_mask": mask}
         outputs = model.forward(x, targets, training=False)
-        # Divided by 1 the loss is a sum over the examples: each has a gradient of its own.
+        # Divided by 1, the loss is a sum over the examples, so every example has its own gradient.
         totals = {
             name: tf.ones_like(total)
             for name, total in model.loss_denominators(x, targets, None).items()
@@ -114,7 +116,7 @@ def _sensitivities(model, tokens, targets):
 
 
 def _tokens(model, columns, rows):
-    """The token dictionary of some rows."""
+    """Returns the token dictionary of some rows."""
     if isinstance(columns, dict):
         return {name: tf.convert_to_tensor(values[rows]) for name, values in columns.items()}
     parts = tuple(tf.convert_to_tensor(column[rows]) for column in columns)

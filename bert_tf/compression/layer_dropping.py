@@ -1,4 +1,4 @@
-"""A smaller model that starts as some of the blocks of a larger one."""
+"""Makes a smaller model from some of the blocks of a larger one."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,17 +8,14 @@ from bert_tf.models.rebuilt import rebuilt
 
 
 def spread_layers(count: int, num_layers: int) -> list[int]:
-    """`count` of `num_layers` blocks at even distances, the last among them.
+    """Returns the indices of `count` blocks at even distances, including the last block.
 
     Args:
-        count: In [1, num_layers].
-        num_layers: How many there are.
-
-    Returns:
-        Their indices, from 0.
+        count: The number of blocks, in [1, num_layers].
+        num_layers: The number of blocks to choose from.
 
     Raises:
-        UserError: If `count` is out of its range.
+        UserError: If `count` is out of range.
 
     Example:
         >>> spread_layers(4, 12)
@@ -38,22 +35,23 @@ def spread_layers(count: int, num_layers: int) -> list[int]:
 def student_from_teacher(
     teacher, num_hidden_layers: int | None = None, layers: Sequence[int] | None = None
 ):
-    """A copy of a model that has some of its blocks.
+    """Returns a copy of a model with some of its blocks.
 
-    Embeddings, pooler and head are copied too; tokenizer, labels and settings are the same.
-    `DistillationModel` teaches it what it has lost.
+    Embeddings, pooler and head are copied too. Tokenizer, labels and options are the same.
+    `DistillationModel` trains the student.
 
     Args:
-        teacher: A `BertBackbone` or a model around one; it stays as it is.
-        num_hidden_layers: How many blocks, taken at even distances (`spread_layers`).
-        layers: Or which ones, from 0, in rising order.
+        teacher: A `BertBackbone` or a model with one. It is not changed.
+        num_hidden_layers: The number of blocks, taken at even distances (`spread_layers`).
+        layers: Or the indices of the blocks, from 0, in ascending order.
 
     Returns:
-        The student, a model of the same class, not compiled; it shares nothing with the teacher.
+        The student, a model of the same class. It is not compiled and shares no variables with the
+        teacher.
 
     Raises:
-        UserError: If not exactly one of the two is given or it is out of range, or if the teacher
-            is quantized, prepacked or has LoRA.
+        UserError: If not exactly one of the two is given, it is out of range, or the teacher is
+            quantized, prepacked or has LoRA.
 
     Example:
         >>> teacher = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -75,7 +73,7 @@ def student_from_teacher(
     layers = list(layers)
     if not layers or layers != sorted(set(layers) & set(range(num_layers))):
         raise UserError(
-            f"`layers` must be some of 0 to {num_layers - 1}, the teacher's blocks, in rising "
+            f"`layers` must be some of 0 to {num_layers - 1}, the teacher's blocks, in ascending "
             f"order. Received: layers={layers}"
         )
     backbone.require_kernels("copied block by block")

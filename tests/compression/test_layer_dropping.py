@@ -87,7 +87,7 @@ def test_other_models_and_the_backbone_alone(tiny_config):
         ({"num_hidden_layers": 2, "layers": [0]}, "one of"),
         ({"num_hidden_layers": 7}, r"in \[1, 6\]"),
         ({"num_hidden_layers": 0}, "Received: 0"),
-        ({"layers": []}, "in rising order"),
+        ({"layers": []}, "in ascending order"),
         ({"layers": [0, 6]}, r"layers=\[0, 6\]"),
         ({"layers": [3, 1]}, r"layers=\[3, 1\]"),
     ],
