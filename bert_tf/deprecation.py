@@ -14,7 +14,7 @@ def warn_renamed(old: str, new: str) -> None:
 
 
 def renamed_method(old: str, new: str) -> Callable:
-    """A method `old` that calls the method `new`."""
+    """Returns a method `old` that calls the method `new`."""
 
     def method(self, *args, **kwargs):
         warn_renamed(old, new)

@@ -1,6 +1,6 @@
 """What pip makes of this tree, with and without Bazel, and what configure.py writes.
 
-A script stands in for Bazel: the real build is `make ops`, which every other test of the ops needs.
+A script replaces Bazel: the real build is `make ops`, which every other test of the ops needs.
 pip builds two wheels; what needs none runs setup.py alone, and in the full suite pip again.
 """
 

@@ -23,7 +23,7 @@ Assignment = tuple[Weight, tuple[str, ...]]
 
 
 def find_tensor(source: TensorSource, part: Part) -> str | None:
-    """The name of a part in a file, which may use another prefix or an old spelling, or None."""
+    """Returns the name of a part in a file, also with another prefix or old spelling, or None."""
     candidates = list(part.names)
     if source.format == "huggingface":
         for name in part.names:
@@ -35,17 +35,17 @@ def find_tensor(source: TensorSource, part: Part) -> str | None:
 
 
 def has_weights(source: TensorSource, weights: list[Weight]) -> bool:
-    """Whether the file holds all of `weights`, regardless of their shapes."""
+    """Returns whether the file holds all of `weights`, regardless of their shapes."""
     return all(parts and None not in parts for parts in _found(source, weights))
 
 
 def has_any_weight(source: TensorSource, weights: list[Weight]) -> bool:
-    """Whether the file holds at least one of `weights`; then it is expected to hold all."""
+    """Returns whether the file holds at least one of `weights`; then it is expected to hold all."""
     return any(name is not None for parts in _found(source, weights) for name in parts)
 
 
 def _found(source, weights):
-    """For each weight, the names of its parts in the file, None for a missing one."""
+    """Returns the names of the parts of each weight in the file, None for a missing part."""
     return [
         [find_tensor(source, part) for part in weight.parts[source.format]] for weight in weights
     ]
@@ -77,7 +77,7 @@ def _plan_assignment(source, weights) -> tuple[list[Assignment], list[str]]:
 
 
 def _unused(source, used):
-    """The tensors of the file that are not used, each once even if it has several names."""
+    """Returns the tensors of the file that are not used, each once even if it has several names."""
     aliases = getattr(source, "aliases", {})
     used = {aliases.get(name, name) for name in used}
     rest = {aliases.get(name, name): name for name in source.shapes}
@@ -119,14 +119,14 @@ def assign_weights(
 
 
 def _read(source, name, part):
-    """One part as float32 in the layout of the variable: `[in, out]`, heads in a single axis."""
+    """Returns one part as float32 in the variable's layout: `[in, out]`, heads in one axis."""
     values = read_floats(source, name)
     # Keras formats keep the heads in a separate axis, e.g. [H, N, D] -> [H, N * D].
     return values.T if part.transposed else values.reshape(part.our_shape)
 
 
 def read_floats(source: TensorSource, name: str) -> np.ndarray:
-    """One tensor of a file as float32; a view of the file where possible.
+    """Returns one tensor of a file as float32; a view of the file where possible.
 
     Raises:
         CheckpointError: If it is damaged, or holds values that are not floating-point or not
@@ -154,6 +154,6 @@ def read_floats(source: TensorSource, name: str) -> np.ndarray:
 
 
 def file_layout(values: np.ndarray, part: Part) -> np.ndarray:
-    """The values of one part of a variable in the layout of the file: the inverse of reading."""
+    """Returns one part of a variable in the layout of the file: the inverse of reading."""
     values = values.T if part.transposed else values
     return np.ascontiguousarray(values).reshape(part.shape)

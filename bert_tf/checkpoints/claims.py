@@ -18,7 +18,7 @@ _MIN_BLOCK_TENSORS = 6  # every format has at least 12 tensors per block
 
 
 def distinct_shapes(source: TensorSource) -> dict[str, tuple[int, ...]]:
-    """The shapes of a file's tensors, each tensor once even if it has several names."""
+    """Returns the shapes of a file's tensors, each tensor once even if it has several names."""
     aliases = getattr(source, "aliases", {})
     return {aliases.get(name, name): shape for name, shape in source.shapes.items()}
 
@@ -53,7 +53,7 @@ def check_claims(
 
 
 def _encoder_numbers(config):
-    """The number of values in the tables and kernels, which are nearly all."""
+    """Returns the number of values in the tables and kernels, which are nearly all."""
     hidden = config.hidden_size
     rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
     heads = config.num_hidden_layers * config.num_attention_heads
@@ -63,7 +63,7 @@ def _encoder_numbers(config):
 
 
 def _head_numbers(config, options):
-    """The number of values in the head and the whitening that the files describe."""
+    """Returns the number of values in the head and the whitening that the files describe."""
     classes = max(
         options.get("num_classes") or 0,
         len(options.get("labels") or ()),

@@ -126,7 +126,7 @@ def build_recognised(pretrained: Pretrained):
 
 
 def _has_head(name, pretrained):
-    """Whether the file holds the first bias of every head, so that the model is worth building."""
+    """Returns whether the file holds the first bias of every head; else no model is built."""
     if pretrained.class_name == name:
         return True
     source, heads = pretrained.source, SPECS[name].heads.values()
@@ -164,7 +164,7 @@ def reopened(model, directory: str | os.PathLike, hidden_act: str | None = None)
 
 
 def largest_difference(one, other) -> float:
-    """The largest difference between the outputs of two models of equal sizes on random tokens."""
+    """Returns the largest difference between the outputs of two models on random tokens."""
     config = backbone_of(one).config
     rng = np.random.default_rng(0)
     largest = 0.0

@@ -33,7 +33,7 @@ _WEIGHTS = (
 
 
 def is_hub_name(path: str) -> bool:
-    """Whether `path` is a name on the hub: `org/name` or an old name such as bert-base-uncased.
+    """Returns whether `path` is a name on the hub: `org/name`, or such as bert-base-uncased.
 
     A path that exists, or whose first folder exists, is not a name.
     """

@@ -27,7 +27,7 @@ _INDEX = object_of({"weight_map": mapping_of(_SHARD, least=1)})
 
 
 def weights_file(directory: str) -> str | None:
-    """The file of a Hugging Face directory that holds the weights or lists their shards."""
+    """Returns the file of a Hugging Face directory that holds the weights or lists their shards."""
     return next(filter(os.path.isfile, (os.path.join(directory, name) for name in _FILES)), None)
 
 

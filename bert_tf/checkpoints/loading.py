@@ -155,7 +155,7 @@ def _check_class(model_class, pretrained):
 
 
 def weights_of(model, pretrained: Pretrained) -> list:
-    """The weights of a model that the checkpoint holds.
+    """Returns the weights of a model that the checkpoint holds.
 
     The others keep their random initialization. They are logged and listed in the model's
     `untrained_heads`.
@@ -189,7 +189,7 @@ def weights_of(model, pretrained: Pretrained) -> list:
 
 
 def _is_same_head(name, model_class, pretrained):
-    """Whether the file's head is the model's head of this name, which several tasks share."""
+    """Returns whether the file's head of this name, which tasks share, is the model's."""
     if name not in AMBIGUOUS_HEADS:
         return True
     if pretrained.source.format == OWN:
@@ -235,12 +235,12 @@ def _tokenizer(pretrained):
 
 
 def _names(model_class):
-    """The names of a class and of the classes that it is derived from."""
+    """Returns the names of a class and of the classes that it is derived from."""
     return {base.__name__ for base in model_class.__mro__}
 
 
 def _saved_options(model_class, pretrained, given):
-    """The options of the head in the file, without those that the caller overrides."""
+    """Returns the options of the head in the file, without those that the caller overrides."""
     accepted = _argument_names(model_class)
     options = {}
     if pretrained.class_name in _names(model_class):
@@ -280,7 +280,7 @@ def _file_labels(config):
 
 
 def _num_classes(model_class, pretrained):
-    """The number of classes according to the bias of the file's head; None without one."""
+    """Returns the number of classes according to the bias of the file's head; None without one."""
     source = pretrained.source
     for head in heads_of(model_class).values():
         for part in head_parts(head, "bias", source.format):

@@ -97,7 +97,7 @@ def load_lora(model, path: str | os.PathLike) -> None:
 
 
 def _checked_rank(model, source, names):
-    """The rank in the file, after comparing the shapes with the model and before allocating."""
+    """Returns the rank in the file, after its shapes were compared with the model."""
     model.backbone.require_kernels("given LoRA")
     input_sizes = {
         f"encoder.{path}.lora_kernel_a": dense.kernel.shape[0]
@@ -124,7 +124,7 @@ def _read_alpha(source):
 
 
 def _variables(model):
-    """The variables that a file of LoRA weights holds, by name."""
+    """Returns the variables that a file of LoRA weights holds, by name."""
     variables = {}
     for index, block in enumerate(model.backbone.encoder.blocks):
         for layer in model.lora["layers"]:

@@ -25,7 +25,7 @@ HEAD_ARCHITECTURES = {name for spec in SPECS.values() if spec.heads for name in 
 
 
 def _shared_heads():
-    """The names of heads whose layers Hugging Face gives names that other heads have too."""
+    """Returns the names of heads whose layers share Hugging Face names with other heads."""
     heads = {head.name: head for spec in SPECS.values() for head in spec.heads.values()}
     names = {
         name: {
@@ -42,19 +42,19 @@ AMBIGUOUS_HEADS = frozenset(_shared_heads())
 
 
 def heads_of(model_class: type) -> dict[str, Head]:
-    """A model class's heads by attribute, without optional ones; empty for a user's own class."""
+    """Returns a class's heads by attribute, without optional ones; empty for a user's class."""
     spec = tasks.spec_of(model_class)
     return {} if spec is None else spec.heads
 
 
 def architectures_of(model_class: type) -> tuple[str, ...]:
-    """The classes of Hugging Face that correspond to a model class."""
+    """Returns the classes of Hugging Face that correspond to a model class."""
     spec = tasks.spec_of(model_class)
     return ("BertModel",) if spec is None else spec.architectures
 
 
 def class_name_of(model) -> str:
-    """The name of a model's public class, also for a user's subclass of it."""
+    """Returns the name of a model's public class, also for a user's subclass of it."""
     for base in type(model).__mro__:
         if base.__name__ in (*SPECS, BACKBONE):
             return base.__name__
@@ -62,7 +62,7 @@ def class_name_of(model) -> str:
 
 
 def task_heads(model) -> dict[str, list[Weight]]:
-    """The weights of each of a model's heads, by the head's name."""
+    """Returns the weights of each of a model's heads, by the head's name."""
     config = backbone_of(model).config
     spec = tasks.spec_of(type(model))
     heads = {}
@@ -74,7 +74,7 @@ def task_heads(model) -> dict[str, list[Weight]]:
 
 
 def architecture_of(model) -> str:
-    """The class of Hugging Face with the model's heads; a pre-training model may lack a head."""
+    """Returns the class of Hugging Face with the heads that the model has."""
     spec = tasks.spec_of(type(model))
     if spec is None:
         return "BertModel"
@@ -86,7 +86,7 @@ def architecture_of(model) -> str:
 
 
 def saved_options(model) -> dict:
-    """The constructor's arguments that a checkpoint stores; the others have their own files."""
+    """Returns the arguments that a checkpoint stores; the others have their own files."""
     saved_elsewhere = ("name", "dtype", "backbone", "tokenizer")
     if backbone_of(model) is model:
         return {}
@@ -94,7 +94,7 @@ def saved_options(model) -> dict:
 
 
 def head_parts(head: Head, variable: str, format: str) -> tuple[Part, ...]:
-    """The names of one variable of a head in a format, without their shapes."""
+    """Returns the names of one variable of a head in a format, without their shapes."""
     return tuple(
         Part(part_names(row, format, variable), (), ())
         for row in head.rows
@@ -103,12 +103,12 @@ def head_parts(head: Head, variable: str, format: str) -> tuple[Part, ...]:
 
 
 def backbone_of(model):
-    """The `BertBackbone` of a model, which may be the model itself."""
+    """Returns the `BertBackbone` of a model, which may be the model itself."""
     return getattr(model, "backbone", model)
 
 
 def uses_pooler(model) -> bool:
-    """Whether the outputs of a model depend on its pooler."""
+    """Returns whether the outputs of a model depend on its pooler."""
     if getattr(model, "next_sentence", True) is None:  # pre-training without this head
         return False
     spec = tasks.spec_of(type(model))
@@ -116,7 +116,7 @@ def uses_pooler(model) -> bool:
 
 
 def all_weights(model) -> list[Weight]:
-    """Every weight of a model that a checkpoint holds."""
+    """Returns every weight of a model that a checkpoint holds."""
     backbone = backbone_of(model)
     weights = backbone_weights(backbone) + pooler_weights(backbone)
     for head in task_heads(model).values():
@@ -125,7 +125,7 @@ def all_weights(model) -> list[Weight]:
 
 
 def model_class(name: str) -> type | None:
-    """The public model class of a name, or None if this version has no such class."""
+    """Returns the public model class of a name, or None if this version has no such class."""
     if name == BACKBONE:
         return BertBackbone
     return SPECS[name].model_class() if name in SPECS else None

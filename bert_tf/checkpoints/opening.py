@@ -89,7 +89,7 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
 
 
 def resolve(path: str | os.PathLike) -> str:
-    """The local path of a checkpoint, `path` itself or `org/name`.
+    """Returns the local path of a checkpoint, `path` itself or `org/name`.
 
     For the output directory of a tool, it is the trained model in that directory or, if there is
     none yet, its newest training checkpoint.
@@ -114,7 +114,7 @@ def resolve(path: str | os.PathLike) -> str:
 
 
 def format_of(directory: str) -> str | None:
-    """The format of the checkpoint that `open_pretrained(directory)` would read, or None."""
+    """Returns the format that `open_pretrained(directory)` would read, or None."""
     if not os.path.isdir(directory):
         return None
     if os.path.exists(os.path.join(directory, own_format.CONFIG_FILE)):
@@ -246,7 +246,7 @@ def _open_keras_weights(path, config_file):
 
 
 def _class_and_options(config):
-    """The model's class and its arguments, if this package wrote the file."""
+    """Returns the model's class and its arguments, if this package wrote the file."""
     own = config.extra.get(OWN_KEY) or {}
     return own.get("class"), dict(own.get("options") or {})
 
@@ -282,5 +282,5 @@ def _read_config(path):
 
 
 def _with_network(config, config_file):
-    """A checkpoint's configuration, with the network that another file describes."""
+    """Returns a checkpoint's configuration, with the network that another file describes."""
     return config if config_file is None else BertConfig.from_json_file(config_file, config)

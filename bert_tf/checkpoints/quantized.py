@@ -19,7 +19,7 @@ SMOOTHING = "_smoothing"
 
 
 def quantized_tensors(backbone) -> dict[str, np.ndarray]:
-    """The file's tensors of a quantized backbone's integers; empty if it is not quantized."""
+    """Returns the tensors of a backbone's integers; empty if it is not quantized."""
     tensors = {}
     for name, (read, _) in _places(backbone):
         tensors[name], tensors[name + _SCALE], *smoothing = (part.numpy() for part in read())
@@ -29,7 +29,7 @@ def quantized_tensors(backbone) -> dict[str, np.ndarray]:
 
 
 def quantized_variables(backbone) -> list[keras.Variable]:
-    """The variables from which `quantized_tensors` is computed."""
+    """Returns the variables from which `quantized_tensors` is computed."""
     if backbone.quantization is None:
         return []
     embeddings = backbone.embeddings
@@ -75,7 +75,7 @@ def restore_quantized(backbone, source: TensorSource) -> list[str]:
 
 
 def _places(backbone) -> Iterator[tuple[str, tuple[Callable, Callable]]]:
-    """The name of each quantized weight, with functions that read and that replace its parts."""
+    """Yields the name of each quantized weight, and functions that read and replace its parts."""
     if backbone.quantization is None:
         return
     embeddings = backbone.embeddings

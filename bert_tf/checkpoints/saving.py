@@ -180,7 +180,7 @@ def _writable(model, format) -> list[Weight]:
 
 
 def _tensors(weight: Weight, format: str, prefix: str) -> dict[str, np.ndarray]:
-    """The tensors of one weight in the layout of the file, as float32."""
+    """Returns the tensors of one weight in the layout of the file, as float32."""
     values = weight.variable.numpy().astype(np.float32)
     parts = weight.parts[format]
     pieces = np.split(values, len(parts), axis=-1) if len(parts) > 1 else [values]
@@ -188,7 +188,7 @@ def _tensors(weight: Weight, format: str, prefix: str) -> dict[str, np.ndarray]:
 
 
 def _head_config(model) -> dict:
-    """The entries of config.json that describe a head: Hugging Face's keys and this package's."""
+    """Returns the entries of config.json for a head: Hugging Face's keys and this package's."""
     if backbone_of(model) is model:
         return {}
     options = saved_options(model)

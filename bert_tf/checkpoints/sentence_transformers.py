@@ -86,7 +86,7 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
 
 
 def encoder_options(directory: str | os.PathLike) -> dict:
-    """The arguments of `BertSentenceEncoder` that a checkpoint directory specifies.
+    """Returns the arguments of `BertSentenceEncoder` that a checkpoint directory specifies.
 
     These are `pooling`, `normalize` and, if the files specify them, `whitening_size` and
     `max_length`; none if there is no `modules.json`.
@@ -163,7 +163,7 @@ def load_whitening(layer, directory: str | os.PathLike) -> None:
 
 
 def module_variables(model) -> list:
-    """The variables that `write_modules` writes; the table of weight names does not have them."""
+    """Returns the variables that `write_modules` writes; `weight_names` does not have them."""
     whitening = getattr(model, "whitening", None)
     return [] if whitening is None else whitening.variables
 

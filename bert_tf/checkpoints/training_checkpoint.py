@@ -29,7 +29,7 @@ _MODEL = object_of({"class": one_of(*SPECS), "options": OPTIONS})
 
 
 def find_training_checkpoint(path: str) -> str | None:
-    """The directory `ckpt-<step>` of a path: itself, or the newest in it or its `checkpoints`."""
+    """Returns the `ckpt-<step>` of a path: itself, or the newest in it or its `checkpoints`."""
     if os.path.exists(os.path.join(path, MANIFEST)):
         return path
     for directory in (path, os.path.join(path, DIRECTORY)):
@@ -40,7 +40,7 @@ def find_training_checkpoint(path: str) -> str | None:
 
 
 def describe_model(model) -> dict:
-    """The class and arguments that a checkpoint stores of a model; empty for a user's own class."""
+    """Returns the class and arguments that a checkpoint stores; empty for a user's class."""
     name = class_name_of(model)
     if name not in SPECS or not type(model).__module__.startswith("bert_tf."):
         return {}

@@ -67,7 +67,7 @@ EMBEDDINGS = (
 
 
 def _block_row(kind, ours, theirs, keras_hub, *tf_models):
-    """A layer of an encoder block; Hugging Face and TF1 differ only in the separator."""
+    """Returns a layer of an encoder block; Hugging Face and TF1 differ only in the separator."""
     return Row(
         kind,
         f"encoder.blocks.{{index}}.{ours}",
@@ -179,7 +179,7 @@ class Weight:
 
 
 def backbone_weights(backbone) -> list[Weight]:
-    """A `BertBackbone`'s weights except the pooler's; names lack Hugging Face's prefix `bert.`."""
+    """Returns the weights except the pooler's; names lack Hugging Face's prefix `bert.`."""
     weights = _weights(EMBEDDINGS, backbone, backbone.config)
     for index in range(backbone.config.num_hidden_layers):
         fields = {"index": index, "place": index + _FIRST_BLOCK}
@@ -189,13 +189,13 @@ def backbone_weights(backbone) -> list[Weight]:
 
 
 def pooler_weights(backbone) -> list[Weight]:
-    """The pooler's weights, which some checkpoints do not have."""
+    """Returns the pooler's weights, which some checkpoints do not have."""
     place = backbone.config.num_hidden_layers + _FIRST_BLOCK
     return _weights(POOLER, backbone, backbone.config, pooler=place)
 
 
 def head_weights(head: Head, layer, path: str, config) -> list[Weight]:
-    """The weights of one head, whose `layer` is the model's attribute `path`."""
+    """Returns the weights of one head, whose `layer` is the model's attribute `path`."""
     return _weights(head.rows, layer, config, prefix=path)
 
 
@@ -221,7 +221,7 @@ def _weights(rows, root, config, prefix="", **fields):
 
 
 def _resolve(root, path):
-    """The attribute of a path such as `encoder.blocks.0`; a number is the index of a list."""
+    """Returns the attribute at a path such as `encoder.blocks.0`; numbers are indices."""
     for step in path.split("."):
         root = root[int(step)] if step.isdigit() else getattr(root, step)
     return root
@@ -242,7 +242,7 @@ def _parts(row, format, variable_name, shape, config, fields):
 
 
 def part_names(row: Row, format: str, variable_name: str | None, **fields) -> tuple[str, ...]:
-    """All names of one variable of a layer in a format."""
+    """Returns all names of one variable of a layer in a format."""
     return tuple(
         _leaf(row.kind, format, spelling.format(**fields), variable_name)
         for spelling in getattr(row, format).split("|")
@@ -250,7 +250,7 @@ def part_names(row: Row, format: str, variable_name: str | None, **fields) -> tu
 
 
 def _file_shape(kind, format, variable_name, shape, config):
-    """The shape of one part in the file, and whether it is transposed."""
+    """Returns the shape of one part in the file, and whether it is transposed."""
     size = config.head_size
     if format in ("keras_hub", "tf_models"):
         if kind == QUERY_KEY_VALUE:  # [H, N * D] -> [H, N, D] and [N * D] -> [N, D]

@@ -261,7 +261,7 @@ class BertBackbone(KerasFiles, RetracingModel):
         return TokenLayout.padded(padding_mask, sequence_ids, **attention)
 
     def padding_mask_of(self, inputs: dict) -> tf.Tensor:
-        """The mask that comes with the inputs, or what the ids say: bool `[B, T]`."""
+        """Returns the mask that comes with the inputs, or what the ids say: bool `[B, T]`."""
         padding_mask = inputs.get("padding_mask")
         if padding_mask is None:
             return tf.not_equal(inputs["token_ids"], self.config.pad_token_id)

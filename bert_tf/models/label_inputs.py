@@ -17,7 +17,7 @@ UNKNOWN_LABELS = "Labels must be among those that the model knows"  # how their 
 
 
 def class_names(labels: Sequence[Any]) -> list[str]:
-    """The names of classes as strings.
+    """Returns the names of classes as strings.
 
     Raises:
         UserError: If a name is no valid Unicode: no file could hold it.
@@ -77,7 +77,7 @@ def _as_vector(array):
 
 
 def class_id(label: Any, labels: Sequence[str] | None, num_classes: int | None) -> int:
-    """The id of a class by its name; without names a string may be the id itself.
+    """Returns the id of a class by its name; without names a string may be the id itself.
 
     Raises:
         DataError: If no class has the name.
@@ -91,7 +91,7 @@ def class_id(label: Any, labels: Sequence[str] | None, num_classes: int | None) 
 
 
 def holds_numbers(y: Any) -> bool:
-    """Whether labels are numbers or truth values, `[n]` or `[n, 1]`."""
+    """Returns whether labels are numbers or truth values, `[n]` or `[n, 1]`."""
     array = _as_vector(row_array(y, "y"))
     if array.dtype == object:
         return any(isinstance(row, numbers.Real) for row in array)
@@ -237,7 +237,7 @@ def _shares(targets):
 
 
 def row_weights(weights: Any, num_rows: int | None = None) -> np.ndarray:
-    """Sample weights `[n]` or `[n, 1]` as float32 `[n]`; those of another shape keep it.
+    """Returns sample weights `[n]` or `[n, 1]` as float32 `[n]`; other shapes are kept.
 
     Raises:
         DataError: If a weight is missing or no number.

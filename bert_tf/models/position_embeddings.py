@@ -9,7 +9,7 @@ from bert_tf.models.rebuilt import rebuilt
 
 
 def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):
-    """A copy of a model that takes sequences of up to `new_length` tokens.
+    """Returns a copy of a model that takes sequences of up to `new_length` tokens.
 
     With n trained positions p, position i·n + j gets alpha·u_i + (1 - alpha)·u_j, where
     u_i = (p_i - alpha·p_0) / (1 - alpha): i says which stretch of n tokens, j where in it. The

@@ -259,7 +259,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         return model
 
     def _token_batches(self, texts):
-        """Texts, single or in pairs, as the token dictionaries of the backbone."""
+        """Yields texts, single or in pairs, as the token dictionaries of the backbone."""
         if self.tokenizer is None:
             raise UserError(
                 "Text for `calibration` needs a tokenizer. Received: a model without one. Pass "
@@ -272,7 +272,7 @@ class PretrainedModel(LoraModel, KerasFiles):
 
 
 def _deserialized(config, kind, name):
-    """The argument `name` of a model from what `keras.saving.serialize_keras_object` made of it.
+    """Returns the argument `name` of a model, which `serialize_keras_object` serialized.
 
     A file may name any class of Keras in its place, and some open files when they are built.
 

@@ -7,7 +7,7 @@ from bert_tf.models.backbone import BertBackbone
 
 
 def rebuilt(model, config: BertConfig, **options):
-    """A model of the same class and settings, not compiled, its weights at random.
+    """Returns a model of the same class and settings, not compiled, its weights at random.
 
     Args:
         model: A `BertBackbone` or a model around one; the new one shares nothing with it.

@@ -50,11 +50,11 @@ class ServingModule:
         return self.of_tokens(self.model.tokenize(*(texts[name] for name in self.texts)))
 
     def of_tokens(self, tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The outputs for a token dictionary of `tokens_shape`."""
+        """Returns the outputs for a token dictionary of `tokens_shape`."""
         raise NotImplementedError(f"{type(self).__name__} must have a method `of_tokens`.")
 
     def signatures(self) -> dict:
-        """The concrete functions by the names of their signatures."""
+        """Returns the concrete functions by the names of their signatures."""
         ids = tf.TensorSpec(self.tokens_shape, tf.int32)
         one, several = (tf.TensorSpec(shape, tf.string) for shape in ([None], [None, None]))
         strings = {name: several if name in self.lists else one for name in self.texts}
@@ -80,7 +80,7 @@ class ServingModule:
         return {SERVING_DEFAULT: text, TOKENS: tokens, EXAMPLES: examples}
 
     def meanings(self, signature: str) -> tuple[dict[str, str], dict[str, str]]:
-        """What the inputs and the outputs of a signature mean, by their names."""
+        """Returns what the inputs and the outputs of a signature mean, by their names."""
         if signature == TOKENS:
             own = self.outputs if self.token_outputs is None else self.token_outputs
             return dict(_TOKEN_INPUTS), dict(own)
@@ -91,7 +91,7 @@ class ServingModule:
         return dict(self.texts), dict(self.outputs)
 
     def limits(self, signature: str) -> dict[str, dict]:
-        """What the inputs of a signature may hold, by their names, for servers to check.
+        """Returns what the inputs of a signature may hold, by their names, for servers to check.
 
         Returns:
             Where they apply: `minimum` and `maximum` of the values, `max_length` of the last
@@ -108,7 +108,7 @@ class ServingModule:
         }
 
     def details(self) -> dict:
-        """What a client must know of the model beyond its inputs and outputs, as JSON holds it."""
+        """Returns what a client must know of the model beyond its inputs and outputs, for JSON."""
         return {}
 
     def sample_texts(self) -> list[dict[str, list[str]]]:

@@ -325,7 +325,7 @@ class TaskModel(PretrainedModel, RawTextModel):
     def _compute(
         self, rows: TokenRows, batch_size=None, verbose=0, callbacks=None, token_budget=None
     ) -> Any:
-        """What the model gives for rows of tokens, in their order."""
+        """Returns what the model gives for rows of tokens, in their order."""
         if not len(rows):  # one empty text shows the shape of the outputs
             ids = [[self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]]
             row = {"token_ids": tf.constant(ids, tf.int32), ROW_NUMBER: tf.zeros([1], tf.int64)}
@@ -347,7 +347,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         return outputs
 
     def _validation_dataset(self, data, batch_size):
-        """What `fit` takes as `validation_data`, as `keras.Model.fit` takes it."""
+        """Returns what `fit` takes as `validation_data`, as `keras.Model.fit` takes it."""
         if is_container(data) and not isinstance(data, tuple):
             has_parts = isinstance(data, list) and data and is_container(data[0])
             is_one = not has_parts or self.preprocessor.is_example(data[0])
@@ -368,7 +368,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         return prepared["x"], prepared["y"], prepared["sample_weight"]
 
     def _prepare(self, x, y, sample_weight, batch_size, shuffle, training):
-        """The arguments for Keras of what the preprocessor's `read` and `targets` returned.
+        """Returns the arguments for Keras of what the preprocessor's `read` and `targets` returned.
 
         Text becomes a dataset of token dictionaries.
         """
@@ -391,7 +391,7 @@ class TaskModel(PretrainedModel, RawTextModel):
 
 
 def _takes_class_ids(loss) -> bool:
-    """Whether a compiled loss takes class ids; so does the default."""
+    """Returns whether a compiled loss takes class ids; so does the default."""
     sparse = (keras.losses.SparseCategoricalCrossentropy, SparseCrossentropy)
     if loss is None or isinstance(loss, sparse):
         return True

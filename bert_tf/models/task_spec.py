@@ -76,11 +76,11 @@ class TaskSpec:
         return f"bert_tf.tasks.{self.name}.model"
 
     def model_class(self) -> type:
-        """The class of its models."""
+        """Returns the class of its models."""
         return getattr(importlib.import_module(self.model_module), self.model)
 
     def serving_class(self) -> type | None:
-        """What `export` writes: a subclass of `ServingModule`."""
+        """Returns what `export` writes: a subclass of `ServingModule`."""
         if self.serving is None:
             return None
         return getattr(importlib.import_module(f"bert_tf.tasks.{self.name}.serving"), self.serving)

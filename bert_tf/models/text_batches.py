@@ -59,7 +59,7 @@ def training_batches(
 def batches_of_numbers(
     rows: TokenRows, labels: tuple, numbers: tf.data.Dataset, length: int | None = None
 ) -> tf.data.Dataset:
-    """As `training_batches`, of a dataset of the numbers of rows int64 `[B]`."""
+    """Returns what `training_batches` does, for a dataset of row numbers int64 `[B]`."""
     with tf.device("CPU:0"):  # made here, so that the graph of `batch` does not hold their values
         labels = tuple(
             values if isinstance(values, tf.RaggedTensor) else tf.constant(values)

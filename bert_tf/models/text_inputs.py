@@ -38,12 +38,12 @@ class TextColumns(tuple):
         return len(self[0])
 
     def rows(self, part: slice) -> "TextColumns":
-        """Some of the examples."""
+        """Returns some of the examples."""
         return TextColumns(column[part] for column in self)
 
 
 def holds_text(x: Any) -> bool:
-    """Whether `x` is raw text, and neither numbers nor token dictionaries.
+    """Returns whether `x` is raw text, and neither numbers nor token dictionaries.
 
     That is a string, a container of strings or of rows of strings, or a tuple with such a container
     among its members. An empty container is raw text without rows.
@@ -67,7 +67,7 @@ def holds_text(x: Any) -> bool:
 
 
 def _is_row_of_text(row):
-    """Whether a row is a string, or a tuple, list or array that begins with one."""
+    """Returns whether a row is a string, or a tuple, list or array that begins with one."""
     if hasattr(row, "__array__"):
         row = np.asarray(row)
     while isinstance(row, (tuple, list, np.ndarray)) and np.size(row[:1]):
@@ -76,7 +76,7 @@ def _is_row_of_text(row):
 
 
 def as_columns(x: Any, errors: str = "strict") -> TextColumns:
-    """Raw text, single or in pairs, as columns of UTF-8.
+    """Returns raw text, single or in pairs, as columns of UTF-8.
 
     Args:
         x: A string; a container of strings; a tuple of such containers; a tuple of strings; a
@@ -104,7 +104,7 @@ def as_columns(x: Any, errors: str = "strict") -> TextColumns:
 
 
 def _parts(x):
-    """The columns of `x` before they are looked at, and whether it is one example."""
+    """Returns the columns of `x` before they are looked at, and whether it is one example."""
     if is_text(x):
         return ([x],), True
     if hasattr(x, "__array__") and np.ndim(x) == 0:
@@ -141,7 +141,7 @@ def _columns_of_tuples(rows, count):
 
 
 def text_column(values: Any, errors: str = "strict", name: str = "x") -> np.ndarray:
-    """One column of text, an array of bytes `[n]`; `name` is what errors call it.
+    """Returns one column of text, an array of bytes `[n]`; `name` is what errors call it.
 
     Args:
         values: A container of strings, or an array `[n, 1]` of them; or one string.
@@ -183,7 +183,7 @@ def text_column(values: Any, errors: str = "strict", name: str = "x") -> np.ndar
 
 
 def utf8(text: str | bytes, errors: str) -> bytes:
-    """The bytes of `text`; with errors="strict" it raises `UnicodeError` where it is malformed."""
+    """Returns the bytes of `text`; with errors="strict", malformed text is a `UnicodeError`."""
     if isinstance(text, str):
         return text.encode("utf-8", "surrogatepass" if errors == "replace" else "strict")
     if errors == "strict":

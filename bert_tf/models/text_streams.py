@@ -26,7 +26,7 @@ _OF_TENSORFLOW = (
 
 
 def collected(x: Any, is_example: Callable[[Any], bool]) -> Any:
-    """The list of what an iterable yields, where `is_example` says that the first is an example.
+    """Returns the items of an iterable as a list if `is_example` is true of the first.
 
     Anything else, batches too, comes back as it is, a generator with all its items.
     """
@@ -52,7 +52,7 @@ def _resumed(first, items):
 def batches_of_text(
     x: Any, columns: Callable[[Any], TextColumns] | None, targets: Callable[[Any, Any], np.ndarray]
 ) -> Any:
-    """A dataset of a generator's or `PyDataset`'s batches, where their features are raw text.
+    """Returns a dataset of the batches of a generator or `PyDataset` if they are raw text.
 
     Args:
         x: Anything; what is no such stream comes back as it is, a generator with all its items.
@@ -106,7 +106,7 @@ def batches_of_text(
 
 
 def yields_text(dataset: tf.data.Dataset) -> bool:
-    """Whether the features of a dataset are strings."""
+    """Returns whether the features of a dataset are strings."""
     spec = dataset.element_spec
     features = spec[0] if isinstance(spec, tuple) else spec
     return any(part.dtype == tf.string for part in tf.nest.flatten(features))
@@ -130,7 +130,7 @@ def as_data_errors():
 
 
 def _parts(batch):
-    """Features, labels and weights of a batch, None for what it lacks."""
+    """Returns features, labels and weights of a batch, None for what it lacks."""
     if isinstance(batch, list) and batch and not isinstance(batch[0], (str, bytes, tuple)):
         batch = tuple(batch)  # as Keras
     return keras.utils.unpack_x_y_sample_weight(batch if isinstance(batch, tuple) else (batch,))

@@ -35,7 +35,7 @@ _OTHER_NAMES = {
 
 
 def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> dict[str, tf.Tensor]:
-    """Those of the backbone's inputs that were given: integers as int32, `padding_mask` as bool.
+    """Returns the given inputs of the backbone: integers as int32, `padding_mask` as bool.
 
     In a graph they depend on the checks.
 
@@ -112,7 +112,7 @@ def require(condition: tf.Tensor, must: str, received: list, what: str) -> list[
 
 
 def depending_on(checks: list[tf.Operation], tensors: dict) -> dict:
-    """The tensors, not to be read before the checks have passed."""
+    """Returns the tensors, not to be read before the checks have passed."""
     if not checks:
         return tensors
     with tf.control_dependencies(checks):

@@ -84,7 +84,7 @@ class TokenizedTexts:
         return int(self._token_ids.nrows()) // (self._rows_per_example or 1)
 
     def lengths(self) -> np.ndarray:
-        """int64 `[n]`: the tokens of every row."""
+        """Returns int64 `[n]`: the tokens of every row."""
         return self._token_ids.row_lengths().numpy()
 
     def places_of(self, token_id: int) -> tf.RaggedTensor:
@@ -97,7 +97,7 @@ class TokenizedTexts:
         )
 
     def batch(self, examples: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
-        """The examples `[B]`, by number, padded to `length` or to the longest.
+        """Returns the examples `[B]`, by number, padded to `length` or to the longest.
 
         Returns:
             `token_ids` and `segment_ids` int32, `padding_mask` bool, each `[B, T]`, with
@@ -123,7 +123,7 @@ class TokenizedTexts:
 
 
 def _chunks(columns):
-    """The columns in parts, as tensors; of no rows one part without rows.
+    """Yields the columns in parts, as tensors; of no rows one part without rows.
 
     What takes more than a few seconds shows its progress on a terminal.
     """

@@ -149,18 +149,18 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
     # What a subclass says about its loss.
     def forward(self, x, y, training):
-        """What `partial_loss` takes as `y_pred`: the model's outputs."""
+        """Returns what `partial_loss` takes as `y_pred`: the model's outputs."""
         return self(x, training=training)
 
     def loss_denominators(self, x, y, sample_weight) -> dict[str, tf.Tensor]:
-        """What each mean in the loss is divided by: scalars float32 for the examples given."""
+        """Returns what each mean in the loss is divided by: scalars float32 for these examples."""
         weights = {"rows": tf.cast(_num_rows(x), tf.float32)}
         if sample_weight is not None and not tf.nest.is_nested(sample_weight):
             weights["weights"] = tf.reduce_sum(tf.cast(sample_weight, tf.float32))
         return weights
 
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals) -> tf.Tensor:
-        """The part of the loss that these examples make up; the parts of a batch add up to it.
+        """Returns the part of the loss that these examples make; the parts of a batch add up.
 
         `y_pred` is what `forward` gave, `totals` the `loss_denominators` of the whole batch, over
         all replicas.
@@ -186,11 +186,11 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     loss_share = partial_loss
 
     def trained_variables(self) -> list[keras.Variable]:
-        """The variables that a step changes."""
+        """Returns the variables that a step changes."""
         return self.trainable_variables
 
     def class_weights(self, class_weight):
-        """The `class_weight` of `fit` and `train_on_batch` as Keras takes it: weights by class id.
+        """Returns `class_weight` of `fit` and `train_on_batch` as Keras takes it: by class id.
 
         A subclass whose labels are not one class id per example refuses it.
         """
@@ -353,7 +353,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         return self.test_function
 
     def _step_function(self, step):
-        """A function from an iterator to the logs after `steps_per_execution` of its batches.
+        """Returns a function of an iterator: the logs after `steps_per_execution` batches.
 
         Keras's own reduces scalars along axis 0, which fails under `MultiWorkerMirroredStrategy`.
         """
@@ -404,7 +404,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         return call
 
     def _of_all_replicas(self, logs):
-        """The metrics over all replicas, read outside of them; a mean of means would be wrong."""
+        """Returns the metrics over all replicas, read outside of them: no mean of means."""
         together = self.get_metrics_result()
         return {
             name: together[name]
@@ -415,7 +415,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
 
 def arguments_by_name(method: Callable, model: keras.Model, *args, **kwargs) -> dict[str, Any]:
-    """The arguments of a call of a method of Keras, those that are left out too."""
+    """Returns the arguments of a call of a method of Keras, those that are left out too."""
     call = inspect.signature(method).bind(model, *args, **kwargs)
     call.apply_defaults()
     return {name: value for name, value in call.arguments.items() if name != "self"}
@@ -427,7 +427,7 @@ def _map(function, structure):
 
 
 def _without_marks(data):
-    """Data or their specification with None for Keras's marks of what an array adapter lacks."""
+    """Returns data or their specification with None for what Keras marks as missing."""
     marks = (tf.experimental.Optional, tf.OptionalSpec)
     return _map(lambda v: None if isinstance(v, marks) else v, data)
 

@@ -29,12 +29,12 @@ class DenseEpilogue:
     epsilon: float
 
     def inputs(self) -> list[list[tf.Tensor]]:
-        """The native ops' optional inputs."""
+        """Returns the native ops' optional inputs."""
         tensors = (self.bias, self.residual, self.gamma, self.beta)
         return [[] if tensor is None else [tensor] for tensor in tensors]
 
     def attributes(self) -> dict:
-        """The native ops' attributes."""
+        """Returns the native ops' attributes."""
         return {
             "units": self.units,
             "activation": self.activation or "none",

@@ -71,7 +71,7 @@ def read_description(directory: str | os.PathLike) -> dict:
 
 
 def as_text(description: dict) -> str:
-    """A description as text for people."""
+    """Returns a description as text for people."""
     lines = [f"{description['model']}, version {description['version']}"]
     for name, signature in description["signatures"].items():
         lines.append(f"  {name}")

@@ -27,7 +27,7 @@ def write_warmup_requests(
 
 
 def prediction_log(signature: str, inputs: dict[str, tf.Tensor]) -> bytes:
-    """A serialised `PredictionLog` of a request to `Predict`.
+    """Returns a serialised `PredictionLog` of a request to `Predict`.
 
     It does not name the model: TF Serving uses the model that the file belongs to.
     """
@@ -39,7 +39,7 @@ def prediction_log(signature: str, inputs: dict[str, tf.Tensor]) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of protobuf's wire format whose content has a length."""
+    """Returns a field of protobuf's wire format whose content has a length."""
     return bytes([number << 3 | 2]) + _varint(len(content)) + content
 
 

@@ -26,7 +26,7 @@ NAMES = (
 
 @functools.cache
 def specs() -> tuple[TaskSpec, ...]:
-    """The specs of all tasks.
+    """Returns the specs of all tasks.
 
     Example:
         >>> bert_tf.tasks.specs()[0].model
@@ -50,7 +50,7 @@ def specs() -> tuple[TaskSpec, ...]:
 
 @functools.cache
 def options() -> dict[str, Kind]:
-    """The types and ranges of the options of all tasks, as files store them.
+    """Returns the types and ranges of the options of all tasks, as files store them.
 
     Other keys in a file are arguments of the user's own classes. They are not passed to
     constructors of this package.
@@ -71,7 +71,7 @@ def options() -> dict[str, Kind]:
 
 
 def spec_of(model: type | str) -> TaskSpec | None:
-    """The spec of a model's class or of a subclass; of a class name.
+    """Returns the spec of a model's class or of a subclass; of a class name.
 
     Returns:
         None for a backbone and for a class that this package does not know.

@@ -84,7 +84,7 @@ def random_tensors(config=HF_CONFIG, heads=(), seed=0):
 
 
 def with_prefix(tensors):
-    """As BertFor… saves them: the network under `bert.`, the heads beside it."""
+    """As BertFor… saves them: the network under `bert.`, the heads next to it."""
     heads = ("cls.", "classifier", "qa_outputs")
     return {
         name if name.startswith(heads) else f"bert.{name}": values

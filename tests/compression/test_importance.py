@@ -1,4 +1,4 @@
-"""Head importance beside brute force; the choice of heads."""
+"""Head importance compared with brute force; the choice of heads."""
 
 import dataclasses
 

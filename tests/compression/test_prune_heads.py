@@ -383,7 +383,7 @@ def test_backbone_in_every_format(backbone, tmp_path):
 
 
 def test_tensors_are_those_of_transformers(tmp_path):
-    """A file with rows and columns cut out by hand, beside one where they are zeros."""
+    """A file with rows and columns cut out by hand, compared with one where they are zeros."""
     tensors = foreign.random_tensors()  # three heads of 8
     cut, zeroed = dict(tensors), dict(tensors)
     kept = np.r_[0:8, 16:24]

@@ -1,4 +1,4 @@
-"""Masks: their statistics, and the same algorithms word by word in Python beside them."""
+"""Masks: their statistics, and the same algorithms word by word in Python."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""BertBackbone: real weights against float64, padding wherever it stands, saving and opening."""
+"""BertBackbone: real weights against float64, padding at any place, saving and opening."""
 
 import functools
 import gc

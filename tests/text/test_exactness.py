@@ -92,7 +92,7 @@ def test_words_of_fuzzed_strings(lowercase, strip_accents, split_on_cjk, is_full
 
 @pytest.mark.parametrize("lowercase, strip_accents, split_on_cjk", MODES)
 def test_every_code_point(lowercase, strip_accents, split_on_cjk):
-    """Each code point alone between letters, behind a capital sigma and before one."""
+    """Each code point alone between letters, after a capital sigma and before one."""
     splitter = WordSplitter(
         lowercase, lowercase if strip_accents is None else strip_accents, split_on_cjk
     )

@@ -1,4 +1,4 @@
-"""tools/serving_client.py against a server that answers as it is told to."""
+"""tools/serving_client.py against a server whose answers the test chooses."""
 
 import contextlib
 import http.server

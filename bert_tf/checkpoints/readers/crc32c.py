@@ -40,12 +40,12 @@ def crc32c(content) -> int:
 
 
 def masked(checksum: int) -> int:
-    """The masked form of a checksum, in which it is stored next to the data."""
+    """Returns the masked form of a checksum, in which it is stored next to the data."""
     return ((checksum >> 15 | checksum << 17) + _MASK_DELTA) & _ALL_ONES
 
 
 def _checksum_of_lanes(words):
-    """The state after the bytes of all lanes in sequence, starting from state 0.
+    """Returns the state after the bytes of all lanes in sequence, starting from state 0.
 
     `words` are 16-bit integers `[lanes, words per lane]`; the lanes are a power of two.
     """
@@ -64,7 +64,7 @@ def _checksum_of_lanes(words):
 
 
 def _after_zeros(states, size):
-    """The states after `size` further zero bytes."""
+    """Returns the states after `size` further zero bytes."""
     first, second, third, fourth = _zeros_tables(size)
     shifted = (
         first[states & 0xFF]
@@ -77,7 +77,7 @@ def _after_zeros(states, size):
 
 @functools.cache
 def _zeros_tables(size):
-    """For each of the 4 bytes of a state, a table of its 256 values after `size` zero bytes."""
+    """Returns a table of 256 values after `size` zero bytes for each of a state's 4 bytes."""
     values = np.arange(256, dtype=np.uint32) << (np.arange(4, dtype=np.uint32) * 8)[:, None]
     if size == 1:
         return _byte_table()[values & 0xFF] ^ (values >> 8)
@@ -96,7 +96,7 @@ def _byte_table():
 
 @functools.cache
 def _word_table():
-    """The contribution of 16 bits in the low half of a state after two bytes."""
+    """Returns the contribution of 16 bits in the low half of a state after two bytes."""
     table = _byte_table()
     words = np.arange(1 << 16, dtype=np.uint32)
     low = table[words & 0xFF] ^ words >> 8

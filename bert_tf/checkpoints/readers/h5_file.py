@@ -51,7 +51,7 @@ class H5File:
         return {name: tuple(data.shape or ()) for name, data in self.datasets.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """The values of one dataset. Raises a CheckpointError if they are damaged."""
+        """Returns the values of one dataset. Raises a CheckpointError if they are damaged."""
         dataset = self.datasets[name]
         if self._map is not None:
             release_pages(self._map)

@@ -90,7 +90,7 @@ class KerasHubSource:
 
 
 def _table_name(name, part):
-    """For example, `layers/bert_backbone/layers/dense/vars/0` -> `task/backbone/dense/vars/0`."""
+    """Converts `layers/bert_backbone/layers/dense/vars/0` to `task/backbone/dense/vars/0`."""
     steps = name.replace("_layer_checkpoint_dependencies", "layers").split("/")
     steps = [_LAYER_NAMES.get(step, step) for step in steps if step != "layers"]
     steps = [re.sub(r"^transformer_layer_", "transformer_encoder_", step) for step in steps]
@@ -100,7 +100,7 @@ def _table_name(name, part):
 
 
 def is_keras_hub(values: dict) -> bool:
-    """Whether a `config.json` is a serialized object of keras-hub or its predecessor keras-nlp."""
+    """Returns whether a `config.json` is a serialized object of keras-hub or keras-nlp."""
     return str(values.get("registered_name", "")).startswith(("keras_hub>", "keras_nlp>"))
 
 

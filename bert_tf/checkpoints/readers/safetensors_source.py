@@ -66,7 +66,7 @@ class SafetensorsSource:
         return values
 
     def _view(self, name):
-        """The tensor as a view of the mapped file."""
+        """Returns the tensor as a view of the mapped file."""
         first, end = self._header[name]["data_offsets"]
         content = memoryview(self._map)[self._start + first : self._start + end]
         values = np.frombuffer(content, np.dtype(_FLOAT_TYPES[self._types[name]]))

@@ -84,7 +84,7 @@ class _Table:
                 last_key = key
 
     def _block(self, offset, size):
-        """The content of a block, after verifying its checksum."""
+        """Returns the content of a block, after verifying its checksum."""
         end = offset + size + _TRAILER_SIZE
         if end > len(self._content):
             raise _Damage("a block that ends after the end of the file")
@@ -135,7 +135,7 @@ class _Cursor:
         raise _Damage("a number that does not end")
 
     def handle(self) -> tuple[int, int]:
-        """A block's offset and size."""
+        """Returns a block's offset and size."""
         return self.varint(), self.varint()
 
     def take(self, size: int) -> bytes:

@@ -62,7 +62,7 @@ class StoredZip:
         return list(self._members)
 
     def view(self, name: str) -> memoryview:
-        """The bytes of a member, after verifying its checksum.
+        """Returns the bytes of a member, after verifying its checksum.
 
         Raises:
             CheckpointError: If the member is missing, truncated or damaged.

@@ -85,7 +85,7 @@ class TensorBundle:
             self._check_size(key, entry)
 
     def read(self, name: str) -> np.ndarray:
-        """The values of one numeric tensor; a view of the file unless it is partitioned.
+        """Returns the values of one numeric tensor; a view of the file unless it is partitioned.
 
         Raises:
             CheckpointError: If it is damaged or not numeric.
@@ -93,7 +93,7 @@ class TensorBundle:
         return self._read(name.encode())
 
     def read_string(self, name: str, max_bytes: int) -> bytes:
-        """The value of a tensor that is one string.
+        """Returns the value of a tensor that is one string.
 
         Raises:
             CheckpointError: If it is damaged, longer than `max_bytes` or not one string.
@@ -137,7 +137,7 @@ class TensorBundle:
         return values
 
     def _bytes(self, entry):
-        """The bytes of a tensor as a view of its file, which stays mapped while the view exists."""
+        """Returns the bytes of a tensor: a view of its file, which stays mapped with the view."""
         if not entry.size:
             return b""
         content = map_file(self._data_file(entry.shard_id))
@@ -210,7 +210,7 @@ class TensorBundle:
             self._refuse(key, f"{entry.size} bytes of {count} values of {type_name}")
 
     def _place(self, key, shape, part):
-        """The index expression of a slice in its tensor, and its shape."""
+        """Returns the index expression of a slice in its tensor, and its shape."""
         place, part_shape = [], []
         if len(part.extent) != len(shape):
             self._refuse(key, f"the slice {part} of the shape {list(shape)}")
@@ -247,7 +247,7 @@ def _numpy_type(type_name):
 
 
 def _slice_key(key: bytes, part) -> bytes:
-    """The key of a slice of the tensor `key`: `EncodeTensorNameSlice` of TensorFlow."""
+    """Returns the key of a slice of the tensor `key`: `EncodeTensorNameSlice` of TensorFlow."""
     # The zero byte is the only byte in UTF-8 text that the encoding escapes.
     escaped = key.replace(b"\0", b"\0\xff")
     encoded = b"\0" + escaped + b"\0\x01" + _ordered_count(len(part.extent))

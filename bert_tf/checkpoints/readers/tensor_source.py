@@ -21,7 +21,7 @@ class TensorSource(Protocol):
     shapes: dict[str, tuple[int, ...]]
 
     def read(self, name: str) -> np.ndarray:
-        """The values of one tensor, with the dtype of the file.
+        """Returns the values of one tensor, with the dtype of the file.
 
         Raises:
             CheckpointError: If the values are damaged.

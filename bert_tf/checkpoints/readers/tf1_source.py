@@ -33,7 +33,7 @@ class Tf1Source:
 
 
 def checkpoint_prefix(path: str) -> str | None:
-    """The prefix of the checkpoint at a path, or None if there is none.
+    """Returns the prefix of the checkpoint at a path, or None if there is none.
 
     The path is a prefix, an `.index` file or a directory. In a directory with several checkpoints,
     the one with the highest step in its name is used. The file `checkpoint` is ignored, because it

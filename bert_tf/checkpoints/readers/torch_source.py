@@ -129,7 +129,7 @@ class TorchSource:
 
 
 def _stored_tensors(state):
-    """The tensors of a state dict, which may be an entry of another dictionary."""
+    """Returns the tensors of a state dict, which may be an entry of another dictionary."""
     if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
         state = state["state_dict"]
     if not isinstance(state, dict):
@@ -142,7 +142,7 @@ def _stored_tensors(state):
 
 
 def _legacy_storages(content, start, keys, tensors, path):
-    """The bytes of the storages, which follow each other in the order of `keys`."""
+    """Returns the bytes of the storages, which follow each other in the order of `keys`."""
     sizes = {one.key: (one.numel, np.dtype(one.dtype).itemsize) for one in tensors.values()}
     views = {}
     for key in keys:

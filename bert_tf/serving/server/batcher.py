@@ -257,7 +257,7 @@ def _stacked(arrays):
 
 
 def _tokens(arrays, rows):
-    """The estimated number of tokens of each row, from its texts or its ids."""
+    """Returns the estimated number of tokens of each row, from its texts or its ids."""
     texts = [array for array in arrays.values() if array.dtype == object]
     if not texts:
         return [max(1, *(array[0].size for array in arrays.values()))] * rows

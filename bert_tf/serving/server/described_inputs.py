@@ -43,7 +43,7 @@ def check_described_inputs(
 
 
 def _facts(description, signature):
-    """The descriptions of the signature's inputs; the file may hold arbitrary JSON."""
+    """Returns the descriptions of the signature's inputs; the file may hold arbitrary JSON."""
     try:
         inputs = description["signatures"][signature.name]["inputs"].items()
     except (KeyError, TypeError, AttributeError):

@@ -39,12 +39,12 @@ class RequestError(Exception):
 
 
 def invalid(message: str) -> RequestError:
-    """The error of an invalid request."""
+    """Returns the error of an invalid request."""
     return RequestError(HTTPStatus.BAD_REQUEST, message)
 
 
 def of_computation(error: Exception) -> RequestError:
-    """The error of a request for an exception that the model raised."""
+    """Returns the error of a request for an exception that the model raised."""
     if isinstance(error, RequestError):
         return error
     if isinstance(error, tf.errors.OpError):

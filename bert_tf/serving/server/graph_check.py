@@ -33,7 +33,7 @@ _GRAPH = None  # the scope of nodes outside of functions; no function has this n
 
 
 def graph_problems(meta_graph, path: str | os.PathLike) -> list[str]:
-    """The reasons why a `MetaGraphDef` should only be loaded if its author is trusted.
+    """Returns the reasons why a `MetaGraphDef` should only be loaded if its author is trusted.
 
     `path` is the SavedModel's directory. There is one line per asset or operation that is not
     allowed, with its node, or a single line if the graph cannot be checked.
@@ -116,14 +116,14 @@ class _Graph:
                 yield name, node
 
     def is_allowed(self, name: str) -> bool:
-        """Whether the operation or function of this name may be called."""
+        """Returns whether the operation or function of this name may be called."""
         if name in self._functions:
             # A function with the name of an operation would make it unclear which one is called.
             return not hasattr(tf.raw_ops, name)
         return name in ALLOWED_OPERATIONS or name.startswith(ALLOWED_PREFIX)
 
     def served_nodes(self) -> list[str]:
-        """The nodes of the signatures' outputs; none if the model has objects."""
+        """Returns the nodes of the signatures' outputs; none if the model has objects."""
         if self._has_objects:
             return []
         signatures = self._meta_graph.signature_def.items()
@@ -131,7 +131,7 @@ class _Graph:
         return [node for tensors in outputs for node in _nodes_of(tensors)]
 
     def initializer_nodes(self) -> list[str]:
-        """The nodes that run when the model is loaded."""
+        """Returns the nodes that run when the model is loaded."""
         if self._has_objects:
             return []
         collections = self._meta_graph.collection_def.items()
@@ -141,15 +141,15 @@ class _Graph:
         return nodes + (_nodes_of(initializer.outputs) if initializer else [])
 
     def restoring_nodes(self) -> list[str]:
-        """The nodes that run to read the variables."""
+        """Returns the nodes that run to read the variables."""
         return [] if self._has_objects else [_node_of(self._meta_graph.saver_def.restore_op_name)]
 
     def restored_functions(self) -> list[str]:
-        """The functions that loading restores; all of them may be called."""
+        """Returns the functions that loading restores; all of them may be called."""
         return list(self._objects.concrete_functions)
 
     def reached(self, nodes, functions=()) -> set[tuple[str, str]]:
-        """The scope and name of every node that is needed to compute nodes and functions."""
+        """Returns scope and name of every node that is needed to compute nodes and functions."""
         seen, called = set(), set()
         todo = [(_GRAPH, name) for name in nodes]
 
@@ -173,7 +173,7 @@ class _Graph:
         return seen
 
     def comes_from(self, allowed: frozenset, scope: str | None, node, index: int) -> bool:
-        """Whether an input of a node can only come from the allowed sources.
+        """Returns whether an input of a node can only come from the allowed sources.
 
         Every place is visited once, even if several paths lead to it.
 
@@ -205,7 +205,7 @@ class _Graph:
         return known[place]
 
     def _suppliers(self, allowed, scope, name):
-        """The places from which a value comes; None if it may not come from an allowed source."""
+        """Returns where a value comes from; None if it may not come from an allowed source."""
         node = self._scopes[scope].get(name)
         if node is not None:
             if node.op == "Identity":
@@ -228,7 +228,7 @@ class _Graph:
         return found
 
     def _find_callers(self):
-        """For each function, the scope and node of its calls and whether they pass their inputs.
+        """Returns the scope and node of the calls of each function, and whether they pass inputs.
 
         A node that only names a function in an attribute may pass it arbitrary arguments.
         """
@@ -245,14 +245,14 @@ class _Graph:
 
 
 def _input_of(node, index: int) -> str | None:
-    """The node or argument that an input comes from, or None if there is no such input."""
+    """Returns the node or argument that an input comes from, or None if there is no such input."""
     if index >= len(node.input) or node.input[index].startswith("^"):
         return None
     return _node_of(node.input[index])
 
 
 def _functions_of(node) -> set[str]:
-    """The functions that a node's attributes name, including nested attributes."""
+    """Returns the functions that a node's attributes name, including nested attributes."""
     found = set()
     todo = list(node.attr.values())
     while todo:
@@ -265,12 +265,12 @@ def _functions_of(node) -> set[str]:
 
 
 def _nodes_of(tensors) -> list[str]:
-    """The nodes of a map of `TensorInfo`s."""
+    """Returns the nodes of a map of `TensorInfo`s."""
     return [_node_of(name) for tensor in tensors.values() for name in _tensor_names(tensor)]
 
 
 def _tensor_names(tensor):
-    """The names in a `TensorInfo`."""
+    """Returns the names in a `TensorInfo`."""
     kind = tensor.WhichOneof("encoding")
     if kind == "coo_sparse":
         return [value for _, value in tensor.coo_sparse.ListFields()]

@@ -152,7 +152,7 @@ def _json(values):
 
 
 def json_values(array: np.ndarray, binary: bool = False) -> Any:
-    """An array as nested lists: floats with as few digits as their dtype needs, strings as text."""
+    """Returns nested lists: floats with as few digits as their dtype needs, strings as text."""
     if array.dtype == object:
         return _strings(array.tolist(), binary)
     if array.dtype.kind == "f" and array.dtype != np.float64:
@@ -347,7 +347,7 @@ def _type(value):
 
 
 def _shown(value):
-    """The beginning of a value as JSON."""
+    """Returns the beginning of a value as JSON."""
     text = ""
     for part in json.JSONEncoder().iterencode(value):
         text += part[: _SHOWN + 1]

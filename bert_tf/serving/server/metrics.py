@@ -41,5 +41,5 @@ class Metrics:
         )
 
     def page(self) -> tuple[bytes, str]:
-        """The metrics as text for Prometheus, and their content type."""
+        """Returns the metrics as text for Prometheus, and their content type."""
         return self._client.generate_latest(self._registry), self._client.CONTENT_TYPE_LATEST

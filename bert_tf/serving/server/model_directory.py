@@ -15,13 +15,13 @@ _MODEL_FILES = ("config.json", "bert_config.json", "bert_tf.json")
 
 
 def is_model(directory: str | os.PathLike) -> bool:
-    """Whether a directory holds a SavedModel or a model that `save_pretrained` wrote."""
+    """Returns whether a directory holds a SavedModel or a model that `save_pretrained` wrote."""
     files = (SAVED_MODEL_FILE, *_MODEL_FILES)
     return any(os.path.isfile(os.path.join(directory, name)) for name in files)
 
 
 def find_versions(directory: str | os.PathLike) -> dict[int, str]:
-    """The path of each version in a directory: folders named by numbers, as in TensorFlow Serving.
+    """Returns the path of each version in a directory: folders with numbers as names.
 
     A directory that holds a model itself is version 1.
     """

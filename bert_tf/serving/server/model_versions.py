@@ -180,7 +180,7 @@ class ModelVersions:
 
 
 def _fingerprint(path):
-    """A value that changes when files in a directory or its subdirectories change."""
+    """Returns a value that changes when files in a directory or its subdirectories change."""
     found = []
     for folder, _, names in os.walk(path):
         for name in names:

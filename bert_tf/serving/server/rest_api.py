@@ -183,7 +183,7 @@ class RestApi:
             return _text({"model_spec": model, "metadata": signatures})
 
     def page_facts(self) -> dict[str, Any]:
-        """The facts that the web page needs: the model, its version, its inputs and its labels."""
+        """Returns the facts for the web page: the model, its version, inputs and labels."""
         version = self._versions.current
         model = version.model if version else None
         signature = model.signatures.get(DEFAULT_SIGNATURE) if model else None
@@ -207,7 +207,7 @@ class RestApi:
 
 
 def error_text(error: RequestError) -> str:
-    """The body of the response for an error."""
+    """Returns the body of the response for an error."""
     return _text({"error": error.message})
 
 

@@ -122,7 +122,7 @@ def _load_without_gradients(saved_model, path):
 
 
 def _read(path):
-    """The SavedModel's protobuf and its graph for serving."""
+    """Returns the SavedModel's protobuf and its graph for serving."""
     saved_model = saved_model_pb2.SavedModel()
     try:
         with open(os.path.join(path, SAVED_MODEL_FILE), "rb") as file:

@@ -65,7 +65,7 @@ class Signature:
         )
 
     def count_of(self, output: str) -> str | None:
-        """The name of the output with the number of values per row of `output`, or None."""
+        """Returns the name of the output with the number of values per row of `output`, or None."""
         spec = self.outputs[output]
         if not spec.has_rows or len(spec.shape) < 2 or spec.shape[1] is not None:
             return None
@@ -129,7 +129,7 @@ class Signature:
 
 
 def bytes_of(arrays: Mapping[str, np.ndarray]) -> int:
-    """The memory of arrays in bytes, including their strings."""
+    """Returns the memory of arrays in bytes, including their strings."""
     return sum(
         array.nbytes + (sum(map(sys.getsizeof, array.flat)) if array.dtype == object else 0)
         for array in arrays.values()
@@ -137,12 +137,12 @@ def bytes_of(arrays: Mapping[str, np.ndarray]) -> int:
 
 
 def is_binary(name: str) -> bool:
-    """Whether a string input or output with this name holds bytes instead of text."""
+    """Returns whether a string input or output with this name holds bytes instead of text."""
     return name.endswith(BINARY_SUFFIX) or name in BINARY_NAMES
 
 
 def signatures_of(meta_graph) -> dict[str, Signature]:
-    """The signatures of a `MetaGraphDef` that a client can call."""
+    """Returns the signatures of a `MetaGraphDef` that a client can call."""
     return {
         name: Signature(name, _specs(definition.inputs), _specs(definition.outputs))
         for name, definition in meta_graph.signature_def.items()

@@ -81,7 +81,7 @@ class MaskedWordModel(TrainingModel):
         return logits
 
     def word_loss(self, ids, weights, logits, total, sample_weight=None) -> tf.Tensor:
-        """The share in the loss of these words; updates the metrics.
+        """Returns the share in the loss of these words; updates the metrics.
 
         Args:
             ids: int32 `[B, P]`, the words that were there.
@@ -126,5 +126,5 @@ def weighted(weights, sample_weight):
 
 
 def picked(values, weights):
-    """The values `[B, P]` whose weight is above zero: `[M]`."""
+    """Returns the values `[B, P]` whose weight is above zero: `[M]`."""
     return tf.boolean_mask(values, weights > 0)

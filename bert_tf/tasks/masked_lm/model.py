@@ -146,7 +146,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         token_budget: int | None = None,
         verbose: int = 0,
     ) -> Any:
-        """Pseudo-log-likelihood: every token's log-probability while it alone is masked.
+        """Returns pseudo-log-likelihoods: each token's log-probability while it alone is masked.
 
         Of two sentences of about the same length the likelier one has the higher sum.
 

@@ -18,7 +18,7 @@ TARGET_IDS = "target_ids"
 def one_mask_batches(
     ids: np.ndarray, lengths: np.ndarray, tokenizer: BertTokenizer, token_budget: int | None = None
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """For every token, its sentence with that token hidden; the longest sentences first.
+    """Yields every sentence with each of its tokens hidden once; the longest sentences first.
 
     Args:
         ids: int `[R]`, the tokens of the sentences end to end, without special ones.

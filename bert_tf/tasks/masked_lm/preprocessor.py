@@ -183,7 +183,7 @@ def _batches_of_texts(columns, batch_size, shuffle):
 
 
 def _candidates(logits, top_k, vocabulary):
-    """The likeliest pieces by the logits `[V]` of one mask."""
+    """Returns the likeliest pieces by the logits `[V]` of one mask."""
     probabilities = np.exp(logits - logits.max(), dtype=np.float64)
     probabilities /= probabilities.sum()
     best = np.argpartition(-probabilities, top_k - 1)[:top_k]

@@ -84,7 +84,7 @@ class BertNextSentencePredictor(TaskModel):
         token_budget: int | None = None,
         verbose: int = 0,
     ) -> np.ndarray | np.float32:
-        """The probability that each second text follows its first.
+        """Returns the probability that each second text follows its first.
 
         Args:
             firsts: n strings, or one.

@@ -129,7 +129,7 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
         return {**x, "token_ids": tf.tensor_scatter_nd_add(token_ids, indices, change)}
 
     def _targets(self, x, y):
-        """The words to predict and their weights: `[B, P]`, for "ltr" `[B, T]`."""
+        """Returns the words to predict and their weights: `[B, P]`, for "ltr" `[B, T]`."""
         if self.objective != "ltr":
             return tf.cast(y["masked_ids"], tf.int32), tf.cast(y["masked_weights"], tf.float32)
         inputs = self._restored(x, y)

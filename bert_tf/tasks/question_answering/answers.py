@@ -204,7 +204,7 @@ def select(
 
 
 def _no_answer(example, logits):
-    """No answer to each of these questions."""
+    """Returns no answer to each of these questions."""
     zeros = tf.zeros_like(example)
     return Candidates(
         example, tf.fill(tf.shape(example), ""), zeros, zeros, logits[:, 0], logits[:, 1]

@@ -219,7 +219,7 @@ class _TokenizedOnce:
         return tf.gather(self._char_starts, rows), tf.gather(self._char_ends, rows)
 
     def token_span(self, text: int, start: int, end: int) -> tuple[int, int] | None:
-        """The first and the last token that share characters with `[start, end)`, if any."""
+        """Returns the first and last token that share characters with `[start, end)`, if any."""
         row = self._index[text]
         tokens = slice(self._splits[row], self._splits[row + 1])
         first = int(np.searchsorted(self._ends[tokens], start, side="right"))

@@ -204,7 +204,7 @@ class BertSentenceEncoder(TaskModel):
         return class_weights_by_id(class_weight, self.objective.num_classes)
 
     def trained_variables(self):
-        """Those of the encoder and of the objective."""
+        """Returns those of the encoder and of the objective."""
         own = [] if self.objective is None else self.objective.variables
         return [*self.trainable_variables, *own]
 

@@ -132,7 +132,7 @@ class BertTextClassifier(TaskModel):
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 
     def default_loss(self) -> keras.losses.Loss:
-        """The loss of the problem's type."""
+        """Returns the loss of the problem's type."""
         if self.problem_type == SINGLE_LABEL:
             return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         if self.problem_type == MULTI_LABEL:
@@ -144,7 +144,7 @@ class BertTextClassifier(TaskModel):
         return self.logits_of(self._pool(outputs, tokens), training=training)
 
     def pooled(self, inputs, training=False):
-        """What the classifier sees of each text: `[B, H]`, for "mean_max" `[B, 2H]`."""
+        """Returns what the classifier sees of each text: `[B, H]`, for "mean_max" `[B, 2H]`."""
         tokens = self.tokens_of(inputs)
         return self._pool(self.backbone(tokens, training=training), tokens)
 
@@ -156,7 +156,7 @@ class BertTextClassifier(TaskModel):
         )
 
     def logits_of(self, pooled, training=False):
-        """Dropout and classifier on what `pooled` returned."""
+        """Applies dropout and the classifier to what `pooled` returned."""
         logits = self.classifier(self.dropout_layer(pooled, training=training))
         return tf.cast(logits, tf.float32)  # [B, num_classes]
 
@@ -232,7 +232,7 @@ class BertTextClassifier(TaskModel):
         return class_weights_by_id(class_weight, self.num_classes, self.labels)
 
     def probabilities(self, logits) -> np.ndarray:
-        """What logits mean, float64 of the same shape.
+        """Returns what logits mean, float64 of the same shape.
 
         Softmax over the classes; sigmoid of every label by itself; for regression the numbers.
         """

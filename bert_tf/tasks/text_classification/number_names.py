@@ -23,7 +23,7 @@ def refuse_unclear_numbers(labels: Sequence[str] | None) -> None:
 
 
 def _number(label):
-    """The integer that a name is, or None."""
+    """Returns the integer that a name is, or None."""
     try:
         value = float(label)
     except ValueError:

@@ -91,7 +91,7 @@ class TextClassificationPreprocessor(Preprocessor):
         return IdsInGraph(self.labels, self.num_classes)
 
     def probabilities(self, logits) -> np.ndarray:
-        """What logits mean, float64 of the same shape; see `BertTextClassifier.probabilities`."""
+        """Returns float64 of the same shape; see `BertTextClassifier.probabilities`."""
         if self.problem_type == REGRESSION:
             return np.asarray(logits, np.float64)
         return (softmax if self.problem_type == SINGLE_LABEL else sigmoid)(logits)

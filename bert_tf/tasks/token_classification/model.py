@@ -152,7 +152,7 @@ class BertTokenClassifier(TaskModel):
         return tf.ensure_shape(logits, [*states.shape[:2], self.num_classes])
 
     def best_tags(self, logits: tf.Tensor, word_starts: tf.Tensor) -> tf.Tensor:
-        """Label ids int32 `[B, T]` from logits `[B, T, C]` and a mask of first pieces `[B, T]`."""
+        """Returns label ids int32 `[B, T]` for logits `[B, T, C]` and first pieces bool `[B, T]`."""
         if self.crf is not None:
             return self.crf(logits, word_starts)
         return tf.argmax(logits, axis=-1, output_type=tf.int32)
@@ -161,7 +161,7 @@ class BertTokenClassifier(TaskModel):
         return {"words": tf.reduce_sum(word_weights(y, sample_weight))}
 
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
-        """Mean over the words; a sentence's loss under the CRF counts for all of its words."""
+        """Computes the mean over the words; with a CRF a sentence's loss counts for each word."""
         weights = word_weights(y, sample_weight)  # [B, T]
         labelled = tf.not_equal(y, IGNORED)
         targets = tf.where(labelled, tf.cast(y, tf.int32), 0)
@@ -241,7 +241,7 @@ class BertTokenClassifier(TaskModel):
         return [tags[start:end].tolist() for start, end in zip(splits, splits[1:])]
 
     def _label_ids(self, words, row_splits, batch_size, token_budget, verbose):
-        """The label of each of the words `[W]`, int32 `[W]`."""
+        """Returns the label of each of the words `[W]`, int32 `[W]`."""
         self.preprocessor.require_tokenizer()
         rows = WordWindows(self.tokenizer, words, row_splits, self.longest, has_word_starts=True)
         if not len(rows):
@@ -304,7 +304,7 @@ class BertTokenClassifier(TaskModel):
 
 
 def word_weights(y, sample_weight) -> tf.Tensor:
-    """float32 `[B, T]`: 1 at labelled words, times the weight of the sentence."""
+    """Returns float32 `[B, T]`: 1 at labelled words, times the weight of the sentence."""
     weights = tf.cast(tf.not_equal(y, IGNORED), tf.float32)
     if sample_weight is not None:
         weights *= tf.reshape(tf.cast(sample_weight, tf.float32), [-1, 1])

@@ -110,7 +110,7 @@ class TokenClassificationPreprocessor(Preprocessor):
         return windows, labels
 
     def _label_ids(self, sentences, tags):
-        """int32 `[W]`."""
+        """Returns int32 `[W]`."""
         ids = {label: index for index, label in enumerate(self.labels)}
         for number, (words, row) in enumerate(zip(sentences, tags)):
             if len(words) != len(row):

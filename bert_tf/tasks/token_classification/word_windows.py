@@ -88,7 +88,7 @@ def _pieces_of_words(tokenizer, words, limit):
 
 
 def _cut(words, piece_splits, row_splits, limit, keeps_empty):
-    """The end of each window in words, and its sentence, int64 `[S]`."""
+    """Returns the end of each window in words, and its sentence, int64 `[S]`."""
     # A word may be empty, and then it has no last character.
     spaced = tf.strings.join([" ", words])
     last_character = tf.strings.substr(spaced, -1, 1, unit="UTF8_CHAR")
@@ -202,7 +202,7 @@ def flat_words(sentences: Sequence[Sequence[str]]) -> tuple[tf.Tensor, tf.Tensor
 
 
 def holds_word_lists(x: Any) -> bool:
-    """Whether `x` is sentences of words: a container of containers. An empty one is, too."""
+    """Returns whether `x` is sentences of words: a container of containers, or empty."""
     if (not isinstance(x, Collection) and not hasattr(x, "__array__")) or not is_container(x):
         return False
     rows = plain_rows(x)
@@ -211,7 +211,7 @@ def holds_word_lists(x: Any) -> bool:
 
 
 def is_sentence(row: Any) -> bool:
-    """Whether `row` is a container, as of words, and no text."""
+    """Returns whether `row` is a container, as of words, and no text."""
     return is_container(row) and np.ndim(row[:1] if isinstance(row, (list, tuple)) else row) > 0
 
 

@@ -73,7 +73,7 @@ def _publish(folder, version):
 
 
 def _run(exported, folder, requests, check_memory):
-    """Loads, reloads and stops a server under load; its count of answers beside the clients'."""
+    """Loads, reloads and stops a server under load; its count of answers and the clients'."""
     shutil.copytree(exported / "1", folder / "1")
     others, flags = 0, ("--poll_seconds=0.1", "--stop_seconds=20")
     with ServerProcess(folder, *flags, is_real_start=True) as server:

@@ -310,7 +310,7 @@ def test_nothing_left_to_train(tmp_path):
 
 
 def knock_at_a_closed_port():
-    """A process whose other worker is gone."""
+    """A process whose other worker has ended."""
     watch = WorkerHealthMonitor(lambda: "out/ckpt-5", interval=0.01)
     watch._stop = threading.Event()
     watch._watch({"worker 1": "localhost:9"})
