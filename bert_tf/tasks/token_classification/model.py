@@ -152,7 +152,7 @@ class BertTokenClassifier(TaskModel):
         return tf.ensure_shape(logits, [*states.shape[:2], self.num_classes])
 
     def best_tags(self, logits: tf.Tensor, word_starts: tf.Tensor) -> tf.Tensor:
-        """Returns label ids int32 `[B, T]` for logits `[B, T, C]` and first pieces bool `[B, T]`."""
+        """Returns label ids int32 `[B, T]` for logits `[B, T, C]` and first pieces `[B, T]`."""
         if self.crf is not None:
             return self.crf(logits, word_starts)
         return tf.argmax(logits, axis=-1, output_type=tf.int32)
