@@ -61,9 +61,10 @@ def require_portable(directory: str) -> dict:
 def convert(function):
     """Converts a concrete function with named arguments to an ONNX model."""
     import tf2onnx
-    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-    constant = convert_variables_to_constants_v2(function, lower_control_flow=False)
+    from bert_tf import keras_compat
+
+    constant = keras_compat.constant_function(function)
     inputs = [tensor.name for tensor in constant.inputs]
     outputs = [tensor.name for tensor in constant.outputs]
     names = sorted(function.structured_outputs)  # the order of tf.nest

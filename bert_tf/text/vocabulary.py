@@ -4,6 +4,8 @@ import os
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from bert_tf.errors import DataError
 from bert_tf.files import atomic_path
 from bert_tf.json_files import parse_json, read_bytes
@@ -29,6 +31,11 @@ def is_cased(vocabulary: Sequence[str]) -> bool:
         for piece in vocabulary
     )
     return cased > _CASED_SHARE * len(vocabulary)
+
+
+def continues_word(vocabulary: Sequence[str]) -> np.ndarray:
+    """Returns whether each piece continues a word, bool `[V]`."""
+    return np.array([piece.startswith(CONTINUATION) for piece in vocabulary], bool)
 
 
 _ADDED_TOKEN = object_of({"content": text(), "id": integer()})

@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_tf.errors import DataError
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.unicode_tables import CJK_BLOCKS
-from bert_tf.text.vocabulary import CONTINUATION
+from bert_tf.text.vocabulary import continues_word
 
 Segmenter = Callable[[str], Sequence[str]]
 
@@ -52,8 +52,7 @@ def whole_word_units(
     """
     texts = tf.convert_to_tensor(texts)
     pieces = tokenizer.tokenize_with_offsets(texts)
-    continues = tf.constant([piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary])
-    joins = tf.gather(continues, pieces.ids.values)
+    joins = tf.gather(continues_word(tokenizer.vocabulary), pieces.ids.values)
     if segmenter is not None:
         inside = functools.partial(_inside_words, segmenter)
         ranges = [pieces.char_starts.values, pieces.char_ends.values, pieces.ids.row_splits]

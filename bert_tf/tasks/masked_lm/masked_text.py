@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf.data.masking import SPANBERT_SPANS, check_masking, mask_tokens, num_to_predict
 from bert_tf.errors import ConfigError
 from bert_tf.text.tokenizer import BertTokenizer
-from bert_tf.text.vocabulary import CONTINUATION
+from bert_tf.text.vocabulary import continues_word
 
 
 def mask_texts(
@@ -60,7 +60,7 @@ def mask_texts(
     special = np.zeros(tokenizer.vocab_size, bool)  # [V]
     special[[tokenizer.cls_token_id, tokenizer.sep_token_id]] = True
     special[[tokenizer.pad_token_id, tokenizer.mask_token_id]] = True
-    starts = np.array([not piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary])
+    starts = ~continues_word(tokenizer.vocabulary)
 
     def number(state, element):
         """The stream of a row is the epoch's random number and the row's place in the epoch."""

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.tasks.pretraining.document_chunks import Chunk, read_documents, token_splits
 from bert_tf.text.tokenizer import BertTokenizer
-from bert_tf.text.vocabulary import CONTINUATION
+from bert_tf.text.vocabulary import continues_word
 from bert_tf.text.whole_words import Segmenter, whole_word_units
 
 _SLICE_BYTES = 1 << 19  # tokenized at once; limits the memory of the tokenizer's graph
@@ -50,9 +50,7 @@ class TokenSource:
         self._chunks = chunks
         self._tokenizer = tokenizer
         self._segmenter = segmenter
-        self._continues = np.array(
-            [piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary]
-        )
+        self._continues = continues_word(tokenizer.vocabulary)
         total = np.cumsum([chunk.size for chunk in chunks])
         self._num_cached = int(np.sum(total <= cache_bytes))
         self._lock = threading.Lock()

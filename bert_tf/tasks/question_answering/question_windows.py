@@ -12,7 +12,7 @@ from tqdm import tqdm
 from bert_tf.data.plain_rows import is_missing
 from bert_tf.errors import DataError, UserError
 from bert_tf.models.label_inputs import row_weights
-from bert_tf.models.text_batches import batches_of_numbers, training_batches
+from bert_tf.models.text_batches import batches_of_numbers, padded_tokens, training_batches
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
 from bert_tf.tasks.question_answering.windows import Windows, check_window_lengths, pack_windows
 
@@ -148,11 +148,7 @@ class QuestionWindows:
         """Returns the token dictionary of the windows `[B]`, padded to `length` or the longest."""
         token_ids = tf.gather(self.windows.token_ids, rows)  # ragged [B, (T)]
         segment_ids = tf.gather(self.windows.segment_ids, rows)
-        return {
-            "token_ids": token_ids.to_tensor(self._pad_token_id, shape=[None, length]),
-            "segment_ids": segment_ids.to_tensor(shape=[None, length]),
-            "padding_mask": tf.sequence_mask(token_ids.row_lengths(), length),
-        }
+        return padded_tokens(token_ids, segment_ids, self._pad_token_id, length)
 
     def part(self, examples: slice) -> tuple[slice, Windows, tf.Tensor, tf.RaggedTensor, ...]:
         """Returns what the answers to some of the questions are found with.

@@ -21,7 +21,7 @@ from bert_tf.data.plain_rows import (
     shown,
 )
 from bert_tf.errors import DataError, UserError
-from bert_tf.models.text_batches import IGNORED
+from bert_tf.models.text_batches import IGNORED, padded_tokens
 from bert_tf.text import packing
 
 # The feature that marks the first pieces.
@@ -181,13 +181,8 @@ class WordWindows:
 
     def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
         """Returns the token dictionary of the windows `[B]`, padded to `length` or the longest."""
-        ids = tf.gather(self._token_ids, rows)  # ragged [B, (T)]
-        token_ids = ids.to_tensor(self._pad_token_id, shape=[None, length])
-        features = {
-            "token_ids": token_ids,
-            "segment_ids": tf.zeros_like(token_ids),
-            "padding_mask": tf.sequence_mask(ids.row_lengths(), length),
-        }
+        token_ids = tf.gather(self._token_ids, rows)  # ragged [B, (T)]
+        features = padded_tokens(token_ids, tf.zeros_like(token_ids), self._pad_token_id, length)
         if self._has_word_starts:
             starts = tf.gather(self._word_starts, rows)
             features[WORD_STARTS] = starts.to_tensor(False, shape=[None, length])

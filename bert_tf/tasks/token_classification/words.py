@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tags, tag_parts
 from bert_tf.text.text_slices import TextSlices
-from bert_tf.text.vocabulary import CONTINUATION
+from bert_tf.text.vocabulary import continues_word
 
 
 class Words(NamedTuple):
@@ -36,7 +36,7 @@ class Words(NamedTuple):
 def words_of_texts(tokenizer, texts: tf.Tensor, slices: TextSlices) -> Words:
     """Splits texts `[B]` as BERT's basic tokenizer does: a piece and the `##` pieces after it."""
     pieces = tokenizer.tokenize_with_offsets(texts)
-    continues = tf.constant([piece.startswith(CONTINUATION) for piece in tokenizer.vocabulary])
+    continues = tf.constant(continues_word(tokenizer.vocabulary))
     first = tf.where(~tf.gather(continues, pieces.ids.values))[:, 0]  # [W], of the pieces
     row_of = tf.gather(pieces.ids.value_rowids(), first)
     next_first = tf.concat([first[1:], [tf.size(pieces.ids.values, tf.int64)]], axis=0)
