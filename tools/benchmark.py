@@ -5,6 +5,7 @@ r"""Compares the speed and memory of bert_tf with those of other libraries.
     python tools/benchmark.py training --peers=keras_hub,pytorch --rounds=5
     python tools/benchmark.py ops --json=/tmp/ops.json --plot=/tmp/ops.png
     python tools/benchmark.py training --device=gpu
+    python tools/benchmark.py inference --peers= --baseline_dir=../bert_tf_before
 
 The first argument, or --job, is the job: inference, training, ops, matmul, tokenizer, latency,
 memory or xla.
@@ -36,7 +37,7 @@ from benchmarks import (
     workers,
     xla,
 )
-from benchmarks.peers import OURS, OURS_XLA, of_job
+from benchmarks.peers import BASELINE, OURS, OURS_XLA, PEERS, of_job
 from benchmarks.turns import Options
 from benchmarks.workloads import BUCKETS, RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
 from common import pictures
@@ -60,6 +61,12 @@ flags.DEFINE_list(
     None,
     "The libraries to compare with, separated by commas. Default: all that support the job. "
     "bert_tf is always measured.",
+)
+flags.DEFINE_string(
+    "baseline_dir",
+    None,
+    "Another checkout of bert_tf with its ops built. It is measured as the peer `baseline`, in the "
+    "same rounds, with the tools of this checkout.",
 )
 flags.DEFINE_enum(
     "device", "cpu", ("cpu", "gpu"), "The device. gpu is for training only, and needs a GPU."
@@ -200,6 +207,7 @@ def measure(start, job, peers, config, workload_list, options: Options, results)
         lengths = positive_integers("lengths")
         memory.run([OURS, *peers], start, config, workload_list[0], options, results, lengths)
         return
+    materials_dir = os.path.abspath(FLAGS.materials_dir)  # workers have other working directories
     needed = {OURS} if job in ("tokenizer", "latency") else {OURS, "machine"}
     if job == "xla":
         needed.add(OURS_XLA)
@@ -208,7 +216,7 @@ def measure(start, job, peers, config, workload_list, options: Options, results)
         directory = os.path.join(scratch, "model")
         real_weights = job == "latency" and not FLAGS.config
         if real_weights:
-            directory = os.path.join(FLAGS.materials_dir, latency.MODEL)
+            directory = os.path.join(materials_dir, latency.MODEL)
         with workers.crew(names, start, directory) as staff:
             results.facts["versions"] = {name: worker.version for name, worker in staff.items()}
             for name in names:
@@ -217,10 +225,10 @@ def measure(start, job, peers, config, workload_list, options: Options, results)
             if not needed <= staff.keys():
                 return
             if job == "tokenizer":
-                tokenizer.run(staff, FLAGS.materials_dir, options, results, FLAGS.tokenizer_texts)
+                tokenizer.run(staff, materials_dir, options, results, FLAGS.tokenizer_texts)
             elif job == "latency":
                 if not real_weights:
-                    latency.make_model(staff[OURS], directory, config, FLAGS.materials_dir)
+                    latency.make_model(staff[OURS], directory, config, materials_dir)
                 latency.run(staff, options, results)
             elif job in ("matmul", "matmul_int8"):
                 rows = positive_integers("matmul_rows")
@@ -268,6 +276,19 @@ def main():
             f"Received: {strangers}"
         )
     workers.require_installed(peers, job)
+    baseline_dir = FLAGS.baseline_dir and os.path.abspath(FLAGS.baseline_dir)
+    if baseline_dir:
+        if on_gpu or job not in PEERS[BASELINE].jobs:
+            raise UserError(
+                f"--job must be one of {', '.join(PEERS[BASELINE].jobs)} with --baseline_dir, on a "
+                f"CPU. Received: --job={job}, --device={FLAGS.device}"
+            )
+        if not os.path.isfile(os.path.join(baseline_dir, "bert_tf", "__init__.py")):
+            raise UserError(
+                f"--baseline_dir must be a checkout of bert_tf. Received: --baseline_dir="
+                f"{FLAGS.baseline_dir}"
+            )
+        peers = [BASELINE, *peers]
     config_names = FLAGS.config or (gpu_training.CONFIGS if on_gpu else ["base"])
     if len(config_names) > 1 and not on_gpu:
         raise UserError(
@@ -312,7 +333,9 @@ def main():
     device = gpu_training.require_gpu(FLAGS.peak_tflops) if on_gpu else None
 
     threads = FLAGS.threads or os.cpu_count()
-    start = functools.partial(workers.Worker, threads=threads, tuned_malloc=FLAGS.tuned_malloc)
+    start = functools.partial(
+        workers.Worker, threads=threads, tuned_malloc=FLAGS.tuned_malloc, baseline_dir=baseline_dir
+    )
     results = report.Report()
     results.facts.update(
         report.machine(),

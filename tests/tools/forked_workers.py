@@ -11,7 +11,7 @@ import types
 class ForkedWorker:
     """What `benchmarks.workers` uses of `subprocess.Popen`, for `python -m MODULE`."""
 
-    def __init__(self, command, stdin, stdout, stderr, env):
+    def __init__(self, command, stdin, stdout, stderr, env, cwd):
         del stdin, stdout  # pipes, both
         requests, answers = os.pipe(), os.pipe()
         self.pid = os.fork()
@@ -20,6 +20,7 @@ class ForkedWorker:
                 os.dup2(old, new)
             os.closerange(3, 256)  # the pipes of other workers: they would never see their end
             sys.stdin = os.fdopen(0, closefd=False)
+            os.chdir(cwd)
             os.environ.clear()
             os.environ.update(env)
             sys.argv = command[2:]

@@ -205,6 +205,7 @@ def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
         "benchmark",
         job,
         "--peers=keras_hub",
+        f"--baseline_dir={REPOSITORY}",
         "--config=tiny",
         f"--workloads={workload_names}",
         "--rounds=2",
@@ -219,7 +220,7 @@ def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
     assert content["problems"] == []
     assert len(content["tables"]) == len(workload_names.split(","))
     for table in content["tables"]:
-        assert {row["peer"] for row in table["rows"]} == {"bert_tf", "keras_hub"}
+        assert {row["peer"] for row in table["rows"]} == {"bert_tf", "baseline", "keras_hub"}
         assert all(row["ms"] > 0 for row in table["rows"])
         assert all(row["largest difference"] < 1e-3 for row in table["rows"])
 
@@ -282,6 +283,8 @@ def test_a_tiny_run_under_xla(tmp_path):
         (["training", "--dtype=int8"], "--job must be inference or matmul with --dtype=int8"),
         (["inference", "--dtype=int8", "--peers=pytorch"], "some of onnxruntime, openvino"),
         (["inference", "--peers=nobody"], "--peers must be some of"),
+        (["inference", "--peers=", "--baseline_dir=/"], "--baseline_dir must be a checkout"),
+        (["memory", "--peers=", "--baseline_dir=/"], "--job must be one of inference"),
         (["inference", "--peers=", "--config=huge"], "--config must be one of"),
         (["ops", "--peers=", "--ops=gelu"], "--ops must be some of fused_bias_gelu"),
         (["inference", "--peers=", "--workloads=8by128"], "--workloads must be"),

@@ -14,7 +14,7 @@ import statistics
 import numpy as np
 
 from . import limits, workloads
-from .peers import OURS
+from .peers import BASELINE, OURS
 from .report import Report, Table
 from .timing import medians, ratio
 from .turns import LARGEST_DIFFERENCE, Options, Turns
@@ -94,7 +94,7 @@ class Contest:
     def _search(self, name) -> Arrangement | None:
         """Tries all arrangements of one peer, drops all but the fastest, and prints their times."""
         buckets = [None]
-        if self.workload.is_ragged and name != OURS:  # bert_tf has no padding to avoid
+        if self.workload.is_ragged and name not in (OURS, BASELINE):  # they have no padding
             count = len(self.workload.lengths)
             buckets = [size for size in self.options.buckets if size is None or size < count]
             buckets = buckets or [None]

@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_tf.errors import UserError
 
-from .peers import PEERS
+from .peers import BASELINE, PEERS
 from .peers.base import Setup
 from .timing import calls_in_a_turn
 
@@ -46,11 +46,21 @@ def scratch_folder() -> tempfile.TemporaryDirectory:
 class Worker:
     """One peer of `PEERS` in its own process.
 
-    With `tuned_malloc` glibc keeps freed memory. `environment` has more environment variables.
+    With `tuned_malloc` glibc keeps freed memory. `environment` has more environment variables. The
+    peer `BASELINE` imports the bert_tf of the checkout in `baseline_dir`.
     """
 
-    def __init__(self, name, model_directory, threads, tuned_malloc=False, environment=None):
+    def __init__(
+        self,
+        name,
+        model_directory,
+        threads,
+        tuned_malloc=False,
+        environment=None,
+        baseline_dir=None,
+    ):
         self.name = name
+        checkout = baseline_dir if name == BASELINE else os.path.dirname(_PACKAGE_ROOT)
         self._scratch = scratch_folder()
         self._log_path = os.path.join(self._scratch.name, f"{name}.log")
         self._keys = itertools.count()
@@ -58,9 +68,7 @@ class Worker:
         self._expected = {}
         variables = dict(os.environ)
         variables.update(
-            PYTHONPATH=os.pathsep.join(
-                [_PACKAGE_ROOT, os.path.dirname(_PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]
-            ),
+            PYTHONPATH=os.pathsep.join([_PACKAGE_ROOT, checkout, os.environ.get("PYTHONPATH", "")]),
             OMP_NUM_THREADS=str(threads),
             MKL_NUM_THREADS=str(threads),
             OPENBLAS_NUM_THREADS=str(threads),
@@ -79,6 +87,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=variables,
+                cwd=checkout,  # `python -m` imports from there first
             )
         setup = Setup(model_directory, threads, self._scratch.name)
         try:

@@ -34,6 +34,7 @@ class Entry:
 
 
 OURS = "bert_tf"
+BASELINE = "baseline"  # bert_tf of another checkout
 OURS_BFLOAT16 = "bert_tf_bfloat16"
 OURS_XLA = "bert_tf_xla"
 
@@ -48,6 +49,19 @@ _TORCH = ("torch", "transformers")
 
 PEERS = {
     OURS: Entry("ours", "Ours"),
+    BASELINE: Entry(
+        "ours",
+        "Ours",
+        (
+            "inference",
+            "inference_int8",
+            "training",
+            "matmul",
+            "matmul_int8",
+            "tokenizer",
+            "latency",
+        ),
+    ),
     OURS_BFLOAT16: Entry("ours_bfloat16", "OursBFloat16"),  # on a GPU
     OURS_XLA: Entry("ours_xla", "OursXla"),
     "machine": Entry("machine", "Machine"),  # the limits of the machine, in the same rounds
@@ -83,5 +97,5 @@ PEERS = {
 
 
 def of_job(job: str) -> list[str]:
-    """Returns the names of the peers that can be compared with bert_tf in `job`."""
-    return [name for name, entry in PEERS.items() if job in entry.jobs]
+    """Returns the names of the other libraries that can be compared with bert_tf in `job`."""
+    return [name for name, entry in PEERS.items() if job in entry.jobs and name != BASELINE]
