@@ -104,7 +104,8 @@ def test_a_new_task(tree, tmp_path):
 @pytest.mark.full
 def test_what_every_task_must_do(tree):
     environment = {**os.environ, "PYTHONPATH": str(tree)}
-    arguments = ("pytest", "-q", "tests/conformance", "-k", "pair and scoring")
+    tests = ("--ignore=tests/conformance/test_ops.py", "-k", "pair and scoring")
+    arguments = ("pytest", "-q", "tests/conformance", *tests)
     result = run_program("-m", *arguments, env=environment, cwd=tree, timeout=600)
     assert result.returncode == 0, result.stdout
     assert int(re.search(r"(\d+) passed", result.stdout)[1]) > 15
