@@ -324,8 +324,8 @@ class Preprocessor:
         """Raises `UserError` where texts cannot become windows."""
         if len(columns) > 1:
             raise UserError(
-                f"`window_stride` must be None for {len(columns)} texts in an example. "
-                f"Received: window_stride={stride!r}"
+                "`window_stride` must be None unless the examples are single texts. Received: "
+                f"window_stride={stride!r}, {len(columns)} texts in an example"
             )
         size = self.max_length - 2
         if not isinstance(stride, int) or not 1 <= stride <= size:
