@@ -107,8 +107,8 @@ class BuildsUnderStrategies:
     """
 
     def trained_variables(self) -> list[keras.Variable]:
-        """Returns the variables that the optimizer updates. The model overrides it."""
-        raise NotImplementedError
+        """Returns the variables that the optimizer updates."""
+        raise NotImplementedError(f"{type(self).__name__} must have `trained_variables`.")
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         if self._distribute_strategy is None:
@@ -135,7 +135,7 @@ class JointUpdateOptimizer(keras.optimizers.Optimizer):
 
     def update_variables(self, gradients: list, variables: list, learning_rate) -> None:
         """Updates TensorFlow's `variables` by the sums of their gradients over the replicas."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must have `update_variables`.")
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         variables = [getattr(variable, "value", variable) for variable in trainable_variables]

@@ -19,7 +19,7 @@ class RawTextModel(TrainingModel):
         Those that it leaves as they are belong to the result too. `training` says whether they are
         for steps of training.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must have `fit_arguments`.")
 
     def require_labels(self, x: Any, y: Any) -> None:
         """Raises `UserError` where the loss needs labels and `fit_arguments` returned none."""

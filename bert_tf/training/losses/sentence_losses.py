@@ -6,6 +6,8 @@ loss per example.
 Glossary: `B` examples, `K` texts of an example, `D` size of a vector, `C` classes.
 """
 
+import abc
+
 import tensorflow as tf
 
 from bert_tf.errors import UserError
@@ -16,7 +18,7 @@ RANKING_SCALE = 20.0  # sentence-transformers, MultipleNegativesRankingLoss
 TRIPLET_MARGIN = 1.0  # Reimers and Gurevych 2019, section 3
 
 
-class SentenceLoss:
+class SentenceLoss(abc.ABC):
     """The base of the losses.
 
     Attributes:
@@ -29,8 +31,8 @@ class SentenceLoss:
     needs_labels = True
     has_hits = True
 
-    def build(self, vector_size: int, initializer_range: float) -> None:
-        """Creates the variables of the loss."""
+    def build(self, vector_size: int, initializer_range: float) -> None:  # noqa: B027
+        """Creates the variables of the loss, if it has any."""
 
     @property
     def variables(self) -> list:
@@ -56,13 +58,13 @@ class SentenceLoss:
                 f"{'a' if has_labels else 'no'} label"
             )
 
+    @abc.abstractmethod
     def outputs(self, vectors: tf.Tensor) -> tf.Tensor:
         """Computes what the loss compares from vectors `[B, K, D]`."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def losses(self, labels: tf.Tensor | None, outputs: tf.Tensor) -> tf.Tensor:
         """Returns one loss per example, float32 `[B]`."""
-        raise NotImplementedError
 
     def hits(self, labels: tf.Tensor | None, outputs: tf.Tensor) -> tf.Tensor | None:
         """Returns whether each prediction is correct, bool `[B]`, or None without `has_hits`."""
