@@ -94,8 +94,9 @@ def _best_of_corpus(queries, corpus, k, normalize):
 def _rows(vectors, normalize):
     vectors = np.asarray(vectors, np.float32)
     if not np.isfinite(vectors).all():
-        names = "`query_vectors` and `corpus_matrix`"
-        raise UserError(f"{names} must be finite. Received: NaN or infinity.")
+        raise UserError(
+            "`query_vectors` and `corpus_matrix` must be finite. Received: NaN or infinity."
+        )
     if not normalize:
         return vectors
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)

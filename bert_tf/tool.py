@@ -73,8 +73,9 @@ def _refuse_positional(arguments):
     hint = ""
     if arguments[0].lower() in ("true", "false", "1", "0", "yes", "no"):
         hint = f" The value of a Boolean flag follows an equals sign: --do_train={arguments[0]}."
-    expected = "flags, --name=value (see --help)"
-    raise UserError(f"Arguments must be {expected}. Received: {arguments}.{hint}")
+    raise UserError(
+        f"Arguments must be flags, --name=value (see --help). Received: {arguments}.{hint}"
+    )
 
 
 def require_writable(directory: str, flag: str) -> None:

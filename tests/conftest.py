@@ -82,7 +82,7 @@ LONG_FILES = (
     "tests/conformance/test_replicas.py",
     "tests/text/test_exactness.py",
     "tests/tasks/pretraining/test_text.py",
-    "tests/models/test_raw_inputs.py",
+    "tests/models/test_raw_text_model.py",
     "tests/test_docstrings.py",
     "tests/ops/test_cuda_compiles.py",
     "tests/serving/test_c_program.py",

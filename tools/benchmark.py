@@ -354,7 +354,10 @@ def main():
         results.facts["gpu"] = device.name
         gpu_training.run(start, configs, workload_list, device, options, results, FLAGS.gpu_steps)
     else:
-        measure(start, job, peers, config, workload_list, options, results)
+        try:
+            measure(start, job, peers, config, workload_list, options, results)
+        except workers.PeerFailed as failure:  # before or between the tables
+            results.problem(f"{job}: {failure}")
     if FLAGS.json:
         report.write_json(results, FLAGS.json)
     if FLAGS.plot:

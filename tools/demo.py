@@ -34,7 +34,9 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "materials_dir", MATERIALS_DIRECTORY, "The directory for the downloaded weights and reviews."
 )
-flags.DEFINE_float("num_train_epochs", 2.0, "Number of training epochs; at least 1.", 1.0)
+flags.DEFINE_float(
+    "num_train_epochs", 2.0, "Number of training epochs; at least 1.", lower_bound=1.0
+)
 
 # The program that opens the SavedModel: with tensorflow and tensorflow_text, without bert_tf.
 _OPEN_SAVED_MODEL = """

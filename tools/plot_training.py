@@ -5,7 +5,7 @@ r"""Plots the curves of training runs from their log.jsonl.
 
 Each metric has a panel, and each run a colour: a thin line for training (the means of the log's
 intervals) and dots for the evaluations on held-out data (`val_...`). Needs matplotlib: pip install
-'bert_tf[benchmark]'.
+'bert-tf[benchmark]'.
 """
 
 import os

@@ -65,7 +65,7 @@ def read_input() -> list[tuple[str, ...]]:
         if len(fields) != len(examples[0]):
             raise UserError(
                 f"{source}, line {line} must be {len(examples[0])} tab-separated texts, as the "
-                f"line before it. Received: {len(fields)}"
+                f"first. Received: {len(fields)}"
             )
     if not examples:
         raise UserError(f"{source} must be a file with texts. Received: no text")

@@ -192,24 +192,18 @@ def predict(model, examples):
 
 
 def main():
-    fine_tuning.check_flags()
+    task = task_from_flags()
+    has_dev = task.dev is not None and os.path.exists(task.path(FLAGS.data_dir, "dev"))
+    wants_dev = FLAGS.do_eval or (FLAGS.do_train and has_dev)
+    fine_tuning.check_flags(has_dev=wants_dev)
     original_flags.tell_ignored()
     tool.require_writable(FLAGS.output_dir, "output_dir")
-    task = task_from_flags()
     fine_tuning.require_classes(task)
     labels = given_labels()
     train_examples = dev_examples = test_examples = None
     if FLAGS.do_train:
         train_examples = training_examples(task, labels)
         labels = labels or task.label_list(train_examples)
-    wants_dev = FLAGS.do_eval or (
-        FLAGS.do_train and task.dev is not None and os.path.exists(task.path(FLAGS.data_dir, "dev"))
-    )
-    if FLAGS.keep_best and not wants_dev:
-        raise UserError(
-            "--keep_best must have a dev file to score after each epoch. Received: no file "
-            f"{task.path(FLAGS.data_dir, 'dev')}"
-        )
     if wants_dev:
         from bert_tf.training.evaluation.scores import require_scikit_learn
 

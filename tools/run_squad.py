@@ -24,7 +24,6 @@ Without --do_train and --init_checkpoint, the model in --output_dir answers. It 
 that it was trained with, except for those that flags set.
 """
 
-import json
 import logging
 import os
 
@@ -192,9 +191,7 @@ def predict(model, examples):
         files["null_odds.json"] = differences
     with staged_files(FLAGS.output_dir) as new:
         for name, content in files.items():
-            with open(os.path.join(new, name), "w", encoding="utf-8") as file:
-                json.dump(content, file, indent=4)
-                file.write("\n")
+            result_files.write_json(os.path.join(new, name), content, indent=4)
     print(f"{len(examples)} answers in {FLAGS.output_dir}/predictions.json")
     if all(example.has_answers for example in examples):
         results = squad_scores(examples, predictions, model.allow_no_answer)

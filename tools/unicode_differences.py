@@ -40,8 +40,8 @@ WORDS = {
     "lower": ("lower-cased", "not lower-cased"),
     "nfd": ("decomposed", "not decomposed"),
     "combining": ("ordered by NFD", "not ordered by NFD"),
-    "cased": ("cased beside a sigma", "not cased beside a sigma"),
-    "ignorable": ("ignored beside a sigma", "not ignored beside a sigma"),
+    "cased": ("cased next to a sigma", "not cased next to a sigma"),
+    "ignorable": ("ignored next to a sigma", "not ignored next to a sigma"),
 }
 
 # The same questions to RE2 that make_unicode_data.py has for unicodedata.

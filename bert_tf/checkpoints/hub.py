@@ -33,7 +33,7 @@ _WEIGHTS = (
 
 
 def is_hub_name(path: str) -> bool:
-    """Returns whether `path` is a name on the hub: `org/name`, or such as bert-base-uncased.
+    """Returns whether `path` is a hub name: `org/name`, or an old one like bert-base-uncased.
 
     A path that exists, or whose first folder exists, is not a name.
     """
@@ -73,8 +73,9 @@ def fetch(name: str) -> str:
             raise CheckpointError(
                 f"`path` must exist or be a name on the Hugging Face Hub. Received: path={name!r}, "
                 f"which could not be downloaded ({type(error).__name__}: {reason}). If this "
-                f"machine is offline, run `hf download {name} --local-dir DIRECTORY` on another, "
-                "copy DIRECTORY here and pass its path; or copy the hub's cache, set HF_HUB_CACHE."
+                f"machine is offline, run `hf download {name} --local-dir DIRECTORY` on another "
+                "one, copy DIRECTORY here and pass its path; or copy the hub's cache and set "
+                "HF_HUB_CACHE."
             ) from None
         if any(re.search(r"\.(safetensors|bin|h5|index)$", file) for file in os.listdir(directory)):
             break

@@ -8,6 +8,7 @@ import numpy as np
 from bert_tf.checkpoints.assignment import assign_weights, find_tensor, has_any_weight, read_floats
 from bert_tf.checkpoints.model_weights import (
     AMBIGUOUS_HEADS,
+    BACKBONE,
     HEAD_ARCHITECTURES,
     SPECS,
     architectures_of,
@@ -145,7 +146,7 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
 
 def _check_class(model_class, pretrained):
     """Refuses a file of an unknown class: its options and head would be silently ignored."""
-    known = {None, *SPECS, "BertBackbone", *_names(model_class)}
+    known = {None, *SPECS, BACKBONE, *_names(model_class)}
     if pretrained.class_name not in known:
         raise CheckpointError(
             f"`class` in {pretrained.source.path} must be one of {sorted(SPECS)}, or the class "

@@ -11,6 +11,7 @@ from bert_tf.checkpoints.weight_names import (
     part_names,
     pooler_weights,
 )
+from bert_tf.errors import CheckpointError
 from bert_tf.json_schema import object_of
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_spec import Head
@@ -129,3 +130,17 @@ def model_class(name: str) -> type | None:
     if name == BACKBONE:
         return BertBackbone
     return SPECS[name].model_class() if name in SPECS else None
+
+
+def build_saved(path: str, name: str, backbone: BertBackbone, options: dict):
+    """Builds a model of the class and with the arguments that a file names.
+
+    Raises:
+        CheckpointError: If the arguments are not valid.
+    """
+    try:
+        return backbone if name == BACKBONE else model_class(name)(backbone, **options)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} must hold valid arguments of {name}. Received: {error}"
+        ) from None

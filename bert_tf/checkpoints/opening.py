@@ -8,7 +8,7 @@ from typing import Any
 from bert_tf.checkpoints import hub, own_format
 from bert_tf.checkpoints.claims import check_claims, distinct_shapes
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
-from bert_tf.checkpoints.model_weights import OPTIONS
+from bert_tf.checkpoints.model_weights import BACKBONE, OPTIONS
 from bert_tf.checkpoints.readers import keras_archive, keras_hub
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
@@ -240,7 +240,7 @@ def _open_keras_weights(path, config_file):
     config = _config(directory, config_file)
     name, options = _class_and_options(config)
     check_claims(config, options, shapes, path)
-    name = name or "BertBackbone"
+    name = name or BACKBONE
     source = keras_archive.load_archive(path, name, config, options)
     return Pretrained(directory, config, source, name, options)
 

@@ -9,8 +9,14 @@ import os
 import re
 
 from bert_tf.checkpoints.claims import check_claims
-from bert_tf.checkpoints.model_weights import OPTIONS, SPECS, class_name_of, saved_options
-from bert_tf.checkpoints.readers.keras_archive import ModelSource, build_saved
+from bert_tf.checkpoints.model_weights import (
+    OPTIONS,
+    SPECS,
+    build_saved,
+    class_name_of,
+    saved_options,
+)
+from bert_tf.checkpoints.readers.keras_archive import ModelSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
 from bert_tf.json_schema import check, object_of, one_of

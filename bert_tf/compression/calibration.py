@@ -48,7 +48,8 @@ def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, 
         if dense in seen:  # the pooler has a dense layer too
             seen[dense].add(x)
 
-    padding_free, backbone.padding_free = (backbone.padding_free, True)  # only real tokens
+    padding_free = backbone.padding_free
+    backbone.padding_free = True  # only real tokens
     try:
         with observed_inputs(observe):
             for batch in batches:

@@ -190,7 +190,9 @@ class Dense(keras.layers.Layer):
         shape = tuple(self.kernel.shape)
         values, scale = ops.quantize_kernel(tf.convert_to_tensor(self.kernel), smoothing)
         kernel = ops.pack_quantized_dense(values, scale, smoothing)
-        keras_compat.replace_variable(self, "kernel", dict(zip(_INT8_VARIABLES, kernel)))
+        keras_compat.replace_variable(
+            self, "kernel", dict(zip(_INT8_VARIABLES, kernel, strict=True))
+        )
         variables = [getattr(self, name) for name in _INT8_VARIABLES]
         self.kernel_form = Int8Kernel(ops.QuantizedKernel(*variables), shape)
 

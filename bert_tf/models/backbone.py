@@ -278,9 +278,9 @@ class BertBackbone(KerasFiles, RetracingModel):
         return getattr(self, new)
 
     def prepack_for_inference(self) -> None:
-        """Packs the encoder's kernels for `bert_tf.ops.fused_dense`: faster, and only forward.
+        """Prepacks the encoder's kernels for `bert_tf.ops.fused_dense`: faster, for inference only.
 
-        The kernels are kept in their packed form alone, so memory does not grow and no packed
+        The kernels are kept in their prepacked form only, so memory does not grow and no prepacked
         kernel can be older than its variable. There is no way back: what trains the model or saves
         it as a checkpoint raises an error. Load the model again to train it. `save_weights` and
         `load_weights` work as for a model that is not prepacked.
@@ -292,7 +292,9 @@ class BertBackbone(KerasFiles, RetracingModel):
             UserError: If the native `fused_dense` is not there, or a GPU is visible, where it does
                 not run.
         """
-        if self.is_prepacked or self.quantization is not None:  # those are packed too
+        if (
+            self.is_prepacked or self.quantization is not None
+        ):  # quantized kernels are prepacked too
             return
         if not native.use_native(runs_on_gpu=False):
             raise UserError(
@@ -323,10 +325,10 @@ class BertBackbone(KerasFiles, RetracingModel):
 
         Args:
             mode: "int8".
-            config: Keras's; taken from the mode.
-            calibration: Token dictionaries of text like that to come: where it brings a layer's
-                results nearer to the float ones, its kernel takes over from its input what is large
-                in single columns. See `bert_tf.compression.calibration`.
+            config: None or the configuration that Keras makes for `mode`.
+            calibration: Token dictionaries, from text like that of the application. Where it makes
+                the results of a layer more accurate, large values in single columns of its input
+                are moved into its kernel. See `bert_tf.compression.calibration`.
             **kwargs: Of Keras's, `type_check` has no effect.
 
         Raises:
@@ -402,11 +404,11 @@ class BertBackbone(KerasFiles, RetracingModel):
             )
 
     def require_not_prepacked(self, purpose: str) -> None:
-        """Raises `UserError` if the model was prepacked: its kernels are packed."""
+        """Raises `UserError` if the model was prepacked."""
         if self.is_prepacked:
             raise UserError(
-                f"The model must not be prepacked to be {purpose}. Received: a model with packed "
-                "kernels. Do that first, or load the model again."
+                f"The model must not be prepacked to be {purpose}. Received: a model with "
+                "prepacked kernels. Do that first, or load the model again."
             )
 
     def require_kernels(self, purpose: str) -> None:

@@ -6,9 +6,9 @@ from bert_tf.files import staged_files
 
 
 class KerasFiles:
-    """A Keras model whose files replace older ones as a whole, or not at all.
+    """A Keras model whose files are written atomically.
 
-    Keras writes into the old file: a full disk or a kill in between destroys both.
+    Keras itself writes into the old file, so a full disk or a kill destroys the old and the new.
     """
 
     def save(

@@ -66,7 +66,7 @@ class LoraModel:
 
         Raises:
             UserError: For another layer or a rank below 1, if there are additions already, the
-                kernels are packed, or the optimizer has begun.
+                model is prepacked or quantized, or the optimizer has begun.
         """
         if layers is not None:
             warn_renamed("enable_lora(layers=…)", "enable_lora(target_modules=…)")

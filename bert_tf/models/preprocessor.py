@@ -220,7 +220,7 @@ class Preprocessor:
             raise UserError("`x` must have at least one text. Received: none.")
         if y is None:
             if sample_weight is not None:
-                raise UserError("`sample_weight` needs `y`. Received: y=None")
+                raise UserError("`y` must be given with `sample_weight`. Received: y=None")
             return self.example_rows(columns), ()
         labels = (np.asarray(y),)
         if len(labels[0]) != num_rows:
@@ -288,7 +288,7 @@ class Preprocessor:
         """
         self.require_tokenizer()
         if window_stride is None:
-            return TokenizedTexts.of(self.tokenizer, tuple(columns), self.max_length)
+            return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
         return TokenizedTexts.of_windows(self.tokenizer, columns[0], self.max_length, window_stride)
 
     def outputs(self, values: Any, rows: TokenRows, columns: TextColumns, pooling: str) -> Any:

@@ -115,9 +115,9 @@ class PretrainedModel(LoraModel, KerasFiles):
 
         Args:
             mode: "int8".
-            config: Keras's; taken from the mode.
-            calibration: Unlabelled text like that to come, some hundred examples: a list of texts
-                or a tuple of two lists for pairs, whatever the task; or what the backbone's takes.
+            config: None or the configuration that Keras makes for `mode`.
+            calibration: Unlabelled text like that of the application, a few hundred examples: a
+                list of texts, or a tuple of two lists for pairs; or what the backbone's takes.
             **kwargs: Of Keras's, `type_check` has no effect.
 
         Raises:
@@ -262,8 +262,8 @@ class PretrainedModel(LoraModel, KerasFiles):
         """Yields texts, single or in pairs, as the token dictionaries of the backbone."""
         if self.tokenizer is None:
             raise UserError(
-                "Text for `calibration` needs a tokenizer. Received: a model without one. Pass "
-                "token dictionaries."
+                "`tokenizer` must be given for text in `calibration`. Received: tokenizer=None. "
+                "Pass token dictionaries."
             )
         columns = tuple(as_columns(texts, self.tokenizer.errors))
         for batch in sorted_batches(TokenizedTexts.of(self.tokenizer, columns, self.longest)):

@@ -11,7 +11,7 @@ def rebuilt(model, config: BertConfig, **options):
 
     Args:
         model: A `BertBackbone` or a model around one; the new one shares nothing with it.
-        config: What the backbone is made of; it counts all blocks that there shall be.
+        config: The configuration of the new backbone, with the number of all its blocks.
         **options: Other values of the constructor's arguments, for a model around a backbone.
     """
     backbone = getattr(model, "backbone", model)

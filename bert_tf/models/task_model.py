@@ -92,7 +92,7 @@ class TaskModel(PretrainedModel, RawTextModel):
     freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
 
     def prepack_for_inference(self) -> None:
-        """Packs the encoder's kernels: faster, and only forward. See `BertBackbone`.
+        """Prepacks the encoder's kernels: faster, for inference only. See `BertBackbone`.
 
         Raises:
             UserError: As `BertBackbone.prepack_for_inference`.

@@ -114,10 +114,10 @@ def sorted_batches(
         A dataset of the features of `rows`, and `row_number` int64 `[B]`.
     """
     lengths = rows.lengths()
-    if token_budget is None:
-        token_budget = TOKEN_BUDGET if batch_size is None else batch_size * max(1, lengths.max())
     if length is not None:
         lengths = np.full(len(lengths), length)
+    if token_budget is None:
+        token_budget = TOKEN_BUDGET if batch_size is None else batch_size * max(1, lengths.max())
     order, splits = [np.zeros([0], np.int64)], [np.zeros([1], np.int64)]
     for start in range(0, len(lengths), CHUNK_OF_ROWS):
         chunk = lengths[start : start + CHUNK_OF_ROWS]

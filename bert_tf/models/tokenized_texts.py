@@ -85,8 +85,9 @@ class TokenizedTexts:
         return int(self._token_ids.nrows()) // (self._rows_per_example or 1)
 
     def lengths(self) -> np.ndarray:
-        """Returns int64 `[n]`: the tokens of every row."""
-        return self._token_ids.row_lengths().numpy()
+        """Returns int64 `[n]`: the tokens of every example; of several rows, of the longest."""
+        lengths, count = self._token_ids.row_lengths().numpy(), self._rows_per_example
+        return lengths if count is None else lengths.reshape(-1, count).max(axis=1)  # [n K] -> [n]
 
     def places_of(self, token_id: int) -> tf.RaggedTensor:
         """Returns the columns of every row where a token is, ragged int64 `[n, (places)]`."""

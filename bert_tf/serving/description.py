@@ -33,10 +33,10 @@ _DESCRIPTION = object_of(
 
 
 def describe(module: ServingModule, functions: dict, **facts) -> dict:
-    """Describes a SavedModel of concrete functions by signature, as JSON values.
+    """Describes a SavedModel as JSON values; `functions` has a concrete function per signature.
 
     The description has `model`, the class's name; `max_length`; `signatures`, each with `inputs`
-    and `outputs`; the task's entries, such as `labels`; and the given facts, such as the version.
+    and `outputs`; the task's entries, such as `labels`; and `facts`, such as the version.
     An input or output has `dtype`, `shape` (-1 for a variable dimension; the first is the batch)
     and `meaning`; an input also has the entries of `ServingModule.limits`.
     """

@@ -102,8 +102,10 @@ class BertTokenizer:
         else:
             vocabulary = list(vocabulary)
             check_vocabulary(vocabulary)
-        if errors not in ("strict", "replace"):
-            raise ConfigError(f"`errors` must be 'strict' or 'replace'. Received: {errors=}.")
+        if errors not in tokenizer_files.ERRORS:
+            raise ConfigError(
+                f"`errors` must be one of {tokenizer_files.ERRORS}. Received: {errors=}."
+            )
         if truncation_side not in packing.TRUNCATION_SIDES:
             raise ConfigError(
                 f"`truncation_side` must be one of {packing.TRUNCATION_SIDES}. "
@@ -358,6 +360,14 @@ class BertTokenizer:
     def token_to_id(self, token: str) -> int:
         """Returns the id of a piece, or that of `unk_token` if it is not in the vocabulary."""
         return self._ids.get(token, self.unk_token_id)
+
+    def require_mask_token(self) -> None:
+        """Raises `ConfigError` if the vocabulary has no piece that hides tokens."""
+        if self.mask_token is None:
+            raise ConfigError(
+                "`mask_token` of the tokenizer must be the piece that hides tokens. "
+                "Received: mask_token=None."
+            )
 
     @functools.cached_property
     def keeping_special_tokens(self) -> "BertTokenizer":

@@ -40,6 +40,7 @@ _VOCABULARY_FILES = (VOCABULARY_FILE, KERAS_HUB_VOCABULARY_FILE, TOKENIZER_FILE)
 
 # Hugging Face writes int(1e30) if there is no limit.
 NO_LIMIT = 10**9
+ERRORS = ("strict", "replace")  # what to do with text that is not UTF-8
 
 # Constructor argument -> key in tokenizer_config.json. Hugging Face does not know the last three,
 # but keeps them.
@@ -70,7 +71,7 @@ ARGUMENTS = object_of(
         "vocabulary": _VOCABULARY,
         "max_input_chars_per_word": may_lack(integer(least=1)),
         "max_length": optional(integer(least=2)),
-        "errors": may_lack(one_of("strict", "replace")),
+        "errors": may_lack(one_of(*ERRORS)),
         "truncation_side": may_lack(one_of(*TRUNCATION_SIDES)),
         **{f"{name}_token": may_lack(_PIECE) for name in ("unk", "sep", "pad", "cls")},
         **{f"{name}_token": optional(_PIECE) for name in ("number", "mask")},
@@ -90,7 +91,7 @@ _CONFIG = object_of(
         "model_max_length": optional(_LENGTH),
         "truncation_side": optional(one_of(*TRUNCATION_SIDES)),
         "max_input_chars_per_word": optional(integer(least=1)),
-        "errors": optional(one_of("strict", "replace")),
+        "errors": optional(one_of(*ERRORS)),
         **{f"{name}_token": _TOKEN for name in ("unk", "sep", "pad", "cls", "mask", "number")},
     }
 )

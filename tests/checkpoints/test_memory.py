@@ -69,6 +69,6 @@ def test_peak_of_loading_bert_large(format, tmp_path):
     line = next(line for line in run.stdout.splitlines() if line.startswith("bytes"))
     model, peak = map(int, line.split()[1:])
     share = (peak - model) / size
-    print(f"{format}: file {size / 1e6:.0f} MB, peak beside the model {share:.2f} of it")
+    print(f"{format}: file {size / 1e6:.0f} MB, peak in addition to the model {share:.2f} of it")
     assert model > 1.3e9
     assert share <= 1.2

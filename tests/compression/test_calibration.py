@@ -137,7 +137,7 @@ def test_damaged_smoothing(classifier, tmp_path):
 def test_bad_calibration(classifier, tiny_config):
     with pytest.raises(UserError, match="at least one text"):
         classifier.quantize("int8", calibration=[])
-    with pytest.raises(UserError, match="needs a tokenizer"):
+    with pytest.raises(UserError, match="`tokenizer` must be given"):
         BertTextClassifier(BertBackbone(tiny_config)).quantize("int8", calibration=TEXTS)
     with pytest.raises(UserError, match="a dataset of texts"):
         classifier.quantize("int8", calibration=tf.data.Dataset.from_tensor_slices(TEXTS).batch(2))

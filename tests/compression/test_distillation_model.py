@@ -367,7 +367,7 @@ WORDS = [["good", "film"], ["the", "bad", "film"], ["abc"], ["a", "good", "abc",
 TAGS = [["X", "O"], ["O", "X", "O"], ["O"], ["O", "X", "O", "O"]] * 3
 
 
-def test_taggers(make):
+def test_token_classifiers(make):
     teacher = make(BertTokenClassifier, labels=["O", "X"])
     teacher.compile(AdamWeightDecay(3e-3))
     teacher.fit(WORDS, TAGS, batch_size=4, epochs=15, verbose=0)
@@ -520,7 +520,7 @@ def test_lora_in_the_student(make):
 
 
 @pytest.mark.full
-def test_a_tagger_without_labels_takes_validation_data_without(make):
+def test_a_token_classifier_without_labels_takes_validation_data_without(make):
     options = {"labels": ["O", "B"], "tokenizer": make().tokenizer}
     student = make(BertTokenClassifier, layers=1, **options)
     teacher = make(BertTokenClassifier, layers=2, seed=2, **options)

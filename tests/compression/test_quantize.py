@@ -62,7 +62,7 @@ def test_minilm_on_real_sentences(minilm, materials, tmp_path, capsys):
     ratio = size(tmp_path / "int8") / size(tmp_path / "float32")
     with capsys.disabled():
         print(
-            f"\nMiniLM int8 beside float32, {len(texts)} sentences: cosine mean "
+            f"\nMiniLM int8 compared with float32, {len(texts)} sentences: cosine mean "
             f"{cosines.mean():.5f}, least {cosines.min():.5f}; Spearman of {len(upper[0])} "
             f"similarities {correlation:.5f}; file {ratio:.3f} of float32's "
             f"{size(tmp_path / 'float32')} bytes"

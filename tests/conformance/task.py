@@ -188,7 +188,7 @@ def assert_same(received, expected, tolerance: float = 1e-5) -> None:
     """Two nests of numbers and strings are the same, their numbers to `tolerance`."""
     tf.nest.assert_same_structure(received, expected)
     for one, other in zip(tf.nest.flatten(received), tf.nest.flatten(expected)):
-        if isinstance(one, str):
+        if one is None or isinstance(one, str):
             assert one == other
         else:
             np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)

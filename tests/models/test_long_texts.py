@@ -43,6 +43,10 @@ def test_pooled_windows(make, pooling, monkeypatch):
         outputs = model.predict(
             TEXTS, window_stride=7, window_pooling=pooling, token_budget=40, verbose=0
         )
+        batched = model.predict(
+            TEXTS, window_stride=7, window_pooling=pooling, batch_size=2, verbose=0
+        )
+        np.testing.assert_allclose(batched, outputs, atol=1e-5)
         for text, output in zip(TEXTS, outputs, strict=True):
             letters = text.split()
             starts = [0]

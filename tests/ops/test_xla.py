@@ -154,7 +154,7 @@ def test_it_compiles_after_other_programs_were(tmp_path):
         (False, 7, [0, 3, 5, 10, 15]),  # 2 B + 1
     ],
 )
-def test_packed_in_place_is_packed_with_padding_behind(apart, count, distinct):
+def test_packed_in_place_is_packed_with_padding_after(apart, count, distinct):
     mask = np.array([[0, 1, 1, 0, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], bool)
     layout = TokenLayout.packed_in_place(tf.constant(mask), padding_apart=apart)
     splits = layout.row_splits.numpy()

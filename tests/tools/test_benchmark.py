@@ -12,10 +12,10 @@ from tests.tools.running import run
 
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
-from benchmarks import gpu_training, models, report, timing, workers, workloads
+from benchmarks import contest, gpu_training, models, ops, report, timing, workers, workloads
 from benchmarks.peers import PEERS, XLA_VARIANTS, of_job
 from benchmarks.timing import Spread
-from benchmarks.turns import Options, Turns
+from benchmarks.turns import Options, Turns, largest_difference
 from benchmarks.workloads import Workload
 
 
@@ -65,7 +65,7 @@ class FakeWorker:
         return job
 
     def outputs(self, key):
-        return {"y": np.array([self.value])}
+        return {"x": np.array([1.0]), "y": np.array([self.value])}
 
     def warm_up(self, key, calls):
         pass
@@ -91,6 +91,18 @@ class TestTurns:
         seconds, problems = self.run(broken=None, wrong=2.0, right=1.0001, bert_tf=1.0)
         assert seconds == {"bert_tf": [1.0] * 2, "right": [1.0001] * 2, "limit": [3.0] * 2}
         assert problems == ["a table: it broke", "a table, wrong: off by 1"]
+
+    @pytest.mark.parametrize("difference", [largest_difference, ops.relative_difference])
+    def test_a_peer_that_returns_nan_is_off(self, difference):
+        outputs = {"x": np.zeros(2), "y": np.array([0.0, np.nan])}
+        expected = {"x": np.zeros(2), "y": np.zeros(2)}
+        assert np.isnan(difference(expected, outputs))
+
+    def test_the_outputs_of_a_contest_too(self):
+        outputs = {"x": np.zeros(2), "y": np.array([0.0, np.nan])}
+        expected = {"x": np.ones(2), "y": np.ones(2)}
+        of_contest = contest.Contest("inference", None, {}, {}, None, None, expected)
+        assert np.isnan(of_contest.difference(outputs)).all()
 
     def test_without_bert_tf_there_is_no_table(self):
         assert self.run(right=1.0, bert_tf=None) == (None, ["a table: it broke"])

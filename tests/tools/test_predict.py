@@ -3,10 +3,9 @@
 import json
 
 import numpy as np
-import pytest
 
 from tests.conformance.task import make
-from tests.conformance.tasks import TASKS
+from tests.conformance.tasks import TASKS, tasks
 from tests.tools.running import run
 
 
@@ -17,9 +16,7 @@ def rows_of(asked):
     return [[first, *([rest] if isinstance(rest, str) else rest)] for first, rest in zip(*asked)]
 
 
-@pytest.mark.parametrize(
-    "name", [n for n, t in TASKS.items() if t.signature and "text" not in t.lacks]
-)
+@tasks("text", "serving")
 def test_answers_of_any_task(name, tmp_path):
     task = TASKS[name]
     model = make(task)

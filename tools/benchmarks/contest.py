@@ -17,7 +17,7 @@ from . import limits, workloads
 from .peers import BASELINE, OURS
 from .report import Report, Table
 from .timing import medians, ratio
-from .turns import LARGEST_DIFFERENCE, Options, Turns
+from .turns import LARGEST_DIFFERENCE, Options, Turns, ours_first
 from .workers import PeerFailed, Worker
 from .workloads import Workload
 
@@ -65,7 +65,7 @@ class Contest:
         best = {}
         if self.job == INT8:
             self._expect_float32()
-        for name in sorted(set(self.workers) - {"machine"}, key=lambda name: (name != OURS, name)):
+        for name in ours_first(self.workers):
             found = self._search(name)
             if found is not None:
                 best[name] = found
@@ -126,7 +126,7 @@ class Contest:
         try:
             key = worker.make(self.job, batches=batches, variant=variant)
             outputs = workloads.comparable(worker.outputs(key), self.workload, bucket)
-            difference, error = self._difference(outputs)
+            difference, error = self.difference(outputs)
             is_int8 = self.job == INT8
             if not (error <= LARGEST_INT8_ERROR if is_int8 else difference <= LARGEST_DIFFERENCE):
                 self._forget(name, key)
@@ -143,18 +143,18 @@ class Contest:
         label = _label(bucket, variant) if self.workload.is_ragged else variant
         return Arrangement(key, label, seconds, difference, error)
 
-    def _difference(self, outputs) -> tuple[float, float]:
+    def difference(self, outputs) -> tuple[float, float]:
         """Returns the largest difference from the expected outputs and the relative error."""
         if self.expected is None:
             self.expected = outputs
-        largest, error = 0.0, 0.0
+        largest, errors = [], []
         for name, expected in self.expected.items():
             expected = np.asarray(expected, np.float64)
             off = np.asarray(outputs[name], np.float64) - expected
-            largest = max(largest, float(np.max(np.abs(off))))
-            norm = float(np.linalg.norm(expected))
-            error = max(error, float(np.linalg.norm(off)) / norm if norm else largest)
-        return largest, error
+            largest.append(np.max(np.abs(off)))
+            norm = np.linalg.norm(expected)
+            errors.append(np.linalg.norm(off) / norm if norm else largest[-1])
+        return float(np.max(largest)), float(np.max(errors))  # unlike max, np.max keeps NaN
 
     def _forget(self, name, key):
         with contextlib.suppress(PeerFailed):  # its process has ended, which was reported

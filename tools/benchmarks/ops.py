@@ -6,6 +6,7 @@ page faults included. torch.compile writes to a given buffer ("out buffer") or a
 ("fresh").
 """
 
+import contextlib
 import statistics
 
 import numpy as np
@@ -52,7 +53,7 @@ def _fused(case: OpCase, workers, options, report):
             contestants += [("torch_compile", variant) for variant in variants]
         for name, variant in contestants:
             # A chain of ops has another result.
-            difference = None if variant == "native, in place" else _relative_difference
+            difference = None if variant == "native, in place" else relative_difference
             label = f"{name}, {variant}"
             turns.add(label, workers[name], "ops", 5, difference, case=case, variant=variant)
         turns.add("copy", workers["machine"], "copy", 3, None, bytes_moved=case.bytes_moved)
@@ -73,8 +74,8 @@ def _fused(case: OpCase, workers, options, report):
 
 def _attention(workers, options, report, scale):
     rows = []
-    with Turns("varlen_attention", options, report):
-        peak = limits.matmul_peak(workers["machine"], options.turn_seconds)
+    peak = limits.matmul_peak(workers["machine"], options.turn_seconds)
+    with contextlib.closing(peak):
         note = limits.busy_note()
         for sequences, length in ATTENTION_SHAPES:
             for direction in ("forward", "backward"):
@@ -89,7 +90,7 @@ def _attention(workers, options, report, scale):
 def _attention_row(case, turns, worker, peak) -> dict:
     for backend in ("native", "reference"):
         variant = f"{backend}, fresh"
-        turns.add(backend, worker, "ops", 3, _relative_difference, case=case, variant=variant)
+        turns.add(backend, worker, "ops", 3, relative_difference, case=case, variant=variant)
     seconds = turns.seconds(peak=peak.turn)
     native = statistics.median(seconds["native"])
     rate = case.attention_flops / native
@@ -105,9 +106,10 @@ def _attention_row(case, turns, worker, peak) -> dict:
     }
 
 
-def _relative_difference(expected, outputs) -> float:
+def relative_difference(expected, outputs) -> float:
     """Returns the largest difference, relative to max(1, the largest value) of each output."""
-    return max(
-        float(np.max(np.abs(outputs[name] - value)) / max(1.0, float(np.max(np.abs(value)))))
+    differences = [
+        np.max(np.abs(outputs[name] - value)) / max(1.0, float(np.max(np.abs(value))))
         for name, value in expected.items()
-    )
+    ]
+    return float(np.max(differences))  # unlike max, np.max keeps NaN

@@ -29,7 +29,13 @@ class Options:
 
 
 def largest_difference(expected, outputs) -> float:
-    return max(float(np.max(np.abs(outputs[name] - expected[name]))) for name in expected)
+    # Unlike max, np.max keeps NaN.
+    return float(np.max([np.max(np.abs(outputs[name] - expected[name])) for name in expected]))
+
+
+def ours_first(workers) -> list[str]:
+    """Returns the names of the peers, bert_tf first, without the machine."""
+    return sorted(set(workers) - {"machine"}, key=lambda name: (name != OURS, name))
 
 
 class Turns:
@@ -92,7 +98,7 @@ class Turns:
 
     def add_all(self, workers, job, calls, **arguments) -> None:
         """Adds all variants of all peers, bert_tf first; another peer that fails is left out."""
-        for name in sorted(set(workers) - {"machine"}, key=lambda name: (name != OURS, name)):
+        for name in ours_first(workers):
             try:
                 for variant in workers[name].variants(job):
                     label = name if variant == "default" else f"{name}, {variant}"

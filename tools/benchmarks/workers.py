@@ -208,5 +208,5 @@ def require_installed(names: Sequence[str], job: str) -> None:
         raise UserError(
             f"The packages of all --peers must be installed. Received: none for "
             f"{', '.join(missing)}. `pip install {install}` (or "
-            "`pip install 'bert_tf[benchmark]'`), or set fewer --peers."
+            "`pip install 'bert-tf[benchmark]'`), or set fewer --peers."
         )

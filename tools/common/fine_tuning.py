@@ -364,7 +364,8 @@ def classifier_loss(model, targets):
 def train_epochs(model, x, y, num_rows=None, callbacks=(), validation_data=None, **options):
     """Trains a model with its own `fit`, from its compilation to its merged LoRA weights.
 
-    Of --num_train_epochs the last may be a part. `options` are those of `compile_model`.
+    With a fraction in --num_train_epochs, the last epoch has fewer steps. `options` are those of
+    `compile_model`.
     """
     steps_per_epoch, num_steps = steps_of(num_rows or x)
     compile_model(model, num_steps, **options)

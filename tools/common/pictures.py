@@ -13,7 +13,7 @@ def require_plotting(path: str, flag: str) -> None:
     """Checks that matplotlib can write the picture that a flag names, before any work."""
     if os.path.splitext(path)[1] not in _FORMATS:
         raise UserError(f"--{flag} must be a .png, .svg or .pdf file. Received: --{flag}={path}")
-    require("matplotlib", "pip install 'bert_tf[benchmark]'")
+    require("matplotlib", "pip install 'bert-tf[benchmark]'")
 
 
 def save(figure, path: str, **options) -> None:

@@ -22,7 +22,7 @@ def find_files(patterns):
 
 
 def read_single_texts(path):
-    """Reads a file with one text per line, in which tabs and empty lines are texts as others."""
+    """Reads a file with one text per line; tabs are part of the text, and lines may be empty."""
     texts = [text for _, text in read_lines(path)]
     if not texts:
         raise DataError(f"{path} must be a file with texts. Received: no text")

@@ -47,7 +47,7 @@ def masked(checksum: int) -> int:
 def _checksum_of_lanes(words):
     """Returns the state after the bytes of all lanes in sequence, starting from state 0.
 
-    `words` are 16-bit integers `[lanes, words per lane]`; the lanes are a power of two.
+    `words` are 16-bit integers `[lanes, words per lane]`; the number of lanes is a power of 2.
     """
     table = _word_table()
     states = np.zeros(len(words), np.uint32)

@@ -9,7 +9,13 @@ Reference: Keras 3 `saving_lib` (a stored zip of `config.json` and `model.weight
 import numpy as np
 
 from bert_tf import tasks
-from bert_tf.checkpoints.model_weights import all_weights, backbone_of, model_class
+from bert_tf.checkpoints.model_weights import (
+    BACKBONE,
+    all_weights,
+    backbone_of,
+    build_saved,
+    model_class,
+)
 from bert_tf.checkpoints.quantized import quantized_tensors
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import ARGUMENTS, BertConfig
@@ -74,7 +80,7 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | N
             f"`registered_name` in {path} must be that of a model of bert_tf or of keras-hub. "
             f"Received: registered_name={registered!r:.200}"
         )
-    is_backbone = name == "BertBackbone"
+    is_backbone = name == BACKBONE
     check(values, _BACKBONE if is_backbone else _TASK_MODEL, path, ConfigError)
     options = {} if is_backbone else dict(values["config"])
     backbone = values if is_backbone else options.pop("backbone")
@@ -93,20 +99,6 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | N
     unused = ("name", "dtype", "lora")
     options = {key: value for key, value in options.items() if key not in unused}
     return name, config, options, arguments.get("quantization")
-
-
-def build_saved(path: str, name: str, backbone: BertBackbone, options: dict):
-    """Builds a model of the class and with the arguments that a file names.
-
-    Raises:
-        CheckpointError: If the arguments are not valid.
-    """
-    try:
-        return backbone if name == "BertBackbone" else model_class(name)(backbone, **options)
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} must hold valid arguments of {name}. Received: {error}"
-        ) from None
 
 
 def load_archive(

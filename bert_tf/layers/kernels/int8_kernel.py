@@ -22,8 +22,7 @@ class Int8Kernel:
 
     def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
         """Computes `x @ kernel` and the epilogue in one pass: `[R, in]` -> `[R, units]`."""
-        kernel = ops.QuantizedKernel(*map(tf.convert_to_tensor, self.variables))
-        return epilogue.within(ops.quantized_dense, x, kernel, self.shape[1])
+        return epilogue.within(ops.quantized_dense, x, self._tensors(), self.shape[1])
 
     def assign(
         self, values: tf.Tensor, scale: tf.Tensor, smoothing: tf.Tensor | None = None
@@ -41,7 +40,7 @@ class Int8Kernel:
 
     def unpacked(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the arguments of `assign`: the values, the scale and the smoothing."""
-        kernel = ops.QuantizedKernel(*map(tf.convert_to_tensor, self.variables))
+        kernel = self._tensors()
         return (
             ops.unpack_quantized_dense(kernel.packed, *self.shape),
             kernel.scale,
@@ -51,3 +50,6 @@ class Int8Kernel:
     def is_smoothed(self) -> bool:
         """Returns whether the smoothing is something other than ones."""
         return bool(tf.reduce_any(tf.convert_to_tensor(self.variables.smoothing) != 1.0))
+
+    def _tensors(self):
+        return ops.QuantizedKernel(*map(tf.convert_to_tensor, self.variables))

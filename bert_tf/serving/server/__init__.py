@@ -8,6 +8,7 @@
     model_directory  finds the models in a directory; export_for_server exports this package's
                      models
     model_versions   loads new versions, switches to them and unloads old ones
+    users            counts what is in use, so that it can be closed afterwards
     batcher          computes waiting requests together
     described_inputs checks that a request matches the description that `export` wrote
     limits           limits of requests, their memory and the reading of bodies

@@ -24,8 +24,9 @@ from bert_tf.serving.server.errors import RequestError, invalid, of_computation
 from bert_tf.serving.server.limits import Limits, Memory
 from bert_tf.serving.server.metrics import PATH as METRICS_PATH
 from bert_tf.serving.server.metrics import Metrics
-from bert_tf.serving.server.model_versions import ModelVersions, Users
+from bert_tf.serving.server.model_versions import ModelVersions
 from bert_tf.serving.server.rest_api import RestApi
+from bert_tf.serving.server.users import Users
 
 log = logging.getLogger("bert_tf.serving")
 

@@ -19,6 +19,7 @@ from bert_tf.serving.server.batcher import Batcher
 from bert_tf.serving.server.errors import RequestError
 from bert_tf.serving.server.model_directory import find_versions, open_model
 from bert_tf.serving.server.served_model import ServedModel
+from bert_tf.serving.server.users import Users
 
 log = logging.getLogger("bert_tf.serving")
 
@@ -33,24 +34,6 @@ class VersionState:
     state: str  # TensorFlow Serving's name for it
     error: str = ""  # the reason why the version could not be loaded
     fingerprint: tuple = ()  # of those files; if they change, loading is tried again
-
-
-class Users:
-    """Counts the `with` blocks that are running; `none` is set while there is none."""
-
-    def __init__(self):
-        self._count = 0
-        self.none = asyncio.Event()
-        self.none.set()
-
-    def __enter__(self):
-        self._count += 1
-        self.none.clear()
-
-    def __exit__(self, *error):
-        self._count -= 1
-        if not self._count:
-            self.none.set()
 
 
 @dataclasses.dataclass(eq=False)

@@ -77,7 +77,7 @@ class Signature:
         return None
 
     def trimmed(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs of some rows of a batch, with the padding that they would have by themselves."""
+        """Returns the outputs of some rows of a batch, with the padding of these rows alone."""
         trimmed = dict(outputs)
         for name, values in outputs.items():
             count = self.count_of(name)

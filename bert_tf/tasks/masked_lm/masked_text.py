@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.masking import SPANBERT_SPANS, check_masking, mask_tokens, num_to_predict
-from bert_tf.errors import ConfigError
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocabulary import continues_word
 
@@ -50,11 +49,7 @@ def mask_texts(
         >>> labels["masked_ids"].shape
         TensorShape([32, 19])
     """
-    if tokenizer.mask_token_id is None:
-        raise ConfigError(
-            "`mask_token` of the tokenizer must be set: the piece of the vocabulary that hides "
-            "tokens. Received: mask_token=None."
-        )
+    tokenizer.require_mask_token()
     max_predictions = int(num_to_predict(max_length, masked_lm_prob, max_length))
     check_masking(masking, masked_lm_prob, max_predictions, SPANBERT_SPANS)
     special = np.zeros(tokenizer.vocab_size, bool)  # [V]

@@ -166,7 +166,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         Reference: Salazar et al. 2020 (arXiv 1910.14659), section 2.
         """
         if reduction not in REDUCTIONS:
-            raise UserError(f"`reduction` must be one of {REDUCTIONS}. Received: {reduction!r}")
+            raise UserError(f"`reduction` must be one of {REDUCTIONS}. Received: {reduction=}")
         self.preprocessor.require_mask_token()
         columns = self.preprocessor.read_examples(sentences)
         if len(columns) != 1:

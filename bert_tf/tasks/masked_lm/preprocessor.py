@@ -103,11 +103,7 @@ class MaskedLMPreprocessor(Preprocessor):
     def require_mask_token(self) -> None:
         """Raises `UserError` if there is no tokenizer, or it has no mask token."""
         self.require_tokenizer()
-        if self.tokenizer.mask_token is None:
-            raise UserError(
-                "`mask_token` of the tokenizer must be the piece that hides tokens. "
-                "Received: mask_token=None"
-            )
+        self.tokenizer.require_mask_token()
 
     def require_masks(self, columns: TextColumns) -> None:
         """Raises `UserError` if a text has no mask."""
@@ -115,10 +111,9 @@ class MaskedLMPreprocessor(Preprocessor):
         mask = self.tokenizer.mask_token.encode()
         for row, texts in enumerate(zip(*columns)):
             if not any(mask in text for text in texts):
-                text = " ||| ".join(text.decode("utf-8", "replace") for text in texts)
                 raise UserError(
                     f"Every text must have a {self.tokenizer.mask_token}. "
-                    f"Received in row {row}: {text!r}"
+                    f"Received in row {row}: {_shown(texts)}"
                 )
 
     def rows(self, columns, window_stride=None):
@@ -141,10 +136,12 @@ class MaskedLMPreprocessor(Preprocessor):
         counts = np.array([sum(text.count(mask) for text in row) for row in zip(*columns)], int)
         is_cut = counts != places.row_lengths().numpy()
         if is_cut.any():
+            row = np.argmax(is_cut)
             raise UserError(
-                f"The text in row {np.argmax(is_cut)} must have every {self.tokenizer.mask_token} "
-                f"in its first {self.max_length} tokens. Received: one after them. Shorten the "
-                "text, or pass a larger `max_length`."
+                f"Every {self.tokenizer.mask_token} of a text must be in the {self.max_length} "
+                "tokens to which it is cut. Received: "
+                f"{_shown([column[row] for column in columns])}. Shorten the text, or pass a "
+                "larger `max_length`."
             )
         return MaskedRows(texts, places)
 
@@ -189,3 +186,8 @@ def _candidates(logits, top_k, vocabulary):
     best = np.argpartition(-probabilities, top_k - 1)[:top_k]
     best = best[np.argsort(-probabilities[best], kind="stable")]
     return [Candidate(vocabulary[index], float(probabilities[index])) for index in best]
+
+
+def _shown(texts):
+    """Returns the beginning of the texts of an example, for an error."""
+    return repr(" ||| ".join(text.decode("utf-8", "replace") for text in texts)[:80])

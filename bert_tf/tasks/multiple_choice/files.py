@@ -59,14 +59,14 @@ def read_swag(path: str | os.PathLike, labels: bool = True) -> list[ChoiceExampl
                 f"{path} must have the columns {', '.join(wanted)}. "
                 f"Received: {list(row)}, without {', '.join(missing)}"
             )
-        texts = {name: str(row[name]).strip() for name in COLUMNS}
+        texts = {name: row[name].strip() for name in COLUMNS}
         empty = [name for name in ("sent1", *ENDINGS) if not texts[name]]
         if empty:
             raise DataError(
                 f"{path}, line {line} must have a text in sent1, {', '.join(ENDINGS)}. "
                 f"Received: nothing in {', '.join(empty)}"
             )
-        label = str(row["label"]).strip() if labels else None
+        label = row["label"].strip() if labels else None
         if labels and label not in LABELS:
             raise DataError(
                 f"{path}, line {line} must have a label from 0 to 3. Received: {label!r}"

@@ -48,15 +48,16 @@ class MultipleChoicePreprocessor(Preprocessor):
         """Returns prompts `[n]` and choices `[n, C]` as arrays of strings.
 
         Raises:
-            UserError: If an example is not a prompt with at least two choices, as all others.
+            UserError: If an example is not a prompt with at least two choices, or the numbers of
+                choices differ.
         """
         if isinstance(x, TextColumns):
             return x
         if not isinstance(x, tuple):
-            rows = [
-                (row[0], row[1:]) if isinstance(row, tuple) and all(map(is_text, row)) else row
-                for row in plain_rows(x)
-            ]
+            rows = list(plain_rows(x))
+            for number, row in enumerate(rows):
+                if row and isinstance(row, tuple) and all(map(is_text, row)):
+                    rows[number] = (row[0], row[1:])
             if not all(isinstance(row, tuple) and len(row) == 2 for row in rows):
                 raise UserError(f"{_FORM} Received: {type(x).__name__}")
             x = tuple(map(list, zip(*rows))) or ([], [])  # pairs of a prompt and its choices
@@ -137,7 +138,8 @@ class MultipleChoicePreprocessor(Preprocessor):
         answers = []
         for choices, shares in zip(columns[1], probabilities):
             index = int(shares.argmax())
-            answers.append(Choice(index, choices[index].decode("utf-8", "replace"), shares[index]))
+            text = choices[index].decode("utf-8", "replace")
+            answers.append(Choice(index, text, float(shares[index])))
         return answers
 
 

@@ -37,7 +37,7 @@ class MaskingVocabulary:
         Raises:
             ConfigError: If the tokenizer has no mask token.
         """
-        require_mask_token(tokenizer)
+        tokenizer.require_mask_token()
         return cls(
             tokenizer.vocab_size,
             tokenizer.cls_token_id,
@@ -45,15 +45,6 @@ class MaskingVocabulary:
             tokenizer.mask_token_id,
             continues_word(tokenizer.vocabulary).tobytes(),
         )
-
-
-def require_mask_token(tokenizer) -> None:
-    """Raises `ConfigError` if the tokenizer has no mask token."""
-    require(
-        tokenizer.mask_token_id is not None,
-        "`tokenizer` must have a mask token, such as [MASK], for masked language modeling",
-        mask_token=None,
-    )
 
 
 @dataclasses.dataclass(frozen=True)

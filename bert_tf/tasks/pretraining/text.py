@@ -21,7 +21,6 @@ from bert_tf.errors import DataError
 from bert_tf.tasks.pretraining.checks import check_position, require
 from bert_tf.tasks.pretraining.document_chunks import scan_documents
 from bert_tf.tasks.pretraining.example_batches import BATCH_SIGNATURE, ExampleBatches, ExampleEpochs
-from bert_tf.tasks.pretraining.examples import require_mask_token
 from bert_tf.tasks.pretraining.input_files import find_files
 from bert_tf.tasks.pretraining.segment_pairs import NEXT_SENTENCES
 from bert_tf.tasks.pretraining.token_source import TokenSource
@@ -160,7 +159,7 @@ def pretraining_text(
         batch_size=batch_size,
     )
     check_position(start_step, num_shards, shard_index)
-    require_mask_token(tokenizer)
+    tokenizer.require_mask_token()
     if replace_numbers and tokenizer.number_token is None:
         tokenizer = BertTokenizer.from_config(
             {**tokenizer.get_config(), "number_token": NUMBER_TOKEN}

@@ -248,5 +248,6 @@ def _answers(values: Any) -> np.ndarray:
             )
         if is_pair:
             text, start = pair
-            rows[row] = (text if isinstance(text, str) else text.decode("utf-8")), int(start)
+            text = text if isinstance(text, str) else text.decode("utf-8", "replace")
+            rows[row] = text, int(start)
     return rows

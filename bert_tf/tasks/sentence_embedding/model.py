@@ -1,4 +1,4 @@
-"""Sentence vectors: one vector a text, near for texts that mean the same."""
+"""Sentence embedding: one vector per text; similar vectors for texts with similar meanings."""
 
 import os
 
@@ -25,7 +25,8 @@ class BertSentenceEncoder(TaskModel):
     """BERT with a pooled vector for each text.
 
     It is trained on pairs or triplets of texts, as a tuple of lists, each text encoded by itself
-    (`compile(objective=...)` says how they are compared). Below, `K` is the texts of an example.
+    (`compile(objective=...)` says how they are compared). Below, `K` is the number of texts of an
+    example.
 
     Args:
         backbone: The `BertBackbone`.
@@ -39,11 +40,11 @@ class BertSentenceEncoder(TaskModel):
             sets it.
 
     Call arguments:
-        inputs: What the backbone takes, `[B, T]`, or `[B, K, T]` for K texts an example; or
+        inputs: What the backbone takes, `[B, T]`, or `[B, K, T]` for K texts per example; or
             strings `[B]`, or a tuple of K times strings `[B]`.
 
     Returns:
-        float32 `[B, D]`, for K texts an example `[B, K, D]`; D is the hidden size H, for
+        float32 `[B, D]`, for K texts per example `[B, K, D]`; D is the hidden size H, for
         "mean_max" 2H, whitened `whitening_size`.
 
     Raises:

@@ -95,7 +95,6 @@ class BertTextClassifier(TaskModel):
                 f"`num_classes` must be at least {fewest} for {problem_type}, and the number of "
                 f"`labels`. Received: num_classes={num_classes}, labels={labels}"
             )
-        config = backbone.config
         self.num_classes = num_classes
         self.labels = labels
         self.problem_type = problem_type
@@ -108,7 +107,10 @@ class BertTextClassifier(TaskModel):
             backbone.pooler.trainable = False  # no part of the loss
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         self.classifier = Dense(
-            num_classes, config.initializer_range, dtype=self.dtype_policy, name="classifier"
+            num_classes,
+            backbone.config.initializer_range,
+            dtype=self.dtype_policy,
+            name="classifier",
         )
         self.build()
 
@@ -193,16 +195,16 @@ class BertTextClassifier(TaskModel):
         return self.predict_decoded(texts, batch_size, token_budget, verbose)
 
     def targets(self, labels) -> np.ndarray:
-        """Labels by name as `fit` takes them.
+        """Returns labels as `fit` takes them.
 
         Args:
-            labels: A name an example; for several labels a list of names an example; for regression
-                a number an example.
+            labels: One name per example; for several labels, one list of names per example; for
+                regression, one number per example.
 
         Returns:
             int32 `[n]`, for several labels float32 `[n, num_classes]` of 0 and 1, for regression
-            float32 `[n]`. `fit` takes ids no more than other numbers where names are numbers other
-            than their ids: give it the names.
+            float32 `[n]`. If names are numbers other than their ids, `fit` refuses numbers: pass it
+            the names as strings.
 
         Raises:
             DataError: If a label is none of the model's.

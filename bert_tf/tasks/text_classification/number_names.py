@@ -8,16 +8,16 @@ _TRUTH_VALUES = {"false": 0, "true": 1}
 
 
 def refuse_unclear_numbers(labels: Sequence[str] | None) -> None:
-    """For labels that are given as numbers: a number that is a class's name must be its id.
+    """Refuses labels that are numbers, unless every name that is a number is the id of its class.
 
-    So it is for the names `["0", "1"]`, and not for `["1", "2"]`.
+    Numbers are clear for the names `["0", "1"]`, but not for `["1", "2"]`.
 
     Raises:
-        DataError: If numbers cannot be told apart from names.
+        DataError: If a number may be a name or an id.
     """
     if any(_number(label) not in (None, place) for place, label in enumerate(labels or ())):
         raise DataError(
-            f"Labels must be names, as strings, where the names are numbers other than their ids: "
+            "Labels must be strings if names of classes are numbers other than their ids: "
             f"{list(labels)}. Received: numbers. Pass `[str(label) for label in y]`."
         )
 

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.plain_rows import is_text
 from bert_tf.errors import UserError
 from bert_tf.layers.crf import ConditionalRandomField
 from bert_tf.layers.dense import Dense
@@ -287,7 +288,7 @@ class BertTokenClassifier(TaskModel):
             >>> len(sentences)
             2
         """
-        if isinstance(texts, str):
+        if is_text(texts):
             return self.tag([texts], batch_size, token_budget, verbose)[0]
         words, texts = self.preprocessor.read_words(texts)
         ids = self._label_ids(words.words, words.row_splits, batch_size, token_budget, verbose)

@@ -1,4 +1,4 @@
-"""Logs the means and rates of training in regular intervals."""
+"""Logs the means and rates of training at regular intervals."""
 
 import time
 

@@ -12,6 +12,8 @@ import os
 import re
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
 from bert_tf.array_files import write_safetensors
 from bert_tf.errors import CheckpointError
@@ -95,9 +97,6 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dic
     Raises:
         DamagedCheckpoint: If a file is missing, truncated or changed.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
     manifest = read_json(os.path.join(path, MANIFEST), _MANIFEST, DamagedCheckpoint)
     for name, expected in manifest["files"].items():
         file = os.path.join(path, name)

@@ -1,9 +1,7 @@
 """Saves the whole state of a run every n steps, so that it can be killed and resumed exactly."""
 
-import json
 import logging
 import os
-import pathlib
 import re
 
 import keras
@@ -12,7 +10,7 @@ import numpy as np
 from bert_tf import hooks
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.files import atomic_path, recover, remove_directory, remove_leftovers
-from bert_tf.json_files import read_json
+from bert_tf.json_files import read_json, write_json
 from bert_tf.json_schema import integer, number, object_of, text
 from bert_tf.training.callbacks.step_callback import StepCallback
 from bert_tf.training.checkpointing.checkpoint_files import (
@@ -209,7 +207,7 @@ class TrainingCheckpoint(StepCallback):
         if is_chief(self.model.distribute_strategy):
             best = {"step": self.step, "monitor": self.monitor, "value": value}
             with atomic_path(os.path.join(self.directory, BEST)) as path:
-                pathlib.Path(path).write_text(json.dumps(best), encoding="utf-8")
+                write_json(path, best)
             self._remove_old()
 
     def _read_best(self):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class DistributedBatches:
     """The batches for `fit` from any step, under any `tf.distribute` strategy.
 

@@ -76,7 +76,8 @@ class ClassificationLoss(SentenceLoss):
 
     Args:
         num_classes: The number of classes; 3 for entailment, neutral and contradiction.
-        loss: Cross-entropy with label smoothing, focal loss or class weights; None for neither.
+        loss: Cross-entropy with label smoothing, focal loss or class weights. None means plain
+            cross-entropy.
 
     Raises:
         UserError: If `num_classes` is less than 2, or if the reduction of `loss` is not a mean.
@@ -181,7 +182,7 @@ class MultipleNegativesRankingLoss(SentenceLoss):
 
     def outputs(self, vectors):
         texts = tf.unstack(tf.math.l2_normalize(vectors, axis=-1), axis=1)
-        candidates = tf.concat(texts[1:], axis=0)  # [B, D] or [2B, D]
+        candidates = tf.concat(texts[1:], axis=0)  # [B, D] or [2B, D], second texts first
         return self.scale * tf.matmul(texts[0], candidates, transpose_b=True)
 
     def losses(self, labels, outputs):

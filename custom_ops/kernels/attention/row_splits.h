@@ -8,8 +8,8 @@
 
 namespace bert_tf {
 
-// Copies `count` row splits of `rows` rows, which are int64 or int32. Returns an error message,
-// which is empty if they are valid.
+// Copies `count` int64 or int32 row splits of `rows` rows. Returns an error message, which is empty
+// if they are valid.
 inline std::string ReadRowSplits(const void* values, bool are_int64, int64_t count, int64_t rows,
                                  std::vector<int64_t>* row_splits) {
   const auto copy = [&](const auto* typed) { row_splits->assign(typed, typed + count); };

@@ -24,7 +24,8 @@ using Plan = std::vector<AttentionUnit>;
 
 // The scratch memory of a piece of the work consists of whole, aligned cache lines.
 struct alignas(64) CacheLine {
-  float floats[16];
+  static constexpr int64_t kFloats = 64 / sizeof(float);
+  float floats[kFloats];
 };
 
 // The approximate number of keys to which a block of queries attends, or of queries that attend to
@@ -129,7 +130,8 @@ void RunPlan(const Parallel& parallel, const VarlenAttentionOptions& options, co
   const int64_t groups = static_cast<int64_t>(group_begin.size());
   group_begin.push_back(static_cast<int64_t>(plan.size()));
   parallel.For(groups, all_cycles / groups, [&](int64_t begin, int64_t end) {
-    const std::unique_ptr<CacheLine[]> scratch(new CacheLine[scratch_floats / 16 + 1]);
+    const std::unique_ptr<CacheLine[]> scratch(
+        new CacheLine[scratch_floats / CacheLine::kFloats + 1]);
     const int64_t first = group_begin[begin];
     run(plan.data() + first, group_begin[end] - first, reinterpret_cast<float*>(scratch.get()));
   });

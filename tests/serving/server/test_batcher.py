@@ -116,7 +116,7 @@ def test_what_waits_is_computed_together(model):
     assert two["length"].tolist() == [5, 1]
 
 
-def test_a_large_request_is_cut_and_the_small_ones_are_served_beside_it(model):
+def test_a_large_request_is_cut_and_the_small_ones_are_served_meanwhile(model):
     async def scenario():
         batcher = _batcher(model, token_budget=16)  # 4 rows of 1 to 4 bytes
         first = await _busy(batcher, model)

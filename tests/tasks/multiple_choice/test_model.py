@@ -95,6 +95,7 @@ def test_learns_planted_data(make_model):
     "x,words",
     [
         (PROMPTS, "must be a tuple .prompts, choices."),
+        ([("good", "a", "b"), ()], "must be a tuple .prompts, choices."),
         ((PROMPTS, PROMPTS), "must have a list of strings in row 0"),
         ((PROMPTS, CHOICES[:2]), "3 prompts, 2 lists"),
         ((PROMPTS, [["a", "b"], ["a"], ["a", "b"]]), "in row 1: 1, in row 0: 2"),

@@ -16,9 +16,8 @@ QUESTIONS = 60
 
 def selections(tokenizer, questions, contexts, logits_of_windows, **options):
     """What is selected; `logits_of_windows` makes the logits of so many windows."""
-    preprocessor = QuestionAnsweringPreprocessor(
-        tokenizer=tokenizer, **LENGTHS, null_score_diff_threshold=0.0, **options
-    )
+    options = {"null_score_diff_threshold": 0.0, **options}
+    preprocessor = QuestionAnsweringPreprocessor(tokenizer=tokenizer, **LENGTHS, **options)
     columns = TextColumns(
         np.array([text.encode() for text in texts], object) for texts in (questions, contexts)
     )
@@ -102,9 +101,11 @@ def selected(tiny_vocabulary, **options):
     return selection
 
 
-def test_no_answer_wins_where_it_is_allowed(tiny_vocabulary):
-    allowed = selected(tiny_vocabulary, allow_no_answer=True)
-    assert allowed.score_difference == 1.0 and allowed.answer.text == ""
+@pytest.mark.parametrize("threshold, text", [(0.0, ""), (0.5, ""), (1.0, "good film")])
+def test_no_answer_wins_above_the_threshold(tiny_vocabulary, threshold, text):
+    options = {"allow_no_answer": True, "null_score_diff_threshold": threshold}
+    chosen = selected(tiny_vocabulary, **options)
+    assert chosen.score_difference == 1.0 and chosen.answer.text == text
     assert selected(tiny_vocabulary).answer.text == "good film"
 
 

@@ -141,12 +141,12 @@ def test_answers_that_are_not_there_are_told_and_not_trained(make_model, caplog)
     model = make_model()
     model.compile(AdamWeightDecay(1e-3))
     questions, contexts, answers = planted(5, 8)
-    answers[1], answers[2] = ("bad film", 0), ("Good", 10_000)
+    answers[1], answers[2], answers[3] = ("bad film", 0), ("Good", 10_000), (b"\xff", 0)
     with caplog.at_level("WARNING", "bert_tf"):
         kept = model.training_batches(questions, contexts, answers)
-    assert "2 of 8 questions are left out of training" in caplog.text
+    assert "3 of 8 questions are left out of training" in caplog.text
     assert "'bad film' must be at character 0" in caplog.text
-    good = [n for n in range(8) if n not in (1, 2)]
+    good = [n for n in range(8) if n not in (1, 2, 3)]
     columns = [[column[n] for n in good] for column in (questions, contexts, answers)]
     assert len(kept) == len(model.training_batches(*columns))
 

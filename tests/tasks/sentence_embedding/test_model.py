@@ -83,6 +83,21 @@ def test_batches_keep_to_the_budget(tiny_vocabulary, monkeypatch):
     assert sorted(places) == list(range(40))
 
 
+def test_batches_of_a_static_length_have_as_many_rows_as_asked_for(tiny_vocabulary):
+    texts = np.array([b"film"] * 8, object)
+    rows = TokenizedTexts.of(BertTokenizer(tiny_vocabulary), (texts,), 64)
+    batches = text_batches.sorted_batches(rows, batch_size=4, length=64)
+    assert [batch["token_ids"].shape for batch in batches] == [(4, 64), (4, 64)]
+
+
+def test_an_example_of_several_texts_is_as_long_as_its_longest(tiny_vocabulary):
+    texts = np.array([b"film", b"film film", b"", b"film film film"], object)
+    rows = TokenizedTexts.of(BertTokenizer(tiny_vocabulary), (texts,), 64, rows_per_example=2)
+    assert rows.lengths().tolist() == [4, 5]
+    (batch,) = text_batches.sorted_batches(rows)
+    assert batch["token_ids"].shape == (2, 2, 5)
+
+
 def test_one_string_and_none(make_encoder):
     encoder = make_encoder(pooling="mean_max")
     assert encoder.encode("good film").shape == (64,)

@@ -30,7 +30,7 @@ def make_classifier(tiny_config, tiny_vocabulary):
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean_max"])
-def test_head_learns_as_behind_a_frozen_backbone(make_classifier, pooling):
+def test_head_learns_as_after_a_frozen_backbone(make_classifier, pooling):
     frozen, cached = make_classifier(pooling), make_classifier(pooling)
     frozen.backbone.trainable = False
     frozen.compile(AdamWeightDecay(1e-2), metrics=["accuracy"])

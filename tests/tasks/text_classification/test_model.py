@@ -236,7 +236,7 @@ def test_numbers_that_may_be_names_are_refused(make_classifier, names):
         lambda: model.evaluate(TEXTS, LABELS),
         lambda: model.evaluate(dataset),
     ):
-        with pytest.raises(DataError, match="Labels must be names, as strings"):
+        with pytest.raises(DataError, match="Labels must be strings if names"):
             call()
     named = [str(names[label]) for label in LABELS]
     np.testing.assert_array_equal(model.targets(named), LABELS)

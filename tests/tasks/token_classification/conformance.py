@@ -68,7 +68,7 @@ TASKS["tagging with a CRF"] = dataclasses.replace(
     options={"labels": WORD_LABELS, "use_crf": True},
     saved={},
     lacks={
-        "text": Lack("a path is no maximum of logits; test_token_classifier.py has its answers"),
+        "text": Lack("a path is no maximum of logits; test_model.py has its answers"),
         "serving": Lack("tests/serving/test_tasks.py has it"),
         "other losses": Lack("it has the loss of paths alone", "over the paths of a sentence"),
     },

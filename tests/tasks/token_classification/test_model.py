@@ -90,7 +90,7 @@ def test_learns_planted_spans(trained, make_model):
 def test_spans_have_offsets(trained):
     text = "The  the goód film. abc Bad."
     expected = [TaggedSpan(9, 18, "X", "goód film"), TaggedSpan(24, 27, "Y", "Bad")]
-    assert trained.tag(text) == expected
+    assert trained.tag(text) == trained.tag(text.encode()) == expected
     assert trained.tag([text, "", "the"]) == [expected, [], []]
     words = ["the", "good", "film"]
     assert trained.tag([words, []]) == [[TaggedSpan(1, 3, "X", "good film")], []]

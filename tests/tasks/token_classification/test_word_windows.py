@@ -99,8 +99,12 @@ def test_cut_at_the_end_of_a_clause(tokenizer):
                 expected.append((number, sum(lengths[start:end]) + 2))
                 start = end
         assert list(zip(windows.examples, windows.lengths())) == expected
-    assert cut_words([1] * 8, [False, False, True] + [False] * 5, 5) == [3, 8]
-    assert cut_words([1] * 8, [True] + [False] * 7, 5) == [5, 8]  # too early a clause
+    for words, lengths in (
+        (["good", "good", "."] + ["good"] * 5, [5, 7]),
+        (["."] + ["good"] * 7, [7, 5]),  # too early a clause
+    ):
+        windows = WordWindows(tokenizer, *flat_words([words]), max_length=7)
+        assert list(windows.lengths()) == lengths
 
 
 def test_words_must_be_lists_of_strings():

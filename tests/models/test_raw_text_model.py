@@ -26,6 +26,7 @@ from bert_tf.compression import DistillationModel
 from bert_tf.errors import UserError
 from bert_tf.models import TaskModel
 from bert_tf.tasks.masked_lm import preprocessor as masked_lm
+from tests.conformance.task import assert_same
 
 A, B = ["good film", "bad", "the good."], ["bad film", "good good", "the"]
 MASKED = ["the [MASK].", "good [MASK]"]
@@ -102,12 +103,6 @@ CONTAINERS = {
 every_container = pytest.mark.parametrize("column", CONTAINERS.values(), ids=CONTAINERS)
 
 
-def assert_same(found, expected):
-    tf.nest.map_structure(
-        lambda one, other: np.testing.assert_allclose(one, other, atol=1e-6), found, expected
-    )
-
-
 def loss_of(model, x, y=None, **options):
     return model.evaluate(x, y, verbose=0, return_dict=True, **options)["loss"]
 
@@ -162,7 +157,7 @@ def test_pairs_by_rows_are_pairs_by_columns(models, task, make):
     np.testing.assert_allclose(model.predict(make(PAIRS), verbose=0), expected, atol=1e-6)
 
 
-def test_pairs_by_rows_of_an_answerer_and_in_fit(models):
+def test_pairs_by_rows_of_question_answering_and_in_fit(models):
     model = models("question_answering")
     assert_same(model.predict(PAIRS, verbose=0), model.predict((A, B), verbose=0))
     answers = [("bad", 0), ("good", 5), None]
@@ -663,25 +658,8 @@ def test_answers_of_texts_and_of_one(models):
         for options in ({"batch_size": 2}, {"token_budget": 8, "verbose": 0}):
             found = call(model, list, **options)
             for one, other in zip(found, expected, strict=True):
-                assert_close(one, other)
-        assert_close(call(model, lambda rows: rows[1]), expected[1])
-
-
-def assert_close(found, expected):
-    """Numbers nearly, all else equal, however they are nested."""
-    for one, other in zip(flat(found), flat(expected), strict=True):
-        if isinstance(one, str) or one is None:
-            assert one == other
-        else:
-            np.testing.assert_allclose(one, other, atol=1e-5)
-
-
-def flat(values):
-    if isinstance(values, dict):
-        return [leaf for item in values.items() for leaf in flat(item)]
-    if isinstance(values, (list, tuple)) or np.ndim(values):
-        return [leaf for value in values for leaf in flat(value)]
-    return [values]
+                assert_same(one, other)
+        assert_same(call(model, lambda rows: rows[1]), expected[1])
 
 
 class TaskWithoutAnswers(TaskModel):
