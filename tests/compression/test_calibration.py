@@ -154,16 +154,16 @@ def test_bad_calibration(classifier, tiny_config):
 
 def test_minilm_comes_nearer_to_itself(minilm, materials, capsys):
     path = materials / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2"
-    texts = [text for text, _, _ in read_film_reviews(path)[:300]]
+    texts = [text for text, _, _ in read_film_reviews(path)[:150]]
     encoder = BertSentenceEncoder.from_pretrained(minilm)
-    expected = encoder.encode(texts[200:])
+    expected = encoder.encode(texts[100:])
     errors = {}
-    for name, calibration in (("none", None), ("200 reviews", texts[:200])):
+    for name, calibration in (("none", None), ("100 reviews", texts[:100])):
         encoder = BertSentenceEncoder.from_pretrained(minilm)
         encoder.quantize("int8", calibration=calibration)
-        vectors = encoder.encode(texts[200:])
+        vectors = encoder.encode(texts[100:])
         errors[name] = 1 - np.sum(vectors * expected, axis=1).mean()
     smoothed = sum(dense.kernel_form.is_smoothed() for dense in dense_layers(encoder))
     with capsys.disabled():
         print(f"\nMiniLM int8, 1 - cosine by calibration: {errors}; {smoothed} layers smoothed")
-    assert errors["200 reviews"] < errors["none"]
+    assert errors["100 reviews"] < errors["none"]
