@@ -292,9 +292,7 @@ class BertBackbone(KerasFiles, RetracingModel):
             UserError: If the native `fused_dense` is not there, or a GPU is visible, where it does
                 not run.
         """
-        if (
-            self.is_prepacked or self.quantization is not None
-        ):  # quantized kernels are prepacked too
+        if self.is_prepacked or self.quantization is not None:  # int8 kernels are prepacked too
             return
         if not native.use_native(runs_on_gpu=False):
             raise UserError(

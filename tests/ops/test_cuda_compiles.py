@@ -27,13 +27,8 @@ KERNELS = {
 
 
 @pytest.fixture(scope="module")
-def compilations(request, tmp_path_factory):
-    """A future of the kernels of each source to test: they are compiled side by side."""
-    sources = [
-        item.callspec.params["name"]
-        for item in request.session.items
-        if item.originalname == "test_compiles_without_spills"
-    ]
+def compilations(tmp_path_factory):
+    """A future of the kernels of each source: they are compiled side by side."""
     nvcc = build.find_nvcc()
     if nvcc is None:
         pytest.skip("needs nvcc in CUDA_HOME or on PATH")
@@ -41,21 +36,11 @@ def compilations(request, tmp_path_factory):
     with concurrent.futures.ThreadPoolExecutor() as pool:
         yield {
             name: pool.submit(build.compile_kernels, nvcc, name, "sm_90", directory)
-            for name in sources
+            for name in build.SOURCES
         }
 
 
-# The slowest file takes half a minute; it shares its tiles with the forward pass.
-SLOWEST = "varlen_attention_backward"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.full if name == SLOWEST else ())
-        for name in build.SOURCES
-    ],
-)
+@pytest.mark.parametrize("name", build.SOURCES)
 def test_compiles_without_spills(name, compilations):
     kernels = compilations[name].result()
     for element_type in ("float", "BFloat16", "Float16"):

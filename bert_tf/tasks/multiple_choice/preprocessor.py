@@ -56,7 +56,7 @@ class MultipleChoicePreprocessor(Preprocessor):
         if not isinstance(x, tuple):
             rows = list(plain_rows(x))
             for number, row in enumerate(rows):
-                if row and isinstance(row, tuple) and all(map(is_text, row)):
+                if isinstance(row, tuple) and row and all(map(is_text, row)):
                     rows[number] = (row[0], row[1:])
             if not all(isinstance(row, tuple) and len(row) == 2 for row in rows):
                 raise UserError(f"{_FORM} Received: {type(x).__name__}")
