@@ -38,7 +38,6 @@ from benchmarks import (
     xla,
 )
 from benchmarks.peers import BASELINE, OURS, OURS_XLA, PEERS, of_job
-from benchmarks.turns import Options
 from benchmarks.workloads import BUCKETS, RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
 from common import pictures
 from common.checks import positive_integers
@@ -201,17 +200,15 @@ def parse_bucket(text: str) -> int | None:
     return int(text)
 
 
-def measure(start, job, peers, config, workload_list, options: Options, results) -> None:
+def measure(start, job, peers, config, workload_list, results) -> None:
     """Starts the workers of `job` and runs it."""
     if job == "memory":
         lengths = positive_integers("lengths")
-        memory.run([OURS, *peers], start, config, workload_list[0], options, results, lengths)
+        memory.run([OURS, *peers], start, config, workload_list[0], results, lengths)
         return
     materials_dir = os.path.abspath(FLAGS.materials_dir)  # workers have other working directories
-    needed = {OURS} if job in ("tokenizer", "latency") else {OURS, "machine"}
-    if job == "xla":
-        needed.add(OURS_XLA)
-    names = [OURS, *peers, *sorted(needed - {OURS})]
+    helpers = {"tokenizer": (), "latency": (), "xla": (OURS_XLA,)}.get(job, ("machine",))
+    names = [OURS, *peers, *helpers]
     with workers.scratch_folder() as scratch:
         directory = os.path.join(scratch, "model")
         real_weights = job == "latency" and not FLAGS.config
@@ -222,26 +219,26 @@ def measure(start, job, peers, config, workload_list, options: Options, results)
             for name in names:
                 if name not in staff:
                     results.problem(f"{name} does not start")
-            if not needed <= staff.keys():
+            if not {OURS, *helpers} <= staff.keys():
                 return
             if job == "tokenizer":
-                tokenizer.run(staff, materials_dir, options, results, FLAGS.tokenizer_texts)
+                tokenizer.run(staff, materials_dir, results, FLAGS.tokenizer_texts)
             elif job == "latency":
                 if not real_weights:
                     latency.make_model(staff[OURS], directory, config, materials_dir)
-                latency.run(staff, options, results)
+                latency.run(staff, results)
             elif job in ("matmul", "matmul_int8"):
                 rows = positive_integers("matmul_rows")
-                matmul.run(staff, FLAGS.matmul_models, rows, options, results, FLAGS.dtype)
+                matmul.run(staff, job, FLAGS.matmul_models, rows, results, FLAGS.dtype)
             elif job == "ops":
-                ops.run(staff, options, results, FLAGS.ops_scale, FLAGS.ops)
+                ops.run(staff, results, FLAGS.ops_scale, FLAGS.ops)
             else:
-                written = models.make(staff[OURS], directory, config)
+                config = models.make(staff[OURS], directory, config)
                 if job == "xla":
-                    xla.run(staff[OURS_XLA], written, workload_list, options, results)
+                    xla.run(staff[OURS_XLA], config, workload_list, results)
                     return
                 for workload in workload_list:
-                    contest.Contest(job, workload, staff, written, options, results).run()
+                    contest.Contest(job, workload, staff, config, results).run()
 
 
 def main():
@@ -308,7 +305,7 @@ def main():
             raise UserError(
                 f"--{flag} must be some of {', '.join(known)}. Received: {FLAGS[flag].value}"
             )
-    options = Options(
+    options = report.Options(
         rounds=FLAGS.rounds,
         turn_seconds=FLAGS.turn_seconds,
         search_calls=FLAGS.search_calls,
@@ -336,7 +333,7 @@ def main():
     start = functools.partial(
         workers.Worker, threads=threads, tuned_malloc=FLAGS.tuned_malloc, baseline_dir=baseline_dir
     )
-    results = report.Report()
+    results = report.Report(options)
     results.facts.update(
         report.machine(),
         threads=threads,
@@ -352,10 +349,10 @@ def main():
     )
     if on_gpu:
         results.facts["gpu"] = device.name
-        gpu_training.run(start, configs, workload_list, device, options, results, FLAGS.gpu_steps)
+        gpu_training.run(start, configs, workload_list, device, results, FLAGS.gpu_steps)
     else:
         try:
-            measure(start, job, peers, config, workload_list, options, results)
+            measure(start, job, peers, config, workload_list, results)
         except workers.PeerFailed as failure:  # before or between the tables
             results.problem(f"{job}: {failure}")
     if FLAGS.json:

@@ -14,8 +14,9 @@ sys.path.insert(0, str(REPOSITORY / "tools"))
 
 from benchmarks import contest, gpu_training, models, ops, report, timing, workers, workloads
 from benchmarks.peers import PEERS, XLA_VARIANTS, of_job
+from benchmarks.report import Options
 from benchmarks.timing import Spread
-from benchmarks.turns import Options, Turns, largest_difference
+from benchmarks.turns import Turns, largest_difference
 from benchmarks.workloads import Workload
 
 
@@ -80,8 +81,8 @@ class FakeWorker:
 class TestTurns:
     def run(self, **values):
         peers = {name: FakeWorker(value) for name, value in values.items()}
-        results, seconds = report.Report(), None
-        with Turns("a table", Options(2, 0.0, 1), results) as turns:
+        results, seconds = report.Report(Options(2, 0.0, 1)), None
+        with Turns("a table", results) as turns:
             turns.add_all(peers, "job", calls=1)
             seconds = turns.seconds(limit=lambda: 3.0)
         assert not any(peer.tasks for peer in peers.values())
@@ -101,7 +102,7 @@ class TestTurns:
     def test_the_outputs_of_a_contest_too(self):
         outputs = {"x": np.zeros(2), "y": np.array([0.0, np.nan])}
         expected = {"x": np.ones(2), "y": np.ones(2)}
-        of_contest = contest.Contest("inference", None, {}, {}, None, None, expected)
+        of_contest = contest.Contest("inference", None, {}, {}, None, expected)
         assert np.isnan(of_contest.difference(outputs)).all()
 
     def test_without_bert_tf_there_is_no_table(self):
@@ -179,7 +180,7 @@ class TestReport:
         ]
 
     def test_json_holds_unrounded_values_and_problems(self, tmp_path):
-        results = report.Report()
+        results = report.Report(Options(2, 0.0, 1))
         results.add(report.Table("T", [{"ratio": Spread(0.1, 1 / 3, 0.5)}]))
         results.problem("one is missing")
         report.write_json(results, tmp_path / "out.json")
@@ -407,13 +408,12 @@ class TestGpu:
             return workers.Worker(name, model_directory, 1, environment=environment)
 
         labels = list(gpu_training.ARRANGEMENTS)[: 4 if is_full else 1]
-        results = report.Report()
+        results = report.Report(Options(rounds=2, turn_seconds=0, search_calls=1))
         gpu_training.run(
             start,
             {"tiny": config},
             [Workload.dense(2, 16)],
             gpu_training.Gpu("no GPU", 1e12),
-            Options(rounds=2, turn_seconds=0, search_calls=1),
             results,
             steps=2,
             arrangements={label: gpu_training.ARRANGEMENTS[label] for label in labels},
@@ -433,13 +433,12 @@ class TestGpu:
         def start(name, model_directory, environment):
             raise workers.PeerFailed("out of memory")
 
-        results = report.Report()
+        results = report.Report(Options(1, 0, 1))
         gpu_training.run(
             start,
             {"tiny": models.CONFIGS["tiny"]},
             [Workload.dense(2, 16)],
             gpu_training.Gpu("no GPU", 1e12),
-            Options(1, 0, 1),
             results,
             steps=1,
         )

@@ -17,14 +17,15 @@ from . import limits, workloads
 from .peers import BASELINE, OURS
 from .report import Report, Table
 from .timing import medians, ratio
-from .turns import LARGEST_DIFFERENCE, Options, Turns, ours_first
+from .turns import LARGEST_DIFFERENCE, Turns, ours_first
 from .workers import PeerFailed, Worker
 from .workloads import Workload
 
 INT8 = "inference_int8"
+_INFERENCE_WORKLOADS = ("1x128", "8x128", "1x384", "8x512", "ragged")
 WORKLOADS = {
-    "inference": ("1x128", "8x128", "1x384", "8x512", "ragged"),
-    INT8: ("1x128", "8x128", "1x384", "8x512", "ragged"),
+    "inference": _INFERENCE_WORKLOADS,
+    INT8: _INFERENCE_WORKLOADS,
     "training": ("8x128", "ragged"),
 }
 # In 8-bit integers each peer rounds differently, so its error against float32 is compared: the root
@@ -55,55 +56,57 @@ class Contest:
     workload: Workload
     workers: dict[str, Worker]
     config: dict
-    options: Options
     report: Report
     expected: dict[str, np.ndarray] | None = None
 
     def run(self) -> None:
         """Searches, measures and adds the table to the report."""
-        print(f"\n{self._title()}, {self.workload.describe()}", flush=True)
-        best = {}
+        job = "Inference in int8" if self.job == INT8 else self.job.capitalize()
+        title = f"{job}, {self.workload.describe()}"
+        print(f"\n{title}", flush=True)
         if self.job == INT8:
-            self._expect_float32()
-        for name in ours_first(self.workers):
-            found = self._search(name)
-            if found is not None:
-                best[name] = found
+            key, self.expected = self._prepare(OURS, "inference", None, "graph")
+            self._forget(OURS, key)
+        found = {name: self._search(name) for name in ours_first(self.workers)}
+        best = {name: arrangement for name, arrangement in found.items() if arrangement}
         if OURS not in best:
             return  # the problem has been added to the report
-        with Turns(f"{self.job}, {self.workload.name}", self.options, self.report) as turns:
+        with Turns(self._where, self.report) as turns:
             for name, arrangement in best.items():
                 turns.hold(name, self.workers[name], arrangement.key)
-            peak = limits.matmul_peak(self.workers["machine"], self.options.turn_seconds)
+            peak = limits.matmul_peak(self.workers["machine"], self.report.options.turn_seconds)
             with contextlib.closing(peak):
                 note = limits.busy_note()
                 seconds = turns.seconds(machine=peak.turn)
-            self.report.add(self._table(best, seconds, peak.amount, note))
+            peak_flops = peak.amount / statistics.median(seconds.pop("machine"))
+            rows = list(self._rows(best, seconds, peak_flops))
+            title += f"; {self.report.options.rounds} rounds; float32 matmul peak "
+            title += f"{peak_flops / 1e9:.0f} GFLOP/s{note}"
+            self.report.add(Table(title, rows, bars="ms"))
 
-    def _expect_float32(self):
-        """Uses the float32 outputs of bert_tf as the expected ones."""
-        worker = self.workers[OURS]
-        batches = workloads.batches(self.workload, None, self.config["vocab_size"])
-        key = worker.make("inference", batches=batches, variant="graph")
-        self.expected = workloads.comparable(worker.outputs(key), self.workload, None)
-        self._forget(OURS, key)
+    @property
+    def _where(self):
+        return f"{self.job}, {self.workload.name}"
 
-    def _title(self):
-        return "Inference in int8" if self.job == INT8 else self.job.capitalize()
+    def _prepare(self, name, job, bucket, variant):
+        """Returns the key of a new task and its outputs in the order of the workload."""
+        worker, training = self.workers[name], job == "training"
+        batches = workloads.batches(self.workload, bucket, self.config["vocab_size"], training)
+        key = worker.make(job, batches=batches, variant=variant)
+        return key, workloads.comparable(worker.outputs(key), self.workload, bucket)
 
     def _search(self, name) -> Arrangement | None:
         """Tries all arrangements of one peer, drops all but the fastest, and prints their times."""
         buckets = [None]
         if self.workload.is_ragged and name not in (OURS, BASELINE):  # they have no padding
-            count = len(self.workload.lengths)
-            buckets = [size for size in self.options.buckets if size is None or size < count]
-            buckets = buckets or [None]
+            sizes, count = self.report.options.buckets, len(self.workload.lengths)
+            buckets = [size for size in sizes if size is None or size < count] or [None]
         fastest, tried = None, []
         for bucket in buckets:
             try:
                 variants = self.workers[name].variants(self.job, bucket, self.workload.is_ragged)
             except PeerFailed as failure:
-                self.report.problem(f"{self.job}, {self.workload.name}: {failure}")
+                self.report.problem(f"{self._where}: {failure}")
                 return None
             for variant in variants:
                 found = self._try(name, bucket, variant)
@@ -118,14 +121,11 @@ class Contest:
         return fastest
 
     def _try(self, name, bucket, variant) -> Arrangement | None:
-        worker = self.workers[name]
-        where = f"{self.job}, {self.workload.name}, {name} ({_label(bucket, variant)})"
-        batches = workloads.batches(
-            self.workload, bucket, self.config["vocab_size"], self.job == "training"
-        )
+        worker, options = self.workers[name], self.report.options
+        label = f"{'one batch' if bucket is None else f'buckets of {bucket}'}, {variant}"
+        where = f"{self._where}, {name} ({label})"
         try:
-            key = worker.make(self.job, batches=batches, variant=variant)
-            outputs = workloads.comparable(worker.outputs(key), self.workload, bucket)
+            key, outputs = self._prepare(name, self.job, bucket, variant)
             difference, error = self.difference(outputs)
             is_int8 = self.job == INT8
             if not (error <= LARGEST_INT8_ERROR if is_int8 else difference <= LARGEST_DIFFERENCE):
@@ -134,13 +134,13 @@ class Contest:
                     f"{where}: wrong outputs, off by {difference:.2g} (relative {error:.2g})"
                 )
                 return None
-            seconds = worker.warm_up(key, self.options.search_calls)
-            if seconds < self.options.turn_seconds:  # too short for a reliable time of few calls
-                seconds = worker.turn(key, self.options.turn_seconds)
+            seconds = worker.warm_up(key, options.search_calls)
+            if seconds < options.turn_seconds:  # too short for a reliable time of few calls
+                seconds = worker.turn(key, options.turn_seconds)
         except PeerFailed as failure:
             self.report.problem(f"{where}: {failure}")
             return None
-        label = _label(bucket, variant) if self.workload.is_ragged else variant
+        label = label if self.workload.is_ragged else variant
         return Arrangement(key, label, seconds, difference, error)
 
     def difference(self, outputs) -> tuple[float, float]:
@@ -160,33 +160,20 @@ class Contest:
         with contextlib.suppress(PeerFailed):  # its process has ended, which was reported
             self.workers[name].drop(key)
 
-    def _table(self, best, seconds, peak_flops, note) -> Table:
+    def _rows(self, best, seconds, peak_flops):
         is_training = self.job == "training"
-        flops = (workloads.training_flops if is_training else workloads.encoder_flops)(
-            self.workload, self.config
-        )
-        peak = peak_flops / statistics.median(seconds["machine"])
-        rows = []
-        for name, median in medians({name: seconds[name] for name in best}).items():
-            rows.append(
-                {
-                    "peer": name,
-                    "arrangement": best[name].label,
-                    "ms": 1e3 * median,
-                    "times ours": ratio(seconds[name], seconds[OURS]),
-                    "tokens/s": self.workload.tokens / median,
-                    "share of matmul peak": flops / median / peak,
-                    "largest difference": best[name].difference,
-                }
-            )
+        count_flops = workloads.training_flops if is_training else workloads.encoder_flops
+        flops = count_flops(self.workload, self.config)
+        for name, median in medians(seconds).items():
+            row = {
+                "peer": name,
+                "arrangement": best[name].label,
+                "ms": 1e3 * median,
+                "times ours": ratio(seconds[name], seconds[OURS]),
+                "tokens/s": self.workload.tokens / median,
+                "share of matmul peak": flops / median / peak_flops,
+                "largest difference": best[name].difference,
+            }
             if self.job == INT8:
-                rows[-1]["relative error"] = best[name].error
-        title = (
-            f"{self._title()}, {self.workload.describe()}; {self.options.rounds} "
-            f"rounds; float32 matmul peak {peak / 1e9:.0f} GFLOP/s{note}"
-        )
-        return Table(title, rows, bars="ms")
-
-
-def _label(bucket, variant) -> str:
-    return f"{'one batch' if bucket is None else f'buckets of {bucket}'}, {variant}"
+                row["relative error"] = best[name].error
+            yield row

@@ -10,6 +10,7 @@ step needs on real tokens, without recomputation, divided by the time and by the
 
 import contextlib
 import dataclasses
+import itertools
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +21,11 @@ from . import workloads
 from .peers import OURS_BFLOAT16
 from .report import Report, Table
 from .timing import Spread
-from .turns import Options
 from .workers import PeerFailed
 from .workloads import Workload
 
 CONFIGS = ("base", "large")
 WORKLOADS = ("128x128", "32x512")
-_MIB = 2**20
 
 # Dense bfloat16 matmuls with float32 sums, in TFLOP/s, from NVIDIA's data sheets. (For newer GPUs
 # they also print twice as much, with 2:4 sparsity.) The patterns are for the names that TensorFlow
@@ -96,7 +95,6 @@ def run(
     configs: Mapping[str, dict],
     workload_list: Sequence[Workload],
     gpu: Gpu,
-    options: Options,
     report: Report,
     steps: int,
     arrangements: Mapping[str, tuple[str, str]] = ARRANGEMENTS,
@@ -106,46 +104,46 @@ def run(
     `start` is a function (peer, model directory, environment) -> `Worker`: every row gets a new
     process. After the optimizer steps of a measurement the host waits for the GPU.
     """
+    rounds = report.options.rounds
     for name, config in configs.items():
         rows = []
-        for workload in workload_list:
-            for label, (backend, variant) in arrangements.items():
-                arguments = {"variant": variant, "config": config, "steps": steps}
-                try:
-                    seconds, peak_bytes = _measure(
-                        start, backend, workload, options.rounds, arguments
-                    )
-                except PeerFailed as failure:  # out of memory, for example
-                    report.problem(f"{name}, {workload.describe()}, {label}: {failure}")
-                    continue
-                median = statistics.median(seconds)
-                flops = workloads.training_flops(workload, config)
-                rows.append(
-                    {
-                        "batch": workload.describe(),
-                        "ops": label,
-                        "ms per step": Spread.of([1e3 * value for value in seconds]),
-                        "examples/s": len(workload.lengths) / median,
-                        "tokens/s": workload.tokens / median,
-                        "peak MiB": None if peak_bytes is None else peak_bytes / _MIB,
-                        "FLOPs utilisation": flops / median / gpu.peak_flops,
-                    }
-                )
+        for workload, (label, arrangement) in itertools.product(
+            workload_list, arrangements.items()
+        ):
+            batch = workload.describe()
+            try:
+                seconds, peak = _measure(start, config, workload, rounds, steps, *arrangement)
+            except PeerFailed as failure:  # out of memory, for example
+                report.problem(f"{name}, {batch}, {label}: {failure}")
+                continue
+            median = statistics.median(seconds)
+            flops = workloads.training_flops(workload, config)
+            rows.append(
+                {
+                    "batch": batch,
+                    "ops": label,
+                    "ms per step": Spread.of([1e3 * value for value in seconds]),
+                    "examples/s": len(workload.lengths) / median,
+                    "tokens/s": workload.tokens / median,
+                    "peak MiB": peak,
+                    "FLOPs utilisation": flops / median / gpu.peak_flops,
+                }
+            )
         title = (
-            f"Pre-training step of {name} on {gpu.name}, mixed_bfloat16; {options.rounds} rounds "
-            f"of {steps} steps; peak {gpu.peak_flops / 1e12:.0f} TFLOP/s"
+            f"Pre-training step of {name} on {gpu.name}, mixed_bfloat16; {rounds} rounds of "
+            f"{steps} steps; peak {gpu.peak_flops / 1e12:.0f} TFLOP/s"
         )
         report.add(Table(title, rows, bars="examples/s"))
 
 
-def _measure(start, backend, workload, rounds, arguments) -> tuple[list[float], int | None]:
-    """Returns the seconds of each round and the peak memory of the GPU in bytes."""
+def _measure(start, config, workload, rounds, steps, backend, variant):
+    """Returns the seconds of each round, and the peak memory of the GPU in MiB or None."""
+    batches = workloads.batches(workload, None, config["vocab_size"], training=True)
     # The worker creates its own weights, so it needs no directory of a model.
     worker = start(OURS_BFLOAT16, "", environment={"BERT_TF_OPS": backend})
     with contextlib.closing(worker):
-        vocab_size = arguments["config"]["vocab_size"]
-        batches = workloads.batches(workload, None, vocab_size, training=True)
-        key = worker.make("training", batches=batches, **arguments)
+        arguments = {"batches": batches, "variant": variant, "config": config, "steps": steps}
+        key = worker.make("training", **arguments)
         worker.warm_up(key, 1)
         worker.ask("device_memory", reset=True)
         return worker.time(key, rounds), worker.ask("device_memory")

@@ -10,7 +10,7 @@ from . import limits, models
 from .peers import OURS
 from .report import Report, Table
 from .timing import medians, ratio
-from .turns import Options, Turns
+from .turns import Turns
 
 MODEL = "minilm"  # the material with MiniLM-L6: L = 6, H = 384
 MATERIALS = (os.path.join(MODEL, "tokenizer.json"),)
@@ -53,11 +53,11 @@ def require_vocabulary(config: dict) -> None:
         )
 
 
-def run(workers, options: Options, report: Report):
+def run(workers, report: Report):
     """Adds one table per sentence."""
     for title, text in SENTENCES.items():
         print(f"\nlatency, {title}: {text}", flush=True)
-        with Turns(f"latency, {title}", options, report) as turns:
+        with Turns(f"latency, {title}", report) as turns:
             turns.add_all(workers, "latency", 20, text=text)
             note = limits.busy_note()
             seconds = turns.seconds()
@@ -71,5 +71,5 @@ def run(workers, options: Options, report: Report):
                 }
                 for label, median in fastest_first.items()
             ]
-            heading = f"One sentence, {title}, text to vector; {options.rounds} rounds{note}"
+            heading = f"One sentence, {title}, text to vector; {report.options.rounds} rounds{note}"
             report.add(Table(heading, rows, "ms"))

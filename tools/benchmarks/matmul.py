@@ -13,7 +13,7 @@ from .limits import Limit, busy_note
 from .peers import OURS
 from .report import Report, Table
 from .timing import ratio
-from .turns import Options, Turns
+from .turns import Turns
 
 # (K, N) of query-key-value, attention output, and the two of the feed-forward.
 MODELS = {
@@ -23,14 +23,13 @@ MODELS = {
 }
 ROWS = (1, 16, 128, 1024, 4096)
 
-_JOBS = {"float32": "matmul", "int8": "matmul_int8"}
 _WEIGHT_BYTES = {"float32": 4, "int8": 1}
 
 
-def run(workers, models, rows_list, options: Options, report: Report, dtype: str):
+def run(workers, job: str, models, rows_list, report: Report, dtype: str):
     """Adds one table per model of `MODELS`, for "float32" or "int8"."""
     note = busy_note()
-    machine, turn_seconds = workers["machine"], options.turn_seconds
+    machine, turn_seconds = workers["machine"], report.options.turn_seconds
     multiply_adds = Limit(machine, turn_seconds, "multiply_adds", dtype=dtype)
     for model in models:
         table_rows = []
@@ -38,34 +37,31 @@ def run(workers, models, rows_list, options: Options, report: Report, dtype: str
             weight_bytes = _WEIGHT_BYTES[dtype] * depth * units
             read = Limit(machine, turn_seconds, "read", numbers=weight_bytes // 4)
             for rows in rows_list:
-                limit = read if rows == 1 else multiply_adds
-                shape = (rows, depth, units)
-                with Turns(f"matmul {rows} x {depth} x {units}", options, report) as turns:
-                    turns.add_all(workers, _JOBS[dtype], 1, shape=shape)
-                    table_rows.append(_row(dtype, shape, turns, limit))
+                limit, work = multiply_adds, 2 * rows * depth * units
+                if rows == 1:
+                    limit, work = read, weight_bytes
+                with Turns(f"matmul {rows} x {depth} x {units}", report) as turns:
+                    turns.add_all(workers, job, 1, shape=(rows, depth, units))
+                    row = {"M": rows, "K": depth, "N": units, **_rates(turns, limit, work)}
+                    table_rows.append(row)
             read.close()
         title = (
             f"Matmuls of {model}, [M, K] x [K, N] + bias, {dtype}: 10^9 operations/s, "
-            f"or GB/s of weights where M = 1; {options.rounds} rounds{note}"
+            f"or GB/s of weights where M = 1; {report.options.rounds} rounds{note}"
         )
         report.add(Table(title, table_rows))
-    multiply_adds.close()
 
 
-def _row(dtype, shape, turns, limit) -> dict:
-    rows, depth, units = shape
+def _rates(turns, limit, work) -> dict:
     seconds = turns.seconds(limit=limit.turn)
-    # With one row the bytes of the weights count; otherwise the operations.
-    work = _WEIGHT_BYTES[dtype] * depth * units if rows == 1 else 2 * rows * depth * units
-    rates = {
-        label: (limit.amount if label == "limit" else work) / statistics.median(values) / 1e9
-        for label, values in seconds.items()
+    shortest = [work * value / limit.amount for value in seconds.pop("limit")]
+    rates = {label: work / statistics.median(values) / 1e9 for label, values in seconds.items()}
+    columns = {
+        "limit": work / statistics.median(shortest) / 1e9,
+        **rates,
+        "share of the limit": ratio(shortest, seconds[OURS]),
     }
-    row = {"M": rows, "K": depth, "N": units, "limit": rates.pop("limit"), **rates}
-    row["share of the limit"] = ratio(
-        [work * value / limit.amount for value in seconds["limit"]], seconds[OURS]
-    )
     others = [rate for label, rate in rates.items() if not label.startswith(OURS)]
     if others:
-        row["times the best other"] = rates[OURS] / max(others)
-    return row
+        columns["times the best other"] = rates[OURS] / max(others)
+    return columns

@@ -16,7 +16,7 @@ from .peers import OURS
 from .peers.op_cases import OpCase
 from .report import Report, Table
 from .timing import ratio
-from .turns import Options, Turns
+from .turns import Turns
 
 # A BERT-base feed-forward and hidden tensor for 4,096 and for 1,024 tokens.
 FUSED_SHAPES = {
@@ -28,10 +28,8 @@ ATTENTION_SHAPES = ((64, 30), (8, 128), (1, 384), (8, 512))
 
 NAMES = (*FUSED_SHAPES, "varlen_attention")
 
-_OURS_VARIANTS = ("native, in place", "native, fresh", "reference, fresh")
 
-
-def run(workers, options: Options, report: Report, scale: int = 1, names=NAMES):
+def run(workers, report: Report, scale: int = 1, names=NAMES):
     """Adds a table for each op, direction and shape, and one for attention.
 
     The workers are those of bert_tf and the machine, and optionally torch_compile. The numbers of
@@ -40,22 +38,14 @@ def run(workers, options: Options, report: Report, scale: int = 1, names=NAMES):
     for op, shapes in FUSED_SHAPES.items():
         for direction in ("forward", "backward") if op in names else ():
             for rows, width in shapes:
-                _fused(OpCase(op, direction, rows // scale, width), workers, options, report)
+                _fused(OpCase(op, direction, rows // scale, width), workers, report)
     if "varlen_attention" in names:
-        _attention(workers, options, report, scale)
+        _attention(workers, report, scale)
 
 
-def _fused(case: OpCase, workers, options, report):
-    contestants = [(OURS, variant) for variant in _OURS_VARIANTS]
-    with Turns(case.name, options, report) as turns:
-        if "torch_compile" in workers:
-            variants = workers["torch_compile"].variants("ops")
-            contestants += [("torch_compile", variant) for variant in variants]
-        for name, variant in contestants:
-            # A chain of ops has another result.
-            difference = None if variant == "native, in place" else relative_difference
-            label = f"{name}, {variant}"
-            turns.add(label, workers[name], "ops", 5, difference, case=case, variant=variant)
+def _fused(case: OpCase, workers, report):
+    with Turns(case.name, report) as turns:
+        turns.add_all(workers, "ops", 5, difference=relative_difference, case=case)
         turns.add("copy", workers["machine"], "copy", 3, None, bytes_moved=case.bytes_moved)
         note = limits.busy_note()
         seconds = turns.seconds()
@@ -69,25 +59,25 @@ def _fused(case: OpCase, workers, options, report):
             }
             for label, values in seconds.items()
         ]
-        report.add(Table(f"{case.name}; {options.rounds} rounds{note}", rows, bars="ms"))
+        report.add(Table(f"{case.name}; {report.options.rounds} rounds{note}", rows, bars="ms"))
 
 
-def _attention(workers, options, report, scale):
+def _attention(workers, report, scale):
     rows = []
-    peak = limits.matmul_peak(workers["machine"], options.turn_seconds)
+    peak = limits.matmul_peak(workers["machine"], report.options.turn_seconds)
     with contextlib.closing(peak):
         note = limits.busy_note()
         for sequences, length in ATTENTION_SHAPES:
             for direction in ("forward", "backward"):
                 tokens = sequences * max(1, length // scale)
                 case = OpCase("varlen_attention", direction, tokens, 768, sequences)
-                with Turns(case.name, options, report) as turns:
+                with Turns(case.name, report) as turns:
                     rows.append(_attention_row(case, turns, workers[OURS], peak))
-        title = f"varlen_attention, 12 heads of 64; {options.rounds} rounds{note}"
+        title = f"varlen_attention, 12 heads of 64; {report.options.rounds} rounds{note}"
         report.add(Table(title, rows))
 
 
-def _attention_row(case, turns, worker, peak) -> dict:
+def _attention_row(case, turns, worker, peak):
     for backend in ("native", "reference"):
         variant = f"{backend}, fresh"
         turns.add(backend, worker, "ops", 3, relative_difference, case=case, variant=variant)

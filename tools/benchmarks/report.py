@@ -4,13 +4,26 @@ import dataclasses
 import os
 import platform
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 from common import pictures, result_files
 
 from .timing import Spread
+from .workloads import BUCKETS
 
 _TITLE_WIDTH = 90  # characters per line of a chart's title
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How long to measure; the flags of tools/benchmark.py say more."""
+
+    rounds: int
+    turn_seconds: float
+    search_calls: int
+    buckets: tuple[int | None, ...] = BUCKETS  # None: a single batch
+    progress: Callable = iter  # wraps the sequence of measurements, such as tqdm
 
 
 @dataclasses.dataclass
@@ -26,6 +39,7 @@ class Table:
 class Report:
     """All tables of a run, the problems that make them invalid, and facts about the run."""
 
+    options: Options
     tables: list[Table] = dataclasses.field(default_factory=list)
     problems: list[str] = dataclasses.field(default_factory=list)
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)

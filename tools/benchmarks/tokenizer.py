@@ -9,7 +9,7 @@ from . import limits
 from .peers import OURS
 from .report import Report, Table
 from .timing import medians, ratio
-from .turns import Options, Turns
+from .turns import Turns
 
 _REVIEWS = os.path.join("film_reviews", "rotten_tomatoes_corpus_full.csv.bz2")
 _ENGLISH_VOCABULARY = os.path.join("minilm", "vocab.txt")
@@ -21,7 +21,7 @@ _CHINESE_VOCABULARY = os.path.join("chinese_vocab", "vocab.txt")
 MATERIALS = (_REVIEWS, _ENGLISH_VOCABULARY, *_CHINESE, _CHINESE_VOCABULARY)
 
 
-def run(workers, materials: str, options: Options, report: Report, most_texts: int):
+def run(workers, materials: str, report: Report, most_texts: int):
     """Adds one table per corpus, of at most `most_texts` texts per language."""
     reviews = read_film_reviews(os.path.join(materials, _REVIEWS))
     english = [text for text, *_ in reviews][:most_texts]
@@ -36,13 +36,13 @@ def run(workers, materials: str, options: Options, report: Report, most_texts: i
         (f"English documents of {_REVIEWS_A_DOCUMENT} reviews", documents, _ENGLISH_VOCABULARY),
         ("Chinese book reviews", chinese[:most_texts], _CHINESE_VOCABULARY),
     ):
-        _compare(title, texts, os.path.join(materials, vocabulary), workers, options, report)
+        _compare(title, texts, os.path.join(materials, vocabulary), workers, report)
 
 
-def _compare(title, texts, vocabulary, workers, options, report):
+def _compare(title, texts, vocabulary, workers, report):
     size = sum(len(text.encode()) for text in texts)
     print(f"\ntokenizer, {title}: {len(texts)} texts, {size / 1e6:.2f} MB", flush=True)
-    with Turns(f"tokenizer, {title}", options, report) as turns:
+    with Turns(f"tokenizer, {title}", report) as turns:
         arguments = {"texts": texts, "vocabulary": vocabulary}
         turns.add_all(workers, "tokenizer", 2, difference=_different_share, most=1.0, **arguments)
         note = limits.busy_note()
@@ -57,7 +57,7 @@ def _compare(title, texts, vocabulary, workers, options, report):
             }
             for label, median in medians(seconds).items()
         ]
-        heading = f"Tokenizer, {title}, {size / 1e6:.2f} MB; {options.rounds} rounds{note}"
+        heading = f"Tokenizer, {title}, {size / 1e6:.2f} MB; {report.options.rounds} rounds{note}"
         report.add(Table(heading, rows, "MB/s"))
 
 

@@ -1,13 +1,11 @@
 """Compares the outputs of several peers and measures the peers in turn."""
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Callable
 
 import numpy as np
 
-from . import workloads
 from .peers import OURS
 from .report import Report
 from .timing import interleave
@@ -15,17 +13,6 @@ from .workers import PeerFailed
 
 # In float32, with twelve layers and sums in different orders, correct peers agree to about 1e-5.
 LARGEST_DIFFERENCE = 1e-3
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """How long to measure; the flags of tools/benchmark.py say more."""
-
-    rounds: int
-    turn_seconds: float
-    search_calls: int
-    buckets: tuple[int | None, ...] = workloads.BUCKETS  # None: a single batch
-    progress: Callable = iter  # wraps the sequence of measurements, such as tqdm
 
 
 def largest_difference(expected, outputs) -> float:
@@ -45,9 +32,8 @@ class Turns:
     problems; `differences` are those of the tasks from the first one, by their labels.
     """
 
-    def __init__(self, where: str, options: Options, report: Report):
+    def __init__(self, where: str, report: Report):
         self._where = where
-        self._options = options
         self._report = report
         self._tasks = {}
         self._expected = None
@@ -110,8 +96,9 @@ class Turns:
 
     def seconds(self, **others: Callable[[], float]) -> dict[str, list[float]]:
         """Measures all tasks, and `others` by their functions: lists with one value per round."""
+        options = self._report.options
         turns = {
-            label: functools.partial(worker.turn, key, self._options.turn_seconds)
+            label: functools.partial(worker.turn, key, options.turn_seconds)
             for label, (worker, key) in self._tasks.items()
         }
-        return interleave({**turns, **others}, self._options.rounds, self._options.progress)
+        return interleave(turns | others, options.rounds, options.progress)

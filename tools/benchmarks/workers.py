@@ -27,6 +27,13 @@ _LONGEST_REST_SECONDS = 3.0
 _PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LOG_LINES = 25
 
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "RAYON_NUM_THREADS",  # Hugging Face's tokenizers
+)
+
 # Keeps large buffers instead of returning them to the kernel after every use (man 3 mallopt).
 _TUNED_MALLOC = {
     "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
@@ -66,20 +73,17 @@ class Worker:
         self._keys = itertools.count()
         # The seconds of one call of each task, from its warm-up.
         self._expected = {}
-        variables = dict(os.environ)
-        variables.update(
-            PYTHONPATH=os.pathsep.join([_PACKAGE_ROOT, checkout, os.environ.get("PYTHONPATH", "")]),
-            OMP_NUM_THREADS=str(threads),
-            MKL_NUM_THREADS=str(threads),
-            OPENBLAS_NUM_THREADS=str(threads),
-            TF_CPP_MIN_LOG_LEVEL="2",
-            HF_HUB_OFFLINE="1",
-            RAYON_NUM_THREADS=str(threads),  # Hugging Face's tokenizers
-            TOKENIZERS_PARALLELISM="true",
-        )
-        if tuned_malloc:
-            variables.update(_TUNED_MALLOC)
-        variables.update(environment or {})
+        paths = [_PACKAGE_ROOT, checkout, os.environ.get("PYTHONPATH", "")]
+        variables = {
+            **os.environ,
+            **dict.fromkeys(_THREAD_VARIABLES, str(threads)),
+            "PYTHONPATH": os.pathsep.join(paths),
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "true",
+            **(_TUNED_MALLOC if tuned_malloc else {}),
+            **(environment or {}),
+        }
         with open(self._log_path, "w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", f"{__package__}.worker"],
@@ -106,11 +110,9 @@ class Worker:
         return key
 
     def outputs(self, key) -> dict[str, np.ndarray]:
-        outputs = self.ask("outputs", key=key)
-        self.ask("give_back")  # the memory that the first call needed for compiling
-        return outputs
+        return self.ask("outputs", key=key)
 
-    def warm_up(self, key, calls=2) -> float:
+    def warm_up(self, key, calls) -> float:
         """Makes a first call, which compiles, and returns the shortest time of further calls."""
         seconds = self.time(key, 1 + calls)
         self._expected[key] = min(seconds[1:])
@@ -154,7 +156,9 @@ class Worker:
             # -9 without a message in the log means that the kernel ran out of memory.
             error = f"its process ended with status {self._process.wait()}"
         if error is not None:
-            raise PeerFailed(f"{self.name}: {error}\n{self._log_end()}")
+            with open(self._log_path, encoding="utf-8", errors="replace") as log:
+                end = "".join(log.readlines()[-_LOG_LINES:])
+            raise PeerFailed(f"{self.name}: {error}\nThe end of its log:\n{end}")
         return answer
 
     def _rest(self):
@@ -173,11 +177,6 @@ class Worker:
             fields = file.read().rpartition(")")[2].split()
         return int(fields[11]) + int(fields[12])  # utime + stime, man 5 proc
 
-    def _log_end(self):
-        with open(self._log_path, encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()[-_LOG_LINES:]
-        return "\n".join(["The end of its log:", *lines])
-
 
 @contextlib.contextmanager
 def crew(names, start, model_directory):
@@ -187,17 +186,16 @@ def crew(names, start, model_directory):
     and is not in the dictionary.
     """
     workers = {}
-    try:
+    with contextlib.ExitStack() as stack:
         for name in names:
             try:
-                workers[name] = start(name, model_directory)
-                print(f"  {name}: {workers[name].version}")
+                worker = start(name, model_directory)
             except PeerFailed as failure:
                 print(f"  {failure}")
+            else:
+                workers[name] = stack.enter_context(contextlib.closing(worker))
+                print(f"  {name}: {worker.version}")
         yield workers
-    finally:
-        for worker in workers.values():
-            worker.close()
 
 
 def require_installed(names: Sequence[str], job: str) -> None:

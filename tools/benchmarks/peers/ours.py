@@ -61,6 +61,8 @@ class Ours(keras_common.TensorFlowPeer):
             return ("graph", "constants")
         if job == "latency":
             return ("graph", "packed", "constants", "SavedModel")
+        if job == "ops":
+            return ("native, in place", "native, fresh", "reference, fresh")
         return ("default", PACKED_EACH_TIME) if job == "matmul" else ("default",)
 
     @functools.cache
@@ -129,7 +131,7 @@ class Ours(keras_common.TensorFlowPeer):
         chained = "x" if case.direction == "forward" else "dy"
 
         @tf.function
-        def run():
+        def run(chain):
             values = dict(tensors)
             with ops.backend(backend):
                 for _ in range(chain):
@@ -138,9 +140,9 @@ class Ours(keras_common.TensorFlowPeer):
             return results
 
         def outputs():
-            return {str(i): np.asarray(value) for i, value in enumerate(run())}
+            return {str(i): np.asarray(value) for i, value in enumerate(run(1))}
 
-        return Task(run, outputs, chain)
+        return Task(functools.partial(run, chain), outputs, chain)
 
     # Each of these applies an op to the inputs `t` of an `OpCase`. The next op of a chain gets the
     # first output instead of x or dy.

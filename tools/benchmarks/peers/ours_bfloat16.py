@@ -13,8 +13,6 @@ from . import keras_common
 from .base import LEARNING_RATE, Peer
 from .ours import Ours, training_task
 
-_SEED = 0
-
 
 class OursBFloat16(Peer):
     """`BertPretrainer` with random weights under the policy mixed_bfloat16."""
@@ -35,7 +33,7 @@ class OursBFloat16(Peer):
                 "The GPU kernels must be built for this TensorFlow. Received: none. Build them "
                 "with `make ops CUDA_HOME=/usr/local/cuda`."
             )
-        keras.utils.set_random_seed(_SEED)
+        keras.utils.set_random_seed(0)
         model = bert_tf.BertPretrainer(bert_tf.BertBackbone(bert_tf.BertConfig(**config)))
         model.compile(
             bert_tf.training.AdamWeightDecay(learning_rate=LEARNING_RATE),
@@ -44,10 +42,9 @@ class OursBFloat16(Peer):
         return training_task(model, batches[0], steps)
 
     def device_memory(self, reset):
-        """Returns the peak bytes of tensors on the GPU since the last reset; None without a GPU."""
+        """Returns the peak MiB of tensors on the GPU since the last reset; None without a GPU."""
         if not self._gpus:
             return None
-        name = "GPU:0"
         if reset:
-            tf.config.experimental.reset_memory_stats(name)
-        return tf.config.experimental.get_memory_info(name)["peak"]
+            tf.config.experimental.reset_memory_stats("GPU:0")
+        return tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**20
