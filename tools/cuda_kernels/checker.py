@@ -27,6 +27,13 @@ class Checker:
             self.same_bits(outputs, kernel(*arguments), "another run")
         return outputs
 
+    def in_place(self, kernel, *arguments, **places):
+        """Checks a call that overwrites arguments: by the outputs' names, their places."""
+        given = {name: arguments[place].clone() for name, place in places.items()}
+        overwritten = dict(enumerate(arguments)) | {places[name]: given[name] for name in given}
+        outputs = kernel(*arguments)
+        self.same_bits(outputs, kernel(*overwritten.values(), **given), "a call in place")
+
     def recorded(self, kernel, *arguments):
         """Checks that a CUDA graph of the call, such as XLA may make, gives the same outputs."""
         outputs = kernel(*arguments)

@@ -4,7 +4,7 @@ import torch
 
 from . import references
 from .checker import SEED, Checker
-from .launchers import EPSILON, TYPES, Kernels
+from .launchers import TYPES, Kernels
 
 
 def bias_gelu(checker, rows, columns, dtype, approximate):
@@ -82,48 +82,34 @@ def attention(
     checker.near(op, f"d_qkv {context}", grads["d_qkv"], qkv64.grad, 4)
 
 
+def fused_calls(checker, dtype):
+    """Yields a call of each fused op and gradient, and by name the outputs that may be in place."""
+    kernels, seed = checker.kernels, checker.seed
+    x, residual, dy = (checker.random(300, 768, dtype=dtype) for _ in range(3))
+    bias, gamma, beta = (checker.random(768, dtype=dtype) for _ in range(3))
+    yield (kernels.bias_gelu, x, bias, False), {"y": 0}
+    yield (kernels.bias_gelu_grad, dy, x, bias, False), {"dx": 0}
+    inputs = (x, residual, bias, gamma)
+    out = kernels.layer_norm(*inputs, beta, 0.1, seed)
+    yield (kernels.layer_norm, *inputs, beta, 0.1, seed), {"y": 0}
+    inputs = (dy, *inputs, out["mean"], out["rstd"], 0.1, seed)
+    yield (kernels.layer_norm_grad, *inputs), {"dx": 0, "dresidual": 1}
+
+
 def in_place(checker, dtype):
     """Checks calls in place, as TensorFlow makes them: y in x, dx in dy, dresidual in x."""
-    kernels, shape, seed, what = checker.kernels, (300, 768), checker.seed, "a call in place"
-    x, residual, dy = (checker.random(*shape, dtype=dtype) for _ in range(3))
-    bias, gamma, beta = (checker.random(shape[1], dtype=dtype) for _ in range(3))
-    y, dx = x.clone(), dy.clone()
-    kernels.call("BiasGelu", dtype, y, bias, *shape, False, y)
-    checker.same_bits(kernels.bias_gelu(x, bias, False), {"y": y}, what)
-    outputs = (dx, kernels.nan(shape[1], dtype=dtype), kernels.scratch("BiasGelu", *shape))
-    kernels.call("BiasGeluGrad", dtype, dx, x, bias, *shape, False, *outputs)
-    wanted = kernels.bias_gelu_grad(dy, x, bias, False)
-    checker.same_bits({"dx": wanted["dx"]}, {"dx": dx}, what)
-
-    y, mean, rstd = x.clone(), kernels.nan(shape[0]), kernels.nan(shape[0])
-    inputs = (y, residual, bias, gamma, beta, *shape, EPSILON, 0.1, seed)
-    kernels.call("ResidualLayerNorm", dtype, *inputs, y, mean, rstd)
-    wanted = kernels.layer_norm(x, residual, bias, gamma, beta, 0.1, seed)
-    checker.same_bits(wanted, {"y": y, "mean": mean, "rstd": rstd}, what)
-    dx, dresidual = dy.clone(), x.clone()
-    inputs = (dx, dresidual, residual, bias, gamma, mean, rstd, *shape, 0.1, seed)
-    outputs = (dx, dresidual, *(kernels.nan(shape[1], dtype=dtype) for _ in range(3)))
-    scratch = kernels.scratch("ResidualLayerNorm", *shape)
-    kernels.call("ResidualLayerNormGrad", dtype, *inputs, *outputs, scratch)
-    wanted = kernels.layer_norm_grad(dy, x, residual, bias, gamma, mean, rstd, 0.1, seed)
-    names = ("dx", "dresidual", "dbias", "dgamma", "dbeta")
-    checker.same_bits(wanted, dict(zip(names, outputs)), what)
+    for call, places in fused_calls(checker, dtype):
+        checker.in_place(*call, **places)
 
 
 def recorded(checker, dtype):
     """Checks that all kernels can be recorded in a CUDA graph."""
-    kernels, seed = checker.kernels, checker.seed
-    x, residual, dy = (checker.random(300, 768, dtype=dtype) for _ in range(3))
-    bias, gamma, beta = (checker.random(768, dtype=dtype) for _ in range(3))
-    checker.recorded(kernels.bias_gelu, x, bias, False)
-    checker.recorded(kernels.bias_gelu_grad, dy, x, bias, False)
-    inputs = (x, residual, bias, gamma)
-    out = kernels.layer_norm(*inputs, beta, 0.1, seed)
-    checker.recorded(kernels.layer_norm, *inputs, beta, 0.1, seed)
-    statistics = (out["mean"], out["rstd"])
-    checker.recorded(kernels.layer_norm_grad, dy, *inputs, *statistics, 0.1, seed)
+    for call, _ in fused_calls(checker, dtype):
+        checker.recorded(*call)
+    kernels = checker.kernels
     qkv, d_output = (checker.random(300, *shape, dtype=dtype) for shape in ((3, 4, 64), (4, 64)))
-    options = (torch.tensor([0, 100, 300], device=kernels.device), (False, -1, 0, 0.1), seed)
+    splits = torch.tensor([0, 100, 300], device=kernels.device)
+    options = (splits, (False, -1, 0, 0.1), checker.seed)
     out = kernels.attention(qkv, *options)
     checker.recorded(kernels.attention, qkv, *options)
     checker.recorded(kernels.attention_grad, d_output, qkv, *out.values(), *options)

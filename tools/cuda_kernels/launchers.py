@@ -15,7 +15,10 @@ TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # BertTfCudaTyp
 
 @dataclasses.dataclass
 class Kernels:
-    """The kernels of a library, each as a method that returns its outputs by name."""
+    """The kernels of a library, each as a method that returns its outputs by name.
+
+    The methods that take `given` write the outputs of these names to these buffers.
+    """
 
     library: ctypes.CDLL
     device: str = "cuda"  # or "cpu" for a library of emulated kernels
@@ -23,6 +26,13 @@ class Kernels:
     def nan(self, *shape, dtype=torch.float32):
         """Returns an output buffer; elements that a kernel does not write stay NaN."""
         return torch.full(shape, float("nan"), dtype=dtype, device=self.device)
+
+    def outputs(self, given, dtype, **shapes):
+        """Returns the `given` buffers for these outputs, and new ones for the others."""
+        return {
+            name: given[name] if name in given else shape and self.nan(*shape, dtype=dtype)
+            for name, shape in shapes.items()
+        }
 
     def scratch(self, name, *sizes):
         """Returns the scratch that the gradient of a kernel needs."""
@@ -43,35 +53,35 @@ class Kernels:
         if status != 0:
             raise RuntimeError(f"BertTfCuda{name} returned CUDA error {status}")
 
-    def bias_gelu(self, x, bias, approximate):
-        y = self.nan(*x.shape, dtype=x.dtype)  # [R, F]
-        self.call("BiasGelu", x.dtype, x, bias, *x.shape, approximate, y)
-        return {"y": y}
+    def bias_gelu(self, x, bias, approximate, **given):
+        outputs = self.outputs(given, x.dtype, y=x.shape)
+        self.call("BiasGelu", x.dtype, x, bias, *x.shape, approximate, *outputs.values())
+        return outputs
 
-    def bias_gelu_grad(self, dy, x, bias, approximate):
-        dx, dbias = (self.nan(*tensor.shape, dtype=x.dtype) for tensor in (x, bias))
-        outputs = (dx, dbias, self.scratch("BiasGelu", *x.shape))
-        self.call("BiasGeluGrad", x.dtype, dy, x, bias, *x.shape, approximate, *outputs)
-        return {"dx": dx, "dbias": dbias}
+    def bias_gelu_grad(self, dy, x, bias, approximate, **given):
+        outputs = self.outputs(given, x.dtype, dx=x.shape, dbias=bias.shape)
+        inputs = (dy, x, bias, *x.shape, approximate)
+        scratch = self.scratch("BiasGelu", *x.shape)
+        self.call("BiasGeluGrad", x.dtype, *inputs, *outputs.values(), scratch)
+        return outputs
 
-    def layer_norm(self, x, residual, bias, gamma, beta, rate, seed):
-        y, mean, rstd = self.nan(*x.shape, dtype=x.dtype), self.nan(len(x)), self.nan(len(x))
+    def layer_norm(self, x, residual, bias, gamma, beta, rate, seed, **given):
+        outputs = self.outputs(given, x.dtype, y=x.shape)
+        outputs |= self.outputs(given, torch.float32, mean=x.shape[:1], rstd=x.shape[:1])
         inputs = (x, residual, bias, gamma, beta, *x.shape, EPSILON, rate, seed)
-        self.call("ResidualLayerNorm", x.dtype, *inputs, y, mean, rstd)
-        return {"y": y, "mean": mean, "rstd": rstd}
+        self.call("ResidualLayerNorm", x.dtype, *inputs, *outputs.values())
+        return outputs
 
-    def layer_norm_grad(self, dy, x, residual, bias, gamma, mean, rstd, rate, seed):
-        shapes = {
-            "dx": x.shape,
-            "dresidual": x.shape if rate > 0 and residual is not None else None,
-            "dbias": None if bias is None else gamma.shape,
-            "dgamma": gamma.shape,
-            "dbeta": gamma.shape,
-        }
-        outputs = {
-            name: None if shape is None else self.nan(*shape, dtype=x.dtype)
-            for name, shape in shapes.items()
-        }
+    def layer_norm_grad(self, dy, x, residual, bias, gamma, mean, rstd, rate, seed, **given):
+        outputs = self.outputs(
+            given,
+            x.dtype,
+            dx=x.shape,
+            dresidual=x.shape if rate > 0 and residual is not None else None,
+            dbias=None if bias is None else gamma.shape,
+            dgamma=gamma.shape,
+            dbeta=gamma.shape,
+        )
         inputs = (dy, x, residual, bias, gamma, mean, rstd, *x.shape, rate, seed)
         scratch = self.scratch("ResidualLayerNorm", *x.shape)
         self.call("ResidualLayerNormGrad", x.dtype, *inputs, *outputs.values(), scratch)
