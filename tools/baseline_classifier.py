@@ -20,7 +20,7 @@ from common import result_files, tf_idf
 from common.task_flags import given_labels, read_examples, targets_of, task_from_flags
 
 from bert_tf import tool
-from bert_tf.config import MULTI_LABEL, REGRESSION
+from bert_tf.config import REGRESSION
 
 FLAGS = flags.FLAGS
 
@@ -40,18 +40,6 @@ def texts_of(examples):
     return [" ".join(filter(None, (example.text_a, example.text_b))) for example in examples]
 
 
-def predictions(train_texts, train_targets, texts, num_classes, problem_type):
-    """Returns numbers `[n]`, or probabilities `[n, C]`, 0 for classes without training data."""
-    model = tf_idf.baseline(problem_type, FLAGS.analyzer).fit(train_texts, train_targets)
-    if problem_type == REGRESSION:
-        return model.predict(texts)
-    if problem_type == MULTI_LABEL:
-        return model.predict_proba(texts)
-    probabilities = np.zeros([len(texts), num_classes])
-    probabilities[:, model.classes_] = model.predict_proba(texts)
-    return probabilities
-
-
 def main():
     from bert_tf.training.evaluation.scores import all_scores, require_scikit_learn
 
@@ -64,8 +52,14 @@ def main():
     held_out = read_examples(task, FLAGS.eval_split, labels)
 
     kind = task.problem_type
-    targets = targets_of(train, labels, kind)
-    predicted = predictions(texts_of(train), targets, texts_of(held_out), len(labels or ()), kind)
+    model = tf_idf.baseline(kind, FLAGS.analyzer)
+    model.fit(texts_of(train), targets_of(train, labels, kind))
+    texts = texts_of(held_out)
+    if kind == REGRESSION:
+        predicted = model.predict(texts)
+    else:
+        predicted = np.zeros([len(texts), len(labels)])  # 0 for classes without training data
+        predicted[:, model.classes_] = model.predict_proba(texts)
     results = all_scores(targets_of(held_out, labels, kind), predicted, kind)
     result_files.report(result_files.score_lines(results))
     path = os.path.join(FLAGS.output_dir, f"{FLAGS.eval_split}_results.tsv")

@@ -202,7 +202,9 @@ def test_jobs_and_peers():
     assert of_job("inference_int8") == ["onnxruntime", "openvino"]
     assert of_job("training") == ["keras_hub", "pytorch", "torch_compile"]
     for entry in PEERS.values():
-        assert (REPOSITORY / "tools" / "benchmarks" / "peers" / f"{entry.module}.py").is_file()
+        assert (
+            REPOSITORY / "tools" / "benchmarks" / "peers" / f"{entry.path.partition(':')[0]}.py"
+        ).is_file()
 
 
 @pytest.mark.parametrize(
@@ -324,11 +326,11 @@ def test_a_missing_peer_is_named_with_its_package(monkeypatch):
 
     from bert_tf.errors import UserError
 
-    entry = Entry("absent", "Absent", packages=("no_such_module",))
+    entry = Entry("absent:Absent", packages=("no_such_module",))
     monkeypatch.setitem(PEERS, "absent", entry)
     with pytest.raises(UserError, match="pip install no-such-module"):
         workers.require_installed(["absent"], "inference")
-    entry = Entry("absent", "Absent", job_packages={"inference_int8": ("no_such_module",)})
+    entry = Entry("absent:Absent", job_packages={"inference_int8": ("no_such_module",)})
     monkeypatch.setitem(PEERS, "absent", entry)
     workers.require_installed(["absent"], "inference")
     with pytest.raises(UserError, match="pip install no-such-module"):

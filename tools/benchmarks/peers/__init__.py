@@ -4,19 +4,19 @@ A peer's file, and so its framework, is imported only in the peer's worker proce
 """
 
 import dataclasses
-import importlib
 import importlib.util
+import pkgutil
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
     """The class of a peer, the jobs in which it can be compared with bert_tf, and its packages.
 
-    `packages` are import names; `job_packages` are those that a job needs in addition.
+    `path` is "module:class" in this package. `packages` are import names; `job_packages` are those
+    that a job needs in addition.
     """
 
-    module: str
-    class_name: str
+    path: str
     jobs: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     job_packages: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
@@ -29,8 +29,7 @@ class Entry:
         ]
 
     def load(self) -> type:
-        module = importlib.import_module(f"{__name__}.{self.module}")
-        return getattr(module, self.class_name)
+        return pkgutil.resolve_name(f"{__name__}.{self.path}")
 
 
 OURS = "bert_tf"
@@ -47,51 +46,32 @@ XLA_VARIANTS = (NO_XLA, XLA_NATIVE, XLA_PADDED, XLA_TENSORFLOW)
 
 _TORCH = ("torch", "transformers")
 
+_INFERENCE = ("inference", "inference_int8")
+_BASELINE_JOBS = (*_INFERENCE, "training", "matmul", "matmul_int8", "tokenizer", "latency")
+
 PEERS = {
-    OURS: Entry("ours", "Ours"),
-    BASELINE: Entry(
-        "ours",
-        "Ours",
-        (
-            "inference",
-            "inference_int8",
-            "training",
-            "matmul",
-            "matmul_int8",
-            "tokenizer",
-            "latency",
-        ),
-    ),
-    OURS_BFLOAT16: Entry("ours_bfloat16", "OursBFloat16"),  # on a GPU
-    OURS_XLA: Entry("ours_xla", "OursXla"),
-    "machine": Entry("machine", "Machine"),  # the limits of the machine, in the same rounds
-    "keras_hub": Entry(
-        "keras_hub", "KerasHub", ("inference", "training", "memory"), ("keras_hub",)
-    ),
-    "tensorflow": Entry("tensorflow_2d", "TensorFlow2D", ("inference", "matmul")),
-    "pytorch": Entry("pytorch", "PyTorch", ("inference", "training", "matmul", "latency"), _TORCH),
-    "torch_compile": Entry(
-        "torch_compile", "TorchCompile", ("inference", "training", "ops"), _TORCH
-    ),
+    OURS: Entry("ours:Ours"),
+    BASELINE: Entry("ours:Ours", _BASELINE_JOBS),
+    OURS_BFLOAT16: Entry("ours_bfloat16:OursBFloat16"),  # on a GPU
+    OURS_XLA: Entry("ours_xla:OursXla"),
+    "machine": Entry("machine:Machine"),  # the limits of the machine, in the same rounds
+    "keras_hub": Entry("keras_hub:KerasHub", ("inference", "training", "memory"), ("keras_hub",)),
+    "tensorflow": Entry("tensorflow_2d:TensorFlow2D", ("inference", "matmul")),
+    "pytorch": Entry("pytorch:PyTorch", ("inference", "training", "matmul", "latency"), _TORCH),
+    "torch_compile": Entry("torch_compile:TorchCompile", ("inference", "training", "ops"), _TORCH),
     "onnxruntime": Entry(
-        "onnxruntime",
-        "OnnxRuntime",
-        ("inference", "inference_int8", "latency"),
-        (*_TORCH, "onnx", "onnxruntime"),
+        "onnxruntime:OnnxRuntime", (*_INFERENCE, "latency"), (*_TORCH, "onnx", "onnxruntime")
     ),
     "openvino": Entry(
-        "openvino",
-        "OpenVino",
-        ("inference", "inference_int8"),
+        "openvino:OpenVino",
+        _INFERENCE,
         (*_TORCH, "onnx", "openvino"),
         {"inference_int8": ("nncf",)},
     ),
-    "ctranslate2": Entry("ctranslate2", "CTranslate2", ("inference",), (*_TORCH, "ctranslate2")),
-    "hf_tokenizers": Entry(
-        "hf_tokenizers", "HuggingFaceTokenizers", ("tokenizer",), ("tokenizers",)
-    ),
+    "ctranslate2": Entry("ctranslate2:CTranslate2", ("inference",), (*_TORCH, "ctranslate2")),
+    "hf_tokenizers": Entry("hf_tokenizers:HuggingFaceTokenizers", ("tokenizer",), ("tokenizers",)),
     "tensorflow_text": Entry(
-        "tensorflow_text", "TensorFlowText", ("tokenizer",), ("tensorflow_text",)
+        "tensorflow_text:TensorFlowText", ("tokenizer",), ("tensorflow_text",)
     ),
 }
 

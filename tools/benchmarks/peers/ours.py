@@ -16,7 +16,7 @@ from .base import LEARNING_RATE, Task, matmul_inputs
 # As in a training step, which has new weights each time.
 PACKED_EACH_TIME = "packed each time"
 
-
+_LAYER_NORM_INPUTS = ("x", "residual", "bias", "gamma", "beta")
 _FEATURES = (*keras_common.ENCODER_INPUTS, "masked_positions")
 _LABELS = ("masked_ids", "masked_weights", "next_sentence_labels")
 
@@ -135,7 +135,7 @@ class Ours(keras_common.TensorFlowPeer):
             values = dict(tensors)
             with ops.backend(backend):
                 for _ in range(chain):
-                    results = apply(values, backend == "reference")
+                    results = apply(values)
                     values[chained] = results[0]
             return results
 
@@ -147,47 +147,34 @@ class Ours(keras_common.TensorFlowPeer):
     # Each of these applies an op to the inputs `t` of an `OpCase`. The next op of a chain gets the
     # first output instead of x or dy.
 
-    def _fused_bias_gelu_forward(self, t, is_reference):
+    def _fused_bias_gelu_forward(self, t):
         return (ops.fused_bias_gelu(t["x"], t["bias"]),)
 
-    def _fused_bias_gelu_backward(self, t, is_reference):
-        if is_reference:
-            return _vector_jacobian(ops.fused_bias_gelu_reference, [t["x"], t["bias"]], t["dy"])
-        return native.library().bert_tf_fused_bias_gelu_grad(
-            t["dy"], t["x"], t["bias"], approximate=False
-        )
+    def _fused_bias_gelu_backward(self, t):
+        return _vector_jacobian(ops.fused_bias_gelu, [t["x"], t["bias"]], t["dy"])
 
-    def _fused_residual_layer_norm_forward(self, t, is_reference):
-        inputs = [t[name] for name in ("x", "residual", "bias", "gamma", "beta")]
-        return (ops.fused_residual_layer_norm(*inputs),)
+    def _fused_residual_layer_norm_forward(self, t):
+        return (ops.fused_residual_layer_norm(*(t[name] for name in _LAYER_NORM_INPUTS)),)
 
-    def _fused_residual_layer_norm_backward(self, t, is_reference):
-        if is_reference:
-            inputs = [t[name] for name in ("x", "residual", "bias", "gamma", "beta")]
+    def _fused_residual_layer_norm_backward(self, t):
+        if ops.active_backend() == "reference":
+            inputs = [t[name] for name in _LAYER_NORM_INPUTS]
             dy, _, dbias, dgamma, dbeta = _vector_jacobian(
-                ops.fused_residual_layer_norm_reference, inputs, t["dy"]
+                ops.fused_residual_layer_norm, inputs, t["dy"]
             )
-        else:
+        else:  # without the forward op, whose mean and rstd it needs
+            tensors = (t["dy"], t["x"], [t["residual"]], [t["bias"]], t["gamma"], t["mean"])
             dy, _, (dbias,), dgamma, dbeta = (
                 native.library().bert_tf_fused_residual_layer_norm_grad(
-                    t["dy"],
-                    t["x"],
-                    [t["residual"]],
-                    [t["bias"]],
-                    t["gamma"],
-                    t["mean"],
-                    t["rstd"],
-                    tf.constant(0, tf.int64),
-                    num_dresidual=0,
-                    dropout_rate=0.0,
+                    *tensors, t["rstd"], tf.constant(0, tf.int64), num_dresidual=0, dropout_rate=0.0
                 )
             )
         return dy, dbias, dgamma, dbeta
 
-    def _varlen_attention_forward(self, t, is_reference):
+    def _varlen_attention_forward(self, t):
         return (ops.varlen_attention(t["qkv"], t["row_splits"]),)
 
-    def _varlen_attention_backward(self, t, is_reference):
+    def _varlen_attention_backward(self, t):
         def attention(qkv):
             return ops.varlen_attention(qkv, t["row_splits"])
 
