@@ -88,24 +88,19 @@ async def measure(bodies, clients: list[int]) -> list[dict]:
     """Runs `load` at each concurrency, and prints each row as soon as it is measured."""
     import aiohttp
 
-    print(
-        "clients  requests  failed  "
-        + "  ".join(f"p{p} ms".rjust(8) for p in _PERCENTILES)
-        + "  answers/s",
-        flush=True,
-    )
+    percentiles = "  ".join(f"p{p} ms".rjust(8) for p in _PERCENTILES)
+    print(f"clients  requests  failed  {percentiles}  answers/s", flush=True)
     rows = []
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector) as session:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         await load(session, bodies, 1, FLAGS.warm_up, FLAGS.seconds)
         for count in clients:
             row = await load(session, bodies, count, FLAGS.requests, FLAGS.seconds)
             rows.append(row)
             milliseconds = np.percentile(row["latencies"], _PERCENTILES) * 1000
+            percentiles = "  ".join(f"{value:8.1f}" for value in milliseconds)
+            rate = row["requests"] / row["seconds"]
             print(
-                f"{count:7}  {row['requests']:8}  {row['failed']:6}  "
-                + "  ".join(f"{value:8.1f}" for value in milliseconds)
-                + f"  {row['requests'] / row['seconds']:9.1f}",
+                f"{count:7}  {row['requests']:8}  {row['failed']:6}  {percentiles}  {rate:9.1f}",
                 flush=True,
             )
     return rows

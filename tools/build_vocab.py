@@ -63,21 +63,12 @@ def main():
     from bert_tf.text.vocabulary import write_vocabulary
     from bert_tf.text.vocabulary_learning import count_words, learn_from_counts, read_lines
 
-    counts = count_words(
-        read_lines(paths),
-        FLAGS.do_lower_case,
-        FLAGS.strip_accents,
-        FLAGS.split_on_cjk,
-        progress=False,
-    )
+    normalization = (FLAGS.do_lower_case, FLAGS.strip_accents, FLAGS.split_on_cjk)
+    counts = count_words(read_lines(paths), *normalization, progress=False)
+    first_pieces = (FLAGS.special_tokens, FLAGS.num_unused)
+    limits = (FLAGS.min_frequency, FLAGS.max_characters)
     vocabulary = learn_from_counts(
-        counts,
-        FLAGS.vocab_size,
-        FLAGS.algorithm,
-        FLAGS.special_tokens,
-        FLAGS.num_unused,
-        FLAGS.min_frequency,
-        FLAGS.max_characters,
+        counts, FLAGS.vocab_size, FLAGS.algorithm, *first_pieces, *limits
     )
     write_vocabulary(vocabulary, FLAGS.output_file)
     print(

@@ -91,20 +91,6 @@ flags.DEFINE_integer("seed", 0, "Seed of the bootstrap.")
 _NEEDED = {"classes": ("task_name", "data_dir"), "tags": (), "answers": ("gold_file",)}
 
 
-def labels_of(task, examples):
-    """Returns the labels in the order of the predictions' columns; None for numbers."""
-    if task.problem_type == REGRESSION:
-        return None
-    labels = given_labels() or task.labels
-    if labels is None:
-        raise UserError(
-            "--labels must be set to the labels in the order of the predictions' columns, which "
-            "run_classifier.py prints. Received: none. The file has the labels "
-            f"{task.label_list(examples)}"
-        )
-    return labels
-
-
 def evaluated():
     """Returns the `Evaluation` of the files that the flags name."""
     from bert_tf.tasks.question_answering.files import read_squad
@@ -136,7 +122,14 @@ def evaluated():
         return evaluations.of_answers(examples, answers, version_2, **options)
     task = task_from_flags()
     examples = read_examples(task, FLAGS.split, given_labels())
-    labels = labels_of(task, examples)
+    is_regression = task.problem_type == REGRESSION
+    labels = None if is_regression else given_labels() or task.labels
+    if labels is None and not is_regression:
+        raise UserError(
+            "--labels must be set to the labels in the order of the predictions' columns, which "
+            "run_classifier.py prints. Received: none. The file has the labels "
+            f"{task.label_list(examples)}"
+        )
     predicted = read_predictions(FLAGS.predictions_file, examples, labels, task.problem_type)
     gold = targets_of(examples, labels, task.problem_type)
     return evaluations.of_classes(examples, gold, predicted, labels, task, **options)

@@ -64,15 +64,6 @@ def read_examples(path):
     return [match.groups() if match else (text,) for match, text in zip(matches, texts)]
 
 
-def parse_layers(text):
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UserError(
-            f"--layers must be whole numbers, separated by commas. Received: --layers={text}"
-        ) from None
-
-
 def load_extractor(layers):
     from bert_tf.models.backbone import BertBackbone
     from bert_tf.tasks.feature_extraction.model import BertFeatureExtractor
@@ -121,7 +112,12 @@ def features_of(extractor, examples, layers):
 
 def main():
     original_flags.tell_ignored()
-    layers = parse_layers(FLAGS.layers)
+    try:
+        layers = [int(part) for part in FLAGS.layers.split(",")]
+    except ValueError:
+        raise UserError(
+            f"--layers must be whole numbers, separated by commas. Received: --layers={FLAGS.layers}"
+        ) from None
     examples = read_examples(FLAGS.input_file)
     tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")
     extractor = load_extractor(layers)

@@ -31,7 +31,7 @@ flags.DEFINE_list(
     "line", [], "Horizontal lines to compare with, each as metric:value:label, separated by commas."
 )
 
-PANEL_INCHES = (5.0, 3.5)
+WIDTH, HEIGHT = 5.0, 3.5  # of a panel in inches
 
 
 def levels():
@@ -69,32 +69,20 @@ def curve(lines, name):
 def draw(runs, levels):
     from matplotlib.figure import Figure
 
-    width, height = PANEL_INCHES
-    figure = Figure(figsize=(width * len(FLAGS.metrics), height), layout="constrained")
+    figure = Figure(figsize=(WIDTH * len(FLAGS.metrics), HEIGHT), layout="constrained")
     panels = figure.subplots(1, len(FLAGS.metrics), squeeze=False)[0]
     for panel, metric in zip(panels, FLAGS.metrics):
         for number, (name, lines) in enumerate(runs.items()):
             if not any(metric in line for line in lines):
                 continue  # for example, a run without the next sentence objective
-            panel.plot(*curve(lines, metric), color=f"C{number}", linewidth=0.8, alpha=0.7)
-            panel.plot(
-                *curve(lines, f"val_{metric}"),
-                color=f"C{number}",
-                marker="o",
-                markersize=4,
-                linewidth=1.2,
-                label=f"{name}, held out",
-            )
+            colour, label = f"C{number}", f"{name}, held out"
+            panel.plot(*curve(lines, metric), color=colour, linewidth=0.8, alpha=0.7)
+            dots = {"marker": "o", "markersize": 4, "linewidth": 1.2}
+            panel.plot(*curve(lines, f"val_{metric}"), color=colour, label=label, **dots)
         for value, label in levels.get(metric, []):
             panel.axhline(value, color="black", linestyle="--", linewidth=0.8)
-            panel.annotate(
-                label,
-                (0.99, value),
-                xycoords=("axes fraction", "data"),
-                ha="right",
-                va="bottom",
-                fontsize="small",
-            )
+            place = {"ha": "right", "va": "bottom", "transform": panel.get_yaxis_transform()}
+            panel.text(0.99, value, label, fontsize="small", **place)
         panel.set(xlabel="step", title=metric.replace("_", " "))
         if panel.get_legend_handles_labels()[1]:
             panel.legend(fontsize="small")

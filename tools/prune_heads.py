@@ -84,28 +84,24 @@ KEPT, BEFORE = "kept", "before"  # in head_importance.tsv, for heads that no rou
 
 
 def load_model(task):
-    """Loads the model and checks the flags against it."""
+    """Returns the model and the number of heads for --prune_share, with those that it lacks."""
     model = load_classifier(task, FLAGS.model_dir, "pruned")
-    config = model.backbone.config
     model.backbone.require_kernels("pruned")
-    least = sum(map(len, config.pruned_heads.values()))
-    most = config.num_hidden_layers * (config.num_attention_heads - 1)
-    if not least < heads_to_prune(config) <= most:
+    config = model.backbone.config
+    num_heads = config.num_hidden_layers * config.num_attention_heads
+    count = round(FLAGS.prune_share * num_heads)
+    least, most = sum(map(len, config.pruned_heads.values())), num_heads - config.num_hidden_layers
+    if not least < count <= most:
         raise UserError(
-            f"--prune_share must make more than {least} and at most {most} of "
-            f"{config.num_hidden_layers * config.num_attention_heads} heads: {least} are pruned "
-            f"already, and every block keeps one. Received: --prune_share={FLAGS.prune_share}"
+            f"--prune_share must make more than {least} and at most {most} of {num_heads} heads: "
+            f"{least} are pruned already, and every block keeps one. Received: "
+            f"--prune_share={FLAGS.prune_share}"
         )
-    return model
+    return model, count
 
 
-def heads_to_prune(config):
-    """Returns the number of heads for --prune_share, counting those that are pruned already."""
-    return round(FLAGS.prune_share * config.num_hidden_layers * config.num_attention_heads)
-
-
-def prune(model, examples):
-    """Prunes the model in rounds.
+def prune(model, count, examples):
+    """Prunes the model in rounds, until it lacks `count` heads.
 
     Returns:
         The importance `[L, N]` of every head when it was last measured, and a dictionary from each
@@ -120,24 +116,16 @@ def prune(model, examples):
     fates = {
         (block, head): BEFORE for block, heads in config.pruned_heads.items() for head in heads
     }
-    before, after = len(fates), heads_to_prune(config)
+    before = len(fates)
+    options = (FLAGS.importance_batch_size, FLAGS.normalize_importance)
     for number in range(1, FLAGS.num_rounds + 1):
-        measured = head_importance(
-            model,
-            inputs,
-            targets,
-            FLAGS.importance_batch_size,
-            FLAGS.normalize_importance,
-            verbose=1,
-        )
+        measured = head_importance(model, inputs, targets, *options, verbose=1)
+        config = model.backbone.config
         for block in range(config.num_hidden_layers):
-            kept = model.backbone.config.kept_heads(block)
+            kept = config.kept_heads(block)
             importance[block, kept] = measured[block, kept]
-        heads = least_important_heads(
-            measured,
-            count=before + (after - before) * number // FLAGS.num_rounds,
-            pruned_heads=model.backbone.config.pruned_heads,
-        )
+        pruned = before + (count - before) * number // FLAGS.num_rounds
+        heads = least_important_heads(measured, count=pruned, pruned_heads=config.pruned_heads)
         fates.update({(block, head): number for block in heads for head in heads[block]})
         model.prune_heads(heads)
         print(f"round {number}: pruned {sum(map(len, heads.values()))} heads: {heads}")
@@ -157,7 +145,7 @@ def main():
     if FLAGS.do_eval:
         require_scikit_learn()
     task = task_from_flags()
-    model = load_model(task)
+    model, count = load_model(task)
     examples = read_examples(task, FLAGS.importance_split, model.labels)
     if FLAGS.max_importance_examples < len(examples):
         examples = random.Random(FLAGS.seed).sample(examples, FLAGS.max_importance_examples)
@@ -166,17 +154,18 @@ def main():
 
     def measured(when):
         scores = scores_of(model, *dev) if FLAGS.do_eval else {}
-        return model.count_params(), result_files.score_lines(scores, f"{when}_")
+        sizes.append(f"{when}_parameters = {model.count_params()}")
+        return result_files.score_lines(scores, f"{when}_")
 
-    size_before, lines_before = measured("before")
-    importance, fates = prune(model, examples)
-    size_after, lines_after = measured("after")
+    sizes = []
+    lines_before = measured("before")
+    importance, fates = prune(model, count, examples)
+    lines_after = measured("after")
     model.save_pretrained(new_model)
     lines = ["block\thead\timportance\tpruned_in_round"]
     for (block, head), value in np.ndenumerate(importance):
         lines.append(f"{block}\t{head}\t{value:.6g}\t{fates.get((block, head), KEPT)}")
     result_files.write_lines(os.path.join(FLAGS.output_dir, "head_importance.tsv"), lines)
-    sizes = [f"before_parameters = {size_before}", f"after_parameters = {size_after}"]
     result_files.report([*sizes, *lines_before, *lines_after], title="Pruning")
 
 

@@ -70,14 +70,17 @@ def parse(text: str) -> tuple[str, Properties]:
 
 def of_python(python: str) -> tuple[str, Properties]:
     """Returns a name for another interpreter and the properties that it knows."""
+    options = {"check": True, "capture_output": True, "text": True}
+    show_version = "import sys; print('%d.%d' % sys.version_info[:2])"
     try:
-        version = _run(python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip()
-        unicode_version, properties = parse(_run(python, make_unicode_data.__file__))
+        version = subprocess.run([python, "-c", show_version], **options).stdout.strip()
+        data = subprocess.run([python, make_unicode_data.__file__], **options).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         detail = getattr(error, "stderr", None) or error
         raise UserError(
             f"--python must be a Python interpreter. Received: --python={python} ({detail})"
         ) from None
+    unicode_version, properties = parse(data)
     return f"Python {version} (Unicode {unicode_version})", properties
 
 
@@ -144,19 +147,13 @@ def differences(own: Properties, others: dict[str, Properties]) -> dict[tuple, l
 
 def as_ranges(code_points: list[int]) -> str:
     """Formats sorted code points as `U+0300-036F U+0483`."""
-    spans: list[list[int]] = []
-    for code_point in code_points:
-        if spans and code_point == spans[-1][1] + 1:
-            spans[-1][1] = code_point
-        else:
-            spans.append([code_point, code_point])
-    return " ".join(
-        f"U+{first:04X}" if first == last else f"U+{first:04X}-{last:04X}" for first, last in spans
-    )
-
-
-def _run(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    spans = []
+    # Consecutive code points have the same distance from their places in the list.
+    for _, span in itertools.groupby(enumerate(code_points), lambda pair: pair[1] - pair[0]):
+        span = [f"{code_point:04X}" for _, code_point in span]
+        ends = dict.fromkeys((span[0], span[-1]))  # a single one if they are equal
+        spans.append(f"U+{'-'.join(ends)}")
+    return " ".join(spans)
 
 
 def _code_points() -> list[int]:
