@@ -116,7 +116,8 @@ def main():
         layers = [int(part) for part in FLAGS.layers.split(",")]
     except ValueError:
         raise UserError(
-            f"--layers must be whole numbers, separated by commas. Received: --layers={FLAGS.layers}"
+            "--layers must be whole numbers, separated by commas. Received: "
+            f"--layers={FLAGS.layers}"
         ) from None
     examples = read_examples(FLAGS.input_file)
     tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")
