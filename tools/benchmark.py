@@ -58,8 +58,7 @@ flags.DEFINE_enum(
 flags.DEFINE_list(
     "peers",
     None,
-    "The libraries to compare with, separated by commas. Default: all that support the job. "
-    "bert_tf is always measured.",
+    "The libraries to compare with. Default: all that support the job. bert_tf is always measured.",
 )
 flags.DEFINE_string(
     "baseline_dir",
@@ -80,14 +79,14 @@ flags.DEFINE_enum(
 flags.DEFINE_list(
     "config",
     None,
-    f"The model: {', '.join(models.CONFIGS)}, or a JSON file; on a GPU several, separated by "
-    f"commas. Default: base; on a GPU {','.join(gpu_training.CONFIGS)}; for latency the real "
+    f"The model: {', '.join(models.CONFIGS)}, or a JSON file; on a GPU several. Default: "
+    f"base; on a GPU {','.join(gpu_training.CONFIGS)}; for latency the real "
     "weights of MiniLM-L6.",
 )
 flags.DEFINE_list(
     "workloads",
     None,
-    "For inference, training and xla: the batches, separated by commas. BATCHxLENGTH has equal "
+    "For inference, training and xla: the batches. BATCHxLENGTH has equal "
     "lengths; ragged or raggedCOUNT has the lengths of real text. Default for inference: "
     f"{','.join(contest.WORKLOADS['inference'])}; for training: "
     f"{','.join(contest.WORKLOADS['training'])}; on a GPU: {','.join(gpu_training.WORKLOADS)}.",
@@ -112,41 +111,30 @@ flags.DEFINE_integer(
 flags.DEFINE_list(
     "buckets",
     [str(size or "all") for size in BUCKETS],
-    "For ragged workloads: the batch sizes that the search tries for the peers' length-sorted "
-    "batches, separated by commas; all: one batch.",
+    "For ragged workloads: the sizes that the search tries for the peers' length-sorted batches, "
+    "or all, for one batch.",
 )
 flags.DEFINE_float(
-    "turn_seconds",
-    0.5,
-    "Length of one measurement in seconds; a short call is repeated to fill it.",
-    lower_bound=0.0,
+    "turn_seconds", 0.5, "Seconds of one measurement; short calls are repeated.", lower_bound=0.0
 )
 flags.DEFINE_bool(
-    "tuned_malloc",
-    False,
-    "Whether glibc keeps freed memory (MALLOC_TRIM_THRESHOLD_ and similar), for all peers.",
+    "tuned_malloc", False, "Whether glibc keeps freed memory for all peers (man 3 mallopt)."
 )
 flags.DEFINE_integer(
     "ops_scale", 1, "For ops: the sizes are divided by this, for a quick run.", lower_bound=1
 )
-flags.DEFINE_list("ops", list(ops.NAMES), "For ops: the ops, separated by commas.")
+flags.DEFINE_list("ops", list(ops.NAMES), "For ops: the ops.")
 flags.DEFINE_list(
-    "matmul_models",
-    list(matmul.MODELS),
-    "For matmul: the models whose dense layers to measure, separated by commas.",
+    "matmul_models", list(matmul.MODELS), "For matmul: the models whose dense layers to measure."
 )
 flags.DEFINE_list(
-    "matmul_rows",
-    [str(rows) for rows in matmul.ROWS],
-    "For matmul: the numbers of rows of the left matrix, M, separated by commas.",
+    "matmul_rows", [str(rows) for rows in matmul.ROWS], "For matmul: the numbers of rows, M."
 )
 flags.DEFINE_integer(
     "tokenizer_texts", 10000, "For tokenizer: maximum number of texts per language.", lower_bound=1
 )
 flags.DEFINE_list(
-    "lengths",
-    [str(length) for length in memory.LENGTHS],
-    "For memory: the sequence lengths, separated by commas.",
+    "lengths", [str(length) for length in memory.LENGTHS], "For memory: the sequence lengths."
 )
 flags.DEFINE_string(
     "materials_dir",

@@ -22,11 +22,7 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 _CALLS = 3
 
-flags.DEFINE_list(
-    "lengths",
-    ["512", "1024", "2048", "4096"],
-    "The lengths of the text in tokens, separated by commas.",
-)
+flags.DEFINE_list("lengths", ["512", "1024", "2048", "4096"], "The lengths of the text in tokens.")
 flags.DEFINE_integer(
     "window", 128, "Number of tokens to either side that a token attends to.", lower_bound=0
 )

@@ -30,14 +30,10 @@ _PERCENTILES = (50, 95, 99)
 flags.DEFINE_string("url", None, "The URL of the model, which ends with :predict.")
 flags.DEFINE_string("text_file", None, "A UTF-8 file with the texts to send in turn, one per line.")
 flags.DEFINE_string(
-    "input_name",
-    None,
-    "The name of the input, to send each text as an object. Default: send it as a string.",
+    "input_name", None, "The name of the input, to send objects. Default: send strings."
 )
 flags.DEFINE_list(
-    "concurrency",
-    ["1", "2", "4", "8", "16", "32", "64"],
-    "The numbers of clients to measure with, separated by commas.",
+    "concurrency", ["1", "2", "4", "8", "16", "32", "64"], "The numbers of clients to measure with."
 )
 flags.DEFINE_integer("requests", 2000, "Maximum number of requests per concurrency.", lower_bound=1)
 flags.DEFINE_float("seconds", 20.0, "Maximum number of seconds per concurrency.", lower_bound=0.1)

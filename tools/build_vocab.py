@@ -14,9 +14,7 @@ from bert_tf import tool
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_list(
-    "input_file", None, "The UTF-8 text files, as paths or glob patterns separated by commas."
-)
+flags.DEFINE_list("input_file", None, "The UTF-8 text files, as paths or glob patterns.")
 flags.DEFINE_string("output_file", None, "The vocab.txt to write.")
 flags.DEFINE_integer(
     "vocab_size", 30522, "Maximum number of pieces in the vocabulary.", lower_bound=1
@@ -29,28 +27,20 @@ flags.DEFINE_enum(
     "pair.",
 )
 flags.DEFINE_bool(
-    "do_lower_case",
-    True,
-    "Whether to convert the text to lower case; false for a cased vocabulary.",
+    "do_lower_case", True, "Whether to convert text to lower case; false for a cased vocabulary."
 )
 flags.DEFINE_bool("strip_accents", None, "Whether to remove accents. Default: as --do_lower_case.")
 flags.DEFINE_bool("split_on_cjk", True, "Whether to split the text at every CJK ideograph.")
 flags.DEFINE_list(
     "special_tokens",
     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
-    "The first pieces of the vocabulary, in this order.",
+    "The first pieces, in this order.",
 )
 flags.DEFINE_integer(
-    "num_unused",
-    0,
-    "Number of [unusedN] pieces after the special tokens (994 in the original).",
-    lower_bound=0,
+    "num_unused", 0, "Number of [unusedN] pieces (994 in the original).", lower_bound=0
 )
 flags.DEFINE_integer(
-    "min_frequency",
-    2,
-    "Minimum number of occurrences; rarer words, characters and pairs are ignored.",
-    lower_bound=1,
+    "min_frequency", 2, "Rarer words, characters and pairs are ignored.", lower_bound=1
 )
 flags.DEFINE_integer(
     "max_characters", 8000, "Maximum number of different characters.", lower_bound=1

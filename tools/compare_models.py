@@ -18,11 +18,7 @@ from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_list(
-    "model_dirs",
-    None,
-    "The directories of the models, with labels and tokenizers, separated by commas.",
-)
+flags.DEFINE_list("model_dirs", None, "The directories of the models, with labels and tokenizers.")
 flags.DEFINE_enum(
     "split", "dev", ["dev", "test"], "The file of the task with the texts and labels."
 )
@@ -33,10 +29,7 @@ flags.DEFINE_integer(
     lower_bound=3,
 )
 flags.DEFINE_integer(
-    "timing_rounds",
-    5,
-    "Number of times that each model computes the texts to measure the time per text.",
-    lower_bound=1,
+    "timing_rounds", 5, "Number of times that each model's time is measured.", lower_bound=1
 )
 
 

@@ -20,13 +20,9 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 flags.DEFINE_multi_string(
-    "run",
-    None,
-    "A run as NAME=FILES, where FILES is a path or a glob pattern. The flag may be repeated.",
+    "run", None, "A run as NAME=FILES, where FILES is a path or a glob pattern."
 )
-flags.DEFINE_list(
-    "metrics", None, "The scores to show, in this order, separated by commas. Default: all scores."
-)
+flags.DEFINE_list("metrics", None, "The scores to show, in this order. Default: all scores.")
 flags.DEFINE_integer("digits", 3, "Number of digits after the decimal point.", lower_bound=0)
 
 

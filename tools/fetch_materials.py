@@ -80,7 +80,7 @@ flags.DEFINE_string(
     "The directory to write the materials to, each in a subdirectory. The environment variable "
     "BERT_TF_MATERIALS sets the default.",
 )
-flags.DEFINE_list("materials", list(MATERIALS), "The materials to download, separated by commas.")
+flags.DEFINE_list("materials", list(MATERIALS), "The materials to download.")
 flags.register_validator(
     "materials",
     lambda names: set(names) <= set(MATERIALS),

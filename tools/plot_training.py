@@ -18,18 +18,10 @@ from bert_tf.errors import DataError, UserError
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_list(
-    "runs",
-    None,
-    "The directories of the runs, --output_dir of run_pretraining.py, separated by commas.",
-)
+flags.DEFINE_list("runs", None, "The directories of the runs, --output_dir of run_pretraining.py.")
 flags.DEFINE_string("output_file", None, "The picture to write: a .png, .svg or .pdf file.")
-flags.DEFINE_list(
-    "metrics", ["loss"], "The metrics to plot, by their names in the log, separated by commas."
-)
-flags.DEFINE_list(
-    "line", [], "Horizontal lines to compare with, each as metric:value:label, separated by commas."
-)
+flags.DEFINE_list("metrics", ["loss"], "The metrics to plot, by their names in the log.")
+flags.DEFINE_list("line", [], "Horizontal lines to compare with, each as metric:value:label.")
 
 WIDTH, HEIGHT = 5.0, 3.5  # of a panel in inches
 

@@ -26,19 +26,15 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "model_dir", None, "The checkpoint directory with the tokenizer, instead of --vocab_file."
 )
-flags.DEFINE_multi_string("text", None, "A text to tokenize. The flag may be repeated.")
+flags.DEFINE_multi_string("text", None, "A text to tokenize.")
 flags.DEFINE_string(
-    "input_file",
-    None,
-    "A UTF-8 file with one text per line, instead of --text; '-' is standard input.",
+    "input_file", None, "A UTF-8 file with one text per line; '-' is standard input."
 )
 flags.DEFINE_bool(
     "do_lower_case", True, "With --vocab_file: whether to convert the text to lower case."
 )
 flags.DEFINE_bool(
-    "keep_special_tokens",
-    False,
-    "Whether a special token in the text, such as [MASK], is one token; otherwise it is split.",
+    "keep_special_tokens", False, "Whether special tokens in the text, such as [MASK], are kept."
 )
 flags.DEFINE_bool("json", False, "Whether to print one JSON object per text instead of a table.")
 

@@ -22,9 +22,7 @@ from bert_tf.text import make_unicode_data
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_multi_string(
-    "python", [], "A Python interpreter whose unicodedata to compare. The flag may be repeated."
-)
+flags.DEFINE_multi_string("python", [], "A Python interpreter whose unicodedata to compare.")
 flags.DEFINE_bool(
     "tensorflow", True, "Whether to compare the ICU and the RE2 of the installed TensorFlow."
 )
