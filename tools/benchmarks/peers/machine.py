@@ -102,9 +102,8 @@ class Machine(Peer):
         flags = ["-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC"]
         subprocess.run([compiler, *flags, source, "-o", path], check=True)
         library = ctypes.CDLL(path)
-        for dtype in ("float32", "int8"):
-            getattr(library, f"{dtype}_operations_a_round").restype = ctypes.c_int64
-            getattr(library, f"{dtype}_multiply_adds").argtypes = [ctypes.c_int64]
+        for multiply_adds in (library.float32_multiply_adds, library.int8_multiply_adds):
+            multiply_adds.argtypes, multiply_adds.restype = [ctypes.c_int64], ctypes.c_int64
         library.read_all.argtypes = [ctypes.c_void_p, ctypes.c_int64]
         return library
 
@@ -115,7 +114,7 @@ class Machine(Peer):
         """
         rounds, threads = 200_000, self.setup.threads
         multiply_adds = getattr(self._library, f"{dtype}_multiply_adds")
-        operations = threads * rounds * getattr(self._library, f"{dtype}_operations_a_round")()
+        operations = threads * multiply_adds(rounds)
         return _threaded_task(lambda thread: multiply_adds(rounds), threads, operations)
 
     def read(self, numbers):
