@@ -57,11 +57,11 @@ _SENTENCES = (
 )
 
 
-def step(title, *command):
+def step(title, command):
     """Prints and runs one command, whose output is not captured."""
-    print(f"\n=== {title}\n$ {shlex.join(command)}", flush=True)
+    print(f"\n=== {title}\n$ {command}", flush=True)
     start = time.monotonic()
-    result = subprocess.run([sys.executable, *command], cwd=_REPOSITORY)
+    result = subprocess.run([sys.executable, *shlex.split(command)], cwd=_REPOSITORY)
     if result.returncode:
         raise UserError(
             f"The step `{title}` must end with exit status 0. Received: {result.returncode}. See "
@@ -136,63 +136,36 @@ def report(reviews, output_dir):
 def main():
     start = time.monotonic()
     tool.require_writable(FLAGS.work_dir, "work_dir")
-    reviews = os.path.join(FLAGS.work_dir, "reviews")
-    output_dir = os.path.join(FLAGS.work_dir, "out")
-    minilm = os.path.join(FLAGS.materials_dir, "minilm")
+    work_dir, materials = map(shlex.quote, (FLAGS.work_dir, FLAGS.materials_dir))
     step(
         "Download the weights and the reviews",
-        "tools/fetch_materials.py",
-        "--materials=minilm,film_reviews",
-        f"--directory={FLAGS.materials_dir}",
+        f"tools/fetch_materials.py --materials=minilm,film_reviews --directory={materials}",
     )
     step(
         "Split the reviews by film",
-        "tools/prepare_classification_data.py",
-        "--dataset=film_reviews",
-        f"--materials_dir={FLAGS.materials_dir}",
-        f"--output_dir={reviews}",
+        "tools/prepare_classification_data.py --dataset=film_reviews "
+        f"--materials_dir={materials} --output_dir={work_dir}/reviews",
     )
-    task = (
-        "tools/run_classifier.py",
-        "--task_name=simple",
-        f"--labels={','.join(LABELS)}",
-        f"--data_dir={reviews}",
+    predict = (
+        f"tools/run_classifier.py --task_name=simple --labels={','.join(LABELS)} "
+        f"--data_dir={work_dir}/reviews --output_dir={work_dir}/out --do_predict "
+        "--predict_batch_size=64"
     )
     step(
         "Fine-tune, evaluate on the dev films and predict the test films",
-        *task,
-        f"--init_checkpoint={minilm}",
-        "--do_train",
-        "--do_eval",
-        "--do_predict",
-        f"--num_train_epochs={FLAGS.num_train_epochs}",
-        "--pooling=mean",
-        "--predict_batch_size=64",
-        "--eval_batch_size=64",
-        f"--output_dir={output_dir}",
+        f"{predict} --init_checkpoint={materials}/minilm --do_train --do_eval --pooling=mean "
+        f"--num_train_epochs={FLAGS.num_train_epochs} --eval_batch_size=64",
     )
-    step(
-        "Predict the dev films, to choose the threshold",
-        *task,
-        "--do_predict",
-        "--predict_split=dev",
-        "--predict_batch_size=64",
-        f"--output_dir={output_dir}",
-    )
-    low = report(reviews, output_dir)
-    saved_model = os.path.join(FLAGS.work_dir, "saved_model")
+    step("Predict the dev films, to choose the threshold", f"{predict} --predict_split=dev")
+    low = report(os.path.join(FLAGS.work_dir, "reviews"), os.path.join(FLAGS.work_dir, "out"))
     step(
         "Export a SavedModel",
-        "tools/export_saved_model.py",
-        f"--model_dir={os.path.join(output_dir, 'model')}",
-        f"--export_dir={saved_model}",
+        f"tools/export_saved_model.py --model_dir={work_dir}/out/model "
+        f"--export_dir={work_dir}/saved_model",
     )
     step(
         "Open the SavedModel with tensorflow and tensorflow_text only",
-        "-c",
-        _OPEN_SAVED_MODEL,
-        os.path.join(saved_model, "1"),
-        *_SENTENCES,
+        f"-c {shlex.quote(_OPEN_SAVED_MODEL)} {work_dir}/saved_model/1 {shlex.join(_SENTENCES)}",
     )
     print(f"\nThe demo took {time.monotonic() - start:.0f} s.")
     if low <= 0:
