@@ -115,6 +115,7 @@ class Peer:
     """
 
     version: str
+    VARIANTS: dict[str, tuple[str, ...]] = {}  # by job
 
     def __init__(self, setup: Setup):
         self.setup = setup
@@ -125,4 +126,4 @@ class Peer:
         `bucket` is the number of sequences per batch, None for one batch; `is_ragged` says whether
         they have different lengths.
         """
-        return ("default",)
+        return self.VARIANTS.get(job, ("default",))

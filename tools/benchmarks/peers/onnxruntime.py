@@ -16,9 +16,7 @@ class OnnxRuntime(Peer):
     """ONNX Runtime; "fused" has the fusions of onnxruntime.transformers (Attention, BiasGelu)."""
 
     version = onnxruntime.__version__
-
-    def variants(self, job, bucket, is_ragged):
-        return ("fused", "plain")
+    VARIANTS = dict.fromkeys(("inference", "inference_int8", "latency"), ("fused", "plain"))
 
     @functools.cache
     def _path(self, variant):

@@ -50,20 +50,17 @@ def training_task(model, batch, steps: int = 1) -> Task:
 class Ours(keras_common.TensorFlowPeer):
     """`bert_tf` with its native ops, on all sequences in one padding-free batch."""
 
+    VARIANTS = {
+        "inference": ("graph", "constants", "packed"),
+        "inference_int8": ("graph", "constants"),
+        "latency": ("graph", "packed", "constants", "SavedModel"),
+        "ops": ("native, in place", "native, fresh", "reference, fresh"),
+        "matmul": ("default", PACKED_EACH_TIME),
+    }
+
     @property
     def version(self):
         return f"{bert_tf.ops.active_backend()} ops, TensorFlow {tf.__version__}"
-
-    def variants(self, job, bucket, is_ragged):
-        if job == "inference":
-            return ("graph", "constants", "packed")
-        if job == "inference_int8":
-            return ("graph", "constants")
-        if job == "latency":
-            return ("graph", "packed", "constants", "SavedModel")
-        if job == "ops":
-            return ("native, in place", "native, fresh", "reference, fresh")
-        return ("default", PACKED_EACH_TIME) if job == "matmul" else ("default",)
 
     @functools.cache
     def _backbone(self, variant, quantization=None):

@@ -35,6 +35,7 @@ class PyTorch(Peer):
     """PyTorch in eager mode."""
 
     version = f"{torch.__version__}, transformers {transformers.__version__}"
+    VARIANTS = {"matmul": ("linear", "mkl packed")}
 
     def __init__(self, setup):
         super().__init__(setup)
@@ -42,9 +43,6 @@ class PyTorch(Peer):
         torch.set_num_interop_threads(1)
         torch.manual_seed(0)
         transformers.utils.logging.set_verbosity_error()
-
-    def variants(self, job, bucket, is_ragged):
-        return ("linear", "mkl packed") if job == "matmul" else ("default",)
 
     @functools.cached_property
     def backbone(self):

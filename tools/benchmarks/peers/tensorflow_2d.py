@@ -17,8 +17,7 @@ _MASKED_SCORE = -1e9
 class TensorFlow2D(keras_common.TensorFlowPeer):
     """A plain encoder, with variables or as a constant graph."""
 
-    def variants(self, job, bucket, is_ragged):
-        return ("graph", "constants") if job == "inference" else ("default",)
+    VARIANTS = {"inference": ("graph", "constants")}
 
     @functools.cached_property
     def _weights(self):

@@ -10,9 +10,7 @@ class TensorFlowText(keras_common.TensorFlowPeer):
     """tensorflow-text; "fast" is `FastBertTokenizer`, "plain" is `BertTokenizer`."""
 
     version = tensorflow_text.__version__
-
-    def variants(self, job, bucket, is_ragged):
-        return ("fast", "plain")
+    VARIANTS = {"tokenizer": ("fast", "plain")}
 
     def tokenizer(self, texts, vocabulary, variant):
         if variant == "plain":
