@@ -7,9 +7,6 @@ r"""Compares the speed and memory of bert_tf with those of other libraries.
     python tools/benchmark.py training --device=gpu
     python tools/benchmark.py inference --peers= --baseline_dir=../bert_tf_before
 
-The first argument, or --job, is the job: inference, training, ops, matmul, tokenizer, latency,
-memory or xla.
-
 All libraries ("peers") get the same random weights and the same inputs. A search finds and prints
 the fastest way to run each of them. Their outputs are compared before they are timed. Every peer
 runs in its own process, and the peers are timed in turn, in several rounds. If a peer is missing,

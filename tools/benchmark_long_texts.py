@@ -4,16 +4,15 @@
 
 Prints a Markdown table. Each row is measured in a new process: the shortest time of several calls,
 and the increase of the process's peak memory. The model has random weights, the sizes of BERT-base
-and --num_layers blocks. Time and memory grow with the number of blocks, but how they grow with the
-length does not depend on it.
+and --num_layers blocks, on which the growth with the length does not depend.
 """
 
 import multiprocessing
-import resource
 import time
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 
 from absl import flags
+from benchmarks.memory_use import PEAK, resident_mib
 from common.checks import positive_integers
 
 from bert_tf import tool
@@ -30,11 +29,7 @@ flags.DEFINE_integer("num_layers", 2, "Number of encoder blocks.", lower_bound=1
 
 
 def measure(length: int, window: int | None, num_layers: int) -> dict[str, float]:
-    """Measures the time and memory of a forward pass, and of one with its gradient.
-
-    Returns:
-        `forward_ms`, `forward_mib`, `step_ms` and `step_mib`.
-    """
+    """Returns the time and memory of a forward pass, and of one with its gradient."""
     import tensorflow as tf
 
     from bert_tf import BertBackbone, BertConfig
@@ -59,7 +54,7 @@ def measure(length: int, window: int | None, num_layers: int) -> dict[str, float
     for name, function in (("forward", forward), ("step", step)):
         for tokens in (2, 3):  # traces the function and allocates what any length needs
             function(tf.ones([1, tokens], tf.int32))
-        before = _peak_mib()
+        before = resident_mib(PEAK)
         tokens = tf.random.uniform([1, length], 1, 1000, tf.int32, seed=1)
         seconds = []
         for _ in range(_CALLS):
@@ -67,12 +62,8 @@ def measure(length: int, window: int | None, num_layers: int) -> dict[str, float
             tf.nest.flatten(function(tokens))[0].numpy()
             seconds.append(time.perf_counter() - start)
         results[f"{name}_ms"] = 1000 * min(seconds)
-        results[f"{name}_mib"] = _peak_mib() - before
+        results[f"{name}_mib"] = resident_mib(PEAK) - before
     return results
-
-
-def _peak_mib():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # in KiB on Linux
 
 
 def main():

@@ -6,8 +6,7 @@ r"""Measures the latency and throughput of a running server at several concurren
 
 The server must have TensorFlow Serving's REST API. At each concurrency, the clients send one text
 after another, each on its own connection, and wait for the answer, until --requests requests are
-sent or --seconds are over. All clients run in one process with aiohttp. On the same machine as the
-server it shares the processor with it, so the results include its work.
+sent or --seconds are over. On the same machine as the server the results include the clients' work.
 """
 
 import asyncio

@@ -10,8 +10,7 @@ if nvcc, PyTorch or the GPU is missing.
 
 Every op and its gradient are compared with float64 for several dtypes and shapes. Outputs are
 filled with NaN before each call, so that missing values show. Repeated calls, calls in place and
-calls recorded in a CUDA graph must give the same bits. See cuda_kernels/timing.py for how times are
-measured.
+calls recorded in a CUDA graph must give the same bits. cuda_kernels/timing.py measures the times.
 """
 
 import argparse

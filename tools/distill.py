@@ -25,16 +25,9 @@ the time per text (from tokens to logits).
 import os
 
 from absl import flags
-from common import fine_tuning, result_files
+from common import fine_tuning, result_files, task_flags
 from common.checks import require_one, require_other_directory
 from common.model_comparison import milliseconds_per_text, print_table, scores_of
-from common.task_flags import (
-    inputs_and_targets,
-    inputs_of,
-    load_classifier,
-    read_examples,
-    task_from_flags,
-)
 from common.text_files import read_texts
 
 from bert_tf import tool
@@ -168,9 +161,9 @@ def main():
 
     require_scikit_learn()
     keras.utils.set_random_seed(FLAGS.seed)
-    task = task_from_flags()
+    task = task_flags.task_from_flags()
     fine_tuning.require_classes(task)
-    teacher = load_classifier(task, FLAGS.teacher, "a teacher")
+    teacher = task_flags.load_classifier(task, FLAGS.teacher, "a teacher")
     student, layer_map = load_student(teacher)
     model = DistillationModel(
         student,
@@ -181,12 +174,16 @@ def main():
         attention_weight=FLAGS.attention_weight,
         layer_map=layer_map,
     )
-    dev = inputs_and_targets(teacher, read_examples(task, "dev", teacher.labels))
+    dev = task_flags.inputs_and_targets(
+        teacher, task_flags.read_examples(task, "dev", teacher.labels)
+    )
     if FLAGS.logits_weight < 1:
-        train_examples = read_examples(task, "train", teacher.labels)
-        inputs, targets = inputs_and_targets(teacher, train_examples)
+        train_examples = task_flags.read_examples(task, "train", teacher.labels)
+        inputs, targets = task_flags.inputs_and_targets(teacher, train_examples)
     else:
-        inputs = with_unlabeled(inputs_of(task.read(FLAGS.data_dir, "train", teacher.labels)))
+        inputs = with_unlabeled(
+            task_flags.inputs_of(task.read(FLAGS.data_dir, "train", teacher.labels))
+        )
         targets = None
     _, num_steps = fine_tuning.steps_of(inputs)
     loss = fine_tuning.classifier_loss(student, targets)

@@ -10,8 +10,7 @@ The tool writes to --output_dir:
                                     line between documents
 
 The corpus is a month of one newspaper in order, and an article has several lines. The splits are
-therefore consecutive parts of the month (80, 10 and 10 %), so that only the articles at the two
-boundaries can be in two splits. Repeated lines are used once.
+therefore consecutive parts of the month (80, 10 and 10 %). Repeated lines are used once.
 
 Tasks: `ner` tags persons (nr), places (ns) and organisations (nt) in IOB2; `pos` tags each word
 with its part of speech; `segmentation` tags words in IOB2.

@@ -16,10 +16,7 @@ The tool writes to --output_dir:
                            round in which it was pruned
     eval_results.txt       the number of parameters and the scores of the dev file, before and after
 
-This tool does not train. To fine-tune the pruned model:
-
-    python tools/run_classifier.py --task_name=sst-2 --data_dir=SST-2 --do_train --do_eval \
-      --init_checkpoint=pruned/model --output_dir=tuned
+tools/run_classifier.py --do_train --init_checkpoint=pruned/model fine-tunes the pruned model.
 """
 
 import os
