@@ -316,7 +316,7 @@ def main():
 
     threads = FLAGS.threads or os.cpu_count()
     start = functools.partial(
-        workers.Worker, threads=threads, tuned_malloc=FLAGS.tuned_malloc, baseline_dir=baseline_dir
+        workers.Worker, threads=threads, tuned_malloc=FLAGS.tuned_malloc, baseline=baseline_dir
     )
     results = report.Report(options)
     results.facts.update(

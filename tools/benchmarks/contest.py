@@ -17,7 +17,7 @@ from . import limits, workloads
 from .peers import BASELINE, OURS
 from .report import Report, Table
 from .timing import medians, ratio
-from .turns import LARGEST_DIFFERENCE, Turns, ours_first
+from .turns import TOLERANCE, Turns, ours_first
 from .workers import PeerFailed, Worker
 from .workloads import Workload
 
@@ -128,7 +128,7 @@ class Contest:
             key, outputs = self._prepare(name, self.job, bucket, variant)
             difference, error = self.difference(outputs)
             is_int8 = self.job == INT8
-            if not (error <= LARGEST_INT8_ERROR if is_int8 else difference <= LARGEST_DIFFERENCE):
+            if not (error <= LARGEST_INT8_ERROR if is_int8 else difference <= TOLERANCE):
                 self._forget(name, key)
                 self.report.problem(
                     f"{where}: wrong outputs, off by {difference:.2g} (relative {error:.2g})"

@@ -12,7 +12,7 @@ from .timing import interleave
 from .workers import PeerFailed
 
 # In float32, with twelve layers and sums in different orders, correct peers agree to about 1e-5.
-LARGEST_DIFFERENCE = 1e-3
+TOLERANCE = 1e-3
 
 
 def largest_difference(expected, outputs) -> float:
@@ -56,14 +56,7 @@ class Turns:
         self._tasks[label] = worker, key
 
     def add(
-        self,
-        label,
-        worker,
-        job,
-        calls,
-        difference=largest_difference,
-        most=LARGEST_DIFFERENCE,
-        **arguments,
+        self, label, worker, job, calls, difference=largest_difference, most=TOLERANCE, **arguments
     ) -> None:
         """Prepares a job, compares its outputs with those of the first task, and warms it up.
 

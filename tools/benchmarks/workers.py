@@ -54,20 +54,14 @@ class Worker:
     """One peer of `PEERS` in its own process.
 
     With `tuned_malloc` glibc keeps freed memory. `environment` has more environment variables. The
-    peer `BASELINE` imports the bert_tf of the checkout in `baseline_dir`.
+    peer `BASELINE` imports the bert_tf of the checkout in the directory `baseline`.
     """
 
     def __init__(
-        self,
-        name,
-        model_directory,
-        threads,
-        tuned_malloc=False,
-        environment=None,
-        baseline_dir=None,
+        self, name, model_directory, threads, tuned_malloc=False, environment=None, baseline=None
     ):
         self.name = name
-        checkout = baseline_dir if name == BASELINE else os.path.dirname(_PACKAGE_ROOT)
+        checkout = baseline if name == BASELINE else os.path.dirname(_PACKAGE_ROOT)
         self._scratch = scratch_folder()
         self._log_path = os.path.join(self._scratch.name, f"{name}.log")
         self._keys = itertools.count()

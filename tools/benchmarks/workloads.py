@@ -17,6 +17,9 @@ RAGGED_SIGMA = 0.5  # standard deviation of the logarithm
 
 MAX_PREDICTIONS = 20  # google-research/bert run_pretraining.py, max_predictions_per_seq
 
+ENCODER_INPUTS = ("token_ids", "segment_ids", "padding_mask")
+MASKED_INPUTS = ("masked_positions", "masked_ids", "masked_weights")
+
 # Batch sizes for peers with padding, which sort the sequences by length.
 BUCKETS = (4, 8, 16, None)  # None: all sequences in one batch
 
@@ -93,15 +96,9 @@ def batches(
     for group in groups(workload, bucket):
         members = [sequences[index] for index in group]
         longest = max(len(member["token_ids"]) for member in members)
-        batch = {
-            "token_ids": _padded(members, "token_ids", longest),
-            "segment_ids": _padded(members, "segment_ids", longest),
-            "padding_mask": _padded(members, "is_token", longest).astype(bool),
-        }
+        batch = {name: _padded(members, name, longest) for name in ENCODER_INPUTS}
         if training:
-            for name in ("masked_positions", "masked_ids", "masked_weights"):
-                batch[name] = _padded(members, name, MAX_PREDICTIONS)
-            batch["masked_weights"] = batch["masked_weights"].astype(np.float32)
+            batch |= {name: _padded(members, name, MAX_PREDICTIONS) for name in MASKED_INPUTS}
             batch["next_sentence_labels"] = (group % 2).astype(np.int32)
             batch["weight_total"] = np.float32(weight_total)
             batch["batch_total"] = np.float32(len(sequences))
@@ -161,15 +158,15 @@ def _sequence(index: int, length: int, vocab_size: int) -> dict[str, np.ndarray]
     return {
         "token_ids": token_ids.astype(np.int32),
         "segment_ids": (np.arange(length) >= length // 2).astype(np.int32),
-        "is_token": np.ones(length, np.int32),
+        "padding_mask": np.ones(length, bool),
         "masked_positions": positions.astype(np.int32),
         "masked_ids": generator.integers(first, vocab_size, len(positions)).astype(np.int32),
-        "masked_weights": np.ones(len(positions), np.int32),
+        "masked_weights": np.ones(len(positions), np.float32),
     }
 
 
 def _padded(members: Sequence[dict[str, np.ndarray]], name: str, length: int) -> np.ndarray:
-    result = np.zeros([len(members), length], np.int32)
+    result = np.zeros([len(members), length], members[0][name].dtype)
     for place, member in enumerate(members):
         result[place, : len(member[name])] = member[name]
     return result

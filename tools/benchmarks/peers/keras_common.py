@@ -4,10 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 from .. import memory_use
+from ..workloads import ENCODER_INPUTS
 from . import base
 from .base import Batch, Peer, Task
-
-ENCODER_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
 _ROWS_IN_A_GRAPH = 1024
 _MOST_IN_A_ROW = 32

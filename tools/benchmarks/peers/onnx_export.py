@@ -6,6 +6,8 @@ import warnings
 import torch
 import transformers
 
+from ..workloads import ENCODER_INPUTS
+
 _INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 _OPSET = 17
 
@@ -57,5 +59,4 @@ def export(setup, attention: str) -> str:
 
 def feed(batch):
     """Returns a batch with the names of the exported inputs."""
-    ours = ("token_ids", "segment_ids", "padding_mask")
-    return {theirs: batch[name].astype("int64") for theirs, name in zip(_INPUTS, ours)}
+    return {theirs: batch[ours].astype("int64") for theirs, ours in zip(_INPUTS, ENCODER_INPUTS)}
