@@ -43,10 +43,6 @@ class TensorFlowPeer(Peer):
         return inference_task(self._model(variant), variant, batches, self.mask_dtype)
 
 
-def constants(batch: Batch) -> dict[str, tf.Tensor]:
-    return {name: tf.constant(value) for name, value in batch.items()}
-
-
 def constant_graph(function, spec, threads: int):
     """Converts a function of a dictionary of tensors to one of a dictionary of arrays.
 
@@ -95,7 +91,7 @@ def inference_task(model, variant: str, batches: list[Batch], mask_dtype=tf.bool
     for batch in batches:
         feed = {name: batch[name] for name in ENCODER_INPUTS}
         feed["padding_mask"] = feed["padding_mask"].astype(mask_dtype.as_numpy_dtype)
-        feeds.append(feed if variant == "constants" else constants(feed))
+        feeds.append(feed if variant == "constants" else tf.nest.map_structure(tf.constant, feed))
     return base.inference_task(encode, feeds)
 
 

@@ -92,7 +92,7 @@ class KerasHub(keras_common.TensorFlowPeer):
     def training(self, batches, variant):
         """Creates a task with one optimizer step on the summed gradients of all batches."""
         self.optimizer  # noqa: B018 - its variables must not be created in the traced step
-        feeds = [keras_common.constants(batch) for batch in batches]
+        feeds = tf.nest.map_structure(tf.constant, batches)
         variables = self.pretrainer.trainable_variables
 
         @tf.function(jit_compile=variant == "xla")

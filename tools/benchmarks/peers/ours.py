@@ -27,8 +27,7 @@ def training_task(model, batch, steps: int = 1) -> Task:
     One run waits only for the last of its steps, as `fit` does.
     """
     features, labels = (
-        keras_common.constants({name: batch[name] for name in names})
-        for names in (_FEATURES, _LABELS)
+        {name: tf.constant(batch[name]) for name in names} for names in (_FEATURES, _LABELS)
     )
     iterator = iter(tf.data.Dataset.from_tensors((features, labels)).repeat())
     model.make_train_function()
@@ -124,7 +123,7 @@ class Ours(keras_common.TensorFlowPeer):
         backend, _, buffers = variant.partition(", ")
         apply = getattr(self, f"_{case.op}_{case.direction}")
         chain = op_cases.CHAIN if buffers == "in place" else 1
-        tensors = {name: tf.constant(value) for name, value in case.inputs().items()}
+        tensors = tf.nest.map_structure(tf.constant, case.inputs())
         chained = "x" if case.direction == "forward" else "dy"
 
         @tf.function

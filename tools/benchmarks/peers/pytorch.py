@@ -51,13 +51,8 @@ class PyTorch(Peer):
         ).eval()
 
     def inference(self, batches, variant):
-        model = self._inference_model(variant)
-
-        def encode(feed):
-            with torch.no_grad():
-                return model(**feed)
-
-        return base.inference_task(encode, [inputs(batch) for batch in batches])
+        model = torch.no_grad()(self._inference_model(variant))
+        return base.inference_task(lambda feed: model(**feed), [inputs(batch) for batch in batches])
 
     def _inference_model(self, variant):
         def model(**feed):
