@@ -2,9 +2,8 @@
 
 The jobs are inference, on dense batches and on sequences of real lengths, and the pre-training
 step: MLM and NSP, dropout 0.1, AdamW, gradients clipped to norm 1.0. Each peer makes one optimizer
-step on the same sequences. For sequences of real lengths, the peers sort them into batches of
-similar lengths and add up the gradients; bert_tf uses a single batch in any order. The learning
-rate is 0 (`peers.base.LEARNING_RATE`).
+step on the same sequences. The peers sort sequences of real lengths into batches of similar lengths
+and add up the gradients; bert_tf uses a single batch in any order.
 """
 
 import contextlib
@@ -48,8 +47,7 @@ class Arrangement:
 class Contest:
     """Measures a job ("inference", "inference_int8" or "training") on one workload.
 
-    `config` is that of the model, and `expected` are the outputs that all peers must have. Without
-    them the first outputs, those of bert_tf, are expected.
+    All peers must have the outputs `expected`, by default the first ones, those of bert_tf.
     """
 
     job: str

@@ -1,8 +1,7 @@
 """Measures the pre-training step on a GPU in bfloat16: speed, memory, model FLOPs utilisation.
 
-The step is that of `contest.py`, under the policy mixed_bfloat16 on random weights. bert_tf is
-measured with its GPU kernels and with plain TensorFlow, each without and with XLA, each in a new
-process. The results show which of them `auto` should choose on a GPU.
+The step is that of `contest.py`, under the policy mixed_bfloat16 on random weights. The results show
+whether `auto` should choose the GPU kernels or plain TensorFlow on a GPU, without and with XLA.
 
 Model FLOPs utilisation (Chowdhery et al., arXiv 2204.02311, appendix B) is the arithmetic that the
 step needs on real tokens, without recomputation, divided by the time and by the GPU's dense peak.
@@ -66,10 +65,7 @@ def peak_tflops(name: str) -> float | None:
 
 
 def require_gpu(peak: float | None = None) -> Gpu:
-    """Returns the first GPU that TensorFlow sees.
-
-    `peak` is its peak in TFLOP/s; None for that of the table.
-    """
+    """Returns the first GPU that TensorFlow sees; `peak` is its peak if not that of the table."""
     import tensorflow as tf
 
     devices = tf.config.list_physical_devices("GPU")

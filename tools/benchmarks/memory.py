@@ -28,8 +28,7 @@ LONG_CHANGES = dict(vocab_size=1000, num_hidden_layers=2)
 def run(names: list[str], start: Callable, config, workload: Workload, report: Report, lengths):
     """Adds three tables: a training step, tokens of real lengths, and long single sequences.
 
-    `start` is a function (name, model directory) -> `Worker`: every measurement of memory gets a
-    new process.
+    `start` is a function (name, model directory) -> `Worker`: each measurement is in a new process.
     """
     with scratch_folder() as scratch:
         directory = _model(start, os.path.join(scratch, "model"), config)
@@ -61,10 +60,7 @@ def _step_table(names, start, directory, workload, report):
 
 
 def _step(name, start, directory, workload, where, report) -> dict[str, float] | None:
-    """Measures steps of a peer in a new process: the parts of its peak memory, and the time.
-
-    If the peer fails, that is a problem of the report, and there is no result.
-    """
+    """Returns the parts of a peer's peak memory in steps, and their time; None if it fails."""
     try:
         with contextlib.closing(start(name, directory)) as worker:
             variant = worker.variants("memory")[0]
@@ -90,10 +86,7 @@ def _step(name, start, directory, workload, where, report) -> dict[str, float] |
 
 
 def _length_table(names, start, directory, lengths, report):
-    """Measures a step on one sequence of growing length T.
-
-    Attention computes T² scores, so the time per token grows with T; the memory per token must not.
-    """
+    """Measures a step on one sequence of growing length; the memory per token must not grow."""
     rows = []
     for name in names:
         for length in lengths:

@@ -30,9 +30,9 @@ CONFIGS = {
 
 
 def make(worker, directory: str, config: dict) -> dict:
-    """Writes a Hugging Face directory and, in another file of it, the heads of pre-training.
+    """Writes a Hugging Face directory with the pre-training heads in a file, by bert_tf's worker.
 
-    The worker of bert_tf creates the encoder. Returns the content of `config.json`.
+    Returns the content of `config.json`.
     """
     from safetensors.numpy import load_file, save_file
 

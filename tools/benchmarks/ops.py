@@ -30,10 +30,9 @@ NAMES = (*FUSED_SHAPES, "varlen_attention")
 
 
 def run(workers, report: Report, scale: int = 1, names=NAMES):
-    """Adds a table for each op, direction and shape, and one for attention.
+    """Adds a table for each op, direction and shape, of rows divided by `scale`, and for attention.
 
-    The workers are those of bert_tf and the machine, and optionally torch_compile. The numbers of
-    rows are divided by `scale`.
+    The workers are those of bert_tf and the machine, and optionally torch_compile.
     """
     for op, shapes in FUSED_SHAPES.items():
         for direction in ("forward", "backward") if op in names else ():

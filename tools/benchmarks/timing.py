@@ -1,8 +1,7 @@
 """Interleaved timing (A B C A B C ...), medians, and ratios with their spread.
 
 The speed of a shared or throttled machine changes by more than the differences to be measured.
-Therefore each round measures every contestant once, and ratios are computed within a round. The
-report has the median, the smallest and the largest ratio.
+Therefore each round measures every contestant once, and ratios are computed within a round.
 """
 
 import dataclasses
@@ -31,8 +30,8 @@ def interleave(
 ) -> dict[str, list[float]]:
     """Measures every contestant once per round, in an order that is rotated by one in each round.
 
-    A contestant is a function that makes one measurement and returns it in seconds. The lists have
-    one measurement per round. `progress` wraps the sequence of measurements, such as `tqdm.tqdm`.
+    A contestant is a function that makes one measurement and returns it in seconds. `progress`
+    wraps the sequence of measurements, such as `tqdm.tqdm`.
     """
     names = list(contestants)
     turns = [

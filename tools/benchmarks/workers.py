@@ -176,8 +176,7 @@ class Worker:
 def crew(names, start, model_directory):
     """Starts a worker for each name, yields a dictionary of them, and ends them all.
 
-    `start` is a function (name, model directory) -> `Worker`. A peer that cannot start is printed
-    and is not in the dictionary.
+    `start` is a function (name, model directory) -> `Worker`. A peer that cannot start is left out.
     """
     workers = {}
     with contextlib.ExitStack() as stack:

@@ -29,10 +29,7 @@ _FIRST_ORDINARY_ID = 5  # smaller ids are [PAD], [UNK], [CLS], [SEP], [MASK]
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """Sequences to encode or to train on, by their lengths in tokens.
-
-    If `is_ragged`, the lengths differ, so that a batch has padding.
-    """
+    """Sequences to encode or to train on, by their lengths in tokens, which differ if ragged."""
 
     name: str
     lengths: tuple[int, ...]
@@ -67,8 +64,8 @@ class Workload:
 def groups(workload: Workload, bucket: int | None) -> list[np.ndarray]:
     """Divides the sequences into batches and returns the indices of the sequences of each batch.
 
-    `bucket` is the number of sequences per batch, after sorting by length. None puts all sequences
-    in one batch in their order, as in a batch of a shuffled data set.
+    `bucket` is the number of sequences per batch, after sorting by length; None puts all of them in
+    one batch in their order.
     """
     count = len(workload.lengths)
     if bucket is None or bucket >= count:
