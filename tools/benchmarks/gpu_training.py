@@ -1,7 +1,7 @@
 """Measures the pre-training step on a GPU in bfloat16: speed, memory, model FLOPs utilisation.
 
-The step is that of `contest.py`, under the policy mixed_bfloat16 on random weights. The results show
-whether `auto` should choose the GPU kernels or plain TensorFlow on a GPU, without and with XLA.
+The step is that of `contest.py`, under the policy mixed_bfloat16 on random weights, with the GPU
+kernels and with plain TensorFlow, each without and with XLA. `auto` should choose the fastest.
 
 Model FLOPs utilisation (Chowdhery et al., arXiv 2204.02311, appendix B) is the arithmetic that the
 step needs on real tokens, without recomputation, divided by the time and by the GPU's dense peak.

@@ -1,9 +1,9 @@
 """Compares the matmul of `fused_dense` with other libraries and the limits of the machine.
 
 With 16 rows or more, the limit is arithmetic: multiply-adds in registers. With one row, it is a
-plain read of as many bytes as the weights, in GB/s. The same matmul is timed many times, so a kernel
-that fits in the last-level cache is read from there, by all peers and by the plain read. In 8-bit
-integers, `quantized_dense` is compared with the limits only.
+plain read of as many bytes as the weights, in GB/s. The same matmul is timed many times, so weights
+that fit in the last-level cache are read from there, as in the plain read. In 8-bit integers,
+`quantized_dense` is compared with the limits only.
 """
 
 import statistics
