@@ -29,7 +29,9 @@ _PERCENTILES = (50, 95, 99)
 flags.DEFINE_string("url", None, "The URL of the model, which ends with :predict.")
 flags.DEFINE_string("text_file", None, "A UTF-8 file with the texts to send in turn, one per line.")
 flags.DEFINE_string(
-    "input_name", None, "The name of the input, to send objects. Default: send strings."
+    "input_name",
+    None,
+    "The name of the input, to send each text as an object. Default: send it as a string.",
 )
 flags.DEFINE_list(
     "concurrency", ["1", "2", "4", "8", "16", "32", "64"], "The numbers of clients to measure with."

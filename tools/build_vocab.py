@@ -34,14 +34,12 @@ flags.DEFINE_bool("split_on_cjk", True, "Whether to split the text at every CJK 
 flags.DEFINE_list(
     "special_tokens",
     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
-    "The first pieces, in this order.",
+    "The first pieces of the vocabulary, in this order.",
 )
 flags.DEFINE_integer(
     "num_unused", 0, "Number of [unusedN] pieces (994 in the original).", lower_bound=0
 )
-flags.DEFINE_integer(
-    "min_frequency", 2, "Rarer words, characters and pairs are ignored.", lower_bound=1
-)
+flags.DEFINE_integer("min_frequency", 2, "Ignore rarer words, characters and pairs.", lower_bound=1)
 flags.DEFINE_integer(
     "max_characters", 8000, "Maximum number of different characters.", lower_bound=1
 )

@@ -34,7 +34,9 @@ flags.DEFINE_bool(
     "do_lower_case", True, "With --vocab_file: whether to convert the text to lower case."
 )
 flags.DEFINE_bool(
-    "keep_special_tokens", False, "Whether special tokens in the text, such as [MASK], are kept."
+    "keep_special_tokens",
+    False,
+    "Whether special tokens in the text, such as [MASK], are not split.",
 )
 flags.DEFINE_bool("json", False, "Whether to print one JSON object per text instead of a table.")
 
