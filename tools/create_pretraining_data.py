@@ -13,8 +13,9 @@ All examples are shuffled uniformly over all chunks and written to the output fi
 the end this needs as much disk space again as the output, in the directory of the first output
 file. The same flags give the same bytes, whatever --num_processes is.
 
-A chunk with a single document has no other one for a random next segment: all its pairs are then
-consecutive segments (IsNext), and the tool prints a warning. Output files are written atomically.
+A corpus (or chunk) with a single document has no other document for a random next segment. All its
+pairs are then consecutive segments (IsNext), and the tool prints a warning. Output files are
+written atomically at the end.
 """
 
 import os
