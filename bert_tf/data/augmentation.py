@@ -1,7 +1,7 @@
 """Augments training texts in tf.data: words are inserted, swapped and deleted at random.
 
-The operations are those of Wei and Zou 2019 (arXiv 1901.11196), "Easy Data Augmentation", but
-without a thesaurus: an inserted word is a random word of the same text.
+Reference: Wei and Zou 2019 (arXiv 1901.11196), "Easy Data Augmentation", but an inserted word is a
+random word of the same text.
 
 Glossary: `B` texts, `W` words of all texts.
 """
@@ -16,13 +16,9 @@ UNITS = ("word", "character")
 class TextAugmentation:
     """Changes texts at random. No text becomes empty.
 
-    Words are swapped with keras-hub's `RandomSwap`. Its `RandomDeletion` is not used, because its
-    results differ between runs with the same seed.
-
     Args:
         insertion: The fraction of words after which a word of the same text is inserted.
-        swap: The fraction of words that are swapped with another.
-        deletion: The fraction of words that are deleted.
+        swap, deletion: The fraction of words that are swapped with another, or deleted.
         unit: "word" (separated by white space), or "character" for Chinese.
         seed: The seed of all random changes.
 
@@ -59,6 +55,7 @@ class TextAugmentation:
         self.deletion = deletion
         self.unit = unit
         self._generator = tf.random.Generator.from_seed(seed)
+        # keras-hub's `RandomDeletion` is not used: with one seed, its results differ between runs.
         self._swap = RandomSwap(swap, seed=seed) if swap else None
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
@@ -87,17 +84,15 @@ class TextAugmentation:
         others = tf.gather(values, tf.gather(words.row_starts(), rows) + places)
         inserted = self._generator.uniform(tf.shape(values)) < self.insertion
         kept = tf.stack([tf.ones_like(inserted), inserted], axis=1)  # [W, 2]
-        counts = tf.math.segment_sum(1 + tf.cast(inserted, tf.int64), rows)
-        counts = tf.pad(counts, [[0, words.nrows() - tf.size(counts, tf.int64)]])
-        return tf.RaggedTensor.from_row_lengths(
-            tf.boolean_mask(tf.stack([values, others], axis=1), kept), counts, validate=False
-        )
+        changed = tf.boolean_mask(tf.stack([values, others], axis=1), kept)
+        rows = tf.repeat(rows, 1 + tf.cast(inserted, tf.int64))
+        return tf.RaggedTensor.from_value_rowids(changed, rows, words.nrows(), validate=False)
 
 
 def augment(dataset: tf.data.Dataset, augmentation: TextAugmentation) -> tf.data.Dataset:
     """Augments the texts of a dataset for a task model's `fit`, differently in every epoch.
 
-    The dataset has batches `(texts, labels, ...)`. The texts are strings `[B]` or a tuple of them.
+    Its batches are `(texts, labels, ...)`. The texts are strings `[B]` or a tuple of them.
     """
 
     def change(texts, *rest):

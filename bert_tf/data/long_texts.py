@@ -1,11 +1,11 @@
 """Handles texts that are too long for the model: windows over their tokens, or key sentences.
 
-To truncate texts instead, see `BertTokenizer(truncation_side=...)`. For a longer table of
-position embeddings, see `bert_tf.models.resize_position_embeddings`.
+See also `BertTokenizer(truncation_side=...)` and `bert_tf.models.resize_position_embeddings`.
 
 Glossary: `B` texts, `T` tokens of a text, `W` windows, `S` sentences of a text.
 """
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -17,16 +17,13 @@ from bert_tf.errors import UserError
 # A sentence ends after its end mark and closing quotes or brackets. Chinese has no space there.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+|(?<=[。！？；…])[”’」』）]*\s*|\s*\n\s*")
 TEXTRANK_DAMPING = 0.85  # Mihalcea and Tarau 2004, section 2
-# The influence of the start decays like TEXTRANK_DAMPING^steps: after 100 steps, below 1e-7.
-_TEXTRANK_STEPS = 100
+_TEXTRANK_STEPS = 100  # the influence of the start decays like TEXTRANK_DAMPING^steps: below 1e-7
 
 
 def token_windows(
     token_ids: tf.RaggedTensor, size: int, stride: int
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Cuts texts into windows of at most `size` tokens, one every `stride` tokens.
-
-    The last window of a text ends where the text ends.
+    """Cuts texts into windows, one every `stride` tokens, the last at the end of the text.
 
     Args:
         token_ids: Ids without special tokens, ragged int32 `[B, (T)]`.
@@ -42,13 +39,13 @@ def token_windows(
         >>> windows.to_list(), texts.numpy().tolist()
         ([[1, 2, 3, 4], [3, 4, 5, 6], [7]], [0, 0, 1])
     """
-    lengths = tf.cast(token_ids.row_lengths(), tf.int64)  # [B]
+    lengths = token_ids.row_lengths()  # [B]
     beyond = tf.maximum(lengths - size, 0)
     counts = 1 + (beyond + stride - 1) // stride
     indices = tf.ragged.range(counts, row_splits_dtype=tf.int64)  # [B, (windows of the text)]
     text_of_window = indices.value_rowids()  # [W]
     starts = tf.minimum(indices.values * stride, tf.gather(beyond, text_of_window))
-    starts += tf.gather(tf.cast(token_ids.row_starts(), tf.int64), text_of_window)
+    starts += tf.gather(token_ids.row_starts(), text_of_window)
     sizes = tf.gather(tf.minimum(lengths, size), text_of_window)
     places = tf.ragged.range(starts, starts + sizes, row_splits_dtype=tf.int64)  # [W, (size)]
     return places.with_values(tf.gather(token_ids.values, places.values)), text_of_window
@@ -56,11 +53,9 @@ def token_windows(
 
 def split_sentences(text: str) -> list[str]:
     """Splits a text into sentences at end marks (Latin and Chinese) and line ends."""
-    sentences, start = [], 0
-    for end in _SENTENCE_END.finditer(text):
-        sentences.append(text[start : end.end()])
-        start = end.end()
-    return [part.strip() for part in (*sentences, text[start:]) if part.strip()]
+    borders = [0, *(end.end() for end in _SENTENCE_END.finditer(text)), len(text)]
+    parts = (text[start:end].strip() for start, end in itertools.pairwise(borders))
+    return [part for part in parts if part]
 
 
 def key_sentences(
@@ -68,9 +63,8 @@ def key_sentences(
 ) -> list[str]:
     """Shortens texts to `max_length` tokens by removing the least important sentences.
 
-    Sentences are selected in the order of their scores if they still fit, and keep their order in
-    the text. Texts that fit are not changed. A sentence is represented by its pieces, each weighted
-    by its count and by log(S / number of sentences that contain it).
+    Sentences are selected in the order of their scores if they still fit. The weight of a piece in
+    a sentence is its count times log(S / number of sentences that contain it).
 
     Args:
         texts: The texts.
@@ -80,8 +74,8 @@ def key_sentences(
             to sentences with high scores. "tfidf" scores by the mean weight of the pieces.
 
     Returns:
-        One text for each text: its key sentences, joined by a space (Chinese ones without it). If
-        no sentence fits, the best one, which the tokenizer then truncates.
+        For each text its key sentences in their order, joined by a space (Chinese ones without it).
+        If no sentence fits, the best one.
 
     Raises:
         UserError: If `method` is unknown or `max_length` is below 3.
@@ -129,12 +123,10 @@ def _shortened(text, tokenizer, budget, rank):
 
 def _weights(pieces):
     """Returns the TF-IDF weights of the pieces of sentences, `[S, distinct pieces]`."""
-    sentence, ids = pieces.value_rowids().numpy(), pieces.values.numpy()
-    distinct, column = np.unique(ids, return_inverse=True)
+    distinct, column = np.unique(pieces.values.numpy(), return_inverse=True)
     counts = np.zeros([int(pieces.nrows()), len(distinct)])
-    np.add.at(counts, (sentence, column), 1.0)
-    holding = np.count_nonzero(counts, axis=0)
-    return counts * np.log(len(counts) / holding)
+    np.add.at(counts, (pieces.value_rowids().numpy(), column), 1.0)
+    return counts * np.log(len(counts) / np.count_nonzero(counts, axis=0))
 
 
 def _tfidf(weights):

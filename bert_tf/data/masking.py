@@ -3,11 +3,11 @@
 Glossary: `B` rows, `T` sequence length, `P` masked positions, `W` words of a row (at most `T`),
 `K` maximum number of words of a span, `V` vocabulary size.
 
-The random bits of a row depend only on `seed` and on the row's stream. They do not depend on the
-other rows of the batch or on padding, so an example has the same masks in every batch.
+The random bits of a row depend only on `seed` and on the row's stream, so an example has the same
+masks in every batch.
 
-References: google-research/bert create_pretraining_data.py, `create_masked_lm_predictions`; Joshi
-et al., "SpanBERT", arXiv 1907.10529; Lan et al., "ALBERT", arXiv 1909.11942.
+References: google-research/bert create_pretraining_data.py; Joshi et al., "SpanBERT", arXiv
+1907.10529; Lan et al., "ALBERT", arXiv 1909.11942.
 """
 
 from collections.abc import Sequence
@@ -39,30 +39,19 @@ _ALL_BITS = 2**32
 
 
 class MaskedTokens(NamedTuple):
-    """A batch with its masks.
+    """A batch with its masks. Unused places are 0."""
 
-    Attributes:
-        token_ids: The input of the model, int32 `[B, T]`.
-        masked_positions: int32 `[B, P]`, in increasing order; 0 at unused places.
-        masked_ids: The original tokens there, int32 `[B, P]`; 0 at unused places.
-        masked_weights: float32 `[B, P]`: 1, or 0 at unused places.
-    """
-
-    token_ids: tf.Tensor
-    masked_positions: tf.Tensor
-    masked_ids: tf.Tensor
-    masked_weights: tf.Tensor
+    token_ids: tf.Tensor  # the input of the model, int32 [B, T]
+    masked_positions: tf.Tensor  # int32 [B, P], in increasing order
+    masked_ids: tf.Tensor  # the original tokens there, int32 [B, P]
+    masked_weights: tf.Tensor  # float32 [B, P], 1 at used places
 
 
 def num_to_predict(lengths, masked_lm_prob: float, max_predictions: int):
     """Returns how many tokens are masked in sequences of these lengths, int32 like `lengths`.
 
-    Matches google-research/bert: rounds half to even, and masks at least one token.
-
-    Args:
-        lengths: Lengths including `[CLS]` and `[SEP]`, of any shape: an array or a Tensor.
-        masked_lm_prob: The fraction of tokens to mask.
-        max_predictions: The maximum number of masked tokens.
+    Matches google-research/bert: rounds half to even, and masks at least one token. The lengths, an
+    array or a Tensor of any shape, include `[CLS]` and `[SEP]`.
     """
     if tf.is_tensor(lengths):
         rounded = tf.cast(tf.round(tf.cast(lengths, tf.float64) * masked_lm_prob), tf.int32)
@@ -88,30 +77,25 @@ def mask_tokens(
 ) -> MaskedTokens:
     """Masks tokens of each row.
 
-    Of the chosen tokens, 80 % become `[MASK]`, 10 % stay and 10 % become a random token of the
-    whole vocabulary. This is drawn for each token or, for spans, for each span, as in SpanBERT.
+    Of the chosen tokens (for "span", of the spans), 80 % become `[MASK]`, 10 % stay and 10 % become
+    random tokens of the whole vocabulary.
 
     Args:
         token_ids: int32 `[B, T]`.
         maskable: bool `[B, T]`, False at special tokens and padding.
         lengths: The number of tokens of each row, special ones included, int `[B]`.
-        streams: The number of each row's random stream, int64 `[B]`. Another number gives the same
-            example other masks.
+        streams: The number of each row's random stream, int64 `[B]`. Another one, other masks.
         seed: The random seed.
         mask_token_id: The id of `[MASK]`.
-        vocab_size: `V`.
-        max_predictions: `P`.
+        vocab_size, max_predictions: `V` and `P`.
         masked_lm_prob: The fraction of tokens to mask.
-        masking: "token"; "whole_word": words in random order, without those that would exceed the
-            number of masked tokens; "span": runs of whole words, which end where that number is
-            reached, where a segment ends or where another span begins.
+        masking: "token"; "whole_word": words in random order that do not exceed the number of
+            masked tokens; "span": runs of whole words, which end where that number is reached,
+            where a segment ends or where another span begins.
         word_starts: bool `[B, T]`, True where a word starts. Required for "whole_word" and "span".
             The first token after a special token always starts a word.
         span_probabilities: The probabilities of spans of 1, 2, ... words: `SPANBERT_SPANS` or
             `ALBERT_NGRAMS`.
-
-    Returns:
-        The `MaskedTokens`.
 
     Raises:
         ConfigError: If an argument has an invalid value.
@@ -140,7 +124,7 @@ def mask_tokens(
     bits = tf.cast(tf.reshape(bits, [shape[0], shape[1], _DRAWS]), tf.int64)
     budget = num_to_predict(lengths, masked_lm_prob, max_predictions)
     if masking == "token":
-        chosen = _choose_tokens(bits[:, :, _ORDER], maskable, budget, max_predictions)
+        chosen = _choose_tokens(bits[:, :, _ORDER], maskable, budget)
         deciding = columns
     else:
         first = maskable & ~tf.pad(maskable, [[0, 0], [1, 0]])[:, :-1]
@@ -190,16 +174,11 @@ def check_masking(
         )
 
 
-def _choose_tokens(order, maskable, budget, max_predictions) -> tf.Tensor:
+def _choose_tokens(order, maskable, budget) -> tf.Tensor:
     """Returns bool `[B, T]`: the first `budget` maskable tokens in random order."""
-    shape = tf.shape(maskable)
-    order = tf.where(maskable, order, _ALL_BITS)
-    count = tf.minimum(max_predictions, shape[1])
-    first = tf.math.top_k(-order, k=count)  # [B, count]
-    taken = (tf.range(count)[tf.newaxis, :] < budget[:, tf.newaxis]) & (-first.values < _ALL_BITS)
-    rows = tf.range(shape[0])[:, tf.newaxis] + tf.zeros_like(first.indices)
-    places = tf.boolean_mask(tf.stack([rows, first.indices], axis=-1), taken)
-    return tf.scatter_nd(places, tf.ones_like(places[:, 0]), shape) > 0
+    places = tf.argsort(tf.where(maskable, order, _ALL_BITS), axis=1, stable=True)
+    ranks = tf.argsort(places, axis=1)  # the inverse permutation
+    return maskable & (ranks < budget[:, tf.newaxis])
 
 
 def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
@@ -207,8 +186,8 @@ def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
     shape = tf.shape(maskable)
     longest = len(probabilities)
     columns = tf.range(shape[1])[tf.newaxis, :] + tf.zeros(shape, tf.int32)
-    words = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1  # [B, T], the word of a token
-    num_words = tf.reduce_sum(tf.cast(starts, tf.int32), axis=1)  # [B]
+    ordinals = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
+    words, num_words = ordinals - 1, ordinals[:, -1]  # [B, T], the word of a token; [B]
     slots = tf.range(shape[0])[:, tf.newaxis] * shape[1] + words
     slots, ones = tf.where(maskable, slots, -1), tf.cast(maskable, tf.int32)
     sizes = tf.math.unsorted_segment_sum(ones, slots, shape[0] * shape[1])
@@ -246,14 +225,8 @@ def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
         anchors = tf.where(in_span, order[step][:, tf.newaxis], anchors)
         return step + 1, left - tf.reduce_sum(taken * size, axis=1), anchors
 
-    anchors = tf.fill([shape[0], shape[1] + longest], -1)
+    state = [tf.constant(0), budget, tf.fill([shape[0], shape[1] + longest], -1)]
     shapes = [tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([None, None])]
-    _, _, anchors = tf.while_loop(
-        unfinished,
-        take,
-        [tf.constant(0), budget, anchors],
-        shape_invariants=shapes,
-        maximum_iterations=shape[1],
-    )
+    _, _, anchors = tf.while_loop(unfinished, take, state, shapes, maximum_iterations=shape[1])
     chosen = tf.gather(anchors, tf.maximum(words, 0), batch_dims=1)  # [B, T]
     return tf.where(maskable, chosen, -1)

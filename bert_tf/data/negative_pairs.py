@@ -1,5 +1,6 @@
 """Negative pairs of texts, drawn from positive ones."""
 
+import collections
 import random
 from collections.abc import Sequence
 
@@ -17,8 +18,8 @@ def negative_pairs(
         seed: The random seed.
 
     Returns:
-        `len(positives) * per_pair` pairs, in the order of `positives`. None is a positive pair, and
-        the negative pairs of one positive pair are different.
+        `len(positives) * per_pair` pairs in the order of `positives`. None is positive, and those
+        of one positive pair are different.
 
     Raises:
         DataError: If there are too few second texts that do not belong to a first text.
@@ -31,22 +32,21 @@ def negative_pairs(
     if per_pair < 1:
         raise UserError(f"`per_pair` must be at least 1. Received: per_pair={per_pair}.")
     generator = random.Random(seed)
-    partners = {}
+    partners = collections.defaultdict(set)
     for first, second in positives:
-        partners.setdefault(first, set()).add(second)
+        partners[first].add(second)
     seconds = sorted({second for _, second in positives})
     drawn = []
     for first, _ in positives:
-        taken = partners[first]
-        if len(seconds) - len(taken) < per_pair:
+        taken = set(partners[first])
+        if (others := len(seconds) - len(taken)) < per_pair:
             raise DataError(
                 f"`positives` must have at least {per_pair} second texts that do not belong to "
-                f"{first!r}. Received: {len(seconds) - len(taken)}."
+                f"{first!r}. Received: {others}."
             )
-        chosen = set()
-        while len(chosen) < per_pair:
-            second = seconds[generator.randrange(len(seconds))]
-            if second not in taken and second not in chosen:
-                chosen.add(second)
-                drawn.append((first, second))
+        for _ in range(per_pair):
+            while (second := generator.choice(seconds)) in taken:
+                pass
+            taken.add(second)
+            drawn.append((first, second))
     return drawn

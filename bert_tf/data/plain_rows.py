@@ -1,9 +1,9 @@
 """Converts containers of rows, from any library, to NumPy arrays or lists.
 
-The containers can be pandas Series, Polars or pyarrow columns, or tensors. Rows are selected by
-position, never by index label. pandas, Polars and pyarrow are not imported here.
+Rows are selected by position, never by a pandas label. No such library is imported here.
 """
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any
 
@@ -67,20 +67,15 @@ def row_array(values: Any, name: str) -> np.ndarray:
     rows = plain_rows(values, name)
     if not isinstance(rows, list):
         return rows
-    if any(is_text(row) or is_missing(row) or isinstance(row, Set) for row in rows):
-        return object_array(rows)
-    try:
-        return np.asarray(rows)
-    except ValueError:  # rows of different lengths
-        return object_array(rows)
+    if not any(is_text(row) or is_missing(row) or isinstance(row, Set) for row in rows):
+        with contextlib.suppress(ValueError):  # rows of different lengths
+            return np.asarray(rows)
+    return object_array(rows)
 
 
 def object_array(rows) -> np.ndarray:
     """Returns an array `[n]` of Python objects, even if they are lists of the same length."""
-    array = np.empty(len(rows), object)
-    for place, row in enumerate(rows):
-        array[place] = row
-    return array
+    return np.fromiter(rows, object, len(rows))
 
 
 def is_text(value: Any) -> bool:
@@ -96,11 +91,7 @@ def is_missing(value: Any) -> bool:
 
 
 def refuse_missing(values, name: str) -> None:
-    """Checks that no value is missing; `name` is that of the values in the error.
-
-    Raises:
-        DataError: If a value is missing. The message names the rows.
-    """
+    """Raises `DataError` with the rows of the values `name` in which a value is missing."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "fc":
         missing = np.isnan(values).any(axis=tuple(range(1, values.ndim)))
         rows = np.flatnonzero(missing).tolist()

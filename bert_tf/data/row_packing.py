@@ -1,11 +1,9 @@
 """Packs several short sequences into one row, so that batches of static shape have little padding.
 
 Glossary: `E` sequences (examples), `B` rows, `T` row length, `S` maximum number of sequences of a
-row, `P` masked positions of a row, `Q` masked positions of a sequence, `R` real tokens, `M` masked
-tokens.
+row, `P` and `Q` masked positions of a row and of a sequence, `R` real tokens, `M` masked tokens.
 
-Reference: Krell et al., "Efficient Sequence Packing without Cross-contamination",
-arXiv 2107.02027.
+Reference: Krell et al., "Efficient Sequence Packing without Cross-contamination", arXiv 2107.02027.
 """
 
 from typing import Any, NamedTuple
@@ -13,24 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError, DataError
+from bert_tf.data.token_budget import check_limits
+from bert_tf.errors import DataError
 
 OPEN_ROWS = 64
 Features = dict[str, tf.Tensor]
 
 
 class Places(NamedTuple):
-    """The places of sequences in rows, all int32 `[E]`.
-
-    Attributes:
-        rows: The row of each sequence.
-        columns: The first column of each sequence in its row.
-        slots: The index of each sequence among those of its row.
-    """
+    """The places of sequences in rows, all int32 `[E]`."""
 
     rows: np.ndarray
-    columns: np.ndarray
-    slots: np.ndarray
+    columns: np.ndarray  # the first column of each sequence in its row
+    slots: np.ndarray  # the index of each sequence among those of its row
 
 
 def first_fit(
@@ -43,14 +36,10 @@ def first_fit(
 ) -> Places:
     """Finds a row for every sequence: the first open row with enough space, or a new row.
 
-    Rows are numbered in the order in which they were opened.
-
     Args:
         lengths: The number of tokens of each sequence, special ones included, int `[E]`.
-        row_length: `T`.
-        max_sequences: `S`.
+        row_length, max_sequences, max_predictions: `T`, `S` and `P`.
         predictions: The number of masked positions of each sequence, int `[E]`. None for 0.
-        max_predictions: `P`.
         open_rows: The maximum number of open rows. If one more is needed, the fullest is closed.
 
     Raises:
@@ -62,7 +51,7 @@ def first_fit(
     """
     lengths = np.asarray(lengths)
     predictions = np.zeros_like(lengths) if predictions is None else np.asarray(predictions)
-    max_predictions = 0 if max_predictions is None else max_predictions
+    max_predictions = max_predictions or 0
     if np.any(lengths > row_length) or np.any(predictions > max_predictions):
         raise DataError(
             f"A sequence must have at most {row_length} tokens and {max_predictions} predictions, "
@@ -110,19 +99,16 @@ def place_in_rows(
         labels: `masked_ids` int32 and `masked_weights` float32 `[E, Q]`, `next_sentence_labels`
             int32 `[E]` and, optionally, `next_sentence_weights` float32 `[E]`.
         places: The `Places` of the sequences.
-        num_rows: `B`.
-        row_length: `T`.
-        max_sequences: `S`.
-        max_predictions: `P`.
+        num_rows, row_length, max_sequences, max_predictions: `B`, `T`, `S` and `P`.
         pad_token_id: The id at padded positions.
 
     Returns:
-        Features and labels of rows. They have the same keys with shapes `[B, T]` and `[B, P]`, and
-        also `sequence_ids` int32 `[B, T]` (1, 2, ...; 0 is padding), `positions` int32 `[B, T]`
-        (from 0 in each sequence) and `sequence_starts` int32 `[B, S]`. `next_sentence_labels` int32
-        and `next_sentence_weights` float32 are `[B, S]`, 0 at unused places.
+        Features and labels of rows: the same keys with shapes `[B, T]` and `[B, P]`, and int32
+        `sequence_ids` `[B, T]` (from 1; 0 is padding), `positions` `[B, T]` (from 0 in each
+        sequence) and `sequence_starts` `[B, S]`. `next_sentence_labels` int32 and
+        `next_sentence_weights` float32 are `[B, S]`, 0 at unused places.
     """
-    rows, columns, slots = (tf.cast(field, tf.int32) for field in places)
+    rows, columns, slots = places
     tokens = tf.cast(tf.where(features["padding_mask"]), tf.int32)  # [R, 2]: sequence, column
     sequences, within = tokens[:, 0], tokens[:, 1]
     first_columns = tf.gather(columns, sequences)
@@ -135,14 +121,6 @@ def place_in_rows(
     def at_tokens(values, default=0):
         return spread(values, token_places, row_length, default)
 
-    sequence_ids = at_tokens(tf.gather(slots, sequences) + 1)
-    new_features = {
-        "token_ids": at_tokens(tf.gather_nd(features["token_ids"], tokens), pad_token_id),
-        "segment_ids": at_tokens(tf.gather_nd(features["segment_ids"], tokens)),
-        "padding_mask": sequence_ids > 0,
-        "sequence_ids": sequence_ids,
-        "positions": at_tokens(within),
-    }
     # The masked positions of a row, in the order of its sequences.
     used = tf.cast(tf.where(labels["masked_weights"] > 0), tf.int32)  # [M, 2]
     order = tf.argsort(tf.gather(rows * max_sequences + slots, used[:, 0]), stable=True)
@@ -154,18 +132,28 @@ def place_in_rows(
     def at_masks(values):
         return spread(values, mask_places, max_predictions)
 
+    def at_slots(values):
+        return spread(values, tf.stack([rows, slots], axis=1), max_sequences)
+
+    sequence_ids = at_tokens(tf.gather(slots, sequences) + 1)
     positions = tf.gather_nd(features["masked_positions"], used) + tf.gather(columns, used[:, 0])
-    new_features["masked_positions"] = at_masks(positions)
-    slot_places = tf.stack([rows, slots], axis=1)
-    new_features["sequence_starts"] = spread(columns, slot_places, max_sequences)
-    next_labels = labels["next_sentence_labels"]
     next_weights = labels.get("next_sentence_weights", tf.ones(tf.shape(rows)))
-    return new_features, {
+    new_features = {
+        "token_ids": at_tokens(tf.gather_nd(features["token_ids"], tokens), pad_token_id),
+        "segment_ids": at_tokens(tf.gather_nd(features["segment_ids"], tokens)),
+        "padding_mask": sequence_ids > 0,
+        "sequence_ids": sequence_ids,
+        "positions": at_tokens(within),
+        "masked_positions": at_masks(positions),
+        "sequence_starts": at_slots(columns),
+    }
+    new_labels = {
         "masked_ids": at_masks(tf.gather_nd(labels["masked_ids"], used)),
         "masked_weights": at_masks(tf.gather_nd(labels["masked_weights"], used)),
-        "next_sentence_labels": spread(next_labels, slot_places, max_sequences),
-        "next_sentence_weights": spread(next_weights, slot_places, max_sequences),
+        "next_sentence_labels": at_slots(labels["next_sentence_labels"]),
+        "next_sentence_weights": at_slots(next_weights),
     }
+    return new_features, new_labels
 
 
 def pack_rows(
@@ -180,17 +168,12 @@ def pack_rows(
 ) -> tf.data.Dataset:
     """Packs the examples of a dataset, such as that of `pretraining_records`, into rows.
 
-    The examples are packed in windows, independently of each other, so the result is as
-    deterministic as `dataset`. No sequence is lost or truncated.
+    The examples of each window are packed together. No sequence is lost or truncated.
 
     Args:
         dataset: Batches of (features, labels); see `place_in_rows`.
-        batch_size: `B`.
-        row_length: `T`.
-        max_sequences: `S`.
-        max_predictions: `P`.
-        window: The number of sequences that are packed together. A larger window leaves less
-            padding.
+        batch_size, row_length, max_sequences, max_predictions: `B`, `T`, `S` and `P`.
+        window: The number of sequences that are packed together. More leave less padding.
         pad_token_id: The id at padded positions.
         drop_remainder: Whether to drop a last batch of fewer rows.
 
@@ -212,18 +195,15 @@ def pack_rows(
         >>> next(iter(rows))[0]["token_ids"].shape
         TensorShape([2, 128])
     """
-    names = ("batch_size", "row_length", "max_sequences", "max_predictions", "window")
-    sizes = dict(zip(names, (batch_size, row_length, max_sequences, max_predictions, window)))
-    for name, size in sizes.items():
-        if size < 1:
-            raise ConfigError(f"`{name}` must be at least 1. Received: {name}={size}.")
+    check_limits(batch_size=batch_size, row_length=row_length, max_sequences=max_sequences)
+    check_limits(max_predictions=max_predictions, window=window)
 
     def fit(lengths, predictions):
         return first_fit(lengths, row_length, max_sequences, predictions, max_predictions)
 
     def pack(features: Features, labels: Features) -> Any:
-        lengths = tf.reduce_sum(tf.cast(features["padding_mask"], tf.int32), axis=1)
-        predictions = tf.reduce_sum(tf.cast(labels["masked_weights"] > 0, tf.int32), axis=1)
+        lengths = tf.math.count_nonzero(features["padding_mask"], axis=1)
+        predictions = tf.math.count_nonzero(labels["masked_weights"] > 0, axis=1)
         places = tf.numpy_function(fit, [lengths, predictions], [tf.int32] * 3)
         places = Places(*(tf.ensure_shape(field, [None]) for field in places))
         num_rows = tf.reduce_max(places.rows) + 1
@@ -241,18 +221,12 @@ def padding_share(dataset: tf.data.Dataset, num_batches: int) -> float:
         dataset: Batches of (features, labels), with `features["padding_mask"]` bool `[B, T]`.
         num_batches: The number of batches to count.
 
-    Returns:
-        The fraction, from 0 to 1.
-
     Example:
         >>> from bert_tf.tasks.pretraining.records import pretraining_records
         >>> share = bert_tf.data.padding_share(pretraining_records("out-0.tfrecord", 8, 128, 20), 2)
         >>> 0 < share < 1
         True
     """
-    real = positions = 0
-    for features, _ in dataset.take(num_batches):
-        mask = features["padding_mask"].numpy()
-        real += int(mask.sum())
-        positions += mask.size
-    return 1 - real / positions if positions else 0.0
+    masks = [features["padding_mask"].numpy() for features, _ in dataset.take(num_batches)]
+    positions = sum(mask.size for mask in masks)
+    return 1 - sum(int(mask.sum()) for mask in masks) / positions if positions else 0.0

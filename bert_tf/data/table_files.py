@@ -17,11 +17,11 @@ def read_table(path: str | os.PathLike, suffix: str | None = None) -> Iterator[t
     Args:
         path: A `.csv` (RFC 4180) or `.tsv` file (no quoting) with the names of the columns in its
             first line, or a `.jsonl` file with one object per line, which may have any values.
-        suffix: The ending of such a file, if that of `path` does not say the format.
+        suffix: The format, if the ending of `path` does not say it.
 
     Raises:
-        DataError: If the file has another ending, is missing, not UTF-8 or damaged, two columns
-            have the same name, or a line has more or fewer fields than the header.
+        DataError: If the file has another ending, is missing, not UTF-8 or damaged, repeats a
+            column, or a line has more or fewer fields than the header.
     """
     suffix = suffix or os.path.splitext(os.fspath(path))[1].lower()
     if suffix not in SUFFIXES:
@@ -30,25 +30,20 @@ def read_table(path: str | os.PathLike, suffix: str | None = None) -> Iterator[t
         yield from _read_json_lines(path)
         return
     rows = read_tsv(path) if suffix == ".tsv" else _read_csv(path)
-    header = None
+    _, header = next(rows, (0, []))
+    if len(set(header)) != len(header):
+        raise DataError(f"{path} must have columns of different names. Received: {header}.")
     for line, fields in rows:
-        if header is None:
-            header = fields
-            if len(set(header)) != len(header):
-                raise DataError(f"{path} must have columns of different names. Received: {header}.")
-        elif len(fields) != len(header):
+        if len(fields) != len(header):
             raise DataError(
                 f"{path}, line {line} must have {len(header)} fields, as the header. "
                 f"Received: {len(fields)} fields."
             )
-        else:
-            yield line, dict(zip(header, fields))
+        yield line, dict(zip(header, fields))
 
 
 def find_table(directory: str, name: str) -> str:
-    """Returns the path of the file `name`.tsv, .csv or .jsonl in a directory.
-
-    If there is no such file, that of the .tsv.
+    """Returns the path of `name`.tsv, .csv or .jsonl in a directory; of the .tsv if none exists.
 
     Raises:
         DataError: If there are several.
@@ -64,9 +59,7 @@ def _read_csv(path):
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
-            for fields in reader:
-                if fields:
-                    yield reader.line_num, fields
+            yield from ((reader.line_num, fields) for fields in reader if fields)
     except (csv.Error, UnicodeDecodeError) as error:
         raise DataError(
             f"{path} must be CSV in UTF-8. Received after line {reader.line_num}: {error}."

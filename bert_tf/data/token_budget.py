@@ -13,18 +13,11 @@ from bert_tf.errors import ConfigError
 
 
 class TokenBatches(NamedTuple):
-    """Sequences in batches.
+    """Sequences in batches. Results in their order, indexed by `inverse`, are in the input's."""
 
-    Attributes:
-        order: The indices of the sequences in the order of the batches, int64 `[E]`.
-        splits: Where each batch starts in `order`, int64 `[M+1]`.
-        inverse: The place of each sequence in `order`, int64 `[E]`. Results in the order of the
-            batches, indexed by it, are in the order of the input.
-    """
-
-    order: np.ndarray
-    splits: np.ndarray
-    inverse: np.ndarray
+    order: np.ndarray  # the indices of the sequences in the order of the batches, int64 [E]
+    splits: np.ndarray  # where each batch starts in `order`, int64 [M+1]
+    inverse: np.ndarray  # the place of each sequence in `order`, int64 [E]
 
 
 def token_batches(
@@ -34,20 +27,14 @@ def token_batches(
     sort: bool = True,
     padded: bool = False,
 ) -> TokenBatches:
-    """Divides sequences into batches of at most `token_budget` tokens.
-
-    A sequence that is longer than the budget is a separate batch.
+    """Divides sequences into batches of at most `token_budget` tokens (or one longer sequence).
 
     Args:
         lengths: The number of tokens of each sequence, int `[E]`.
         token_budget: The maximum number of tokens of a batch.
-        max_rows: The maximum number of sequences of a batch. None for no limit.
-        sort: Whether to batch sequences of similar length, the longest first, so that enough memory
-            for the first batch is enough for all. False keeps the order.
+        max_rows: The maximum number of sequences of a batch, or None.
+        sort: Whether to batch sequences of similar length, the longest first, or in their order.
         padded: Whether to count padding: the number of rows times the longest length.
-
-    Returns:
-        The `TokenBatches`.
 
     Raises:
         ConfigError: If a limit is below 1.
@@ -57,7 +44,7 @@ def token_batches(
         >>> [batches.order[a:b].tolist() for a, b in zip(batches.splits, batches.splits[1:])]
         [[1], [2, 0, 3]]
     """
-    _check(token_budget, max_rows)
+    check_limits(token_budget=token_budget, max_rows=max_rows)
     lengths = np.asarray(lengths, np.int64)
     count = len(lengths)
     order = np.argsort(-lengths, kind="stable") if sort else np.arange(count)
@@ -72,9 +59,7 @@ def token_batches(
         rows += 1
         tokens += length
     splits = np.array(splits + [count] if count else splits, np.int64)
-    inverse = np.empty(count, np.int64)
-    inverse[order] = np.arange(count)
-    return TokenBatches(order, splits, inverse)
+    return TokenBatches(order, splits, np.argsort(order))
 
 
 def batch_by_tokens(
@@ -91,26 +76,20 @@ def batch_by_tokens(
 ) -> tf.data.Dataset:
     """Batches the examples of a dataset with a maximum number of tokens per batch.
 
-    The dataset is divided into windows. Within a window, examples of similar length are batched,
-    and the batches are shuffled. The shuffle depends only on `seed` and the window's number.
+    Within a window, examples of similar length are batched, and the batches are shuffled.
 
     Args:
         dataset: Single examples without padding: scalars and vectors in any nest of dictionaries
             and tuples.
         token_budget: The maximum number of tokens of a batch.
-        length: A function from the components of an example to its number of tokens, an int scalar.
-            None for the size of `token_ids` in the dictionary that is the example or its first
-            component.
-        max_rows: The maximum number of examples of a batch. None for no limit.
+        length: A function from the components of an example to its number of tokens. None for the
+            size of `token_ids` in the dictionary that is or begins the example.
+        max_rows: The maximum number of examples of a batch, or None.
         window: The number of examples of a window.
-        sort: As in `token_batches`. False keeps the order of the examples and of the batches.
-        padded: As in `token_batches`.
+        sort, padded: As in `token_batches`. `sort=False` keeps the order of the batches too.
         ragged: Whether vectors become RaggedTensors. False pads them to the longest.
         padding_values: Padding values by the name of a component. The default is 0, False or "".
         seed: The seed of the shuffle.
-
-    Returns:
-        A dataset of batches.
 
     Raises:
         ConfigError: If a limit is below 1, or `length` is None and there are no `token_ids`.
@@ -123,11 +102,15 @@ def batch_by_tokens(
         >>> [tuple(batch["token_ids"].shape) for batch in batch_by_tokens(dataset, 10)]
         [(1, 9), (2, 3)]
     """
-    _check(token_budget, max_rows)
-    if window < 1:
-        raise ConfigError(f"`window` must be at least 1. Received: window={window}.")
+    check_limits(token_budget=token_budget, max_rows=max_rows, window=window)
     padding_values = padding_values or {}
-    length = length or _length_of_token_ids(dataset)
+    spec = dataset.element_spec
+    features = spec[0] if isinstance(spec, tuple) else spec
+    if length is None and not (isinstance(features, dict) and "token_ids" in features):
+        raise ConfigError(
+            "`dataset` must have examples that are or begin with a dictionary with token_ids. "
+            f"Received: dataset.element_spec={spec}. Pass `length`, a function of an example."
+        )
 
     def cut(lengths, number):
         order, splits, _ = token_batches(lengths, token_budget, max_rows, sort, padded)
@@ -153,21 +136,11 @@ def batch_by_tokens(
         return values.to_tensor(padding_values.get(name))
 
     def with_length(*example):
-        return tf.cast(length(*example), tf.int64), example if len(example) > 1 else example[0]
+        size = length(*example) if length else tf.size(example[0]["token_ids"])
+        return tf.cast(size, tf.int64), example if len(example) > 1 else example[0]
 
     windows = dataset.map(with_length).ragged_batch(window).enumerate()
     return windows.flat_map(lambda number, rest: batches_of(number, *rest))
-
-
-def _length_of_token_ids(dataset: tf.data.Dataset) -> Callable[..., tf.Tensor]:
-    spec = dataset.element_spec
-    features = spec[0] if isinstance(spec, tuple) else spec
-    if not isinstance(features, dict) or "token_ids" not in features:
-        raise ConfigError(
-            "`dataset` must have examples that are or begin with a dictionary with token_ids. "
-            f"Received: dataset.element_spec={spec}. Pass `length`, a function of an example."
-        )
-    return lambda *example: tf.size(example[0]["token_ids"])
 
 
 def _map_named(function: Callable[[str, Any], Any], nest: Any, name: str = "") -> Any:
@@ -179,8 +152,8 @@ def _map_named(function: Callable[[str, Any], Any], nest: Any, name: str = "") -
     return function(name, nest)
 
 
-def _check(token_budget: int, max_rows: int | None) -> None:
-    if token_budget < 1:
-        raise ConfigError(f"`token_budget` must be at least 1. Received: {token_budget=}.")
-    if max_rows is not None and max_rows < 1:
-        raise ConfigError(f"`max_rows` must be at least 1. Received: max_rows={max_rows}.")
+def check_limits(**limits: int | None) -> None:
+    """Raises `ConfigError` if a limit is below 1."""
+    for name, limit in limits.items():
+        if limit is not None and limit < 1:
+            raise ConfigError(f"`{name}` must be at least 1. Received: {name}={limit}.")

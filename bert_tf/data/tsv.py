@@ -7,12 +7,9 @@ from bert_tf.errors import DataError
 
 
 def read_tsv(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number, from 1, and the fields of each line that is not empty.
+    """Yields the number and the fields of each line that is not empty; see `read_lines`.
 
     As in the GLUE files, there is no quoting: each tab separates two fields.
-
-    Raises:
-        DataError: If the file is missing or a line is not UTF-8.
     """
     for number, line in read_lines(path):
         if line:
@@ -20,12 +17,10 @@ def read_tsv(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
-    """Yields the number, from 1, and the text of each line, without line ends.
-
-    A byte-order mark at the start of the file is removed.
+    """Yields the number, from 1, and the text of each line, without line ends and byte-order mark.
 
     Raises:
-        DataError: If the file is missing or a line is not UTF-8. The message names the byte.
+        DataError: If the file is missing or a line is not UTF-8.
     """
     try:
         file = open(path, "rb")

@@ -1,6 +1,4 @@
-"""Parts of a text that become one token before the text is split into words.
-
-These are special tokens in the text (`[MASK]`) and numbers, if one token (`#NUM#`) replaces them.
+"""Special tokens in the text, and numbers, that become one token before the text is split.
 
 Glossary: `B` strings, `S` segments of strings, `T` pieces of a string.
 """
@@ -11,34 +9,36 @@ import tensorflow as tf
 
 from bert_tf.text.wordpiece import Pieces, WordPiece, import_tensorflow_text, joined_rows
 
-# An integer or a decimal number that is not part of an English word. RE2's `\b` knows only ASCII,
-# so there is a boundary between a number and an ideograph.
+# A number that is not part of an English word. RE2's `\b` knows only ASCII, so there is a boundary
+# between a number and an ideograph.
 NUMBER = r"\b[0-9]+(?:\.[0-9]+)?\b"
 
 
 class KeptWhole:
-    """Cuts texts at the parts that are kept whole and looks up the ids of these parts.
+    """Converts text to ids, of which some parts are kept whole.
 
     Args:
+        wordpiece: Converts the rest of the text.
         literals: The strings that are kept whole, with their ids.
         number_id: The id of every number. None leaves numbers to the vocabulary.
     """
 
-    def __init__(self, literals: dict[str, int], number_id: int | None):
+    def __init__(self, wordpiece: WordPiece, literals: dict[str, int], number_id: int | None):
+        self.wordpiece = wordpiece
         self.literals = literals
         self.number_id = number_id
 
-    def ids(self, texts: tf.Tensor, wordpiece: WordPiece) -> tf.RaggedTensor:
+    def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
-        segments, kept_ids, _ = self._cut(wordpiece.splitter.checked(texts))
-        others = tf.where(kept_ids < 0, segments.values, "")
-        ids = tf.concat([wordpiece.ids(others), _one_where_kept(kept_ids, kept_ids)], axis=1)
+        segments, kept_ids, _ = self._cut(texts)
+        others = self.wordpiece.ids(tf.where(kept_ids < 0, segments.values, ""))
+        ids = tf.concat([others, _one_where_kept(kept_ids, kept_ids)], axis=1)
         return joined_rows(ids, segments.row_splits)
 
-    def pieces(self, texts: tf.Tensor, wordpiece: WordPiece) -> Pieces:
+    def pieces(self, texts: tf.Tensor) -> Pieces:
         """Returns the `Pieces` of `texts` (strings `[B]`)."""
-        segments, kept_ids, byte_starts = self._cut(wordpiece.splitter.checked(texts))
-        others = wordpiece.pieces(tf.where(kept_ids < 0, segments.values, ""))
+        segments, kept_ids, byte_starts = self._cut(texts)
+        others = self.wordpiece.pieces(tf.where(kept_ids < 0, segments.values, ""))
         chars = tf.cast(tf.strings.length(segments.values, unit="UTF8_CHAR"), tf.int64)
         sizes = tf.cast(tf.strings.length(segments.values), tf.int64)
         # The segments of a row follow each other without gaps: the first one starts the row.
@@ -46,29 +46,24 @@ class KeptWhole:
         row_starts = tf.gather(tf.concat([before, [0]], axis=0), segments.row_starts())
         char_starts = before - tf.gather(row_starts, segments.value_rowids())
 
-        def merge(inside: tf.RaggedTensor, kept: tf.Tensor, shift: tf.Tensor | None):
-            if shift is not None:
-                inside = inside.with_values(inside.values + tf.gather(shift, inside.value_rowids()))
+        kept = Pieces(kept_ids, byte_starts, byte_starts + sizes, char_starts, char_starts + chars)
+        shifts = (tf.zeros_like(kept_ids), byte_starts, byte_starts, char_starts, char_starts)
+
+        def merge(inside: tf.RaggedTensor, kept: tf.Tensor, shift: tf.Tensor) -> tf.RaggedTensor:
+            inside = inside.with_values(inside.values + tf.gather(shift, inside.value_rowids()))
             merged = tf.concat([inside, _one_where_kept(kept, kept_ids)], axis=1)
             return joined_rows(merged, segments.row_splits)
 
-        return Pieces(
-            ids=merge(others.ids, kept_ids, None),
-            byte_starts=merge(others.byte_starts, byte_starts, byte_starts),
-            byte_ends=merge(others.byte_ends, byte_starts + sizes, byte_starts),
-            char_starts=merge(others.char_starts, char_starts, char_starts),
-            char_ends=merge(others.char_ends, char_starts + chars, char_starts),
-        )
+        return Pieces(*map(merge, others, kept, shifts))
 
     def _cut(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
         """Returns segments `[B, (S)]` and, flat, the id of each (or -1) and its first byte."""
-        patterns = [re.escape(literal) for literal in sorted(self.literals, key=len)[::-1]]
+        patterns = [re.escape(literal) for literal in sorted(self.literals, key=len, reverse=True)]
         if self.number_id is not None:
             patterns.append(NUMBER)
-        pattern = "|".join(patterns)
-        segments, starts, _ = import_tensorflow_text().regex_split_with_offsets(
-            texts, f"({pattern})", f"({pattern})"
-        )
+        pattern = f"({'|'.join(patterns)})"
+        split = import_tensorflow_text().regex_split_with_offsets
+        segments, starts, _ = split(self.wordpiece.splitter.checked(texts), pattern, pattern)
         flat = segments.values
         ids = tf.fill(tf.shape(flat), -1)
         if self.number_id is not None:

@@ -1,13 +1,14 @@
 """Writes `unicode_data.txt`, the character properties that tokenization depends on.
 
-To change the Unicode version, a maintainer runs it with a Python that has the new version:
+To change the Unicode version, run it with a Python that has the new version:
 
     python -m bert_tf.text.make_unicode_data > bert_tf/text/unicode_data.txt
 
-The file is part of the package because Python, ICU and RE2 each have their own Unicode version: a
-tokenizer that used theirs would return other ids on another machine.
+The file is part of the package because a tokenizer that used the Unicode version of Python, ICU or
+RE2 would return other ids on another machine.
 """
 
+import itertools
 import string
 import sys
 import unicodedata
@@ -25,11 +26,7 @@ def is_control(char: str) -> bool:
 
 
 def is_space(char: str) -> bool:
-    """Returns whether google-research/bert splits words at the character.
-
-    These are category Zs (`_is_whitespace`) and, because the original then calls `str.split`, also
-    U+2028 and U+2029.
-    """
+    """Returns whether google-research/bert splits words at it: `_is_whitespace` or `str.split`."""
     return not is_control(char) and (char.isspace() or unicodedata.category(char) == "Zs")
 
 
@@ -50,14 +47,14 @@ def is_case_ignorable(char: str) -> bool:
 
 def ranges(value_of: Callable[[str], object]) -> Iterator[tuple[int, int, object]]:
     """Yields `(first, last, value)` for every run of code points with the same true value."""
-    first, value = None, None
-    for code_point in range(NUM_CODE_POINTS + 1):
-        outside = code_point == NUM_CODE_POINTS or code_point in SURROGATES
-        current = None if outside else value_of(chr(code_point)) or None
-        if current != value:
-            if value is not None:
-                yield first, code_point - 1, value
-            first, value = code_point, current
+
+    def value_at(code_point: int) -> object:
+        return code_point not in SURROGATES and value_of(chr(code_point))
+
+    for value, run in itertools.groupby(range(NUM_CODE_POINTS), value_at):
+        if value:
+            code_points = list(run)
+            yield code_points[0], code_points[-1], value
 
 
 def main() -> None:
@@ -79,7 +76,7 @@ def main() -> None:
     mappings = {"lower": str.lower, "nfd": lambda char: unicodedata.normalize("NFD", char)}
     for kind, mapping in mappings.items():
         for code_point in range(NUM_CODE_POINTS):
-            # Hangul syllables decompose by a formula; see unicode_tables.py.
+            # Hangul syllables always decompose in the same way; see unicode_tables.py.
             if code_point in SURROGATES or 0xAC00 <= code_point <= 0xD7A3:
                 continue
             target = mapping(chr(code_point))

@@ -2,8 +2,7 @@
 
 Glossary: `B` rows, `T` length of the longest row (or the requested length).
 
-Reference: google-research/bert `run_classifier.py`, `_truncate_seq_pair` and
-`convert_single_example`.
+Reference: google-research/bert `run_classifier.py`.
 """
 
 import tensorflow as tf
@@ -15,11 +14,7 @@ TRUNCATION_SIDES = ("right", "left", "middle")
 
 
 def check_max_length(max_length: int | None, pairs: bool) -> None:
-    """Checks that rows of one segment, or of two, have room for their special tokens.
-
-    Raises:
-        ConfigError: If they have not.
-    """
+    """Raises `ConfigError` if rows of one segment, or of two, have no room for special tokens."""
     least = 3 if pairs else 2  # the special tokens
     if max_length is not None and max_length < least:
         raise ConfigError(
@@ -29,11 +24,7 @@ def check_max_length(max_length: int | None, pairs: bool) -> None:
 
 
 def check_options(max_length: int | None, pairs: bool, padding: str | int, truncation: str) -> None:
-    """Checks the arguments of `BertTokenizer.__call__`.
-
-    Raises:
-        ConfigError: If one has an invalid value.
-    """
+    """Raises `ConfigError` if an argument of `BertTokenizer.__call__` has an invalid value."""
     check_max_length(max_length, pairs)
     if truncation not in TRUNCATIONS:
         raise ConfigError(f"`truncation` must be one of {TRUNCATIONS}. Received: {truncation=}.")
@@ -48,43 +39,13 @@ def check_options(max_length: int | None, pairs: bool, padding: str | int, trunc
         )
 
 
-def model_inputs(
-    first: tf.RaggedTensor,
-    second: tf.RaggedTensor | None,
-    cls_id: int,
-    sep_id: int,
-    pad_id: int,
-    max_length: int | None,
-    padding: str | int,
-    truncation: str,
-    truncation_side: str,
-    ragged: bool,
-) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-    """Returns the model inputs of segments, as `BertTokenizer.__call__` does.
-
-    `first` and `second` are as in `pack`, `padding` and `ragged` as in `BertTokenizer.__call__`.
-    """
-    length = max_length if padding == "max_length" else None
-    multiple = padding if isinstance(padding, int) else 1
-    if second is None and not ragged and truncation_side == "right":
-        return pack_and_pad(first, cls_id, sep_id, pad_id, max_length, length, multiple)
-    rows = pack(first, second, cls_id, sep_id, max_length, truncation, truncation_side)
-    if ragged:
-        return dict(zip(("token_ids", "segment_ids"), rows))
-    return pad(*rows, pad_id, length, multiple)
-
-
 def truncated_lengths(
     first: tf.Tensor, second: tf.Tensor, budget: int, truncation: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns how many tokens of each segment are kept, two int64 tensors `[B]`.
+    """Returns how many tokens are kept of segments of these lengths, two int64 tensors `[B]`.
 
-    Args:
-        first: Lengths of the first segments, int64 `[B]`.
-        second: Lengths of the second segments in the same form.
-        budget: The maximum number of tokens of a row, without special tokens.
-        truncation: "longest_first" (as google-research/bert: the longer segment loses its last
-            token until both fit, the second one if they are equal), "only_first" or "only_second".
+    Both have at most `budget` tokens together. "longest_first" is as in google-research/bert: the
+    longer segment (of equal ones the second) loses its last token until both fit.
 
     Raises:
         tf.errors.InvalidArgumentError: If the segment that is not truncated exceeds the budget.
@@ -127,32 +88,27 @@ def pack(
         first: Ids of the first segments, ragged int32 `[B, (ids)]`.
         second: Ids of the second segments in the same form, or None.
         cls_id, sep_id: The ids of these tokens.
-        max_length: The maximum length of a row, special tokens included. None for no limit.
+        max_length: The maximum length of a row, special tokens included, or None.
         truncation: See `truncated_lengths`, also for the error.
-        truncation_side: Where segments lose tokens; see `BertTokenizer`.
+        truncation_side: See `BertTokenizer`.
 
     Returns:
         Token ids and segment ids, both ragged int32 `[B, (T)]` with the same row splits.
     """
-    if max_length is not None:
-        if second is None:
-            kept_first = tf.minimum(first.row_lengths(), max_length - 2)
-            first = _kept(first, kept_first, truncation_side)
-        else:
-            kept_first, kept_second = truncated_lengths(
-                first.row_lengths(), second.row_lengths(), max_length - 3, truncation
-            )
-            first = _kept(first, kept_first, truncation_side)
-            second = _kept(second, kept_second, truncation_side)
+    if max_length is not None and second is None:
+        kept = tf.minimum(first.row_lengths(), max_length - 2)
+        first = _kept(first, kept, truncation_side)
+    elif max_length is not None:
+        lengths = (first.row_lengths(), second.row_lengths())
+        kept = truncated_lengths(*lengths, max_length - 3, truncation)
+        first = _kept(first, kept[0], truncation_side)
+        second = _kept(second, kept[1], truncation_side)
     rows = first.nrows()
-
-    def column(token_id: int) -> tf.RaggedTensor:
-        return tf.RaggedTensor.from_uniform_row_length(tf.fill([rows], token_id), 1, nrows=rows)
-
-    parts = [column(cls_id), first, column(sep_id)]
-    if second is not None:
-        parts += [second, column(sep_id)]
-    joined = tf.concat(parts, axis=1)
+    cls, sep = (
+        tf.RaggedTensor.from_uniform_row_length(tf.fill([rows], token_id), 1, nrows=rows)
+        for token_id in (cls_id, sep_id)
+    )
+    joined = tf.concat([cls, first, sep] + ([] if second is None else [second, sep]), axis=1)
     token_ids = tf.RaggedTensor.from_row_splits(joined.values, joined.row_splits, validate=False)
     if second is None:
         return token_ids, tf.zeros_like(token_ids)
@@ -172,31 +128,22 @@ def pad(
     """Pads ragged rows to dense model inputs.
 
     Args:
-        token_ids: Ragged int32 `[B, (T)]`.
-        segment_ids: Ragged int32 `[B, (T)]`.
+        token_ids, segment_ids: Ragged int32 `[B, (T)]`.
         pad_id: The token id at padded positions. The segment id there is 0.
-        length: `T`. None for the length of the longest row.
-        multiple: If `length` is None, `T` is rounded up to a multiple of this number.
+        length: `T`. None for the length of the longest row, rounded up to a multiple of `multiple`.
 
     Returns:
-        `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool `[B, T]`, True at
-        tokens.
+        `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool `[B, T]`.
     """
     lengths = token_ids.row_lengths()
     width = _width(lengths, length, multiple)
-    mask = tf.sequence_mask(lengths, width)  # [B, T]
-    shape = tf.stack([token_ids.nrows(), width])
-    places = tf.where(mask)
-
-    def dense(values: tf.Tensor, default: int) -> tf.Tensor:
-        result = tf.tensor_scatter_nd_update(tf.fill(shape, default), places, values)
-        return tf.ensure_shape(result, [None, length])
-
-    return {
-        "token_ids": dense(token_ids.values, pad_id),
-        "segment_ids": dense(segment_ids.values, 0),
-        "padding_mask": tf.ensure_shape(mask, [None, length]),
+    shape = tf.stack([-1, width])
+    padded = {
+        "token_ids": token_ids.to_tensor(pad_id, shape=shape),
+        "segment_ids": segment_ids.to_tensor(0, shape=shape),
+        "padding_mask": tf.sequence_mask(lengths, width),
     }
+    return {name: tf.ensure_shape(value, [None, length]) for name, value in padded.items()}
 
 
 def pack_and_pad(
@@ -208,9 +155,9 @@ def pack_and_pad(
     length: int | None,
     multiple: int,
 ) -> dict[str, tf.Tensor]:
-    """Does `pack` and `pad` for rows of one segment that is truncated on the right.
+    """Does `pack` and `pad` of one segment, truncated on the right, with a tenth of their ops.
 
-    It runs a tenth of their ops. For one short text, their ops take longer than tokenization.
+    For one short text, their ops take longer than tokenization.
     """
     lengths = segments.row_lengths() + 2  # [B], with the special tokens
     if max_length is not None:
@@ -242,10 +189,7 @@ def _kept(segments: tf.RaggedTensor, lengths: tf.Tensor, side: str) -> tf.Ragged
         # Sun et al. 2019 (arXiv 1905.05583), section 5.3.1: the first 128 and the last 382 of 510.
         head = (lengths + 2) // 4
     kept = tf.ragged.range(lengths, row_splits_dtype=tf.int64)  # [B, (kept)]
-
-    def of_rows(values):
-        return tf.repeat(values, lengths)
-
-    gap = of_rows(segments.row_lengths() - lengths)
-    places = kept.values + tf.where(kept.values >= of_rows(head), gap, 0)
-    return kept.with_values(tf.gather(segments.values, places + of_rows(segments.row_starts())))
+    gap = segments.row_lengths() - lengths
+    head, gap, starts = (tf.repeat(of, lengths) for of in (head, gap, segments.row_starts()))
+    places = starts + kept.values + tf.where(kept.values >= head, gap, 0)
+    return kept.with_values(tf.gather(segments.values, places))

@@ -14,17 +14,12 @@ def as_strings(
 ) -> tf.Tensor | tf.RaggedTensor:
     """Returns texts, the argument `name` of a public function, as a tensor.
 
-    `ranks` are the ranks that it may have, (0, 1) or (1,); None allows all.
-
-    Raises:
-        ConfigError: If they are not strings or have another rank.
+    `ConfigError` is raised if they are not strings or their rank is not in `ranks`, (0, 1) or (1,).
     """
-    if isinstance(texts, tf.RaggedTensor):
-        strings = texts
-    elif isinstance(texts, (list, tuple)) and not texts:
-        strings = tf.zeros([0], tf.string)
-    else:
-        strings = tf.convert_to_tensor(texts)
+    strings = texts
+    if not isinstance(texts, tf.RaggedTensor):
+        is_empty = isinstance(texts, (list, tuple)) and not texts
+        strings = tf.convert_to_tensor(texts, tf.string if is_empty else None)
     if strings.dtype != tf.string:
         dtype = strings.dtype.name
         raise ConfigError(f"`{name}` must be strings. Received: {name}.dtype={dtype!r}.")
@@ -37,11 +32,7 @@ def as_strings(
 
 
 def map_strings(function: Callable, texts: TextLike) -> tf.RaggedTensor | tf.Tensor:
-    """Applies a function of strings `[B]` to strings of any shape.
-
-    Raises:
-        ConfigError: If `texts` are not strings.
-    """
+    """Applies a function of strings `[B]` to strings of any shape."""
     texts = as_strings(texts, "texts")
     if isinstance(texts, tf.RaggedTensor):
         return texts.with_flat_values(function(texts.flat_values))

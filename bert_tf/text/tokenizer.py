@@ -1,6 +1,6 @@
 """`BertTokenizer`: converts text to the ids of google-research/bert, in the graph.
 
-Glossary: `B` texts, `T` length of the longest row, or the ids of one text, `V` vocabulary size.
+Glossary: `B` texts, `T` length of the longest row, or the ids of one text.
 """
 
 import functools
@@ -27,31 +27,26 @@ _OPTIONAL_TOKENS = ("mask_token", "number_token")
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertTokenizer:
-    """Converts text to token ids, segment ids and a padding mask.
+    """Converts text to token ids, segment ids and a padding mask, as google-research/bert does.
 
-    The ids are exactly those of google-research/bert. The tokenizer consists of stock TensorFlow
-    and tensorflow-text ops, so it works eagerly, in `tf.data`, in `tf.function`, under a
-    distribution strategy and inside a SavedModel.
+    It consists of stock TensorFlow and tensorflow-text ops, so it works eagerly, in `tf.data`, in
+    `tf.function`, under a distribution strategy and inside a SavedModel.
 
     Args:
         vocabulary: The path of a `vocab.txt` or of a Hugging Face `tokenizer.json`, or the pieces
             in the order of their ids.
         lowercase: Whether to lower-case the text. Pass False for cased models.
-        strip_accents: Whether to remove accents (NFD, then category Mn). None follows `lowercase`,
-            as the original does.
-        split_special_tokens: Whether special tokens in the text, such as `[MASK]`, are split like
-            ordinary text, as in the original. False keeps them whole, as Hugging Face does.
+        strip_accents: Whether to remove accents (NFD, then category Mn). None: as `lowercase`.
+        split_special_tokens: Whether special tokens in the text, such as `[MASK]`, are split, as in
+            the original. False keeps them whole, as Hugging Face does.
         split_on_cjk: Whether each CJK ideograph is a separate word.
         max_input_chars_per_word: Longer words become `unk_token`.
-        max_length: The length that rows are truncated to, special tokens included. None for no
-            limit.
-        number_token: A piece, such as `#NUM#`, that replaces every integer and decimal number in
-            the text. None leaves numbers unchanged.
-        errors: What to do with text that is not UTF-8: "strict" raises an error that names the
-            rows, "replace" removes the malformed bytes.
-        truncation_side: Where a text that is too long loses tokens. "right" keeps its beginning, as
-            the original does; "left" keeps its end; "middle" keeps both: a quarter of the tokens
-            from the beginning, the others from the end.
+        max_length: The length that rows are truncated to, special tokens included, or None.
+        number_token: A piece, such as `#NUM#`, that replaces every integer and decimal number.
+        errors: For text that is not UTF-8, "strict" raises an error that names the rows, "replace"
+            removes the malformed bytes.
+        truncation_side: Where a text that is too long loses tokens: "right", as in the original,
+            "left", or "middle", which keeps a quarter of the tokens from the beginning.
         unk_token: The piece for words that cannot be built from the vocabulary.
         sep_token: The piece after each segment.
         pad_token: The piece at padded positions.
@@ -63,8 +58,7 @@ class BertTokenizer:
             pieces. `mask_token_id` is None if there is no `mask_token`.
 
     Raises:
-        DataError: If the vocabulary cannot be read, contains a piece twice, or lacks a special
-            token.
+        DataError: If the vocabulary cannot be read, repeats a piece, or lacks a special token.
         ConfigError: If an option has an invalid value.
 
     Example:
@@ -102,15 +96,13 @@ class BertTokenizer:
         else:
             vocabulary = list(vocabulary)
             check_vocabulary(vocabulary)
-        if errors not in tokenizer_files.ERRORS:
-            raise ConfigError(
-                f"`errors` must be one of {tokenizer_files.ERRORS}. Received: {errors=}."
-            )
-        if truncation_side not in packing.TRUNCATION_SIDES:
-            raise ConfigError(
-                f"`truncation_side` must be one of {packing.TRUNCATION_SIDES}. "
-                f"Received: {truncation_side=}."
-            )
+        choices = {
+            "errors": (errors, tokenizer_files.ERRORS),
+            "truncation_side": (truncation_side, packing.TRUNCATION_SIDES),
+        }
+        for name, (value, allowed) in choices.items():
+            if value not in allowed:
+                raise ConfigError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}.")
         if max_input_chars_per_word < 1:
             raise ConfigError(
                 "`max_input_chars_per_word` must be at least 1. "
@@ -132,19 +124,17 @@ class BertTokenizer:
         self.pad_token = pad_token
         self.cls_token = cls_token
         self.mask_token = mask_token
-
         self._ids = {piece: index for index, piece in enumerate(vocabulary)}
         tokens = {name: getattr(self, name) for name in (*SPECIAL_TOKENS, "number_token")}
-        missing = {
-            name: token
+        missing = [
+            f"{token!r} ({name})"
             for name, token in tokens.items()
             if token not in self._ids and (token is not None or name not in _OPTIONAL_TOKENS)
-        }
+        ]
         if missing:
             raise DataError(
                 f"{source or '`vocabulary`'} must contain every special token. Received: "
-                f"{len(vocabulary)} pieces without "
-                f"{', '.join(f'{v!r} ({k})' for k, v in missing.items())}. Pass the names that "
+                f"{len(vocabulary)} pieces without {', '.join(missing)}. Pass the names that "
                 "the vocabulary uses, or mask_token=None if it has no mask token."
             )
         self.unk_token_id: int = self._ids[unk_token]
@@ -156,23 +146,18 @@ class BertTokenizer:
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike, **options) -> "BertTokenizer":
-        """Creates the tokenizer of a checkpoint directory.
+        """Returns the tokenizer of a checkpoint directory.
 
         Args:
             directory: A directory with `vocab.txt` or `tokenizer.json` and, from Hugging Face,
                 `tokenizer_config.json`; or a keras-hub preset.
-            **options: Constructor arguments that override the files. A TF1 checkpoint does not say
-                whether it is cased: pass `lowercase=False` if it is. With `vocabulary`, the
-                directory does not need one.
-
-        Returns:
-            The tokenizer.
+            **options: Constructor arguments that override the files. For a cased TF1 checkpoint,
+                pass `lowercase=False`. With `vocabulary`, the directory needs none.
 
         Raises:
             DataError: If there is no vocabulary, or a file of the directory cannot be read.
-            ConfigError: If the vocabulary is cased and neither the directory nor `lowercase` says
-                whether to lower-case text, the files are not of a BERT tokenizer, or an option has
-                an invalid value.
+            ConfigError: If the vocabulary is cased and nothing says whether to lower-case text, the
+                files are not of a BERT tokenizer, or an option has an invalid value.
             CheckpointError: If an interrupted save in the directory cannot be undone.
 
         Example:
@@ -180,17 +165,16 @@ class BertTokenizer:
             >>> tokenizer.vocab_size
             30522
         """
-        vocabulary = options.pop("vocabulary", None)
-        is_given = "lowercase" in options
-        options = {**tokenizer_files.read(directory, vocabulary), **options}
-        tokenizer_files.check_case(options["vocabulary"], options.get("lowercase"), is_given)
-        return cls(**options)
+        found = tokenizer_files.read(directory, options.pop("vocabulary", None))
+        lowercase = options.get("lowercase", found.get("lowercase"))
+        tokenizer_files.check_case(found["vocabulary"], lowercase, "lowercase" in options)
+        return cls(**{**found, **options})
 
     def save_pretrained(self, directory: str | os.PathLike) -> None:
         """Writes `vocab.txt` and `tokenizer_config.json`, which Hugging Face can read.
 
         Args:
-            directory: The directory. It is created if it does not exist; its other files are kept.
+            directory: The directory, which is created if missing. Its other files are kept.
 
         Raises:
             DataError: If a piece contains a line end.
@@ -212,18 +196,17 @@ class BertTokenizer:
         Args:
             texts: Strings `[B]`, or one string.
             pairs: The second segments, in the same form as `texts`.
-            max_length: The length that rows are truncated to. None for the tokenizer's
-                `max_length`.
-            padding: "longest" pads to the longest row of the batch, an integer to the next multiple
-                of it, "max_length" to `max_length`.
+            max_length: The length that rows are truncated to. None for that of the tokenizer.
+            padding: "longest" pads to the longest row, an integer to the next multiple of it,
+                "max_length" to `max_length`.
             truncation: Which segment of a pair is truncated: "longest_first", "only_first" or
                 "only_second".
             ragged: Whether to return ragged rows without padding.
 
         Returns:
-            A dictionary of `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool
-            `[B, T]`, True at tokens; for one string, without `B`. With `ragged`, only `token_ids`
-            and `segment_ids`, as RaggedTensors `[B, (T)]`.
+            `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool `[B, T]`, True
+            at tokens; for one string, without `B`. With `ragged`, only `token_ids` and
+            `segment_ids`, ragged `[B, (T)]`.
 
         Raises:
             ConfigError: If an argument has an invalid value, type or shape.
@@ -245,20 +228,27 @@ class BertTokenizer:
                     )
                 second = self.tokenize(tf.reshape(pairs, [-1]))
             first = self.tokenize(tf.reshape(texts, [-1]))
-            ids = (self.cls_token_id, self.sep_token_id, self.pad_token_id)
-            options = (max_length, padding, truncation, self.truncation_side, ragged)
-            outputs = packing.model_inputs(first, second, *ids, *options)
+            ids, side = (self.cls_token_id, self.sep_token_id), self.truncation_side
+            length = max_length if padding == "max_length" else None
+            multiple = padding if isinstance(padding, int) else 1
+            pad_id = self.pad_token_id
+            if second is None and not ragged and side == "right":
+                outputs = packing.pack_and_pad(first, *ids, pad_id, max_length, length, multiple)
+            else:
+                rows = packing.pack(first, second, *ids, max_length, truncation, side)
+                outputs = dict(zip(("token_ids", "segment_ids"), rows))
+                if not ragged:
+                    outputs = packing.pad(*rows, pad_id, length, multiple)
             return {name: value[0] for name, value in outputs.items()} if scalar else outputs
 
     def tokenize(self, texts: TextLike) -> tf.RaggedTensor:
         """Converts text to ids, without special tokens.
 
         Args:
-            texts: Strings of any shape, also a RaggedTensor. Each string is tokenized separately.
+            texts: Strings of any shape, also a RaggedTensor.
 
         Returns:
-            int32 ids, with the shape of `texts` and one more, ragged dimension. For one string, a
-            Tensor.
+            int32 ids, in the shape of `texts` with one more, ragged dimension; of one string `[T]`.
 
         Raises:
             ConfigError: If `texts` are not strings.
@@ -273,13 +263,10 @@ class BertTokenizer:
             return map_strings(self._graphs.ids, texts)
 
     def pieces(self, texts: TextLike) -> tf.RaggedTensor:
-        """Converts text to pieces: like `tokenize`, but returns strings.
+        """Converts text to pieces, strings in the shape that `tokenize` returns.
 
         Args:
             texts: As in `tokenize`.
-
-        Returns:
-            The pieces, in the shape that `tokenize` returns.
 
         Raises:
             ConfigError: If `texts` are not strings.
@@ -291,12 +278,12 @@ class BertTokenizer:
             <tf.RaggedTensor [[b'hello', b'token', b'##izer', b'##s']]>
         """
         with tf.device("CPU:0"):
-            return tf.gather(self._piece_table(), self.tokenize(texts))
+            return tf.gather(tf.constant(self.vocabulary), self.tokenize(texts))
 
     def tokenize_with_offsets(self, texts: Sequence[str] | tf.Tensor) -> Pieces:
         """Converts text to ids and the position of each piece in the original text.
 
-        A span includes the accents that normalization removed. The span of `[UNK]` is its word.
+        Spans include accents that normalization removed. The span of `[UNK]` is its word.
 
         Args:
             texts: Strings `[B]`.
@@ -347,7 +334,7 @@ class BertTokenizer:
                 for token_id in (self.cls_token_id, self.sep_token_id, self.pad_token_id):
                     kept &= ids.values != token_id
                 ids = tf.ragged.boolean_mask(ids, ids.with_values(kept))
-            pieces = tf.gather(self._piece_table(), ids)
+            pieces = tf.gather(tf.constant(self.vocabulary), ids)
             texts = tf.strings.reduce_join(pieces, axis=-1, separator=" ")
             texts = tf.strings.regex_replace(texts, " " + CONTINUATION, "")
             return texts[0] if scalar else texts
@@ -364,10 +351,8 @@ class BertTokenizer:
     def require_mask_token(self) -> None:
         """Raises `ConfigError` if the vocabulary has no piece that hides tokens."""
         if self.mask_token is None:
-            raise ConfigError(
-                "`mask_token` of the tokenizer must be the piece that hides tokens. "
-                "Received: mask_token=None."
-            )
+            expected = "`mask_token` of the tokenizer must be the piece that hides tokens."
+            raise ConfigError(f"{expected} Received: mask_token=None.")
 
     @functools.cached_property
     def keeping_special_tokens(self) -> "BertTokenizer":
@@ -385,12 +370,10 @@ class BertTokenizer:
     def from_config(cls, config: dict[str, Any]) -> "BertTokenizer":
         """Creates a tokenizer from the result of `get_config`.
 
-        The vocabulary must be a list of pieces. A path is refused, because a model file could
-        otherwise make its reader open any file.
+        A path is refused, because a model file could otherwise make its reader open any file.
 
         Raises:
-            ConfigError: If `vocabulary` is not a list of strings, or an option has an invalid
-                value.
+            ConfigError: If `vocabulary` is not a list of strings, or an option is invalid.
             DataError: If the vocabulary contains a piece twice or lacks a special token.
         """
         check(config, tokenizer_files.PIECES, None, ConfigError)
@@ -399,6 +382,3 @@ class BertTokenizer:
     def __reduce__(self):
         # A copy is created from the configuration, without the graphs.
         return type(self).from_config, (self.get_config(),)
-
-    def _piece_table(self) -> tf.Tensor:
-        return tf.constant(self.vocabulary, tf.string)  # [V]

@@ -1,7 +1,4 @@
-"""Reads and writes the tokenizer's files of a checkpoint directory.
-
-Files of Hugging Face and of keras-hub are read; files are written in Hugging Face's format.
-"""
+"""Reads the tokenizer's files of Hugging Face and keras-hub, and writes those of Hugging Face."""
 
 import logging
 import os
@@ -42,23 +39,15 @@ _VOCABULARY_FILES = (VOCABULARY_FILE, KERAS_HUB_VOCABULARY_FILE, TOKENIZER_FILE)
 NO_LIMIT = 10**9
 ERRORS = ("strict", "replace")  # what to do with text that is not UTF-8
 
+_TOKENS = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token", "number_token")
+_SAME_KEYS = ("strip_accents", "split_special_tokens", "truncation_side", *_TOKENS)
 # Constructor argument -> key in tokenizer_config.json. Hugging Face does not know the last three,
 # but keeps them.
 _KEYS = {
     "lowercase": "do_lower_case",
-    "strip_accents": "strip_accents",
     "split_on_cjk": "tokenize_chinese_chars",
-    "split_special_tokens": "split_special_tokens",
     "max_length": "model_max_length",
-    "truncation_side": "truncation_side",
-    "unk_token": "unk_token",
-    "sep_token": "sep_token",
-    "pad_token": "pad_token",
-    "cls_token": "cls_token",
-    "mask_token": "mask_token",
-    "max_input_chars_per_word": "max_input_chars_per_word",
-    "number_token": "number_token",
-    "errors": "errors",
+    **{name: name for name in (*_SAME_KEYS, "max_input_chars_per_word", "errors")},
 }
 
 _PIECE = text()
@@ -73,8 +62,8 @@ ARGUMENTS = object_of(
         "max_length": optional(integer(least=2)),
         "errors": may_lack(one_of(*ERRORS)),
         "truncation_side": may_lack(one_of(*TRUNCATION_SIDES)),
-        **{f"{name}_token": may_lack(_PIECE) for name in ("unk", "sep", "pad", "cls")},
-        **{f"{name}_token": optional(_PIECE) for name in ("number", "mask")},
+        **dict.fromkeys(_TOKENS[:4], may_lack(_PIECE)),
+        **dict.fromkeys(_TOKENS[4:], optional(_PIECE)),
         **dict.fromkeys(("lowercase", "split_special_tokens", "split_on_cjk"), may_lack(FLAG)),
         "strip_accents": optional(FLAG),
     }
@@ -92,7 +81,7 @@ _CONFIG = object_of(
         "truncation_side": optional(one_of(*TRUNCATION_SIDES)),
         "max_input_chars_per_word": optional(integer(least=1)),
         "errors": optional(one_of(*ERRORS)),
-        **{f"{name}_token": _TOKEN for name in ("unk", "sep", "pad", "cls", "mask", "number")},
+        **dict.fromkeys(_TOKENS, _TOKEN),
     }
 )
 # Constructor argument -> key of a BertNormalizer in tokenizer.json.
@@ -110,13 +99,11 @@ _KERAS_HUB = object_of({"class_name": text(), "config": may_lack(_KERAS_HUB_FLAG
 def read(
     directory: str | os.PathLike, vocabulary: str | os.PathLike | Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Reads the options of a tokenizer from a checkpoint directory.
-
-    These are the constructor arguments of `BertTokenizer` that the files set, and the vocabulary.
+    """Returns the constructor arguments of `BertTokenizer` that a checkpoint directory sets.
 
     Args:
-        directory: A Hugging Face directory, a keras-hub preset, a TF1 checkpoint with its
-            `vocab.txt`, or a directory that `write` wrote.
+        directory: A Hugging Face or own directory, a keras-hub preset, or a TF1 checkpoint with its
+            `vocab.txt`.
         vocabulary: The pieces or the path of their file. None reads them from the directory.
 
     Raises:
@@ -139,8 +126,7 @@ def read(
     config_path = os.path.join(directory, CONFIG_FILE)
     if os.path.exists(config_path):
         options.update(_config_options(read_json(config_path, _CONFIG, DataError)))
-    if vocabulary is None:
-        vocabulary = find_vocabulary(directory)
+    vocabulary = find_vocabulary(directory) if vocabulary is None else vocabulary
     if vocabulary is None:
         raise DataError(
             f"`directory` must contain {VOCABULARY_FILE} or {TOKENIZER_FILE}. Received: "
@@ -159,11 +145,10 @@ def find_vocabulary(directory: str) -> str | None:
 def check_case(vocabulary: Sequence[str], lowercase: bool | None, given: bool = True) -> None:
     """Checks that `lowercase` fits the vocabulary.
 
-    Matches google-research/bert: `validate_case_matches_checkpoint`, which decides by the names of
-    checkpoints. Lower-cased text never matches the pieces with capital letters.
+    The original's `validate_case_matches_checkpoint` decides by the names of checkpoints.
 
-    `lowercase` is the option as the caller or the files set it, None if neither does. `given` says
-    whether the caller set it; a choice that does not fit is then logged.
+    `lowercase` is None if neither the caller nor the files set it. If the caller did (`given`), a
+    choice that does not fit is logged.
 
     Raises:
         ConfigError: If the vocabulary is cased and `lowercase` is None.
@@ -185,25 +170,23 @@ def check_case(vocabulary: Sequence[str], lowercase: bool | None, given: bool = 
 
 
 def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
-    """Writes `vocab.txt` and `tokenizer_config.json` together, atomically.
-
-    `config` is the result of `BertTokenizer.get_config`.
+    """Writes `vocab.txt` and `tokenizer_config.json` for a `BertTokenizer.get_config`, atomically.
 
     Raises:
         DataError: If a piece contains a line end.
         CheckpointError: If an interrupted save in the directory cannot be undone.
     """
     content = {key: config[argument] for argument, key in _KEYS.items()}
+    content["tokenizer_class"] = "BertTokenizer"
     if content["model_max_length"] is None:
         content["model_max_length"] = int(1e30)
     if content["truncation_side"] == "middle":  # Hugging Face refuses unknown values
         del content["truncation_side"]
         content["truncates_middle"] = True
-    for key in ("number_token", "mask_token"):
-        if content[key] is None:
-            del content[key]
-    content["tokenizer_class"] = "BertTokenizer"
-    if config["mask_token"] is None:
+    if content["number_token"] is None:
+        del content["number_token"]
+    if content["mask_token"] is None:
+        del content["mask_token"]
         content["has_mask_token"] = False
     with staged_files(directory) as new:
         write_vocabulary(config["vocabulary"], os.path.join(new, VOCABULARY_FILE))
@@ -214,10 +197,8 @@ def _config_options(config: dict[str, Any]) -> dict[str, Any]:
     options = {}
     for argument, key in _KEYS.items():
         value = config.get(key)
-        if isinstance(value, dict):  # an AddedToken of Hugging Face
-            value = value.get("content")
         if value is not None:
-            options[argument] = value
+            options[argument] = value["content"] if isinstance(value, dict) else value
     if options.get("max_length", 0) > NO_LIMIT:
         del options["max_length"]
     if config.get("truncates_middle") is True:
@@ -230,10 +211,9 @@ def _config_options(config: dict[str, Any]) -> dict[str, Any]:
 def _normalizer_options(normalizer: dict[str, Any] | None, path: str) -> dict[str, Any]:
     if not normalizer:
         return {}
-    if normalizer.get("type") != "BertNormalizer":
+    if (kind := normalizer.get("type")) != "BertNormalizer":
         raise ConfigError(
-            f"The normalizer in {path} must be BertNormalizer. "
-            f"Received: type={normalizer.get('type')!r:.200}."
+            f"The normalizer in {path} must be BertNormalizer. Received: type={kind!r:.200}."
         )
     found = {argument: normalizer.get(key) for argument, key in _NORMALIZER.items()}
     return {argument: value for argument, value in found.items() if value is not None}

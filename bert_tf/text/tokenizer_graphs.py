@@ -1,9 +1,8 @@
 """The traced functions of tokenizers, shared by all tokenizers with the same pieces and options.
 
-Tracing the exact path takes about a second, and notebooks and tests create the same tokenizer many
-times.
+Tracing takes about a second, and notebooks and tests create the same tokenizer many times.
 
-Glossary: `B` strings, `T` pieces of a string, `R` pieces of all strings.
+Glossary: `B` strings, `T` pieces of a string.
 """
 
 import functools
@@ -20,10 +19,7 @@ _STRINGS = [tf.TensorSpec([None], tf.string)]
 
 
 class TokenizerGraphs:
-    """Functions from strings `[B]` to ids and pieces, each traced once.
-
-    The arguments are those of `WordPiece` and of `KeptWhole`.
-    """
+    """Functions from strings `[B]`, each traced once; arguments of `WordPiece` and `KeptWhole`."""
 
     def __init__(
         self,
@@ -35,39 +31,25 @@ class TokenizerGraphs:
         number_id: int | None,
     ):
         self._options = (list(vocabulary), splitter, unk_token, max_input_chars_per_word)
-        self._kept_whole = KeptWhole(dict(literals), number_id) if literals else None
-        self._traced_ids = tf.function(self._ids, input_signature=_STRINGS, autograph=False)
-        self._traced_pieces = tf.function(self._pieces, input_signature=_STRINGS, autograph=False)
-
-    def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
-        row_splits, ids = self._traced_ids(texts)
-        return tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False)
-
-    def pieces(self, texts: tf.Tensor) -> Pieces:
-        """Returns the `Pieces` of `texts` (strings `[B]`)."""
-        row_splits, *values = self._traced_pieces(texts)
-        ragged = tf.RaggedTensor.from_row_splits
-        return Pieces(*(ragged(field, row_splits, validate=False) for field in values))
+        self._kept = (dict(literals), number_id)
 
     @functools.cached_property
-    def _wordpiece(self) -> WordPiece:
+    def _wordpiece(self) -> WordPiece | KeptWhole:
         # Created when it is first used, because importing tensorflow-text is slow.
-        return WordPiece(*self._options)
+        wordpiece = WordPiece(*self._options)
+        return KeptWhole(wordpiece, *self._kept) if self._kept[0] else wordpiece
 
-    def _ids(self, texts):
-        """Returns the row splits int64 `[B+1]` and the ids int32 `[R]`."""
-        kept, wordpiece = self._kept_whole, self._wordpiece
+    @tf.function(input_signature=_STRINGS, autograph=False)
+    def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
         with tf.device("CPU:0"):
-            ids = wordpiece.ids(texts) if kept is None else kept.ids(texts, wordpiece)
-            return ids.row_splits, ids.values
+            return self._wordpiece.ids(texts)
 
-    def _pieces(self, texts):
-        """Returns the row splits int64 `[B+1]` and the fields of `Pieces`, each `[R]`."""
-        kept, wordpiece = self._kept_whole, self._wordpiece
+    @tf.function(input_signature=_STRINGS, autograph=False)
+    def pieces(self, texts: tf.Tensor) -> Pieces:
+        """Returns the `Pieces` of `texts` (strings `[B]`)."""
         with tf.device("CPU:0"):
-            pieces = wordpiece.pieces(texts) if kept is None else kept.pieces(texts, wordpiece)
-            return pieces.ids.row_splits, *(field.values for field in pieces)
+            return self._wordpiece.pieces(texts)
 
 
 _shared = functools.lru_cache(maxsize=8)(TokenizerGraphs)
@@ -75,14 +57,9 @@ _shared = functools.lru_cache(maxsize=8)(TokenizerGraphs)
 
 def shared_graphs(tokenizer) -> TokenizerGraphs:
     """Returns the functions of a `BertTokenizer`."""
-    literals = {}
-    if not tokenizer.split_special_tokens:
-        tokens = (getattr(tokenizer, name) for name in SPECIAL_TOKENS)
-        literals = {token: tokenizer.token_to_id(token) for token in tokens if token is not None}
-    number_id = None
-    if tokenizer.number_token is not None:
-        number_id = tokenizer.token_to_id(tokenizer.number_token)
-        literals[tokenizer.number_token] = number_id
+    kept = [] if tokenizer.split_special_tokens else list(SPECIAL_TOKENS)
+    tokens = [getattr(tokenizer, name) for name in (*kept, "number_token")]
+    literals = {token: tokenizer.token_to_id(token) for token in tokens if token is not None}
     lowercase, strip_accents = tokenizer.lowercase, tokenizer.strip_accents
     strip_accents = lowercase if strip_accents is None else strip_accents
     return _shared(
@@ -91,5 +68,5 @@ def shared_graphs(tokenizer) -> TokenizerGraphs:
         tokenizer.unk_token,
         tokenizer.max_input_chars_per_word,
         tuple(literals.items()),
-        number_id,
+        literals.get(tokenizer.number_token),
     )

@@ -1,17 +1,18 @@
 """Character properties and mappings of one fixed Unicode version, as small lookup tables.
 
-Every rule of google-research/bert's `tokenization.py` is a function of single code points, except
-for two: the final sigma and the order of combining marks. This module combines the rules into one
-int32 entry per code point, so that one lookup in the graph replaces a loop of the original.
+Every rule of google-research/bert's `tokenization.py`, except for the final sigma and the order of
+combining marks, is a function of single code points. Their results are combined into one int32
+entry per code point, so that one lookup in the graph replaces a loop of the original.
 
-Layout of an entry: the low `PAYLOAD_SHIFT` bits are the flags below, the others a signed payload.
-The payload is what to add to the code point to get its normalized form or, if `EXPANDS` is set, the
-position of its expansion in `CharacterTable.expansions`.
+Layout of an entry: the low `PAYLOAD_SHIFT` bits are the flags below, the others a signed payload:
+what to add to the code point to get its normalized form or, if `EXPANDS` is set, the position of
+its expansion in `CharacterTable.expansions`.
 """
 
 import dataclasses
 import functools
 import pathlib
+import unicodedata
 
 import numpy as np
 
@@ -26,6 +27,8 @@ CASE_IGNORABLE = 128
 MARK = 256  # category Mn, before normalization
 CONTROL = 512  # removed before anything else
 PAYLOAD_SHIFT = 10
+_NAMES = ("control", "space", "punctuation", "mark", "cased", "ignorable")  # in unicode_data.txt
+_FLAGS = dict(zip(_NAMES, (CONTROL, SPACE, PUNCTUATION, MARK, CASED, CASE_IGNORABLE)))
 
 NUM_CODE_POINTS = 0x110000
 PAGE_BITS = 8
@@ -46,18 +49,12 @@ CJK_BLOCKS = (
     (0x2F800, 0x2FA1F),
 )
 
-# Hangul syllables are decomposed with the formula of the Unicode standard, section 3.12.
-_HANGUL_BASE, _HANGUL_LAST = 0xAC00, 0xD7A3
-_L_BASE, _V_BASE, _T_BASE = 0x1100, 0x1161, 0x11A7
-_V_COUNT, _T_COUNT = 21, 28
+HANGUL_SYLLABLES = range(0xAC00, 0xD7A4)
 
 
 @dataclasses.dataclass(frozen=True)
 class UnicodeData:
-    """The content of `unicode_data.txt`.
-
-    The arrays are over all code points. The dictionaries hold those code points that change.
-    """
+    """The content of `unicode_data.txt`; the dictionaries hold the code points that change."""
 
     version: str
     properties: dict[str, np.ndarray]  # bool
@@ -68,31 +65,19 @@ class UnicodeData:
 
 @dataclasses.dataclass(frozen=True)
 class CharacterTable:
-    """Two-level tables: `entries[pages[c >> 8] * 256 + (c & 255)]` is the entry of `c`.
+    """Two-level int32 tables: `entries[pages[c >> 8] * 256 + (c & 255)]` is the entry of `c`."""
 
-    Args:
-        pages: The page of each block of 256 code points, int32 `[NUM_CODE_POINTS / 256]`.
-        entries: Flags and payload, int32 `[pages * 256]`.
-        combining_classes: The canonical combining class, int32 in the shape of `entries`.
-        expansions: The concatenated expansions, int32.
-        expansion_lengths: int32 in the shape of `expansions`: at the first position of each
-            expansion its length, elsewhere 0.
-    """
-
-    pages: np.ndarray
-    entries: np.ndarray
-    combining_classes: np.ndarray
-    expansions: np.ndarray
-    expansion_lengths: np.ndarray
+    pages: np.ndarray  # of each block of 256 code points, [NUM_CODE_POINTS / 256]
+    entries: np.ndarray  # flags and payload, [pages * 256]
+    combining_classes: np.ndarray  # in the shape of `entries`
+    expansions: np.ndarray  # concatenated
+    expansion_lengths: np.ndarray  # at the first position of each expansion its length, elsewhere 0
 
 
 @functools.cache
 def unicode_data() -> UnicodeData:
     """Reads the Unicode data of the package, once."""
-    properties = {
-        name: np.zeros(NUM_CODE_POINTS, bool)
-        for name in ("control", "space", "punctuation", "mark", "cased", "ignorable")
-    }
+    properties = {name: np.zeros(NUM_CODE_POINTS, bool) for name in _FLAGS}
     combining = np.zeros(NUM_CODE_POINTS, np.int32)
     mappings: dict[str, dict[int, tuple[int, ...]]] = {"lower": {}, "nfd": {}}
     path = pathlib.Path(__file__).with_name("unicode_data.txt")
@@ -108,11 +93,8 @@ def unicode_data() -> UnicodeData:
             combining[where] = int(values[0], 16)
         else:
             mappings[kind][where.start] = tuple(int(v, 16) for v in values[0].split())
-    for syllable in range(_HANGUL_BASE, _HANGUL_LAST + 1):
-        lead_vowel, trail = divmod(syllable - _HANGUL_BASE, _T_COUNT)
-        lead, vowel = divmod(lead_vowel, _V_COUNT)
-        jamo = (_L_BASE + lead, _V_BASE + vowel) + ((_T_BASE + trail,) if trail else ())
-        mappings["nfd"][syllable] = jamo
+    for syllable in HANGUL_SYLLABLES:  # their decomposition is the same in every Unicode version
+        mappings["nfd"][syllable] = tuple(map(ord, unicodedata.normalize("NFD", chr(syllable))))
     return UnicodeData(
         header.removeprefix("# Unicode "), properties, combining, mappings["lower"], mappings["nfd"]
     )
@@ -122,13 +104,10 @@ def unicode_data() -> UnicodeData:
 def character_table(
     lowercase: bool, decompose: bool, strip_marks: bool, split_on_cjk: bool
 ) -> CharacterTable:
-    """Builds the table for one kind of normalization.
-
-    The same arguments give the same object.
+    """Builds the table for one kind of normalization, once.
 
     Args:
-        lowercase: Whether the normalized form is lower case.
-        decompose: Whether it is decomposed (NFD).
+        lowercase, decompose: Whether the normalized form is lower case, and decomposed (NFD).
         strip_marks: Whether marks (category Mn) are removed after that.
         split_on_cjk: Whether CJK ideographs are marked as separate words.
     """
@@ -144,9 +123,7 @@ def character_table(
         return result
 
     flags = KEPT * ~(properties["control"] | properties["space"])
-    flags = flags + SPACE * properties["space"] + CONTROL * properties["control"]
-    flags += MARK * properties["mark"] + CASE_IGNORABLE * properties["ignorable"]
-    flags += CASED * properties["cased"] + PUNCTUATION * properties["punctuation"]
+    flags = flags + sum(flag * properties[name] for name, flag in _FLAGS.items())
     if decompose:
         flags += REORDERS * ((data.combining_class > 0) & ~properties["mark"])
     if split_on_cjk:
@@ -166,8 +143,8 @@ def character_table(
             flags[code_point] &= ~KEPT
         elif len(result) == 1:
             payload[code_point] = result[0] - code_point
-            is_punctuation = bool(properties["punctuation"][result[0]])
-            flags[code_point] = flags[code_point] & ~PUNCTUATION | PUNCTUATION * is_punctuation
+            punctuation = PUNCTUATION * properties["punctuation"][result[0]]
+            flags[code_point] = flags[code_point] & ~PUNCTUATION | punctuation
         else:
             flags[code_point] |= EXPANDS
             payload[code_point] = len(expansions)

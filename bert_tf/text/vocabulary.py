@@ -12,24 +12,20 @@ from bert_tf.json_files import parse_json, read_bytes
 from bert_tf.json_schema import check, integer, list_of, mapping_of, object_of, optional, text
 
 CONTINUATION = "##"
-# google-research's uncased vocabularies have capital letters only in a few marks such as <S>. In
-# the cased ones, a third of the pieces or more has a capital letter.
+# google-research's uncased vocabularies have capital letters only in a few marks such as <S>, the
+# cased ones in a third of the pieces or more.
 _CASED_SHARE = 0.01
 
 
 def is_cased(vocabulary: Sequence[str]) -> bool:
-    """Returns whether the pieces have capital letters, so that text must not be lower-cased.
-
-    Pieces in brackets, such as `[UNK]`, do not count.
+    """Returns whether the pieces, except for those in brackets, have capital letters.
 
     Example:
         >>> is_cased(["[UNK]", "Paris", "##s"]), is_cased(["[UNK]", "paris", "##s"])
         (True, False)
     """
-    cased = sum(
-        re.search("[A-Z]", piece) is not None and not re.fullmatch(r"\[.*\]|<.*>", piece)
-        for piece in vocabulary
-    )
+    ordinary = (piece for piece in vocabulary if not re.fullmatch(r"\[.*\]|<.*>", piece))
+    cased = sum(re.search("[A-Z]", piece) is not None for piece in ordinary)
     return cased > _CASED_SHARE * len(vocabulary)
 
 
@@ -51,8 +47,8 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
     """Reads a `vocab.txt` (one piece per line) or a Hugging Face `tokenizer.json`.
 
     Args:
-        path: The file. If its name does not end in `.json`, it is read as a `vocab.txt`, with any
-            line ends. White space around a piece is removed, as in google-research/bert.
+        path: The file, a `vocab.txt` unless its name ends in `.json`. White space around a piece is
+            removed, as in google-research/bert.
 
     Returns:
         The pieces in the order of their ids.
@@ -98,8 +94,7 @@ def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None
         path: The file. It is written atomically.
 
     Raises:
-        DataError: If a piece is empty, occurs twice, contains a line end or has white space
-            around it.
+        DataError: If a piece is empty, repeated, or has a line end or white space around it.
         CheckpointError: If an interrupted save in the directory cannot be undone.
 
     Example:
@@ -117,11 +112,9 @@ def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None
 
 
 def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None = None) -> None:
-    """Checks that a vocabulary is not empty and has no empty or repeated pieces.
+    """Raises `DataError` if a vocabulary is empty or has empty or repeated pieces.
 
-    Raises:
-        DataError: If it is or has. The message names `path` and the line, or the index if `path` is
-            None.
+    The message names the line of the file `path` or, if that is None, the index.
     """
 
     def place(index: int) -> str:

@@ -1,12 +1,10 @@
 """Learns vocabularies from raw text: WordPiece with tensorflow-text's learner, or BPE.
 
-`WordSplitter` splits the text into words, so a learned vocabulary fits the tokenizer. Only the
-counts of distinct words are held in memory. Counts can be added, so it does not matter how the text
-is divided into files.
+Only the counts of distinct words, as the tokenizer splits them, are held in memory. Counts can be
+added, so it does not matter how the text is divided into files.
 
-BPE is implemented here, not with Hugging Face's `tokenizers`, because learning must be
-reproducible. With `##` continuations, its trainer numbers the pieces in the order of a hash map
-that has another seed in each process (0.23.3: three runs on one corpus gave three orders of ids).
+BPE is implemented here because the trainer of Hugging Face's `tokenizers` 0.23.3 is not
+reproducible: with `##` continuations, the order of the ids differs between processes.
 
 References: tensorflow-text `wordpiece_tokenizer_learner_lib.py`; Sennrich, Haddow and Birch,
 "Neural Machine Translation of Rare Words with Subword Units", arXiv 1508.07909.
@@ -50,15 +48,11 @@ def learn_vocabulary(
     Args:
         texts: The texts. They are read once, a few thousand at a time.
         vocabulary_size: The maximum number of pieces.
-        algorithm: "wordpiece" (tensorflow-text's learner) or "bpe" (merges of the most frequent
-            pair).
-        lowercase: As in `BertTokenizer`.
-        strip_accents: As in `BertTokenizer`.
-        split_on_cjk: As in `BertTokenizer`. CJK ideographs then get no `##` pieces, which would
-            never occur.
+        algorithm: "wordpiece" (tensorflow-text's) or "bpe" (merges of the most frequent pair).
+        lowercase, strip_accents, split_on_cjk: As in `BertTokenizer`. Ideographs that are split
+            get no `##` pieces.
         special_tokens: The first pieces. `[PAD]` has id 0 if it comes first.
-        num_unused: The number of `[unusedN]` pieces after them, which can later be replaced by new
-            words.
+        num_unused: The number of `[unusedN]` pieces after them, to be replaced by new words later.
         min_frequency: Words, characters and pairs that occur less often are ignored.
         max_characters: The maximum number of distinct characters. The most frequent ones are kept.
         progress: Whether to show progress bars.
@@ -108,12 +102,11 @@ def count_words(
 
     totals: collections.Counter[bytes] = collections.Counter()
     texts = iter(texts)
-    bar = tqdm.tqdm(desc="counting words", unit=" texts", unit_scale=True, disable=not progress)
-    with bar:
+    shown = {"unit": " texts", "unit_scale": True, "disable": not progress}
+    with tqdm.tqdm(None, "counting words", **shown) as bar:
         while batch := list(itertools.islice(texts, TEXTS_AT_A_TIME)):
             words, counts = count_batch(tf.constant(batch))
-            for word, count in zip(words.numpy().tolist(), counts.numpy().tolist()):
-                totals[word] += count
+            totals.update(dict(zip(words.numpy().tolist(), counts.numpy().tolist())))
             bar.update(len(batch))
     return {word.decode(): count for word, count in totals.items()}
 
@@ -130,7 +123,7 @@ def learn_from_counts(
 ) -> list[str]:
     """Learns a vocabulary from words with their counts, which may be sums over several shards.
 
-    The other arguments, the result and the errors are those of `learn_vocabulary`.
+    The other arguments and the result are those of `learn_vocabulary`.
 
     Raises:
         ConfigError: If an option has an invalid value.
@@ -160,10 +153,10 @@ def learn_from_counts(
     alone = [word for word in counts if len(word) == 1 and word not in joined]
     counts = {word: count for word, count in counts.items() if word in joined or len(word) > 1}
     room = vocabulary_size - len(reserved) - len(alone)
-    letters = {char for word in counts for char in word}
-    characters = sorted(letters) + [CONTINUATION + char for char in sorted(letters)]
     if algorithm == "bpe":
-        characters = sorted({piece for word in counts for piece in _symbols(word)})
+        characters = {piece for word in counts for piece in _symbols(word)}
+    else:
+        characters = {piece for word in counts for c in word for piece in (c, CONTINUATION + c)}
     if len(characters) > room:
         raise DataError(
             f"`vocabulary_size` must be at least {vocabulary_size + len(characters) - room}, for "
@@ -174,7 +167,7 @@ def learn_from_counts(
     learned = []
     if len(characters) < room:
         learn = _learn_bpe if algorithm == "bpe" else _learn_wordpiece
-        learned = learn(counts, room, set(characters), min_frequency, progress)
+        learned = learn(counts, room, characters, min_frequency, progress)
     return [*reserved, *sorted(alone), *sorted(characters), *learned]
 
 
@@ -182,14 +175,12 @@ def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Ite
     """Yields the lines of UTF-8 text files, without their line ends.
 
     Raises:
-        DataError: If a file cannot be read or a line is not UTF-8. The message names the file and
-            the line.
+        DataError: If a file cannot be read or a line is not UTF-8.
     """
+    shown = {"unit": "B", "unit_scale": True, "disable": not progress}
     try:
         total = sum(os.path.getsize(path) for path in paths)
-        with tqdm.tqdm(
-            total=total, desc="reading", unit="B", unit_scale=True, disable=not progress
-        ) as bar:
+        with tqdm.tqdm(None, "reading", total, **shown) as bar:
             for path in paths:
                 with open(path, "rb") as file:
                     for number, line in enumerate(file, start=1):
@@ -216,12 +207,11 @@ def _usable_counts(
             characters[char] += count
     ranked = sorted(characters.items(), key=lambda item: (-item[1], item[0]))
     allowed = {char for char, count in ranked[:max_characters] if count >= min_frequency}
-    usable = (
-        (word, count)
-        for word, count in word_counts.items()
+    return {
+        word: count
+        for word, count in sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
         if count >= min_frequency and len(word) <= MAX_WORD_CHARACTERS and allowed.issuperset(word)
-    )
-    return dict(sorted(usable, key=lambda item: (-item[1], item[0])))
+    }
 
 
 def _learn_wordpiece(counts, room, characters, min_frequency, progress) -> list[str]:
@@ -229,9 +219,8 @@ def _learn_wordpiece(counts, room, characters, min_frequency, progress) -> list[
     import_tensorflow_text()
     from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
 
-    total = len(counts)
-    bar = tqdm.tqdm(desc="learning WordPiece", unit=" words", total=total, disable=not progress)
-    with bar:
+    shown = {"unit": " words", "disable": not progress}
+    with tqdm.tqdm(None, "learning WordPiece", len(counts), **shown) as bar:
         vocabulary = learner.learn(
             counts,
             vocab_size=room,
@@ -256,7 +245,7 @@ def _learn_bpe(counts, room, characters, min_frequency, progress) -> list[str]:
     pairs: collections.Counter[tuple[str, str]] = collections.Counter()
     places: dict[tuple[str, str], set[int]] = collections.defaultdict(set)
     for index, word in enumerate(words):
-        for pair in zip(word, word[1:]):
+        for pair in itertools.pairwise(word):
             pairs[pair] += frequencies[index]
             places[pair].add(index)
     # Counts change while pairs are in the heap: an outdated entry is pushed again, corrected.
@@ -264,9 +253,8 @@ def _learn_bpe(counts, room, characters, min_frequency, progress) -> list[str]:
     heapq.heapify(heap)
     learned: list[str] = []
     known = set(characters)
-    missing = room - len(characters)
-    bar = tqdm.tqdm(desc="learning BPE", unit=" pieces", total=missing, disable=not progress)
-    with bar:
+    shown = {"unit": " pieces", "disable": not progress}
+    with tqdm.tqdm(None, "learning BPE", room - len(characters), **shown) as bar:
         while heap and len(known) < room:
             negative, pair = heapq.heappop(heap)
             if pairs[pair] != -negative:
@@ -282,13 +270,11 @@ def _learn_bpe(counts, room, characters, min_frequency, progress) -> list[str]:
                 bar.update()
             changed: set[tuple[str, str]] = set()
             for index in places.pop(pair):
-                old = words[index]
-                new = _merge(old, pair, merged)
-                words[index] = new
-                for old_pair in zip(old, old[1:]):
+                for old_pair in itertools.pairwise(words[index]):
                     pairs[old_pair] -= frequencies[index]
                     places[old_pair].discard(index)
-                for new_pair in zip(new, new[1:]):
+                words[index] = _merge(words[index], pair, merged)
+                for new_pair in itertools.pairwise(words[index]):
                     pairs[new_pair] += frequencies[index]
                     places[new_pair].add(index)
                     changed.add(new_pair)

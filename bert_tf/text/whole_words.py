@@ -25,15 +25,14 @@ def whole_word_units(
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Converts text to ids and, for each id, the number of its word.
 
-    Without a segmenter, a word is a piece and the `##` pieces after it: an English word in Chinese
-    text is one unit, and so is each ideograph. With a segmenter, the ideographs of each of its
-    words are one unit.
+    A word is a piece and the `##` pieces after it, such as an English word or one ideograph. With a
+    segmenter, the ideographs of each of its words are one word.
 
     Args:
         tokenizer: The tokenizer.
         texts: Strings `[B]`.
-        segmenter: A Python function that splits a text into words, which joined must give the text
-            again. It works in data pipelines, but not in a SavedModel.
+        segmenter: A Python function that splits a text into words, which joined are the text. It
+            works in data pipelines, but not in a SavedModel.
 
     Returns:
         Ids and units, both ragged int32 `[B, (T)]`. The units of each row start at 0.

@@ -1,9 +1,7 @@
 """Splits text into the words of google-research/bert's `BasicTokenizer`, with stock TensorFlow ops.
 
-The strings of a batch are decoded into one flat vector of code points. Every rule of
-`tokenization.py` is then a vector operation on it, usually one lookup in a table of
-`unicode_tables`. The time is therefore linear in the length of any text, and the result depends on
-one fixed Unicode version only.
+Every rule of `tokenization.py` is a vector operation on the code points of a batch, usually one
+lookup in a table of `unicode_tables`, in linear time and with one fixed Unicode version.
 
 Glossary: `B` strings, `C` code points of all strings, `K` normalized code points that are kept,
 `W` words of all strings.
@@ -25,40 +23,30 @@ MALFORMED_TEXT = "Every text must be valid UTF-8."
 class Spans(NamedTuple):
     """The position of each normalized code point in its string, all int64 `[K]`.
 
-    Ends are exclusive. They include the marks after the code point that normalization removed, so
-    that a span never separates a letter from its accent.
+    Ends are exclusive. They include the marks after the code point that normalization removed.
     """
 
-    char_starts: tf.Tensor
-    char_ends: tf.Tensor
     byte_starts: tf.Tensor
     byte_ends: tf.Tensor
+    char_starts: tf.Tensor
+    char_ends: tf.Tensor
 
 
 class Words(NamedTuple):
-    """The words of a batch of strings.
+    """The words of a batch of strings."""
 
-    Attributes:
-        words: The normalized words, strings `[W]`.
-        row_splits: Which words belong to which string, int64 `[B+1]`.
-        code_points: The code points of `words`, int32 `[K]`.
-        word_splits: Which code points belong to which word, int64 `[W+1]`.
-        spans: The `Spans` of `code_points`, or None if they were not requested.
-    """
-
-    words: tf.Tensor
-    row_splits: tf.Tensor
-    code_points: tf.Tensor
-    word_splits: tf.Tensor
-    spans: Spans | None
+    words: tf.Tensor  # normalized, strings [W]
+    row_splits: tf.Tensor  # which words belong to which string, int64 [B+1]
+    code_points: tf.Tensor  # of `words`, int32 [K]
+    word_splits: tf.Tensor  # which code points belong to which word, int64 [W+1]
+    spans: Spans | None  # of `code_points`, if they were requested
 
 
 @dataclasses.dataclass(frozen=True)
 class WordSplitter:
-    """Splits text into normalized words.
+    """Splits text into normalized words, as the original does.
 
-    The steps are those of the original: clean the text, put spaces around CJK ideographs, split at
-    white space, lower-case, strip accents, split at punctuation.
+    It cleans text, splits at white space and CJK ideographs, normalizes and splits at punctuation.
 
     Args:
         lowercase: Whether to lower-case words, each as Python's `str.lower` does.
@@ -83,10 +71,7 @@ class WordSplitter:
         return tf.RaggedTensor.from_row_splits(words.words, words.row_splits, validate=False)
 
     def split(self, texts: tf.Tensor, with_spans: bool = False) -> Words:
-        """Splits strings in UTF-8; `with_spans` adds the positions of the code points.
-
-        Malformed bytes are read as U+FFFD; see `checked`.
-        """
+        """Splits strings, malformed bytes as U+FFFD; `with_spans` adds the positions."""
         table = unicode.character_table(
             self.lowercase, self.strip_accents, self.strip_accents, self.split_on_cjk
         )
@@ -98,11 +83,14 @@ class WordSplitter:
         code_points, row_splits = ragged.values, ragged.row_splits  # [C], [B+1]
         entries = _lookup(table, table.entries, code_points)  # [C]
 
-        # Code points without a break between them are one run, from which words are made: there is
-        # a break before and after each space and ideograph, and before each string.
+        # Code points without a break between them are one run. There is a break before and after
+        # each space and ideograph, and before each string.
         separators = _has(entries, unicode.SPACE | unicode.CJK)
         breaks = separators | tf.concat([[False], separators[:-1]], axis=0)[: tf.size(separators)]
-        breaks |= _starts(row_splits, tf.size(code_points, out_type=tf.int64))
+        row_starts = tf.scatter_nd(
+            row_splits[:, tf.newaxis], tf.ones_like(row_splits), [tf.size(breaks, tf.int64) + 1]
+        )
+        breaks |= row_starts[:-1] > 0
         runs = tf.cumsum(tf.cast(breaks, tf.int32))  # [C]
 
         if self.lowercase:
@@ -115,31 +103,21 @@ class WordSplitter:
 
         # [K]: a word starts at a new run, at punctuation and after punctuation.
         new_runs = tf.gather(runs, sources)
-        word_starts = tf.concat(
-            [
-                tf.ones_like(new_runs[:1], tf.bool),
-                (new_runs[1:] != new_runs[:-1]) | punctuation[1:] | punctuation[:-1],
-            ],
-            axis=0,
-        )
+        later_starts = (new_runs[1:] != new_runs[:-1]) | punctuation[1:] | punctuation[:-1]
+        word_starts = tf.concat([tf.ones_like(new_runs[:1], tf.bool), later_starts], axis=0)
         starts = tf.where(word_starts)[:, 0]  # [W]
         word_splits = tf.concat([starts, [tf.size(normalized, out_type=tf.int64)]], axis=0)
         # `sources` is sorted, except for marks that were reordered within a word.
         row_ends = tf.searchsorted(tf.gather(sources, starts), row_splits, out_type=tf.int64)
-        words = tf.strings.unicode_encode(
-            tf.RaggedTensor.from_row_splits(normalized, word_splits, validate=False), "UTF-8"
-        )
+        ragged = tf.RaggedTensor.from_row_splits(normalized, word_splits, validate=False)
+        words = tf.strings.unicode_encode(ragged, "UTF-8")
         spans = None
         if with_spans:
             spans = _spans(texts, row_splits, byte_starts, entries, runs, sources)
         return Words(words, row_ends, normalized, word_splits, spans)
 
     def checked(self, texts: tf.Tensor) -> tf.Tensor:
-        """Returns `texts`. With `errors="strict"`, it first checks that all are UTF-8.
-
-        Raises:
-            tf.errors.InvalidArgumentError: If a text is not UTF-8. The message names the rows.
-        """
+        """Returns `texts`. With `errors="strict"`, an error names the rows that are not UTF-8."""
         if self.errors != "strict":
             return texts
         valid = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore") == texts
@@ -148,8 +126,8 @@ class WordSplitter:
             [
                 f"{MALFORMED_TEXT} Received: malformed bytes in row(s)",
                 tf.where(~valid)[:, 0],
-                "Decode the text with its real encoding, or create the "
-                "tokenizer with errors='replace'.",
+                "Decode the text with its real encoding, or create the tokenizer with "
+                "errors='replace'.",
             ],
             summarize=20,
         )
@@ -170,9 +148,8 @@ class WordSplitter:
             return _expand(table, code_points, entries)
 
         def reordering():
-            return _decompose_in_order(
-                self.lowercase, self.split_on_cjk, table, code_points, entries, runs
-            )
+            full = unicode.character_table(self.lowercase, True, False, self.split_on_cjk)
+            return _decompose_in_order(full, code_points, runs)
 
         special = tf.reduce_any(_has(entries, unicode.EXPANDS | unicode.REORDERS))
         reorders = tf.reduce_any(_has(entries, unicode.REORDERS))
@@ -193,17 +170,11 @@ def _lookup(table, values, code_points: tf.Tensor) -> tf.Tensor:
     return tf.gather(tf.constant(values), places)
 
 
-def _starts(row_splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """Returns bool `[size]`: True at the first element of every non-empty row."""
-    ones = tf.ones_like(row_splits, tf.int32)
-    return tf.scatter_nd(row_splits[:, tf.newaxis], ones, [size + 1])[:size] > 0
-
-
 def _place_final_sigmas(table, code_points, entries, runs):
     """Replaces each capital sigma at the end of a word by the final small sigma.
 
-    Matches Python's `str.lower`, applied to each word: a sigma is final if a cased character is
-    before it and none is after it. Case-ignorable characters are skipped in both directions.
+    Matches `str.lower` of each word: a sigma is final if a cased character is before it and none is
+    after it. Case-ignorable characters are skipped in both directions.
     """
     present = ~_has(entries, unicode.SPACE | unicode.CASE_IGNORABLE | unicode.CONTROL)
     seen = tf.where(present)[:, 0]  # the code points that are not skipped
@@ -234,39 +205,32 @@ def _expand(table, code_points, entries):
     first = tf.repeat(tf.cumsum(counts, exclusive=True), counts)
     within = tf.range(tf.size(first)) - first
     expands = tf.repeat(expands, counts)
-    values = tf.where(
-        expands,
-        tf.gather(
-            tf.constant(table.expansions),
-            tf.where(expands, tf.repeat(expansion, counts) + within, 0),
-        ),
-        tf.repeat(values + payload, counts),
-    )
+    places = tf.where(expands, tf.repeat(expansion, counts) + within, 0)
+    expanded = tf.gather(tf.constant(table.expansions), places)
+    values = tf.where(expands, expanded, tf.repeat(values + payload, counts))
     punctuation = _has(_lookup(table, table.entries, values), unicode.PUNCTUATION)
     return values, tf.repeat(sources, counts), punctuation
 
 
-def _decompose_in_order(lowercase, split_on_cjk, table, code_points, entries, runs):
+def _decompose_in_order(table, code_points, runs):
     """Does `_expand` and sorts marks as NFD does, before marks of category Mn are removed."""
-    full = unicode.character_table(lowercase, True, False, split_on_cjk)
-    entries = _lookup(full, full.entries, code_points)
-    values, sources, punctuation = _expand(full, code_points, entries)
-    classes = _lookup(full, full.combining_classes, values)
+    entries = _lookup(table, table.entries, code_points)
+    values, sources, punctuation = _expand(table, code_points, entries)
+    classes = _lookup(table, table.combining_classes, values)
     run = tf.gather(runs, sources)
     barriers = tf.concat([[True], run[1:] != run[:-1]], axis=0) | (classes == 0)
     order = tf.cumsum(tf.cast(barriers, tf.int64)) * 256 + tf.cast(classes, tf.int64)
     order = tf.argsort(order, stable=True)
     values = tf.gather(values, order)
-    left = tf.where(~_has(_lookup(full, full.entries, values), unicode.MARK))[:, 0]
+    left = tf.where(~_has(_lookup(table, table.entries, values), unicode.MARK))[:, 0]
     order = tf.gather(order, left)
     return tf.gather(values, left), tf.gather(sources, order), tf.gather(punctuation, order)
 
 
 def _spans(texts, row_splits, byte_starts, entries, runs, sources) -> Spans:
     """Returns the `Spans` of the normalized code points."""
-    row_of = tf.repeat(
-        tf.range(tf.size(texts, out_type=tf.int64)), row_splits[1:] - row_splits[:-1]
-    )  # [C]
+    rows = tf.range(tf.size(texts, tf.int64))
+    row_of = tf.repeat(rows, row_splits[1:] - row_splits[:-1])  # [C]
     positions = tf.range(tf.size(row_of, out_type=tf.int64))
     last_of_row = tf.gather(row_splits[1:], row_of) - 1
     byte_ends = tf.where(
@@ -283,8 +247,8 @@ def _spans(texts, row_splits, byte_starts, entries, runs, sources) -> Spans:
     ends = tf.gather(ends, tf.gather(groups, sources))  # [K]
     row_starts = tf.gather(row_splits, tf.gather(row_of, sources))
     return Spans(
-        char_starts=sources - row_starts,
-        char_ends=ends + 1 - row_starts,
         byte_starts=tf.gather(byte_starts, sources),
         byte_ends=tf.gather(byte_ends, ends),
+        char_starts=sources - row_starts,
+        char_ends=ends + 1 - row_starts,
     )

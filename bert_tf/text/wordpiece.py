@@ -1,17 +1,16 @@
 """Converts text to WordPiece ids in the graph: an exact path for any text, a fast one for ASCII.
 
-tensorflow-text's `FastBertTokenizer` returns the ids of google-research/bert on printable ASCII,
-but other ids elsewhere. It is used for strings of printable ASCII. From other strings, the words
-that are not ASCII are cut out at the spaces around them, which are always word boundaries, and it
-is used for the rest. The words that were cut out are tokenized with `WordSplitter` and
-`FastWordpieceTokenizer`, and the pieces are put back in order. If a batch that is not ASCII has few
-bytes, all of it is tokenized with these two.
+tensorflow-text's `FastBertTokenizer` returns the ids of google-research/bert on printable ASCII
+only. From other strings, the words that are not ASCII are cut out at the spaces around them, which
+are always word boundaries. They are tokenized with `WordSplitter` and `FastWordpieceTokenizer`, the
+rest with `FastBertTokenizer`, and the pieces are put back in order. If a batch that is not ASCII
+has few bytes, `WordSplitter` and `FastWordpieceTokenizer` tokenize all of it.
 
 Glossary: `B` strings, `S` segments of strings, `W` words, `T` pieces of a string or a word,
 `K` code points of all words.
 
-References: google-research/bert `tokenization.py`, class `WordpieceTokenizer`; Song et al., "Fast
-WordPiece Tokenization", arXiv 2012.15524.
+References: google-research/bert `tokenization.py`; Song et al., "Fast WordPiece Tokenization",
+arXiv 2012.15524.
 """
 
 from typing import NamedTuple
@@ -27,20 +26,14 @@ FEW_BYTES = 1000
 # A word, between spaces, with any other character; adjacent words are matched together.
 _OTHER_WORD = r"[^ ]*[^\t\n\r -~][^ ]*"
 _OTHER_WORDS = f"{_OTHER_WORD}(?: {_OTHER_WORD})*"
-# A control character. Tokenization removes it, so it can be removed first and then used to mark
-# where to cut.
+# A control character, which tokenization removes, so it can mark where to cut.
 _CUT = "\x01"
 
 
 class Pieces(NamedTuple):
-    """Pieces and their positions in the text, all ragged `[B, (T)]`.
+    """Ids (int32) of pieces and their positions in the string (int64), all ragged `[B, (T)]`.
 
-    Attributes:
-        ids: The ids, int32.
-        byte_starts: The first byte of each piece in its string, int64.
-        byte_ends: The byte after the last one, int64.
-        char_starts: The first code point of each piece in its string, int64.
-        char_ends: The code point after the last one, int64.
+    The positions are the first byte and code point of each piece, and those after its last ones.
     """
 
     ids: tf.RaggedTensor
@@ -51,11 +44,7 @@ class Pieces(NamedTuple):
 
 
 def import_tensorflow_text():
-    """Imports tensorflow-text and returns it.
-
-    Raises:
-        ImportError: If it is not installed for this TensorFlow. The message says what to install.
-    """
+    """Returns tensorflow-text, or raises `ImportError` that says what to install."""
     try:
         import tensorflow_text
     except (ImportError, tf.errors.NotFoundError) as error:
@@ -68,10 +57,7 @@ def import_tensorflow_text():
 
 
 class WordPiece:
-    """Converts text to the ids of google-research/bert's `FullTokenizer`.
-
-    The arguments are those of `BertTokenizer`, and the splitter of text into words.
-    """
+    """Converts text to ids; its arguments are those of `BertTokenizer`, and a splitter."""
 
     def __init__(
         self,
@@ -85,8 +71,7 @@ class WordPiece:
         self.max_input_chars_per_word = max_input_chars_per_word
         # The limit in characters is applied before; this one only has to be large enough.
         self.max_bytes_per_word = MAX_UTF8_BYTES * max_input_chars_per_word
-        # Stored as bytes, not tensors: every graph creates its own constants, so the tokenizer
-        # works in any graph, whichever used it first, and is exported with it.
+        # Stored as bytes, not tensors: every graph creates its own constants.
         self._fast_normalizer_model = text.build_fast_bert_normalizer_model(splitter.lowercase)
 
         def wordpiece_model(max_bytes_per_word, no_pretokenization):
@@ -106,32 +91,36 @@ class WordPiece:
             # For a short text, cutting takes longer than it saves.
             return tf.cond(
                 tf.reduce_sum(tf.strings.length(texts)) <= FEW_BYTES,
-                lambda: _parts(self._exact_ids(self.splitter.checked(texts))),
-                lambda: _parts(self._mixed_ids(texts, is_ascii)),
+                lambda: self._exact_ids(self.splitter.checked(texts)),
+                lambda: self._mixed_ids(texts, is_ascii),
             )
 
-        splits, values = tf.cond(
-            tf.reduce_all(is_ascii), lambda: _parts(self._fast_ids(texts)), other_ids
-        )
-        return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+        return tf.cond(tf.reduce_all(is_ascii), lambda: self._fast_ids(texts), other_ids)
 
     def pieces(self, texts: tf.Tensor) -> Pieces:
         """Returns the `Pieces` of `texts` (strings `[B]`), always with the exact path."""
         words = self.splitter.split(self.splitter.checked(texts), with_spans=True)
-        ids, first, last = self._word_pieces(words)  # [W, (T)]
-        row_splits = tf.gather(ids.row_splits, words.row_splits)
-
-        def ragged(values: tf.Tensor) -> tf.RaggedTensor:
-            return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
-
-        spans = words.spans
-        return Pieces(
-            ids=ragged(ids.values),
-            byte_starts=ragged(tf.gather(spans.byte_starts, first)),
-            byte_ends=ragged(tf.gather(spans.byte_ends, last)),
-            char_starts=ragged(tf.gather(spans.char_starts, first)),
-            char_ends=ragged(tf.gather(spans.char_ends, last)),
+        sized_words, too_long = self._sized(words)
+        tokenizer = self._wordpiece_tokenizer()
+        ids, starts, ends = tokenizer.tokenize_with_offsets(sized_words)  # [W, (T)]
+        word_of_piece = ids.value_rowids()
+        byte_lengths = 1 + tf.add_n(
+            [tf.cast(words.code_points >= first, tf.int64) for first in (0x80, 0x800, 0x10000)]
         )
+        byte_splits = tf.concat([[0], tf.cumsum(byte_lengths)], axis=0)  # [K+1]
+        word_bytes = tf.gather(byte_splits, words.word_splits)  # [W+1]
+        word_start = tf.gather(word_bytes, word_of_piece)
+        start = word_start + tf.cast(starts.values, tf.int64)
+        end = tf.where(
+            tf.gather(too_long, word_of_piece),
+            tf.gather(word_bytes, word_of_piece + 1),
+            word_start + tf.cast(ends.values, tf.int64),
+        )
+        # The first and the last code point of each piece.
+        first = tf.searchsorted(byte_splits[:-1], start, out_type=tf.int64)
+        last = tf.searchsorted(byte_splits[:-1], end, out_type=tf.int64) - 1
+        values = (ids.values, *map(tf.gather, words.spans, (first, last, first, last)))
+        return Pieces(*(joined_rows(ids.with_values(field), words.row_splits) for field in values))
 
     def _fast_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         text = import_tensorflow_text()
@@ -143,7 +132,7 @@ class WordPiece:
 
     def _exact_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         words = self.splitter.split(texts)
-        ids = self._wordpiece_tokenizer().tokenize(self._sized_words(words))  # [W, (T)]
+        ids = self._wordpiece_tokenizer().tokenize(self._sized(words)[0])  # [W, (T)]
         return joined_rows(ids, words.row_splits)
 
     def _mixed_ids(self, texts: tf.Tensor, is_ascii: tf.Tensor) -> tf.RaggedTensor:
@@ -173,31 +162,10 @@ class WordPiece:
             model_buffer=self._wordpiece_model, no_pretokenization=True, token_out_type=tf.int32
         )
 
-    def _sized_words(self, words: Words) -> tf.Tensor:
-        """Returns the words; those of too many characters become one of too many bytes."""
-        return tf.where(self._are_too_long(words), "a" * (self.max_bytes_per_word + 1), words.words)
-
-    def _are_too_long(self, words: Words) -> tf.Tensor:
-        return words.word_splits[1:] - words.word_splits[:-1] > self.max_input_chars_per_word
-
-    def _word_pieces(self, words: Words):
-        """Returns the pieces of each word and the first and last code point of each piece."""
-        tokenizer = self._wordpiece_tokenizer()
-        ids, starts, ends = tokenizer.tokenize_with_offsets(self._sized_words(words))
-        byte_lengths = 1 + tf.add_n(
-            [tf.cast(words.code_points >= first, tf.int64) for first in (0x80, 0x800, 0x10000)]
-        )
-        byte_starts = tf.cumsum(byte_lengths, exclusive=True)  # [K]
-        byte_splits = tf.concat([byte_starts, [tf.reduce_sum(byte_lengths)]], axis=0)
-        word_of_piece = ids.value_rowids()
-        word_start = tf.gather(tf.gather(byte_splits, words.word_splits[:-1]), word_of_piece)
-        word_end = tf.gather(tf.gather(byte_splits, words.word_splits[1:]), word_of_piece)
-        whole = tf.gather(self._are_too_long(words), word_of_piece)
-        start = word_start + tf.cast(starts.values, tf.int64)
-        first = tf.searchsorted(byte_starts, start, out_type=tf.int64)
-        end = tf.where(whole, word_end, word_start + tf.cast(ends.values, tf.int64))
-        last = tf.searchsorted(byte_starts, end, out_type=tf.int64) - 1
-        return ids, first, last
+    def _sized(self, words: Words) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the words and which are too long, which become words of too many bytes."""
+        too_long = words.word_splits[1:] - words.word_splits[:-1] > self.max_input_chars_per_word
+        return tf.where(too_long, "a" * (self.max_bytes_per_word + 1), words.words), too_long
 
 
 def joined_rows(parts: tf.RaggedTensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
@@ -205,7 +173,3 @@ def joined_rows(parts: tf.RaggedTensor, row_splits: tf.Tensor) -> tf.RaggedTenso
     return tf.RaggedTensor.from_row_splits(
         parts.values, tf.gather(parts.row_splits, row_splits), validate=False
     )
-
-
-def _parts(ragged: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
-    return tf.cast(ragged.row_splits, tf.int64), ragged.values

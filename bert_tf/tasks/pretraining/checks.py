@@ -4,18 +4,14 @@ from bert_tf.errors import ConfigError
 
 
 def require(holds: object, rule: str, **received) -> None:
-    """Raises `ConfigError` with the rule and the received arguments unless the rule holds."""
+    """Raises `ConfigError` with the received arguments, of which the first is named in the rule."""
     if not holds:
         values = ", ".join(f"{name}={value!r}" for name, value in received.items())
-        raise ConfigError(f"{rule}. Received: {values}")
+        raise ConfigError(f"`{next(iter(received))}` {rule}. Received: {values}")
 
 
 def check_position(start_step: int, num_shards: int, shard_index: int) -> None:
     """Raises `ConfigError` for a position in the data that does not exist."""
-    require(
-        start_step >= 0 and num_shards >= 1 and 0 <= shard_index < num_shards,
-        "`start_step` must be at least 0 and `shard_index` must be in [0, num_shards)",
-        start_step=start_step,
-        num_shards=num_shards,
-        shard_index=shard_index,
-    )
+    require(start_step >= 0, "must be at least 0", start_step=start_step)
+    is_shard = 0 <= shard_index < num_shards
+    require(is_shard, "must be in [0, num_shards)", shard_index=shard_index, num_shards=num_shards)

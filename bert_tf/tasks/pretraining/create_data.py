@@ -2,9 +2,8 @@
 
 1. The text is checked and divided into chunks of documents (`document_chunks`).
 2. The main process tokenizes each chunk in threads and writes the token ids to the disk.
-3. A task is one pass over one chunk: it makes the examples, serializes them and writes them as a
-   run, sorted by random keys (`example_runs`). The worker processes do not import TensorFlow. The
-   random numbers of a task depend only on (random_seed, chunk, pass).
+3. A task is one pass over one chunk, with random numbers of its own: it writes serialized examples
+   as a run, sorted by random keys (`example_runs`). Worker processes do not import TensorFlow.
 4. The runs are merged by key, which is a uniform shuffle of all examples. Example n is written to
    the output file n modulo the number of files, as in google-research/bert.
 
@@ -29,19 +28,14 @@ from bert_tf.array_files import save_array
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import scratch_directory, staged_files
 from bert_tf.tasks.pretraining.checks import require
-from bert_tf.tasks.pretraining.document_chunks import (
-    Chunk,
-    ChunkedCorpus,
-    read_documents,
-    token_splits,
-)
+from bert_tf.tasks.pretraining.document_chunks import ChunkedCorpus, read_documents, token_splits
 from bert_tf.tasks.pretraining.example_runs import merge_runs, write_run
 from bert_tf.tasks.pretraining.examples import ExampleOptions, MaskingVocabulary, create_examples
 from bert_tf.tasks.pretraining.features import example_features, serialize_features
 from bert_tf.tasks.pretraining.summary import PretrainingSummary
 
 TEXTS_AT_A_TIME = 4096
-TOKEN_ARRAYS = ("ids", "sentences", "documents")  # of a chunk: a file for each
+TOKEN_ARRAYS = ("ids", "sentences", "documents")  # of a chunk, one file for each
 TASKS_PER_PROCESS = 2  # that are tokenized and submitted, so that no worker waits
 
 
@@ -73,8 +67,8 @@ def create_pretraining_data(
         The counts of all examples.
 
     Raises:
-        ConfigError: If `dupe_factor` or `num_processes` is less than 1, there is no output file, or
-            the tokenizer has no mask token.
+        ConfigError: If a number is less than 1, there is no output file, or the tokenizer has no
+            mask token.
         DataError: If no example can be made of the text.
         UserError: If a file cannot be read or written, or if a worker process was killed.
 
@@ -91,13 +85,9 @@ def create_pretraining_data(
         >>> summary.examples > 0
         True
     """
-    require(
-        dupe_factor >= 1 and num_processes >= 1 and output_files,
-        "`dupe_factor` and `num_processes` must be at least 1, and `output_files` not empty",
-        dupe_factor=dupe_factor,
-        num_processes=num_processes,
-        output_files=list(output_files),
-    )
+    require(dupe_factor >= 1, "must be at least 1", dupe_factor=dupe_factor)
+    require(num_processes >= 1, "must be at least 1", num_processes=num_processes)
+    require(output_files, "must not be empty", output_files=output_files)
     vocabulary = MaskingVocabulary.of(tokenizer)
     directory = os.path.dirname(os.path.abspath(output_files[0]))
     summary = PretrainingSummary(options.max_seq_length)
@@ -107,8 +97,11 @@ def create_pretraining_data(
     total = corpus.documents * dupe_factor
     try:
         with scratch_directory(directory) as scratch:
-            tasks = _tasks(
-                corpus, tokenizer, dupe_factor, random_seed, num_processes, encoding_errors, scratch
+            chunks = _tokenized(corpus, tokenizer, encoding_errors, num_processes, scratch)
+            tasks = (
+                _Task(path, f"{path}-{dupe:08}.run", f"{random_seed}/{number}/{dupe}")
+                for number, path in enumerate(chunks)
+                for dupe in range(dupe_factor)
             )
             with tqdm.tqdm(None, "making examples", total, unit=" documents", **shown) as bar:
                 for task, part in _run(tasks, num_processes, vocabulary, options):
@@ -172,48 +165,35 @@ def _make_run(
     rng = random.Random(task.seed)
     summary = PretrainingSummary(options.max_seq_length, documents=len(documents))
     records = []
+    sizes = (options.max_seq_length, options.max_predictions_per_seq)
     for example in create_examples(documents, vocabulary, options, rng):
         summary.count(example)
-        features = example_features(
-            example, options.max_seq_length, options.max_predictions_per_seq
-        )
-        records.append(serialize_features(features))
+        records.append(serialize_features(example_features(example, *sizes)))
     write_run(task.run_path, [rng.getrandbits(64) for _ in records], records)
     return summary
 
 
-def _tasks(
-    corpus, tokenizer, dupe_factor, random_seed, num_processes, encoding_errors, scratch
-) -> Iterator[_Task]:
-    """Tokenizes one chunk after the other and yields its tasks."""
-    with concurrent.futures.ThreadPoolExecutor(num_processes) as threads:
-        for number, chunk in enumerate(corpus.chunks):
-            path = os.path.join(scratch, f"{number:08}")
-            _tokenize(chunk, tokenizer, encoding_errors, threads, path)
-            for dupe in range(dupe_factor):
-                yield _Task(path, f"{path}-{dupe:08}.run", f"{random_seed}/{number}/{dupe}")
-
-
-def _tokenize(chunk: Chunk, tokenizer, encoding_errors: str, threads, path: str) -> None:
-    """Writes the ids of a chunk's text and where its sentences and documents begin."""
-    sizes: list[int] = []  # sentences of each document
-
-    def sentences() -> Iterator[str]:
-        for document in read_documents(chunk, encoding_errors):
-            sizes.append(len(document))
-            yield from document
+def _tokenized(
+    corpus: ChunkedCorpus, tokenizer, encoding_errors: str, num_threads: int, scratch: str
+) -> Iterator[str]:
+    """Writes the ids of each chunk and its `token_splits`, and yields the path of the files."""
 
     def tokenize(batch: list[str]) -> tuple[np.ndarray, np.ndarray]:
         ids = tokenizer.tokenize(batch)
         return ids.flat_values.numpy(), ids.row_lengths().numpy()
 
-    texts = sentences()
-    batches = iter(lambda: list(itertools.islice(texts, TEXTS_AT_A_TIME)), [])
-    parts = list(threads.map(tokenize, batches))
-    ids = np.concatenate([np.zeros([0], np.int32), *(part[0] for part in parts)])
-    lengths = np.concatenate([np.zeros([0], np.int64), *(part[1] for part in parts)])
-    for name, array in zip(TOKEN_ARRAYS, (ids, *token_splits(sizes, lengths))):
-        save_array(f"{path}.{name}.npy", array)
+    with concurrent.futures.ThreadPoolExecutor(num_threads) as threads:
+        for number, chunk in enumerate(corpus.chunks):
+            documents = list(read_documents(chunk, encoding_errors))
+            texts = list(itertools.chain.from_iterable(documents))
+            starts = range(0, len(texts), TEXTS_AT_A_TIME)
+            batches = [texts[start : start + TEXTS_AT_A_TIME] for start in starts]
+            ids, lengths = map(np.concatenate, zip(*threads.map(tokenize, batches)))
+            splits = token_splits([len(document) for document in documents], lengths)
+            path = os.path.join(scratch, f"{number:08}")
+            for name, array in zip(TOKEN_ARRAYS, (ids, *splits)):
+                save_array(f"{path}.{name}.npy", array)
+            yield path
 
 
 def _run(
@@ -221,8 +201,7 @@ def _run(
 ) -> Iterator[tuple[_Task, PretrainingSummary]]:
     """Runs the tasks in this process or in workers, and yields their summaries as they end."""
     if num_processes == 1:
-        for task in tasks:
-            yield task, _make_run(task, *arguments)
+        yield from ((task, _make_run(task, *arguments)) for task in tasks)
         return
     pending: dict[concurrent.futures.Future, _Task] = {}
 
@@ -265,10 +244,8 @@ def _write(records: Iterable[bytes], output_files: Sequence[str | os.PathLike]) 
     places = [os.path.split(os.path.abspath(path)) for path in output_files]
     try:
         with contextlib.ExitStack() as stack:
-            staged = {
-                folder: stack.enter_context(staged_files(folder))
-                for folder in {folder for folder, _ in places}
-            }
+            folders = {folder for folder, _ in places}
+            staged = {folder: stack.enter_context(staged_files(folder)) for folder in folders}
             paths = [os.path.join(staged[folder], name) for folder, name in places]
             writers = [stack.enter_context(tf.io.TFRecordWriter(path)) for path in paths]
             for record, writer in zip(records, itertools.cycle(writers)):

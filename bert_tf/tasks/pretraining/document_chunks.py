@@ -2,11 +2,11 @@
 
 The files have one sentence per line and a blank line between documents, as in google-research/bert.
 Unlike there, the end of a file also ends its document. A chunk consists of whole documents with
-about `chunk_bytes` of text. Only documents of more than twice that size are split. The chunks
-depend only on the files.
+about `chunk_bytes` of text. Only documents of more than twice that size are split.
 """
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 
@@ -23,7 +23,7 @@ UTF8_BOM = b"\xef\xbb\xbf"
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """The bytes from `start` to `end` of a file, which are whole lines."""
+    """The lines in the bytes from `start` to `end` of a file."""
 
     path: str
     start: int
@@ -32,17 +32,11 @@ class Span:
 
 @dataclasses.dataclass
 class Chunk:
-    """Documents that are processed together: random next segments come from the same chunk.
-
-    Args:
-        spans: The text.
-        documents: The number of documents.
-        continues: Whether the first document is the rest of one that was split.
-    """
+    """Documents that are processed together: random next segments come from the same chunk."""
 
     spans: list[Span]
-    documents: int = 0
-    continues: bool = False
+    documents: int = 0  # their number
+    continues: bool = False  # whether the first document is the rest of one that was split
 
     @property
     def size(self) -> int:
@@ -52,15 +46,10 @@ class Chunk:
 
 @dataclasses.dataclass(frozen=True)
 class ChunkedCorpus:
-    """The result of `scan_documents`.
+    """The result of `scan_documents`."""
 
-    Args:
-        chunks: The chunks, in the order of the text.
-        cuts: The number of chunks that end inside a document.
-    """
-
-    chunks: list[Chunk]
-    cuts: int
+    chunks: list[Chunk]  # in the order of the text
+    cuts: int  # the number of chunks that end inside a document
 
     @property
     def documents(self) -> int:
@@ -78,37 +67,27 @@ def scan_documents(
 
     Args:
         paths: UTF-8 text files.
-        chunk_bytes: A chunk ends with the document that reaches this size. The last chunk may be up
+        chunk_bytes: A chunk ends with the document that reaches this size; the last one may be up
             to four times as large, because a small rest is added to it.
-        errors: "strict" raises an error for invalid UTF-8, "replace" drops invalid bytes, as in the
-            original.
+        errors: "strict" refuses invalid UTF-8, "replace" drops invalid bytes, as in the original.
         progress: Whether to show a progress bar.
 
     Raises:
         ConfigError: If `chunk_bytes` is less than 1 or `errors` is unknown.
         DataError: If a file is missing, binary or not UTF-8, or if there is no text.
     """
-    require(
-        chunk_bytes >= 1 and errors in ENCODING_ERRORS,
-        f"`chunk_bytes` must be at least 1 and `errors` one of {ENCODING_ERRORS}",
-        chunk_bytes=chunk_bytes,
-        errors=errors,
-    )
+    require(chunk_bytes >= 1, "must be at least 1", chunk_bytes=chunk_bytes)
+    require(errors in ENCODING_ERRORS, f"must be one of {ENCODING_ERRORS}", errors=errors)
     paths = [os.fspath(path) for path in paths]
-    sizes = [_size(path) for path in paths]
+    total = sum(map(_size, paths))
     cutter = _Cutter(chunk_bytes)
-    bar = tqdm.tqdm(
-        total=sum(sizes), desc="checking the text", unit="B", unit_scale=True, disable=not progress
-    )
-    with bar:
+    shown = {"unit": "B", "unit_scale": True, "disable": not progress}
+    with tqdm.tqdm(None, "checking the text", total, **shown) as bar:
         for path in paths:
             cutter.open(path)
             for number, line in enumerate(_lines(path), start=1):
-                text = _decoded(line, path, number, errors)
-                if text.strip():
-                    cutter.sentence(len(line))
-                else:
-                    cutter.blank(len(line))
+                is_blank = not _decoded(line, path, number, errors).strip()
+                cutter.line(len(line), is_blank)
                 bar.update(len(line))
             cutter.close()
     chunks = cutter.finish()
@@ -123,27 +102,19 @@ def scan_documents(
 def read_documents(chunk: Chunk, errors: str = "strict") -> Iterator[list[str]]:
     """Yields the documents of a chunk as lists of sentences; `errors` as in `scan_documents`."""
     for span in chunk.spans:
-        document: list[str] = []
         # The line numbers are not those of the file, but the scan has already found all errors.
-        for number, line in enumerate(_lines(span.path, span.start, span.end), start=1):
-            text = _decoded(line, span.path, number, errors).strip()
-            if text:
-                document.append(text)
-            elif document:
-                yield document
-                document = []
-        if document:
-            yield document
+        lines = enumerate(_lines(span.path, span.start, span.end), start=1)
+        texts = (_decoded(line, span.path, number, errors).strip() for number, line in lines)
+        for is_document, document in itertools.groupby(texts, bool):
+            if is_document:
+                yield list(document)
 
 
 def token_splits(sizes: list[int], lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns where sentences begin in the tokens, and where documents begin in the sentences.
 
-    Sentences without tokens and documents without such sentences are dropped.
-
-    Args:
-        sizes: The number of sentences of each document.
-        lengths: The number of tokens of each sentence.
+    Sentences without tokens and documents without such sentences are dropped. `sizes` are numbers
+    of sentences of documents, `lengths` numbers of tokens of sentences.
     """
     document_of = np.repeat(np.arange(len(sizes)), sizes)[lengths > 0]  # of each sentence
     splits = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
@@ -164,9 +135,12 @@ class _Cutter:
     def open(self, path: str):
         self._path, self._start, self._position = path, 0, 0
 
-    def sentence(self, length: int):
+    def line(self, length: int, is_blank: bool):
         self._position += length
         self._bytes += length
+        if is_blank:
+            self._end_document()
+            return
         if not self._in_document:
             self._in_document = True
             self._chunk.documents += 1
@@ -176,11 +150,6 @@ class _Cutter:
             self._end_chunk()
             # The rest of the document, if any, begins the next chunk.
             self._in_document, self._was_cut = False, True
-
-    def blank(self, length: int):
-        self._position += length
-        self._bytes += length
-        self._end_document()
 
     def close(self):
         self._end_document()
@@ -192,21 +161,19 @@ class _Cutter:
         if rest.documents and self.chunks and is_small:
             last = self.chunks[-1]
             if last.spans[-1].path == rest.spans[0].path:
-                joined = Span(last.spans[-1].path, last.spans[-1].start, rest.spans[0].end)
-                last.spans[-1:] = [joined, *rest.spans[1:]]
-            else:
-                last.spans += rest.spans
+                end = rest.spans.pop(0).end
+                last.spans[-1] = dataclasses.replace(last.spans[-1], end=end)
+            last.spans += rest.spans
             last.documents += rest.documents - rest.continues
         elif rest.documents:
             self.chunks.append(rest)
         return self.chunks
 
     def _end_document(self):
-        self._was_cut = False
-        if self._in_document:
-            self._in_document = False
-            if self._bytes >= self.chunk_bytes and self._chunk.documents >= 2:
-                self._end_chunk()
+        is_full = self._bytes >= self.chunk_bytes and self._chunk.documents >= 2
+        if self._in_document and is_full:
+            self._end_chunk()
+        self._in_document = self._was_cut = False
 
     def _end_span(self):
         if self._position > self._start:
@@ -224,9 +191,8 @@ def _size(path: str) -> int:
         with open(path, "rb"):
             return os.path.getsize(path)
     except OSError as error:
-        raise DataError(
-            f"{path} must be a readable text file. Received: {error.strerror}"
-        ) from None
+        received = error.strerror
+        raise DataError(f"{path} must be a readable text file. Received: {received}") from None
 
 
 def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:

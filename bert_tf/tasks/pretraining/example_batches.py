@@ -5,6 +5,7 @@ Glossary: `E` examples of a chunk, `n` examples of a batch, `B` rows, `T` sequen
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -20,17 +21,13 @@ from bert_tf.text.tokenizer import BertTokenizer
 # The stream of random bits of an example has the number (epoch, chunk, index in the chunk).
 _CHUNK_BITS, _EXAMPLE_BITS = 20, 24
 
-_VECTOR = tf.TensorSpec([None], tf.int32)
+# `first_lengths` are those of `[CLS] a [SEP]`.
+_VECTORS = ("lengths", "first_lengths", "next_sentence_labels", *Places._fields)
 BATCH_SIGNATURE = {
     "token_ids": tf.TensorSpec([None, None], tf.int32),
     "word_starts": tf.TensorSpec([None, None], tf.bool),
-    "lengths": _VECTOR,
-    "first_lengths": _VECTOR,  # of `[CLS] a [SEP]`
+    **dict.fromkeys(_VECTORS, tf.TensorSpec([None], tf.int32)),
     "streams": tf.TensorSpec([None], tf.int64),
-    "next_sentence_labels": _VECTOR,
-    "rows": _VECTOR,
-    "columns": _VECTOR,
-    "slots": _VECTOR,
     "num_rows": tf.TensorSpec([], tf.int32),
 }
 
@@ -54,6 +51,11 @@ class _Part(NamedTuple):
     begin: int
     end: int
 
+    @property
+    def taken(self) -> slice:
+        """The examples in these rows."""
+        return slice(*self.examples.row_splits[[self.begin, self.end]].tolist())
+
 
 @dataclasses.dataclass
 class ExampleEpochs:
@@ -65,11 +67,11 @@ class ExampleEpochs:
     next_sentence: str | None  # as in `make_pairs`
     short_seq_prob: float
     seed: int
-    pack: Callable[[np.ndarray], Places] | None  # from lengths [E]; None for one example per row
+    pack: Callable[[np.ndarray], Places]  # from lengths [E]
 
     def require_some(self) -> None:
         """Raises `DataError` if no example can be made of the text."""
-        if any(len(part.lengths) for part in self.epoch(0)):
+        if any(len(examples.lengths) for examples in self.epoch(0)):
             return
         least = "documents of two lines" if self.next_sentence == "sop" else "lines with words"
         raise DataError(
@@ -88,29 +90,21 @@ class ExampleEpochs:
 
     def _shuffled(self, epoch: int, chunk: int, next_chunk: int | None) -> ShuffledExamples:
         generator = self._generator(epoch, chunk)
-        sentences = self.source.sentences(chunk)
         pairs = make_pairs(
-            sentences.splits,
-            sentences.document_splits,
+            *self.source.sentence_splits(chunk),
             self.max_seq_length,
             self.next_sentence,
             self.short_seq_prob,
             generator,
         )
-        count = len(pairs.labels)
-        order = generator.permutation(count)
-        lengths = (pairs.first_lengths + pairs.second_lengths)[order] + special_tokens(
-            self.next_sentence
-        )
-        if self.pack is None:
-            zeros = np.zeros(count, np.int32)
-            places = Places(np.arange(count, dtype=np.int32), zeros, zeros)
-        else:
-            places = self.pack(lengths)
-            by_row = np.argsort(places.rows, kind="stable")
-            order, lengths = order[by_row], lengths[by_row]
-            places = Places(*(field[by_row] for field in places))
-        num_rows = int(places.rows[-1]) + 1 if count else 0
+        order = generator.permutation(len(pairs.labels))
+        lengths = (pairs.first_lengths + pairs.second_lengths)[order]
+        lengths += special_tokens(self.next_sentence)
+        places = self.pack(lengths)
+        by_row = np.argsort(places.rows, kind="stable")
+        order, lengths = order[by_row], lengths[by_row]
+        places = Places(*(field[by_row] for field in places))
+        num_rows = places.rows.max(initial=-1) + 1
         first = ((epoch << _CHUNK_BITS) + chunk) << _EXAMPLE_BITS
         return ShuffledExamples(
             chunk,
@@ -135,83 +129,59 @@ class ExampleBatches:
     shard_index: int
 
     def from_step(self, start_step: int, repeat: bool) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches after a step, of all epochs or of the first; see `BATCH_SIGNATURE`.
-
-        The batches before are only counted, from the lengths of sentences.
-        """
+        """Yields the batches after a step, of all epochs or of the first; see `BATCH_SIGNATURE`."""
         epochs = itertools.count() if repeat else range(1)
-        chunks = itertools.chain.from_iterable(map(self.examples.epoch, epochs))
-        for step, parts in enumerate(self._steps(chunks)):
+        batches = self._batches(itertools.chain.from_iterable(map(self.examples.epoch, epochs)))
+        for step in itertools.count():
+            group = list(itertools.islice(batches, self.num_shards))  # one batch per shard
+            if len(group) < self.num_shards or (self.num_shards > 1 and self._is_short(group[-1])):
+                return
             if step >= start_step:
-                yield self._assemble(parts)
+                yield self._assemble(group[self.shard_index])
 
-    def _steps(self, chunks: Iterator[ShuffledExamples]) -> Iterator[list[_Part]]:
-        """Yields the parts that this shard reads at each step."""
-        if self.token_budget is not None:
-            batches = self._by_tokens(chunks)
-            while len(group := list(itertools.islice(batches, self.num_shards))) == self.num_shards:
-                yield group[self.shard_index]
-            return
-        rows = self.batch_size * self.num_shards
-        for parts, is_full in self._by_rows(chunks, rows):
-            if is_full:
-                begin = self.shard_index * self.batch_size
-                yield _rows_of(parts, begin, begin + self.batch_size)
-            elif self.num_shards == 1:
-                yield parts
-
-    def _by_rows(self, chunks, rows: int) -> Iterator[tuple[list[_Part], bool]]:
+    def _batches(self, chunks: Iterator[ShuffledExamples]) -> Iterator[list[_Part]]:
+        """Divides rows into batches of at most `batch_size` rows and `token_budget` tokens."""
+        limits = (self.batch_size or math.inf, self.token_budget or math.inf)
         parts: list[_Part] = []
-        missing = rows
+        rows, tokens = limits
         for examples in chunks:
-            begin, num_rows = 0, len(examples.row_splits) - 1
-            while begin < num_rows:
-                end = min(begin + missing, num_rows)
-                parts.append(_Part(examples, begin, end))
-                missing -= end - begin
-                begin = end
-                if not missing:
-                    yield parts, True
-                    parts, missing = [], rows
-        if parts:
-            yield parts, False
-
-    def _by_tokens(self, chunks) -> Iterator[list[_Part]]:
-        parts: list[_Part] = []
-        room, missing = self.token_budget, self.batch_size
-        for examples in chunks:
-            ends = np.cumsum(examples.lengths)
-            begin, num_rows = 0, len(ends)
-            while begin < num_rows:
+            ends = np.cumsum(examples.lengths)[examples.row_splits[1:] - 1]  # [rows], in tokens
+            begin = 0
+            while begin < len(ends):
                 before = ends[begin - 1] if begin else 0
-                end = int(np.searchsorted(ends, before + room, side="right"))
-                end = end if missing is None else min(end, begin + missing)
+                fitting = int(np.searchsorted(ends, before + tokens, side="right"))
+                end = min(fitting, begin + rows)
                 if end > begin:
                     parts.append(_Part(examples, begin, end))
-                    room -= int(ends[end - 1] - before)
-                    missing = None if missing is None else missing - (end - begin)
+                    rows -= end - begin
+                    tokens -= int(ends[end - 1] - before)
                 begin = end
-                if end < num_rows:
+                if begin < len(ends) or not rows:
                     yield parts
-                    parts, room, missing = [], self.token_budget, self.batch_size
+                    parts, (rows, tokens) = [], limits
         if parts:
             yield parts
+
+    def _is_short(self, parts: list[_Part]) -> bool:
+        """Returns whether it is the last batch of an epoch, with fewer rows than the others."""
+        rows = sum(part.end - part.begin for part in parts)
+        return self.token_budget is None and rows < self.batch_size
 
     def _assemble(self, parts: list[_Part]) -> dict[str, np.ndarray]:
         if self.token_budget is None:
             width = self.examples.max_seq_length
         else:
-            width = max(int(part.examples.lengths[_in(part)].max()) for part in parts)
+            width = max(int(part.examples.lengths[part.taken].max()) for part in parts)
         pieces = []
-        row = 0
+        num_rows = 0
         for part in parts:
-            pieces.append(self._piece(part, width, row))
-            row += part.end - part.begin
+            pieces.append(self._piece(part, width, num_rows))
+            num_rows += part.end - part.begin
         batch = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-        return {**batch, "num_rows": np.int32(row)}
+        return {**batch, "num_rows": np.int32(num_rows)}
 
     def _piece(self, part: _Part, width: int, first_row: int) -> dict[str, np.ndarray]:
-        examples, taken = part.examples, _in(part)
+        examples, taken = part.examples, part.taken
         tokens = self.examples.source.tokens(examples.chunk)
         if examples.next_chunk is not None:
             self.examples.source.prefetch(examples.next_chunk)
@@ -223,19 +193,14 @@ class ExampleBatches:
         second_ends = first_ends + 1 + pairs.second_lengths[:, np.newaxis]
         in_first = (columns > 0) & (columns < first_ends)
         in_second = (columns > first_ends) & (columns < second_ends)
-        indices = columns + np.where(
-            in_second,
-            pairs.second_starts[:, np.newaxis] - first_ends - 1,
-            pairs.first_starts[:, np.newaxis] - 1,
-        )
-        in_text = in_first | in_second
-        indices = np.where(in_text, indices, 0)
-        token_ids = np.where(in_text, tokens.ids[indices], self.tokenizer.pad_token_id)
+        first_places = columns - 1 + pairs.first_starts[:, np.newaxis]
+        second_places = columns - first_ends - 1 + pairs.second_starts[:, np.newaxis]
+        indices = np.where(in_first, first_places, np.where(in_second, second_places, 0))
+        token_ids = np.where(in_first | in_second, tokens.ids[indices], self.tokenizer.pad_token_id)
         rows = np.arange(len(lengths))
         token_ids[:, 0] = self.tokenizer.cls_token_id
         token_ids[rows, first_ends[:, 0]] = self.tokenizer.sep_token_id
         token_ids[rows, lengths - 1] = self.tokenizer.sep_token_id
-        places = examples.places
         return {
             "token_ids": token_ids.astype(np.int32),
             "word_starts": tokens.word_starts[indices],
@@ -243,24 +208,7 @@ class ExampleBatches:
             "first_lengths": first_ends[:, 0].astype(np.int32) + 1,
             "streams": examples.streams[taken],
             "next_sentence_labels": pairs.labels,
-            "rows": places.rows[taken] - part.begin + first_row,
-            "columns": places.columns[taken],
-            "slots": places.slots[taken],
+            "rows": examples.places.rows[taken] - part.begin + first_row,
+            "columns": examples.places.columns[taken],
+            "slots": examples.places.slots[taken],
         }
-
-
-def _in(part: _Part) -> slice:
-    """Returns the range of the examples of a part."""
-    return slice(*part.examples.row_splits[[part.begin, part.end]].tolist())
-
-
-def _rows_of(parts: list[_Part], begin: int, end: int) -> list[_Part]:
-    """Returns the rows from `begin` to `end` of the concatenated parts."""
-    taken = []
-    for part in parts:
-        size = part.end - part.begin
-        low, high = max(begin, 0), min(end, size)
-        if low < high:
-            taken.append(part._replace(begin=part.begin + low, end=part.begin + high))
-        begin, end = begin - size, end - size
-    return taken

@@ -1,7 +1,7 @@
 """Sorted runs of records on the disk, which shuffle more records than fit into memory.
 
-Every record gets a random 64-bit key. A run is a file of records, sorted by key. All runs merged by
-key are a uniform shuffle of all records, of which only a slice of the keys is in memory.
+A run is a file of records, sorted by random keys. All runs merged by key, one slice of the keys
+after the other, are a uniform shuffle of all records.
 """
 
 import os
@@ -15,32 +15,29 @@ MERGE_BYTES = 256 << 20  # of records in memory at a time
 
 
 def write_run(path: str, keys: Sequence[int], records: Sequence[bytes]) -> None:
-    """Writes a run: `path` with the records, `path`.keys.npy and `path`.ends.npy.
-
-    `keys` are random numbers below 2^64, one for each record.
-    """
+    """Writes a run (`path`, `path`.keys.npy, `path`.splits.npy); `keys` are below 2^64."""
     keys = np.asarray(keys, np.uint64)
     order = np.argsort(keys, kind="stable")
-    ends = np.cumsum([len(records[index]) for index in order], dtype=np.int64)
+    splits = np.cumsum([0, *(len(records[index]) for index in order)], dtype=np.int64)
     with open(path, "wb") as file:
         file.writelines(records[index] for index in order)
     save_array(path + ".keys.npy", keys[order])
-    save_array(path + ".ends.npy", ends)
+    save_array(path + ".splits.npy", splits)
 
 
 def merge_runs(paths: Sequence[str], merge_bytes: int = MERGE_BYTES) -> Iterator[bytes]:
     """Yields the records of all runs in the order of their keys, or of `paths` for equal keys.
 
-    About `merge_bytes` are in memory at a time. The order does not depend on that.
+    About `merge_bytes` are in memory at a time, on which the order does not depend.
     """
     total = sum(os.path.getsize(path) for path in paths)
     slices = max(1, -(-total // merge_bytes))
-    for index in range(slices):
+    edges = [2**64 * index // slices for index in range(slices + 1)]
+    for low, high in zip(edges, edges[1:]):
         keys: list[np.ndarray] = []
         records: list[bytes] = []
         for path in paths:
-            low, high = ((2**64 * edge) // slices for edge in (index, index + 1))
-            part_keys, part = _read_slice(path, low, high)
+            part_keys, part = _read_slice(path, low, high - 1)
             keys.append(part_keys)
             records += part
         for place in np.argsort(np.concatenate(keys), kind="stable"):
@@ -48,16 +45,12 @@ def merge_runs(paths: Sequence[str], merge_bytes: int = MERGE_BYTES) -> Iterator
 
 
 def _read_slice(path: str, low: int, high: int) -> tuple[np.ndarray, list[bytes]]:
-    """Returns the keys in [low, high) and their records."""
-    all_keys = np.load(path + ".keys.npy", mmap_mode="r")
-    first = np.searchsorted(all_keys, np.uint64(low))
-    end = len(all_keys) if high == 2**64 else np.searchsorted(all_keys, np.uint64(high))
-    if first == end:
-        return np.zeros([0], np.uint64), []
-    ends = np.load(path + ".ends.npy", mmap_mode="r")[first:end]
-    start = int(np.load(path + ".ends.npy", mmap_mode="r")[first - 1]) if first else 0
+    """Returns the keys in [low, high] and their records."""
+    keys = np.load(path + ".keys.npy", mmap_mode="r")
+    first = np.searchsorted(keys, np.uint64(low))
+    end = np.searchsorted(keys, np.uint64(high), side="right")
+    splits = np.load(path + ".splits.npy", mmap_mode="r")[first : end + 1].tolist()
     with open(path, "rb") as file:
-        file.seek(start)
-        content = file.read(int(ends[-1]) - start)
-    borders = [0, *(int(edge) - start for edge in ends)]
-    return np.array(all_keys[first:end]), [content[a:b] for a, b in zip(borders, borders[1:])]
+        file.seek(splits[0])
+        records = [file.read(stop - start) for start, stop in zip(splits, splits[1:])]
+    return np.array(keys[first:end]), records

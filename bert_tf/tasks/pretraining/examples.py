@@ -1,12 +1,10 @@
-"""Makes masked sentence pairs of documents of token ids, as in google-research/bert.
-
-TensorFlow is not imported, so that the worker processes of `tools/create_pretraining_data.py` start
-quickly.
+"""Makes masked sentence pairs of documents of token ids, without TensorFlow, which starts slowly.
 
 Reference: google-research/bert `create_pretraining_data.py`.
 """
 
 import dataclasses
+import itertools
 import random
 from collections.abc import Iterator, Sequence
 
@@ -32,11 +30,7 @@ class MaskingVocabulary:
 
     @classmethod
     def of(cls, tokenizer) -> "MaskingVocabulary":
-        """Returns the properties of a `BertTokenizer`'s vocabulary.
-
-        Raises:
-            ConfigError: If the tokenizer has no mask token.
-        """
+        """Returns the properties of a `BertTokenizer`'s vocabulary, if it has a mask token."""
         tokenizer.require_mask_token()
         return cls(
             tokenizer.vocab_size,
@@ -69,16 +63,13 @@ class ExampleOptions:
     do_whole_word_mask: bool = False
 
     def __post_init__(self):
-        least = {
-            "max_seq_length": SPECIAL_TOKENS_OF_A_PAIR + 2,  # one token per segment
-            "max_predictions_per_seq": 1,
-        }
-        for name, bound in least.items():
+        least = SPECIAL_TOKENS_OF_A_PAIR + 2  # one token per segment
+        for name, bound in (("max_seq_length", least), ("max_predictions_per_seq", 1)):
             value = getattr(self, name)
-            require(value >= bound, f"`{name}` must be at least {bound}", **{name: value})
+            require(value >= bound, f"must be at least {bound}", **{name: value})
         for name in ("masked_lm_prob", "short_seq_prob"):
             value = getattr(self, name)
-            require(0 <= value <= 1, f"`{name}` must be in [0, 1]", **{name: value})
+            require(0 <= value <= 1, "must be in [0, 1]", **{name: value})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,8 +92,7 @@ def create_examples(
 ) -> Iterator[PretrainingExample]:
     """Yields the examples of one pass over documents, in their order.
 
-    If there is only one document, no second segment is random. (The original would use a segment of
-    the same document and label it as random.)
+    If there is only one document, no second segment is random. (In the original, it may be.)
 
     Args:
         documents: Documents of sentences of token ids. No document or sentence is empty.
@@ -118,14 +108,13 @@ def create_examples(
         >>> [example.is_random_next for example in examples]
         [True, True, False]
     """
+    cls, sep = vocabulary.cls_token_id, vocabulary.sep_token_id
+    longest = options.max_seq_length - SPECIAL_TOKENS_OF_A_PAIR
     for index in range(len(documents)):
         for first, second, is_random_next in _document_pairs(documents, index, options, rng):
             before = len(first) + len(second)
-            first, second = truncate_pair(
-                first, second, options.max_seq_length - SPECIAL_TOKENS_OF_A_PAIR, rng
-            )
-            sep = vocabulary.sep_token_id
-            token_ids = [vocabulary.cls_token_id, *first, sep, *second, sep]
+            first, second = truncate_pair(first, second, longest, rng)
+            token_ids = [cls, *first, sep, *second, sep]
             masked, positions, labels = mask_tokens(token_ids, vocabulary, options, rng)
             yield PretrainingExample(
                 masked,
@@ -143,11 +132,8 @@ def _document_pairs(
     """Divides a document into pairs of segments, with whether the second one is random."""
     document = documents[index]
     longest = options.max_seq_length - SPECIAL_TOKENS_OF_A_PAIR
-    # Some pairs are short, so that a model does not see short texts for the first time when it is
-    # fine-tuned. As in the original, the length is drawn once per document.
-    target = longest
-    if rng.random() < options.short_seq_prob:
-        target = rng.randint(2, longest)
+    # Short pairs prepare for fine-tuning. The length is drawn per document, as in the original.
+    target = rng.randint(2, longest) if rng.random() < options.short_seq_prob else longest
     sentences: list[Sequence[int]] = []
     length = 0
     place = 0
@@ -157,18 +143,18 @@ def _document_pairs(
         place += 1
         if place < len(document) and length < target:
             continue
-        first_end = rng.randint(1, len(sentences) - 1) if len(sentences) > 1 else 1
-        first = [token for sentence in sentences[:first_end] for token in sentence]
-        if len(documents) == 1:
-            if len(sentences) > 1:
-                yield first, [t for sentence in sentences[first_end:] for t in sentence], False
-            elif len(first) > 1:  # a single sentence is divided in the middle
-                yield first[: len(first) // 2], first[len(first) // 2 :], False
-        elif len(sentences) == 1 or rng.random() < 0.5:
+        single = len(sentences) == 1
+        first_end = 1 if single else rng.randint(1, len(sentences) - 1)
+        first = list(itertools.chain.from_iterable(sentences[:first_end]))
+        if len(documents) > 1 and (single or rng.random() < 0.5):
             yield first, _random_segment(documents, index, target - len(first), rng), True
             place -= len(sentences) - first_end  # unused sentences begin the next pair
         else:
-            yield first, [t for sentence in sentences[first_end:] for t in sentence], False
+            second = list(itertools.chain.from_iterable(sentences[first_end:]))
+            if single:  # in the only document: the sentence is divided in the middle
+                first, second = first[: len(first) // 2], first[len(first) // 2 :]
+            if first:
+                yield first, second, False
         sentences, length = [], 0
 
 
@@ -177,8 +163,7 @@ def _random_segment(
 ) -> list[int]:
     """Returns sentences of another document, with at least `target` tokens if there are as many.
 
-    The original draws a document up to ten times until it is another one. Here, it is drawn from
-    the others.
+    The original draws any document up to ten times, until it is another one.
     """
     other = rng.randrange(len(documents) - 1)
     document = documents[other + (other >= index)]
@@ -193,10 +178,7 @@ def _random_segment(
 def truncate_pair(
     first: list[int], second: list[int], max_tokens: int, rng: random.Random
 ) -> tuple[list[int], list[int]]:
-    """Shortens a pair to `max_tokens`.
-
-    Tokens are dropped one by one from the longer segment (the second one if they are equal), at
-    random from its start or its end.
+    """Shortens a pair by dropping the first or last token of the longer (or second) segment.
 
     Example:
         >>> import random
@@ -209,7 +191,7 @@ def truncate_pair(
         longer = 0 if lengths[0] > lengths[1] else 1
         lengths[longer] -= 1
         starts[longer] += rng.random() < 0.5
-    return (first[starts[0] : starts[0] + lengths[0]], second[starts[1] : starts[1] + lengths[1]])
+    return first[starts[0] : starts[0] + lengths[0]], second[starts[1] : starts[1] + lengths[1]]
 
 
 def mask_tokens(
@@ -221,8 +203,8 @@ def mask_tokens(
     """Masks a sequence: of the chosen tokens, 80 % become `[MASK]`, 10 % random, 10 % are kept.
 
     `max(1, round(length * masked_lm_prob))` tokens are chosen, at most `max_predictions_per_seq`.
-    The length includes `[CLS]` and `[SEP]`, which are never chosen. With whole words, fewer tokens
-    may be chosen, because the next word may have too many.
+    The length includes `[CLS]` and `[SEP]`, which are never chosen. If the next whole word has too
+    many tokens, fewer are chosen.
 
     Returns:
         The masked sequence, the chosen positions, sorted, and their tokens before masking.
@@ -244,13 +226,12 @@ def mask_tokens(
             words[-1].append(position)
         else:
             words.append([position])
-    wanted = min(
-        options.max_predictions_per_seq, max(1, round(len(token_ids) * options.masked_lm_prob))
-    )
+    wanted = max(1, round(len(token_ids) * options.masked_lm_prob))
+    wanted = min(wanted, options.max_predictions_per_seq)
     masked = list(token_ids)
     chosen: list[int] = []
     for word in _in_random_order(words, rng):
-        if len(chosen) >= wanted:
+        if len(chosen) == wanted:
             break
         if len(chosen) + len(word) > wanted:
             continue

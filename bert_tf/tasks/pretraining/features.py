@@ -1,10 +1,9 @@
 """Serializes pre-training examples as `tf.train.Example`s.
 
-The features are those of google-research/bert `create_pretraining_data.py`. TensorFlow is not used,
-because importing it would take seconds and hundreds of megabytes in every worker process.
+TensorFlow is not used: it would take seconds and hundreds of megabytes in every worker process.
 
-Reference: tensorflow/core/example/example.proto and feature.proto; protobuf's encoding of packed
-repeated fields.
+Reference: google-research/bert `create_pretraining_data.py`; tensorflow/core/example/example.proto
+and feature.proto; protobuf's encoding of packed repeated fields.
 """
 
 import functools
@@ -13,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from bert_tf.tasks.pretraining.examples import PretrainingExample
 
-_LENGTH_DELIMITED = 2
+_LENGTH_DELIMITED = 2  # a type of protobuf fields
 _FLOAT_LIST, _INT64_LIST = 2, 3  # field numbers in message Feature
 
 

@@ -39,8 +39,8 @@ def label_statistics(batches: tf.data.Dataset, results: dict[str, float]) -> dic
         results: The result of the model's `evaluate` for these batches.
 
     Returns:
-        The number of words to predict, `masked_lm_examples`; the loss of predicting them by
-        frequency, `masked_lm_unigram_entropy`; and, if `results` has `next_sentence_accuracy`,
+        `masked_lm_examples`, the number of words to predict; `masked_lm_unigram_entropy`, the loss
+        of predicting them by frequency; and, if `results` has `next_sentence_accuracy`,
         `next_sentence_examples` and the 95 % interval, `next_sentence_accuracy_low` and `_high`.
     """
     counts = np.zeros(0, np.int64)
@@ -50,19 +50,16 @@ def label_statistics(batches: tf.data.Dataset, results: dict[str, float]) -> dic
         batch = np.bincount(words, minlength=len(counts))
         batch[: len(counts)] += counts
         counts = batch
-        if "next_sentence_weights" in labels:  # packed rows have unused slots
-            sentences += int(tf.math.count_nonzero(labels["next_sentence_weights"]))
-        else:
-            sentences += labels["next_sentence_labels"].shape[0]
+        # Packed rows have unused slots.
+        used = labels.get("next_sentence_weights", tf.ones_like(labels["next_sentence_labels"]))
+        sentences += int(tf.math.count_nonzero(used))
     statistics = {
         "masked_lm_examples": int(counts.sum()),
         "masked_lm_unigram_entropy": unigram_entropy(counts),
     }
     if "next_sentence_accuracy" in results:
-        low, high = wilson_interval(float(results["next_sentence_accuracy"]), sentences)
-        statistics |= {
-            "next_sentence_examples": sentences,
-            "next_sentence_accuracy_low": low,
-            "next_sentence_accuracy_high": high,
-        }
+        statistics["next_sentence_examples"] = sentences
+        interval = wilson_interval(float(results["next_sentence_accuracy"]), sentences)
+        for end, value in zip(("low", "high"), interval):
+            statistics[f"next_sentence_accuracy_{end}"] = value
     return statistics

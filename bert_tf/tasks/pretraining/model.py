@@ -24,18 +24,17 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
     Args:
         backbone: The `BertBackbone`.
         objective: "mlm_nsp": masked words and next sentence. "mlm": masked words alone. "mlm_sop":
-            masked words and the order of two sentences (ALBERT's; 0 is the right order), which
-            differs in the data only. "ltr": the next word at every token, seeing only those before
-            it, without next sentence; masked words are put back first, if the data has them.
+            masked words and the order of two sentences (ALBERT's), which differs in the data only.
+            "ltr": the next word at every token, seeing only those before it; masked words are put
+            back first, if the data has them.
 
     Call arguments:
         inputs: What the backbone takes, and `masked_positions` int32 `[B, P]` (for "ltr" not
             needed).
 
     Returns:
-        `masked_logits` float32 `[B, P, V]` (for "ltr" `[B, T, V]`) and, for the objectives with
-        sentences, `next_sentence_logits` float32 `[B, 2]` (0 is IsNext), `[B, S, 2]` for rows of
-        several sequences.
+        `masked_logits` float32 `[B, P, V]` (for "ltr" `[B, T, V]`) and, for objectives with
+        sentences, `next_sentence_logits` float32 `[B, 2]` (0 is IsNext) or, packed, `[B, S, 2]`.
 
         `fit` takes the labels `masked_ids` int `[B, P]`, `masked_weights` float `[B, P]` (0 for
         unused places), `next_sentence_labels` int `[B]` or `[B, S]` and, optionally,
@@ -100,20 +99,16 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
         logits = self.word_logits(outputs, positions, weights)
         results = {"masked_logits": logits}
         if self.next_sentence is not None:
-            results["next_sentence_logits"] = self._next_sentence_logits(outputs["pooled_output"])
+            pooled = outputs["pooled_output"]  # [B, H] or [B, S, H]
+            rows = tf.reshape(pooled, [-1, pooled.shape[-1]])  # [B, S, H] -> [B * S, H]
+            logits = tf.cast(self.next_sentence(rows), tf.float32)
+            shape = tf.concat([tf.shape(pooled)[:-1], [2]], axis=0)
+            results["next_sentence_logits"] = tf.reshape(logits, shape)
         return results
 
-    def _next_sentence_logits(self, pooled):
-        rows = tf.reshape(pooled, [-1, pooled.shape[-1]])  # [B, H] or [B * S, H]
-        logits = tf.cast(self.next_sentence(rows), tf.float32)
-        return tf.reshape(logits, tf.concat([tf.shape(pooled)[:-1], [2]], axis=0))
-
     def forward(self, x, y, training):
-        inputs = self._restored(x, y)
-        _, weights = self._targets(x, y)
-        if needs_static_shapes():
-            weights = None
-        return self(inputs, training=training, weights=weights)
+        weights = None if needs_static_shapes() else self._targets(x, y)[1]
+        return self(self._restored(x, y), training=training, weights=weights)
 
     def _restored(self, x, y):
         """For "ltr" the inputs with the masked words put back; else the inputs."""
@@ -159,22 +154,17 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
         words = (*self._targets(x, y), y_pred["masked_logits"], totals["words"])
         loss = self.word_loss(*words, sample_weight)
         if self.next_sentence is not None:
-            targets = self._sentence_targets(y, sample_weight)
-            loss += self._sentence_loss(
-                *targets, y_pred["next_sentence_logits"], totals["sentences"]
-            )
+            labels, weights = self._sentence_targets(y, sample_weight)
+            logits = tf.reshape(y_pred["next_sentence_logits"], [-1, 2])
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            loss += tf.math.divide_no_nan(tf.reduce_sum(weights * losses), totals["sentences"])
+            self.next_sentence_loss.update_state(losses, weights)
+            hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
+            self.next_sentence_accuracy.update_state(tf.cast(hits, tf.float32), weights)
         if x is not None:
             real = tf.cast(self.backbone.padding_mask_of(x), tf.float32)
             self.padding_share.update_state(1.0 - tf.reduce_mean(real, axis=1))
         return loss
-
-    def _sentence_loss(self, labels, weights, logits, total):
-        logits = tf.reshape(logits, [-1, 2])
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        self.next_sentence_loss.update_state(losses, weights)
-        hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
-        self.next_sentence_accuracy.update_state(tf.cast(hits, tf.float32), weights)
-        return tf.math.divide_no_nan(tf.reduce_sum(weights * losses), total)
 
     def trained_variables(self):
         """All, but for the pooler where nothing is learnt from it."""

@@ -4,11 +4,10 @@ Reference: google-research/bert `run_pretraining.py`, `input_fn_builder`; the la
 tensorflow/core/lib/io/record_writer.h.
 """
 
-import mmap
 import os
-import struct
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import DataError
@@ -21,17 +20,14 @@ def feature_spec(
     max_seq_length: int, max_predictions_per_seq: int
 ) -> dict[str, tf.io.FixedLenFeature]:
     """Returns the features of the original for `tf.io.parse_example`."""
-    integers = {
-        "input_ids": max_seq_length,
-        "input_mask": max_seq_length,
-        "segment_ids": max_seq_length,
-        "masked_lm_positions": max_predictions_per_seq,
-        "masked_lm_ids": max_predictions_per_seq,
-        "next_sentence_labels": 1,
+    tokens = tf.io.FixedLenFeature([max_seq_length], tf.int64)
+    masked = tf.io.FixedLenFeature([max_predictions_per_seq], tf.int64)
+    return {
+        **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), tokens),
+        **dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), masked),
+        "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
+        "masked_lm_weights": tf.io.FixedLenFeature([max_predictions_per_seq], tf.float32),
     }
-    spec = {name: tf.io.FixedLenFeature([size], tf.int64) for name, size in integers.items()}
-    spec["masked_lm_weights"] = tf.io.FixedLenFeature([max_predictions_per_seq], tf.float32)
-    return spec
 
 
 def check_records(
@@ -44,14 +40,11 @@ def check_records(
 
     Args:
         input_files: The files.
-        max_seq_length: The length of the examples.
-        max_predictions_per_seq: The number of masked positions of the examples.
-        whole: Whether to read the files completely and compare checksums. None does so for up to
-            1 GiB in total.
+        max_seq_length, max_predictions_per_seq: The sizes of the examples.
+        whole: Whether to read the files completely and compare checksums. None: up to 1 GiB.
 
     Raises:
-        DataError: If a file cannot be read, is truncated, corrupt or of other lengths, or if there
-            is no record.
+        DataError: If a file cannot be read, is broken or of other lengths, or there is no record.
     """
     paths = [os.fspath(path) for path in input_files]
     try:
@@ -60,7 +53,7 @@ def check_records(
         counts = []
         for path in paths:
             _check_first(path, max_seq_length, max_predictions_per_seq)
-            local = os.path.exists(path)  # only local files are mapped into memory
+            local = os.path.exists(path)  # of other files, the headers are not read alone
             # Also before reading, because TensorFlow accepts a file that ends inside of a header.
             count = _count_by_lengths(path) if local else 0
             counts.append(_count_by_reading(path) if whole or not local else count)
@@ -117,30 +110,23 @@ def _read(path: str) -> Iterator[bytes]:
 
 
 def _count_by_reading(path: str) -> int:
-    batches = tf.data.TFRecordDataset(path).batch(1024)
-    count = 0
     try:
-        for batch in batches:
-            count += int(tf.shape(batch)[0])
+        return int(tf.data.TFRecordDataset(path).reduce(np.int64(0), lambda count, _: count + 1))
     except tf.errors.DataLossError:
         for _ in _read(path):  # again, one by one: raises an error that names the record
             pass
         raise
-    return count
 
 
 def _count_by_lengths(path: str) -> int:
     """Counts records by their headers, without reading their data."""
     size = os.path.getsize(path)
-    if not size:
-        return 0
     count = position = 0
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with open(path, "rb") as file:
         while position < size:
-            if position + _HEADER_BYTES <= size:
-                (length,) = struct.unpack_from("<Q", content, position)
-                position += length
-            position += _HEADER_BYTES + _FOOTER_BYTES
+            file.seek(position)
+            header = file.read(_HEADER_BYTES)
+            position += _HEADER_BYTES + int.from_bytes(header[:8], "little") + _FOOTER_BYTES
             if position > size:
                 raise _broken(path, count)
             count += 1

@@ -1,6 +1,4 @@
-"""Writes TFRecord files of pre-training examples, and reads them in a reproducible order.
-
-The features are those of google-research/bert, so each program can read the files of the other.
+"""Writes TFRecord files as google-research/bert does, and reads them in a reproducible order.
 
 Glossary: `B` batch, `T` sequence length, `P` masked positions.
 
@@ -30,9 +28,9 @@ def write_pretraining_records(
     max_seq_length: int,
     max_predictions_per_seq: int,
 ) -> int:
-    """Writes examples to a TFRecord file atomically, and returns their number.
+    """Writes examples, padded to the given sizes, to a TFRecord file, and returns their number.
 
-    They are padded to `max_seq_length` tokens and `max_predictions_per_seq` masked positions.
+    The file is written atomically.
     """
     number = 0
     with atomic_path(path) as new, tf.io.TFRecordWriter(new) as writer:
@@ -59,26 +57,22 @@ def pretraining_records(
     """Reads pre-training batches in an order that depends only on the arguments.
 
     Epoch e depends on (seed, e), so the batches after step k are the same with `start_step=k` and
-    from step 0. With `repeat`, all batches are full. Shards are disjoint and complete: they consist
-    of whole files if `num_shards` divides the number of files, otherwise of every `num_shards`-th
-    record.
+    from step 0. Shards are disjoint: they consist of whole files if `num_shards` divides the number
+    of files, otherwise of every `num_shards`-th record.
 
-    All files are checked before the first batch. Up to 1 GiB in total, they are read completely and
-    their checksums are compared. Otherwise, only the lengths and the first records are checked.
+    First, all files are checked: lengths and first records and, up to 1 GiB, all checksums.
 
     Args:
         input_files: TFRecord files or glob patterns.
         batch_size: `B` of this shard.
-        max_seq_length: `T` of the files.
-        max_predictions_per_seq: `P` of the files.
+        max_seq_length, max_predictions_per_seq: `T` and `P` of the files.
         seed: The seed of the shuffling.
         shuffle: Whether to shuffle files and records.
         shuffle_buffer: The number of records that are shuffled at a time.
         start_step: The number of batches that are skipped.
-        num_shards: The number of readers that share the files.
-        shard_index: The index of this reader.
-        repeat: Whether to repeat the data forever. Otherwise there is one epoch, whose last batch
-            may be smaller.
+        num_shards, shard_index: The number of readers that share the files, and this one's index.
+        repeat: Whether to repeat the data forever, in full batches. Otherwise there is one epoch,
+            whose last batch may be smaller.
 
     Returns:
         A dataset of (features, labels): `token_ids`, `segment_ids` int32 `[B, T]`, `padding_mask`
@@ -87,8 +81,8 @@ def pretraining_records(
 
     Raises:
         ConfigError: If an argument is out of range.
-        DataError: If a file is missing, truncated, corrupt or of other lengths, or if there are too
-            few examples for a batch.
+        DataError: If a file is missing, broken or of other lengths, or if there are too few
+            examples for a batch.
 
     Example:
         >>> dataset = pretraining_records(["out-0.tfrecord"], 8, 128, 20)
@@ -96,16 +90,16 @@ def pretraining_records(
         >>> features["token_ids"].shape, labels["masked_ids"].shape
         (TensorShape([8, 128]), TensorShape([8, 20]))
     """
-    require(batch_size >= 1, "`batch_size` must be at least 1", batch_size=batch_size)
+    require(batch_size >= 1, "must be at least 1", batch_size=batch_size)
     check_position(start_step, num_shards, shard_index)
     paths = find_files(input_files)
     counts = check_records(paths, max_seq_length, max_predictions_per_seq, whole=None)
     by_file = num_shards > 1 and len(paths) % num_shards == 0
     if by_file:
-        paths, counts = paths[shard_index::num_shards], counts[shard_index::num_shards]
-        size = sum(counts)
+        paths = paths[shard_index::num_shards]
+        size = sum(counts[shard_index::num_shards])
     else:
-        size = (sum(counts) - shard_index + num_shards - 1) // num_shards
+        size = len(range(shard_index, sum(counts), num_shards))
     if size < (batch_size if repeat else 1):
         raise DataError(
             f"Each of {num_shards} shards must have at least a batch of {batch_size} examples. "
@@ -115,40 +109,44 @@ def pretraining_records(
     spec = feature_spec(max_seq_length, max_predictions_per_seq)
 
     def epoch(number: tf.Tensor) -> tf.data.Dataset:
-        # Without a seed for this graph, Dataset.shuffle would also use that of tf.random.set_seed.
+        # Otherwise, Dataset.shuffle would also use the seed of tf.random.set_seed.
         tf.compat.v1.set_random_seed(1)
         seeds = tf.stack([tf.constant(seed, tf.int64), number])
         files = tf.constant(paths)
         if shuffle:
             files = tf.random.experimental.stateless_shuffle(files, seeds)
         records = tf.data.TFRecordDataset(files)
-        if not by_file:
-            # All shards read the files in the same order.
+        if not by_file:  # all shards read the files in the same order
             records = records.shard(num_shards, shard_index)
         if shuffle:
-            records = records.shuffle(
-                shuffle_buffer,
-                seed=tf.random.stateless_uniform(
-                    [], seeds, minval=None, maxval=None, dtype=tf.int64
-                ),
-            )
+            shuffle_seed = tf.random.stateless_uniform([], seeds, None, None, tf.int64)
+            records = records.shuffle(shuffle_buffer, seed=shuffle_seed)
         return records
 
     def parse(records: tf.Tensor):
-        return _model_inputs(tf.io.parse_example(records, spec))
+        parsed = tf.io.parse_example(records, spec)
+        weights = parsed.pop("masked_lm_weights")
+        values = {name: tf.cast(value, tf.int32) for name, value in parsed.items()}
+        features = {
+            "token_ids": values["input_ids"],
+            "segment_ids": values["segment_ids"],
+            "padding_mask": tf.cast(values["input_mask"], tf.bool),
+            "masked_positions": values["masked_lm_positions"],
+        }
+        labels = {
+            "masked_ids": values["masked_lm_ids"],
+            "masked_weights": weights,
+            "next_sentence_labels": values["next_sentence_labels"][:, 0],  # [B, 1] -> [B]
+        }
+        return features, labels
 
-    first = start_step * batch_size
+    first_epoch, skipped = 0, start_step * batch_size
     if repeat:
-        first_epoch, skipped = divmod(first, size)
+        first_epoch, skipped = divmod(skipped, size)
+    records = tf.data.Dataset.range(first_epoch, first_epoch + 1).flat_map(epoch).skip(skipped)
+    if repeat:
         later = tf.data.Dataset.range(first_epoch + 1, np.iinfo(np.int64).max)
-        records = (
-            tf.data.Dataset.range(first_epoch, first_epoch + 1)
-            .flat_map(epoch)
-            .skip(skipped)
-            .concatenate(later.flat_map(epoch))
-        )
-    else:
-        records = tf.data.Dataset.range(1).flat_map(epoch).skip(first)
+        records = records.concatenate(later.flat_map(epoch))
     options = tf.data.Options()
     options.deterministic = True
     # With several workers, Keras would otherwise shard the data again.
@@ -159,19 +157,3 @@ def pretraining_records(
         .prefetch(tf.data.AUTOTUNE)
         .with_options(options)
     )
-
-
-def _model_inputs(parsed: dict[str, tf.Tensor]) -> tuple[dict, dict]:
-    features = {
-        "token_ids": tf.cast(parsed["input_ids"], tf.int32),
-        "segment_ids": tf.cast(parsed["segment_ids"], tf.int32),
-        "padding_mask": tf.cast(parsed["input_mask"], tf.bool),
-        "masked_positions": tf.cast(parsed["masked_lm_positions"], tf.int32),
-    }
-    labels = {
-        "masked_ids": tf.cast(parsed["masked_lm_ids"], tf.int32),
-        "masked_weights": parsed["masked_lm_weights"],
-        # [B, 1] -> [B]
-        "next_sentence_labels": tf.cast(parsed["next_sentence_labels"][:, 0], tf.int32),
-    }
-    return features, labels

@@ -1,12 +1,10 @@
-"""Makes examples: pairs of segments, as ranges of tokens.
-
-All sentences are in one array of ids, so a segment is a range of it. Pairs are made and counted
-from the lengths of the sentences, without the tokens.
+"""Makes pairs of segments, as ranges of tokens, from the lengths of the sentences alone.
 
 Reference: google-research/bert create_pretraining_data.py, `create_instances_from_document`.
 """
 
 import bisect
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -44,25 +42,24 @@ def make_pairs(
 ) -> SegmentPairs:
     """Divides documents into examples, in the order of the documents.
 
-    Sentences are collected until they have the target length of the document (with probability
-    `short_seq_prob` a shorter one than `max_seq_length`), and are divided after a random sentence.
+    Sentences are collected up to `max_seq_length` (in a document, with probability
+    `short_seq_prob`, up to a shorter length) and are divided after a random sentence.
 
     - "nsp": With probability 1/2, and always for a single sentence, the second part is used later,
-      and the second segment begins at a random sentence of another document. If there is only one
-      document, no segment is random and single sentences are dropped.
+      and the second segment begins at a random sentence of another document. If there is none, no
+      segment is random and single sentences are dropped.
     - "sop": With probability 1/2, the parts are swapped. Single sentences are dropped.
     - None: There is one segment.
 
     If an example is too long, the longer segment loses tokens at its start or its end.
 
-    `sentence_splits` `[sentences + 1]` are where the sentences begin in the tokens, and
-    `document_splits` `[documents + 1]` where the documents begin in the sentences.
-    `max_seq_length` counts special tokens.
+    `sentence_splits` `[sentences + 1]` are borders in the tokens, `document_splits`
+    `[documents + 1]` in the sentences. `max_seq_length` counts special tokens.
     """
     limit = max_seq_length - special_tokens(next_sentence)
     splits, documents = sentence_splits.tolist(), document_splits.tolist()
     num_documents = len(documents) - 1
-    draw = _draws(generator)
+    draw = _draws(generator).__next__
     found: list[tuple[int, int, int, int, int]] = []
     for document in range(num_documents):
         start, last = documents[document], documents[document + 1]
@@ -70,48 +67,38 @@ def make_pairs(
         if draw() < short_seq_prob:
             target = 2 + int(draw() * (limit - 1))
         while start < last:
-            end = min(bisect.bisect_left(splits, splits[start] + target, start + 1, last), last)
-            sentences = end - start
+            end = bisect.bisect_left(splits, splits[start] + target, start + 1, last)
             if next_sentence is None:
                 found.append((splits[start], splits[end], 0, 0, 0))
                 start = end
                 continue
-            middle = start + 1 + (int(draw() * (sentences - 1)) if sentences > 1 else 0)
-            single = sentences == 1
-            if next_sentence == "sop":
-                if not single:
-                    first, second = (splits[start], splits[middle]), (splits[middle], splits[end])
-                    swapped = draw() < 0.5
-                    found.append((*second, *first, 1) if swapped else (*first, *second, 0))
-                start = end
-            elif num_documents > 1 and (single or draw() < 0.5):
+            single = end - start == 1
+            middle = start + 1 + (0 if single else int(draw() * (end - start - 1)))
+            first, second = (splits[start], splits[middle]), (splits[middle], splits[end])
+            if next_sentence == "nsp" and num_documents > 1 and (single or draw() < 0.5):
                 other = int(draw() * (num_documents - 1))
                 other += other >= document
                 begin, stop = documents[other], documents[other + 1]
                 begin += int(draw() * (stop - begin))
                 # At least one sentence, even if the first segment has the target length.
-                missing = max(target - (splits[middle] - splits[start]), 1)
-                stop = min(
-                    bisect.bisect_left(splits, splits[begin] + missing, begin + 1, stop), stop
-                )
-                found.append((splits[start], splits[middle], splits[begin], splits[stop], 1))
+                missing = max(target - (first[1] - first[0]), 1)
+                stop = bisect.bisect_left(splits, splits[begin] + missing, begin + 1, stop)
+                found.append((*first, splits[begin], splits[stop], 1))
                 start = middle
-            else:
-                if not single:
-                    found.append((splits[start], splits[middle], splits[middle], splits[end], 0))
-                start = end
+                continue
+            if next_sentence == "sop" and not single and draw() < 0.5:
+                found.append((*second, *first, 1))
+            elif not single:
+                found.append((*first, *second, 0))
+            start = end
     ranges = np.array(found, np.int64).reshape(-1, 5)
     return _truncated(ranges, limit, generator)
 
 
-def _draws(generator: np.random.Generator):
-    """Returns a function that returns the next uniform number. It draws arrays, which is fast."""
-
-    def numbers():
-        while True:
-            yield from generator.random(_DRAWS_AT_ONCE).tolist()
-
-    return numbers().__next__
+def _draws(generator: np.random.Generator) -> Iterator[float]:
+    """Yields uniform numbers. It draws arrays, which is fast."""
+    while True:
+        yield from generator.random(_DRAWS_AT_ONCE).tolist()
 
 
 def _truncated(ranges: np.ndarray, limit: int, generator: np.random.Generator) -> SegmentPairs:
@@ -121,7 +108,7 @@ def _truncated(ranges: np.ndarray, limit: int, generator: np.random.Generator) -
     first = np.minimum(lengths[:, 0], np.maximum(limit - limit // 2, limit - lengths[:, 1]))
     kept = np.stack([first, np.minimum(lengths[:, 1], limit - first)], axis=1)
     # Each dropped token is the first or the last one, with probability 1/2.
-    starts = starts + generator.binomial(lengths - kept, 0.5)
+    starts += generator.binomial(lengths - kept, 0.5)
     return SegmentPairs(
         starts[:, 0], kept[:, 0], starts[:, 1], kept[:, 1], ranges[:, 4].astype(np.int32)
     )

@@ -33,10 +33,9 @@ class PretrainingSummary:
 
     def add(self, other: "PretrainingSummary") -> None:
         """Adds the counts of other examples."""
+        self.lengths = [a + b for a, b in zip(self.lengths, other.lengths)]
         for field in dataclasses.fields(self):
-            if field.name == "lengths":
-                self.lengths = [a + b for a, b in zip(self.lengths, other.lengths)]
-            elif field.name != "max_seq_length":
+            if field.type is int and field.name != "max_seq_length":
                 setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     def lines(self) -> list[str]:
@@ -53,10 +52,9 @@ class PretrainingSummary:
             f"lengths            mean {self.tokens / examples:.1f} of {self.max_seq_length}",
         ]
         most = max(1, *self.lengths)
-        for index, number in enumerate(self.lengths):
-            low, high = (
-                -(-edge * self.max_seq_length // HISTOGRAM_BINS) for edge in (index, index + 1)
-            )
+        bins = range(HISTOGRAM_BINS + 1)
+        edges = [-(-edge * self.max_seq_length // HISTOGRAM_BINS) for edge in bins]
+        for low, high, number in zip(edges, edges[1:], self.lengths):
             bar = "#" * round(BAR_WIDTH * number / most)
             line = f"  {low + 1:>5} to {high:<5} {number:>10} {number / examples:>6.1%} {bar}"
             lines.append(line.rstrip())

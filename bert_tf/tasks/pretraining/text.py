@@ -1,8 +1,7 @@
 """Makes pre-training batches from raw text files, with new pairs and new masks in every epoch.
 
-Chunks of documents are tokenized and divided into pairs of segments. Pairs are shuffled, packed and
-batched as ranges of tokens, so batches before `start_step` are skipped fast. The masks are drawn in
-the graph.
+Pairs of segments are shuffled, packed and batched as ranges of tokens, so batches before
+`start_step` are skipped fast. The masks are drawn in the graph.
 
 Glossary: `B` rows, `T` sequence length, `P` masked positions, `S` most sequences of a packed row,
 `n` examples of a batch.
@@ -13,6 +12,7 @@ Reference: google-research/bert create_pretraining_data.py.
 import os
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.masking import SPANBERT_SPANS, check_masking, mask_tokens, num_to_predict
@@ -32,7 +32,6 @@ CHUNK_BYTES = 16 << 20  # about 25,000 examples of 128 tokens
 CACHE_BYTES = 256 << 20
 TOKENS_PER_SEQUENCE = 16  # of the default of max_sequences_per_row
 PREFETCHED_BATCHES = 16
-_TOKEN_FEATURES = ("token_ids", "segment_ids", "padding_mask", "sequence_ids", "positions")
 
 
 def pretraining_text(
@@ -63,11 +62,10 @@ def pretraining_text(
 
     Epoch e depends on (seed, e), and the masks of an example on (seed, epoch, example). The batches
     after step k are the same with `start_step=k` and from step 0. The k-th batches of all shards
-    together are the k-th batch of one reader with a batch size of `num_shards` times `B`. Every
-    shard tokenizes all the text, so `pretraining_records` is faster with many shards.
+    together are the k-th batch of one reader of `num_shards` times `B` rows. Every shard tokenizes
+    all the text, so `pretraining_records` is faster with many shards.
 
-    Chunks are shuffled, and so is the text inside of each chunk. Random next segments come from the
-    same chunk.
+    Chunks are shuffled, and the examples of each. Random next segments come from the same chunk.
 
     Args:
         input_files: UTF-8 text files or glob patterns.
@@ -75,33 +73,27 @@ def pretraining_text(
         batch_size: `B` of this shard. With a `token_budget` the largest number of rows, or None.
         max_seq_length: `T`, the largest length of an example and the length of packed rows.
         max_predictions_per_seq: `P` of an example or of a packed row.
-        masked_lm_prob: The fraction of tokens to mask.
-        masking: "token", "whole_word" or "span", as in `mask_tokens`.
-        next_sentence: "nsp" (label 0 for the next segment, 1 for a random one), "sop" (0 for the
-            original order, 1 for the swapped one) or None (one segment, label 0), as in
-            `make_pairs`.
+        masked_lm_prob, masking, span_probabilities: As in `mask_tokens`.
+        next_sentence: As in `make_pairs`: "nsp" (label 1 for a random next segment), "sop" (1 for
+            swapped segments) or None (one segment, label 0).
         short_seq_prob: The probability that a document is divided into shorter examples.
         seed: The seed.
         start_step: The number of batches that are skipped.
-        num_shards: The number of readers that share the text.
-        shard_index: The index of this reader.
+        num_shards, shard_index: The number of readers that share the text, and this one's index.
         packing: "rows" puts several short examples into each row.
         max_sequences_per_row: `S`. None means `T / 16`.
-        token_budget: The number of tokens of a batch, instead of `B` rows. Batches are padded to
-            the longest example.
+        token_budget: The largest number of tokens of a batch, which is padded to its longest
+            example.
         segmenter: Divides Chinese text into words, for "whole_word" and "span".
         replace_numbers: Whether numbers become `#NUM#`, which must be in the vocabulary.
-        span_probabilities: The probabilities of spans of 1, 2, … words.
-        repeat: Whether to repeat the data forever. Otherwise there is one epoch. Its last batch may
-            be smaller, and is dropped with several shards.
+        repeat: Whether to repeat the data forever. Otherwise there is one epoch, whose last batch
+            may be smaller, and is dropped with several shards.
         chunk_bytes: The bytes of text that are processed at a time, in about ten times the memory.
         cache_bytes: The bytes of text whose tokens are kept for the next epoch.
 
     Returns:
-        A dataset of (features, labels): `token_ids`, `segment_ids` int32 `[B, T]`, `padding_mask`
-        bool `[B, T]`, `masked_positions` int32 `[B, P]`; `masked_ids` int32, `masked_weights`
-        float32 `[B, P]`, `next_sentence_labels` int32 `[B]`. Packed rows have more; see
-        `place_in_rows`.
+        A dataset of (features, labels), as `pretraining_records` returns it. Packed rows have more;
+        see `place_in_rows`.
 
     Raises:
         ConfigError: If an argument is out of range or two arguments cannot be combined.
@@ -120,42 +112,28 @@ def pretraining_text(
         (TensorShape([8, 128]), TensorShape([8, 20]))
     """
     check_masking(masking, masked_lm_prob, max_predictions_per_seq, span_probabilities)
-    require(
-        next_sentence in NEXT_SENTENCES,
-        f"`next_sentence` must be one of {NEXT_SENTENCES}",
-        next_sentence=next_sentence,
-    )
+    expected = f"must be one of {NEXT_SENTENCES}"
+    require(next_sentence in NEXT_SENTENCES, expected, next_sentence=next_sentence)
     least = 3 if next_sentence is None else 5  # one token per segment
+    expected = f"must be at least {least} with next_sentence={next_sentence!r}"
+    require(max_seq_length >= least, expected, max_seq_length=max_seq_length)
+    require(0 <= short_seq_prob <= 1, "must be in [0, 1]", short_seq_prob=short_seq_prob)
+    has_words = segmenter is None or masking != "token"
+    require(has_words, "must be 'whole_word' or 'span' with a `segmenter`", masking=masking)
+    require(packing in (None, "rows"), "must be 'rows' or None", packing=packing)
+    is_static = token_budget is None
     require(
-        max_seq_length >= least,
-        f"`max_seq_length` must be at least {least} with next_sentence={next_sentence!r}",
-        max_seq_length=max_seq_length,
+        is_static or not packing, "and `packing` must not both be given", token_budget=token_budget
     )
     require(
-        0 <= short_seq_prob <= 1,
-        "`short_seq_prob` must be in [0, 1]",
-        short_seq_prob=short_seq_prob,
-    )
-    require(
-        segmenter is None or masking != "token",
-        "`segmenter` must be used with masking='whole_word' or 'span'",
-        masking=masking,
-    )
-    require(packing in (None, "rows"), "`packing` must be 'rows' or None", packing=packing)
-    require(
-        not packing or token_budget is None,
-        "`packing` and `token_budget` must not both be given",
-        token_budget=token_budget,
-    )
-    require(
-        token_budget is None or token_budget >= max_seq_length,
-        "`token_budget` must be at least `max_seq_length`",
+        is_static or token_budget >= max_seq_length,
+        "must be at least `max_seq_length`",
         token_budget=token_budget,
         max_seq_length=max_seq_length,
     )
     require(
-        token_budget is not None if batch_size is None else batch_size >= 1,
-        "`batch_size` must be at least 1, or None with a `token_budget`",
+        not is_static if batch_size is None else batch_size >= 1,
+        "must be at least 1, or None with a `token_budget`",
         batch_size=batch_size,
     )
     check_position(start_step, num_shards, shard_index)
@@ -175,12 +153,12 @@ def pretraining_text(
         )
 
     def pack(lengths):
+        if not packing:
+            zeros = np.zeros(len(lengths), np.int32)
+            return Places(np.arange(len(lengths), dtype=np.int32), zeros, zeros)
+        predictions = num_to_predict(lengths, masked_lm_prob, max_predictions_per_seq)
         return first_fit(
-            lengths,
-            max_seq_length,
-            max_sequences,
-            num_to_predict(lengths, masked_lm_prob, max_predictions_per_seq),
-            max_predictions_per_seq,
+            lengths, max_seq_length, max_sequences, predictions, max_predictions_per_seq
         )
 
     examples = ExampleEpochs(
@@ -190,26 +168,23 @@ def pretraining_text(
         next_sentence,
         short_seq_prob,
         seed,
-        pack if packing == "rows" else None,
+        pack,
     )
     examples.require_some()
     batches = ExampleBatches(examples, tokenizer, batch_size, token_budget, num_shards, shard_index)
-    static_rows = batch_size if token_budget is None and (repeat or num_shards > 1) else None
-    static_length = max_seq_length if token_budget is None else None
+    static_rows = batch_size if is_static and (repeat or num_shards > 1) else None
+    static_length = max_seq_length if is_static else None
 
     def finish(batch: dict[str, tf.Tensor]):
-        token_ids, lengths, first = batch["token_ids"], batch["lengths"], batch["first_lengths"]
-        columns = tf.range(tf.shape(token_ids)[1])[tf.newaxis, :]
-        padding_mask = columns < lengths[:, tf.newaxis]  # [n, T]
-        special = (
-            (columns == 0)
-            | (columns == first[:, tf.newaxis] - 1)
-            | (columns == lengths[:, tf.newaxis] - 1)
-        )
+        token_ids = tf.ensure_shape(batch["token_ids"], [None, static_length])  # [n, T]
+        columns = tf.range(static_length or tf.shape(token_ids)[1])
+        first, ends = batch["first_lengths"][:, tf.newaxis], batch["lengths"][:, tf.newaxis]
+        padding_mask = columns < ends
+        special = (columns == 0) | (columns == first - 1) | (columns == ends - 1)
         masked = mask_tokens(
             token_ids,
             padding_mask & ~special,
-            lengths,
+            batch["lengths"],
             batch["streams"],
             seed=seed,
             mask_token_id=tokenizer.mask_token_id,
@@ -222,7 +197,7 @@ def pretraining_text(
         )
         features = {
             "token_ids": masked.token_ids,
-            "segment_ids": tf.cast(padding_mask & (columns >= first[:, tf.newaxis]), tf.int32),
+            "segment_ids": tf.cast(padding_mask & (columns >= first), tf.int32),
             "padding_mask": padding_mask,
             "masked_positions": masked.masked_positions,
         }
@@ -231,26 +206,18 @@ def pretraining_text(
             "masked_weights": masked.masked_weights,
             "next_sentence_labels": batch["next_sentence_labels"],
         }
-        if packing == "rows":
+        if packing:
             if next_sentence is None:
-                labels["next_sentence_weights"] = tf.zeros(tf.shape(lengths))
+                labels["next_sentence_weights"] = tf.zeros(tf.shape(batch["lengths"]))
             places = Places(*(batch[field] for field in Places._fields))
+            sizes = (batch["num_rows"], max_seq_length, max_sequences, max_predictions_per_seq)
             features, labels = place_in_rows(
-                features,
-                labels,
-                places,
-                batch["num_rows"],
-                max_seq_length,
-                max_sequences,
-                max_predictions_per_seq,
-                tokenizer.pad_token_id,
+                features, labels, places, *sizes, tokenizer.pad_token_id
             )
-        for part in (features, labels):
-            for name, value in part.items():
-                is_token = value.shape.rank == 2 and name in _TOKEN_FEATURES
-                width = static_length if is_token else value.shape[-1]
-                part[name] = tf.ensure_shape(value, [static_rows, width][: value.shape.rank])
-        return features, labels
+        return tf.nest.map_structure(
+            lambda value: tf.ensure_shape(value, [static_rows, *value.shape[1:]]),
+            (features, labels),
+        )
 
     with tf.device("CPU:0"):
         dataset = tf.data.Dataset.from_generator(
@@ -258,7 +225,6 @@ def pretraining_text(
         )
         dataset = dataset.map(finish, num_parallel_calls=2, deterministic=True)
     options = tf.data.Options()
-    if num_shards > 1:
-        # Otherwise, tf.distribute would shard the data again.
+    if num_shards > 1:  # otherwise, tf.distribute would shard the data again
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.with_options(options).prefetch(PREFETCHED_BATCHES)

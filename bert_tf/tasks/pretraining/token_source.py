@@ -1,10 +1,11 @@
 """Tokenizes chunks of text when they are needed and keeps some of them in memory."""
 
 import concurrent.futures
-import dataclasses
+import functools
 import queue
 import threading
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -18,16 +19,7 @@ _SLICE_BYTES = 1 << 19  # tokenized at once; limits the memory of the tokenizer'
 _RECENT_CHUNKS = 2
 
 
-@dataclasses.dataclass(frozen=True)
-class Sentences:
-    """Where the sentences and documents of a chunk begin; see `token_splits`."""
-
-    splits: np.ndarray  # [sentences + 1], int64, in tokens
-    document_splits: np.ndarray  # [documents + 1], int64, in sentences
-
-
-@dataclasses.dataclass(frozen=True)
-class Tokens:
+class Tokens(NamedTuple):
     """The tokens of a chunk, and whether each one starts a word."""
 
     ids: np.ndarray  # [R], int32
@@ -35,10 +27,7 @@ class Tokens:
 
 
 class TokenSource:
-    """Tokenizes chunks on demand. Several iterators may share it.
-
-    The tokens of the first `cache_bytes` of text are kept in memory.
-    """
+    """Tokenizes chunks for several iterators and keeps those of the first `cache_bytes` of text."""
 
     def __init__(
         self,
@@ -54,26 +43,25 @@ class TokenSource:
         total = np.cumsum([chunk.size for chunk in chunks])
         self._num_cached = int(np.sum(total <= cache_bytes))
         self._lock = threading.Lock()
-        self._sentences: dict[int, Sentences] = {}
+        self._splits: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._tokens: dict[int, Tokens] = {}
         self._pending: dict[int, concurrent.futures.Future] = {}
         # One dataset for all chunks, because tracing its graph takes longer than a small chunk.
         self._requests: queue.SimpleQueue[np.ndarray] = queue.SimpleQueue()
-        self._results: Iterator | None = None
         self._worker = concurrent.futures.ThreadPoolExecutor(1, "bert_tf_tokens")
 
-    def sentences(self, chunk: int) -> Sentences:
-        """Returns the sentences of a chunk, which are kept in memory."""
-        if chunk not in self._sentences:
+    def sentence_splits(self, chunk: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the `token_splits` of a chunk, which are kept in memory."""
+        if chunk not in self._splits:
             self.tokens(chunk)
-        return self._sentences[chunk]
+        return self._splits[chunk]
 
     def tokens(self, chunk: int) -> Tokens:
         """Returns the tokens of a chunk."""
         with self._lock:
             if chunk not in self._tokens:
-                future = self._pending.pop(chunk, None) or self._submit(chunk)
-                self._sentences[chunk], tokens = future.result()
+                future = self._pending.pop(chunk, None) or self._worker.submit(self._load, chunk)
+                self._splits[chunk], tokens = future.result()
                 recent = [other for other in self._tokens if other >= self._num_cached]
                 for other in recent[: max(0, len(recent) - _RECENT_CHUNKS + 1)]:
                     del self._tokens[other]
@@ -84,32 +72,24 @@ class TokenSource:
         """Starts to tokenize the chunk that is needed next."""
         with self._lock:
             if chunk not in self._tokens and chunk not in self._pending:
-                self._pending = {chunk: self._submit(chunk)}
+                self._pending = {chunk: self._worker.submit(self._load, chunk)}
 
-    def _submit(self, chunk: int) -> concurrent.futures.Future:
-        return self._worker.submit(self._load, chunk)
-
-    def _load(self, chunk: int) -> tuple[Sentences, Tokens]:
+    def _load(self, chunk: int) -> tuple[tuple[np.ndarray, np.ndarray], Tokens]:
         documents = list(read_documents(self._chunks[chunk], self._tokenizer.errors))
         lines = [line.encode() for document in documents for line in document]
-        parts = [self._tokenize(texts) for texts in _slices(lines)]
-        ids = np.concatenate([np.zeros(0, np.int32)] + [part[0] for part in parts])
-        lengths = np.concatenate([np.zeros(0, np.int64)] + [part[1] for part in parts])
-        word_starts = ~self._continues[ids]
-        if self._segmenter is not None:
-            word_starts = np.concatenate([np.zeros(0, bool)] + [part[2] for part in parts])
+        slices = np.cumsum([len(line) for line in lines]) // _SLICE_BYTES  # the slice of each line
+        borders = np.flatnonzero(np.diff(slices)) + 1
+        parts = []
+        for texts in np.split(np.array(lines, object), borders):
+            self._requests.put(texts)
+            parts.append(next(self._results))
+        ids, lengths, word_starts = map(np.concatenate, zip(*parts))
         splits = token_splits([len(document) for document in documents], lengths)
-        return Sentences(*splits), Tokens(ids, word_starts)
+        return splits, Tokens(ids, word_starts)
 
-    def _tokenize(self, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the ids [R] of strings, the number of tokens of each, and word starts [R]."""
-        if self._results is None:
-            self._results = self._dataset().as_numpy_iterator()
-        self._requests.put(texts)
-        return next(self._results)
-
-    def _dataset(self) -> tf.data.Dataset:
-        """Tokenizes the strings in the queue of requests."""
+    @functools.cached_property
+    def _results(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """The `_tokens_of` the strings in the queue of requests."""
 
         def requests():
             while True:
@@ -120,30 +100,19 @@ class TokenSource:
                 requests, output_signature=tf.TensorSpec([None], tf.string)
             ).map(self._tokens_of)
         options = tf.data.Options()
-        # A separate thread, because all threads of the session may be waiting for these tokens.
+        # A separate thread, because all others may be waiting for these tokens.
         options.threading.private_threadpool_size = 1
         # A generator that waits for a request in advance would block the end of the process.
         options.experimental_optimization.inject_prefetch = False
-        return dataset.with_options(options)
+        return dataset.with_options(options).as_numpy_iterator()
 
     def _tokens_of(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the ids [R] of strings, the number of tokens of each, and word starts [R]."""
         if self._segmenter is None:
             ids = self._tokenizer.tokenize(texts)
-            return ids.values, ids.row_lengths(), tf.zeros([0], tf.bool)
+            return ids.values, ids.row_lengths(), ~tf.gather(self._continues, ids.values)
         ids, units = whole_word_units(self._tokenizer, texts, self._segmenter)
         rows, units = units.value_rowids(), units.values
         changes = (units[1:] != units[:-1]) | (rows[1:] != rows[:-1])
-        return (
-            ids.values,
-            ids.row_lengths(),
-            tf.concat([tf.ones_like(units[:1], tf.bool), changes], axis=0),
-        )
-
-
-def _slices(lines: list[bytes]) -> Iterator[np.ndarray]:
-    start, size = 0, 0
-    for end, line in enumerate(lines, start=1):
-        size += len(line)
-        if size >= _SLICE_BYTES or end == len(lines):
-            yield np.array(lines[start:end], object)
-            start, size = end, 0
+        word_starts = tf.concat([tf.ones_like(units[:1], tf.bool), changes], axis=0)
+        return ids.values, ids.row_lengths(), word_starts
