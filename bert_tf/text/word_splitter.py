@@ -10,6 +10,7 @@ Reference: google-research/bert `tokenization.py`, class `BasicTokenizer`.
 """
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -72,6 +73,9 @@ class WordSplitter:
 
     def split(self, texts: tf.Tensor, with_spans: bool = False) -> Words:
         """Splits strings, malformed bytes as U+FFFD; `with_spans` adds the positions."""
+        return _traced_split(self, with_spans)(texts)
+
+    def _split(self, texts: tf.Tensor, with_spans: bool) -> Words:
         table = unicode.character_table(
             self.lowercase, self.strip_accents, self.strip_accents, self.split_on_cjk
         )
@@ -156,6 +160,13 @@ class WordSplitter:
         if not self.strip_accents:
             return tf.cond(special, expanding, one_to_one)
         return tf.cond(special, lambda: tf.cond(reorders, reordering, expanding), one_to_one)
+
+
+@functools.cache
+def _traced_split(splitter: WordSplitter, with_spans: bool):
+    """Returns `splitter._split`, traced once for all vocabularies."""
+    split = functools.partial(splitter._split, with_spans=with_spans)
+    return tf.function(split, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
 
 
 def _has(entries: tf.Tensor, flags: int) -> tf.Tensor:

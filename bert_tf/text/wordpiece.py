@@ -15,6 +15,7 @@ arXiv 2012.15524.
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.text.vocabulary import CONTINUATION
@@ -125,8 +126,8 @@ class WordPiece:
     def _fast_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         text = import_tensorflow_text()
         return text.FastBertTokenizer(
-            fast_wordpiece_model_buffer=self._fast_wordpiece_model,
-            fast_bert_normalizer_model_buffer=self._fast_normalizer_model,
+            fast_wordpiece_model_buffer=_as_tensor(self._fast_wordpiece_model),
+            fast_bert_normalizer_model_buffer=_as_tensor(self._fast_normalizer_model),
             token_out_type=tf.int32,
         ).tokenize(texts)
 
@@ -159,7 +160,9 @@ class WordPiece:
 
     def _wordpiece_tokenizer(self):
         return import_tensorflow_text().FastWordpieceTokenizer(
-            model_buffer=self._wordpiece_model, no_pretokenization=True, token_out_type=tf.int32
+            model_buffer=_as_tensor(self._wordpiece_model),
+            no_pretokenization=True,
+            token_out_type=tf.int32,
         )
 
     def _sized(self, words: Words) -> tuple[tf.Tensor, tf.Tensor]:
@@ -173,3 +176,8 @@ def joined_rows(parts: tf.RaggedTensor, row_splits: tf.Tensor) -> tf.RaggedTenso
     return tf.RaggedTensor.from_row_splits(
         parts.values, tf.gather(parts.row_splits, row_splits), validate=False
     )
+
+
+def _as_tensor(buffer: bytes) -> tf.Tensor:
+    """Returns uint8 `[bytes]`. tensorflow-text itself would take a second, number by number."""
+    return tf.constant(np.frombuffer(buffer, np.uint8))
