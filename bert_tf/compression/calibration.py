@@ -33,8 +33,7 @@ def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, 
             application. A few thousand tokens are enough.
 
     Returns:
-        The layers and their smoothing, float32 `[in]`. Layers for which no smoothing is best are
-        not included.
+        The smoothing, float32 `[in]`, of the layers for which some smoothing is best.
 
     Raises:
         UserError: If there is no batch, or the activations are not finite.
@@ -68,7 +67,6 @@ class _SeenRows:
     def __init__(self):
         self.largest = 0.0  # [in]
         self.rows = []
-        self._count = 0
 
     def add(self, x):
         x = tf.cast(x, tf.float32).numpy()  # [R, in]
@@ -77,10 +75,9 @@ class _SeenRows:
                 "The activations of `calibration` must be finite. Received: NaN or infinity"
             )
         self.largest = np.maximum(self.largest, np.abs(x).max(axis=0, initial=0.0))
-        count = min(len(x), _TRIED_ROWS_OF_A_BATCH, _TRIED_ROWS - self._count)
+        count = min(len(x), _TRIED_ROWS_OF_A_BATCH, _TRIED_ROWS - sum(map(len, self.rows)))
         if count > 0:
             self.rows.append(x[np.linspace(0, len(x) - 1, count).astype(int)])
-            self._count += count
 
 
 def _best_smoothing(dense, seen):
@@ -89,8 +86,13 @@ def _best_smoothing(dense, seen):
     expected = tf.matmul(rows, kernel)
     weights = tf.reduce_max(tf.abs(kernel), axis=1).numpy()
     candidates = [None, *(_smoothing(seen.largest, weights, alpha) for alpha in _ALPHAS)]
-    errors = [_error(rows, kernel, dense.units, s, expected) for s in candidates]
-    return candidates[int(np.argmin(errors))]
+
+    def error(smoothing):
+        packed = ops.pack_quantized_dense(*ops.quantize_kernel(kernel, smoothing), smoothing)
+        difference = ops.quantized_dense(rows, packed, dense.units) - expected
+        return float(tf.reduce_mean(tf.square(difference)))
+
+    return min(candidates, key=error)
 
 
 def _smoothing(activations, weights, alpha):
@@ -101,9 +103,3 @@ def _smoothing(activations, weights, alpha):
     )
     logarithms = (1 - alpha) * weights - alpha * activations
     return np.exp(logarithms - logarithms.mean()).astype(np.float32)
-
-
-def _error(rows, kernel, units, smoothing, expected):
-    packed = ops.pack_quantized_dense(*ops.quantize_kernel(kernel, smoothing), smoothing)
-    difference = ops.quantized_dense(rows, packed, units) - expected
-    return float(tf.reduce_mean(tf.square(difference)))

@@ -32,8 +32,8 @@ class DistillationModel(RawTextModel):
       T; for several labels, T² · the binary cross-entropy with the teacher's probabilities at T;
       for numbers and sentence vectors, the mean squared difference;
     - `hidden_loss`, times `hidden_weight`: the mean squared difference of the outputs of mapped
-      blocks at real tokens. If the hidden sizes differ, one trained projection is applied to the
-      student's outputs. It is not part of the student;
+      blocks at real tokens; if the hidden sizes differ, after a trained projection of the
+      student's outputs, which is not part of the student;
     - `attention_loss`, times `attention_weight`: KL(teacher || student) of the attention of real
       tokens in mapped blocks, for each head, or for the mean over heads if their numbers differ.
 
@@ -44,9 +44,9 @@ class DistillationModel(RawTextModel):
     this model. Save the student: `student.save_pretrained(directory)`.
 
     Args:
-        student: The model that learns: a `BertTextClassifier`, `BertTokenClassifier`,
-            `BertSentenceEncoder` or a model of another task whose spec has `distilled_as`.
-            `student_from_teacher` makes one. Any other with the same vocabulary and labels works.
+        student: The model that learns, of a task whose spec has `distilled_as`, such as a
+            `BertTextClassifier`. `student_from_teacher` makes one. Any other with the same
+            vocabulary and labels works.
         teacher: A trained model of the same class.
         temperature: T, above 0.
         logits_weight: w in [0, 1]. With 1, labels are not needed.
@@ -88,7 +88,14 @@ class DistillationModel(RawTextModel):
         **kwargs,
     ):
         super().__init__(**{"dtype": student.dtype_policy, **kwargs})
-        _check_arguments(temperature, logits_weight, hidden_weight, attention_weight)
+        weights = (logits_weight, hidden_weight, attention_weight)
+        if not temperature > 0 or not 0 <= logits_weight <= 1 or not min(weights) >= 0:
+            raise UserError(
+                "`temperature` must be above 0, `logits_weight` in [0, 1], `hidden_weight` and "
+                f"`attention_weight` at least 0. Received: temperature={temperature}, "
+                f"logits_weight={logits_weight}, hidden_weight={hidden_weight}, "
+                f"attention_weight={attention_weight}"
+            )
         check_pair(student, teacher)
         if logits_weight:
             teacher.require_trained_heads("a teacher")
@@ -106,16 +113,13 @@ class DistillationModel(RawTextModel):
         self.layer_map = {}
         if hidden_weight or attention_weight:
             self.layer_map = _checked_map(layer_map, student, teacher)
-        widths = [model.backbone.config.hidden_size for model in (student, teacher)]
+        config, width = student.backbone.config, teacher.backbone.config.hidden_size
         self.hidden_projection = None
-        if hidden_weight and widths[0] != widths[1]:
+        if hidden_weight and config.hidden_size != width:
             self.hidden_projection = Dense(
-                widths[1],
-                student.backbone.config.initializer_range,
-                dtype="float32",
-                name="hidden_projection",
+                width, config.initializer_range, dtype="float32", name="hidden_projection"
             )
-            self.hidden_projection.build([None, widths[0]])
+            self.hidden_projection.build([None, config.hidden_size])
         self._soft_losses = soft_losses(student)
         self._output_unit = "words" if isinstance(student, BertTokenClassifier) else "rows"
         factors = {
@@ -157,7 +161,9 @@ class DistillationModel(RawTextModel):
         Raises:
             UserError: If a loss is given although labels have no weight (`logits_weight=1`).
         """
-        options = {}
+        # Its loss also depends on these.
+        names = ("jit_compile", "gradient_accumulation_steps", "weighted_metrics")
+        options = {name: kwargs[name] for name in names if name in kwargs}
         if loss != "auto":
             if "task" not in self._factors:
                 raise UserError(
@@ -165,11 +171,6 @@ class DistillationModel(RawTextModel):
                     f"loss={loss!r}, logits_weight={self.logits_weight}"
                 )
             options["loss"] = loss
-        for name in ("jit_compile", "gradient_accumulation_steps"):  # of its loss too
-            if name in kwargs:
-                options[name] = kwargs[name]
-        if kwargs.get("weighted_metrics") is not None:
-            options["weighted_metrics"] = kwargs["weighted_metrics"]
         self.student.compile(metrics=metrics, **options)
         super().compile(optimizer, metrics=metrics, **kwargs)
         self._compiled_weights = _OutOfSight(self.student.variables)
@@ -178,8 +179,8 @@ class DistillationModel(RawTextModel):
         self.student.require_trainable()
 
     def make_train_function(self, force=False):
-        known = {id(variable) for variable in self._compiled_weights.content}
-        if self.optimizer.built and known != {id(v) for v in self.student.variables}:
+        known = set(map(id, self._compiled_weights.content))
+        if self.optimizer.built and known != set(map(id, self.student.variables)):
             raise UserError(
                 "The student must have the weights that the optimizer has begun to train. "
                 "Received: others (heads pruned, LoRA enabled or merged, or quantized since). "
@@ -191,11 +192,7 @@ class DistillationModel(RawTextModel):
         return self.student(inputs, training=training)
 
     def forward(self, x, y, training):
-        """Computes student and teacher on the same tokens. Each is a dictionary of tensors.
-
-        Raises:
-            UserError: If a row has several texts.
-        """
+        """Computes student and teacher on the same tokens. Each is a dictionary of tensors."""
         tokens = self._tokens(x)
         if tokens["token_ids"].shape.rank != 2:
             raise UserError(
@@ -226,8 +223,7 @@ class DistillationModel(RawTextModel):
         return {**tokens, "padding_mask": self.backbone.padding_mask_of(tokens)}
 
     def loss_denominators(self, x, y, sample_weight):
-        needs_labels = "task" in self._factors or self._output_unit == "words"
-        if y is None and needs_labels:
+        if y is None and ("task" in self._factors or self._output_unit == "words"):
             raise UserError(
                 "`y` must be labels, unless logits_weight=1 and only the teacher's outputs count. "
                 f"Received: y=None, logits_weight={self.logits_weight}"
@@ -307,14 +303,12 @@ class DistillationModel(RawTextModel):
 
     def fit_arguments(self, x, y=None, *, validation_data=None, **options):
         x = self.student.preprocessor.read(x)
-        if isinstance(validation_data, tuple) and len(validation_data) == 1:
-            validation_data = (*validation_data, None)
         if isinstance(validation_data, tuple):
-            inputs, labels, *weights = validation_data
+            inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
             inputs = self.student.preprocessor.read(inputs)
-            validation_data = (inputs, self._labels_or_any(inputs, labels), *weights)
-        labels = self._labels_or_any(x, y)
-        return self.student.fit_arguments(x, labels, validation_data=validation_data, **options)
+            validation_data = (inputs, self._labels_or_any(inputs, labels), weights)
+        y = self._labels_or_any(x, y)
+        return self.student.fit_arguments(x, y, validation_data=validation_data, **options)
 
     def class_weights(self, class_weight):
         return self.student.class_weights(class_weight)
@@ -348,17 +342,6 @@ class _OutOfSight:
 
     def __init__(self, content):
         self.content = content
-
-
-def _check_arguments(temperature, logits_weight, hidden_weight, attention_weight):
-    weights = (logits_weight, hidden_weight, attention_weight)
-    if not temperature > 0 or not 0 <= logits_weight <= 1 or not min(weights) >= 0:
-        raise UserError(
-            "`temperature` must be above 0, `logits_weight` in [0, 1], `hidden_weight` and "
-            f"`attention_weight` at least 0. Received: temperature={temperature}, "
-            f"logits_weight={logits_weight}, hidden_weight={hidden_weight}, "
-            f"attention_weight={attention_weight}"
-        )
 
 
 def _checked_map(layer_map, student, teacher) -> dict[int, int]:

@@ -44,7 +44,19 @@ def least_important_heads(
         )
     num_layers, num_heads = importance.shape
     pruned = checked_pruned_heads(pruned_heads, num_layers, num_heads)
-    missing = _count(count, share, importance.shape) - sum(map(len, pruned.values()))
+    if (count is None) == (share is None):
+        raise UserError(
+            "Exactly one of `count` and `share` must be given. Received: "
+            f"count={count}, share={share}"
+        )
+    wanted = round(share * importance.size) if count is None else count
+    most = num_layers * (num_heads - 1)
+    if not 0 <= wanted <= most:
+        raise UserError(
+            f"`count` must be at most {most} of {importance.size} heads, and `share` their share, "
+            f"so that every block keeps one. Received: count={count}, share={share}"
+        )
+    missing = wanted - sum(map(len, pruned.values()))
     if missing < 0:
         raise UserError(
             "`count` or `share` must include the heads that are pruned already: "
@@ -59,21 +71,3 @@ def least_important_heads(
             left[block] -= 1
             missing -= 1
     return {block: sorted(chosen[block]) for block in sorted(chosen)}
-
-
-def _count(count, share, shape) -> int:
-    """Returns the number of heads that are pruned afterwards."""
-    if (count is None) == (share is None):
-        raise UserError(
-            "Exactly one of `count` and `share` must be given. Received: "
-            f"count={count}, share={share}"
-        )
-    num_layers, num_heads = shape
-    result = count if share is None else round(share * num_layers * num_heads)
-    most = num_layers * (num_heads - 1)
-    if not 0 <= result <= most:
-        raise UserError(
-            f"`count` must be at most {most} of {num_layers * num_heads} heads, and `share` their "
-            f"share, so that every block keeps one. Received: count={count}, share={share}"
-        )
-    return result

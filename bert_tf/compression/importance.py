@@ -1,5 +1,6 @@
 """How much the loss depends on each attention head."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,7 @@ def head_importance(
         model: A compiled model whose batches have one text or pair per row, such as a
             `BertTextClassifier`.
         inputs: Texts, pairs of texts as a tuple of two lists, or token dictionaries.
-        targets: One label per example, as `model.preprocessor.targets(labels, inputs)` returns
-            them.
+        targets: One label per example, from `model.preprocessor.targets(labels, inputs)`.
         batch_size: The number of examples of a batch.
         normalize: Whether the values of each block are divided by their l2 norm, as in the paper,
             so that heads of different blocks can be compared.
@@ -63,9 +63,7 @@ def head_importance(
             f"Received: a {type(model).__name__} that is not compiled"
         )
     model.backbone.require_kernels("asked for the importance of its heads")
-    columns = inputs
-    if not isinstance(inputs, dict):  # `tf.data` takes no class of its own for a tuple
-        columns = tuple(model.preprocessor.read_columns(inputs))
+    columns = inputs if isinstance(inputs, dict) else model.preprocessor.read_columns(inputs)
     targets = _checked_targets(targets, columns)
     compute, total = None, 0.0
     starts = range(0, len(targets), batch_size)
@@ -88,11 +86,8 @@ def _traced(model, tokens, targets):
         {name: tf.TensorSpec([None] * len(v.shape), v.dtype) for name, v in tokens.items()},
         tf.TensorSpec([None, *targets.shape[1:]], targets.dtype),
     ]
-    return tf.function(
-        lambda tokens, targets: _sensitivities(model, tokens, targets),
-        input_signature=signature,
-        autograph=False,
-    )
+    sensitivities = functools.partial(_sensitivities, model)
+    return tf.function(sensitivities, input_signature=signature, autograph=False)
 
 
 def _sensitivities(model, tokens, targets):
@@ -119,8 +114,7 @@ def _tokens(model, columns, rows):
     """Returns the token dictionary of some rows."""
     if isinstance(columns, dict):
         return {name: tf.convert_to_tensor(values[rows]) for name, values in columns.items()}
-    parts = tuple(tf.convert_to_tensor(column[rows]) for column in columns)
-    return model.tokens_of(parts if len(parts) > 1 else parts[0])
+    return model.tokens_of(tuple(tf.convert_to_tensor(column[rows]) for column in columns))
 
 
 def _checked_targets(targets, columns):

@@ -86,24 +86,9 @@ def student_from_teacher(
         pruned_heads={new: pruned[old] for new, old in enumerate(layers) if old in pruned},
     )
     student = rebuilt(teacher, config)
-    _copy_weights(teacher, student, layers)
-    return student
-
-
-def _copy_weights(teacher, student, layers):
-    old, new = getattr(teacher, "backbone", teacher), getattr(student, "backbone", student)
-    blocks = [old.encoder.blocks[index] for index in layers]
-    pairs = [
-        *zip(new.embeddings.weights, old.embeddings.weights, strict=True),
-        *zip(new.pooler.weights, old.pooler.weights, strict=True),
-        *zip(_head_weights(student, new), _head_weights(teacher, old), strict=True),
-    ]
-    for copy, block in zip(new.encoder.blocks, blocks, strict=True):
-        pairs += zip(copy.weights, block.weights, strict=True)
-    for copy, weight in pairs:
+    dropped = set(range(num_layers)) - set(layers)
+    unused = {id(w) for block in dropped for w in backbone.encoder.blocks[block].weights}
+    kept = [weight for weight in teacher.weights if id(weight) not in unused]
+    for copy, weight in zip(student.weights, kept, strict=True):
         copy.assign(weight)
-
-
-def _head_weights(model, backbone):
-    below = {id(weight) for weight in backbone.weights}
-    return [weight for weight in model.weights if id(weight) not in below]
+    return student
