@@ -186,11 +186,10 @@ def _lock(folder) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(descriptor), os.stat(path)):
             raise FileNotFoundError(f"{path} was removed")
-    except (BlockingIOError, FileNotFoundError):
-        os.close(descriptor)
-        raise
     except OSError as error:
         os.close(descriptor)
+        if isinstance(error, (BlockingIOError, FileNotFoundError)):
+            raise
         raise _NoLocks(error.errno, error.strerror, path) from None
     return descriptor
 
@@ -283,10 +282,21 @@ def _write_journal(replacing, journal):
 
 
 def _undo(directory):
-    """Moves all files of the journal back. After a kill, another call completes it."""
+    """Moves all files of the journal back. After a kill, another call completes it.
+
+    The journal is untrusted: nothing outside the directory may be moved.
+
+    Raises:
+        ValueError: If the journal is damaged or names a path outside the directory.
+    """
     replacing = os.path.join(directory, _REPLACING)
-    if os.path.lexists(os.path.join(replacing, _JOURNAL)):  # without one nothing was moved
-        journal = _read_journal(directory)
+    journal_file = os.path.join(replacing, _JOURNAL)
+    if os.path.lexists(journal_file):  # without one nothing was moved
+        if os.path.islink(journal_file):
+            raise ValueError(f"{journal_file} is a link to another place")
+        journal = read_json(journal_file, _JOURNAL_SCHEMA)
+        for name in (*journal["replaced"], *journal["added"], *journal["folders"]):
+            _journal_paths(directory, name)  # all are checked before any file is moved
         for name in journal["replaced"]:
             place, new, old = _journal_paths(directory, name)
             if os.path.lexists(old):
@@ -308,35 +318,17 @@ def _undo(directory):
     shutil.rmtree(done, ignore_errors=True)
 
 
-def _read_journal(directory):
-    """Returns the journal. It is untrusted: nothing outside the directory may be moved.
-
-    Raises:
-        ValueError: If it is damaged or names a path outside the directory.
-    """
-    path = os.path.join(directory, _REPLACING, _JOURNAL)
-    if os.path.islink(path):
-        raise ValueError(f"{path} is a link to another place")
-    journal = read_json(path, _JOURNAL_SCHEMA)
-    for name in (*journal["replaced"], *journal["added"], *journal["folders"]):
-        _journal_paths(directory, name)
-    return journal
-
-
 def _journal_paths(directory, name):
     """Returns the paths of a name of the journal: its place, the new file and the old file.
 
-    Call it again before each move, because an earlier move may have put a link into the path.
-
-    Raises:
-        ValueError: If a path is outside the directory or leads through a link.
+    Call it again before each move, because an earlier move may have put a link into the path, which
+    it refuses.
     """
     root = os.path.realpath(directory)
     hidden = os.path.join(root, _REPLACING)
     is_plain = name == os.path.normpath(name) and not os.path.isabs(name)
     is_plain = is_plain and name.split(os.sep)[0] not in (os.curdir, os.pardir)
-    bases = (root, os.path.join(hidden, _NEW), os.path.join(hidden, _OLD))
-    paths = [os.path.join(base, name) for base in bases]
+    paths = [os.path.join(base, name) for base in (root, f"{hidden}/{_NEW}", f"{hidden}/{_OLD}")]
     folders = map(os.path.dirname, paths)
     # The last part may be a link: renaming a link moves the link itself.
     if not is_plain or any(os.path.realpath(folder) != folder for folder in folders):

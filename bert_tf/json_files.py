@@ -48,8 +48,7 @@ def read_bytes(path: str | os.PathLike) -> bytes:
     """Returns the content of a file of at most `MOST_BYTES`.
 
     Raises:
-        OSError: If the file cannot be read, is larger, or is not a regular file (a device can be
-            endless).
+        OSError: If the file cannot be read, is larger, or is not a regular file.
     """
     if stat.S_ISDIR(mode := os.stat(path).st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -130,16 +129,10 @@ def _short_integer(digits):
     return int(digits)
 
 
-def _require_shallow(value):
-    level = [value]
-    for _ in range(MOST_NESTED):
-        children = (
-            child
-            for container in level
-            if isinstance(container, (dict, list))
-            for child in (container.values() if isinstance(container, dict) else container)
-        )
-        level = [child for child in children if isinstance(child, (dict, list))]
-        if not level:
-            return
-    raise ValueError(f"lists and objects in more than {MOST_NESTED} levels")
+def _require_shallow(value, levels=MOST_NESTED):
+    if not isinstance(value, (dict, list)):
+        return
+    if not levels:
+        raise ValueError(f"lists and objects in more than {MOST_NESTED} levels")
+    for child in value.values() if isinstance(value, dict) else value:
+        _require_shallow(child, levels - 1)

@@ -1,9 +1,9 @@
 """The training loop's core: one optimizer step on a batch, the same however the batch is cut up.
 
 A loss is a sum of means, each a weighted sum over examples (or tokens) divided by the sum of the
-weights. Cut over replicas and over micro-batches, the weighted sums add up, and what divides them
-must be the sum of the weights of the whole batch: so that is computed first, from the labels. Of
-Keras's losses the reduction says what divides them (`training/losses/partial_loss.py`).
+weights. Cut over replicas and over micro-batches, the weighted sums add up if they are divided by
+the sum of the weights of the whole batch, which is computed first, from the labels. For Keras's
+losses the reduction says what divides them (`training/losses/partial_loss.py`).
 """
 
 import contextlib
@@ -35,8 +35,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
       all replicas together.
     - `jit_compile=True` compiles the whole step with static shapes, with the native ops where their
       lowerings are built.
-    - With an optimizer of `bert_tf.training` the logs hold `gradient_norm`, before the clip; under
-      `mixed_float16` it scales the loss and leaves out steps that overflow.
+    - With an optimizer of `bert_tf.training` the logs contain `gradient_norm`, before clipping;
+      under `mixed_float16` it scales the loss and skips steps that overflow.
 
     A subclass with a loss of its own overrides `loss_denominators` and `partial_loss`.
     """
@@ -90,17 +90,13 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
             # Keras takes XLA on a GPU. It needs the padding that the native ops do without.
             self.jit_compile = False
         strategy = self.distribute_strategy
+        replicas = strategy.num_replicas_in_sync
         mirrored = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
-        if (
-            self.jit_compile
-            and isinstance(strategy, mirrored)
-            and strategy.num_replicas_in_sync > 1
-        ):
+        if self.jit_compile and isinstance(strategy, mirrored) and replicas > 1:
             raise UserError(
                 "`jit_compile` must be False with several replicas: XLA cannot compile a step that "
-                f"they take together. Received: {type(strategy).__name__} with "
-                f"{strategy.num_replicas_in_sync} replicas. Leave `jit_compile` out, or train "
-                "without the strategy."
+                f"they take together. Received: {type(strategy).__name__} with {replicas} "
+                "replicas. Leave `jit_compile` out, or train without the strategy."
             )
 
     def _cut_up_loss(self, loss):
@@ -114,8 +110,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         try:
             self._require_own_shares()
             if loss is not None:
-                losses = partial_losses(loss, self._share_of_batch)
-                keras_compat.replace_losses(self, losses)
+                keras_compat.replace_losses(self, partial_losses(loss, self._share_of_batch))
         except UserError:
             if self._share_of_batch.is_cut_up:
                 raise
@@ -123,13 +118,12 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
     def _require_own_shares(self):
         """Raises `UserError` for a class that overrides `compute_loss` and not `partial_loss`."""
-        owners = {
-            name: next(index for index, c in enumerate(type(self).__mro__) if name in vars(c))
-            for name in ("compute_loss", "partial_loss")
-        }
-        owner = type(self).__mro__[owners["compute_loss"]]
+        classes = type(self).__mro__
+        owner, partial_owner = (
+            next(c for c in classes if name in vars(c)) for name in ("compute_loss", "partial_loss")
+        )
         known = owner.__module__.split(".")[0] in ("keras", "bert_tf")
-        if not known and owners["compute_loss"] < owners["partial_loss"]:
+        if not known and classes.index(owner) < classes.index(partial_owner):
             raise UserError(
                 "`partial_loss` and `loss_denominators` must be overridden where a model has a "
                 "loss of its own and a batch is cut up (gradient accumulation, replicas): they say "
@@ -162,8 +156,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals) -> tf.Tensor:
         """Returns the part of the loss that these examples make; the parts of a batch add up.
 
-        `y_pred` is what `forward` gave, `totals` the `loss_denominators` of the whole batch, over
-        all replicas.
+        `y_pred` is the result of `forward`; `totals` are the `loss_denominators` of the whole
+        batch, over all replicas.
         """
         parts = self.loss_denominators(x, y, sample_weight)
         shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}
@@ -199,16 +193,17 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
         """`keras.Model.fit`."""
-        arguments = arguments_by_name(keras.Model.fit, self, *args, **kwargs)
-        return super().fit(**self._with_class_weights(arguments))
+        return super().fit(**self._arguments(keras.Model.fit, *args, **kwargs))
 
     @has_signature_of(keras.Model.train_on_batch)
     def train_on_batch(self, *args, **kwargs):
         """`keras.Model.train_on_batch`."""
-        arguments = arguments_by_name(keras.Model.train_on_batch, self, *args, **kwargs)
-        return super().train_on_batch(**self._with_class_weights(arguments))
+        return super().train_on_batch(
+            **self._arguments(keras.Model.train_on_batch, *args, **kwargs)
+        )
 
-    def _with_class_weights(self, arguments):
+    def _arguments(self, method, *args, **kwargs):
+        arguments = arguments_by_name(method, self, *args, **kwargs)
         if arguments["class_weight"] is not None:
             arguments["class_weight"] = self.class_weights(arguments["class_weight"])
         return arguments
@@ -219,7 +214,30 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     def train_step(self, data):
         self.require_trainable()
         with self._tracing():
-            return self._train_step(data)
+            data = keras.utils.unpack_x_y_sample_weight(data)
+            variables = self.trained_variables()
+            if not self.optimizer.built:
+                self.optimizer.build(variables)
+            totals = self._totals(*data)
+            if self.gradient_accumulation_steps == 1:
+                loss, gradients = self._gradients(*data, totals, variables)
+            else:
+                loss, gradients = self._accumulated(data, totals, variables)
+            self.optimizer.apply_gradients(zip(gradients, variables))
+            self._track_loss(loss, data[0])
+            return {**self._logs(), **self._norm_logs()}
+
+    def _norm_logs(self):
+        norm = getattr(self.optimizer, "gradient_norm", None)
+        if norm is None:
+            return {}
+        # Steps that the loss scaling leaves out have none.
+        norm = tf.convert_to_tensor(norm)
+        known = tf.math.is_finite(norm) | (not self.optimizer.dynamic_loss_scale)
+        self._gradient_norm.update_state(
+            tf.where(known, norm, 0.0), sample_weight=tf.cast(known, tf.float32)
+        )
+        return {"gradient_norm": self._gradient_norm.result()}
 
     def test_step(self, data):
         with self._tracing():
@@ -243,30 +261,6 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
             if not native.compiles_under_xla():
                 scopes.enter_context(ops.backend("reference"))
         return scopes
-
-    def _train_step(self, data):
-        data = keras.utils.unpack_x_y_sample_weight(data)
-        variables = self.trained_variables()
-        if not self.optimizer.built:
-            self.optimizer.build(variables)
-        totals = self._totals(*data)
-        if self.gradient_accumulation_steps == 1:
-            loss, gradients = self._gradients(*data, totals, variables)
-        else:
-            loss, gradients = self._accumulated(data, totals, variables)
-        self.optimizer.apply_gradients(zip(gradients, variables))
-        self._track_loss(loss, data[0])
-        logs = self._logs()
-        norm = getattr(self.optimizer, "gradient_norm", None)
-        if norm is not None:
-            # Steps that the loss scaling leaves out have none.
-            norm = tf.convert_to_tensor(norm)
-            known = tf.math.is_finite(norm) | (not self.optimizer.dynamic_loss_scale)
-            self._gradient_norm.update_state(
-                tf.where(known, norm, 0.0), sample_weight=tf.cast(known, tf.float32)
-            )
-            logs["gradient_norm"] = self._gradient_norm.result()
-        return logs
 
     def _gradients(self, x, y, sample_weight, totals, variables):
         with tf.GradientTape() as tape:
@@ -384,8 +378,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     def _traced_step(self, function):
         """`function(data)` as a function of data and what its dataset says of all its batches.
 
-        It is traced once for a dataset, not for the shapes of a batch and then for those of the
-        next. XLA needs the shapes of the batch.
+        It is traced once for a dataset; for XLA, which needs the shapes, once for those of a batch.
         """
         traces = {}
         by_dataset = tf.function(function)
@@ -451,7 +444,6 @@ def _num_replicas() -> int:
 
 
 def _sum_over_replicas(value):
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
+    if _num_replicas() == 1:
         return value
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, value)
