@@ -2,18 +2,13 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bert_tf import hooks
 from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
 
-if TYPE_CHECKING:  # the flags of tools need the names of the layers, and no TensorFlow
-    import keras
-
-    from bert_tf.models.backbone import BertBackbone
-
-# The dense layers of an encoder block and their attributes.
+# The dense layers of an encoder block and their attributes. Flags of tools read them, so this
+# module does not import TensorFlow.
 LORA_LAYERS = {
     "query_key_value": "attention.query_key_value",
     "attention_output": "attention_output",
@@ -23,7 +18,7 @@ LORA_LAYERS = {
 
 
 class LoraModel:
-    """A model with a `backbone` whose dense layers can have low-rank additions.
+    """A Keras model with a `backbone` whose dense layers can have low-rank additions.
 
     Query, key and value are one kernel here, so they share the A of an addition.
 
@@ -38,11 +33,6 @@ class LoraModel:
     Reference: Hu et al. 2021 (arXiv 2106.09685).
     """
 
-    # The model that this class is mixed into has these.
-    backbone: "BertBackbone"
-    compiled: bool
-    optimizer: "keras.optimizers.Optimizer | None"  # once it is compiled
-
     # The arguments of `enable_lora`, or None.
     lora: dict | None = None
 
@@ -53,9 +43,7 @@ class LoraModel:
         target_modules: Sequence[str] = ("query_key_value",),
         layers: Sequence[str] | None = None,
     ) -> None:
-        """Freezes the backbone and gives its dense layers low-rank additions; heads go on training.
-
-        Call it before the first step of training.
+        """Freezes the backbone and gives its dense layers low-rank additions; heads stay trainable.
 
         Args:
             rank: Width of the additions.
@@ -100,10 +88,7 @@ class LoraModel:
         return self.compiled and self.optimizer is not None and self.optimizer.built
 
     def merge_lora(self) -> None:
-        """Adds the low-rank additions to the kernels: the same outputs, and a model as before.
-
-        The backbone stays frozen until something sets it trainable.
-        """
+        """Merges the additions into the kernels, with the same outputs. These stay frozen."""
         for dense in self.backbone.encoder.dense_layers().values():
             dense.merge_lora()
         self.lora = None
@@ -126,7 +111,7 @@ class LoraModel:
         hooks.load_lora(self, path)
 
     def require_merged(self, purpose: str) -> None:
-        """Raises `UserError` if there are low-rank additions: `purpose` needs plain kernels."""
+        """Raises `UserError` if there are low-rank additions."""
         if self.lora is not None:
             raise UserError(
                 f"The model must have no LoRA to be {purpose}. Received: a model with LoRA. Call "

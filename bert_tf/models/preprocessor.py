@@ -22,10 +22,10 @@ class Preprocessor:
 
     A task overrides what is different: `read_columns` where an example is not a text or a pair,
     `targets` and `graph_targets` for its labels, `training_rows` and `rows` where examples become
-    windows, `outputs` and `decode` for what the model gives.
+    windows, `outputs` and `decode` for the model's outputs.
 
     Args:
-        tokenizer: The `BertTokenizer`, or None: then there is only what needs no text.
+        tokenizer: The `BertTokenizer`; without one only token dictionaries are accepted.
         max_length: The maximum number of tokens of a sequence, `[CLS]` and `[SEP]` included.
         has_sparse_labels: Whether the loss takes the ids of classes.
         has_static_shapes: Whether all batches are padded to `max_length`, for XLA.
@@ -85,7 +85,7 @@ class Preprocessor:
         return self.read_columns(x)
 
     def read_examples(self, x: Any) -> TextColumns:
-        """Returns raw text that is all there, not in batches, as `TextColumns`."""
+        """Returns raw text that does not come in batches as `TextColumns`."""
         return self.read_columns(collected(x, self.is_example))
 
     def read_columns(self, x: Any) -> TextColumns:
@@ -129,10 +129,9 @@ class Preprocessor:
         return number_rows(y) if is_container(y) and not isinstance(y, tuple) else y
 
     def graph_targets(self, spec: tf.TensorSpec) -> Callable[[tf.Tensor], tf.Tensor] | None:
-        """Returns what turns the labels of a `tf.data.Dataset` into those that the loss takes.
+        """Returns a function in the graph, of labels of `spec`, to those that the loss takes.
 
-        It is a function in the graph, of the labels of a batch, whose shape and dtype `spec` has;
-        None where they are right as they are.
+        None where the labels of a `tf.data.Dataset` are right as they are.
         """
         return None
 
@@ -166,7 +165,7 @@ class Preprocessor:
         return self.tokenize(*columns)
 
     def tensor_columns(self, inputs: Any) -> tuple[tf.Tensor, ...]:
-        """Returns the texts of a call: one string tensor `[B]` for each text of an example."""
+        """Returns one string tensor `[B]` for each text of an example."""
         tensors = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
         if not all(tf.is_tensor(tensor) for tensor in tensors):
             return tuple(map(tf.convert_to_tensor, self.read_columns(inputs)))
@@ -232,25 +231,11 @@ class Preprocessor:
         return self.example_rows(columns), labels
 
     def example_rows(self, columns: TextColumns) -> TokenRows:
-        """Returns one row for every example, even if it is made of several sequences."""
+        """Returns one row for every example, even if it has several sequences."""
         return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
 
     def _tokenized(self, dataset):
         """Batches of text as batches of tokens, with labels for the loss."""
-        self.require_batches(dataset)
-
-        def tokenize(features, *rest):
-            return (self.tokens_of(features), *rest)
-
-        return (
-            self.with_graph_targets(dataset)
-            .map(tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-            .prefetch(tf.data.AUTOTUNE)
-        )
-
-    @staticmethod
-    def require_batches(dataset: tf.data.Dataset) -> None:
-        """Raises `UserError` if a dataset of text does not yield batches of strings."""
         spec = dataset.element_spec
         features = spec[0] if isinstance(spec, tuple) else spec
         if isinstance(features, dict):
@@ -263,6 +248,15 @@ class Preprocessor:
                 "A dataset of text must yield batches, strings [B]. Received: single strings. "
                 "Pass `dataset.batch(32)`."
             )
+        return (
+            self.with_graph_targets(dataset)
+            .map(
+                lambda features, *rest: (self.tokens_of(features), *rest),
+                num_parallel_calls=tf.data.AUTOTUNE,
+                deterministic=True,
+            )
+            .prefetch(tf.data.AUTOTUNE)
+        )
 
     def with_graph_targets(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Returns a dataset with `graph_targets` applied to its labels."""
@@ -281,11 +275,7 @@ class Preprocessor:
     # Rows for prediction, and what becomes of them.
 
     def rows(self, columns: TextColumns, window_stride: int | None = None) -> TokenRows:
-        """Returns the rows that the model computes for texts.
-
-        With a `window_stride` single texts are not cut but become windows, one every so many
-        tokens.
-        """
+        """Returns the rows that the model computes: of each text one, or windows at a stride."""
         self.require_tokenizer()
         if window_stride is None:
             return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
@@ -295,7 +285,7 @@ class Preprocessor:
         """Returns what `predict` returns.
 
         Args:
-            values: What the model computed, in the order of the rows.
+            values: The model's outputs, in the order of the rows.
             rows: What `rows` returned.
             columns: The texts.
             pooling: How the windows of a text become one, "mean" or "max".
@@ -308,8 +298,7 @@ class Preprocessor:
         """Returns the answer to every example; the arguments are those of `outputs`.
 
         Settings of a task, such as question answering's `n_best_size`, are arguments of its
-        preprocessor. A method with options for one call, such as `fill_mask(top_k=...)`, calls a
-        method of its own preprocessor in place of this one.
+        preprocessor.
 
         Raises:
             UserError: If the task does not say what its outputs mean.

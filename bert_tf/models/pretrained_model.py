@@ -41,12 +41,12 @@ class PretrainedModel(LoraModel, KerasFiles):
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "PretrainedModel":
-        """Builds the model around a checkpoint; heads that it lacks start at random.
+        """Builds the model around a checkpoint; heads that it lacks are initialized randomly.
 
         Args:
             path: What `BertBackbone.from_pretrained` opens.
-            **options: Arguments of this class and of `BertBackbone`; they win over the file's.
-                `quantization="int8"` quantizes what was loaded.
+            **options: Arguments of this class and of `BertBackbone`; they replace the file's.
+                `quantization="int8"` quantizes the loaded model.
 
         Raises:
             CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
@@ -111,18 +111,17 @@ class PretrainedModel(LoraModel, KerasFiles):
     ) -> None:
         """Turns the backbone's kernels and word embeddings into 8-bit integers, for inference.
 
-        See `BertBackbone.quantize`; heads stay as they are.
+        See `BertBackbone.quantize`, which has the same arguments and errors.
 
         Args:
             mode: "int8".
             config: None or the configuration that Keras makes for `mode`.
-            calibration: Unlabelled text like that of the application, a few hundred examples: a
-                list of texts, or a tuple of two lists for pairs; or what the backbone's takes.
+            calibration: A few hundred examples of text like that of the application: a list of
+                texts, or a tuple of two lists for pairs; or token dictionaries.
             **kwargs: Of Keras's, `type_check` has no effect.
 
         Raises:
-            UserError: For another mode or argument, a model with LoRA, or one that is quantized or
-                prepacked already.
+            UserError: As `BertBackbone.quantize`, or if `calibration` is a dataset of texts.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -141,17 +140,15 @@ class PretrainedModel(LoraModel, KerasFiles):
         self.backbone.quantize(mode, config=config, calibration=calibration, **kwargs)
 
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
-        """Removes attention heads of the backbone with their weights, for good.
+        """Removes attention heads of the backbone: see `BertBackbone.prune_heads`.
 
-        See `BertBackbone.prune_heads`. An optimizer that has begun knows the weights that are gone:
-        compile the model again to train it on; `evaluate` and `predict` go on without.
+        To train a model whose optimizer has begun, compile it again.
 
         Args:
             heads: Block numbers to the heads to remove, as the unpruned model numbers them.
 
         Raises:
-            UserError: If a number is out of range, a block would be left without a head, or the
-                model is prepacked, quantized or has LoRA.
+            UserError: As `BertBackbone.prune_heads`.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -171,14 +168,12 @@ class PretrainedModel(LoraModel, KerasFiles):
         """Writes weights and configuration into `directory`, and labels and tokenizer if any.
 
         Args:
-            directory: Made if missing; the files in it are replaced together, atomically.
+            directory: As in `BertBackbone.save_pretrained`.
             format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
-                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf",
-                which alone holds a quantized model.
+                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf".
 
         Raises:
-            UserError: If the directory holds a checkpoint of another format, the format cannot hold
-                the model, or the model is prepacked or has LoRA.
+            UserError: As `BertBackbone.save_pretrained`, or if the model has LoRA.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -199,8 +194,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         """Writes the model as a SavedModel that takes raw strings: `bert_tf.serving.export`.
 
         Args:
-            filepath: The model's directory; the SavedModel is its subdirectory `1`, and later one
-                more than the newest.
+            filepath: The model's directory, whose subdirectories are numbered versions.
             format: "tf_saved_model", the only one; `tools/export_onnx.py` makes ONNX of it.
             verbose: Keras's; has no effect.
             input_signature: Keras's, None: the signatures are those of the task.
@@ -274,10 +268,8 @@ class PretrainedModel(LoraModel, KerasFiles):
 def _deserialized(config, kind, name):
     """Returns the argument `name` of a model, which `serialize_keras_object` serialized.
 
-    A file may name any class of Keras in its place, and some open files when they are built.
-
-    Raises:
-        ConfigError: If it is not a description of a `kind` or of a registered subclass.
+    A file may name any class of Keras in its place, and some open files when they are built: that
+    is a `ConfigError`.
     """
     registered = config.get("registered_name") if isinstance(config, dict) else None
     found = keras.saving.get_registered_object(registered) if isinstance(registered, str) else None

@@ -14,11 +14,7 @@ class RawTextModel(TrainingModel):
     """A model whose `fit` and `evaluate` take raw text; a subclass says what becomes of it."""
 
     def fit_arguments(self, x, y=None, *, training: bool = True, **options) -> dict[str, Any]:
-        """Returns the arguments of `fit` as Keras takes them: text becomes token dictionaries.
-
-        Those that it leaves as they are belong to the result too. `training` says whether they are
-        for steps of training.
-        """
+        """Returns all arguments of `fit`, or of `evaluate`, with token dictionaries for text."""
         raise NotImplementedError(f"{type(self).__name__} must have `fit_arguments`.")
 
     def require_labels(self, x: Any, y: Any) -> None:
@@ -60,12 +56,6 @@ class RawTextModel(TrainingModel):
             arguments = self.fit_arguments(**data, shuffle=False, training=False)
             data = {name: arguments[name] for name in data}
             self.require_labels(data["x"], data["y"])
+        options = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
         with as_data_errors():
-            return super().evaluate(
-                **data,
-                verbose=verbose,
-                steps=steps,
-                callbacks=callbacks,
-                return_dict=return_dict,
-                **kwargs,
-            )
+            return super().evaluate(**data, **options, return_dict=return_dict, **kwargs)

@@ -14,9 +14,8 @@ EXAMPLES = "examples"
 class ServingModule:
     """A task model with everything around it in one graph: tokenizer, model, answers.
 
-    A subclass says what comes in as text and what goes out. Every output has the batch as its first
-    dimension, because TF Serving merges requests along it and cuts the answers apart again. Outputs
-    of as many values as there happen to be are padded, `[B, most of the batch]`, and an output
+    Every output has the batch as its first dimension, because TF Serving merges requests along it.
+    Outputs with a varying number of values are padded, `[B, most of the batch]`, and an output
     whose name ends in `_count` says how many there are.
 
     Args:
@@ -24,13 +23,12 @@ class ServingModule:
 
     Attributes:
         texts: The text inputs, string `[B]`: name and meaning.
-        lists: Of these, the names of those that are lists of strings, `[B, C]`.
-        tokens_shape: Of a token dictionary.
-        outputs: The outputs for text: name and meaning. They may hold names that only some models
-            of the class give.
+        lists: The names of those that are lists of strings, `[B, C]`.
+        tokens_shape: The shape of the tensors of a token dictionary.
+        outputs: The outputs for text: name and meaning. Some models may not have all of them.
         token_outputs: The outputs for token ids; None: the same as for text.
         takes_pairs: Whether it can be made for pairs of texts, as its second argument.
-        max_length: The most tokens of a sequence.
+        max_length: The maximum number of tokens of a sequence.
     """
 
     texts: ClassVar[dict[str, str]] = {"text": "The text, UTF-8."}
@@ -46,7 +44,7 @@ class ServingModule:
 
     def of_text(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs for text: those for its tokens, unless a subclass overrides it."""
-        # By name: TensorFlow hands them over in alphabetical order.
+        # By name: TensorFlow passes them in alphabetical order.
         return self.of_tokens(self.model.tokenize(*(texts[name] for name in self.texts)))
 
     def of_tokens(self, tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -59,13 +57,10 @@ class ServingModule:
         one, several = (tf.TensorSpec(shape, tf.string) for shape in ([None], [None, None]))
         strings = {name: several if name in self.lists else one for name in self.texts}
         text = _traced(lambda **texts: self.of_text(**texts), strings)  # noqa: PLW0108
+        mask = tf.TensorSpec(self.tokens_shape, tf.bool)
         tokens = _traced(
             lambda **tokens: self.of_tokens(tokens),
-            {
-                "token_ids": ids,
-                "segment_ids": ids,
-                "padding_mask": tf.TensorSpec(self.tokens_shape, tf.bool),
-            },
+            {"token_ids": ids, "segment_ids": ids, "padding_mask": mask},
         )
         features = {
             name: tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
@@ -85,17 +80,16 @@ class ServingModule:
             own = self.outputs if self.token_outputs is None else self.token_outputs
             return dict(_TOKEN_INPUTS), dict(own)
         if signature == EXAMPLES:
-            names = ", ".join(self.texts)
-            meaning = f"A serialised tf.train.Example with bytes values: {names}."
+            meaning = f"A serialised tf.train.Example with bytes values: {', '.join(self.texts)}."
             return {"examples": meaning}, dict(self.outputs)
         return dict(self.texts), dict(self.outputs)
 
     def limits(self, signature: str) -> dict[str, dict]:
-        """Returns what the inputs of a signature may hold, by their names, for servers to check.
+        """Returns what a server must check of the inputs of a signature, by their names.
 
         Returns:
             Where they apply: `minimum` and `maximum` of the values, `max_length` of the last
-            dimension, and `needs_text` of lists of which each must hold a string that is not empty.
+            dimension, and `needs_text` of lists that must each hold a string that is not empty.
         """
         if signature != TOKENS:
             return {name: {"needs_text": True} for name in self.lists if name in self.texts}
@@ -112,7 +106,7 @@ class ServingModule:
         return {}
 
     def sample_texts(self) -> list[dict[str, list[str]]]:
-        """Requests to warm up with: text inputs by name, of one row and of several."""
+        """Returns requests to warm up with: text inputs by name, of one row and of several."""
         if self.lists:
             return []  # only the task knows how many strings a list has
         rows = list(zip(*(_SAMPLES.get(name, _SAMPLES["text"]) for name in self.texts)))

@@ -15,7 +15,7 @@ from bert_tf.data.token_budget import token_batches
 TOKEN_BUDGET = 4096
 # Sorted together, so that what happens to one batch does not wait for the longest text of all.
 CHUNK_OF_ROWS = 8192
-# The feature that carries each row's number.
+# The feature that contains each row's number.
 ROW_NUMBER = "row_number"
 # The label of padding and of tokens that have none; PyTorch's `ignore_index`.
 IGNORED = -100
@@ -63,10 +63,9 @@ def training_batches(
     `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]` of
     labels of tokens, which are padded with `IGNORED`. With `shuffle` each epoch has another order.
     """
-    count = len(rows)
-    numbers = tf.data.Dataset.range(count)
+    numbers = tf.data.Dataset.range(len(rows))
     if shuffle:
-        numbers = numbers.shuffle(count, reshuffle_each_iteration=True)
+        numbers = numbers.shuffle(len(rows), reshuffle_each_iteration=True)
     return batches_of_numbers(rows, labels, numbers.batch(batch_size), length)
 
 
@@ -149,8 +148,7 @@ def pooled_windows(outputs, examples: np.ndarray, pooling: str):
         if pooling == "max":
             return np.maximum.reduceat(values, starts)
         counts = np.diff(np.append(starts, len(values)))
-        means = np.add.reduceat(values.astype(np.float64), starts)
-        means /= counts.reshape([-1] + [1] * (values.ndim - 1))
-        return means.astype(values.dtype)
+        sums = np.add.reduceat(values.astype(np.float64), starts)  # [texts, ...]
+        return (sums.T / counts).T.astype(values.dtype)
 
     return tf.nest.map_structure(pool, outputs)

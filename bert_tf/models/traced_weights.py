@@ -11,11 +11,10 @@ import keras
 
 
 class RetracingModel(keras.Model):
-    """A Keras model that traces a step again once the model's weights are others.
+    """A Keras model that traces a step again if the model's weights have changed since.
 
-    What replaces or freezes weights need not know which traces there are, and it does not matter
-    on which of the model's layers that was called. Each step is looked at by itself: validation
-    inside `fit` must not take away the training step that `fit` is using.
+    Each step is checked by itself: validation inside `fit` must not drop the training step that
+    `fit` is using.
     """
 
     def __init__(self, **kwargs):
@@ -44,7 +43,7 @@ class RetracingModel(keras.Model):
 
 
 class _TracedWeights:
-    """The weights that each step was traced with. Weak references: what was replaced can go."""
+    """Weak references to the weights that each step was traced with."""
 
     def __init__(self):
         self._references = {}
