@@ -33,12 +33,11 @@ def lazy_names(
         >>> __getattr__("BertTokenizer")
         <class 'bert_tf.text.tokenizer.BertTokenizer'>
     """
-    moved = moved or {}
 
     def get_attribute(name):
         if name in names:
             return getattr(importlib.import_module(names[name], package), name)
-        if name in moved:
+        if moved and name in moved:
             home, _, new = moved[name].partition(":")
             new = new or name
             warn_renamed(f"{package}.{name}", f"{home}.{new}")

@@ -15,8 +15,8 @@ def top_k(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the `k` best rows of a matrix for each query.
 
-    The search is exact: every score is computed, with a matmul for each block of rows. It needs
-    about 200 MB in addition to the inputs, whatever their size. The matrix can be a `np.memmap`.
+    Every score is computed, with a matmul for each block of rows, in about 200 MB in addition to
+    the inputs, whatever their size. The matrix can be a `np.memmap`.
 
     Args:
         query_vectors: Floats `[num_queries, dim]`, or one query `[dim]`.
@@ -66,16 +66,14 @@ def top_k(
         width = min(k, len(corpus_matrix))
         return np.zeros([0, width], np.float32), np.zeros([0, width], np.int64)
     parts = [
-        _best_of_corpus(
-            _rows(queries[start : start + _QUERIES], normalize), corpus_matrix, k, normalize
-        )
+        _best_of_corpus(queries[start : start + _QUERIES], corpus_matrix, k, normalize)
         for start in range(0, len(queries), _QUERIES)
     ]
     return tuple(np.concatenate(column) for column in zip(*parts))
 
 
 def _best_of_corpus(queries, corpus, k, normalize):
-    count = len(queries)
+    queries, count = _rows(queries, normalize), len(queries)
     block = max(1, _BLOCK // (count + queries.shape[1]))
     scores, rows = np.zeros([count, 0], np.float32), np.zeros([count, 0], np.int64)
     for start in range(0, len(corpus), block):

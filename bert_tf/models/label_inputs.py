@@ -120,7 +120,8 @@ def class_ids(
         return array
     if array.ndim == 2 and numeric and array.shape[1] == (num_classes or array.shape[1]):
         return _ids_of_one_hot(array)
-    if array.ndim != 1 or (not numeric and any(_is_nested(value) for value in array)):
+    nested = (list, tuple, Set, Mapping, np.ndarray)
+    if array.ndim != 1 or (not numeric and any(isinstance(value, nested) for value in array)):
         rows = f", or one-hot rows [n, {num_classes}]" if num_classes else ""
         raise DataError(
             f"`y` must be one class for each example, [n] or [n, 1]{rows}. Received: "
@@ -161,10 +162,6 @@ def _ids_of_one_hot(rows):
     return rows.argmax(axis=1).astype(np.int32)
 
 
-def _is_nested(value):
-    return isinstance(value, (list, tuple, Set, Mapping, np.ndarray))
-
-
 class IdsInGraph:
     """Names of classes `[B]` to ids `[B]`, in the graph of a `tf.data.Dataset`.
 
@@ -173,21 +170,16 @@ class IdsInGraph:
 
     def __init__(self, labels: Sequence[str] | None, num_classes: int):
         self.names = list(labels or map(str, range(num_classes)))
-        self._table = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                self.names, tf.range(num_classes), tf.string, tf.int32
-            ),
-            default_value=-1,
-        )
+        ids = tf.range(num_classes)
+        table = tf.lookup.KeyValueTensorInitializer(self.names, ids, tf.string, tf.int32)
+        self._table = tf.lookup.StaticHashTable(table, default_value=-1)
 
     def __call__(self, names: tf.Tensor) -> tf.Tensor:
         names = tf.reshape(names, [-1])  # [B] or [B, 1] -> [B]
         ids = self._table.lookup(names)
         unknown = tf.boolean_mask(names, ids < 0)
-        check = tf.debugging.Assert(
-            tf.equal(tf.size(unknown), 0), [f"{UNKNOWN_LABELS}: {self.names}. Received:", unknown]
-        )
-        with tf.control_dependencies([check]):
+        received = [f"{UNKNOWN_LABELS}: {self.names}. Received:", unknown]
+        with tf.control_dependencies([tf.debugging.Assert(tf.size(unknown) == 0, received)]):
             return tf.identity(ids)
 
 

@@ -28,7 +28,7 @@ _OF_TENSORFLOW = (
 def collected(x: Any, is_example: Callable[[Any], bool]) -> Any:
     """Returns the items of an iterable as a list if `is_example` is true of the first.
 
-    Anything else, batches too, comes back as it is, a generator with all its items.
+    Anything else is returned as it is, a generator with all its items.
     """
     if not isinstance(x, Iterable) or isinstance(x, (Collection, str, bytes, tf.data.Dataset)):
         return x
@@ -55,7 +55,7 @@ def batches_of_text(
     """Returns a dataset of the batches of a generator or `PyDataset` if they are raw text.
 
     Args:
-        x: Anything; what is no such stream comes back as it is, a generator with all its items.
+        x: Anything; what is not such a stream is returned as in `collected`.
         columns: Makes columns of the features of a batch; None: batches of text are refused.
         targets: Makes an array of the labels of a batch and its columns.
 
@@ -114,11 +114,7 @@ def yields_text(dataset: tf.data.Dataset) -> bool:
 
 @contextlib.contextmanager
 def as_data_errors():
-    """Turns what the graph of a dataset says about its text or labels into a `DataError`.
-
-    Raises:
-        DataError: If the graph found malformed text or an unknown label.
-    """
+    """Raises a `DataError` if the graph of a dataset finds malformed text or an unknown label."""
     try:
         yield
     except tf.errors.InvalidArgumentError as error:

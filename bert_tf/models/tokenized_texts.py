@@ -85,7 +85,7 @@ class TokenizedTexts:
         return int(self._token_ids.nrows()) // (self._rows_per_example or 1)
 
     def lengths(self) -> np.ndarray:
-        """Returns int64 `[n]`: the tokens of every example; of several rows, of the longest."""
+        """Returns the number of tokens of every example, or of its longest row, int64 `[n]`."""
         lengths, count = self._token_ids.row_lengths().numpy(), self._rows_per_example
         return lengths if count is None else lengths.reshape(-1, count).max(axis=1)  # [n K] -> [n]
 
@@ -99,19 +99,15 @@ class TokenizedTexts:
         )
 
     def batch(self, examples: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
-        """Returns the examples `[B]`, by number, padded to `length` or to the longest.
+        """Returns examples by number as the token dictionary of `TokenRows.batch`.
 
-        Returns:
-            `token_ids` and `segment_ids` int32, `padding_mask` bool, each `[B, T]`, with
-            `rows_per_example` `[B, K, T]`.
+        Its tensors are `[B, T]`, with `rows_per_example` `[B, K, T]`.
         """
         rows, count = examples, self._rows_per_example
         if count is not None:  # [B] -> [B * K]
             rows = tf.reshape(rows[:, tf.newaxis] * count + tf.range(count, dtype=rows.dtype), [-1])
-        token_ids, segment_ids = (  # ragged [B * K, (T)]
-            tf.gather(ids, rows) for ids in (self._token_ids, self._segment_ids)
-        )
-        tokens = padded_tokens(token_ids, segment_ids, self._pad_token_id, length)
+        ragged = [tf.gather(ids, rows) for ids in (self._token_ids, self._segment_ids)]
+        tokens = padded_tokens(*ragged, self._pad_token_id, length)  # [B * K, (T)] -> [B * K, T]
         if count is None:
             return tokens
         shape = [tf.size(examples), count, tf.shape(tokens["token_ids"])[1]]
@@ -122,13 +118,9 @@ class TokenizedTexts:
 
 
 def _chunks(columns):
-    """Yields the columns in parts, as tensors; of no rows one part without rows.
-
-    What takes more than a few seconds shows its progress on a terminal.
-    """
+    """Yields the columns in parts, as tensors; of no rows one part without rows."""
     starts = range(0, max(1, len(columns[0])), TOKENIZED_TOGETHER)
     progress = {"desc": "Tokenizing", "unit_scale": TOKENIZED_TOGETHER, "unit": " texts"}
     for start in tqdm(starts, **progress, delay=3, leave=False, disable=None):
-        yield [
-            tf.constant(column[start : start + TOKENIZED_TOGETHER], tf.string) for column in columns
-        ]
+        rows = slice(start, start + TOKENIZED_TOGETHER)
+        yield [tf.constant(column[rows], tf.string) for column in columns]

@@ -1,10 +1,10 @@
 """Traced steps that never outlive the weights they were traced with.
 
-`fit`, `evaluate` and `predict` trace a step once and call it again later. A trace holds the
-variables that it saw and the choice of those that it trains; packing, quantizing, pruning, LoRA and
-freezing change both.
+`fit`, `evaluate` and `predict` trace a step once and call it again later. A trace contains the
+model's variables, and which are trained; packing, quantizing, pruning, LoRA and freezing change it.
 """
 
+import operator
 import weakref
 
 import keras
@@ -50,10 +50,8 @@ class _TracedWeights:
 
     def replace(self, step: str, weights: list[keras.Variable]) -> bool:
         """Remembers the weights of a step; returns whether they differ from those before."""
-        known = self._references.get(step, [])
-        if len(known) == len(weights) and all(
-            reference() is weight for reference, weight in zip(known, weights)
-        ):
+        known = [reference() for reference in self._references.get(step, [])]
+        if len(known) == len(weights) and all(map(operator.is_, known, weights)):
             return False
         self._references[step] = [weakref.ref(weight) for weight in weights]
         return True
