@@ -315,12 +315,12 @@ def _refuse_other_networks(values) -> None:
     if embedding_size is not None and embedding_size != values.get("hidden_size", embedding_size):
         raise ConfigError(
             "`embedding_size` must be `hidden_size`: bert_tf implements BERT encoders only. "
-            f"Received: embedding_size={embedding_size!r}, hidden_size={values['hidden_size']!r}."
+            f"Received: {embedding_size=}, hidden_size={values['hidden_size']!r}."
         )
     architectures = values.get("architectures")
     is_bert = any("Bert" in name.replace("DistilBert", "") for name in architectures or ())
     if values.get("model_type") is None and architectures and not is_bert:
         raise ConfigError(
             "`architectures` must be BERT's: bert_tf implements BERT encoders only. "
-            f"Received: architectures={architectures!r}."
+            f"Received: {architectures=}."
         )

@@ -31,7 +31,7 @@ def checked_pruned_heads(
     if not isinstance(pruned_heads, Mapping):
         raise ConfigError(
             "`pruned_heads` must be a mapping from block numbers to lists of heads. "
-            f"Received: pruned_heads={pruned_heads!r}."
+            f"Received: {pruned_heads=}."
         )
     checked = {}
     for key, heads in pruned_heads.items():

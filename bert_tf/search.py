@@ -57,7 +57,7 @@ def top_k(
     if k < 1 or not len(corpus_matrix):
         raise UserError(
             "`k` must be at least 1 and `corpus_matrix` must have rows. "
-            f"Received: k={k}, len(corpus_matrix)={len(corpus_matrix)}."
+            f"Received: {k=}, len(corpus_matrix)={len(corpus_matrix)}."
         )
     if similarity not in ("cosine", "dot"):
         raise UserError(f"`similarity` must be 'cosine' or 'dot'. Received: {similarity=}.")

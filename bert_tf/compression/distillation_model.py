@@ -92,9 +92,8 @@ class DistillationModel(RawTextModel):
         if not temperature > 0 or not 0 <= logits_weight <= 1 or not min(weights) >= 0:
             raise UserError(
                 "`temperature` must be above 0, `logits_weight` in [0, 1], `hidden_weight` and "
-                f"`attention_weight` at least 0. Received: temperature={temperature}, "
-                f"logits_weight={logits_weight}, hidden_weight={hidden_weight}, "
-                f"attention_weight={attention_weight}"
+                f"`attention_weight` at least 0. Received: {temperature=}, {logits_weight=}, "
+                f"{hidden_weight=}, {attention_weight=}"
             )
         check_pair(student, teacher)
         if logits_weight:
@@ -102,7 +101,7 @@ class DistillationModel(RawTextModel):
         if logits_weight < 1 and tasks.spec_of(type(student)).distilled_as == VECTORS:
             raise UserError(
                 f"`logits_weight` must be 1 for a {type(student).__name__}, which learns its "
-                f"teacher's vectors, without labels. Received: logits_weight={logits_weight}"
+                f"teacher's vectors, without labels. Received: {logits_weight=}"
             )
         self.student = student
         self._teacher = _OutOfSight(teacher)
@@ -168,7 +167,7 @@ class DistillationModel(RawTextModel):
             if "task" not in self._factors:
                 raise UserError(
                     "`loss` must be 'auto' where labels have no weight. Received: "
-                    f"loss={loss!r}, logits_weight={self.logits_weight}"
+                    f"{loss=}, logits_weight={self.logits_weight}"
                 )
             options["loss"] = loss
         self.student.compile(metrics=metrics, **options)
@@ -352,6 +351,6 @@ def _checked_map(layer_map, student, teacher) -> dict[int, int]:
     if not layer_map or not fits:
         raise UserError(
             f"`layer_map` must lead from some of the student's blocks, 0 to {ours - 1}, to the "
-            f"teacher's, 0 to {theirs - 1}. Received: layer_map={layer_map}"
+            f"teacher's, 0 to {theirs - 1}. Received: {layer_map=}"
         )
     return dict(layer_map)

@@ -39,8 +39,7 @@ def check_pair(student, teacher) -> None:
     if getattr(student, "use_crf", False) or getattr(teacher, "use_crf", False):
         raise UserError(
             "`use_crf` must be False: a CRF gives no distribution over the tags of a word. "
-            f"Received: student.use_crf={student.use_crf}, "
-            f"teacher.use_crf={teacher.use_crf}"
+            f"Received: student.use_crf={student.use_crf}, teacher.use_crf={teacher.use_crf}"
         )
     for name in ("problem_type", "labels", "num_classes", "vector_size"):
         ours, theirs = getattr(student, name, None), getattr(teacher, name, None)

@@ -46,21 +46,20 @@ def least_important_heads(
     pruned = checked_pruned_heads(pruned_heads, num_layers, num_heads)
     if (count is None) == (share is None):
         raise UserError(
-            "Exactly one of `count` and `share` must be given. Received: "
-            f"count={count}, share={share}"
+            f"Exactly one of `count` and `share` must be given. Received: {count=}, {share=}"
         )
     wanted = round(share * importance.size) if count is None else count
     most = num_layers * (num_heads - 1)
     if not 0 <= wanted <= most:
         raise UserError(
             f"`count` must be at most {most} of {importance.size} heads, and `share` their share, "
-            f"so that every block keeps one. Received: count={count}, share={share}"
+            f"so that every block keeps one. Received: {count=}, {share=}"
         )
     missing = wanted - sum(map(len, pruned.values()))
     if missing < 0:
         raise UserError(
             "`count` or `share` must include the heads that are pruned already: "
-            f"{dict(pruned)}. Received: count={count}, share={share}"
+            f"{dict(pruned)}. Received: {count=}, {share=}"
         )
     left = [num_heads - len(pruned.get(block, ())) for block in range(num_layers)]
     chosen = {}

@@ -66,7 +66,7 @@ def student_from_teacher(
     if (num_hidden_layers is None) == (layers is None):
         raise UserError(
             "Exactly one of `num_hidden_layers` and `layers` must be given. Received: "
-            f"num_hidden_layers={num_hidden_layers}, layers={layers}"
+            f"{num_hidden_layers=}, {layers=}"
         )
     if layers is None:
         layers = spread_layers(num_hidden_layers, num_layers)
@@ -74,7 +74,7 @@ def student_from_teacher(
     if not layers or layers != sorted(set(layers) & set(range(num_layers))):
         raise UserError(
             f"`layers` must be some of 0 to {num_layers - 1}, the teacher's blocks, in ascending "
-            f"order. Received: layers={layers}"
+            f"order. Received: {layers=}"
         )
     backbone.require_kernels("copied block by block")
     if teacher is not backbone:

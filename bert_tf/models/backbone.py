@@ -107,7 +107,7 @@ class BertBackbone(KerasFiles, RetracingModel):
             if not 1 <= num_encoder_layers <= config.num_hidden_layers:
                 raise UserError(
                     f"`num_encoder_layers` must be in [1, {config.num_hidden_layers}], the number "
-                    f"of blocks. Received: num_encoder_layers={num_encoder_layers!r}"
+                    f"of blocks. Received: {num_encoder_layers=}"
                 )
             pruned = config.pruned_heads
             changes["num_hidden_layers"] = num_encoder_layers

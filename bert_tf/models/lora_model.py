@@ -63,7 +63,7 @@ class LoraModel:
         if unknown or not target_modules or rank < 1:
             raise UserError(
                 f"`target_modules` must be some of {list(LORA_LAYERS)} and `rank` at least 1. "
-                f"Received: target_modules={list(target_modules)}, rank={rank}"
+                f"Received: target_modules={list(target_modules)}, {rank=}"
             )
         if self.lora is not None:
             raise UserError(

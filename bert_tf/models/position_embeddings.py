@@ -43,11 +43,11 @@ def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):
     if not length < new_length <= length**2:
         raise UserError(
             f"`new_length` must be in [{length + 1}, {length**2}]: the model has {length} "
-            f"positions. Received: new_length={new_length}"
+            f"positions. Received: {new_length=}"
         )
     # At 0.5 position (i, j) would equal (j, i).
     if not 0 < alpha < 1 or alpha == 0.5:
-        raise UserError(f"`alpha` must be in (0, 1) and not 0.5. Received: alpha={alpha}")
+        raise UserError(f"`alpha` must be in (0, 1) and not 0.5. Received: {alpha=}")
     config = dataclasses.replace(backbone.config, max_position_embeddings=new_length)
     copy = rebuilt(model, config, max_length=None)
     table = getattr(copy, "backbone", copy).embeddings.position_embeddings

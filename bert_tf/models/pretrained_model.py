@@ -217,7 +217,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         if format != "tf_saved_model":
             raise UserError(
                 "`format` must be 'tf_saved_model'; tools/export_onnx.py and TensorFlow Lite's "
-                f"converter read what that writes. Received: format={format!r}"
+                f"converter read what that writes. Received: {format=}"
             )
         if input_signature is not None:
             raise UserError(

@@ -75,7 +75,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         if max_length is not None and not 3 <= max_length <= limit:
             raise UserError(
                 f"`max_length` must be in [3, {limit}] (max_position_embeddings). "
-                f"Received: max_length={max_length!r}"
+                f"Received: {max_length=}"
             )
         if tokenizer is not None and tokenizer.vocab_size != backbone.config.vocab_size:
             raise UserError(
@@ -250,7 +250,7 @@ class TaskModel(PretrainedModel, RawTextModel):
             if steps is not None:
                 raise UserError(
                     "`steps` must be None for texts; it counts the batches of a dataset. "
-                    f"Received: steps={steps}"
+                    f"Received: {steps=}"
                 )
             if window_stride is not None:
                 preprocessor.require_windows(x, window_stride, window_pooling)

@@ -76,7 +76,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         if not isinstance(gradient_accumulation_steps, int) or gradient_accumulation_steps < 1:
             raise UserError(
                 "`gradient_accumulation_steps` must be an integer of at least 1. Received: "
-                f"gradient_accumulation_steps={gradient_accumulation_steps!r}"
+                f"{gradient_accumulation_steps=}"
             )
         self.gradient_accumulation_steps = gradient_accumulation_steps
         optimizer = keras.optimizers.get(optimizer)
