@@ -22,10 +22,9 @@ _SMALLEST = 1e-5  # relative to the largest; columns with smaller values are tre
 def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, np.ndarray]:
     """Finds, for every dense layer of the encoder, the smoothing with the smallest error.
 
-    The model computes the batches in floating point. The candidates for a layer are no smoothing
-    and, for several alphas, the columns of x times max|W|^(1 - alpha) / max|x|^alpha. The layer
-    gets the candidate whose quantized results are closest to the floating-point results on rows of
-    the batches.
+    The candidates are no smoothing and, for several alphas, the columns of x times
+    max|W|^(1 - alpha) / max|x|^alpha. A layer gets the candidate whose quantized results are
+    closest to the floating-point results on rows of the batches.
 
     Args:
         backbone: A `BertBackbone` with its kernels.

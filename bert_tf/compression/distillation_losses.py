@@ -1,7 +1,4 @@
-"""Losses between a student and its teacher: of outputs, hidden states and attention.
-
-Each function returns one loss per row or token, in float32 for all input dtypes. Padding is not
-excluded here; the caller excludes it from the sums.
+"""Losses between a student and its teacher, float32 and one per row or token, padding included.
 
 Glossary: `B` texts, `T` sequence length, `N` heads, `H` hidden size, `C` classes.
 """
@@ -17,7 +14,7 @@ def soft_class_losses(
 ) -> tf.Tensor:
     """Returns T² · KL(teacher || student) of the class probabilities at temperature T.
 
-    The gradient of the divergence is proportional to 1/T². The factor T² makes it independent of T.
+    With the factor T², the size of the gradient does not depend on T.
 
     Args:
         student_logits: `[..., C]`.
@@ -73,8 +70,7 @@ def squared_differences(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
 def attention_losses(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
     """Returns KL(teacher || student) of the attention of each token, averaged over the heads.
 
-    Each head is compared with the teacher's head of the same index. If the numbers of heads differ,
-    the mean over all heads is compared with the mean over all heads.
+    Heads of the same index are compared, or if the numbers of heads differ, the means over them.
 
     Args:
         student: Attention probabilities `[B, N, T, T]`.
@@ -92,8 +88,7 @@ def attention_losses(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
         student, teacher = (  # [B, N, T, T] -> [B, 1, T, T]
             tf.reduce_mean(each, axis=1, keepdims=True) for each in (student, teacher)
         )
-    ratio = tf.math.log(tf.maximum(teacher, SMALLEST_PROBABILITY)) - tf.math.log(
-        tf.maximum(student, SMALLEST_PROBABILITY)
-    )
+    logarithms = [tf.math.log(tf.maximum(p, SMALLEST_PROBABILITY)) for p in (teacher, student)]
+    ratio = logarithms[0] - logarithms[1]
     divergences = tf.reduce_sum(teacher * ratio, axis=-1)  # [B, N, T, T] -> [B, N, T]
     return tf.reduce_mean(divergences, axis=1)  # -> [B, T]

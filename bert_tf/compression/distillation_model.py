@@ -40,8 +40,7 @@ class DistillationModel(RawTextModel):
     The mean is over texts, in token classification over words. The last two are means over real
     tokens and over the pairs of blocks. Each is in the logs, and the sample weights apply to all.
 
-    The teacher computes without dropout. It is not trained, saved or included in the variables of
-    this model. Save the student: `student.save_pretrained(directory)`.
+    The teacher computes without dropout, is not trained, and is not part of this model's variables.
 
     Args:
         student: The model that learns, of a task whose spec has `distilled_as`, such as a
@@ -53,9 +52,8 @@ class DistillationModel(RawTextModel):
         hidden_weight: At least 0.
         attention_weight: At least 0. Above 0, student and teacher compute with padding, because the
             fused attention returns no probabilities.
-        layer_map: The teacher's block that each of the student's blocks is compared with, from 0.
-            Blocks that are not in it are not compared. None maps all blocks to the teacher's blocks
-            at even distances (`spread_layers`).
+        layer_map: Some of the student's blocks, from 0, each with the teacher's block that it is
+            compared with. None maps all to blocks at even distances (`spread_layers`).
 
     Raises:
         UserError: If an argument is out of range, or the two models do not fit (`check_pair`).
@@ -109,9 +107,8 @@ class DistillationModel(RawTextModel):
         self.logits_weight = logits_weight
         self.hidden_weight = hidden_weight
         self.attention_weight = attention_weight
-        self.layer_map = {}
-        if hidden_weight or attention_weight:
-            self.layer_map = _checked_map(layer_map, student, teacher)
+        compares_blocks = hidden_weight or attention_weight
+        self.layer_map = _checked_map(layer_map, student, teacher) if compares_blocks else {}
         config, width = student.backbone.config, teacher.backbone.config.hidden_size
         self.hidden_projection = None
         if hidden_weight and config.hidden_size != width:
@@ -121,13 +118,9 @@ class DistillationModel(RawTextModel):
             self.hidden_projection.build([None, config.hidden_size])
         self._soft_losses = soft_losses(student)
         self._output_unit = "words" if isinstance(student, BertTokenClassifier) else "rows"
-        factors = {
-            "task": 1.0 - logits_weight,
-            "logits": logits_weight,
-            "hidden": hidden_weight,
-            "attention": attention_weight,
-        }
-        self._factors = {name: factor for name, factor in factors.items() if factor}
+        names = ("task", "logits", "hidden", "attention")
+        factors = zip(names, (1.0 - logits_weight, *weights))
+        self._factors = {name: factor for name, factor in factors if factor}
         self._means = {name: keras.metrics.Mean(name=f"{name}_loss") for name in self._factors}
         if "task" in self._factors and isinstance(student, BertTokenClassifier):
             self.accuracy = student.accuracy  # counted with its loss

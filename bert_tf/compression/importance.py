@@ -25,8 +25,8 @@ def head_importance(
     """Returns the expected sensitivity of the loss to each attention head.
 
     It is E |A_h(x)ᵀ dL(x)/dA_h(x)|, where A_h(x) is the output of head h for all tokens of an
-    example: a first-order estimate of what removing the head changes. It is computed without
-    dropout, with the loss that the model was compiled with. Padding is ignored.
+    example: a first-order estimate of what removing the head changes. The loss is the compiled one,
+    without dropout and padding.
 
     Args:
         model: A compiled model whose batches have one text or pair per row, such as a
@@ -34,8 +34,7 @@ def head_importance(
         inputs: Texts, pairs of texts as a tuple of two lists, or token dictionaries.
         targets: One label per example, from `model.preprocessor.targets(labels, inputs)`.
         batch_size: The number of examples of a batch.
-        normalize: Whether the values of each block are divided by their l2 norm, as in the paper,
-            so that heads of different blocks can be compared.
+        normalize: Whether the values of each block are divided by their l2 norm, as in the paper.
         verbose: 1 shows a progress bar.
 
     Returns:

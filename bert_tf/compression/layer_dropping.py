@@ -35,10 +35,7 @@ def spread_layers(count: int, num_layers: int) -> list[int]:
 def student_from_teacher(
     teacher, num_hidden_layers: int | None = None, layers: Sequence[int] | None = None
 ):
-    """Returns a copy of a model with some of its blocks.
-
-    Embeddings, pooler and head are copied too. Tokenizer, labels and options are the same.
-    `DistillationModel` trains the student.
+    """Returns a copy of a model with some of its blocks, which `DistillationModel` trains.
 
     Args:
         teacher: A `BertBackbone` or a model with one. It is not changed.
@@ -46,8 +43,8 @@ def student_from_teacher(
         layers: Or the indices of the blocks, from 0, in ascending order.
 
     Returns:
-        The student, a model of the same class. It is not compiled and shares no variables with the
-        teacher.
+        The student, a model of the same class with the same tokenizer, labels and options. It is
+        not compiled and shares no variables with the teacher.
 
     Raises:
         UserError: If not exactly one of the two is given, it is out of range, or the teacher is

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.data.plain_rows import is_container, is_missing, is_text
 from bert_tf.errors import UserError
 from bert_tf.models.label_inputs import number_rows, row_weights
-from bert_tf.models.text_batches import TokenRows, pooled_windows, training_batches
+from bert_tf.models.text_batches import TokenRows, parallel_map, pooled_windows, training_batches
 from bert_tf.models.text_inputs import PAIRS_ARE, TextColumns, as_columns, holds_text
 from bert_tf.models.text_streams import batches_of_text, collected
 from bert_tf.models.tokenized_texts import TokenizedTexts
@@ -248,15 +248,8 @@ class Preprocessor:
                 "A dataset of text must yield batches, strings [B]. Received: single strings. "
                 "Pass `dataset.batch(32)`."
             )
-        return (
-            self.with_graph_targets(dataset)
-            .map(
-                lambda features, *rest: (self.tokens_of(features), *rest),
-                num_parallel_calls=tf.data.AUTOTUNE,
-                deterministic=True,
-            )
-            .prefetch(tf.data.AUTOTUNE)
-        )
+        dataset = self.with_graph_targets(dataset)
+        return parallel_map(dataset, lambda features, *rest: (self.tokens_of(features), *rest))
 
     def with_graph_targets(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Returns a dataset with `graph_targets` applied to its labels."""
@@ -266,10 +259,8 @@ class Preprocessor:
         targets = self.graph_targets(spec[1])
         if targets is None:
             return dataset
-        return dataset.map(
-            lambda features, labels, *rest: (features, targets(labels), *rest),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
+        return parallel_map(
+            dataset, lambda features, labels, *rest: (features, targets(labels), *rest)
         )
 
     # Rows for prediction, and what becomes of them.

@@ -24,7 +24,7 @@ CLASS_OPTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """A head of a model and what checkpoints call its layers.
+    """A head of a model and the names of its layers in checkpoints.
 
     Attributes:
         name: Its name; tasks whose heads have the same name read each other's checkpoints.

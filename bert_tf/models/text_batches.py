@@ -3,6 +3,7 @@
 Glossary: `n` rows, `B` rows of a batch, `T` tokens of its longest.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -89,8 +90,7 @@ def batches_of_numbers(
         features = rows.batch(numbers, length)
         return (features, *(of_rows(values, numbers) for values in labels))
 
-    batches = numbers.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return batches.prefetch(tf.data.AUTOTUNE)
+    return parallel_map(numbers, batch)
 
 
 def sorted_batches(
@@ -130,11 +130,13 @@ def sorted_batches(
         numbers = order[splits[number] : splits[number + 1]]
         return {**rows.batch(numbers, length), ROW_NUMBER: numbers}
 
-    return (
-        tf.data.Dataset.range(tf.size(splits, tf.int64) - 1)
-        .map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        .prefetch(tf.data.AUTOTUNE)
-    )
+    return parallel_map(tf.data.Dataset.range(tf.size(splits, tf.int64) - 1), batch)
+
+
+def parallel_map(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
+    """Returns `dataset.map(function)`, in order, computed in parallel and ahead of time."""
+    results = dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return results.prefetch(tf.data.AUTOTUNE)
 
 
 def pooled_windows(outputs, examples: np.ndarray, pooling: str):
