@@ -67,7 +67,8 @@ def staged_files(directory: str | os.PathLike) -> Iterator[str]:
     with _staging(directory) as staging:
         new = os.path.join(staging, _NEW)
         yield new
-        _replace(directory, staging, _files_below(new))
+        files = (os.path.join(folder, name) for folder, _, names in os.walk(new) for name in names)
+        _replace(directory, staging, sorted(os.path.relpath(file, new) for file in files))
 
 
 @contextlib.contextmanager
@@ -362,15 +363,6 @@ def _unfinished(directory, received):
         f"files, and this could not be undone. Received: {str(received).removesuffix('.')}. Open "
         f"the directory where it is writable, or move the files of {old} back to their places and "
         f"remove {os.path.dirname(old)}."
-    )
-
-
-def _files_below(directory):
-    """Returns all files in a directory and its folders, as relative paths."""
-    return sorted(
-        os.path.relpath(os.path.join(folder, name), directory)
-        for folder, _, names in os.walk(directory)
-        for name in names
     )
 
 

@@ -42,7 +42,9 @@ def checked_pruned_heads(
                 f"`pruned_heads` must name blocks in [0, {num_layers}), each once. "
                 f"Received: pruned_heads={dict(pruned_heads)!r}."
             )
-        if not _are_heads(heads, num_heads):
+        is_list = isinstance(heads, (list, tuple, set, frozenset))
+        are_heads = is_list and all(_is_index(head, num_heads) for head in heads)
+        if not are_heads or len(set(heads)) < len(heads):
             raise ConfigError(
                 f"`pruned_heads` must list heads in [0, {num_heads}), each once. "
                 f"Received: pruned_heads[{block}]={heads!r}."
@@ -59,11 +61,3 @@ def checked_pruned_heads(
 def _is_index(value, size) -> bool:
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     return is_integer and 0 <= value < size
-
-
-def _are_heads(heads, num_heads) -> bool:
-    return (
-        isinstance(heads, (list, tuple, set, frozenset))
-        and all(_is_index(head, num_heads) for head in heads)
-        and len(set(heads)) == len(heads)
-    )

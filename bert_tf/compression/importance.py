@@ -69,25 +69,23 @@ def head_importance(
     starts = range(0, len(targets), batch_size)
     for start in tqdm(starts, desc="head importance", unit="batch", disable=not verbose):
         rows = slice(start, start + batch_size)
-        batch = _tokens(model, columns, rows), tf.convert_to_tensor(targets[rows])
-        if compute is None:
-            compute = _traced(model, *batch)
-        total += compute(*batch).numpy().astype(np.float64)
+        if isinstance(columns, dict):
+            tokens = {name: tf.convert_to_tensor(column[rows]) for name, column in columns.items()}
+        else:
+            tokens = model.tokens_of(tuple(tf.convert_to_tensor(text[rows]) for text in columns))
+        if compute is None:  # traced once for batches of any size
+            signature = [
+                {name: tf.TensorSpec([None] * len(v.shape), v.dtype) for name, v in tokens.items()},
+                tf.TensorSpec([None, *targets.shape[1:]], targets.dtype),
+            ]
+            compute = functools.partial(_sensitivities, model)
+            compute = tf.function(compute, input_signature=signature, autograph=False)
+        total += compute(tokens, targets[rows]).numpy().astype(np.float64)
     importance = total / len(targets)
     if normalize:
         norms = np.linalg.norm(importance, axis=1, keepdims=True)
         importance /= np.where(norms > 0, norms, 1.0)
     return importance
-
-
-def _traced(model, tokens, targets):
-    """Returns `_sensitivities` of the model, traced once for batches of any size."""
-    signature = [
-        {name: tf.TensorSpec([None] * len(v.shape), v.dtype) for name, v in tokens.items()},
-        tf.TensorSpec([None, *targets.shape[1:]], targets.dtype),
-    ]
-    sensitivities = functools.partial(_sensitivities, model)
-    return tf.function(sensitivities, input_signature=signature, autograph=False)
 
 
 def _sensitivities(model, tokens, targets):
@@ -108,13 +106,6 @@ def _sensitivities(model, tokens, targets):
         loss *= tf.cast(_LOSS_SCALE, loss.dtype)
     gradient = tape.gradient(loss, mask) / _LOSS_SCALE
     return tf.reduce_sum(tf.abs(gradient), axis=0)  # [B, L, N] -> [L, N]
-
-
-def _tokens(model, columns, rows):
-    """Returns the token dictionary of some rows."""
-    if isinstance(columns, dict):
-        return {name: tf.convert_to_tensor(values[rows]) for name, values in columns.items()}
-    return model.tokens_of(tuple(tf.convert_to_tensor(column[rows]) for column in columns))
 
 
 def _checked_targets(targets, columns):

@@ -22,9 +22,9 @@ def class_names(labels: Sequence[Any]) -> list[str]:
     Raises:
         UserError: If a name is no valid Unicode: no file could hold it.
     """
-    names = [str(label) for label in labels]
+    names = list(map(str, labels))
     for name in names:
-        if not name.isascii() and name != name.encode("utf-8", "replace").decode("utf-8"):
+        if name != name.encode("utf-8", "replace").decode("utf-8"):
             raise UserError(f"`labels` must be valid Unicode. Received: {name!r}")
     return names
 

@@ -32,18 +32,8 @@ class RawTextModel(TrainingModel):
         with as_data_errors():
             return super().fit(**arguments)
 
-    def evaluate(
-        self,
-        x=None,
-        y=None,
-        batch_size=None,
-        verbose="auto",
-        sample_weight=None,
-        steps=None,
-        callbacks=None,
-        return_dict=False,
-        **kwargs,
-    ):
+    @has_signature_of(keras.Model.evaluate)
+    def evaluate(self, *args, **kwargs):
         """`keras.Model.evaluate` that also takes raw text.
 
         Raises:
@@ -51,11 +41,13 @@ class RawTextModel(TrainingModel):
                 the loss needs are missing.
             DataError: If a text or a label is missing, malformed or unknown.
         """
-        data = {"x": x, "y": y, "batch_size": batch_size, "sample_weight": sample_weight}
+        arguments = arguments_by_name(keras.Model.evaluate, self, *args, **kwargs)
+        arguments.update(arguments.pop("kwargs"))
         if not keras_compat.is_validation_in_fit(kwargs):  # there the data are ready
-            arguments = self.fit_arguments(**data, shuffle=False, training=False)
-            data = {name: arguments[name] for name in data}
-            self.require_labels(data["x"], data["y"])
-        options = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
+            names = ("x", "y", "batch_size", "sample_weight")
+            data = {name: arguments[name] for name in names}
+            prepared = self.fit_arguments(**data, shuffle=False, training=False)
+            arguments.update({name: prepared[name] for name in names})
+            self.require_labels(arguments["x"], arguments["y"])
         with as_data_errors():
-            return super().evaluate(**data, **options, return_dict=return_dict, **kwargs)
+            return super().evaluate(**arguments)
