@@ -71,7 +71,7 @@ _ONLY_VALUES = {
     "num_hidden_groups": (),
     "inner_group_num": (),
 }
-# Values that google-research/bert's file has no keys for. They are stored in it under this key.
+# The key for values that google-research/bert's file has no keys for.
 _TF1_KEY = "bert_tf_config"
 _TF1_FIELDS = (
     "layer_norm_eps",
@@ -136,7 +136,7 @@ class BertConfig:
         attention_probs_dropout_prob: Dropout rate on the attention probabilities.
         max_position_embeddings: Longest sequence, in tokens.
         type_vocab_size: Number of segment ids.
-        initializer_range: Standard deviation of the truncated normal initializer.
+        initializer_range: Standard deviation of the initial weights.
         layer_norm_eps: Added to the variance in every LayerNorm.
         pad_token_id: The token id of padding.
         classifier_dropout: Dropout rate before a task head. None means `hidden_dropout_prob`.
@@ -144,10 +144,8 @@ class BertConfig:
             sequence. Other programs do not know this key and compute full attention.
         global_tokens: With a window, the number of tokens at the start of a sequence that attend to
             all tokens and that all tokens attend to.
-        pruned_heads: Block numbers with the attention heads that are pruned from the block, both
-            counted from 0, as in {0: [1, 3]}. They do not change the head size `D`.
-        extra: Keys of the file (`id2label`, `problem_type`, …) that do not change the network. They
-            are kept and written back.
+        pruned_heads: Blocks with the heads that are pruned from them, from 0, as in {0: [1, 3]}.
+        extra: Other keys of the file (`id2label`, `problem_type`, …), which are written back.
 
     Raises:
         ConfigError: If a value is out of range or unknown.
@@ -225,12 +223,10 @@ class BertConfig:
     ) -> "BertConfig":
         """Reads google-research/bert's `bert_config.json` or Hugging Face's `config.json`.
 
-        Keys that do not change the network are kept in `extra`.
-
         Args:
             path: The file. Its name or its keys show which of the two it is.
-            defaults: Another configuration of the same model. It provides `extra` and all values
-                that the file does not contain.
+            defaults: Another configuration of the same model, for `extra` and all values that the
+                file does not contain.
 
         Raises:
             ConfigError: If the file does not exist or is not JSON, a value is out of range, or a

@@ -39,11 +39,10 @@ class BertBackbone(KerasFiles, RetracingModel):
         gradient_checkpointing: Whether training keeps only the input of every block and computes
             the rest again in the backward pass: about a third more time, a fraction of the memory,
             the same numbers.
-        attention_window: Sparse attention, as in `BertConfig`; time and memory then grow with T,
-            not T². None takes the configuration's.
-        global_tokens: As in `BertConfig`. None takes the configuration's, 1 by default: `[CLS]`.
-        quantization: "int8" makes a model that is quantized already. Its values are loaded
-            afterwards.
+        attention_window: As in `BertConfig`, for time and memory that grow with T, not T². None
+            takes the configuration's.
+        global_tokens: As in `BertConfig`. None takes the configuration's.
+        quantization: "int8" makes a quantized model, whose values are loaded afterwards.
         recompute: The old name of `gradient_checkpointing`.
 
     Call arguments:
@@ -58,17 +57,16 @@ class BertBackbone(KerasFiles, RetracingModel):
         output_hidden_states: Whether to return the embeddings and the output of every block.
         output_attentions: Whether to return every block's attention probabilities.
         output_word_embeddings: Whether to return the word embeddings, for a head that shares them.
-        causal: Instead of the constructor's.
+        causal: Replaces the constructor's.
 
     Returns:
         A dictionary: `sequence_output` `[B, T, H]`, `pooled_output` `[B, H]` (of the first
         position; with `sequence_starts` `[B, S, H]`), on request `hidden_states`, a list of L + 1
-        times `[B, T, H]`, `attentions`, a list of L times `[B, N, T, T]` (of a block without the
-        pruned heads), and `word_embeddings` `[V, H]`. Vectors at padded positions are zeros.
+        times `[B, T, H]`, `attentions`, a list of L times `[B, N, T, T]` (without pruned heads),
+        and `word_embeddings` `[V, H]`. Vectors at padded positions are zeros.
 
     Raises:
-        UserError: For an unknown name among the inputs, or a tensor of another shape or dtype or
-            with values out of range; in a graph what shows only when it runs is a
+        UserError: If the inputs are not as described; in a running graph, that is a
             `tf.errors.InvalidArgumentError` with the same message.
 
     Example:
@@ -77,9 +75,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         >>> outputs["sequence_output"].shape
         TensorShape([1, 4, 32])
 
-    Reference: Devlin et al. 2019 (arXiv 1810.04805); google-research/bert modeling.py, `BertModel`;
-    for sparse attention Beltagy et al. 2020 (arXiv 2004.05150), without its own projections for
-    global tokens.
+    Reference: Devlin et al. 2019 (arXiv 1810.04805); google-research/bert `BertModel`; for sparse
+    attention Beltagy et al. 2020 (arXiv 2004.05150), without extra projections for global tokens.
     """
 
     def __init__(

@@ -107,8 +107,7 @@ def class_ids(
         y: Names or ids `[n]` or `[n, 1]`, or one-hot rows `[n, C]`.
         labels: The names in the order of their ids, or None.
         num_classes: C, or None where that differs from batch to batch.
-        keep_rows: Whether labels `[n, ...]` of several numbers stay as they are, for a loss that
-            takes them.
+        keep_rows: Whether labels `[n, ...]` of several numbers are returned unchanged.
 
     Raises:
         DataError: If a label is missing, unknown or out of range, or a row has another width.
@@ -186,8 +185,7 @@ class IdsInGraph:
 def class_sets(y: Any, labels: Sequence[str] | None, num_classes: int) -> np.ndarray:
     """Labels of any number of classes for each example as rows float32 `[n, C]`.
 
-    For each example `y` has a set, list or tuple of names, or a set of ids; or it is rows `[n, C]`
-    of 0 and 1, or of probabilities.
+    `y` has a container of names or a set of ids for each example, or is `[n, C]` in [0, 1].
 
     Raises:
         DataError: If a label is missing or unknown, or a row is of another kind or width.

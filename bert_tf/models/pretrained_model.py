@@ -25,8 +25,7 @@ class PretrainedModel(LoraModel, KerasFiles):
     """A model with a `backbone` that opens checkpoints and writes them.
 
     Attributes:
-        untrained_heads: The names of the parts that the checkpoint lacked; empty as soon as
-            training or `load_weights` has given them values.
+        untrained_heads: The parts that the checkpoint lacked, until they are trained or loaded.
     """
 
     untrained_heads: tuple[str, ...] = ()

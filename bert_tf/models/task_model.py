@@ -32,8 +32,7 @@ class TaskModel(PretrainedModel, RawTextModel):
       pairs `(firsts, seconds)`. A container of tuples of strings is a pair for each row, as is an
       array or data frame `[n, 2]`.
     - A container is a list, array, tensor, deque or generator; a column of pandas, Polars, pyarrow
-      or a Hugging Face data set. Its rows are taken by place, never by an index label. Labels and
-      sample weights may be any of these too.
+      or a Hugging Face data set. Its rows are taken by position. So are labels and sample weights.
     - A `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of batches yields strings `[B]`,
       or tuples `(x, y)` and `(x, y, sample_weight)` of them.
 
@@ -47,7 +46,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         backbone: The `BertBackbone`.
         tokenizer: The `BertTokenizer`; without one the model takes token dictionaries only.
         max_length: Longest sequence in tokens, `[CLS]` and `[SEP]` counted; longer text is cut.
-            None means the length of the position table.
+            None for the configuration's.
 
     Raises:
         UserError: If `max_length` is out of range, or the vocabulary does not fit the backbone.
@@ -62,8 +61,7 @@ class TaskModel(PretrainedModel, RawTextModel):
 
     # Whether training needs labels although no loss is compiled: it is the model's own.
     needs_labels = False
-    # The axis of the outputs that has one entry per token, if any, and what `predict` pads it with,
-    # so that batches of several lengths become one array.
+    # The axis of the outputs with one entry per token, if any, and what `predict` pads it with.
     output_token_axis: int | None = None
     output_padding: float = 0
 

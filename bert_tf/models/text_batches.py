@@ -11,10 +11,9 @@ import tensorflow as tf
 
 from bert_tf.data.token_budget import token_batches
 
-# Tokens of a batch, padding counted: enough for the matmuls to run at their limit, few enough for
-# the activations of BERT-base to take less than 200 MB.
+# Tokens of a batch, padding counted: enough for fast matmuls, with less than 200 MB of activations.
 TOKEN_BUDGET = 4096
-# Sorted together, so that what happens to one batch does not wait for the longest text of all.
+# Rows that are sorted together, so that results do not wait for the longest text of all.
 CHUNK_OF_ROWS = 8192
 # The feature that contains each row's number.
 ROW_NUMBER = "row_number"
@@ -106,8 +105,8 @@ def sorted_batches(
         token_budget: The maximum of `B * T`, padding counted; a longer row is a batch of its own.
             None for `TOKEN_BUDGET`, or for no maximum where there is a `batch_size`.
         batch_size: The maximum number of rows of a batch.
-        length: T, for XLA, which compiles every shape: then all batches but the last have the same
-            number of rows. None for the longest row of the batch.
+        length: T, for XLA: then all batches but the last have the same number of rows. None for the
+            longest row of the batch.
 
     Returns:
         A dataset of the features of `rows`, and `row_number` int64 `[B]`.

@@ -29,10 +29,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
     - `compile(..., gradient_accumulation_steps=k)`: the step works through its batch in k parts and
       applies the gradient once; memory is that of a part, the numbers are those of the batch.
-    - Losses are divided by the sums of weights over all replicas and parts; one that Keras sums
-      up (`reduction="sum"`) is the sum over them.
-    - `fit` works under `MultiWorkerMirroredStrategy` too, and the metrics in its logs are those of
-      all replicas together.
+    - Losses are divided by the sums of weights over all replicas and parts.
+    - `fit` works under `MultiWorkerMirroredStrategy` too, and its logs are those of all replicas.
     - `jit_compile=True` compiles the whole step with static shapes, with the native ops where their
       lowerings are built.
     - With an optimizer of `bert_tf.training` the logs contain `gradient_norm`, before clipping;
@@ -63,15 +61,15 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         Args:
             optimizer: As in Keras.
             *args: As in Keras.
-            gradient_accumulation_steps: Parts of equal size (to one row) in which a replica works
-                through its batch.
-            **kwargs: As in Keras. `jit_compile="auto"` is False where the native ops are used:
-                without padding shapes differ, and XLA wants static ones.
+            gradient_accumulation_steps: The number of parts of a replica's batch, of equal size (to
+                one row).
+            **kwargs: As in Keras. `jit_compile="auto"` is False where the native ops are used,
+                which do without the padding that XLA needs.
 
         Raises:
-            UserError: If `gradient_accumulation_steps` is no number of parts, if `jit_compile` is
-                True under a strategy of several replicas, or if a batch is cut up (several parts or
-                replicas) and it cannot be known how the loss adds up over the parts.
+            UserError: If `gradient_accumulation_steps` is out of range, if `jit_compile` is True
+                with several replicas, or if a batch is cut up (several parts or replicas) and it
+                is unknown how the loss adds up.
         """
         if not isinstance(gradient_accumulation_steps, int) or gradient_accumulation_steps < 1:
             raise UserError(
@@ -87,8 +85,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         arguments = arguments_by_name(keras.Model.compile, self, optimizer, *args, **kwargs)
         self._cut_up_loss(arguments["loss"])
         if arguments["jit_compile"] == "auto" and native.use_native():
-            # Keras takes XLA on a GPU. It needs the padding that the native ops do without.
-            self.jit_compile = False
+            self.jit_compile = False  # Keras takes XLA on a GPU
         strategy = self.distribute_strategy
         replicas = strategy.num_replicas_in_sync
         mirrored = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
@@ -100,10 +97,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
             )
 
     def _cut_up_loss(self, loss):
-        """Lets Keras's losses give the part of a batch's loss.
-
-        Where one cannot, it counts as a mean over rows, and a batch is not cut up.
-        """
+        """Lets Keras's losses return the part of a batch; else they count as means over rows."""
         replicas = self.distribute_strategy.num_replicas_in_sync
         self._share_of_batch = ShareOfBatch(self.gradient_accumulation_steps > 1 or replicas > 1)
         self._adds_up = True
@@ -184,10 +178,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         return self.trainable_variables
 
     def class_weights(self, class_weight):
-        """Returns `class_weight` of `fit` and `train_on_batch` as Keras takes it: by class id.
-
-        A subclass whose labels are not one class id per example refuses it.
-        """
+        """Returns `class_weight` by class id, as Keras takes it; a subclass may refuse it."""
         return class_weight
 
     @has_signature_of(keras.Model.fit)
@@ -333,8 +324,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         self.invalidate_traces("train")
         if self.train_function is None or force:
             if self.built and not self.optimizer.built:
-                # Not while tracing: where bad data end the first trace, the variables made in it
-                # never get their values, and the next `fit` would fail.
+                # Not while tracing: after a trace that fails, variables made in it have no values.
                 with self.distribute_strategy.scope():
                     self.optimizer.build(self.trained_variables())
             self.train_function = self._step_function(self.train_step)
@@ -349,7 +339,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     def _step_function(self, step):
         """Returns a function of an iterator: the logs after `steps_per_execution` batches.
 
-        Keras's own reduces scalars along axis 0, which fails under `MultiWorkerMirroredStrategy`.
+        Keras's own fails for scalars under `MultiWorkerMirroredStrategy`.
         """
         strategy = self.distribute_strategy
 
