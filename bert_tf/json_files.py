@@ -1,8 +1,8 @@
 """Reads JSON from untrusted files.
 
 A file can be endless, be nested deeper than Python's stack, have a key twice, or contain numbers
-and strings that other programs cannot represent (NaN, 1e999, half of a surrogate pair). All of that
-is refused with the caller's class of error. Everything else is checked against a schema.
+and strings that other programs cannot represent (NaN, 1e999, half of a surrogate pair). That is
+refused with the caller's class of error. The rest is checked against a schema.
 """
 
 import collections

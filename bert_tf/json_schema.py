@@ -33,9 +33,8 @@ class Kind:
 
     Attributes:
         expected: A description of the set, which follows "must be" in messages.
-        fits: Returns whether a value belongs to the set. It does not check the values inside.
-        inside: Returns the values inside a value, each with its key (for a list, the index in
-            brackets) and its kind. A missing value is `MISSING`.
+        fits: Returns whether a value belongs to the set, without the values inside.
+        inside: Returns key (for a list, the index in brackets), kind and value of all inside.
     """
 
     expected: str
@@ -87,9 +86,8 @@ def is_file_name(value: Any) -> bool:
 
 def integer(least: int = 0, most: int = MOST_INTEGER) -> Kind:
     """Returns the kind of integers in `[least, most]`."""
-    words = f"an integer in [{least}, {most}]"
-    if least == 1:
-        words = f"a positive integer of at most {most}"
+    positive = f"a positive integer of at most {most}"
+    words = positive if least == 1 else f"an integer in [{least}, {most}]"
     return Kind(words, lambda value: is_integer(value) and least <= value <= most)
 
 
@@ -97,7 +95,7 @@ def number(words: str = "a finite number", fits: Callable[[float], bool] = math.
     """Returns the kind of finite numbers that meet the condition `fits`, described by `words`."""
 
     def is_one(value):
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        is_number = isinstance(value, float) or is_integer(value)
         return is_number and abs(value) <= 1e300 and fits(value)
 
     return Kind(words, is_one)
@@ -168,19 +166,10 @@ def _items(children, item):
 
 
 def object_of(keys: Mapping[str, Kind], only: bool = False) -> Kind:
-    """Returns the kind of objects with known keys.
-
-    Args:
-        keys: The kind of each key. For a key that may be missing, `may_lack(…)` or `optional(…)`.
-        only: Whether other keys are refused. False allows other keys with any values.
-    """
-
-    def has_known_keys(value):
-        return isinstance(value, Mapping) and (not only or set(value) <= set(keys))
-
+    """Returns the kind of objects with the kind of each key; `only` refuses other keys."""
     return Kind(
         f"an object with no other keys than {sorted(keys)}" if only else "an object",
-        has_known_keys,
+        lambda value: isinstance(value, Mapping) and (not only or set(value) <= set(keys)),
         lambda value: ((key, kind, value.get(key, MISSING)) for key, kind in keys.items()),
     )
 

@@ -21,13 +21,12 @@ def top_k(
     Args:
         query_vectors: Floats `[num_queries, dim]`, or one query `[dim]`.
         corpus_matrix: Floats `[num_rows, dim]`, such as the result of `BertSentenceEncoder.encode`.
-        k: The number of rows to find. If the matrix has fewer rows, all are returned.
+        k: The number of rows to find.
         similarity: "cosine" or "dot". For vectors of length 1 both are equal, and "dot" is faster.
 
     Returns:
         Scores float32 and row numbers int64, both `[num_queries, min(k, num_rows)]`, the best row
-        first; for one query, without `num_queries`. Of equal scores, the smaller row number comes
-        first.
+        first, then the smaller number; for one query, without `num_queries`.
 
     Raises:
         UserError: If shapes do not match, `k` or `similarity` is invalid, the matrix has no rows,

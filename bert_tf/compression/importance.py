@@ -47,9 +47,7 @@ def head_importance(
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("minilm/", labels=["bad", "good"])
         >>> model.compile()
-        >>> importance = bert_tf.compression.head_importance(
-        ...     model, ["a waste of time", "wonderful"], [0, 1]
-        ... )
+        >>> importance = bert_tf.compression.head_importance(model, ["so bad", "wonderful"], [0, 1])
         >>> importance.shape
         (6, 12)
 

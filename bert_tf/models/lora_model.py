@@ -94,7 +94,7 @@ class LoraModel:
         self.lora = None
 
     def save_lora_weights(self, path: str | os.PathLike) -> None:
-        """Writes what `enable_lora` trains, the additions and the heads, as one safetensors file.
+        """Writes the additions and the heads to a safetensors file.
 
         Raises:
             UserError: If LoRA is not enabled.
@@ -102,7 +102,7 @@ class LoraModel:
         hooks.save_lora(self, path)
 
     def load_lora_weights(self, path: str | os.PathLike) -> None:
-        """Reads what `save_lora_weights` wrote, enabling LoRA as it was there if it is not.
+        """Reads what `save_lora_weights` wrote, and enables LoRA if it is not enabled.
 
         Raises:
             CheckpointError: If the file is damaged or its tensors do not fit the model.

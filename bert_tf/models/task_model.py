@@ -88,11 +88,7 @@ class TaskModel(PretrainedModel, RawTextModel):
     freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
 
     def prepack_for_inference(self) -> None:
-        """Prepacks the encoder's kernels: faster, for inference only. See `BertBackbone`.
-
-        Raises:
-            UserError: As `BertBackbone.prepack_for_inference`.
-        """
+        """Does what `BertBackbone.prepack_for_inference` does, with the same errors."""
         self.backbone.prepack_for_inference()
 
     def head_dropout(self, dropout: float | None) -> float:
@@ -116,7 +112,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         return Preprocessor(**options)
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
-        """Returns strings `[B]` as the dictionary that the backbone takes, cut at `max_length`.
+        """Returns strings `[B]` as a token dictionary, cut at `max_length`.
 
         Raises:
             UserError: If there is no tokenizer.
@@ -149,7 +145,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         return outputs, inputs[ROW_NUMBER]
 
     def row_outputs(self, outputs: Any, inputs: dict[str, tf.Tensor]) -> Any:
-        """Returns what is kept of the outputs of a batch of texts; a task may reduce them."""
+        """Returns the outputs to keep for a batch of texts; a task may reduce them."""
         return outputs
 
     def fit_arguments(
@@ -293,8 +289,7 @@ class TaskModel(PretrainedModel, RawTextModel):
             A list or array with an answer for each example; for one example its own.
 
         Raises:
-            UserError: If there is no tokenizer, the texts are none that the task takes, or the task
-                has no answers (`Preprocessor.decode`).
+            UserError: If there is no tokenizer, the task takes other texts or has no answers.
             DataError: If a text is missing or malformed.
 
         Example:

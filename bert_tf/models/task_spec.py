@@ -1,4 +1,4 @@
-"""What the rest of the package must know of a task."""
+"""What the rest of the package must know about a task."""
 
 import dataclasses
 import importlib
@@ -52,7 +52,7 @@ class TaskSpec:
         distilled_as: What a model can learn from another one of the task: `CLASSES`, `NUMBERS` or
             `VECTORS`; None if it cannot.
         options: The constructor's arguments that checkpoints store, besides `max_length` -> the
-            type and range that their values in a file must have.
+            kind of their values.
 
     Example:
         >>> spec = bert_tf.tasks.spec_of("BertQuestionAnswerer")
