@@ -89,30 +89,27 @@ RENAMED = {
 }
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    def find_spec(self, fullname, path=None, target=None):
-        package, _, name = fullname.partition(".")
-        new = RENAMED.get(name) if package == "bert_tf" else None
-        return None if new is None else importlib.util.spec_from_loader(fullname, _Alias(new))
-
-
-class _Alias(importlib.abc.Loader):
+class _OldNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Loads the new module under the old name, as the same object."""
 
-    def __init__(self, new):
-        self._new = f"bert_tf.{new}"
+    def find_spec(self, fullname, path=None, target=None):
+        package, _, name = fullname.partition(".")
+        is_old = package == "bert_tf" and name in RENAMED
+        return importlib.util.spec_from_loader(fullname, self) if is_old else None
 
     def create_module(self, spec):
-        warn_renamed(spec.name, self._new)
-        module = importlib.import_module(self._new)
-        self._spec = module.__spec__
+        new = f"bert_tf.{RENAMED[spec.name.partition('.')[2]]}"
+        warn_renamed(spec.name, new)
+        module = importlib.import_module(new)
+        spec.loader_state = module.__spec__
         return module
 
     def exec_module(self, module):
-        module.__spec__ = self._spec  # Python has replaced it by that of the old name
+        # Python has replaced the module's own specification by that of the old name.
+        module.__spec__ = module.__spec__.loader_state
 
 
 def install() -> None:
     """Makes the old names importable."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.append(_Finder())
+    if not any(isinstance(finder, _OldNames) for finder in sys.meta_path):
+        sys.meta_path.append(_OldNames())

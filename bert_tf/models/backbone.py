@@ -124,13 +124,10 @@ class BertBackbone(KerasFiles, RetracingModel):
         self.global_tokens = config.global_tokens
         self.is_prepacked = False
         self.quantization = None
-        self.embeddings = BertEmbeddings(config, dtype=self.dtype_policy, name="embeddings")
-        self.encoder = BertEncoder(
-            config, gradient_checkpointing, dtype=self.dtype_policy, name="encoder"
-        )
-        self.pooler = BertPooler(
-            config.hidden_size, config.initializer_range, dtype=self.dtype_policy, name="pooler"
-        )
+        dtype, width, deviation = self.dtype_policy, config.hidden_size, config.initializer_range
+        self.embeddings = BertEmbeddings(config, dtype=dtype, name="embeddings")
+        self.encoder = BertEncoder(config, gradient_checkpointing, dtype=dtype, name="encoder")
+        self.pooler = BertPooler(width, deviation, dtype=dtype, name="pooler")
         self.build()
         if quantization is not None:
             self.quantize(quantization)
@@ -184,14 +181,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         segment_ids = inputs.get("segment_ids", tf.zeros_like(token_ids))
         columns = tf.range(tf.shape(token_ids)[1])
         positions = inputs.get("positions", tf.broadcast_to(columns, tf.shape(token_ids)))  # [B, T]
-        layout = self._layout(
-            self.padding_mask_of(inputs),
-            inputs.get("sequence_ids"),
-            output_attentions,
-            causal=self.causal if causal is None else causal,
-            window_size=self.attention_window,
-            num_global_tokens=self.global_tokens,
-        )
+        causal = self.causal if causal is None else causal
+        layout = self._layout(inputs, causal, output_attentions)
         embedded, word_embeddings = self.embeddings(
             layout.to_rows(token_ids),
             segment_ids=layout.to_rows(segment_ids),
@@ -214,10 +205,10 @@ class BertBackbone(KerasFiles, RetracingModel):
             outputs["hidden_states"] = [layout.to_batch(rows) for rows in (embedded, *states)]
         if output_attentions:
             outputs["attentions"] = attentions
+        if output_word_embeddings and word_embeddings is None:
+            word_embeddings = self.embeddings.dequantized_words()
         if output_word_embeddings:
-            outputs["word_embeddings"] = (
-                self.embeddings.dequantized_words() if word_embeddings is None else word_embeddings
-            )
+            outputs["word_embeddings"] = word_embeddings
         return outputs
 
     def _pooled(self, sequence_output, starts):
@@ -228,17 +219,19 @@ class BertBackbone(KerasFiles, RetracingModel):
         pooled = self.pooler(tf.reshape(first, [-1, first.shape[-1]]))  # [B * S, H]
         return tf.reshape(pooled, tf.concat([tf.shape(starts), [pooled.shape[-1]]], axis=0))
 
-    def _layout(self, padding_mask, sequence_ids, output_attentions, **attention) -> TokenLayout:
+    def _layout(self, inputs, causal, output_attentions) -> TokenLayout:
+        mask, sequence_ids = self.padding_mask_of(inputs), inputs.get("sequence_ids")
+        window = {"window_size": self.attention_window, "num_global_tokens": self.global_tokens}
         auto = self.padding_free == "auto"
         packs = ops.active_backend() == "native" if auto else self.padding_free
         if packs and not output_attentions:
             if not needs_static_shapes():
-                return TokenLayout.packed(padding_mask, sequence_ids, **attention)
+                return TokenLayout.packed(mask, sequence_ids, causal=causal, **window)
             # The number of sequences that ids tell apart is no static shape.
             if sequence_ids is None:
                 apart = not native.has_gpu_kernels()
-                return TokenLayout.packed_in_place(padding_mask, apart, **attention)
-        return TokenLayout.padded(padding_mask, sequence_ids, **attention)
+                return TokenLayout.packed_in_place(mask, apart, causal=causal, **window)
+        return TokenLayout.padded(mask, sequence_ids, causal=causal, **window)
 
     def padding_mask_of(self, inputs: dict) -> tf.Tensor:
         """Returns the mask that comes with the inputs, or what the ids say: bool `[B, T]`."""

@@ -223,8 +223,7 @@ class PretrainedModel(LoraModel, KerasFiles):
                 "`input_signature` must be None: a task is exported with the signatures of raw "
                 f"text, tokens and examples (docs/serving.md). Received: {input_signature!r}"
             )
-        unknown = set(options) - {"version", "portable", "pairs"}
-        if unknown:
+        if unknown := set(options) - {"version", "portable", "pairs"}:
             raise UserError(
                 "The arguments must be those of `bert_tf.serving.export`: version, portable, "
                 f"pairs. Received: {', '.join(sorted(unknown))}"

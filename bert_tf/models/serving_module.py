@@ -54,8 +54,8 @@ class ServingModule:
     def signatures(self) -> dict:
         """Returns the concrete functions by the names of their signatures."""
         ids = tf.TensorSpec(self.tokens_shape, tf.int32)
-        one, several = (tf.TensorSpec(shape, tf.string) for shape in ([None], [None, None]))
-        strings = {name: several if name in self.lists else one for name in self.texts}
+        shapes = {name: [None, None] if name in self.lists else [None] for name in self.texts}
+        strings = {name: tf.TensorSpec(shape, tf.string) for name, shape in shapes.items()}
         text = _traced(lambda **texts: self.of_text(**texts), strings)  # noqa: PLW0108
         mask = tf.TensorSpec(self.tokens_shape, tf.bool)
         tokens = _traced(

@@ -16,9 +16,12 @@ from bert_tf.models.text_inputs import TextColumns, holds_text
 from bert_tf.text.word_splitter import MALFORMED_TEXT
 
 _NOTHING = object()
-_OF_TENSORFLOW = (
+_NOT_COLLECTED = (
+    Collection,
+    keras.utils.PyDataset,
     tf.Tensor,
     tf.Variable,
+    tf.data.Dataset,
     tf.data.Iterator,
     tf.distribute.DistributedDataset,
     tf.distribute.DistributedIterator,
@@ -30,9 +33,7 @@ def collected(x: Any, is_example: Callable[[Any], bool]) -> Any:
 
     Anything else is returned as it is, a generator with all its items.
     """
-    if not isinstance(x, Iterable) or isinstance(x, (Collection, str, bytes, tf.data.Dataset)):
-        return x
-    if isinstance(x, (*_OF_TENSORFLOW, keras.utils.PyDataset)) or hasattr(x, "__array__"):
+    if not isinstance(x, Iterable) or isinstance(x, _NOT_COLLECTED) or hasattr(x, "__array__"):
         return x
     items = iter(x)
     first = next(items, _NOTHING)
@@ -96,13 +97,13 @@ def batches_of_text(
         dtype = tf.string if values.dtype == object else tf.as_dtype(values.dtype)
         return tf.TensorSpec([None, *values.shape[1:]], dtype)
 
+    signature = tf.nest.map_structure(spec, plain(first))
     dataset = tf.data.Dataset.from_generator(
-        lambda: map(plain, make_batches()),
-        output_signature=tf.nest.map_structure(spec, plain(first)),
+        lambda: map(plain, make_batches()), output_signature=signature
     )
-    if count is not None:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-    return dataset
+    if count is None:
+        return dataset
+    return dataset.apply(tf.data.experimental.assert_cardinality(count))
 
 
 def yields_text(dataset: tf.data.Dataset) -> bool:
