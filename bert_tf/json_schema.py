@@ -103,18 +103,14 @@ def number(words: str = "a finite number", fits: Callable[[float], bool] = math.
 
 def text(most: int = MOST_TEXT) -> Kind:
     """Returns the kind of strings of at most `most` characters."""
-    return Kind(
-        f"a string of at most {most} characters",
-        lambda value: isinstance(value, str) and len(value) <= most,
-    )
+    words = f"a string of at most {most} characters"
+    return Kind(words, lambda value: isinstance(value, str) and len(value) <= most)
 
 
 def one_of(*values: Any) -> Kind:
     """Returns the kind of a few values. It distinguishes 1 from true."""
-    return Kind(
-        " or ".join(map(repr, values)),
-        lambda value: any(type(value) is type(one) and value == one for one in values),
-    )
+    words = " or ".join(map(repr, values))
+    return Kind(words, lambda value: any(type(value) is type(v) and value == v for v in values))
 
 
 def may_lack(kind: Kind) -> Kind:

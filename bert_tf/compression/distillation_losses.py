@@ -85,9 +85,8 @@ def attention_losses(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
     """
     student, teacher = tf.cast(student, tf.float32), tf.cast(teacher, tf.float32)
     if student.shape[1] != teacher.shape[1]:
-        student, teacher = (  # [B, N, T, T] -> [B, 1, T, T]
-            tf.reduce_mean(each, axis=1, keepdims=True) for each in (student, teacher)
-        )
+        # [B, N, T, T] -> [B, 1, T, T]
+        student, teacher = (tf.reduce_mean(p, axis=1, keepdims=True) for p in (student, teacher))
     logarithms = [tf.math.log(tf.maximum(p, SMALLEST_PROBABILITY)) for p in (teacher, student)]
     ratio = logarithms[0] - logarithms[1]
     divergences = tf.reduce_sum(teacher * ratio, axis=-1)  # [B, N, T, T] -> [B, N, T]

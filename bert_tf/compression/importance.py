@@ -96,10 +96,7 @@ def _sensitivities(model, tokens, targets):
         x = {**tokens, "head_mask": mask}
         outputs = model.forward(x, targets, training=False)
         # Divided by 1, the loss is a sum over the examples, so every example has its own gradient.
-        totals = {
-            name: tf.ones_like(total)
-            for name, total in model.loss_denominators(x, targets, None).items()
-        }
+        totals = tf.nest.map_structure(tf.ones_like, model.loss_denominators(x, targets, None))
         loss = model.partial_loss(x, targets, outputs, None, False, totals)
         loss *= tf.cast(_LOSS_SCALE, loss.dtype)
     gradient = tape.gradient(loss, mask) / _LOSS_SCALE

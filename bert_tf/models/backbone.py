@@ -197,10 +197,8 @@ class BertBackbone(KerasFiles, RetracingModel):
             head_mask=inputs.get("head_mask"),
         )
         sequence_output = layout.to_batch(states[-1])  # [R, H] -> [B, T, H]
-        outputs = {
-            "sequence_output": sequence_output,
-            "pooled_output": self._pooled(sequence_output, inputs.get("sequence_starts")),
-        }
+        pooled_output = self._pooled(sequence_output, inputs.get("sequence_starts"))
+        outputs = {"sequence_output": sequence_output, "pooled_output": pooled_output}
         if output_hidden_states:
             outputs["hidden_states"] = [layout.to_batch(rows) for rows in (embedded, *states)]
         if output_attentions:

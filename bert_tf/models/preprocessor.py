@@ -259,9 +259,7 @@ class Preprocessor:
         targets = self.graph_targets(spec[1])
         if targets is None:
             return dataset
-        return parallel_map(
-            dataset, lambda features, labels, *rest: (features, targets(labels), *rest)
-        )
+        return parallel_map(dataset, lambda x, labels, *rest: (x, targets(labels), *rest))
 
     # Rows for prediction, and what becomes of them.
 

@@ -58,10 +58,8 @@ class ServingModule:
         strings = {name: tf.TensorSpec(shape, tf.string) for name, shape in shapes.items()}
         text = _traced(lambda **texts: self.of_text(**texts), strings)  # noqa: PLW0108
         mask = tf.TensorSpec(self.tokens_shape, tf.bool)
-        tokens = _traced(
-            lambda **tokens: self.of_tokens(tokens),
-            {"token_ids": ids, "segment_ids": ids, "padding_mask": mask},
-        )
+        specs = {"token_ids": ids, "segment_ids": ids, "padding_mask": mask}
+        tokens = _traced(lambda **tokens: self.of_tokens(tokens), specs)
         features = {
             name: tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
             if name in self.lists

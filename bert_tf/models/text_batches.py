@@ -74,10 +74,7 @@ def batches_of_numbers(
 ) -> tf.data.Dataset:
     """Returns what `training_batches` does, for a dataset of row numbers int64 `[B]`."""
     with tf.device("CPU:0"):  # made here, so that the graph of `batch` does not hold their values
-        labels = tuple(
-            values if isinstance(values, tf.RaggedTensor) else tf.constant(values)
-            for values in labels
-        )
+        labels = [v if isinstance(v, tf.RaggedTensor) else tf.constant(v) for v in labels]
 
     def of_rows(values, numbers):
         values = tf.gather(values, numbers)

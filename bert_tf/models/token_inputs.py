@@ -46,11 +46,8 @@ def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> di
         tf.errors.InvalidArgumentError: The same, for what shows only when a graph runs.
     """
     _check_names(inputs)
-    tensors = {
-        name: _as_tensor(name, inputs[name])
-        for name in _TOKEN_INPUTS
-        if inputs.get(name) is not None
-    }
+    given = [name for name in _TOKEN_INPUTS if inputs.get(name) is not None]
+    tensors = {name: _as_tensor(name, inputs[name]) for name in given}
     checks = [*_shape_checks(tensors, config), *_range_checks(tensors, config)]
     return depending_on(checks, tensors)
 
@@ -156,12 +153,11 @@ def _shape_checks(tensors, config):
     for name in ("segment_ids", "padding_mask", "sequence_ids", "positions"):
         if name in tensors:
             yield from _same_shape(name, tensors[name], token_ids)
-    heads = [config.num_hidden_layers, config.num_attention_heads]
-    described = (
-        f"[B, {heads[0]}, {heads[1]}], a factor for every head of every block, pruned ones too"
-    )
+    blocks, heads = config.num_hidden_layers, config.num_attention_heads
+    described = f"[B, {blocks}, {heads}], a factor for every head of every block, pruned ones too"
     if "head_mask" in tensors:
-        yield from _same_rows("head_mask", tensors["head_mask"], token_ids, heads, described)
+        mask = tensors["head_mask"]
+        yield from _same_rows("head_mask", mask, token_ids, [blocks, heads], described)
     if "sequence_starts" in tensors:
         starts = tensors["sequence_starts"]
         yield from _same_rows("sequence_starts", starts, token_ids, [None], "[B, S]")

@@ -52,14 +52,10 @@ class TokenizedTexts:
         rows_per_example: int | None = None,
     ) -> "TokenizedTexts":
         """Tokenizes texts, one array of strings `[n]`, or pairs, two; longer rows are cut."""
-        chunks = [
-            tokenizer(*chunk, max_length=max_length, ragged=True) for chunk in _chunks(columns)
-        ]
+        parts = [tokenizer(*part, max_length=max_length, ragged=True) for part in _chunks(columns)]
+        names = ("token_ids", "segment_ids")
         with tf.device("CPU:0"):
-            rows = [
-                tf.concat([chunk[name] for chunk in chunks], axis=0)
-                for name in ("token_ids", "segment_ids")
-            ]
+            rows = [tf.concat([part[name] for part in parts], axis=0) for name in names]
         return cls(*rows, tokenizer.pad_token_id, rows_per_example)
 
     @classmethod
@@ -74,9 +70,8 @@ class TokenizedTexts:
         with tf.device("CPU:0"):
             ids = tf.concat([tokenizer.tokenize(chunk) for (chunk,) in _chunks((texts,))], axis=0)
             windows, text_of_window = token_windows(ids, max_length - 2, stride)
-            rows = packing.pack(
-                windows, None, tokenizer.cls_token_id, tokenizer.sep_token_id, None, "longest_first"
-            )
+            ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)
+            rows = packing.pack(windows, None, *ends, None, "longest_first")
         windows = cls(*rows, tokenizer.pad_token_id)
         windows.examples = text_of_window.numpy()
         return windows
@@ -94,9 +89,8 @@ class TokenizedTexts:
         ids = self._token_ids
         found = tf.where(ids.values == token_id)[:, 0]
         rows = tf.gather(ids.value_rowids(), found)
-        return tf.RaggedTensor.from_value_rowids(
-            found - tf.gather(ids.row_starts(), rows), rows, ids.nrows()
-        )
+        columns = found - tf.gather(ids.row_starts(), rows)
+        return tf.RaggedTensor.from_value_rowids(columns, rows, ids.nrows())
 
     def batch(self, examples: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
         """Returns examples by number as the token dictionary of `TokenRows.batch`.

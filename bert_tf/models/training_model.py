@@ -113,9 +113,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     def _require_own_shares(self):
         """Raises `UserError` for a class that overrides `compute_loss` and not `partial_loss`."""
         classes = type(self).__mro__
-        owner, partial_owner = (
-            next(c for c in classes if name in vars(c)) for name in ("compute_loss", "partial_loss")
-        )
+        names = ("compute_loss", "partial_loss")
+        owner, partial_owner = (next(c for c in classes if n in vars(c)) for n in names)
         known = owner.__module__.split(".")[0] in ("keras", "bert_tf")
         if not known and classes.index(owner) < classes.index(partial_owner):
             raise UserError(
@@ -225,9 +224,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         # Steps that the loss scaling leaves out have none.
         norm = tf.convert_to_tensor(norm)
         known = tf.math.is_finite(norm) | (not self.optimizer.dynamic_loss_scale)
-        self._gradient_norm.update_state(
-            tf.where(known, norm, 0.0), sample_weight=tf.cast(known, tf.float32)
-        )
+        weight = tf.cast(known, tf.float32)
+        self._gradient_norm.update_state(tf.where(known, norm, 0.0), sample_weight=weight)
         return {"gradient_norm": self._gradient_norm.result()}
 
     def test_step(self, data):
@@ -305,9 +303,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         return {name: _sum_over_replicas(weight) for name, weight in weights.items()}
 
     def _track_loss(self, loss, x):
-        keras_compat.loss_tracker(self).update_state(
-            _sum_over_replicas(loss), sample_weight=tf.cast(_num_rows(x), tf.float32)
-        )
+        rows = tf.cast(_num_rows(x), tf.float32)
+        keras_compat.loss_tracker(self).update_state(_sum_over_replicas(loss), sample_weight=rows)
 
     def _logs(self):
         logs = self.get_metrics_result()
