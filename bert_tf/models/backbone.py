@@ -183,11 +183,9 @@ class BertBackbone(KerasFiles, RetracingModel):
         positions = inputs.get("positions", tf.broadcast_to(columns, tf.shape(token_ids)))  # [B, T]
         causal = self.causal if causal is None else causal
         layout = self._layout(inputs, causal, output_attentions)
+        ids, segments, places = map(layout.to_rows, (token_ids, segment_ids, positions))  # -> [R]
         embedded, word_embeddings = self.embeddings(
-            layout.to_rows(token_ids),
-            segment_ids=layout.to_rows(segment_ids),
-            positions=layout.to_rows(positions),
-            training=training,
+            ids, segment_ids=segments, positions=places, training=training
         )
         states, attentions = self.encoder(
             embedded,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_text, object_array, refuse_missing, row_array
+from bert_tf.data.plain_rows import is_text, refuse_missing, row_array
 from bert_tf.errors import DataError, UserError
 
 UNKNOWN_LABELS = "Labels must be among those that the model knows"  # how their errors begin
@@ -196,9 +196,8 @@ def class_sets(y: Any, labels: Sequence[str] | None, num_classes: int) -> np.nda
         array = array[:, np.newaxis]  # [n] -> [n, 1]
     if array.ndim == 2 and array.dtype.kind in "biuf" and array.shape[1] == num_classes:
         return _shares(array.astype(np.float32))
-    rows = array if array.ndim == 1 else object_array(list(array))
-    targets = np.zeros([len(rows), num_classes], np.float32)
-    for row, members in enumerate(rows):
+    targets = np.zeros([len(array), num_classes], np.float32)
+    for row, members in enumerate(array):
         if isinstance(members, np.ndarray):
             members = members.tolist()
         if isinstance(members, (Set, list, tuple)) and all(map(is_text, members)):

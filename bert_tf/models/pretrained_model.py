@@ -259,8 +259,7 @@ class PretrainedModel(LoraModel, KerasFiles):
             )
         columns = tuple(as_columns(texts, self.tokenizer.errors))
         for batch in sorted_batches(TokenizedTexts.of(self.tokenizer, columns, self.longest)):
-            batch.pop(ROW_NUMBER)
-            yield batch
+            yield {name: values for name, values in batch.items() if name != ROW_NUMBER}
 
 
 def _deserialized(config, kind, name):

@@ -57,10 +57,8 @@ def holds_text(x: Any) -> bool:
         return False
     rows = plain_rows(x)
     if isinstance(rows, np.ndarray):
-        if not rows.size or rows.dtype.kind in "US":
-            return True
-        if rows.dtype != object:
-            return False
+        if rows.size and rows.dtype != object:
+            return rows.dtype.kind in "US"
         rows = rows.reshape(-1)
     return all(map(is_missing, rows)) or any(map(_is_row_of_text, rows))
 

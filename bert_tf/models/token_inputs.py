@@ -12,15 +12,8 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers.token_layout import needs_static_shapes
 
-_TOKEN_INPUTS = (
-    "token_ids",
-    "segment_ids",
-    "padding_mask",
-    "sequence_ids",
-    "positions",
-    "sequence_starts",
-    "head_mask",
-)
+_SHAPED_LIKE_IDS = ("segment_ids", "padding_mask", "sequence_ids", "positions")
+_TOKEN_INPUTS = ("token_ids", *_SHAPED_LIKE_IDS, "sequence_starts", "head_mask")
 # What task models carry in the same dictionary: their own inputs, and the number of a row.
 _TASK_INPUTS = ("masked_positions", "target_ids", "word_starts", "row_number")
 # The same inputs in Hugging Face's transformers, google-research/bert and tf-models.
@@ -150,7 +143,7 @@ def _shape_checks(tensors, config):
         [length],
         "columns",
     )
-    for name in ("segment_ids", "padding_mask", "sequence_ids", "positions"):
+    for name in _SHAPED_LIKE_IDS:
         if name in tensors:
             yield from _same_shape(name, tensors[name], token_ids)
     blocks, heads = config.num_hidden_layers, config.num_attention_heads
