@@ -34,9 +34,7 @@ class _OnlyWrites:
 def write_safetensors(
     path: str | os.PathLike, tensors: dict[str, np.ndarray], checksums: bool = True
 ) -> None:
-    """Writes tensors by name, in C order, to a safetensors file.
-
-    `checksums` adds their checksums to the file's metadata.
+    """Writes tensors by name, in C order, to a safetensors file, with `checksums` in its metadata.
 
     Raises:
         OSError: If the file cannot be written.

@@ -47,8 +47,8 @@ _JOURNAL_SCHEMA = object_of({"replaced": _NAMES, "added": _NAMES, "folders": _NA
 def atomic_path(path: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary path, which replaces `path` when the block ends without an error.
 
-    If the block raises, it is removed and an old `path` is not changed. The path can be a file or a
-    directory. An old directory is replaced with all its files.
+    If the block raises, an old `path` is not changed. The path can be a file or a directory, which
+    is replaced with all its files.
     """
     directory, name = os.path.split(os.path.abspath(path))
     with _staging(directory) as staging:
@@ -60,8 +60,8 @@ def atomic_path(path: str | os.PathLike) -> Iterator[str]:
 def staged_files(directory: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary directory whose files replace those of `directory` when the block ends.
 
-    They are replaced together: if the block raises or a file cannot be replaced, `directory` has
-    its old files. Its other files are kept. It is created if it does not exist.
+    They are replaced together or not at all. Other files are kept. The directory is created if it
+    does not exist.
     """
     directory = os.path.abspath(directory)
     with _staging(directory) as staging:
@@ -73,10 +73,7 @@ def staged_files(directory: str | os.PathLike) -> Iterator[str]:
 
 @contextlib.contextmanager
 def scratch_directory(directory: str | os.PathLike) -> Iterator[str]:
-    """Yields a hidden folder in `directory`, which is removed at the end.
-
-    If the process is killed, the next writer in `directory` removes it.
-    """
+    """Yields a hidden folder in `directory`, which is removed at the end or by the next writer."""
     with _staging(os.path.abspath(directory)) as staging:
         yield os.path.join(staging, _NEW)
 
@@ -118,10 +115,7 @@ def recover_around(pattern: str) -> None:
 
 
 def without_staging(paths: Iterable[str]) -> list[str]:
-    """Returns the paths that are not in a hidden folder of a writer.
-
-    `tf.io.gfile.glob` also matches hidden names, whose files may be incomplete.
-    """
+    """Returns the paths outside of hidden folders, which `tf.io.gfile.glob` also matches."""
     hidden = f"/{_STAGING}"
     return [path for path in paths if hidden not in f"/{path}"]
 
@@ -175,11 +169,9 @@ class _NoLocks(OSError):
 
 
 def _lock(folder) -> int:
-    """Locks a folder and returns the descriptor. The system unlocks it when the process ends.
+    """Locks a folder until the returned descriptor is closed, or the process ends.
 
-    Raises:
-        BlockingIOError: If another descriptor holds the lock.
-        FileNotFoundError: If the folder has been removed.
+    It raises a BlockingIOError if the folder is locked, a FileNotFoundError if it was removed.
     """
     path = os.path.join(folder, _LOCK)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -285,10 +277,7 @@ def _write_journal(replacing, journal):
 def _undo(directory):
     """Moves all files of the journal back. After a kill, another call completes it.
 
-    The journal is untrusted: nothing outside the directory may be moved.
-
-    Raises:
-        ValueError: If the journal is damaged or names a path outside the directory.
+    A journal that is damaged or names a path outside the directory is a ValueError.
     """
     replacing = os.path.join(directory, _REPLACING)
     journal_file = os.path.join(replacing, _JOURNAL)
@@ -322,8 +311,7 @@ def _undo(directory):
 def _journal_paths(directory, name):
     """Returns the paths of a name of the journal: its place, the new file and the old file.
 
-    Call it again before each move, because an earlier move may have put a link into the path, which
-    it refuses.
+    It is called before each move, because an earlier move may have put a link into the path.
     """
     root = os.path.realpath(directory)
     hidden = os.path.join(root, _REPLACING)

@@ -29,13 +29,11 @@ def read_json(
     error: type[UserError] = CheckpointError,
     only_finite: bool = True,
 ) -> Any:
-    """Reads a JSON file and checks it against the schema `kind`.
-
-    `only_finite` refuses NaN and infinity, which are not JSON but which Python writes.
+    """Reads a JSON file and checks it against the schema `kind`; `only_finite` refuses NaN.
 
     Raises:
-        UserError: If the file cannot be read, is too large or is not JSON in UTF-8, or a key is
-            missing or has an invalid value. The error is of class `error` and names the file.
+        UserError: If the file cannot be read, is too large or is not JSON in UTF-8, or a value does
+            not fit the schema. The error is of class `error` and names the file.
     """
     try:
         content = read_bytes(path)

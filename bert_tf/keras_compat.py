@@ -15,10 +15,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 @contextlib.contextmanager
 def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
-    """Lets variables be added to a layer that is built.
-
-    Public way: none. `add_weight` is refused after `build`.
-    """
+    """Lets variables be added to a layer that is built. Public way: none."""
     layer._tracker.unlock()
     try:
         yield
@@ -69,26 +66,17 @@ def replace_losses(model: keras.Model, losses: Any) -> None:
 
 
 def loss_tracker(model: keras.Model) -> keras.metrics.Mean:
-    """Returns the metric `loss` of a compiled model.
-
-    Public way: none. `model.metrics` has it among the others.
-    """
+    """Returns the metric `loss` of a compiled model. Public way: none."""
     return model._loss_tracker
 
 
 def has_compiled_metrics(model: keras.Model) -> bool:
-    """Returns whether `compile` was given metrics.
-
-    Public way: none. `model.metrics` also has others.
-    """
+    """Returns whether `compile` was given metrics. Public way: none."""
     return model._compile_metrics is not None
 
 
 def is_validation_in_fit(options: dict[str, Any]) -> bool:
-    """Returns whether Keras's `fit`, which has prepared the data, calls `evaluate(**options)`.
-
-    Public way: none.
-    """
+    """Returns whether `fit`, with prepared data, calls `evaluate(**options)`. Public way: none."""
     return bool(options.get("_use_cached_eval_dataset"))
 
 

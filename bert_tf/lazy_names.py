@@ -1,7 +1,4 @@
-"""Public names of a package that are imported when they are first used.
-
-The tools can therefore read their flags, and processes can prepare data, without TensorFlow.
-"""
+"""Public names of a package that are imported when first used: often TensorFlow is not needed."""
 
 import importlib
 import sys

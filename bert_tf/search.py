@@ -47,11 +47,11 @@ def top_k(
     if queries.ndim == 1:
         scores, rows = top_k(queries[np.newaxis], corpus_matrix, k, similarity)
         return scores[0], rows[0]
-    shapes = queries.shape, np.shape(corpus_matrix)
-    if any(len(shape) != 2 for shape in shapes) or shapes[0][1] != shapes[1][1]:
+    shape = corpus_matrix.shape
+    if queries.ndim != 2 or len(shape) != 2 or queries.shape[1] != shape[1]:
         raise UserError(
             "`query_vectors` must be [num_queries, dim] and `corpus_matrix` [num_rows, dim]. "
-            f"Received: query_vectors.shape={shapes[0]}, corpus_matrix.shape={shapes[1]}."
+            f"Received: query_vectors.shape={queries.shape}, corpus_matrix.shape={shape}."
         )
     if k < 1 or not len(corpus_matrix):
         raise UserError(

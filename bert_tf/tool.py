@@ -18,8 +18,7 @@ INTERRUPTED = 128 + signal.SIGINT  # the exit status that shells give a program 
 def run(main) -> None:
     """Runs `main()` with absl. A `UserError` or Ctrl-C prints one line instead of a traceback.
 
-    Positional arguments are refused, so that a flag without dashes is not ignored. `--help` shows
-    all flags of the tool, including those of modules that several tools share.
+    A flag without dashes is refused. `--help` also shows flags of modules that tools share.
     """
     for module, defined in flags.FLAGS.flags_by_module_dict().items():
         if not module.startswith("absl."):

@@ -20,6 +20,10 @@ from bert_tf.signatures import has_signature_of
 from bert_tf.tasks.token_classification.model import BertTokenClassifier, word_weights
 
 TEMPERATURE = 2.0  # DistilBERT's training code
+_ONLY_STUDENT = (
+    "The model to {} must be the student. Received: a DistillationModel. Call "
+    "`student.{}(directory)`."
+)
 
 
 class DistillationModel(RawTextModel):
@@ -118,8 +122,7 @@ class DistillationModel(RawTextModel):
             self.hidden_projection.build([None, config.hidden_size])
         self._soft_losses = soft_losses(student)
         self._output_unit = "words" if isinstance(student, BertTokenClassifier) else "rows"
-        names = ("task", "logits", "hidden", "attention")
-        factors = zip(names, (1.0 - logits_weight, *weights))
+        factors = zip(("task", "logits", "hidden", "attention"), (1.0 - logits_weight, *weights))
         self._factors = {name: factor for name, factor in factors if factor}
         self._means = {name: keras.metrics.Mean(name=f"{name}_loss") for name in self._factors}
         if "task" in self._factors and isinstance(student, BertTokenClassifier):
@@ -285,10 +288,7 @@ class DistillationModel(RawTextModel):
 
     @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
-        """`keras.Model.fit` that takes what the student's own `fit` takes.
-
-        With `logits_weight=1` labels can be omitted, also labels of words.
-        """
+        """`keras.Model.fit` of the student's data; with `logits_weight=1` labels can be omitted."""
         history = super().fit(*args, **kwargs)
         self.student.untrained_heads = ()
         return history
@@ -317,16 +317,10 @@ class DistillationModel(RawTextModel):
         return self.student.predict(x, *args, **kwargs)
 
     def get_config(self):
-        raise UserError(
-            "The model to save must be the student. Received: a DistillationModel. Call "
-            "`student.save_pretrained(directory)`."
-        )
+        raise UserError(_ONLY_STUDENT.format("save", "save_pretrained"))
 
     def export(self, *args, **kwargs):
-        raise UserError(
-            "The model to export must be the student. Received: a DistillationModel. Call "
-            "`student.export(directory)`."
-        )
+        raise UserError(_ONLY_STUDENT.format("export", "export"))
 
 
 class _OutOfSight:

@@ -61,12 +61,11 @@ def least_important_heads(
             "`count` or `share` must include the heads that are pruned already: "
             f"{dict(pruned)}. Received: {count=}, {share=}"
         )
-    left = [num_heads - len(pruned.get(block, ())) for block in range(num_layers)]
-    chosen = {}
+    gone = {block: set(pruned.get(block, ())) for block in range(num_layers)}
     for place in np.argsort(importance, axis=None, kind="stable"):
         block, head = divmod(int(place), num_heads)
-        if missing and left[block] > 1 and head not in pruned.get(block, ()):
-            chosen.setdefault(block, []).append(head)
-            left[block] -= 1
+        if missing and len(gone[block]) < num_heads - 1 and head not in gone[block]:
+            gone[block].add(head)
             missing -= 1
-    return {block: sorted(chosen[block]) for block in sorted(chosen)}
+    chosen = {block: sorted(gone[block].difference(pruned.get(block, ()))) for block in gone}
+    return {block: heads for block, heads in chosen.items() if heads}

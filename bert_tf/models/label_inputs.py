@@ -162,10 +162,7 @@ def _ids_of_one_hot(rows):
 
 
 class IdsInGraph:
-    """Names of classes `[B]` to ids `[B]`, in the graph of a `tf.data.Dataset`.
-
-    Without `labels` the strings are the ids themselves.
-    """
+    """Names of classes `[B]`, or without `labels` ids as strings, to ids `[B]`, in a graph."""
 
     def __init__(self, labels: Sequence[str] | None, num_classes: int):
         self.names = list(labels or map(str, range(num_classes)))

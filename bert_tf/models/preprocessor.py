@@ -65,9 +65,7 @@ class Preprocessor:
     # What users pass.
 
     def read(self, x: Any) -> Any:
-        """Returns `x` as `TextColumns` or a `tf.data.Dataset` of strings where it is raw text.
-
-        What Keras takes, such as token dictionaries, is returned as it is.
+        """Returns raw text as `TextColumns` or a `tf.data.Dataset`, and all else as it is.
 
         Raises:
             UserError: If the texts have no order, or as `read_columns`.
@@ -129,10 +127,7 @@ class Preprocessor:
         return number_rows(y) if is_container(y) and not isinstance(y, tuple) else y
 
     def graph_targets(self, spec: tf.TensorSpec) -> Callable[[tf.Tensor], tf.Tensor] | None:
-        """Returns a function in the graph, of labels of `spec`, to those that the loss takes.
-
-        None where the labels of a `tf.data.Dataset` are right as they are.
-        """
+        """Returns a function in the graph from labels of `spec` to those of the loss, if needed."""
         return None
 
     # Text to tokens, in the graph.
@@ -285,9 +280,6 @@ class Preprocessor:
 
     def decode(self, values: Any, rows: TokenRows, columns: TextColumns) -> Any:
         """Returns the answer to every example; the arguments are those of `outputs`.
-
-        Settings of a task, such as question answering's `n_best_size`, are arguments of its
-        preprocessor.
 
         Raises:
             UserError: If the task does not say what its outputs mean.

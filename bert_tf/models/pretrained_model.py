@@ -61,9 +61,7 @@ class PretrainedModel(LoraModel, KerasFiles):
 
     @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
-        """`keras.Model.fit`, in a `TaskModel` also on raw text.
-
-        `class_weight` may be by the names of the classes.
+        """`keras.Model.fit`, in a `TaskModel` also on raw text and with the names of classes.
 
         Raises:
             UserError: If `y` or `sample_weight` does not have a row for every text, labels that the
@@ -265,8 +263,7 @@ class PretrainedModel(LoraModel, KerasFiles):
 def _deserialized(config, kind, name):
     """Returns the argument `name` of a model, which `serialize_keras_object` serialized.
 
-    A file may name any class of Keras in its place, and some open files when they are built: that
-    is a `ConfigError`.
+    A file may name another class of Keras, and some open files when they are built: it is refused.
     """
     registered = config.get("registered_name") if isinstance(config, dict) else None
     found = keras.saving.get_registered_object(registered) if isinstance(registered, str) else None

@@ -1,7 +1,4 @@
-"""Raw text as NumPy columns, from whatever a user passes.
-
-The rule, the same in every task, is in the documentation of `TaskModel`.
-"""
+"""Raw text as NumPy columns, from all that the documentation of `TaskModel` names."""
 
 from collections.abc import Collection
 from typing import Any

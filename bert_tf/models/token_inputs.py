@@ -1,8 +1,7 @@
 """The dictionary of token tensors that every model takes, checked before a layer reads it.
 
-What is known while a function is traced is an error there; the rest is checked when it runs, but
-not under XLA, which leaves such checks out. Shapes: `B` batch, `T` sequence length, `S` sequences
-of a row, `L` layers, `N` heads.
+What is unknown while a function is traced is checked when it runs, but not under XLA. Shapes: `B`
+batch, `T` sequence length, `S` sequences of a row, `L` layers, `N` heads.
 """
 
 import keras
@@ -31,12 +30,10 @@ _OTHER_NAMES = {
 def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> dict[str, tf.Tensor]:
     """Returns the given inputs of the backbone: integers as int32, `padding_mask` as bool.
 
-    In a graph they depend on the checks.
-
     Raises:
         UserError: If `inputs` is no dictionary with `token_ids`, holds an unknown name, or a tensor
             has another shape or dtype than documented or values out of range.
-        tf.errors.InvalidArgumentError: The same, for what shows only when a graph runs.
+        tf.errors.InvalidArgumentError: The same, when a graph runs.
     """
     _check_names(inputs)
     given = [name for name in _TOKEN_INPUTS if inputs.get(name) is not None]

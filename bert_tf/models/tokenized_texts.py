@@ -1,7 +1,6 @@
 """Texts in memory, tokenized once: batches of them are cut from ragged arrays.
 
-Tokenizing inside a `tf.data` pipeline would trace the tokenizer's graph for every pipeline and
-optimize it again for every pass, a second of processor time each.
+Inside a `tf.data` pipeline, the tokenizer's graph would be optimized for every pass: a second each.
 
 Glossary: `n` rows of text, `K` rows of an example, `B` examples of a batch, `T` tokens.
 """
@@ -64,8 +63,7 @@ class TokenizedTexts:
     ) -> "TokenizedTexts":
         """Tokenizes strings `[n]` and cuts each into windows; `examples` is the text of each.
 
-        A window has at most `max_length` tokens, `[CLS]` and `[SEP]` counted. It begins `stride`
-        tokens after the one before.
+        A window of `max_length` tokens, `[CLS]` and `[SEP]` counted, begins every `stride` tokens.
         """
         with tf.device("CPU:0"):
             ids = tf.concat([tokenizer.tokenize(chunk) for (chunk,) in _chunks((texts,))], axis=0)
@@ -93,10 +91,7 @@ class TokenizedTexts:
         return tf.RaggedTensor.from_value_rowids(columns, rows, ids.nrows())
 
     def batch(self, examples: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
-        """Returns examples by number as the token dictionary of `TokenRows.batch`.
-
-        Its tensors are `[B, T]`, with `rows_per_example` `[B, K, T]`.
-        """
+        """Does what `TokenRows.batch` does; tensors are `[B, T]`, or with `K` rows `[B, K, T]`."""
         rows, count = examples, self._rows_per_example
         if count is not None:  # [B] -> [B * K]
             rows = tf.reshape(rows[:, tf.newaxis] * count + tf.range(count, dtype=rows.dtype), [-1])

@@ -1,8 +1,4 @@
-"""Traced steps that never outlive the weights they were traced with.
-
-`fit`, `evaluate` and `predict` trace a step once and call it again later. A trace contains the
-model's variables, and which are trained; packing, quantizing, pruning, LoRA and freezing change it.
-"""
+"""Traced steps of `fit`, `evaluate` and `predict` that do not outlive the weights in the traces."""
 
 import operator
 import weakref
@@ -11,10 +7,9 @@ import keras
 
 
 class RetracingModel(keras.Model):
-    """A Keras model that traces a step again if the model's weights have changed since.
+    """A Keras model that traces a step again if other weights are there or trained than before.
 
-    Each step is checked by itself: validation inside `fit` must not drop the training step that
-    `fit` is using.
+    Each step is checked by itself: validation inside `fit` must not drop `fit`'s own step.
     """
 
     def __init__(self, **kwargs):
