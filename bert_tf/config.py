@@ -1,9 +1,8 @@
 """The hyperparameters of a BERT model and the two JSON files that contain them.
 
-google-research/bert writes `bert_config.json`, Hugging Face writes `config.json`. Most keys are the
-same, but one has two meanings: `"hidden_act": "gelu"` is the tanh approximation in
-google-research/bert (modeling.py, since February 2019) and the exact erf form in Hugging Face.
-`BertConfig` uses Hugging Face's meaning: "gelu" is erf, "gelu_new" is tanh.
+google-research/bert writes `bert_config.json`, Hugging Face writes `config.json`. One key has two
+meanings: `"hidden_act": "gelu"` is the tanh approximation in google-research/bert (modeling.py,
+since February 2019) and the exact erf form in Hugging Face and in `BertConfig`.
 """
 
 import dataclasses

@@ -100,12 +100,11 @@ def recover(directory: str | os.PathLike) -> None:
             continue
         except OSError as error:
             raise _unfinished(directory, error) from error
-        try:
-            _undo(directory)
-        except (OSError, ValueError) as error:  # a CheckpointError of `read_json` is a ValueError
-            raise _unfinished(directory, error) from error
-        finally:
-            os.close(lock)
+        with lock:
+            try:
+                _undo(directory)
+            except (OSError, ValueError) as error:  # also a CheckpointError of `read_json`
+                raise _unfinished(directory, error) from error
 
 
 def recover_around(pattern: str) -> None:
@@ -126,12 +125,8 @@ def remove_leftovers(directory: str | os.PathLike) -> None:
         if os.path.basename(folder) == _REPLACING or os.path.islink(folder):
             continue
         # A locked folder is in use; another user's folder cannot be removed.
-        with contextlib.suppress(OSError):
-            lock = _lock(folder)
-            try:
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
+        with contextlib.suppress(OSError), _lock(folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -141,13 +136,12 @@ def _staging(directory):
     recover(directory)
     remove_leftovers(directory)
     staging, lock = _locked_folder(directory)
-    try:
-        os.mkdir(os.path.join(staging, _NEW))
-        yield staging
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+    with lock:
+        try:
+            os.mkdir(os.path.join(staging, _NEW))
+            yield staging
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
 
 
 def _locked_folder(directory):
@@ -158,7 +152,7 @@ def _locked_folder(directory):
         except (BlockingIOError, FileNotFoundError):
             continue  # another writer removed it as a leftover before it was locked
         except _NoLocks:
-            return staging, None
+            return staging, contextlib.nullcontext()
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise
@@ -168,23 +162,23 @@ class _NoLocks(OSError):
     """The file system has no locks, so it is unknown which folders are in use: none is removed."""
 
 
-def _lock(folder) -> int:
-    """Locks a folder until the returned descriptor is closed, or the process ends.
+def _lock(folder):
+    """Locks a folder until the returned file is closed, or the process ends.
 
     It raises a BlockingIOError if the folder is locked, a FileNotFoundError if it was removed.
     """
     path = os.path.join(folder, _LOCK)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(descriptor), os.stat(path)):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
             raise FileNotFoundError(f"{path} was removed")
     except OSError as error:
-        os.close(descriptor)
+        file.close()
         if isinstance(error, (BlockingIOError, FileNotFoundError)):
             raise
         raise _NoLocks(error.errno, error.strerror, path) from None
-    return descriptor
+    return file
 
 
 def _replace(directory, staging, names):

@@ -10,8 +10,7 @@ from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.observed_inputs import observed_inputs
 
-# The values of SmoothQuant's alpha that are tried: how much of the difference between the columns
-# of a layer's input is moved into the kernel. No smoothing is tried as well.
+# SmoothQuant's alpha: how much of the columns' differences is moved into the kernel.
 _ALPHAS = (0.25, 0.5, 0.75)
 # The number of rows of every layer's input that the alphas are tried on.
 _TRIED_ROWS = 512

@@ -41,15 +41,13 @@ class DistillationModel(RawTextModel):
     - `attention_loss`, times `attention_weight`: KL(teacher || student) of the attention of real
       tokens in mapped blocks, for each head, or for the mean over heads if their numbers differ.
 
-    The mean is over texts, in token classification over words. The last two are means over real
-    tokens and over the pairs of blocks. Each is in the logs, and the sample weights apply to all.
-
-    The teacher computes without dropout, is not trained, and is not part of this model's variables.
+    The mean is over texts, in token classification over words; of the last two over real tokens and
+    the pairs of blocks. Each is in the logs, and the sample weights apply to all. The teacher
+    computes without dropout, is not trained, and is not part of this model's variables.
 
     Args:
-        student: The model that learns, of a task whose spec has `distilled_as`, such as a
-            `BertTextClassifier`. `student_from_teacher` makes one. Any other with the same
-            vocabulary and labels works.
+        student: The model that learns, of a task whose spec has `distilled_as`, with the teacher's
+            vocabulary and labels. `student_from_teacher` makes one.
         teacher: A trained model of the same class.
         temperature: T, above 0.
         logits_weight: w in [0, 1]. With 1, labels are not needed.
@@ -72,10 +70,8 @@ class DistillationModel(RawTextModel):
         >>> model.fit(texts, labels)
         >>> student.save_pretrained("small_reviews/")
 
-    Reference: Hinton et al. 2015 (arXiv 1503.02531) for the logits; Jiao et al. 2020 (TinyBERT,
-    arXiv 1909.10351), section 3, for hidden states and the map; Wang et al. 2020 (MiniLM, arXiv
-    2002.10957), section 3.1, for the attention; Reimers and Gurevych 2020 (arXiv 2004.09813) for
-    sentence vectors.
+    Reference: Hinton et al. 2015 (arXiv 1503.02531); Jiao et al. 2020 (TinyBERT, arXiv 1909.10351),
+    section 3, for hidden states and the map; for attention and vectors `distillation_losses`.
     """
 
     def __init__(

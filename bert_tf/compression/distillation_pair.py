@@ -18,10 +18,9 @@ def check_pair(student, teacher) -> None:
     """Checks that one task model, the student, can learn from another.
 
     Raises:
-        UserError: If they are not models of the same task, the task cannot be distilled, they share
-            a backbone, they differ in problem type, labels, vector size, vocabulary or tokenizer
-            options, the teacher takes shorter texts than the student, one has a CRF, or the student
-            cannot be trained.
+        UserError: If they are of different tasks or one that cannot be distilled, they share a
+            backbone, they differ in problem type, labels, vector size, vocabulary or tokenizer, the
+            teacher takes shorter texts, one has a CRF, or the student cannot be trained.
     """
     spec = tasks.spec_of(type(student))
     if spec is None or spec.distilled_as is None or tasks.spec_of(type(teacher)) is not spec:

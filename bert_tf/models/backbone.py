@@ -248,12 +248,10 @@ class BertBackbone(KerasFiles, RetracingModel):
     def prepack_for_inference(self) -> None:
         """Prepacks the encoder's kernels for `bert_tf.ops.fused_dense`: faster, for inference only.
 
-        The kernels are kept in their prepacked form only, so memory does not grow. What trains the
-        model or saves it as a checkpoint then raises an error: load the model again. `save_weights`
-        and `load_weights` work as before.
-
-        Under `mixed_bfloat16` kernels stay as they are where the processor multiplies bfloat16:
-        TensorFlow's matmul is then faster than `fused_dense`, which computes in float32.
+        The kernels are kept in their prepacked form only. What trains the model or saves it as a
+        checkpoint then raises an error: load the model again. `save_weights` and `load_weights`
+        work as before. Under `mixed_bfloat16` kernels are not prepacked where the processor
+        multiplies bfloat16: TensorFlow's matmul is then faster.
 
         Raises:
             UserError: If the native `fused_dense` is not available, or a GPU is visible, where it
@@ -283,9 +281,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         """Turns kernels and word embeddings into 8-bit integers: smaller, faster, only forward.
 
         The four dense layers of every block compute with `bert_tf.ops.quantized_dense`: kernels
-        with one scale per column, activations with one scale and zero point per row, which are
-        computed at run time. The word embeddings have one scale per word. All else stays as it is.
-        There is no way back: load the model again.
+        with one scale per column, activations with one scale and zero point per row. The word
+        embeddings have one scale per word. There is no way back: load the model again.
 
         Args:
             mode: "int8".

@@ -48,8 +48,7 @@ class LoraModel:
         Args:
             rank: Width of the additions.
             alpha: `alpha / rank` scales them; None takes the rank.
-            target_modules: Which of a block's layers: "query_key_value", "attention_output",
-                "intermediate", "output_dense".
+            target_modules: Which of a block's layers, of those in `LORA_LAYERS`.
             layers: The old name of `target_modules`.
 
         Raises:

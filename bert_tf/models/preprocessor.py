@@ -62,8 +62,6 @@ class Preprocessor:
         self.has_sparse_labels = has_sparse_labels
         self.static_length = max_length if has_static_shapes else None
 
-    # What users pass.
-
     def read(self, x: Any) -> Any:
         """Returns raw text as `TextColumns` or a `tf.data.Dataset`, and all else as it is.
 
@@ -130,8 +128,6 @@ class Preprocessor:
         """Returns a function in the graph from labels of `spec` to those of the loss, if needed."""
         return None
 
-    # Text to tokens, in the graph.
-
     def require_tokenizer(self) -> None:
         """Raises `UserError` if there is no tokenizer."""
         if self.tokenizer is None:
@@ -169,8 +165,6 @@ class Preprocessor:
         if len(tensors) == 1 and tensors[0].shape.rank == 2 and tensors[0].shape[1] is not None:
             return tuple(tf.unstack(tensors[0], axis=1))  # [B, K] -> K times [B]
         return tensors
-
-    # Batches for training and evaluation.
 
     def batches(
         self,
@@ -255,8 +249,6 @@ class Preprocessor:
         if targets is None:
             return dataset
         return parallel_map(dataset, lambda x, labels, *rest: (x, targets(labels), *rest))
-
-    # Rows for prediction, and what becomes of them.
 
     def rows(self, columns: TextColumns, window_stride: int | None = None) -> TokenRows:
         """Returns the rows that the model computes: of each text one, or windows at a stride."""

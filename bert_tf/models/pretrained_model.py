@@ -44,8 +44,8 @@ class PretrainedModel(LoraModel, KerasFiles):
 
         Args:
             path: What `BertBackbone.from_pretrained` opens.
-            **options: Arguments of this class and of `BertBackbone`; they replace the file's.
-                `quantization="int8"` quantizes the loaded model.
+            **options: Arguments of this class and of `BertBackbone`, instead of the file's;
+                `quantization="int8"` quantizes the model.
 
         Raises:
             CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
@@ -108,7 +108,7 @@ class PretrainedModel(LoraModel, KerasFiles):
     ) -> None:
         """Turns the backbone's kernels and word embeddings into 8-bit integers, for inference.
 
-        See `BertBackbone.quantize`, which has the same arguments and errors.
+        See `BertBackbone.quantize`.
 
         Args:
             mode: "int8".

@@ -25,7 +25,7 @@ class ServingModule:
         texts: The text inputs, string `[B]`: name and meaning.
         lists: The names of those that are lists of strings, `[B, C]`.
         tokens_shape: The shape of the tensors of a token dictionary.
-        outputs: The outputs for text: name and meaning. Some models may not have all of them.
+        outputs: The outputs for text: name and meaning. Not all models have all of them.
         token_outputs: The outputs for token ids; None: the same as for text.
         takes_pairs: Whether it can be made for pairs of texts, as its second argument.
         max_length: The maximum number of tokens of a sequence.

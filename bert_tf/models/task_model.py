@@ -24,8 +24,7 @@ from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 class TaskModel(PretrainedModel, RawTextModel):
     """A backbone, a head and the tokenizer that fits them.
 
-    `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text, which
-    is tokenized first; a dataset is tokenized as it comes. The rule is the same in every task:
+    `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text:
 
     - A string is one text, a tuple of strings is one example of several texts (a pair).
     - A container of strings is a text for each row, a tuple of containers is their columns: for
@@ -213,8 +212,7 @@ class TaskModel(PretrainedModel, RawTextModel):
     ):
         """`keras.Model.predict` that also takes raw text.
 
-        Texts are sorted by length and batched by tokens, so that neither padding nor small batches
-        cost time. The results are in the order of the texts.
+        Texts are sorted by length and batched by tokens. The results are in the texts' order.
 
         Args:
             x: What `fit` takes.

@@ -25,8 +25,7 @@ class TokenRows(Protocol):
     """Tokenized rows in memory.
 
     Attributes:
-        examples: int64 `[n]`, the example that each row belongs to, ascending; None where every row
-            is an example.
+        examples: int64 `[n]`, the example of each row, ascending; None if every row is one.
     """
 
     examples: np.ndarray | None

@@ -1,9 +1,8 @@
 """The training loop's core: one optimizer step on a batch, the same however the batch is cut up.
 
-A loss is a sum of means, each a weighted sum over examples (or tokens) divided by the sum of the
-weights. Cut over replicas and over micro-batches, the weighted sums add up if they are divided by
-the sum of the weights of the whole batch, which is computed first, from the labels. For Keras's
-losses the reduction says what divides them (`training/losses/partial_loss.py`).
+A loss is a sum of means: weighted sums over examples (or tokens), divided by the sums of weights.
+Those of replicas and micro-batches add up if they are divided by the sums for the whole batch,
+which are computed first. For Keras's losses see `training/losses/partial_loss.py`.
 """
 
 import contextlib
