@@ -49,10 +49,11 @@ def check_pair(student, teacher) -> None:
                 f"Received: {ours}"
             )
     _check_tokens(student, teacher)
-    if student.longest > teacher.backbone.config.max_position_embeddings:
+    limit = teacher.backbone.config.max_position_embeddings
+    if student.longest > limit:
         raise UserError(
-            f"The teacher takes {teacher.backbone.config.max_position_embeddings} tokens, so the "
-            f"student's `max_length` must be at most that. Received: {student.longest}"
+            f"The teacher takes {limit} tokens, so the student's `max_length` must be at most "
+            f"that. Received: {student.longest}"
         )
 
 

@@ -58,13 +58,12 @@ def outputs(y: Any, num_outputs: int) -> np.ndarray:
         DataError: If a number is missing or not finite, or a row has another width.
     """
     values = number_rows(y).astype(np.float32)
+    width, shape = (num_outputs,), f"[n, {num_outputs}] for {num_outputs} outputs"
     if num_outputs == 1:
-        values = _as_vector(values)
-    if values.shape[1:] != (() if num_outputs == 1 else (num_outputs,)):
-        shape = "[n] or [n, 1]" if num_outputs == 1 else f"[n, {num_outputs}]"
+        values, width, shape = _as_vector(values), (), "[n] or [n, 1] for 1 output"
+    if values.shape[1:] != width:
         raise DataError(
-            f"`y` must be numbers of shape {shape} for {num_outputs} "
-            f"output{'s' if num_outputs > 1 else ''}. Received: an array of shape {values.shape}"
+            f"`y` must be numbers of shape {shape}. Received: an array of shape {values.shape}"
         )
     if not np.isfinite(values).all():
         raise DataError(f"`y` must be finite numbers. Received: {values[~np.isfinite(values)][0]}")

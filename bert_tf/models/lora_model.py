@@ -48,7 +48,8 @@ class LoraModel:
         Args:
             rank: Width of the additions.
             alpha: `alpha / rank` scales them; None takes the rank.
-            target_modules: Which of a block's layers, of those in `LORA_LAYERS`.
+            target_modules: Which of a block's layers: "query_key_value", "attention_output",
+                "intermediate", "output_dense".
             layers: The old name of `target_modules`.
 
         Raises:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from bert_tf import hooks
 from bert_tf.data.plain_rows import is_text
@@ -127,7 +126,7 @@ class PretrainedModel(LoraModel, KerasFiles):
             (1, 2)
         """
         calibration = collected(calibration, is_text)
-        if isinstance(calibration, tf.data.Dataset) and yields_text(calibration):
+        if yields_text(calibration):
             raise UserError(
                 "`calibration` must be a list of texts, a tuple of two, or token dictionaries. "
                 "Received: a dataset of texts"

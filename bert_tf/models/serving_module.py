@@ -60,12 +60,9 @@ class ServingModule:
         mask = tf.TensorSpec(self.tokens_shape, tf.bool)
         specs = {"token_ids": ids, "segment_ids": ids, "padding_mask": mask}
         tokens = _traced(lambda **tokens: self.of_tokens(tokens), specs)
-        features = {
-            name: tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
-            if name in self.lists
-            else tf.io.FixedLenFeature([], tf.string)
-            for name in self.texts
-        }
+        several = tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
+        one = tf.io.FixedLenFeature([], tf.string)
+        features = {name: several if name in self.lists else one for name in self.texts}
         examples = _traced(
             lambda **given: text(**tf.io.parse_example(given["examples"], features)),
             {"examples": tf.TensorSpec([None], tf.string)},

@@ -255,8 +255,7 @@ class TaskModel(PretrainedModel, RawTextModel):
                     f"`{name}` must be None for anything but a list of texts. "
                     f"Received: {name}={value}, x={type(x).__name__}"
                 )
-        is_text = isinstance(x, tf.data.Dataset) and yields_text(x)
-        if is_text and not preprocessor.predicts_datasets_of_text:
+        if yields_text(x) and not preprocessor.predicts_datasets_of_text:
             raise UserError(
                 "`x` must be a list of texts, or token dictionaries. Received: a dataset of text."
             )
@@ -341,22 +340,18 @@ class TaskModel(PretrainedModel, RawTextModel):
 
     def _prepare(self, x, y, sample_weight, batch_size, shuffle, training):
         """Returns the arguments for Keras: text becomes a dataset of token dictionaries."""
-        is_dataset = isinstance(x, tf.data.Dataset)
-        if isinstance(x, TextColumns) or (is_dataset and yields_text(x)):
+        if isinstance(x, TextColumns) or yields_text(x):
             x = self.preprocessor.batches(x, y, sample_weight, batch_size, shuffle, training)
             return {"x": x, "y": None, "sample_weight": None, "batch_size": None}
-        if is_dataset:
+        if isinstance(x, tf.data.Dataset):
             x = self.preprocessor.with_graph_targets(x)
         elif is_container(sample_weight):
             sample_weight = row_weights(sample_weight)
         return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
-            "max_length": self.max_length,
-        }
+        tokenizer = keras.saving.serialize_keras_object(self.tokenizer)
+        return {**super().get_config(), "tokenizer": tokenizer, "max_length": self.max_length}
 
 
 def _takes_class_ids(loss) -> bool:

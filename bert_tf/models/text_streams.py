@@ -106,10 +106,11 @@ def batches_of_text(
     return dataset.apply(tf.data.experimental.assert_cardinality(count))
 
 
-def yields_text(dataset: tf.data.Dataset) -> bool:
-    """Returns whether the features of a dataset are strings."""
-    spec = dataset.element_spec
-    features = spec[0] if isinstance(spec, tuple) else spec
+def yields_text(x: Any) -> bool:
+    """Returns whether `x` is a dataset whose features are strings."""
+    if not isinstance(x, tf.data.Dataset):
+        return False
+    features = x.element_spec[0] if isinstance(x.element_spec, tuple) else x.element_spec
     return any(part.dtype == tf.string for part in tf.nest.flatten(features))
 
 
