@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import types
 import zlib
 
 import numpy as np
@@ -21,14 +22,7 @@ def save_array(path: str | os.PathLike, array: np.ndarray) -> None:
             block and leaves an incomplete file.)
     """
     with open(path, "wb") as file:
-        np.save(_OnlyWrites(file), array)
-
-
-class _OnlyWrites:
-    """An object that NumPy does not treat as a file, so that it calls `write`."""
-
-    def __init__(self, file):
-        self.write = file.write
+        np.save(types.SimpleNamespace(write=file.write), array)  # for NumPy no file, but writable
 
 
 def write_safetensors(

@@ -1,7 +1,7 @@
 """Replaces files and directories atomically, even if the process is killed.
 
 New files are written to a hidden folder of their directory, and renamed to their places when all
-are on the disk. One rename is atomic. Several renames can be undone:
+are on the disk. One rename is atomic, several can be undone:
 
     .bert_tf-<random>/       the new files; the process that writes them holds a lock in it
     .bert_tf-replacing/      the same folder while its files are moved; because there is only one
@@ -9,12 +9,9 @@ are on the disk. One rename is atomic. Several renames can be undone:
         journal.json         the files that are replaced and added; written before files are moved
         new/  old/           the files that are not moved yet, and those that were replaced
 
-Renaming `.bert_tf-replacing` ends the replacement. Until then the directory may contain old and new
-files. An error undoes the moves; after a kill the next reader or writer undoes them (`recover`). A
-folder whose lock is free was left by a killed process, and the next writer removes it.
-
-Functions that write, and `recover`, raise a CheckpointError if an interrupted replacement cannot be
-undone: the directory then contains files of two saves.
+Renaming `.bert_tf-replacing` ends the replacement. An error before that undoes the moves; after a
+kill the next reader or writer does (`recover`), or raises a CheckpointError if that is impossible.
+A folder whose lock is free was left by a killed process, and the next writer removes it.
 """
 
 import contextlib
@@ -220,12 +217,9 @@ def _replace_undoably(directory, staging, names):
     try:
         places = {name: os.path.join(directory, name) for name in names}
         replaced = [name for name in names if os.path.lexists(places[name])]
-        journal = {
-            "replaced": replaced,
-            "added": [name for name in names if name not in replaced],
-            "folders": _missing_folders(directory, names),
-        }
-        _write_journal(replacing, journal)
+        added = [name for name in names if name not in replaced]
+        missing = _missing_folders(directory, names)
+        _write_journal(replacing, {"replaced": replaced, "added": added, "folders": missing})
         folders = {os.path.dirname(name) for name in names}
         for folder in folders:
             os.makedirs(os.path.join(directory, folder), exist_ok=True)

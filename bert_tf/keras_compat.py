@@ -95,11 +95,10 @@ class BuildsUnderStrategies:
         if self._distribute_strategy is None:
             return
         strategy = self.distribute_strategy
+        local = strategy.experimental_local_results
         if data_batch is None and iterator is not None:
             for _, _, batches in iterator:
-                data_batch = tf.nest.map_structure(
-                    lambda value: strategy.experimental_local_results(value)[0], next(batches)
-                )
+                data_batch = tf.nest.map_structure(lambda value: local(value)[0], next(batches))
                 break
         with strategy.scope():
             if self.optimizer is not None and not self.optimizer.built:

@@ -64,10 +64,8 @@ def top_k(
     if not len(queries):
         width = min(k, len(corpus_matrix))
         return np.zeros([0, width], np.float32), np.zeros([0, width], np.int64)
-    parts = [
-        _best_of_corpus(queries[start : start + _QUERIES], corpus_matrix, k, normalize)
-        for start in range(0, len(queries), _QUERIES)
-    ]
+    chunks = [queries[start : start + _QUERIES] for start in range(0, len(queries), _QUERIES)]
+    parts = [_best_of_corpus(chunk, corpus_matrix, k, normalize) for chunk in chunks]
     return tuple(np.concatenate(column) for column in zip(*parts))
 
 

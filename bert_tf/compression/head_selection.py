@@ -20,7 +20,7 @@ def least_important_heads(
         importance: `[L, N]`, as `head_importance` returns it.
         count: The number of heads that are pruned afterwards, including `pruned_heads`.
         share: The same as a share of all L·N heads, rounded.
-        pruned_heads: The heads that are pruned already: the configuration's `pruned_heads`.
+        pruned_heads: The configuration's `pruned_heads`.
 
     Returns:
         The heads to prune now by block, as `prune_heads` takes them.

@@ -8,11 +8,7 @@ from bert_tf.models.rebuilt import rebuilt
 
 
 def spread_layers(count: int, num_layers: int) -> list[int]:
-    """Returns the indices of `count` blocks at even distances, including the last block.
-
-    Args:
-        count: The number of blocks, in [1, num_layers].
-        num_layers: The number of blocks to choose from.
+    """Returns the indices of `count` of `num_layers` blocks at even distances, with the last one.
 
     Raises:
         UserError: If `count` is out of range.
@@ -77,12 +73,9 @@ def student_from_teacher(
     if teacher is not backbone:
         teacher.require_merged("copied block by block")
     pruned = backbone.config.pruned_heads
-    config = dataclasses.replace(
-        backbone.config,
-        num_hidden_layers=len(layers),
-        pruned_heads={new: pruned[old] for new, old in enumerate(layers) if old in pruned},
-    )
-    student = rebuilt(teacher, config)
+    pruned = {new: pruned[old] for new, old in enumerate(layers) if old in pruned}
+    sizes = {"num_hidden_layers": len(layers), "pruned_heads": pruned}
+    student = rebuilt(teacher, dataclasses.replace(backbone.config, **sizes))
     dropped = set(range(num_layers)) - set(layers)
     unused = {id(w) for block in dropped for w in backbone.encoder.blocks[block].weights}
     kept = [weight for weight in teacher.weights if id(weight) not in unused]

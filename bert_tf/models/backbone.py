@@ -96,8 +96,6 @@ class BertBackbone(KerasFiles, RetracingModel):
         if recompute is not None:
             warn_renamed("BertBackbone(recompute=…)", "BertBackbone(gradient_checkpointing=…)")
             gradient_checkpointing = recompute
-        if quantization is not None:
-            require_int8(quantization)
         config = config if isinstance(config, BertConfig) else BertConfig(**config)
         changes = {"attention_window": attention_window, "global_tokens": global_tokens}
         if num_encoder_layers is not None:
@@ -237,8 +235,7 @@ class BertBackbone(KerasFiles, RetracingModel):
 
     freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
 
-    def __getattr__(self, name):
-        # No properties: Keras reads all that `dir` names when it saves or loads.
+    def __getattr__(self, name):  # no properties: Keras reads all of them when it saves or loads
         new = {"is_frozen": "is_prepacked", "recompute": "gradient_checkpointing"}.get(name)
         if new is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

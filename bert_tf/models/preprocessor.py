@@ -20,9 +20,9 @@ DEFAULT_BATCH_SIZE = 32  # Keras's own
 class Preprocessor:
     """What a task does before and after its model; `TaskModel` says what it reads.
 
-    A task overrides what is different: `read_columns` where an example is not a text or a pair,
-    `targets` and `graph_targets` for its labels, `training_rows` and `rows` where examples become
-    windows, `outputs` and `decode` for the model's outputs.
+    A task overrides `read_columns` where an example is not a text or a pair, `targets` and
+    `graph_targets` for its labels, `training_rows` and `rows` where examples become windows,
+    `outputs` and `decode` for the model's outputs.
 
     Args:
         tokenizer: The `BertTokenizer`; without one only token dictionaries are accepted.
@@ -39,16 +39,11 @@ class Preprocessor:
         ['padding_mask', 'segment_ids', 'token_ids']
     """
 
-    # The number of texts that an example may have; None: any number.
-    texts_per_example: tuple[int, ...] | None = (1, 2)
-    # What errors say about the right form.
-    example_form = PAIRS_ARE
-    # Whether text may come in batches; where examples become windows, all are needed at once.
-    takes_batches_of_text = True
-    # Whether `predict` takes a dataset of text.
+    texts_per_example: tuple[int, ...] | None = (1, 2)  # None for any number
+    example_form = PAIRS_ARE  # what errors say about the right form
+    takes_batches_of_text = True  # False where examples become windows
     predicts_datasets_of_text = True
-    # Whether labels come with the texts; else they are made of the texts.
-    has_labels = True
+    has_labels = True  # False where labels are made of the texts
 
     def __init__(
         self,

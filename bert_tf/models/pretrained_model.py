@@ -50,9 +50,8 @@ class PretrainedModel(LoraModel, KerasFiles):
             CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
 
         Example:
-            >>> model = bert_tf.BertTextClassifier.from_pretrained(
-            ...     "bert-base/", labels=["bad", "good"]
-            ... )
+            >>> names = ["bad", "good"]
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("bert-base/", labels=names)
             >>> model.untrained_heads
             ('classifier',)
         """
@@ -73,18 +72,15 @@ class PretrainedModel(LoraModel, KerasFiles):
 
     @has_signature_of(keras.Model.train_on_batch)
     def train_on_batch(self, *args, **kwargs):
-        """As in Keras."""
         results = super().train_on_batch(*args, **kwargs)
         self.untrained_heads = ()
         return results
 
     def load_weights(self, *args, **kwargs):
-        """As in Keras."""
         super().load_weights(*args, **kwargs)
         self.untrained_heads = ()
 
     def set_weights(self, weights):
-        """As in Keras."""
         super().set_weights(weights)
         self.untrained_heads = ()
 
@@ -141,7 +137,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         To train a model whose optimizer has begun, compile it again.
 
         Args:
-            heads: Block numbers to the heads to remove, as the unpruned model numbers them.
+            heads: As in `BertBackbone.prune_heads`.
 
         Raises:
             UserError: As `BertBackbone.prune_heads`.
@@ -149,9 +145,8 @@ class PretrainedModel(LoraModel, KerasFiles):
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
             >>> model.compile()  # for its loss
-            >>> importance = bert_tf.compression.head_importance(
-            ...     model, texts, model.targets(labels)
-            ... )
+            >>> targets = model.targets(labels)
+            >>> importance = bert_tf.compression.head_importance(model, texts, targets)
             >>> model.prune_heads(bert_tf.compression.least_important_heads(importance, share=0.3))
             >>> model.compile(bert_tf.training.AdamWeightDecay(2e-5))
             >>> model.fit(texts, labels)

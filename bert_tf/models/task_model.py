@@ -37,9 +37,8 @@ class TaskModel(PretrainedModel, RawTextModel):
 
     A missing value is an error that names its rows. Called directly, a model tokenizes string
     tensors in the graph. `predict` returns what the model computes; a method of the task, such as
-    `classify` or `answer`, returns what it means.
-
-    A task overrides `head`, or all of `call`, the terms of its loss and `make_preprocessor`.
+    `classify`, returns what it means. A task overrides `head`, or all of `call`, the terms of its
+    loss and `make_preprocessor`.
 
     Args:
         backbone: The `BertBackbone`.

@@ -6,7 +6,7 @@ import importlib
 from bert_tf.json_schema import SCALAR, Kind, integer, list_of, may_lack, number, optional, text
 from bert_tf.models.weight_rows import Row
 
-# What a model of a task gives, for distillation.
+# A model's outputs, for distillation.
 CLASSES = "classes"  # logits of classes
 NUMBERS = "numbers"
 VECTORS = "vectors"  # without labels

@@ -15,10 +15,8 @@ from bert_tf.data.token_budget import token_batches
 TOKEN_BUDGET = 4096
 # Rows that are sorted together, so that results do not wait for the longest text of all.
 CHUNK_OF_ROWS = 8192
-# The feature that contains each row's number.
-ROW_NUMBER = "row_number"
-# The label of padding and of tokens that have none; PyTorch's `ignore_index`.
-IGNORED = -100
+ROW_NUMBER = "row_number"  # the feature that contains each row's number
+IGNORED = -100  # the label of padding and of tokens without one; PyTorch's `ignore_index`
 
 
 class TokenRows(Protocol):

@@ -56,10 +56,8 @@ def one_sequence_per_row(tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 def rows_of_examples(tokens: dict[str, tf.Tensor], texts: tf.Tensor) -> dict[str, tf.Tensor]:
     """Returns the tokens `[B * K, T]` of texts `[B, K]` as `[B, K, T]`."""
     shape = tf.concat([tf.shape(texts), tf.shape(tokens["token_ids"])[1:]], axis=0)
-    return {
-        name: tf.ensure_shape(tf.reshape(values, shape), [*texts.shape, None])
-        for name, values in tokens.items()
-    }
+    reshaped = {name: tf.reshape(values, shape) for name, values in tokens.items()}
+    return {name: tf.ensure_shape(reshaped[name], [*texts.shape, None]) for name in tokens}
 
 
 def range_checks(name: str, values: tf.Tensor, limit: int | tf.Tensor, of: str) -> list:
@@ -133,13 +131,11 @@ def _shape_checks(tensors, config):
         raise UserError(f"`token_ids` must be [B, T]. Received: shape={token_ids.shape}")
     longest = config.max_position_embeddings
     length = keras.ops.shape(token_ids)[1]
-    yield from require(
-        length <= longest,
+    must = (
         f"`token_ids` must have at most {longest} columns (max_position_embeddings): shorten texts "
-        "with the tokenizer's `max_length`",
-        [length],
-        "columns",
+        "with the tokenizer's `max_length`"
     )
+    yield from require(length <= longest, must, [length], "columns")
     for name in _SHAPED_LIKE_IDS:
         if name in tensors:
             yield from _same_shape(name, tensors[name], token_ids)
@@ -160,9 +156,8 @@ def _same_shape(name, tensor, token_ids):
     if tensor.shape.is_fully_defined() and token_ids.shape.is_fully_defined():
         return []
     shapes = [tf.shape(tf.ensure_shape(tensor, [None, None])), tf.shape(token_ids)]
-    return require(
-        tf.reduce_all(tf.equal(*shapes)), must, shapes, f"shapes of `{name}` and `token_ids`"
-    )
+    are_equal = tf.reduce_all(tf.equal(*shapes))
+    return require(are_equal, must, shapes, f"shapes of `{name}` and `token_ids`")
 
 
 def _same_rows(name, tensor, token_ids, rest, described):

@@ -100,10 +100,8 @@ class TokenizedTexts:
         if count is None:
             return tokens
         shape = [tf.size(examples), count, tf.shape(tokens["token_ids"])[1]]
-        return {  # [B * K, T] -> [B, K, T]
-            name: tf.ensure_shape(tf.reshape(values, shape), [None, count, length])
-            for name, values in tokens.items()
-        }
+        tokens = {name: tf.reshape(tokens[name], shape) for name in tokens}  # -> [B, K, T]
+        return {name: tf.ensure_shape(tokens[name], [None, count, length]) for name in tokens}
 
 
 def _chunks(columns):

@@ -187,9 +187,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     @has_signature_of(keras.Model.train_on_batch)
     def train_on_batch(self, *args, **kwargs):
         """`keras.Model.train_on_batch`."""
-        return super().train_on_batch(
-            **self._arguments(keras.Model.train_on_batch, *args, **kwargs)
-        )
+        arguments = self._arguments(keras.Model.train_on_batch, *args, **kwargs)
+        return super().train_on_batch(**arguments)
 
     def _arguments(self, method, *args, **kwargs):
         arguments = arguments_by_name(method, self, *args, **kwargs)
@@ -333,10 +332,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         return self.test_function
 
     def _step_function(self, step):
-        """Returns a function of an iterator: the logs after `steps_per_execution` batches.
-
-        Keras's own fails for scalars under `MultiWorkerMirroredStrategy`.
-        """
+        """Returns a function of an iterator: the logs after `steps_per_execution` batches."""
+        # Keras's own fails for scalars under `MultiWorkerMirroredStrategy`.
         strategy = self.distribute_strategy
 
         @tf.autograph.experimental.do_not_convert
