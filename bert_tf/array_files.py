@@ -18,11 +18,10 @@ def save_array(path: str | os.PathLike, array: np.ndarray) -> None:
     """Writes an array as `numpy.save` does, to a file whose name includes the ending.
 
     Raises:
-        OSError: If the file cannot be written. (`numpy.save` to a file ignores an error in the last
-            block and leaves an incomplete file.)
+        OSError: If the file cannot be written.
     """
-    with open(path, "wb") as file:
-        np.save(types.SimpleNamespace(write=file.write), array)  # for NumPy no file, but writable
+    with open(path, "wb") as file:  # `numpy.save` to a file ignores an error in the last block
+        np.save(types.SimpleNamespace(write=file.write), array)
 
 
 def write_safetensors(

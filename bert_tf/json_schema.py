@@ -3,11 +3,8 @@
     SCHEMA = object_of({"rank": integer(1), "layers": list_of(one_of("query", "key"), most=2)})
     check({"rank": 0, "layers": []}, SCHEMA, "adapter.json", CheckpointError)
 
-raises a CheckpointError with the message
-
-    `rank` in adapter.json must be a positive integer of at most 2147483647. Received: rank=0.
-
-Values are only checked, never converted.
+raises a CheckpointError: "`rank` in adapter.json must be a positive integer of at most 2147483647.
+Received: rank=0." Values are only checked, never converted.
 """
 
 import dataclasses

@@ -41,7 +41,7 @@ def run(main) -> None:
 
 def _exit_interrupted():
     """Ends the process at once, without waiting for TensorFlow's threads."""
-    # A second Ctrl-C while the output is flushed must not bring the traceback back.
+    # A second Ctrl-C while the output is flushed must not show a traceback.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     print("interrupted", file=sys.stderr)
     sys.stdout.flush()

@@ -27,8 +27,7 @@ def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, 
 
     Args:
         backbone: A `BertBackbone` with its kernels.
-        batches: Token dictionaries as the backbone takes them, from text like that of the
-            application. A few thousand tokens are enough.
+        batches: Token dictionaries with a few thousand tokens of text like the application's.
 
     Returns:
         The smoothing, float32 `[in]`, of the layers for which some smoothing is best.
@@ -36,8 +35,7 @@ def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, 
     Raises:
         UserError: If there is no batch, or the activations are not finite.
 
-    Reference: Xiao et al. 2022 (arXiv 2211.10438), section 4. Choosing alpha by the error of the
-    layer is not from the paper.
+    Reference: Xiao et al. 2022 (arXiv 2211.10438), section 4, which does not choose alpha so.
     """
     seen = {dense: _SeenRows() for dense in backbone.encoder.dense_layers().values()}
 

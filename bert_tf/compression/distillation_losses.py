@@ -80,8 +80,7 @@ def attention_losses(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
         float32 `[B, T]`, one loss per query.
 
     Reference: Wang et al. 2020 (MiniLM, arXiv 2002.10957), section 3.1, for the last block; Sun
-    et al. 2020 (MobileBERT, arXiv 2004.02984) for every block. The mean over heads is not from
-    these papers.
+    et al. 2020 (MobileBERT, arXiv 2004.02984) for every block; neither takes the mean over heads.
     """
     student, teacher = tf.cast(student, tf.float32), tf.cast(teacher, tf.float32)
     if student.shape[1] != teacher.shape[1]:

@@ -112,9 +112,8 @@ class DistillationModel(RawTextModel):
         config, width = student.backbone.config, teacher.backbone.config.hidden_size
         self.hidden_projection = None
         if hidden_weight and config.hidden_size != width:
-            self.hidden_projection = Dense(
-                width, config.initializer_range, dtype="float32", name="hidden_projection"
-            )
+            options = {"dtype": "float32", "name": "hidden_projection"}
+            self.hidden_projection = Dense(width, config.initializer_range, **options)
             self.hidden_projection.build([None, config.hidden_size])
         self._soft_losses = soft_losses(student)
         self._output_unit = "words" if isinstance(student, BertTokenClassifier) else "rows"

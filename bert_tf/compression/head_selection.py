@@ -26,8 +26,8 @@ def least_important_heads(
         The heads to prune now by block, as `prune_heads` takes them.
 
     Raises:
-        UserError: If not exactly one of `count` and `share` is given, it is less than what is
-            pruned already or would empty a block, or the importance is not finite or not `[L, N]`.
+        UserError: If not exactly one of `count` and `share` is given, it is out of range, or the
+            importance is not finite or not `[L, N]`.
 
     Example:
         >>> importance = np.array([[0.9, 0.1, 0.2], [0.3, 0.8, 0.7]])

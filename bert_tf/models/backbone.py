@@ -32,13 +32,11 @@ class BertBackbone(KerasFiles, RetracingModel):
     Args:
         config: `BertConfig` or the dictionary of its `to_dict`.
         num_encoder_layers: Build only the first k blocks; None builds all.
-        padding_free: True computes on real tokens only, False on all `B * T` positions. "auto" is
-            True where the native attention is available and shapes may vary (not under XLA, not
-            on a TPU). The numbers are the same.
+        padding_free: True computes on real tokens only, False on all `B * T` positions, with the
+            same numbers. "auto" is True with the native attention, except under XLA.
         causal: Whether a token attends only to itself and to earlier tokens.
         gradient_checkpointing: Whether training keeps only the input of every block and computes
-            the rest again in the backward pass: about a third more time, a fraction of the memory,
-            the same numbers.
+            the rest again: about a third more time, a fraction of the memory, the same numbers.
         attention_window: As in `BertConfig`, for time and memory that grow with T, not T². None
             takes the configuration's.
         global_tokens: As in `BertConfig`. None takes the configuration's.

@@ -47,7 +47,7 @@ class KerasFiles:
 def _write(save, filepath, overwrite, options):
     is_local = isinstance(filepath, (str, os.PathLike)) and "://" not in os.fspath(filepath)
     if not is_local or (not overwrite and os.path.exists(filepath)):
-        # Keras itself writes to URLs and file objects, and asks where there is an older file.
+        # Keras itself writes to URLs and file objects, and asks before it replaces a file.
         save(filepath, overwrite=overwrite, **options)
         return
     directory, name = os.path.split(os.path.abspath(filepath))

@@ -1,7 +1,4 @@
-"""Labels and sample weights as arrays of one row for each example, from whatever a user passes.
-
-Glossary: `n` examples, `C` classes.
-"""
+"""Labels and weights of `n` examples and `C` classes as arrays, from whatever a user passes."""
 
 import numbers
 from collections.abc import Mapping, Sequence, Set
@@ -226,7 +223,7 @@ def row_weights(weights: Any, num_rows: int | None = None) -> np.ndarray:
 
     Raises:
         DataError: If a weight is missing or no number.
-        UserError: If there is not one for each of `num_rows` examples, where their number is known.
+        UserError: If there are not `num_rows`, where that is known.
     """
     values = _as_vector(number_rows(weights, "sample_weight").astype(np.float32))
     if num_rows is not None and len(values) != num_rows:

@@ -7,8 +7,7 @@ from bert_tf import hooks
 from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
 
-# The dense layers of an encoder block and their attributes. Flags of tools read them, so this
-# module does not import TensorFlow.
+# The dense layers of an encoder block and their attributes; tools read them without TensorFlow.
 LORA_LAYERS = {
     "query_key_value": "attention.query_key_value",
     "attention_output": "attention_output",

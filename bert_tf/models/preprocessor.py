@@ -83,8 +83,7 @@ class Preprocessor:
         """Returns raw text as arrays with a row for every example: one, or two for pairs.
 
         Raises:
-            UserError: If an example has another number of texts than the task takes, or a row is
-                not text; its number is in the message.
+            UserError: If an example has a wrong number of texts, or a row (named) is not text.
         """
         columns = as_columns(x, self.text_errors)
         allowed = self.texts_per_example

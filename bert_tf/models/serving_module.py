@@ -14,9 +14,8 @@ EXAMPLES = "examples"
 class ServingModule:
     """A task model with everything around it in one graph: tokenizer, model, answers.
 
-    Every output has the batch as its first dimension, because TF Serving merges requests along it.
-    Outputs with a varying number of values are padded, `[B, most of the batch]`, and an output
-    whose name ends in `_count` says how many there are.
+    Every output has the batch as its first dimension, along which TF Serving merges requests.
+    Outputs with a varying number of values are padded; an output `…_count` says how many there are.
 
     Args:
         model: The task model, with its tokenizer.
@@ -115,7 +114,7 @@ _TOKEN_INPUTS = {
     "padding_mask": "Whether there is a token; false at padding.",
 }
 
-# Text to warm up with, of the lengths of sentences; a long one is made of the first.
+# Sentences to warm up with; a long text is made of the first.
 _SAMPLES = {
     "text": ["It is a good film with a good end.", "No.", "Für Élise, 1810: naïve, déjà vu…"],
     "pair": ["It ends well.", "Yes?", "Beethoven wrote it."],

@@ -259,10 +259,9 @@ class TaskModel(PretrainedModel, RawTextModel):
                 "`x` must be a list of texts, or token dictionaries. Received: a dataset of text."
             )
         data = self._prepare(x, None, None, batch_size, shuffle=False, training=False)
+        x, batch_size = data["x"], data["batch_size"]
         with as_data_errors():
-            return super().predict(
-                data["x"], data["batch_size"], verbose=verbose, steps=steps, callbacks=callbacks
-            )
+            return super().predict(x, batch_size, verbose, steps, callbacks)
 
     def predict_decoded(
         self,

@@ -37,9 +37,7 @@ class Head:
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-    """A task: a folder of `bert_tf.tasks` with a model and all that belongs to it.
-
-    The specs are read without TensorFlow, so they hold names and not classes.
+    """A task: a folder of `bert_tf.tasks`. Specs are read without TensorFlow, so they hold names.
 
     Attributes:
         name: The folder.

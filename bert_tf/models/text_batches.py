@@ -1,7 +1,4 @@
-"""Rows of tokens in batches: for training in any order, for prediction sorted by length.
-
-Glossary: `n` rows, `B` rows of a batch, `T` tokens of its longest.
-"""
+"""Batches of `B` of `n` rows, `T` tokens long: in any order for training, sorted for prediction."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -57,8 +54,8 @@ def training_batches(
 ) -> tf.data.Dataset:
     """Returns batches of `(features, *labels)`, padded to `length` or to the longest of the batch.
 
-    `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]` of
-    labels of tokens, which are padded with `IGNORED`. With `shuffle` each epoch has another order.
+    `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]`,
+    which are padded with `IGNORED`. With `shuffle` each epoch has another order.
     """
     numbers = tf.data.Dataset.range(len(rows))
     if shuffle:

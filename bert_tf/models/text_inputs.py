@@ -73,8 +73,7 @@ def as_columns(x: Any, errors: str = "strict") -> TextColumns:
     """Returns raw text, single or in pairs, as columns of UTF-8.
 
     Args:
-        x: A string; a container of strings; a tuple of such containers; a tuple of strings; a
-            container of tuples of strings; an array or data frame `[n, K]`.
+        x: Raw text in one of the forms that `TaskModel` takes.
         errors: "strict" refuses text that is not UTF-8, "replace" leaves that to the tokenizer.
 
     Returns:

@@ -359,18 +359,14 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         return run
 
     def _traced_step(self, function):
-        """`function(data)` as a function of data and what its dataset says of all its batches.
-
-        It is traced once for a dataset; for XLA, which needs the shapes, once for those of a batch.
-        """
+        """Returns a function of data and their dataset's specification, which is its trace's."""
         traces = {}
         by_dataset = tf.function(function)
-        by_batch = tf.function(
-            function, reduce_retracing=not self.jit_compile, jit_compile=self.jit_compile or None
-        )
+        jit = self.jit_compile
+        by_batch = tf.function(function, reduce_retracing=not jit, jit_compile=jit or None)
 
         def call(data, spec):
-            if spec is None or self.jit_compile:
+            if spec is None or jit:  # XLA needs the shapes of each batch
                 return by_batch(data)
             key = repr(spec)
             if key not in traces:
