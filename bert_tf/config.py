@@ -286,9 +286,8 @@ class BertConfig:
     def to_tf1(self) -> dict[str, Any]:
         """Returns the content of google-research/bert's `bert_config.json`.
 
-        In that file, "gelu" is the tanh form. The original program ignores two keys that
-        `from_json_file` reads: `bert_tf_exact_gelu`, if `hidden_act` is "gelu" (erf), and
-        `bert_tf_config` with other values that differ from the original's constants.
+        In that file, "gelu" is the tanh form. `from_json_file` reads two keys that the original
+        ignores: `bert_tf_exact_gelu`, if `hidden_act` is "gelu" (erf), and `bert_tf_config`.
         """
         values, defaults = self.to_dict(), BertConfig().to_dict()
         values.pop("extra")

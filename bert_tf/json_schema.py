@@ -52,7 +52,7 @@ def check(value: Any, kind: Kind, path: Any, error: type[UserError], place: str 
 
     Raises:
         UserError: If it is not, an error of class `error`. The message names the file `path`, if it
-            is not None, and the key: `place`, the keys that lead to `value` joined by dots.
+            is not None, and the `place` of the value: the keys that lead to it, joined by dots.
     """
     if not kind.fits(value):
         within = "" if path is None else f" in {path}"

@@ -15,8 +15,8 @@ def top_k(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the `k` best rows of a matrix for each query.
 
-    Every score is computed, with a matmul for each block of rows, in about 200 MB in addition to
-    the inputs, whatever their size. The matrix can be a `np.memmap`.
+    Every score is computed, in about 200 MB in addition to the inputs, whatever their size. The
+    matrix can be a `np.memmap`.
 
     Args:
         query_vectors: Floats `[num_queries, dim]`, or one query `[dim]`.
@@ -29,8 +29,7 @@ def top_k(
         first, then the smaller number; for one query, without `num_queries`.
 
     Raises:
-        UserError: If shapes do not match, `k` or `similarity` is invalid, the matrix has no rows,
-            or a value is not finite.
+        UserError: If an argument has another shape or range, or a value is not finite.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")

@@ -29,8 +29,7 @@ def head_importance(
     without dropout and padding.
 
     Args:
-        model: A compiled model whose batches have one text or pair per row, such as a
-            `BertTextClassifier`.
+        model: A compiled model with one text or pair per row, such as a `BertTextClassifier`.
         inputs: Texts, pairs of texts as a tuple of two lists, or token dictionaries.
         targets: One label per example, from `model.preprocessor.targets(labels, inputs)`.
         batch_size: The number of examples of a batch.
@@ -41,8 +40,8 @@ def head_importance(
         float64 `[L, N]`; 0 for pruned heads.
 
     Raises:
-        UserError: If the model is not compiled, is prepacked or quantized, or the inputs and
-            targets do not fit the model or each other.
+        UserError: If the model is not compiled, is prepacked or quantized, or the inputs or
+            targets do not fit.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("minilm/", labels=["bad", "good"])

@@ -17,8 +17,7 @@ def spread_layers(count: int, num_layers: int) -> list[int]:
         >>> spread_layers(4, 12)
         [2, 5, 8, 11]
 
-    Reference: the map g of Jiao et al. 2020 (TinyBERT, arXiv 1909.10351): g(m) = 3m for 4 of 12
-    blocks, counted from 1.
+    Reference: g(m) of Jiao et al. 2020 (TinyBERT, arXiv 1909.10351), counted from 1.
     """
     if not 1 <= count <= num_layers:
         raise UserError(
@@ -61,9 +60,7 @@ def student_from_teacher(
             "Exactly one of `num_hidden_layers` and `layers` must be given. Received: "
             f"{num_hidden_layers=}, {layers=}"
         )
-    if layers is None:
-        layers = spread_layers(num_hidden_layers, num_layers)
-    layers = list(layers)
+    layers = list(spread_layers(num_hidden_layers, num_layers) if layers is None else layers)
     if not layers or layers != sorted(set(layers) & set(range(num_layers))):
         raise UserError(
             f"`layers` must be some of 0 to {num_layers - 1}, the teacher's blocks, in ascending "

@@ -50,8 +50,7 @@ class BertBackbone(KerasFiles, RetracingModel):
             several sequences, each in one piece: `sequence_ids` int32 `[B, T]` (1, 2, ...; no
             attention from one to another), `positions` int32 `[B, T]` (from 0 in each) and
             `sequence_starts` int32 `[B, S]`, the column of each `[CLS]`. `head_mask` float
-            `[B, L, N]` is multiplied with the output of every attention head: 0 is what pruning
-            does. It has columns for pruned heads too, without effect.
+            `[B, L, N]`, pruned heads included, is multiplied with the output of every head.
         output_hidden_states: Whether to return the embeddings and the output of every block.
         output_attentions: Whether to return every block's attention probabilities.
         output_word_embeddings: Whether to return the word embeddings, for a head that shares them.
@@ -315,8 +314,8 @@ class BertBackbone(KerasFiles, RetracingModel):
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
         """Removes attention heads with their weights, for good: smaller and faster.
 
-        The results are those of `head_mask` with zeros for these heads. The other heads do not
-        change and can be trained. For a model around this backbone, call the model's own method.
+        The results are those of `head_mask` with zeros for these heads. For a model around this
+        backbone, call the model's own method.
 
         Args:
             heads: Block numbers to the heads to remove, both counted from 0 and as before any

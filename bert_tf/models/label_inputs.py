@@ -17,7 +17,7 @@ def class_names(labels: Sequence[Any]) -> list[str]:
     """Returns the names of classes as strings.
 
     Raises:
-        UserError: If a name is no valid Unicode: no file could hold it.
+        UserError: If a name is no valid Unicode.
     """
     names = list(map(str, labels))
     for name in names:

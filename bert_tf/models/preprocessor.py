@@ -172,7 +172,7 @@ class Preprocessor:
         """Returns batches `(tokens, labels, weights)` of raw text.
 
         Args:
-            x: What `read` returned. A dataset has the labels and batches that it has.
+            x: What `read` returned. A dataset has its own labels and batches.
             y: What `targets` returned.
             sample_weight: The weight of each example, or None.
             batch_size: The number of rows of a batch; None for 32.
@@ -268,7 +268,7 @@ class Preprocessor:
         """Returns the answer to every example; the arguments are those of `outputs`.
 
         Raises:
-            UserError: If the task does not say what its outputs mean.
+            UserError: If the task has none.
         """
         raise UserError(
             "`decode` must be a method of the task's preprocessor, which turns outputs into "

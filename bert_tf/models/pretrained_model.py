@@ -62,8 +62,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         """`keras.Model.fit`, in a `TaskModel` also on raw text and with the names of classes.
 
         Raises:
-            UserError: If `y` or `sample_weight` does not have a row for every text, labels that the
-                loss needs are missing, or the model is prepacked or quantized.
+            UserError: As `evaluate`, or if the model is prepacked or quantized.
             DataError: If a text or a label is missing, malformed or unknown.
         """
         history = super().fit(*args, **kwargs)
@@ -132,9 +131,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         self.backbone.quantize(mode, config=config, calibration=calibration, **kwargs)
 
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
-        """Removes attention heads of the backbone: see `BertBackbone.prune_heads`.
-
-        To train a model whose optimizer has begun, compile it again.
+        """Does what `BertBackbone.prune_heads` does. To train the model further, compile it again.
 
         Args:
             heads: As in `BertBackbone.prune_heads`.

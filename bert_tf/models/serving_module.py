@@ -81,9 +81,8 @@ class ServingModule:
     def limits(self, signature: str) -> dict[str, dict]:
         """Returns what a server must check of the inputs of a signature, by their names.
 
-        Returns:
-            Where they apply: `minimum` and `maximum` of the values, `max_length` of the last
-            dimension, and `needs_text` of lists that must each hold a string that is not empty.
+        That is `minimum` and `maximum` of the values, `max_length` of the last dimension, and
+        `needs_text` of lists that must each hold a string that is not empty.
         """
         if signature != TOKENS:
             return {name: {"needs_text": True} for name in self.lists if name in self.texts}

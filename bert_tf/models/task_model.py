@@ -43,8 +43,8 @@ class TaskModel(PretrainedModel, RawTextModel):
     Args:
         backbone: The `BertBackbone`.
         tokenizer: The `BertTokenizer`; without one the model takes token dictionaries only.
-        max_length: Longest sequence in tokens, `[CLS]` and `[SEP]` counted; longer text is cut.
-            None for the configuration's.
+        max_length: Longest sequence in tokens, `[CLS]` and `[SEP]` counted, or None for the
+            configuration's. Longer text is cut.
 
     Raises:
         UserError: If `max_length` is out of range, or the vocabulary does not fit the backbone.

@@ -29,10 +29,7 @@ _NOT_COLLECTED = (
 
 
 def collected(x: Any, is_example: Callable[[Any], bool]) -> Any:
-    """Returns the items of an iterable as a list if `is_example` is true of the first.
-
-    Anything else is returned as it is, a generator with all its items.
-    """
+    """Returns an iterable as a list if `is_example` is true of its first item, else as it was."""
     if not isinstance(x, Iterable) or isinstance(x, _NOT_COLLECTED) or hasattr(x, "__array__"):
         return x
     items = iter(x)
