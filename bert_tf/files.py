@@ -57,7 +57,7 @@ def atomic_path(path: str | os.PathLike) -> Iterator[str]:
 def staged_files(directory: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary directory whose files replace those of `directory` when the block ends.
 
-    They are replaced together or not at all. Other files are kept. The directory is created if it
+    They are replaced together, atomically; other files are kept. The directory is created if it
     does not exist.
     """
     directory = os.path.abspath(directory)
