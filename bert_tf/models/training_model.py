@@ -359,7 +359,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         return run
 
     def _traced_step(self, function):
-        """Returns a function of data and their dataset's specification, which is its trace's."""
+        """Returns `function` of data and their dataset's `element_spec`, traced once per dataset."""
         traces = {}
         by_dataset = tf.function(function)
         jit = self.jit_compile
