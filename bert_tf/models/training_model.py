@@ -359,7 +359,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         return run
 
     def _traced_step(self, function):
-        """Returns `function` of data and their dataset's `element_spec`, traced once per dataset."""
+        """Returns `function` of data and their dataset's `element_spec`, one trace for each."""
         traces = {}
         by_dataset = tf.function(function)
         jit = self.jit_compile
