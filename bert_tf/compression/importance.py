@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import row_array
 from bert_tf.errors import UserError
 
 # Without it the gradients of float16 would vanish. A power of two does not change the digits of the
@@ -109,7 +108,10 @@ def _checked_targets(targets, columns):
             "`inputs` must have a text or a pair in each row, [n, T]. Received: "
             f"token_ids of shape {list(np.shape(columns.get('token_ids')))}"
         )
-    targets = row_array(targets, "targets")
+    try:
+        targets = np.asarray(targets)
+    except ValueError:  # lists of several lengths
+        targets = np.asarray(targets, object)
     if targets.dtype.kind not in "iufb":
         raise UserError(
             "`targets` must be numbers, as `model.preprocessor.targets(labels, inputs)` returns "

@@ -73,8 +73,8 @@ def student_from_teacher(
     pruned = {new: pruned[old] for new, old in enumerate(layers) if old in pruned}
     sizes = {"num_hidden_layers": len(layers), "pruned_heads": pruned}
     student = rebuilt(teacher, dataclasses.replace(backbone.config, **sizes))
-    dropped = set(range(num_layers)) - set(layers)
-    unused = {id(w) for block in dropped for w in backbone.encoder.blocks[block].weights}
+    dropped = [block for i, block in enumerate(backbone.encoder.blocks) if i not in layers]
+    unused = {id(weight) for block in dropped for weight in block.weights}
     kept = [weight for weight in teacher.weights if id(weight) not in unused]
     for copy, weight in zip(student.weights, kept, strict=True):
         copy.assign(weight)

@@ -72,8 +72,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         >>> outputs["sequence_output"].shape
         TensorShape([1, 4, 32])
 
-    Reference: Devlin et al. 2019 (arXiv 1810.04805); google-research/bert `BertModel`; for sparse
-    attention Beltagy et al. 2020 (arXiv 2004.05150), without extra projections for global tokens.
+    Reference: Devlin et al. 2019 (arXiv 1810.04805); google-research/bert `BertModel`; Beltagy et
+    al. 2020 (arXiv 2004.05150) for sparse attention, without extra projections for global tokens.
     """
 
     def __init__(
@@ -93,6 +93,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         if recompute is not None:
             warn_renamed("BertBackbone(recompute=…)", "BertBackbone(gradient_checkpointing=…)")
             gradient_checkpointing = recompute
+        if quantization is not None:
+            require_int8(quantization)  # before anything is built
         config = config if isinstance(config, BertConfig) else BertConfig(**config)
         changes = {"attention_window": attention_window, "global_tokens": global_tokens}
         if num_encoder_layers is not None:

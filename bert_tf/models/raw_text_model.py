@@ -44,10 +44,9 @@ class RawTextModel(TrainingModel):
         arguments = arguments_by_name(keras.Model.evaluate, self, *args, **kwargs)
         arguments.update(arguments.pop("kwargs"))
         if not keras_compat.is_validation_in_fit(kwargs):  # there the data are ready
-            names = ("x", "y", "batch_size", "sample_weight")
-            data = {name: arguments[name] for name in names}
+            data = {name: arguments[name] for name in ("x", "y", "batch_size", "sample_weight")}
             prepared = self.fit_arguments(**data, shuffle=False, training=False)
-            arguments.update({name: prepared[name] for name in names})
+            arguments.update({name: prepared[name] for name in data})
             self.require_labels(arguments["x"], arguments["y"])
         with as_data_errors():
             return super().evaluate(**arguments)

@@ -19,8 +19,6 @@ _NOTHING = object()
 _NOT_COLLECTED = (
     Collection,
     keras.utils.PyDataset,
-    tf.Tensor,
-    tf.Variable,
     tf.data.Dataset,
     tf.data.Iterator,
     tf.distribute.DistributedDataset,
