@@ -4,23 +4,12 @@ Public names are imported when they are first used, so that `import bert_tf` is 
 """
 
 import importlib
+import pkgutil
 
 from bert_tf import renamed_modules, tasks
 from bert_tf.lazy_names import lazy_names
 
-_SUBPACKAGES = (
-    "checkpoints",
-    "compression",
-    "data",
-    "layers",
-    "models",
-    "ops",
-    "search",
-    "serving",
-    "tasks",
-    "text",
-    "training",
-)
+_SUBPACKAGES = [*(m.name for m in pkgutil.iter_modules(__path__) if m.ispkg), "search"]
 
 __version__ = "0.1.0"
 _get_name, _, _names = lazy_names(

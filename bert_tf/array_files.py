@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import types
 import zlib
 
 import numpy as np
@@ -17,26 +18,16 @@ def save_array(path: str | os.PathLike, array: np.ndarray) -> None:
     """Writes an array as `numpy.save` does, to a file whose name includes the ending.
 
     Raises:
-        OSError: If the file cannot be written. (`numpy.save` to a file ignores an error in the last
-            block and leaves an incomplete file.)
+        OSError: If the file cannot be written.
     """
-    with open(path, "wb") as file:
-        np.save(_OnlyWrites(file), array)
-
-
-class _OnlyWrites:
-    """An object that NumPy does not treat as a file, so that it calls `write`."""
-
-    def __init__(self, file):
-        self.write = file.write
+    with open(path, "wb") as file:  # `numpy.save` to a file ignores an error in the last block
+        np.save(types.SimpleNamespace(write=file.write), array)
 
 
 def write_safetensors(
     path: str | os.PathLike, tensors: dict[str, np.ndarray], checksums: bool = True
 ) -> None:
-    """Writes tensors by name, in C order, to a safetensors file.
-
-    `checksums` adds their checksums to the file's metadata.
+    """Writes tensors by name, in C order, to a safetensors file, with `checksums` in its metadata.
 
     Raises:
         OSError: If the file cannot be written.

@@ -1,9 +1,8 @@
 """The hyperparameters of a BERT model and the two JSON files that contain them.
 
-google-research/bert writes `bert_config.json`, Hugging Face writes `config.json`. Most keys are the
-same, but one has two meanings: `"hidden_act": "gelu"` is the tanh approximation in
-google-research/bert (modeling.py, since February 2019) and the exact erf form in Hugging Face.
-`BertConfig` uses Hugging Face's meaning: "gelu" is erf, "gelu_new" is tanh.
+google-research/bert writes `bert_config.json`, Hugging Face writes `config.json`. One key has two
+meanings: `"hidden_act": "gelu"` is the tanh approximation in google-research/bert (modeling.py,
+since February 2019) and the exact erf form in Hugging Face and in `BertConfig`.
 """
 
 import dataclasses
@@ -53,13 +52,13 @@ _ACTIVATIONS = {
     "swish": "silu",
 }
 # Keys that only Hugging Face writes. One of them shows that it wrote the file.
-_HUGGINGFACE_KEYS = (
+_HUGGINGFACE_KEYS = {
     "model_type",
     "architectures",
     "transformers_version",
     "layer_norm_eps",
     "_name_or_path",
-)
+}
 # Keys that would change the network, with the only values that are supported.
 _ONLY_VALUES = {
     "model_type": ("bert",),
@@ -71,7 +70,7 @@ _ONLY_VALUES = {
     "num_hidden_groups": (),
     "inner_group_num": (),
 }
-# Values that google-research/bert's file has no keys for. They are stored in it under this key.
+# The key for values that google-research/bert's file has no keys for.
 _TF1_KEY = "bert_tf_config"
 _TF1_FIELDS = (
     "layer_norm_eps",
@@ -89,10 +88,7 @@ _SMALL = number("in (0, 1)", lambda value: 0 < value < 1)
 _FIELDS = {
     **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "type_vocab_size"), _SIZE),
     **dict.fromkeys(("num_hidden_layers", "num_attention_heads", "max_position_embeddings"), _SIZE),
-    "hidden_act": Kind(
-        f"one of {sorted(_ACTIVATIONS)}",
-        lambda value: isinstance(value, str) and value in _ACTIVATIONS,
-    ),
+    "hidden_act": Kind(f"one of {sorted(_ACTIVATIONS)}", lambda value: value in [*_ACTIVATIONS]),
     "hidden_dropout_prob": _RATE,
     "attention_probs_dropout_prob": _RATE,
     "initializer_range": _SMALL,
@@ -135,12 +131,11 @@ class BertConfig:
         num_attention_heads: Number of heads `N`; must divide `hidden_size`.
         intermediate_size: Width of the feed-forward layer, `F`.
         hidden_act: "gelu" (erf), "gelu_new" (tanh), "relu" or "silu".
-        hidden_dropout_prob: Dropout rate after the embeddings and after each sublayer's dense
-            layer.
+        hidden_dropout_prob: Dropout rate after the embeddings and after each sublayer.
         attention_probs_dropout_prob: Dropout rate on the attention probabilities.
         max_position_embeddings: Longest sequence, in tokens.
         type_vocab_size: Number of segment ids.
-        initializer_range: Standard deviation of the truncated normal initializer.
+        initializer_range: Standard deviation of the initial weights.
         layer_norm_eps: Added to the variance in every LayerNorm.
         pad_token_id: The token id of padding.
         classifier_dropout: Dropout rate before a task head. None means `hidden_dropout_prob`.
@@ -148,10 +143,8 @@ class BertConfig:
             sequence. Other programs do not know this key and compute full attention.
         global_tokens: With a window, the number of tokens at the start of a sequence that attend to
             all tokens and that all tokens attend to.
-        pruned_heads: Block numbers with the attention heads that are pruned from the block, both
-            counted from 0, as in {0: [1, 3]}. They do not change the head size `D`.
-        extra: Keys of the file (`id2label`, `problem_type`, …) that do not change the network. They
-            are kept and written back.
+        pruned_heads: Blocks with the heads that are pruned from them, from 0, as in {0: [1, 3]}.
+        extra: Other keys of the file (`id2label`, `problem_type`, …), which are written back.
 
     Raises:
         ConfigError: If a value is out of range or unknown.
@@ -229,12 +222,10 @@ class BertConfig:
     ) -> "BertConfig":
         """Reads google-research/bert's `bert_config.json` or Hugging Face's `config.json`.
 
-        Keys that do not change the network are kept in `extra`.
-
         Args:
             path: The file. Its name or its keys show which of the two it is.
-            defaults: Another configuration of the same model. It provides `extra` and all values
-                that the file does not contain.
+            defaults: Another configuration of the same model, for `extra` and all values that the
+                file does not contain.
 
         Raises:
             ConfigError: If the file does not exist or is not JSON, a value is out of range, or a
@@ -243,15 +234,14 @@ class BertConfig:
         if not os.path.exists(path):
             raise ConfigError(f"{path} must be a BERT configuration. Received: no such file.")
         values = read_json(path, _FILE, ConfigError)
-        huggingface = any(key in values for key in _HUGGINGFACE_KEYS)
-        huggingface = huggingface or os.path.basename(path) == "config.json"
+        is_huggingface = os.path.basename(path) == "config.json" or _HUGGINGFACE_KEYS & set(values)
         try:
-            return cls._from_values(values, huggingface, defaults)
+            return cls._from_values(values, is_huggingface, defaults)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
 
     @classmethod
-    def _from_values(cls, values, huggingface, defaults) -> "BertConfig":
+    def _from_values(cls, values, is_huggingface, defaults) -> "BertConfig":
         for key, allowed in _ONLY_VALUES.items():
             if values.get(key) is not None and values[key] not in allowed:
                 expected = " or ".join(map(repr, allowed)) or "absent"
@@ -262,7 +252,7 @@ class BertConfig:
         _refuse_other_networks(values)
         fields = {field.name for field in dataclasses.fields(cls)} - {"extra"}
         known = {key: value for key, value in values.items() if key in fields}
-        if not huggingface:
+        if not is_huggingface:
             if "vocab_size" not in values:
                 raise ConfigError(f"`vocab_size` must be given. Received: keys={sorted(values)}.")
             if known.get("hidden_act") == "gelu":
@@ -272,11 +262,10 @@ class BertConfig:
                 known["hidden_act"] = "gelu"
             own = values.get(_TF1_KEY) or {}
             known.update({key: own[key] for key in _TF1_FIELDS if key in own})
-        fields |= set(_OWN_KEYS)
-        extra = {key: value for key, value in values.items() if key not in fields}
         if defaults is not None:
             return dataclasses.replace(defaults, **known)
-        return cls(**known, extra=extra)
+        ours = fields | set(_OWN_KEYS)
+        return cls(**known, extra={key: values[key] for key in values if key not in ours})
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the constructor's arguments as JSON values; `BertConfig` of them is equal."""
@@ -297,15 +286,13 @@ class BertConfig:
     def to_tf1(self) -> dict[str, Any]:
         """Returns the content of google-research/bert's `bert_config.json`.
 
-        In that file, "gelu" is the tanh form. The key `bert_tf_exact_gelu` is added if `hidden_act`
-        is "gelu" (erf), and `bert_tf_config` for other values that differ from the original's
-        constants. `from_json_file` reads these keys; the original program ignores them.
+        In that file, "gelu" is the tanh form. `from_json_file` reads two keys that the original
+        ignores: `bert_tf_exact_gelu`, if `hidden_act` is "gelu" (erf), and `bert_tf_config`.
         """
-        values = self.to_dict()
+        values, defaults = self.to_dict(), BertConfig().to_dict()
         values.pop("extra")
         own = {name: values.pop(name) for name in _TF1_FIELDS}
-        defaults = BertConfig()
-        own = {name: value for name, value in own.items() if value != getattr(defaults, name)}
+        own = {name: value for name, value in own.items() if value != defaults[name]}
         if own:
             values[_TF1_KEY] = own
         values.update({key: self.extra[key] for key in _TF1_EXTRA if key in self.extra})
@@ -322,12 +309,12 @@ def _refuse_other_networks(values) -> None:
     if embedding_size is not None and embedding_size != values.get("hidden_size", embedding_size):
         raise ConfigError(
             "`embedding_size` must be `hidden_size`: bert_tf implements BERT encoders only. "
-            f"Received: embedding_size={embedding_size!r}, hidden_size={values['hidden_size']!r}."
+            f"Received: {embedding_size=}, hidden_size={values['hidden_size']!r}."
         )
     architectures = values.get("architectures")
-    if values.get("model_type") is None and isinstance(architectures, list) and architectures:
-        if not any("Bert" in str(name).replace("DistilBert", "") for name in architectures):
-            raise ConfigError(
-                "`architectures` must be BERT's: bert_tf implements BERT encoders only. "
-                f"Received: architectures={architectures!r}."
-            )
+    is_bert = any("Bert" in name.replace("DistilBert", "") for name in architectures or ())
+    if values.get("model_type") is None and architectures and not is_bert:
+        raise ConfigError(
+            "`architectures` must be BERT's: bert_tf implements BERT encoders only. "
+            f"Received: {architectures=}."
+        )

@@ -6,11 +6,8 @@ from collections.abc import Callable
 
 def warn_renamed(old: str, new: str) -> None:
     """Warns that a name has changed, at the line that calls the caller of this function."""
-    warnings.warn(
-        f"`{old}` is now `{new}`. The old name will be removed in the next release.",
-        DeprecationWarning,
-        stacklevel=3,
-    )
+    message = f"`{old}` is now `{new}`. The old name will be removed in the next release."
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 
 def renamed_method(old: str, new: str) -> Callable:

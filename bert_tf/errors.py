@@ -6,10 +6,7 @@ _KEPT = 2000  # characters at each end of a longer message; below the limit even
 
 
 class UserError(ValueError):
-    """A mistake in the input.
-
-    The tools print the message without a stack trace. The middle of a very long message, such as
-    one with a long value, is left out.
+    """A mistake in the input. Tools print it without a stack trace; a long message is shortened.
 
     Args:
         message: What was expected, what was received, and what to do.

@@ -1,7 +1,7 @@
 """Replaces files and directories atomically, even if the process is killed.
 
 New files are written to a hidden folder of their directory, and renamed to their places when all
-are on the disk. One rename is atomic. Several renames can be undone:
+are on the disk. One rename is atomic, several can be undone:
 
     .bert_tf-<random>/       the new files; the process that writes them holds a lock in it
     .bert_tf-replacing/      the same folder while its files are moved; because there is only one
@@ -9,12 +9,9 @@ are on the disk. One rename is atomic. Several renames can be undone:
         journal.json         the files that are replaced and added; written before files are moved
         new/  old/           the files that are not moved yet, and those that were replaced
 
-Renaming `.bert_tf-replacing` ends the replacement. Until then the directory may contain old and new
-files. An error undoes the moves; after a kill the next reader or writer undoes them (`recover`). A
-folder whose lock is free was left by a killed process, and the next writer removes it.
-
-Functions that write, and `recover`, raise a CheckpointError if an interrupted replacement cannot be
-undone: the directory then contains files of two saves.
+Renaming `.bert_tf-replacing` ends the replacement. An error before that undoes the moves; after a
+kill the next reader or writer does (`recover`), or raises a CheckpointError if that is impossible.
+A folder whose lock is free was left by a killed process, and the next writer removes it.
 """
 
 import contextlib
@@ -47,8 +44,8 @@ _JOURNAL_SCHEMA = object_of({"replaced": _NAMES, "added": _NAMES, "folders": _NA
 def atomic_path(path: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary path, which replaces `path` when the block ends without an error.
 
-    If the block raises, it is removed and an old `path` is not changed. The path can be a file or a
-    directory. An old directory is replaced with all its files.
+    If the block raises, an old `path` is not changed. The path can be a file or a directory, which
+    is replaced with all its files.
     """
     directory, name = os.path.split(os.path.abspath(path))
     with _staging(directory) as staging:
@@ -60,22 +57,20 @@ def atomic_path(path: str | os.PathLike) -> Iterator[str]:
 def staged_files(directory: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary directory whose files replace those of `directory` when the block ends.
 
-    They are replaced together: if the block raises or a file cannot be replaced, `directory` has
-    its old files. Its other files are kept. It is created if it does not exist.
+    They are replaced together, atomically; other files are kept. The directory is created if it
+    does not exist.
     """
     directory = os.path.abspath(directory)
     with _staging(directory) as staging:
         new = os.path.join(staging, _NEW)
         yield new
-        _replace(directory, staging, _files_below(new))
+        files = (os.path.join(folder, name) for folder, _, names in os.walk(new) for name in names)
+        _replace(directory, staging, sorted(os.path.relpath(file, new) for file in files))
 
 
 @contextlib.contextmanager
 def scratch_directory(directory: str | os.PathLike) -> Iterator[str]:
-    """Yields a hidden folder in `directory`, which is removed at the end.
-
-    If the process is killed, the next writer in `directory` removes it.
-    """
+    """Yields a hidden folder in `directory`, which is removed at the end or by the next writer."""
     with _staging(os.path.abspath(directory)) as staging:
         yield os.path.join(staging, _NEW)
 
@@ -102,12 +97,11 @@ def recover(directory: str | os.PathLike) -> None:
             continue
         except OSError as error:
             raise _unfinished(directory, error) from error
-        try:
-            _undo(directory)
-        except (OSError, ValueError) as error:  # a CheckpointError of `read_json` is a ValueError
-            raise _unfinished(directory, error) from error
-        finally:
-            os.close(lock)
+        with lock:
+            try:
+                _undo(directory)
+            except (OSError, ValueError) as error:  # also a CheckpointError of `read_json`
+                raise _unfinished(directory, error) from error
 
 
 def recover_around(pattern: str) -> None:
@@ -117,10 +111,7 @@ def recover_around(pattern: str) -> None:
 
 
 def without_staging(paths: Iterable[str]) -> list[str]:
-    """Returns the paths that are not in a hidden folder of a writer.
-
-    `tf.io.gfile.glob` also matches hidden names, whose files may be incomplete.
-    """
+    """Returns the paths outside of hidden folders, which `tf.io.gfile.glob` also matches."""
     hidden = f"/{_STAGING}"
     return [path for path in paths if hidden not in f"/{path}"]
 
@@ -131,12 +122,8 @@ def remove_leftovers(directory: str | os.PathLike) -> None:
         if os.path.basename(folder) == _REPLACING or os.path.islink(folder):
             continue
         # A locked folder is in use; another user's folder cannot be removed.
-        with contextlib.suppress(OSError):
-            lock = _lock(folder)
-            try:
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
+        with contextlib.suppress(OSError), _lock(folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -146,13 +133,12 @@ def _staging(directory):
     recover(directory)
     remove_leftovers(directory)
     staging, lock = _locked_folder(directory)
-    try:
-        os.mkdir(os.path.join(staging, _NEW))
-        yield staging
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+    with lock:
+        try:
+            os.mkdir(os.path.join(staging, _NEW))
+            yield staging
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
 
 
 def _locked_folder(directory):
@@ -163,7 +149,7 @@ def _locked_folder(directory):
         except (BlockingIOError, FileNotFoundError):
             continue  # another writer removed it as a leftover before it was locked
         except _NoLocks:
-            return staging, None
+            return staging, contextlib.nullcontext()
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise
@@ -173,26 +159,23 @@ class _NoLocks(OSError):
     """The file system has no locks, so it is unknown which folders are in use: none is removed."""
 
 
-def _lock(folder) -> int:
-    """Locks a folder and returns the descriptor. The system unlocks it when the process ends.
+def _lock(folder):
+    """Locks a folder until the returned file is closed, or the process ends.
 
-    Raises:
-        BlockingIOError: If another descriptor holds the lock.
-        FileNotFoundError: If the folder has been removed.
+    It raises a BlockingIOError if the folder is locked, a FileNotFoundError if it was removed.
     """
     path = os.path.join(folder, _LOCK)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(descriptor), os.stat(path)):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
             raise FileNotFoundError(f"{path} was removed")
-    except (BlockingIOError, FileNotFoundError):
-        os.close(descriptor)
-        raise
     except OSError as error:
-        os.close(descriptor)
+        file.close()
+        if isinstance(error, (BlockingIOError, FileNotFoundError)):
+            raise
         raise _NoLocks(error.errno, error.strerror, path) from None
-    return descriptor
+    return file
 
 
 def _replace(directory, staging, names):
@@ -234,12 +217,9 @@ def _replace_undoably(directory, staging, names):
     try:
         places = {name: os.path.join(directory, name) for name in names}
         replaced = [name for name in names if os.path.lexists(places[name])]
-        journal = {
-            "replaced": replaced,
-            "added": [name for name in names if name not in replaced],
-            "folders": _missing_folders(directory, names),
-        }
-        _write_journal(replacing, journal)
+        added = [name for name in names if name not in replaced]
+        missing = _missing_folders(directory, names)
+        _write_journal(replacing, {"replaced": replaced, "added": added, "folders": missing})
         folders = {os.path.dirname(name) for name in names}
         for folder in folders:
             os.makedirs(os.path.join(directory, folder), exist_ok=True)
@@ -283,10 +263,18 @@ def _write_journal(replacing, journal):
 
 
 def _undo(directory):
-    """Moves all files of the journal back. After a kill, another call completes it."""
+    """Moves all files of the journal back. After a kill, another call completes it.
+
+    A journal that is damaged or names a path outside the directory is a ValueError.
+    """
     replacing = os.path.join(directory, _REPLACING)
-    if os.path.lexists(os.path.join(replacing, _JOURNAL)):  # without one nothing was moved
-        journal = _read_journal(directory)
+    journal_file = os.path.join(replacing, _JOURNAL)
+    if os.path.lexists(journal_file):  # without one nothing was moved
+        if os.path.islink(journal_file):
+            raise ValueError(f"{journal_file} is a link to another place")
+        journal = read_json(journal_file, _JOURNAL_SCHEMA)
+        for name in (*journal["replaced"], *journal["added"], *journal["folders"]):
+            _journal_paths(directory, name)  # all are checked before any file is moved
         for name in journal["replaced"]:
             place, new, old = _journal_paths(directory, name)
             if os.path.lexists(old):
@@ -308,35 +296,16 @@ def _undo(directory):
     shutil.rmtree(done, ignore_errors=True)
 
 
-def _read_journal(directory):
-    """Returns the journal. It is untrusted: nothing outside the directory may be moved.
-
-    Raises:
-        ValueError: If it is damaged or names a path outside the directory.
-    """
-    path = os.path.join(directory, _REPLACING, _JOURNAL)
-    if os.path.islink(path):
-        raise ValueError(f"{path} is a link to another place")
-    journal = read_json(path, _JOURNAL_SCHEMA)
-    for name in (*journal["replaced"], *journal["added"], *journal["folders"]):
-        _journal_paths(directory, name)
-    return journal
-
-
 def _journal_paths(directory, name):
     """Returns the paths of a name of the journal: its place, the new file and the old file.
 
-    Call it again before each move, because an earlier move may have put a link into the path.
-
-    Raises:
-        ValueError: If a path is outside the directory or leads through a link.
+    It is called before each move, because an earlier move may have put a link into the path.
     """
     root = os.path.realpath(directory)
     hidden = os.path.join(root, _REPLACING)
     is_plain = name == os.path.normpath(name) and not os.path.isabs(name)
     is_plain = is_plain and name.split(os.sep)[0] not in (os.curdir, os.pardir)
-    bases = (root, os.path.join(hidden, _NEW), os.path.join(hidden, _OLD))
-    paths = [os.path.join(base, name) for base in bases]
+    paths = [os.path.join(base, name) for base in (root, f"{hidden}/{_NEW}", f"{hidden}/{_OLD}")]
     folders = map(os.path.dirname, paths)
     # The last part may be a link: renaming a link moves the link itself.
     if not is_plain or any(os.path.realpath(folder) != folder for folder in folders):
@@ -370,15 +339,6 @@ def _unfinished(directory, received):
         f"files, and this could not be undone. Received: {str(received).removesuffix('.')}. Open "
         f"the directory where it is writable, or move the files of {old} back to their places and "
         f"remove {os.path.dirname(old)}."
-    )
-
-
-def _files_below(directory):
-    """Returns all files in a directory and its folders, as relative paths."""
-    return sorted(
-        os.path.relpath(os.path.join(folder, name), directory)
-        for folder, _, names in os.walk(directory)
-        for name in names
     )
 
 

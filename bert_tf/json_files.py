@@ -1,8 +1,8 @@
 """Reads JSON from untrusted files.
 
 A file can be endless, be nested deeper than Python's stack, have a key twice, or contain numbers
-and strings that other programs cannot represent (NaN, 1e999, half of a surrogate pair). All of that
-is refused with the caller's class of error. Everything else is checked against a schema.
+and strings that other programs cannot represent (NaN, 1e999, half of a surrogate pair). That is
+refused with the caller's class of error. The rest is checked against a schema.
 """
 
 import collections
@@ -29,13 +29,11 @@ def read_json(
     error: type[UserError] = CheckpointError,
     only_finite: bool = True,
 ) -> Any:
-    """Reads a JSON file and checks it against the schema `kind`.
-
-    `only_finite` refuses NaN and infinity, which are not JSON but which Python writes.
+    """Reads a JSON file and checks it against the schema `kind`; `only_finite` refuses NaN.
 
     Raises:
-        UserError: If the file cannot be read, is too large or is not JSON in UTF-8, or a key is
-            missing or has an invalid value. The error is of class `error` and names the file.
+        UserError: If the file cannot be read, is too large or is not JSON in UTF-8, or a value does
+            not fit the schema. The error is of class `error` and names the file.
     """
     try:
         content = read_bytes(path)
@@ -48,8 +46,7 @@ def read_bytes(path: str | os.PathLike) -> bytes:
     """Returns the content of a file of at most `MOST_BYTES`.
 
     Raises:
-        OSError: If the file cannot be read, is larger, or is not a regular file (a device can be
-            endless).
+        OSError: If the file cannot be read, is larger, or is not a regular file.
     """
     if stat.S_ISDIR(mode := os.stat(path).st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -130,16 +127,10 @@ def _short_integer(digits):
     return int(digits)
 
 
-def _require_shallow(value):
-    level = [value]
-    for _ in range(MOST_NESTED):
-        children = (
-            child
-            for container in level
-            if isinstance(container, (dict, list))
-            for child in (container.values() if isinstance(container, dict) else container)
-        )
-        level = [child for child in children if isinstance(child, (dict, list))]
-        if not level:
-            return
-    raise ValueError(f"lists and objects in more than {MOST_NESTED} levels")
+def _require_shallow(value, levels=MOST_NESTED):
+    if not isinstance(value, (dict, list)):
+        return
+    if not levels:
+        raise ValueError(f"lists and objects in more than {MOST_NESTED} levels")
+    for child in value.values() if isinstance(value, dict) else value:
+        _require_shallow(child, levels - 1)

@@ -3,11 +3,8 @@
     SCHEMA = object_of({"rank": integer(1), "layers": list_of(one_of("query", "key"), most=2)})
     check({"rank": 0, "layers": []}, SCHEMA, "adapter.json", CheckpointError)
 
-raises a CheckpointError with the message
-
-    `rank` in adapter.json must be a positive integer of at most 2147483647. Received: rank=0.
-
-Values are only checked, never converted.
+raises a CheckpointError: "`rank` in adapter.json must be a positive integer of at most 2147483647.
+Received: rank=0." Values are only checked, never converted.
 """
 
 import dataclasses
@@ -33,9 +30,8 @@ class Kind:
 
     Attributes:
         expected: A description of the set, which follows "must be" in messages.
-        fits: Returns whether a value belongs to the set. It does not check the values inside.
-        inside: Returns the values inside a value, each with its key (for a list, the index in
-            brackets) and its kind. A missing value is `MISSING`.
+        fits: Returns whether a value belongs to the set, without the values inside.
+        inside: Returns key (for a list, the index in brackets), kind and value of all inside.
     """
 
     expected: str
@@ -56,7 +52,7 @@ def check(value: Any, kind: Kind, path: Any, error: type[UserError], place: str 
 
     Raises:
         UserError: If it is not, an error of class `error`. The message names the file `path`, if it
-            is not None, and the key: `place`, the keys that lead to `value` joined by dots.
+            is not None, and the `place` of the value: the keys that lead to it, joined by dots.
     """
     if not kind.fits(value):
         within = "" if path is None else f" in {path}"
@@ -87,9 +83,8 @@ def is_file_name(value: Any) -> bool:
 
 def integer(least: int = 0, most: int = MOST_INTEGER) -> Kind:
     """Returns the kind of integers in `[least, most]`."""
-    words = f"an integer in [{least}, {most}]"
-    if least == 1:
-        words = f"a positive integer of at most {most}"
+    positive = f"a positive integer of at most {most}"
+    words = positive if least == 1 else f"an integer in [{least}, {most}]"
     return Kind(words, lambda value: is_integer(value) and least <= value <= most)
 
 
@@ -97,7 +92,7 @@ def number(words: str = "a finite number", fits: Callable[[float], bool] = math.
     """Returns the kind of finite numbers that meet the condition `fits`, described by `words`."""
 
     def is_one(value):
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        is_number = isinstance(value, float) or is_integer(value)
         return is_number and abs(value) <= 1e300 and fits(value)
 
     return Kind(words, is_one)
@@ -105,18 +100,14 @@ def number(words: str = "a finite number", fits: Callable[[float], bool] = math.
 
 def text(most: int = MOST_TEXT) -> Kind:
     """Returns the kind of strings of at most `most` characters."""
-    return Kind(
-        f"a string of at most {most} characters",
-        lambda value: isinstance(value, str) and len(value) <= most,
-    )
+    words = f"a string of at most {most} characters"
+    return Kind(words, lambda value: isinstance(value, str) and len(value) <= most)
 
 
 def one_of(*values: Any) -> Kind:
     """Returns the kind of a few values. It distinguishes 1 from true."""
-    return Kind(
-        " or ".join(map(repr, values)),
-        lambda value: any(type(value) is type(one) and value == one for one in values),
-    )
+    words = " or ".join(map(repr, values))
+    return Kind(words, lambda value: any(type(value) is type(v) and value == v for v in values))
 
 
 def may_lack(kind: Kind) -> Kind:
@@ -168,19 +159,10 @@ def _items(children, item):
 
 
 def object_of(keys: Mapping[str, Kind], only: bool = False) -> Kind:
-    """Returns the kind of objects with known keys.
-
-    Args:
-        keys: The kind of each key. For a key that may be missing, `may_lack(…)` or `optional(…)`.
-        only: Whether other keys are refused. False allows other keys with any values.
-    """
-
-    def has_known_keys(value):
-        return isinstance(value, Mapping) and (not only or set(value) <= set(keys))
-
+    """Returns the kind of objects with the kind of each key; `only` refuses other keys."""
     return Kind(
         f"an object with no other keys than {sorted(keys)}" if only else "an object",
-        has_known_keys,
+        lambda value: isinstance(value, Mapping) and (not only or set(value) <= set(keys)),
         lambda value: ((key, kind, value.get(key, MISSING)) for key, kind in keys.items()),
     )
 

@@ -1,7 +1,6 @@
 """What this package needs of Keras and TensorFlow that has no public name.
 
-Each part says what the public way would be. All of it was tried on Keras 3.15.1 with TensorFlow
-2.21.0.
+Each part says what the public way would be. It was tried on Keras 3.15.1 with TensorFlow 2.21.0.
 """
 
 import contextlib
@@ -16,10 +15,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 @contextlib.contextmanager
 def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
-    """Lets variables be added to a layer that is built.
-
-    Public way: none. `add_weight` is refused after `build`.
-    """
+    """Lets variables be added to a layer that is built. Public way: none."""
     layer._tracker.unlock()
     try:
         yield
@@ -38,20 +34,16 @@ def remove_variable(layer: keras.layers.Layer, name: str) -> None:
 
 
 def replace_variable(layer: keras.layers.Layer, name: str, values: dict[str, tf.Tensor]) -> None:
-    """Replaces a variable, the attribute `name` of a built layer, by others that are not trained.
+    """Replaces the attribute `name` of a built layer by variables that are not trained.
 
-    `values` are those of the new variables, by the attributes that get them.
+    `values` are the values of the new variables, by the attributes that get them.
     """
     remove_variable(layer, name)
+    options = {"initializer": "zeros", "trainable": False, "autocast": False}
     with unlocked(layer):
         for new_name, value in values.items():
             variable = layer.add_weight(
-                name=new_name,
-                shape=value.shape,
-                dtype=value.dtype.name,
-                initializer="zeros",
-                trainable=False,
-                autocast=False,
+                name=new_name, shape=value.shape, dtype=value.dtype.name, **options
             )
             variable.assign(value)
             setattr(layer, new_name, variable)
@@ -74,36 +66,25 @@ def replace_losses(model: keras.Model, losses: Any) -> None:
 
 
 def loss_tracker(model: keras.Model) -> keras.metrics.Mean:
-    """Returns the metric `loss` of a compiled model.
-
-    Public way: none. `model.metrics` has it among the others.
-    """
+    """Returns the metric `loss` of a compiled model. Public way: none."""
     return model._loss_tracker
 
 
 def has_compiled_metrics(model: keras.Model) -> bool:
-    """Returns whether `compile` was given metrics.
-
-    Public way: none. `model.metrics` also has those that are not given to `compile`.
-    """
+    """Returns whether `compile` was given metrics. Public way: none."""
     return model._compile_metrics is not None
 
 
 def is_validation_in_fit(options: dict[str, Any]) -> bool:
-    """Returns whether Keras's `fit`, which has prepared the data, calls `evaluate(**options)`.
-
-    Public way: none.
-    """
+    """Returns whether `fit`, with prepared data, calls `evaluate(**options)`. Public way: none."""
     return bool(options.get("_use_cached_eval_dataset"))
 
 
 class BuildsUnderStrategies:
     """A Keras model that `fit` builds, with its optimizer, under every `tf.distribute` strategy.
 
-    Keras's own method computes the mean of distributed batches, which fails for batches that are
-    tuples under `MultiWorkerMirroredStrategy`.
-
-    Public way: none.
+    Public way: none. Keras's own method computes the mean of distributed batches, which fails for
+    batches that are tuples under `MultiWorkerMirroredStrategy`.
     """
 
     def trained_variables(self) -> list[keras.Variable]:
@@ -114,11 +95,10 @@ class BuildsUnderStrategies:
         if self._distribute_strategy is None:
             return
         strategy = self.distribute_strategy
+        local = strategy.experimental_local_results
         if data_batch is None and iterator is not None:
             for _, _, batches in iterator:
-                data_batch = tf.nest.map_structure(
-                    lambda value: strategy.experimental_local_results(value)[0], next(batches)
-                )
+                data_batch = tf.nest.map_structure(lambda value: local(value)[0], next(batches))
                 break
         with strategy.scope():
             if self.optimizer is not None and not self.optimizer.built:
@@ -130,7 +110,7 @@ class JointUpdateOptimizer(keras.optimizers.Optimizer):
     """A Keras optimizer that updates all variables in one call, with gradients of all replicas.
 
     Public way: `update_step`, which gets one variable, so the norm of all gradients is unknown. For
-    what the other methods do, there is none.
+    the other methods: none.
     """
 
     def update_variables(self, gradients: list, variables: list, learning_rate) -> None:
@@ -144,10 +124,7 @@ class JointUpdateOptimizer(keras.optimizers.Optimizer):
         self.update_variables([gradient for gradient, _ in reduced], variables, learning_rate)
 
     def merge_call(self, function, *arguments) -> None:
-        """Calls `function(strategy, *arguments)` once for all replicas, where they must be merged.
-
-        Where they need not be, each replica calls it.
-        """
+        """Calls `function(strategy, *arguments)` once for all replicas if they must be merged."""
         strategy = self._distribution_strategy
         tf.__internal__.distribute.interim.maybe_merge_call(function, strategy, *arguments)
 

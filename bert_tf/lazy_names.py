@@ -1,7 +1,4 @@
-"""Public names of a package that are imported when they are first used.
-
-The tools can therefore read their flags, and processes can prepare data, without TensorFlow.
-"""
+"""Public names of a package that are imported when first used: often TensorFlow is not needed."""
 
 import importlib
 import sys
@@ -33,12 +30,11 @@ def lazy_names(
         >>> __getattr__("BertTokenizer")
         <class 'bert_tf.text.tokenizer.BertTokenizer'>
     """
-    moved = moved or {}
 
     def get_attribute(name):
         if name in names:
             return getattr(importlib.import_module(names[name], package), name)
-        if name in moved:
+        if moved and name in moved:
             home, _, new = moved[name].partition(":")
             new = new or name
             warn_renamed(f"{package}.{name}", f"{home}.{new}")

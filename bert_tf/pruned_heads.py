@@ -2,7 +2,6 @@
 
 import numbers
 from collections.abc import Mapping
-from typing import Any
 
 from bert_tf.errors import ConfigError
 
@@ -21,7 +20,7 @@ def checked_pruned_heads(
         num_heads: `N` of a block without pruned heads.
 
     Returns:
-        A mapping from the blocks with pruned heads, in increasing order, to their sorted heads.
+        The blocks with pruned heads and their heads, both sorted.
 
     Raises:
         ConfigError: If it is not such a mapping, a number is out of range or occurs twice, or a
@@ -32,17 +31,20 @@ def checked_pruned_heads(
     if not isinstance(pruned_heads, Mapping):
         raise ConfigError(
             "`pruned_heads` must be a mapping from block numbers to lists of heads. "
-            f"Received: pruned_heads={pruned_heads!r}."
+            f"Received: {pruned_heads=}."
         )
     checked = {}
     for key, heads in pruned_heads.items():
-        block = _number(key)
+        is_number = isinstance(key, str) and key.isascii() and key.isdigit()
+        block = int(key) if is_number and len(key) <= _MOST_DIGITS else key
         if not _is_index(block, num_layers) or int(block) in checked:
             raise ConfigError(
                 f"`pruned_heads` must name blocks in [0, {num_layers}), each once. "
                 f"Received: pruned_heads={dict(pruned_heads)!r}."
             )
-        if not _are_heads(heads, num_heads):
+        is_list = isinstance(heads, (list, tuple, set, frozenset))
+        are_heads = is_list and all(_is_index(head, num_heads) for head in heads)
+        if not are_heads or len(set(heads)) < len(heads):
             raise ConfigError(
                 f"`pruned_heads` must list heads in [0, {num_heads}), each once. "
                 f"Received: pruned_heads[{block}]={heads!r}."
@@ -56,20 +58,6 @@ def checked_pruned_heads(
     return {block: checked[block] for block in sorted(checked) if checked[block]}
 
 
-def _number(key) -> Any:
-    """Returns the integer that a key of a JSON object contains, or any other key unchanged."""
-    is_number = isinstance(key, str) and key.isascii() and key.isdigit()
-    return int(key) if is_number and len(key) <= _MOST_DIGITS else key
-
-
 def _is_index(value, size) -> bool:
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     return is_integer and 0 <= value < size
-
-
-def _are_heads(heads, num_heads) -> bool:
-    return (
-        isinstance(heads, (list, tuple, set, frozenset))
-        and all(_is_index(head, num_heads) for head in heads)
-        and len(set(heads)) == len(heads)
-    )

@@ -15,23 +15,21 @@ def top_k(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the `k` best rows of a matrix for each query.
 
-    The search is exact: every score is computed, with a matmul for each block of rows. It needs
-    about 200 MB in addition to the inputs, whatever their size. The matrix can be a `np.memmap`.
+    Every score is computed, in about 200 MB in addition to the inputs, whatever their size. The
+    matrix can be a `np.memmap`.
 
     Args:
         query_vectors: Floats `[num_queries, dim]`, or one query `[dim]`.
         corpus_matrix: Floats `[num_rows, dim]`, such as the result of `BertSentenceEncoder.encode`.
-        k: The number of rows to find. If the matrix has fewer rows, all are returned.
+        k: The number of rows to find.
         similarity: "cosine" or "dot". For vectors of length 1 both are equal, and "dot" is faster.
 
     Returns:
         Scores float32 and row numbers int64, both `[num_queries, min(k, num_rows)]`, the best row
-        first; for one query, without `num_queries`. Of equal scores, the smaller row number comes
-        first.
+        first, then the smaller number; for one query, without `num_queries`.
 
     Raises:
-        UserError: If shapes do not match, `k` or `similarity` is invalid, the matrix has no rows,
-            or a value is not finite.
+        UserError: If an argument has another shape or range, or a value is not finite.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")
@@ -48,16 +46,16 @@ def top_k(
     if queries.ndim == 1:
         scores, rows = top_k(queries[np.newaxis], corpus_matrix, k, similarity)
         return scores[0], rows[0]
-    shapes = queries.shape, np.shape(corpus_matrix)
-    if any(len(shape) != 2 for shape in shapes) or shapes[0][1] != shapes[1][1]:
+    shape = corpus_matrix.shape
+    if queries.ndim != 2 or len(shape) != 2 or queries.shape[1] != shape[1]:
         raise UserError(
             "`query_vectors` must be [num_queries, dim] and `corpus_matrix` [num_rows, dim]. "
-            f"Received: query_vectors.shape={shapes[0]}, corpus_matrix.shape={shapes[1]}."
+            f"Received: query_vectors.shape={queries.shape}, corpus_matrix.shape={shape}."
         )
     if k < 1 or not len(corpus_matrix):
         raise UserError(
             "`k` must be at least 1 and `corpus_matrix` must have rows. "
-            f"Received: k={k}, len(corpus_matrix)={len(corpus_matrix)}."
+            f"Received: {k=}, len(corpus_matrix)={len(corpus_matrix)}."
         )
     if similarity not in ("cosine", "dot"):
         raise UserError(f"`similarity` must be 'cosine' or 'dot'. Received: {similarity=}.")
@@ -65,17 +63,13 @@ def top_k(
     if not len(queries):
         width = min(k, len(corpus_matrix))
         return np.zeros([0, width], np.float32), np.zeros([0, width], np.int64)
-    parts = [
-        _best_of_corpus(
-            _rows(queries[start : start + _QUERIES], normalize), corpus_matrix, k, normalize
-        )
-        for start in range(0, len(queries), _QUERIES)
-    ]
+    chunks = [queries[start : start + _QUERIES] for start in range(0, len(queries), _QUERIES)]
+    parts = [_best_of_corpus(chunk, corpus_matrix, k, normalize) for chunk in chunks]
     return tuple(np.concatenate(column) for column in zip(*parts))
 
 
 def _best_of_corpus(queries, corpus, k, normalize):
-    count = len(queries)
+    queries, count = _rows(queries, normalize), len(queries)
     block = max(1, _BLOCK // (count + queries.shape[1]))
     scores, rows = np.zeros([count, 0], np.float32), np.zeros([count, 0], np.int64)
     for start in range(0, len(corpus), block):

@@ -13,8 +13,7 @@ def has_signature_of(
 ) -> Callable[[Callable], Callable[_Arguments, _Result]]:
     """Gives a function `(*args, **kwargs)` the signature of another, for `help` and editors.
 
-    It does not set `__wrapped__`, as `functools.wraps` does: AutoGraph would convert the source of
-    the other function.
+    Unlike `functools.wraps`, it sets no `__wrapped__`, whose source AutoGraph would convert.
     """
 
     def decorate(function):

@@ -12,17 +12,18 @@ from bert_tf.errors import UserError
 # Silences TensorFlow's start-up messages. It must be set before TensorFlow is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-
 INTERRUPTED = 128 + signal.SIGINT  # the exit status that shells give a program after Ctrl-C
 
 
 def run(main) -> None:
     """Runs `main()` with absl. A `UserError` or Ctrl-C prints one line instead of a traceback.
 
-    Positional arguments are refused, so that a flag without dashes is not ignored. `--help` shows
-    all flags of the tool, including those of modules that several tools share.
+    A flag without dashes is refused. `--help` also shows flags of modules that tools share.
     """
-    _show_shared_flags()
+    for module, defined in flags.FLAGS.flags_by_module_dict().items():
+        if not module.startswith("absl."):
+            for flag in defined:
+                flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
 
     def checked(argv):
         try:
@@ -40,7 +41,7 @@ def run(main) -> None:
 
 def _exit_interrupted():
     """Ends the process at once, without waiting for TensorFlow's threads."""
-    # A second Ctrl-C while the output is flushed must not bring the traceback back.
+    # A second Ctrl-C while the output is flushed must not show a traceback.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     print("interrupted", file=sys.stderr)
     sys.stdout.flush()
@@ -56,15 +57,6 @@ def _interrupted_early(kind, value, traceback):
 
 
 sys.excepthook = _interrupted_early
-
-
-def _show_shared_flags():
-    """Makes `--help` list the flags of helper modules, not only those of the program's file."""
-    program = sys.argv[0]
-    for module, defined in flags.FLAGS.flags_by_module_dict().items():
-        if not module.startswith("absl."):
-            for flag in defined:
-                flags.FLAGS.register_key_flag_for_module(program, flag)
 
 
 def _refuse_positional(arguments):

@@ -10,8 +10,7 @@ from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.observed_inputs import observed_inputs
 
-# The values of SmoothQuant's alpha that are tried: how much of the difference between the columns
-# of a layer's input is moved into the kernel. No smoothing is tried as well.
+# SmoothQuant's alpha: how much of the columns' differences is moved into the kernel.
 _ALPHAS = (0.25, 0.5, 0.75)
 # The number of rows of every layer's input that the alphas are tried on.
 _TRIED_ROWS = 512
@@ -22,25 +21,21 @@ _SMALLEST = 1e-5  # relative to the largest; columns with smaller values are tre
 def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, np.ndarray]:
     """Finds, for every dense layer of the encoder, the smoothing with the smallest error.
 
-    The model computes the batches in floating point. The candidates for a layer are no smoothing
-    and, for several alphas, the columns of x times max|W|^(1 - alpha) / max|x|^alpha. The layer
-    gets the candidate whose quantized results are closest to the floating-point results on rows of
-    the batches.
+    The candidates are no smoothing and, for several alphas, the columns of x times
+    max|W|^(1 - alpha) / max|x|^alpha. A layer gets the candidate whose quantized results are
+    closest to the floating-point results on rows of the batches.
 
     Args:
         backbone: A `BertBackbone` with its kernels.
-        batches: Token dictionaries as the backbone takes them, from text like that of the
-            application. A few thousand tokens are enough.
+        batches: Token dictionaries with a few thousand tokens of text like the application's.
 
     Returns:
-        The layers and their smoothing, float32 `[in]`. Layers for which no smoothing is best are
-        not included.
+        The smoothing, float32 `[in]`, of the layers for which some smoothing is best.
 
     Raises:
         UserError: If there is no batch, or the activations are not finite.
 
-    Reference: Xiao et al. 2022 (arXiv 2211.10438), section 4. Choosing alpha by the error of the
-    layer is not from the paper.
+    Reference: Xiao et al. 2022 (arXiv 2211.10438), section 4, which does not choose alpha so.
     """
     seen = {dense: _SeenRows() for dense in backbone.encoder.dense_layers().values()}
 
@@ -68,7 +63,6 @@ class _SeenRows:
     def __init__(self):
         self.largest = 0.0  # [in]
         self.rows = []
-        self._count = 0
 
     def add(self, x):
         x = tf.cast(x, tf.float32).numpy()  # [R, in]
@@ -77,10 +71,9 @@ class _SeenRows:
                 "The activations of `calibration` must be finite. Received: NaN or infinity"
             )
         self.largest = np.maximum(self.largest, np.abs(x).max(axis=0, initial=0.0))
-        count = min(len(x), _TRIED_ROWS_OF_A_BATCH, _TRIED_ROWS - self._count)
+        count = min(len(x), _TRIED_ROWS_OF_A_BATCH, _TRIED_ROWS - sum(map(len, self.rows)))
         if count > 0:
             self.rows.append(x[np.linspace(0, len(x) - 1, count).astype(int)])
-            self._count += count
 
 
 def _best_smoothing(dense, seen):
@@ -89,8 +82,13 @@ def _best_smoothing(dense, seen):
     expected = tf.matmul(rows, kernel)
     weights = tf.reduce_max(tf.abs(kernel), axis=1).numpy()
     candidates = [None, *(_smoothing(seen.largest, weights, alpha) for alpha in _ALPHAS)]
-    errors = [_error(rows, kernel, dense.units, s, expected) for s in candidates]
-    return candidates[int(np.argmin(errors))]
+
+    def error(smoothing):
+        packed = ops.pack_quantized_dense(*ops.quantize_kernel(kernel, smoothing), smoothing)
+        difference = ops.quantized_dense(rows, packed, dense.units) - expected
+        return float(tf.reduce_mean(tf.square(difference)))
+
+    return min(candidates, key=error)
 
 
 def _smoothing(activations, weights, alpha):
@@ -101,9 +99,3 @@ def _smoothing(activations, weights, alpha):
     )
     logarithms = (1 - alpha) * weights - alpha * activations
     return np.exp(logarithms - logarithms.mean()).astype(np.float32)
-
-
-def _error(rows, kernel, units, smoothing, expected):
-    packed = ops.pack_quantized_dense(*ops.quantize_kernel(kernel, smoothing), smoothing)
-    difference = ops.quantized_dense(rows, packed, units) - expected
-    return float(tf.reduce_mean(tf.square(difference)))

@@ -1,7 +1,4 @@
-"""Losses between a student and its teacher: of outputs, hidden states and attention.
-
-Each function returns one loss per row or token, in float32 for all input dtypes. Padding is not
-excluded here; the caller excludes it from the sums.
+"""Losses between a student and its teacher, float32 and one per row or token, padding included.
 
 Glossary: `B` texts, `T` sequence length, `N` heads, `H` hidden size, `C` classes.
 """
@@ -17,7 +14,7 @@ def soft_class_losses(
 ) -> tf.Tensor:
     """Returns T² · KL(teacher || student) of the class probabilities at temperature T.
 
-    The gradient of the divergence is proportional to 1/T². The factor T² makes it independent of T.
+    With the factor T², the size of the gradient does not depend on T.
 
     Args:
         student_logits: `[..., C]`.
@@ -73,8 +70,7 @@ def squared_differences(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
 def attention_losses(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
     """Returns KL(teacher || student) of the attention of each token, averaged over the heads.
 
-    Each head is compared with the teacher's head of the same index. If the numbers of heads differ,
-    the mean over all heads is compared with the mean over all heads.
+    Heads of the same index are compared, or if the numbers of heads differ, the means over them.
 
     Args:
         student: Attention probabilities `[B, N, T, T]`.
@@ -84,16 +80,13 @@ def attention_losses(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
         float32 `[B, T]`, one loss per query.
 
     Reference: Wang et al. 2020 (MiniLM, arXiv 2002.10957), section 3.1, for the last block; Sun
-    et al. 2020 (MobileBERT, arXiv 2004.02984) for every block. The mean over heads is not from
-    these papers.
+    et al. 2020 (MobileBERT, arXiv 2004.02984) for every block; neither takes the mean over heads.
     """
     student, teacher = tf.cast(student, tf.float32), tf.cast(teacher, tf.float32)
     if student.shape[1] != teacher.shape[1]:
-        student, teacher = (  # [B, N, T, T] -> [B, 1, T, T]
-            tf.reduce_mean(each, axis=1, keepdims=True) for each in (student, teacher)
-        )
-    ratio = tf.math.log(tf.maximum(teacher, SMALLEST_PROBABILITY)) - tf.math.log(
-        tf.maximum(student, SMALLEST_PROBABILITY)
-    )
+        # [B, N, T, T] -> [B, 1, T, T]
+        student, teacher = (tf.reduce_mean(p, axis=1, keepdims=True) for p in (student, teacher))
+    logarithms = [tf.math.log(tf.maximum(p, SMALLEST_PROBABILITY)) for p in (teacher, student)]
+    ratio = logarithms[0] - logarithms[1]
     divergences = tf.reduce_sum(teacher * ratio, axis=-1)  # [B, N, T, T] -> [B, N, T]
     return tf.reduce_mean(divergences, axis=1)  # -> [B, T]

@@ -20,6 +20,10 @@ from bert_tf.signatures import has_signature_of
 from bert_tf.tasks.token_classification.model import BertTokenClassifier, word_weights
 
 TEMPERATURE = 2.0  # DistilBERT's training code
+_ONLY_STUDENT = (
+    "The model to {} must be the student. Received: a DistillationModel. Call "
+    "`student.{}(directory)`."
+)
 
 
 class DistillationModel(RawTextModel):
@@ -32,30 +36,26 @@ class DistillationModel(RawTextModel):
       T; for several labels, T² · the binary cross-entropy with the teacher's probabilities at T;
       for numbers and sentence vectors, the mean squared difference;
     - `hidden_loss`, times `hidden_weight`: the mean squared difference of the outputs of mapped
-      blocks at real tokens. If the hidden sizes differ, one trained projection is applied to the
-      student's outputs. It is not part of the student;
+      blocks at real tokens; if the hidden sizes differ, after a trained projection of the
+      student's outputs, which is not part of the student;
     - `attention_loss`, times `attention_weight`: KL(teacher || student) of the attention of real
       tokens in mapped blocks, for each head, or for the mean over heads if their numbers differ.
 
-    The mean is over texts, in token classification over words. The last two are means over real
-    tokens and over the pairs of blocks. Each is in the logs, and the sample weights apply to all.
-
-    The teacher computes without dropout. It is not trained, saved or included in the variables of
-    this model. Save the student: `student.save_pretrained(directory)`.
+    The mean is over texts, in token classification over words; of the last two over real tokens and
+    the pairs of blocks. Each is in the logs, and the sample weights apply to all. The teacher
+    computes without dropout, is not trained, and is not part of this model's variables.
 
     Args:
-        student: The model that learns: a `BertTextClassifier`, `BertTokenClassifier`,
-            `BertSentenceEncoder` or a model of another task whose spec has `distilled_as`.
-            `student_from_teacher` makes one. Any other with the same vocabulary and labels works.
+        student: The model that learns, of a task whose spec has `distilled_as`, with the teacher's
+            vocabulary and labels. `student_from_teacher` makes one.
         teacher: A trained model of the same class.
         temperature: T, above 0.
         logits_weight: w in [0, 1]. With 1, labels are not needed.
         hidden_weight: At least 0.
         attention_weight: At least 0. Above 0, student and teacher compute with padding, because the
             fused attention returns no probabilities.
-        layer_map: The teacher's block that each of the student's blocks is compared with, from 0.
-            Blocks that are not in it are not compared. None maps all blocks to the teacher's blocks
-            at even distances (`spread_layers`).
+        layer_map: Some of the student's blocks, from 0, each with the teacher's block that it is
+            compared with. None maps all to blocks at even distances (`spread_layers`).
 
     Raises:
         UserError: If an argument is out of range, or the two models do not fit (`check_pair`).
@@ -70,10 +70,8 @@ class DistillationModel(RawTextModel):
         >>> model.fit(texts, labels)
         >>> student.save_pretrained("small_reviews/")
 
-    Reference: Hinton et al. 2015 (arXiv 1503.02531) for the logits; Jiao et al. 2020 (TinyBERT,
-    arXiv 1909.10351), section 3, for hidden states and the map; Wang et al. 2020 (MiniLM, arXiv
-    2002.10957), section 3.1, for the attention; Reimers and Gurevych 2020 (arXiv 2004.09813) for
-    sentence vectors.
+    Reference: Hinton et al. 2015 (arXiv 1503.02531); Jiao et al. 2020 (TinyBERT, arXiv 1909.10351),
+    section 3, for hidden states and the map; for attention and vectors `distillation_losses`.
     """
 
     def __init__(
@@ -88,14 +86,20 @@ class DistillationModel(RawTextModel):
         **kwargs,
     ):
         super().__init__(**{"dtype": student.dtype_policy, **kwargs})
-        _check_arguments(temperature, logits_weight, hidden_weight, attention_weight)
+        weights = (logits_weight, hidden_weight, attention_weight)
+        if not temperature > 0 or not 0 <= logits_weight <= 1 or not min(weights) >= 0:
+            raise UserError(
+                "`temperature` must be above 0, `logits_weight` in [0, 1], `hidden_weight` and "
+                f"`attention_weight` at least 0. Received: {temperature=}, {logits_weight=}, "
+                f"{hidden_weight=}, {attention_weight=}"
+            )
         check_pair(student, teacher)
         if logits_weight:
             teacher.require_trained_heads("a teacher")
         if logits_weight < 1 and tasks.spec_of(type(student)).distilled_as == VECTORS:
             raise UserError(
                 f"`logits_weight` must be 1 for a {type(student).__name__}, which learns its "
-                f"teacher's vectors, without labels. Received: logits_weight={logits_weight}"
+                f"teacher's vectors, without labels. Received: {logits_weight=}"
             )
         self.student = student
         self._teacher = _OutOfSight(teacher)
@@ -103,28 +107,18 @@ class DistillationModel(RawTextModel):
         self.logits_weight = logits_weight
         self.hidden_weight = hidden_weight
         self.attention_weight = attention_weight
-        self.layer_map = {}
-        if hidden_weight or attention_weight:
-            self.layer_map = _checked_map(layer_map, student, teacher)
-        widths = [model.backbone.config.hidden_size for model in (student, teacher)]
+        compares_blocks = hidden_weight or attention_weight
+        self.layer_map = _checked_map(layer_map, student, teacher) if compares_blocks else {}
+        config, width = student.backbone.config, teacher.backbone.config.hidden_size
         self.hidden_projection = None
-        if hidden_weight and widths[0] != widths[1]:
-            self.hidden_projection = Dense(
-                widths[1],
-                student.backbone.config.initializer_range,
-                dtype="float32",
-                name="hidden_projection",
-            )
-            self.hidden_projection.build([None, widths[0]])
+        if hidden_weight and config.hidden_size != width:
+            options = {"dtype": "float32", "name": "hidden_projection"}
+            self.hidden_projection = Dense(width, config.initializer_range, **options)
+            self.hidden_projection.build([None, config.hidden_size])
         self._soft_losses = soft_losses(student)
         self._output_unit = "words" if isinstance(student, BertTokenClassifier) else "rows"
-        factors = {
-            "task": 1.0 - logits_weight,
-            "logits": logits_weight,
-            "hidden": hidden_weight,
-            "attention": attention_weight,
-        }
-        self._factors = {name: factor for name, factor in factors.items() if factor}
+        factors = zip(("task", "logits", "hidden", "attention"), (1.0 - logits_weight, *weights))
+        self._factors = {name: factor for name, factor in factors if factor}
         self._means = {name: keras.metrics.Mean(name=f"{name}_loss") for name in self._factors}
         if "task" in self._factors and isinstance(student, BertTokenClassifier):
             self.accuracy = student.accuracy  # counted with its loss
@@ -157,19 +151,16 @@ class DistillationModel(RawTextModel):
         Raises:
             UserError: If a loss is given although labels have no weight (`logits_weight=1`).
         """
-        options = {}
+        # Its loss also depends on these.
+        names = ("jit_compile", "gradient_accumulation_steps", "weighted_metrics")
+        options = {name: kwargs[name] for name in names if name in kwargs}
         if loss != "auto":
             if "task" not in self._factors:
                 raise UserError(
                     "`loss` must be 'auto' where labels have no weight. Received: "
-                    f"loss={loss!r}, logits_weight={self.logits_weight}"
+                    f"{loss=}, logits_weight={self.logits_weight}"
                 )
             options["loss"] = loss
-        for name in ("jit_compile", "gradient_accumulation_steps"):  # of its loss too
-            if name in kwargs:
-                options[name] = kwargs[name]
-        if kwargs.get("weighted_metrics") is not None:
-            options["weighted_metrics"] = kwargs["weighted_metrics"]
         self.student.compile(metrics=metrics, **options)
         super().compile(optimizer, metrics=metrics, **kwargs)
         self._compiled_weights = _OutOfSight(self.student.variables)
@@ -178,8 +169,8 @@ class DistillationModel(RawTextModel):
         self.student.require_trainable()
 
     def make_train_function(self, force=False):
-        known = {id(variable) for variable in self._compiled_weights.content}
-        if self.optimizer.built and known != {id(v) for v in self.student.variables}:
+        known = set(map(id, self._compiled_weights.content))
+        if self.optimizer.built and known != set(map(id, self.student.variables)):
             raise UserError(
                 "The student must have the weights that the optimizer has begun to train. "
                 "Received: others (heads pruned, LoRA enabled or merged, or quantized since). "
@@ -191,11 +182,7 @@ class DistillationModel(RawTextModel):
         return self.student(inputs, training=training)
 
     def forward(self, x, y, training):
-        """Computes student and teacher on the same tokens. Each is a dictionary of tensors.
-
-        Raises:
-            UserError: If a row has several texts.
-        """
+        """Computes student and teacher on the same tokens. Each is a dictionary of tensors."""
         tokens = self._tokens(x)
         if tokens["token_ids"].shape.rank != 2:
             raise UserError(
@@ -226,8 +213,7 @@ class DistillationModel(RawTextModel):
         return {**tokens, "padding_mask": self.backbone.padding_mask_of(tokens)}
 
     def loss_denominators(self, x, y, sample_weight):
-        needs_labels = "task" in self._factors or self._output_unit == "words"
-        if y is None and needs_labels:
+        if y is None and ("task" in self._factors or self._output_unit == "words"):
             raise UserError(
                 "`y` must be labels, unless logits_weight=1 and only the teacher's outputs count. "
                 f"Received: y=None, logits_weight={self.logits_weight}"
@@ -297,24 +283,19 @@ class DistillationModel(RawTextModel):
 
     @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
-        """`keras.Model.fit` that takes what the student's own `fit` takes.
-
-        With `logits_weight=1` labels can be omitted, also labels of words.
-        """
+        """`keras.Model.fit` of the student's data; with `logits_weight=1` labels can be omitted."""
         history = super().fit(*args, **kwargs)
         self.student.untrained_heads = ()
         return history
 
     def fit_arguments(self, x, y=None, *, validation_data=None, **options):
         x = self.student.preprocessor.read(x)
-        if isinstance(validation_data, tuple) and len(validation_data) == 1:
-            validation_data = (*validation_data, None)
         if isinstance(validation_data, tuple):
-            inputs, labels, *weights = validation_data
+            inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
             inputs = self.student.preprocessor.read(inputs)
-            validation_data = (inputs, self._labels_or_any(inputs, labels), *weights)
-        labels = self._labels_or_any(x, y)
-        return self.student.fit_arguments(x, labels, validation_data=validation_data, **options)
+            validation_data = (inputs, self._labels_or_any(inputs, labels), weights)
+        y = self._labels_or_any(x, y)
+        return self.student.fit_arguments(x, y, validation_data=validation_data, **options)
 
     def class_weights(self, class_weight):
         return self.student.class_weights(class_weight)
@@ -331,16 +312,10 @@ class DistillationModel(RawTextModel):
         return self.student.predict(x, *args, **kwargs)
 
     def get_config(self):
-        raise UserError(
-            "The model to save must be the student. Received: a DistillationModel. Call "
-            "`student.save_pretrained(directory)`."
-        )
+        raise UserError(_ONLY_STUDENT.format("save", "save_pretrained"))
 
     def export(self, *args, **kwargs):
-        raise UserError(
-            "The model to export must be the student. Received: a DistillationModel. Call "
-            "`student.export(directory)`."
-        )
+        raise UserError(_ONLY_STUDENT.format("export", "export"))
 
 
 class _OutOfSight:
@@ -348,17 +323,6 @@ class _OutOfSight:
 
     def __init__(self, content):
         self.content = content
-
-
-def _check_arguments(temperature, logits_weight, hidden_weight, attention_weight):
-    weights = (logits_weight, hidden_weight, attention_weight)
-    if not temperature > 0 or not 0 <= logits_weight <= 1 or not min(weights) >= 0:
-        raise UserError(
-            "`temperature` must be above 0, `logits_weight` in [0, 1], `hidden_weight` and "
-            f"`attention_weight` at least 0. Received: temperature={temperature}, "
-            f"logits_weight={logits_weight}, hidden_weight={hidden_weight}, "
-            f"attention_weight={attention_weight}"
-        )
 
 
 def _checked_map(layer_map, student, teacher) -> dict[int, int]:
@@ -369,6 +333,6 @@ def _checked_map(layer_map, student, teacher) -> dict[int, int]:
     if not layer_map or not fits:
         raise UserError(
             f"`layer_map` must lead from some of the student's blocks, 0 to {ours - 1}, to the "
-            f"teacher's, 0 to {theirs - 1}. Received: layer_map={layer_map}"
+            f"teacher's, 0 to {theirs - 1}. Received: {layer_map=}"
         )
     return dict(layer_map)

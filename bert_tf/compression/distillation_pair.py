@@ -15,17 +15,12 @@ _TOKENIZER_SETTINGS = ("lowercase", "split_on_cjk", "number_token")
 
 
 def check_pair(student, teacher) -> None:
-    """Checks that a student can learn from a teacher.
-
-    Args:
-        student: A task model.
-        teacher: A task model.
+    """Checks that one task model, the student, can learn from another.
 
     Raises:
-        UserError: If they are not models of the same task, the task cannot be distilled, they share
-            a backbone, they differ in problem type, labels, vector size, vocabulary or tokenizer
-            options, the teacher takes shorter texts than the student, one has a CRF, or the student
-            cannot be trained.
+        UserError: If they are of different tasks or one that cannot be distilled, they share a
+            backbone, they differ in problem type, labels, vector size, vocabulary or tokenizer, the
+            teacher takes shorter texts, one has a CRF, or the student cannot be trained.
     """
     spec = tasks.spec_of(type(student))
     if spec is None or spec.distilled_as is None or tasks.spec_of(type(teacher)) is not spec:
@@ -43,8 +38,7 @@ def check_pair(student, teacher) -> None:
     if getattr(student, "use_crf", False) or getattr(teacher, "use_crf", False):
         raise UserError(
             "`use_crf` must be False: a CRF gives no distribution over the tags of a word. "
-            f"Received: student.use_crf={student.use_crf}, "
-            f"teacher.use_crf={teacher.use_crf}"
+            f"Received: student.use_crf={student.use_crf}, teacher.use_crf={teacher.use_crf}"
         )
     for name in ("problem_type", "labels", "num_classes", "vector_size"):
         ours, theirs = getattr(student, name, None), getattr(teacher, name, None)
@@ -55,35 +49,27 @@ def check_pair(student, teacher) -> None:
                 f"Received: {ours}"
             )
     _check_tokens(student, teacher)
-    if student.longest > teacher.backbone.config.max_position_embeddings:
+    limit = teacher.backbone.config.max_position_embeddings
+    if student.longest > limit:
         raise UserError(
-            f"The teacher takes {teacher.backbone.config.max_position_embeddings} tokens, so the "
-            f"student's `max_length` must be at most that. Received: {student.longest}"
+            f"The teacher takes {limit} tokens, so the student's `max_length` must be at most "
+            f"that. Received: {student.longest}"
         )
 
 
 def _check_tokens(student, teacher):
     ours, theirs = student.tokenizer, teacher.tokenizer
-    if ours is None or theirs is None:
-        ours, theirs = student.backbone.config.vocab_size, teacher.backbone.config.vocab_size
-        if ours != theirs:
-            raise UserError(
-                f"The student's vocabulary must be the teacher's, of {theirs} entries. "
-                f"Received: {ours} entries"
-            )
-        return
-    if ours.vocabulary != theirs.vocabulary:
-        differing = [
-            id
-            for id, pair in enumerate(zip(ours.vocabulary, theirs.vocabulary))
-            if pair[0] != pair[1]
-        ]
+    have_tokenizers = ours is not None and theirs is not None
+    pairs = zip(ours.vocabulary, theirs.vocabulary) if have_tokenizers else ()
+    differing = [id for id, (mine, other) in enumerate(pairs) if mine != other]
+    sizes = [model.backbone.config.vocab_size for model in (student, teacher)]
+    if differing or sizes[0] != sizes[1]:
         where = f", the first other one at id {differing[0]}" if differing else ""
         raise UserError(
-            f"The student's vocabulary must be the teacher's, of {theirs.vocab_size} entries. "
-            f"Received: {ours.vocab_size} entries{where}"
+            f"The student's vocabulary must be the teacher's, of {sizes[1]} entries. "
+            f"Received: {sizes[0]} entries{where}"
         )
-    for name in _TOKENIZER_SETTINGS:
+    for name in _TOKENIZER_SETTINGS if have_tokenizers else ():
         if getattr(ours, name) != getattr(theirs, name):
             raise UserError(
                 f"The student's tokenizer must have the teacher's {name}="
@@ -92,11 +78,7 @@ def _check_tokens(student, teacher):
 
 
 def soft_losses(student):
-    """Returns the loss between the outputs of a student and its teacher.
-
-    It is a function of the outputs `[..., C]` of both and of the temperature, and returns float32
-    `[...]`.
-    """
+    """Returns the loss, float32 `[...]`, as a function of both outputs and the temperature."""
     problem_type = getattr(student, "problem_type", None)
     if tasks.spec_of(type(student)).distilled_as != CLASSES or problem_type == REGRESSION:
         return lambda ours, theirs, temperature: squared_differences(ours, theirs)

@@ -20,14 +20,14 @@ def least_important_heads(
         importance: `[L, N]`, as `head_importance` returns it.
         count: The number of heads that are pruned afterwards, including `pruned_heads`.
         share: The same as a share of all L·N heads, rounded.
-        pruned_heads: The heads that are pruned already: the configuration's `pruned_heads`.
+        pruned_heads: The configuration's `pruned_heads`.
 
     Returns:
         The heads to prune now by block, as `prune_heads` takes them.
 
     Raises:
-        UserError: If not exactly one of `count` and `share` is given, it is less than what is
-            pruned already or would empty a block, or the importance is not finite or not `[L, N]`.
+        UserError: If not exactly one of `count` and `share` is given, it is out of range, or the
+            importance is not finite or not `[L, N]`.
 
     Example:
         >>> importance = np.array([[0.9, 0.1, 0.2], [0.3, 0.8, 0.7]])
@@ -44,36 +44,28 @@ def least_important_heads(
         )
     num_layers, num_heads = importance.shape
     pruned = checked_pruned_heads(pruned_heads, num_layers, num_heads)
-    missing = _count(count, share, importance.shape) - sum(map(len, pruned.values()))
+    if (count is None) == (share is None):
+        raise UserError(
+            f"Exactly one of `count` and `share` must be given. Received: {count=}, {share=}"
+        )
+    wanted = round(share * importance.size) if count is None else count
+    most = num_layers * (num_heads - 1)
+    if not 0 <= wanted <= most:
+        raise UserError(
+            f"`count` must be at most {most} of {importance.size} heads, and `share` their share, "
+            f"so that every block keeps one. Received: {count=}, {share=}"
+        )
+    missing = wanted - sum(map(len, pruned.values()))
     if missing < 0:
         raise UserError(
             "`count` or `share` must include the heads that are pruned already: "
-            f"{dict(pruned)}. Received: count={count}, share={share}"
+            f"{dict(pruned)}. Received: {count=}, {share=}"
         )
-    left = [num_heads - len(pruned.get(block, ())) for block in range(num_layers)]
-    chosen = {}
+    gone = {block: set(pruned.get(block, ())) for block in range(num_layers)}
     for place in np.argsort(importance, axis=None, kind="stable"):
         block, head = divmod(int(place), num_heads)
-        if missing and left[block] > 1 and head not in pruned.get(block, ()):
-            chosen.setdefault(block, []).append(head)
-            left[block] -= 1
+        if missing and len(gone[block]) < num_heads - 1 and head not in gone[block]:
+            gone[block].add(head)
             missing -= 1
-    return {block: sorted(chosen[block]) for block in sorted(chosen)}
-
-
-def _count(count, share, shape) -> int:
-    """Returns the number of heads that are pruned afterwards."""
-    if (count is None) == (share is None):
-        raise UserError(
-            "Exactly one of `count` and `share` must be given. Received: "
-            f"count={count}, share={share}"
-        )
-    num_layers, num_heads = shape
-    result = count if share is None else round(share * num_layers * num_heads)
-    most = num_layers * (num_heads - 1)
-    if not 0 <= result <= most:
-        raise UserError(
-            f"`count` must be at most {most} of {num_layers * num_heads} heads, and `share` their "
-            f"share, so that every block keeps one. Received: count={count}, share={share}"
-        )
-    return result
+    chosen = {block: sorted(gone[block].difference(pruned.get(block, ()))) for block in gone}
+    return {block: heads for block, heads in chosen.items() if heads}

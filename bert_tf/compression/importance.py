@@ -1,5 +1,6 @@
 """How much the loss depends on each attention head."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -23,33 +24,28 @@ def head_importance(
     """Returns the expected sensitivity of the loss to each attention head.
 
     It is E |A_h(x)ᵀ dL(x)/dA_h(x)|, where A_h(x) is the output of head h for all tokens of an
-    example: a first-order estimate of what removing the head changes. It is computed without
-    dropout, with the loss that the model was compiled with. Padding is ignored.
+    example: a first-order estimate of what removing the head changes. The loss is the compiled one,
+    without dropout and padding.
 
     Args:
-        model: A compiled model whose batches have one text or pair per row, such as a
-            `BertTextClassifier`.
+        model: A compiled model with one text or pair per row, such as a `BertTextClassifier`.
         inputs: Texts, pairs of texts as a tuple of two lists, or token dictionaries.
-        targets: One label per example, as `model.preprocessor.targets(labels, inputs)` returns
-            them.
+        targets: One label per example, from `model.preprocessor.targets(labels, inputs)`.
         batch_size: The number of examples of a batch.
-        normalize: Whether the values of each block are divided by their l2 norm, as in the paper,
-            so that heads of different blocks can be compared.
+        normalize: Whether the values of each block are divided by their l2 norm, as in the paper.
         verbose: 1 shows a progress bar.
 
     Returns:
         float64 `[L, N]`; 0 for pruned heads.
 
     Raises:
-        UserError: If the model is not compiled, is prepacked or quantized, or the inputs and
-            targets do not fit the model or each other.
+        UserError: If the model is not compiled, is prepacked or quantized, or the inputs or
+            targets do not fit.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("minilm/", labels=["bad", "good"])
         >>> model.compile()
-        >>> importance = bert_tf.compression.head_importance(
-        ...     model, ["a waste of time", "wonderful"], [0, 1]
-        ... )
+        >>> importance = bert_tf.compression.head_importance(model, ["so bad", "wonderful"], [0, 1])
         >>> importance.shape
         (6, 12)
 
@@ -63,36 +59,29 @@ def head_importance(
             f"Received: a {type(model).__name__} that is not compiled"
         )
     model.backbone.require_kernels("asked for the importance of its heads")
-    columns = inputs
-    if not isinstance(inputs, dict):  # `tf.data` takes no class of its own for a tuple
-        columns = tuple(model.preprocessor.read_columns(inputs))
+    columns = inputs if isinstance(inputs, dict) else model.preprocessor.read_columns(inputs)
     targets = _checked_targets(targets, columns)
     compute, total = None, 0.0
     starts = range(0, len(targets), batch_size)
     for start in tqdm(starts, desc="head importance", unit="batch", disable=not verbose):
         rows = slice(start, start + batch_size)
-        batch = _tokens(model, columns, rows), tf.convert_to_tensor(targets[rows])
-        if compute is None:
-            compute = _traced(model, *batch)
-        total += compute(*batch).numpy().astype(np.float64)
+        if isinstance(columns, dict):
+            tokens = {name: tf.convert_to_tensor(column[rows]) for name, column in columns.items()}
+        else:
+            tokens = model.tokens_of(tuple(tf.convert_to_tensor(text[rows]) for text in columns))
+        if compute is None:  # traced once for batches of any size
+            signature = [
+                {name: tf.TensorSpec([None] * len(v.shape), v.dtype) for name, v in tokens.items()},
+                tf.TensorSpec([None, *targets.shape[1:]], targets.dtype),
+            ]
+            compute = functools.partial(_sensitivities, model)
+            compute = tf.function(compute, input_signature=signature, autograph=False)
+        total += compute(tokens, targets[rows]).numpy().astype(np.float64)
     importance = total / len(targets)
     if normalize:
         norms = np.linalg.norm(importance, axis=1, keepdims=True)
         importance /= np.where(norms > 0, norms, 1.0)
     return importance
-
-
-def _traced(model, tokens, targets):
-    """Returns `_sensitivities` of the model, traced once for batches of any size."""
-    signature = [
-        {name: tf.TensorSpec([None] * len(v.shape), v.dtype) for name, v in tokens.items()},
-        tf.TensorSpec([None, *targets.shape[1:]], targets.dtype),
-    ]
-    return tf.function(
-        lambda tokens, targets: _sensitivities(model, tokens, targets),
-        input_signature=signature,
-        autograph=False,
-    )
 
 
 def _sensitivities(model, tokens, targets):
@@ -105,22 +94,11 @@ def _sensitivities(model, tokens, targets):
         x = {**tokens, "head_mask": mask}
         outputs = model.forward(x, targets, training=False)
         # Divided by 1, the loss is a sum over the examples, so every example has its own gradient.
-        totals = {
-            name: tf.ones_like(total)
-            for name, total in model.loss_denominators(x, targets, None).items()
-        }
+        totals = tf.nest.map_structure(tf.ones_like, model.loss_denominators(x, targets, None))
         loss = model.partial_loss(x, targets, outputs, None, False, totals)
         loss *= tf.cast(_LOSS_SCALE, loss.dtype)
     gradient = tape.gradient(loss, mask) / _LOSS_SCALE
     return tf.reduce_sum(tf.abs(gradient), axis=0)  # [B, L, N] -> [L, N]
-
-
-def _tokens(model, columns, rows):
-    """Returns the token dictionary of some rows."""
-    if isinstance(columns, dict):
-        return {name: tf.convert_to_tensor(values[rows]) for name, values in columns.items()}
-    parts = tuple(tf.convert_to_tensor(column[rows]) for column in columns)
-    return model.tokens_of(parts if len(parts) > 1 else parts[0])
 
 
 def _checked_targets(targets, columns):

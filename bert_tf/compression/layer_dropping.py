@@ -8,11 +8,7 @@ from bert_tf.models.rebuilt import rebuilt
 
 
 def spread_layers(count: int, num_layers: int) -> list[int]:
-    """Returns the indices of `count` blocks at even distances, including the last block.
-
-    Args:
-        count: The number of blocks, in [1, num_layers].
-        num_layers: The number of blocks to choose from.
+    """Returns the indices of `count` of `num_layers` blocks at even distances, with the last one.
 
     Raises:
         UserError: If `count` is out of range.
@@ -21,8 +17,7 @@ def spread_layers(count: int, num_layers: int) -> list[int]:
         >>> spread_layers(4, 12)
         [2, 5, 8, 11]
 
-    Reference: the map g of Jiao et al. 2020 (TinyBERT, arXiv 1909.10351): g(m) = 3m for 4 of 12
-    blocks, counted from 1.
+    Reference: g(m) of Jiao et al. 2020 (TinyBERT, arXiv 1909.10351), counted from 1.
     """
     if not 1 <= count <= num_layers:
         raise UserError(
@@ -35,10 +30,7 @@ def spread_layers(count: int, num_layers: int) -> list[int]:
 def student_from_teacher(
     teacher, num_hidden_layers: int | None = None, layers: Sequence[int] | None = None
 ):
-    """Returns a copy of a model with some of its blocks.
-
-    Embeddings, pooler and head are copied too. Tokenizer, labels and options are the same.
-    `DistillationModel` trains the student.
+    """Returns a copy of a model with some of its blocks, which `DistillationModel` trains.
 
     Args:
         teacher: A `BertBackbone` or a model with one. It is not changed.
@@ -46,8 +38,8 @@ def student_from_teacher(
         layers: Or the indices of the blocks, from 0, in ascending order.
 
     Returns:
-        The student, a model of the same class. It is not compiled and shares no variables with the
-        teacher.
+        The student, a model of the same class with the same tokenizer, labels and options. It is
+        not compiled and shares no variables with the teacher.
 
     Raises:
         UserError: If not exactly one of the two is given, it is out of range, or the teacher is
@@ -66,44 +58,24 @@ def student_from_teacher(
     if (num_hidden_layers is None) == (layers is None):
         raise UserError(
             "Exactly one of `num_hidden_layers` and `layers` must be given. Received: "
-            f"num_hidden_layers={num_hidden_layers}, layers={layers}"
+            f"{num_hidden_layers=}, {layers=}"
         )
-    if layers is None:
-        layers = spread_layers(num_hidden_layers, num_layers)
-    layers = list(layers)
+    layers = list(spread_layers(num_hidden_layers, num_layers) if layers is None else layers)
     if not layers or layers != sorted(set(layers) & set(range(num_layers))):
         raise UserError(
             f"`layers` must be some of 0 to {num_layers - 1}, the teacher's blocks, in ascending "
-            f"order. Received: layers={layers}"
+            f"order. Received: {layers=}"
         )
     backbone.require_kernels("copied block by block")
     if teacher is not backbone:
         teacher.require_merged("copied block by block")
     pruned = backbone.config.pruned_heads
-    config = dataclasses.replace(
-        backbone.config,
-        num_hidden_layers=len(layers),
-        pruned_heads={new: pruned[old] for new, old in enumerate(layers) if old in pruned},
-    )
-    student = rebuilt(teacher, config)
-    _copy_weights(teacher, student, layers)
-    return student
-
-
-def _copy_weights(teacher, student, layers):
-    old, new = getattr(teacher, "backbone", teacher), getattr(student, "backbone", student)
-    blocks = [old.encoder.blocks[index] for index in layers]
-    pairs = [
-        *zip(new.embeddings.weights, old.embeddings.weights, strict=True),
-        *zip(new.pooler.weights, old.pooler.weights, strict=True),
-        *zip(_head_weights(student, new), _head_weights(teacher, old), strict=True),
-    ]
-    for copy, block in zip(new.encoder.blocks, blocks, strict=True):
-        pairs += zip(copy.weights, block.weights, strict=True)
-    for copy, weight in pairs:
+    pruned = {new: pruned[old] for new, old in enumerate(layers) if old in pruned}
+    sizes = {"num_hidden_layers": len(layers), "pruned_heads": pruned}
+    student = rebuilt(teacher, dataclasses.replace(backbone.config, **sizes))
+    dropped = [block for i, block in enumerate(backbone.encoder.blocks) if i not in layers]
+    unused = {id(weight) for block in dropped for weight in block.weights}
+    kept = [weight for weight in teacher.weights if id(weight) not in unused]
+    for copy, weight in zip(student.weights, kept, strict=True):
         copy.assign(weight)
-
-
-def _head_weights(model, backbone):
-    below = {id(weight) for weight in backbone.weights}
-    return [weight for weight in model.weights if id(weight) not in below]
+    return student

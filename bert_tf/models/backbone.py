@@ -32,61 +32,48 @@ class BertBackbone(KerasFiles, RetracingModel):
     Args:
         config: `BertConfig` or the dictionary of its `to_dict`.
         num_encoder_layers: Build only the first k blocks; None builds all.
-        padding_free: True computes on real tokens only, False on all `B * T` positions, "auto"
-            takes the first wherever the native attention is there and shapes may vary (not under
-            XLA, not on a TPU). The numbers are the same.
-        causal: Whether a token attends to itself and the tokens before it only.
+        padding_free: True computes on real tokens only, False on all `B * T` positions, with the
+            same numbers. "auto" is True with the native attention, except under XLA.
+        causal: Whether a token attends only to itself and to earlier tokens.
         gradient_checkpointing: Whether training keeps only the input of every block and computes
-            the rest again in the backward pass: about a third more time, a fraction of the memory,
-            the same numbers.
-        attention_window: Sparse attention: how far to either side a token sees; time and memory
-            then grow with T, not T². None takes the configuration's.
-        global_tokens: With a window: how many first tokens of a sequence see all and are seen by
-            all; None takes the configuration's, 1 by default: `[CLS]`.
-        quantization: "int8" makes what `quantize("int8")` makes of a model, without any values:
-            they are loaded afterwards.
+            the rest again: about a third more time, a fraction of the memory, the same numbers.
+        attention_window: As in `BertConfig`, for time and memory that grow with T, not T². None
+            takes the configuration's.
+        global_tokens: As in `BertConfig`. None takes the configuration's.
+        quantization: "int8" makes a quantized model, whose values are loaded afterwards.
         recompute: The old name of `gradient_checkpointing`.
 
     Call arguments:
         inputs: A dictionary of `token_ids` int32 `[B, T]` and, optionally, `segment_ids` int32
-            `[B, T]` (zeros if left out) and `padding_mask` bool `[B, T]`, True for real tokens
-            (left out: `token_ids != config.pad_token_id`). Padding may be anywhere. Where a row
-            holds several sequences, each in one piece: `sequence_ids` int32 `[B, T]` (1, 2, ...; no
+            `[B, T]` (default: zeros) and `padding_mask` bool `[B, T]`, True for real tokens
+            (default: `token_ids != config.pad_token_id`). Padding may be anywhere. If a row holds
+            several sequences, each in one piece: `sequence_ids` int32 `[B, T]` (1, 2, ...; no
             attention from one to another), `positions` int32 `[B, T]` (from 0 in each) and
             `sequence_starts` int32 `[B, S]`, the column of each `[CLS]`. `head_mask` float
-            `[B, L, N]` weighs the output of every attention head: 1 leaves it, 0 is what pruning
-            does; it has columns for pruned heads too, without effect.
+            `[B, L, N]`, pruned heads included, is multiplied with the output of every head.
         output_hidden_states: Whether to return the embeddings and the output of every block.
         output_attentions: Whether to return every block's attention probabilities.
         output_word_embeddings: Whether to return the word embeddings, for a head that shares them.
-        causal: Instead of the constructor's.
+        causal: Replaces the constructor's.
 
     Returns:
         A dictionary: `sequence_output` `[B, T, H]`, `pooled_output` `[B, H]` (of the first
         position; with `sequence_starts` `[B, S, H]`), on request `hidden_states`, a list of L + 1
-        times `[B, T, H]`, `attentions`, a list of L times `[B, N, T, T]` (of a block without the
-        pruned heads), and `word_embeddings` `[V, H]`. Vectors at padded positions are zeros.
+        times `[B, T, H]`, `attentions`, a list of L times `[B, N, T, T]` (without pruned heads),
+        and `word_embeddings` `[V, H]`. Vectors at padded positions are zeros.
 
     Raises:
-        UserError: For an unknown name among the inputs, or a tensor of another shape or dtype or
-            with values out of range; in a graph what shows only when it runs is a
+        UserError: If the inputs are not as described; in a running graph, that is a
             `tf.errors.InvalidArgumentError` with the same message.
 
     Example:
-        >>> config = BertConfig(
-        ...     vocab_size=99,
-        ...     hidden_size=32,
-        ...     num_hidden_layers=2,
-        ...     num_attention_heads=2,
-        ...     intermediate_size=64,
-        ... )
+        >>> config = BertConfig(vocab_size=99, hidden_size=32, num_attention_heads=2)
         >>> outputs = BertBackbone(config)({"token_ids": tf.constant([[5, 6, 7, 0]])})
         >>> outputs["sequence_output"].shape
         TensorShape([1, 4, 32])
 
-    Reference: Devlin et al. 2019 (arXiv 1810.04805); google-research/bert modeling.py, `BertModel`;
-    for sparse attention Beltagy et al. 2020 (arXiv 2004.05150), without its own projections for
-    global tokens.
+    Reference: Devlin et al. 2019 (arXiv 1810.04805); google-research/bert `BertModel`; Beltagy et
+    al. 2020 (arXiv 2004.05150) for sparse attention, without extra projections for global tokens.
     """
 
     def __init__(
@@ -107,27 +94,20 @@ class BertBackbone(KerasFiles, RetracingModel):
             warn_renamed("BertBackbone(recompute=…)", "BertBackbone(gradient_checkpointing=…)")
             gradient_checkpointing = recompute
         if quantization is not None:
-            require_int8(quantization)
+            require_int8(quantization)  # before anything is built
         config = config if isinstance(config, BertConfig) else BertConfig(**config)
-        sparse = {"attention_window": attention_window, "global_tokens": global_tokens}
-        config = dataclasses.replace(
-            config, **{name: value for name, value in sparse.items() if value is not None}
-        )
+        changes = {"attention_window": attention_window, "global_tokens": global_tokens}
         if num_encoder_layers is not None:
             if not 1 <= num_encoder_layers <= config.num_hidden_layers:
                 raise UserError(
                     f"`num_encoder_layers` must be in [1, {config.num_hidden_layers}], the number "
-                    f"of blocks. Received: num_encoder_layers={num_encoder_layers!r}"
+                    f"of blocks. Received: {num_encoder_layers=}"
                 )
-            config = dataclasses.replace(
-                config,
-                num_hidden_layers=num_encoder_layers,
-                pruned_heads={
-                    block: heads
-                    for block, heads in config.pruned_heads.items()
-                    if block < num_encoder_layers
-                },
-            )
+            pruned = config.pruned_heads
+            changes["num_hidden_layers"] = num_encoder_layers
+            changes["pruned_heads"] = {b: pruned[b] for b in pruned if b < num_encoder_layers}
+        changes = {name: value for name, value in changes.items() if value is not None}
+        config = dataclasses.replace(config, **changes)
         if padding_free not in ("auto", True, False):
             raise UserError(
                 f"`padding_free` must be 'auto', True or False. Received: {padding_free!r}"
@@ -141,13 +121,10 @@ class BertBackbone(KerasFiles, RetracingModel):
         self.global_tokens = config.global_tokens
         self.is_prepacked = False
         self.quantization = None
-        self.embeddings = BertEmbeddings(config, dtype=self.dtype_policy, name="embeddings")
-        self.encoder = BertEncoder(
-            config, gradient_checkpointing, dtype=self.dtype_policy, name="encoder"
-        )
-        self.pooler = BertPooler(
-            config.hidden_size, config.initializer_range, dtype=self.dtype_policy, name="pooler"
-        )
+        dtype, width, deviation = self.dtype_policy, config.hidden_size, config.initializer_range
+        self.embeddings = BertEmbeddings(config, dtype=dtype, name="embeddings")
+        self.encoder = BertEncoder(config, gradient_checkpointing, dtype=dtype, name="encoder")
+        self.pooler = BertPooler(width, deviation, dtype=dtype, name="pooler")
         self.build()
         if quantization is not None:
             self.quantize(quantization)
@@ -176,9 +153,9 @@ class BertBackbone(KerasFiles, RetracingModel):
         """Writes weights and configuration.
 
         Args:
-            directory: Made if missing; the files in it are replaced together, atomically.
+            directory: Created if missing; the files in it are replaced together, atomically.
             format: "huggingface" (for its `BertModel`), "tf1" (google-research/bert) or "bert_tf",
-                which alone holds a quantized model.
+                the only one for a quantized model.
 
         Raises:
             UserError: If the directory holds a checkpoint of another format, the format cannot hold
@@ -199,23 +176,13 @@ class BertBackbone(KerasFiles, RetracingModel):
         inputs = checked_token_inputs(inputs, self.config)
         token_ids = inputs["token_ids"]
         segment_ids = inputs.get("segment_ids", tf.zeros_like(token_ids))
-        positions = inputs.get("positions")
-        if positions is None:
-            columns = tf.range(tf.shape(token_ids)[1])
-            positions = tf.broadcast_to(columns, tf.shape(token_ids))  # [B, T]
-        layout = self._layout(
-            self.padding_mask_of(inputs),
-            inputs.get("sequence_ids"),
-            output_attentions,
-            causal=self.causal if causal is None else causal,
-            window_size=self.attention_window,
-            num_global_tokens=self.global_tokens,
-        )
+        columns = tf.range(tf.shape(token_ids)[1])
+        positions = inputs.get("positions", tf.broadcast_to(columns, tf.shape(token_ids)))  # [B, T]
+        causal = self.causal if causal is None else causal
+        layout = self._layout(inputs, causal, output_attentions)
+        ids, segments, places = map(layout.to_rows, (token_ids, segment_ids, positions))  # -> [R]
         embedded, word_embeddings = self.embeddings(
-            layout.to_rows(token_ids),
-            segment_ids=layout.to_rows(segment_ids),
-            positions=layout.to_rows(positions),
-            training=training,
+            ids, segment_ids=segments, positions=places, training=training
         )
         states, attentions = self.encoder(
             embedded,
@@ -225,18 +192,16 @@ class BertBackbone(KerasFiles, RetracingModel):
             head_mask=inputs.get("head_mask"),
         )
         sequence_output = layout.to_batch(states[-1])  # [R, H] -> [B, T, H]
-        outputs = {
-            "sequence_output": sequence_output,
-            "pooled_output": self._pooled(sequence_output, inputs.get("sequence_starts")),
-        }
+        pooled_output = self._pooled(sequence_output, inputs.get("sequence_starts"))
+        outputs = {"sequence_output": sequence_output, "pooled_output": pooled_output}
         if output_hidden_states:
             outputs["hidden_states"] = [layout.to_batch(rows) for rows in (embedded, *states)]
         if output_attentions:
             outputs["attentions"] = attentions
+        if output_word_embeddings and word_embeddings is None:
+            word_embeddings = self.embeddings.dequantized_words()
         if output_word_embeddings:
-            outputs["word_embeddings"] = (
-                self.embeddings.dequantized_words() if word_embeddings is None else word_embeddings
-            )
+            outputs["word_embeddings"] = word_embeddings
         return outputs
 
     def _pooled(self, sequence_output, starts):
@@ -247,30 +212,29 @@ class BertBackbone(KerasFiles, RetracingModel):
         pooled = self.pooler(tf.reshape(first, [-1, first.shape[-1]]))  # [B * S, H]
         return tf.reshape(pooled, tf.concat([tf.shape(starts), [pooled.shape[-1]]], axis=0))
 
-    def _layout(self, padding_mask, sequence_ids, output_attentions, **attention) -> TokenLayout:
-        packs = self.padding_free
-        if packs == "auto":
-            packs = ops.active_backend() == "native"
+    def _layout(self, inputs, causal, output_attentions) -> TokenLayout:
+        mask, sequence_ids = self.padding_mask_of(inputs), inputs.get("sequence_ids")
+        window = {"window_size": self.attention_window, "num_global_tokens": self.global_tokens}
+        auto = self.padding_free == "auto"
+        packs = ops.active_backend() == "native" if auto else self.padding_free
         if packs and not output_attentions:
             if not needs_static_shapes():
-                return TokenLayout.packed(padding_mask, sequence_ids, **attention)
+                return TokenLayout.packed(mask, sequence_ids, causal=causal, **window)
             # The number of sequences that ids tell apart is no static shape.
             if sequence_ids is None:
                 apart = not native.has_gpu_kernels()
-                return TokenLayout.packed_in_place(padding_mask, apart, **attention)
-        return TokenLayout.padded(padding_mask, sequence_ids, **attention)
+                return TokenLayout.packed_in_place(mask, apart, causal=causal, **window)
+        return TokenLayout.padded(mask, sequence_ids, causal=causal, **window)
 
     def padding_mask_of(self, inputs: dict) -> tf.Tensor:
         """Returns the mask that comes with the inputs, or what the ids say: bool `[B, T]`."""
-        padding_mask = inputs.get("padding_mask")
-        if padding_mask is None:
+        if inputs.get("padding_mask") is None:
             return tf.not_equal(inputs["token_ids"], self.config.pad_token_id)
-        return tf.cast(padding_mask, tf.bool)
+        return tf.cast(inputs["padding_mask"], tf.bool)
 
     freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
 
-    def __getattr__(self, name):
-        # No properties: Keras reads all that `dir` names when it saves or loads.
+    def __getattr__(self, name):  # no properties: Keras reads all of them when it saves or loads
         new = {"is_frozen": "is_prepacked", "recompute": "gradient_checkpointing"}.get(name)
         if new is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -280,17 +244,14 @@ class BertBackbone(KerasFiles, RetracingModel):
     def prepack_for_inference(self) -> None:
         """Prepacks the encoder's kernels for `bert_tf.ops.fused_dense`: faster, for inference only.
 
-        The kernels are kept in their prepacked form only, so memory does not grow and no prepacked
-        kernel can be older than its variable. There is no way back: what trains the model or saves
-        it as a checkpoint raises an error. Load the model again to train it. `save_weights` and
-        `load_weights` work as for a model that is not prepacked.
-
-        Under `mixed_bfloat16` kernels stay as they are where the processor multiplies bfloat16:
-        TensorFlow's matmul is then faster than `fused_dense`, which computes in float32.
+        The kernels are kept in their prepacked form only. What trains the model or saves it as a
+        checkpoint then raises an error: load the model again. `save_weights` and `load_weights`
+        work as before. Under `mixed_bfloat16` kernels are not prepacked where the processor
+        multiplies bfloat16: TensorFlow's matmul is then faster.
 
         Raises:
-            UserError: If the native `fused_dense` is not there, or a GPU is visible, where it does
-                not run.
+            UserError: If the native `fused_dense` is not available, or a GPU is visible, where it
+                does not run.
         """
         if self.is_prepacked or self.quantization is not None:  # int8 kernels are prepacked too
             return
@@ -316,17 +277,15 @@ class BertBackbone(KerasFiles, RetracingModel):
         """Turns kernels and word embeddings into 8-bit integers: smaller, faster, only forward.
 
         The four dense layers of every block compute with `bert_tf.ops.quantized_dense`: kernels
-        with one scale per column, activations with one scale and zero point per row, which are
-        computed at run time. The word embeddings have one scale per word. Biases, LayerNorm,
-        attention, the pooler and heads stay as they are. There is no way back: load the model
-        again.
+        with one scale per column, activations with one scale and zero point per row. The word
+        embeddings have one scale per word. There is no way back: load the model again.
 
         Args:
             mode: "int8".
             config: None or the configuration that Keras makes for `mode`.
-            calibration: Token dictionaries, from text like that of the application. Where it makes
-                the results of a layer more accurate, large values in single columns of its input
-                are moved into its kernel. See `bert_tf.compression.calibration`.
+            calibration: Token dictionaries, from text like that of the application. Where that is
+                more accurate, large values in single columns of a layer's input are moved into its
+                kernel. See `bert_tf.compression.calibration`.
             **kwargs: Of Keras's, `type_check` has no effect.
 
         Raises:
@@ -336,9 +295,7 @@ class BertBackbone(KerasFiles, RetracingModel):
         Example:
             >>> backbone = bert_tf.BertBackbone.from_pretrained("bert-base/")
             >>> backbone.quantize("int8")
-            >>> backbone.save_pretrained(
-            ...     "bert-base-int8/", format="bert_tf"
-            ... )  # a quarter of the size
+            >>> backbone.save_pretrained("bert-base-int8/", format="bert_tf")  # a quarter in size
 
         Reference: `keras.Model.quantize`.
         """
@@ -359,14 +316,12 @@ class BertBackbone(KerasFiles, RetracingModel):
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
         """Removes attention heads with their weights, for good: smaller and faster.
 
-        The results are those of `head_mask` with zeros for these heads. The others stay as they
-        are and can be trained on. Of a model around this backbone call the model's own
-        `prune_heads`.
+        The results are those of `head_mask` with zeros for these heads. For a model around this
+        backbone, call the model's own method.
 
         Args:
-            heads: Block numbers to the heads to remove, both from 0 and numbered as before any
-                pruning; what was pruned before stays so.
-                `bert_tf.compression.least_important_heads` chooses some.
+            heads: Block numbers to the heads to remove, both counted from 0 and as before any
+                pruning. `bert_tf.compression.least_important_heads` chooses some.
 
         Raises:
             UserError: If a number is out of range, a block would be left without a head, or the
@@ -383,11 +338,9 @@ class BertBackbone(KerasFiles, RetracingModel):
         self.require_kernels("pruned")
         self._require_merged("pruned")
         config = self.config
-        asked = checked_pruned_heads(heads, config.num_hidden_layers, config.num_attention_heads)
-        pruned = {
-            block: {*config.pruned_heads.get(block, ()), *asked.get(block, ())}
-            for block in {*config.pruned_heads, *asked}
-        }
+        pruned = checked_pruned_heads(heads, config.num_hidden_layers, config.num_attention_heads)
+        for block, before in config.pruned_heads.items():
+            pruned[block] = {*before, *pruned.get(block, ())}
         config = dataclasses.replace(config, pruned_heads=pruned)
         with self.distribute_strategy.scope():
             self.encoder.prune_heads(config)

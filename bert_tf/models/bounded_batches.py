@@ -1,8 +1,4 @@
-"""Windows through a model in batches of bounded size, in the graph.
-
-One request may hold a text of any length. Its windows are computed some at a time, so memory does
-not grow with the text.
-"""
+"""Windows through a model in batches of bounded size, in the graph: memory is that of a batch."""
 
 from collections.abc import Callable
 
@@ -15,7 +11,7 @@ TOKENS_AT_ONCE = 8192
 def in_batches(
     function: Callable[[dict[str, tf.Tensor]], tf.Tensor], features: dict[str, tf.Tensor]
 ) -> tf.Tensor:
-    """`function(features)` of a bounded number of rows at a time.
+    """Returns `function(features)`, computed for a bounded number of rows at a time.
 
     Args:
         function: Takes features and returns one tensor with as many rows.
@@ -28,18 +24,13 @@ def in_batches(
         end = tf.minimum(rows, begin + size)
         return function({name: values[begin:end] for name, values in features.items()})
 
-    result = batch(0)
-    shape = tf.TensorShape([None, *result.shape[1:]])
-
-    def step(begin, parts):
-        return begin + size, tf.concat([parts, batch(begin)], axis=0)
-
     # Nearly every request is one batch: it runs outside of the loop, at its full speed.
+    first = batch(0)
     _, result = tf.while_loop(
         lambda begin, _: begin < rows,
-        step,
-        (size, result),
-        shape_invariants=(tf.TensorShape([]), shape),
+        lambda begin, parts: (begin + size, tf.concat([parts, batch(begin)], axis=0)),
+        (size, first),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, *first.shape[1:]])),
         parallel_iterations=1,
     )
     return result

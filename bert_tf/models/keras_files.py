@@ -6,10 +6,7 @@ from bert_tf.files import staged_files
 
 
 class KerasFiles:
-    """A Keras model whose files are written atomically.
-
-    Keras itself writes into the old file, so a full disk or a kill destroys the old and the new.
-    """
+    """A Keras model whose files are written atomically: Keras itself writes into the old file."""
 
     def save(
         self,
@@ -21,7 +18,7 @@ class KerasFiles:
         """Writes a `.keras` file as `keras.Model.save` does, atomically.
 
         Args:
-            filepath: The file; an older one stays until the new one is written.
+            filepath: The file.
             overwrite: False asks before a file is replaced.
             zipped: False writes a directory.
             **options: Of `keras.Model.save`.
@@ -40,7 +37,7 @@ class KerasFiles:
         """Writes a `.weights.h5` file as `keras.Model.save_weights` does, atomically.
 
         Args:
-            filepath: The file; an older one stays until the new one is written.
+            filepath: The file.
             overwrite: False asks before a file is replaced.
             max_shard_size: Gigabytes; writes a `.weights.json` and files of at most that size.
         """
@@ -50,7 +47,7 @@ class KerasFiles:
 def _write(save, filepath, overwrite, options):
     is_local = isinstance(filepath, (str, os.PathLike)) and "://" not in os.fspath(filepath)
     if not is_local or (not overwrite and os.path.exists(filepath)):
-        # Keras itself writes to URLs and file objects, and asks where there is an older file.
+        # Keras itself writes to URLs and file objects, and asks before it replaces a file.
         save(filepath, overwrite=overwrite, **options)
         return
     directory, name = os.path.split(os.path.abspath(filepath))

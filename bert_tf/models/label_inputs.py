@@ -1,7 +1,4 @@
-"""Labels and sample weights as arrays of one row for each example, from whatever a user passes.
-
-Glossary: `n` examples, `C` classes.
-"""
+"""Labels and weights of `n` examples and `C` classes as arrays, from whatever a user passes."""
 
 import numbers
 from collections.abc import Mapping, Sequence, Set
@@ -10,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_text, object_array, refuse_missing, row_array
+from bert_tf.data.plain_rows import is_text, refuse_missing, row_array
 from bert_tf.errors import DataError, UserError
 
 UNKNOWN_LABELS = "Labels must be among those that the model knows"  # how their errors begin
@@ -20,11 +17,11 @@ def class_names(labels: Sequence[Any]) -> list[str]:
     """Returns the names of classes as strings.
 
     Raises:
-        UserError: If a name is no valid Unicode: no file could hold it.
+        UserError: If a name is no valid Unicode.
     """
-    names = [str(label) for label in labels]
+    names = list(map(str, labels))
     for name in names:
-        if not name.isascii() and name != name.encode("utf-8", "replace").decode("utf-8"):
+        if name != name.encode("utf-8", "replace").decode("utf-8"):
             raise UserError(f"`labels` must be valid Unicode. Received: {name!r}")
     return names
 
@@ -58,13 +55,12 @@ def outputs(y: Any, num_outputs: int) -> np.ndarray:
         DataError: If a number is missing or not finite, or a row has another width.
     """
     values = number_rows(y).astype(np.float32)
+    width, shape = (num_outputs,), f"[n, {num_outputs}] for {num_outputs} outputs"
     if num_outputs == 1:
-        values = _as_vector(values)
-    if values.shape[1:] != (() if num_outputs == 1 else (num_outputs,)):
-        shape = "[n] or [n, 1]" if num_outputs == 1 else f"[n, {num_outputs}]"
+        values, width, shape = _as_vector(values), (), "[n] or [n, 1] for 1 output"
+    if values.shape[1:] != width:
         raise DataError(
-            f"`y` must be numbers of shape {shape} for {num_outputs} "
-            f"output{'s' if num_outputs > 1 else ''}. Received: an array of shape {values.shape}"
+            f"`y` must be numbers of shape {shape}. Received: an array of shape {values.shape}"
         )
     if not np.isfinite(values).all():
         raise DataError(f"`y` must be finite numbers. Received: {values[~np.isfinite(values)][0]}")
@@ -107,8 +103,7 @@ def class_ids(
         y: Names or ids `[n]` or `[n, 1]`, or one-hot rows `[n, C]`.
         labels: The names in the order of their ids, or None.
         num_classes: C, or None where that differs from batch to batch.
-        keep_rows: Whether labels `[n, ...]` of several numbers stay as they are, for a loss that
-            takes them.
+        keep_rows: Whether labels `[n, ...]` of several numbers are returned unchanged.
 
     Raises:
         DataError: If a label is missing, unknown or out of range, or a row has another width.
@@ -120,7 +115,8 @@ def class_ids(
         return array
     if array.ndim == 2 and numeric and array.shape[1] == (num_classes or array.shape[1]):
         return _ids_of_one_hot(array)
-    if array.ndim != 1 or (not numeric and any(_is_nested(value) for value in array)):
+    nested = (list, tuple, Set, Mapping, np.ndarray)
+    if array.ndim != 1 or (not numeric and any(isinstance(value, nested) for value in array)):
         rows = f", or one-hot rows [n, {num_classes}]" if num_classes else ""
         raise DataError(
             f"`y` must be one class for each example, [n] or [n, 1]{rows}. Received: "
@@ -161,41 +157,28 @@ def _ids_of_one_hot(rows):
     return rows.argmax(axis=1).astype(np.int32)
 
 
-def _is_nested(value):
-    return isinstance(value, (list, tuple, Set, Mapping, np.ndarray))
-
-
 class IdsInGraph:
-    """Names of classes `[B]` to ids `[B]`, in the graph of a `tf.data.Dataset`.
-
-    Without `labels` the strings are the ids themselves.
-    """
+    """Names of classes `[B]`, or without `labels` ids as strings, to ids `[B]`, in a graph."""
 
     def __init__(self, labels: Sequence[str] | None, num_classes: int):
         self.names = list(labels or map(str, range(num_classes)))
-        self._table = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                self.names, tf.range(num_classes), tf.string, tf.int32
-            ),
-            default_value=-1,
-        )
+        ids = tf.range(num_classes)
+        table = tf.lookup.KeyValueTensorInitializer(self.names, ids, tf.string, tf.int32)
+        self._table = tf.lookup.StaticHashTable(table, default_value=-1)
 
     def __call__(self, names: tf.Tensor) -> tf.Tensor:
         names = tf.reshape(names, [-1])  # [B] or [B, 1] -> [B]
         ids = self._table.lookup(names)
         unknown = tf.boolean_mask(names, ids < 0)
-        check = tf.debugging.Assert(
-            tf.equal(tf.size(unknown), 0), [f"{UNKNOWN_LABELS}: {self.names}. Received:", unknown]
-        )
-        with tf.control_dependencies([check]):
+        received = [f"{UNKNOWN_LABELS}: {self.names}. Received:", unknown]
+        with tf.control_dependencies([tf.debugging.Assert(tf.size(unknown) == 0, received)]):
             return tf.identity(ids)
 
 
 def class_sets(y: Any, labels: Sequence[str] | None, num_classes: int) -> np.ndarray:
     """Labels of any number of classes for each example as rows float32 `[n, C]`.
 
-    For each example `y` has a set, list or tuple of names, or a set of ids; or it is rows `[n, C]`
-    of 0 and 1, or of probabilities.
+    `y` has a container of names or a set of ids for each example, or is `[n, C]` in [0, 1].
 
     Raises:
         DataError: If a label is missing or unknown, or a row is of another kind or width.
@@ -206,9 +189,8 @@ def class_sets(y: Any, labels: Sequence[str] | None, num_classes: int) -> np.nda
         array = array[:, np.newaxis]  # [n] -> [n, 1]
     if array.ndim == 2 and array.dtype.kind in "biuf" and array.shape[1] == num_classes:
         return _shares(array.astype(np.float32))
-    rows = array if array.ndim == 1 else object_array(list(array))
-    targets = np.zeros([len(rows), num_classes], np.float32)
-    for row, members in enumerate(rows):
+    targets = np.zeros([len(array), num_classes], np.float32)
+    for row, members in enumerate(array):
         if isinstance(members, np.ndarray):
             members = members.tolist()
         if isinstance(members, (Set, list, tuple)) and all(map(is_text, members)):
@@ -241,7 +223,7 @@ def row_weights(weights: Any, num_rows: int | None = None) -> np.ndarray:
 
     Raises:
         DataError: If a weight is missing or no number.
-        UserError: If there is not one for each of `num_rows` examples, where their number is known.
+        UserError: If there are not `num_rows`, where that is known.
     """
     values = _as_vector(number_rows(weights, "sample_weight").astype(np.float32))
     if num_rows is not None and len(values) != num_rows:

@@ -2,18 +2,12 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bert_tf import hooks
 from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
 
-if TYPE_CHECKING:  # the flags of tools need the names of the layers, and no TensorFlow
-    import keras
-
-    from bert_tf.models.backbone import BertBackbone
-
-# The dense layers of an encoder block and their attributes.
+# The dense layers of an encoder block and their attributes; tools read them without TensorFlow.
 LORA_LAYERS = {
     "query_key_value": "attention.query_key_value",
     "attention_output": "attention_output",
@@ -23,7 +17,7 @@ LORA_LAYERS = {
 
 
 class LoraModel:
-    """A model with a `backbone` whose dense layers can have low-rank additions.
+    """A Keras model with a `backbone` whose dense layers can have low-rank additions.
 
     Query, key and value are one kernel here, so they share the A of an addition.
 
@@ -38,11 +32,6 @@ class LoraModel:
     Reference: Hu et al. 2021 (arXiv 2106.09685).
     """
 
-    # The model that this class is mixed into has these.
-    backbone: "BertBackbone"
-    compiled: bool
-    optimizer: "keras.optimizers.Optimizer | None"  # once it is compiled
-
     # The arguments of `enable_lora`, or None.
     lora: dict | None = None
 
@@ -53,9 +42,7 @@ class LoraModel:
         target_modules: Sequence[str] = ("query_key_value",),
         layers: Sequence[str] | None = None,
     ) -> None:
-        """Freezes the backbone and gives its dense layers low-rank additions; heads go on training.
-
-        Call it before the first step of training.
+        """Freezes the backbone and gives its dense layers low-rank additions; heads stay trainable.
 
         Args:
             rank: Width of the additions.
@@ -75,7 +62,7 @@ class LoraModel:
         if unknown or not target_modules or rank < 1:
             raise UserError(
                 f"`target_modules` must be some of {list(LORA_LAYERS)} and `rank` at least 1. "
-                f"Received: target_modules={list(target_modules)}, rank={rank}"
+                f"Received: target_modules={list(target_modules)}, {rank=}"
             )
         if self.lora is not None:
             raise UserError(
@@ -100,16 +87,13 @@ class LoraModel:
         return self.compiled and self.optimizer is not None and self.optimizer.built
 
     def merge_lora(self) -> None:
-        """Adds the low-rank additions to the kernels: the same outputs, and a model as before.
-
-        The backbone stays frozen until something sets it trainable.
-        """
+        """Merges the additions into the kernels, with the same outputs. These stay frozen."""
         for dense in self.backbone.encoder.dense_layers().values():
             dense.merge_lora()
         self.lora = None
 
     def save_lora_weights(self, path: str | os.PathLike) -> None:
-        """Writes what `enable_lora` trains, the additions and the heads, as one safetensors file.
+        """Writes the additions and the heads to a safetensors file.
 
         Raises:
             UserError: If LoRA is not enabled.
@@ -117,7 +101,7 @@ class LoraModel:
         hooks.save_lora(self, path)
 
     def load_lora_weights(self, path: str | os.PathLike) -> None:
-        """Reads what `save_lora_weights` wrote, enabling LoRA as it was there if it is not.
+        """Reads what `save_lora_weights` wrote, and enables LoRA if it is not enabled.
 
         Raises:
             CheckpointError: If the file is damaged or its tensors do not fit the model.
@@ -126,7 +110,7 @@ class LoraModel:
         hooks.load_lora(self, path)
 
     def require_merged(self, purpose: str) -> None:
-        """Raises `UserError` if there are low-rank additions: `purpose` needs plain kernels."""
+        """Raises `UserError` if there are low-rank additions."""
         if self.lora is not None:
             raise UserError(
                 f"The model must have no LoRA to be {purpose}. Received: a model with LoRA. Call "

@@ -12,15 +12,13 @@ def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):
     """Returns a copy of a model that takes sequences of up to `new_length` tokens.
 
     With n trained positions p, position i·n + j gets alpha·u_i + (1 - alpha)·u_j, where
-    u_i = (p_i - alpha·p_0) / (1 - alpha): i says which stretch of n tokens, j where in it. The
-    first n positions stay as they are, bit by bit. Fine-tune the copy on long texts; it opens and
-    saves like any other model. Time and memory for attention can be bounded too: see
-    `BertBackbone(attention_window=...)`.
+    u_i = (p_i - alpha·p_0) / (1 - alpha). The first n positions stay as they are, bit by bit.
+    Fine-tune the copy on long texts. `BertBackbone(attention_window=...)` bounds time and memory.
 
     Args:
-        model: A `BertBackbone` or a model around one; it stays as it is.
+        model: A `BertBackbone` or a model with one. It is not changed.
         new_length: Positions of the copy, more than n and at most n².
-        alpha: In (0, 1) without 0.5: how much i weighs against j.
+        alpha: In (0, 1) without 0.5: the weight of i against j.
 
     Returns:
         The copy, not compiled. A task model cuts its texts at `new_length`.
@@ -43,11 +41,11 @@ def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):
     if not length < new_length <= length**2:
         raise UserError(
             f"`new_length` must be in [{length + 1}, {length**2}]: the model has {length} "
-            f"positions. Received: new_length={new_length}"
+            f"positions. Received: {new_length=}"
         )
     # At 0.5 position (i, j) would equal (j, i).
     if not 0 < alpha < 1 or alpha == 0.5:
-        raise UserError(f"`alpha` must be in (0, 1) and not 0.5. Received: alpha={alpha}")
+        raise UserError(f"`alpha` must be in (0, 1) and not 0.5. Received: {alpha=}")
     config = dataclasses.replace(backbone.config, max_position_embeddings=new_length)
     copy = rebuilt(model, config, max_length=None)
     table = getattr(copy, "backbone", copy).embeddings.position_embeddings

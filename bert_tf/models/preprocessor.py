@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.data.plain_rows import is_container, is_missing, is_text
 from bert_tf.errors import UserError
 from bert_tf.models.label_inputs import number_rows, row_weights
-from bert_tf.models.text_batches import TokenRows, pooled_windows, training_batches
+from bert_tf.models.text_batches import TokenRows, parallel_map, pooled_windows, training_batches
 from bert_tf.models.text_inputs import PAIRS_ARE, TextColumns, as_columns, holds_text
 from bert_tf.models.text_streams import batches_of_text, collected
 from bert_tf.models.tokenized_texts import TokenizedTexts
@@ -20,12 +20,12 @@ DEFAULT_BATCH_SIZE = 32  # Keras's own
 class Preprocessor:
     """What a task does before and after its model; `TaskModel` says what it reads.
 
-    A task overrides what is different: `read_columns` where an example is not a text or a pair,
-    `targets` and `graph_targets` for its labels, `training_rows` and `rows` where examples become
-    windows, `outputs` and `decode` for what the model gives.
+    A task overrides `read_columns` where an example is not a text or a pair, `targets` and
+    `graph_targets` for its labels, `training_rows` and `rows` where examples become windows,
+    `outputs` and `decode` for the model's outputs.
 
     Args:
-        tokenizer: The `BertTokenizer`, or None: then there is only what needs no text.
+        tokenizer: The `BertTokenizer`; without one only token dictionaries are accepted.
         max_length: The maximum number of tokens of a sequence, `[CLS]` and `[SEP]` included.
         has_sparse_labels: Whether the loss takes the ids of classes.
         has_static_shapes: Whether all batches are padded to `max_length`, for XLA.
@@ -39,16 +39,11 @@ class Preprocessor:
         ['padding_mask', 'segment_ids', 'token_ids']
     """
 
-    # The number of texts that an example may have; None: any number.
-    texts_per_example: tuple[int, ...] | None = (1, 2)
-    # What errors say about the right form.
-    example_form = PAIRS_ARE
-    # Whether text may come in batches; where examples become windows, all are needed at once.
-    takes_batches_of_text = True
-    # Whether `predict` takes a dataset of text.
+    texts_per_example: tuple[int, ...] | None = (1, 2)  # None for any number
+    example_form = PAIRS_ARE  # what errors say about the right form
+    takes_batches_of_text = True  # False where examples become windows
     predicts_datasets_of_text = True
-    # Whether labels come with the texts; else they are made of the texts.
-    has_labels = True
+    has_labels = True  # False where labels are made of the texts
 
     def __init__(
         self,
@@ -62,12 +57,8 @@ class Preprocessor:
         self.has_sparse_labels = has_sparse_labels
         self.static_length = max_length if has_static_shapes else None
 
-    # What users pass.
-
     def read(self, x: Any) -> Any:
-        """Returns `x` as `TextColumns` or a `tf.data.Dataset` of strings where it is raw text.
-
-        What Keras takes, such as token dictionaries, is returned as it is.
+        """Returns raw text as `TextColumns` or a `tf.data.Dataset`, and all else as it is.
 
         Raises:
             UserError: If the texts have no order, or as `read_columns`.
@@ -85,15 +76,14 @@ class Preprocessor:
         return self.read_columns(x)
 
     def read_examples(self, x: Any) -> TextColumns:
-        """Returns raw text that is all there, not in batches, as `TextColumns`."""
+        """Returns raw text that does not come in batches as `TextColumns`."""
         return self.read_columns(collected(x, self.is_example))
 
     def read_columns(self, x: Any) -> TextColumns:
         """Returns raw text as arrays with a row for every example: one, or two for pairs.
 
         Raises:
-            UserError: If an example has another number of texts than the task takes, or a row is
-                not text; its number is in the message.
+            UserError: If an example has a wrong number of texts, or a row (named) is not text.
         """
         columns = as_columns(x, self.text_errors)
         allowed = self.texts_per_example
@@ -129,14 +119,8 @@ class Preprocessor:
         return number_rows(y) if is_container(y) and not isinstance(y, tuple) else y
 
     def graph_targets(self, spec: tf.TensorSpec) -> Callable[[tf.Tensor], tf.Tensor] | None:
-        """Returns what turns the labels of a `tf.data.Dataset` into those that the loss takes.
-
-        It is a function in the graph, of the labels of a batch, whose shape and dtype `spec` has;
-        None where they are right as they are.
-        """
+        """Returns a function in the graph from labels of `spec` to those of the loss, if needed."""
         return None
-
-    # Text to tokens, in the graph.
 
     def require_tokenizer(self) -> None:
         """Raises `UserError` if there is no tokenizer."""
@@ -166,7 +150,7 @@ class Preprocessor:
         return self.tokenize(*columns)
 
     def tensor_columns(self, inputs: Any) -> tuple[tf.Tensor, ...]:
-        """Returns the texts of a call: one string tensor `[B]` for each text of an example."""
+        """Returns one string tensor `[B]` for each text of an example."""
         tensors = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
         if not all(tf.is_tensor(tensor) for tensor in tensors):
             return tuple(map(tf.convert_to_tensor, self.read_columns(inputs)))
@@ -175,8 +159,6 @@ class Preprocessor:
         if len(tensors) == 1 and tensors[0].shape.rank == 2 and tensors[0].shape[1] is not None:
             return tuple(tf.unstack(tensors[0], axis=1))  # [B, K] -> K times [B]
         return tensors
-
-    # Batches for training and evaluation.
 
     def batches(
         self,
@@ -190,7 +172,7 @@ class Preprocessor:
         """Returns batches `(tokens, labels, weights)` of raw text.
 
         Args:
-            x: What `read` returned. A dataset has the labels and batches that it has.
+            x: What `read` returned. A dataset has its own labels and batches.
             y: What `targets` returned.
             sample_weight: The weight of each example, or None.
             batch_size: The number of rows of a batch; None for 32.
@@ -232,25 +214,11 @@ class Preprocessor:
         return self.example_rows(columns), labels
 
     def example_rows(self, columns: TextColumns) -> TokenRows:
-        """Returns one row for every example, even if it is made of several sequences."""
+        """Returns one row for every example, even if it has several sequences."""
         return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
 
     def _tokenized(self, dataset):
         """Batches of text as batches of tokens, with labels for the loss."""
-        self.require_batches(dataset)
-
-        def tokenize(features, *rest):
-            return (self.tokens_of(features), *rest)
-
-        return (
-            self.with_graph_targets(dataset)
-            .map(tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-            .prefetch(tf.data.AUTOTUNE)
-        )
-
-    @staticmethod
-    def require_batches(dataset: tf.data.Dataset) -> None:
-        """Raises `UserError` if a dataset of text does not yield batches of strings."""
         spec = dataset.element_spec
         features = spec[0] if isinstance(spec, tuple) else spec
         if isinstance(features, dict):
@@ -263,6 +231,8 @@ class Preprocessor:
                 "A dataset of text must yield batches, strings [B]. Received: single strings. "
                 "Pass `dataset.batch(32)`."
             )
+        dataset = self.with_graph_targets(dataset)
+        return parallel_map(dataset, lambda features, *rest: (self.tokens_of(features), *rest))
 
     def with_graph_targets(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Returns a dataset with `graph_targets` applied to its labels."""
@@ -272,20 +242,10 @@ class Preprocessor:
         targets = self.graph_targets(spec[1])
         if targets is None:
             return dataset
-        return dataset.map(
-            lambda features, labels, *rest: (features, targets(labels), *rest),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-
-    # Rows for prediction, and what becomes of them.
+        return parallel_map(dataset, lambda x, labels, *rest: (x, targets(labels), *rest))
 
     def rows(self, columns: TextColumns, window_stride: int | None = None) -> TokenRows:
-        """Returns the rows that the model computes for texts.
-
-        With a `window_stride` single texts are not cut but become windows, one every so many
-        tokens.
-        """
+        """Returns the rows that the model computes: of each text one, or windows at a stride."""
         self.require_tokenizer()
         if window_stride is None:
             return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
@@ -295,7 +255,7 @@ class Preprocessor:
         """Returns what `predict` returns.
 
         Args:
-            values: What the model computed, in the order of the rows.
+            values: The model's outputs, in the order of the rows.
             rows: What `rows` returned.
             columns: The texts.
             pooling: How the windows of a text become one, "mean" or "max".
@@ -307,12 +267,8 @@ class Preprocessor:
     def decode(self, values: Any, rows: TokenRows, columns: TextColumns) -> Any:
         """Returns the answer to every example; the arguments are those of `outputs`.
 
-        Settings of a task, such as question answering's `n_best_size`, are arguments of its
-        preprocessor. A method with options for one call, such as `fill_mask(top_k=...)`, calls a
-        method of its own preprocessor in place of this one.
-
         Raises:
-            UserError: If the task does not say what its outputs mean.
+            UserError: If the task has none.
         """
         raise UserError(
             "`decode` must be a method of the task's preprocessor, which turns outputs into "

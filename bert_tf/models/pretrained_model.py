@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from bert_tf import hooks
 from bert_tf.data.plain_rows import is_text
@@ -25,8 +24,7 @@ class PretrainedModel(LoraModel, KerasFiles):
     """A model with a `backbone` that opens checkpoints and writes them.
 
     Attributes:
-        untrained_heads: The names of the parts that the checkpoint lacked; empty as soon as
-            training or `load_weights` has given them values.
+        untrained_heads: The parts that the checkpoint lacked, until they are trained or loaded.
     """
 
     untrained_heads: tuple[str, ...] = ()
@@ -41,20 +39,19 @@ class PretrainedModel(LoraModel, KerasFiles):
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "PretrainedModel":
-        """Builds the model around a checkpoint; heads that it lacks start at random.
+        """Builds the model around a checkpoint; heads that it lacks are initialized randomly.
 
         Args:
             path: What `BertBackbone.from_pretrained` opens.
-            **options: Arguments of this class and of `BertBackbone`; they win over the file's.
-                `quantization="int8"` quantizes what was loaded.
+            **options: Arguments of this class and of `BertBackbone`, instead of the file's;
+                `quantization="int8"` quantizes the model.
 
         Raises:
             CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
 
         Example:
-            >>> model = bert_tf.BertTextClassifier.from_pretrained(
-            ...     "bert-base/", labels=["bad", "good"]
-            ... )
+            >>> names = ["bad", "good"]
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("bert-base/", labels=names)
             >>> model.untrained_heads
             ('classifier',)
         """
@@ -62,13 +59,10 @@ class PretrainedModel(LoraModel, KerasFiles):
 
     @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
-        """`keras.Model.fit`, in a `TaskModel` also on raw text.
-
-        `class_weight` may be by the names of the classes.
+        """`keras.Model.fit`, in a `TaskModel` also on raw text and with the names of classes.
 
         Raises:
-            UserError: If `y` or `sample_weight` does not have a row for every text, labels that the
-                loss needs are missing, or the model is prepacked or quantized.
+            UserError: As `evaluate`, or if the model is prepacked or quantized.
             DataError: If a text or a label is missing, malformed or unknown.
         """
         history = super().fit(*args, **kwargs)
@@ -77,18 +71,15 @@ class PretrainedModel(LoraModel, KerasFiles):
 
     @has_signature_of(keras.Model.train_on_batch)
     def train_on_batch(self, *args, **kwargs):
-        """As in Keras."""
         results = super().train_on_batch(*args, **kwargs)
         self.untrained_heads = ()
         return results
 
     def load_weights(self, *args, **kwargs):
-        """As in Keras."""
         super().load_weights(*args, **kwargs)
         self.untrained_heads = ()
 
     def set_weights(self, weights):
-        """As in Keras."""
         super().set_weights(weights)
         self.untrained_heads = ()
 
@@ -111,18 +102,17 @@ class PretrainedModel(LoraModel, KerasFiles):
     ) -> None:
         """Turns the backbone's kernels and word embeddings into 8-bit integers, for inference.
 
-        See `BertBackbone.quantize`; heads stay as they are.
+        See `BertBackbone.quantize`.
 
         Args:
             mode: "int8".
             config: None or the configuration that Keras makes for `mode`.
-            calibration: Unlabelled text like that of the application, a few hundred examples: a
-                list of texts, or a tuple of two lists for pairs; or what the backbone's takes.
+            calibration: A few hundred examples of text like that of the application: a list of
+                texts, or a tuple of two lists for pairs; or token dictionaries.
             **kwargs: Of Keras's, `type_check` has no effect.
 
         Raises:
-            UserError: For another mode or argument, a model with LoRA, or one that is quantized or
-                prepacked already.
+            UserError: As `BertBackbone.quantize`, or if `calibration` is a dataset of texts.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -131,7 +121,7 @@ class PretrainedModel(LoraModel, KerasFiles):
             (1, 2)
         """
         calibration = collected(calibration, is_text)
-        if isinstance(calibration, tf.data.Dataset) and yields_text(calibration):
+        if yields_text(calibration):
             raise UserError(
                 "`calibration` must be a list of texts, a tuple of two, or token dictionaries. "
                 "Received: a dataset of texts"
@@ -141,24 +131,19 @@ class PretrainedModel(LoraModel, KerasFiles):
         self.backbone.quantize(mode, config=config, calibration=calibration, **kwargs)
 
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
-        """Removes attention heads of the backbone with their weights, for good.
-
-        See `BertBackbone.prune_heads`. An optimizer that has begun knows the weights that are gone:
-        compile the model again to train it on; `evaluate` and `predict` go on without.
+        """Does what `BertBackbone.prune_heads` does. To train the model further, compile it again.
 
         Args:
-            heads: Block numbers to the heads to remove, as the unpruned model numbers them.
+            heads: As in `BertBackbone.prune_heads`.
 
         Raises:
-            UserError: If a number is out of range, a block would be left without a head, or the
-                model is prepacked, quantized or has LoRA.
+            UserError: As `BertBackbone.prune_heads`.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
             >>> model.compile()  # for its loss
-            >>> importance = bert_tf.compression.head_importance(
-            ...     model, texts, model.targets(labels)
-            ... )
+            >>> targets = model.targets(labels)
+            >>> importance = bert_tf.compression.head_importance(model, texts, targets)
             >>> model.prune_heads(bert_tf.compression.least_important_heads(importance, share=0.3))
             >>> model.compile(bert_tf.training.AdamWeightDecay(2e-5))
             >>> model.fit(texts, labels)
@@ -171,14 +156,12 @@ class PretrainedModel(LoraModel, KerasFiles):
         """Writes weights and configuration into `directory`, and labels and tokenizer if any.
 
         Args:
-            directory: Made if missing; the files in it are replaced together, atomically.
+            directory: As in `BertBackbone.save_pretrained`.
             format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
-                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf",
-                which alone holds a quantized model.
+                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf".
 
         Raises:
-            UserError: If the directory holds a checkpoint of another format, the format cannot hold
-                the model, or the model is prepacked or has LoRA.
+            UserError: As `BertBackbone.save_pretrained`, or if the model has LoRA.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -199,8 +182,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         """Writes the model as a SavedModel that takes raw strings: `bert_tf.serving.export`.
 
         Args:
-            filepath: The model's directory; the SavedModel is its subdirectory `1`, and later one
-                more than the newest.
+            filepath: The model's directory, whose subdirectories are numbered versions.
             format: "tf_saved_model", the only one; `tools/export_onnx.py` makes ONNX of it.
             verbose: Keras's; has no effect.
             input_signature: Keras's, None: the signatures are those of the task.
@@ -223,15 +205,14 @@ class PretrainedModel(LoraModel, KerasFiles):
         if format != "tf_saved_model":
             raise UserError(
                 "`format` must be 'tf_saved_model'; tools/export_onnx.py and TensorFlow Lite's "
-                f"converter read what that writes. Received: format={format!r}"
+                f"converter read what that writes. Received: {format=}"
             )
         if input_signature is not None:
             raise UserError(
                 "`input_signature` must be None: a task is exported with the signatures of raw "
                 f"text, tokens and examples (docs/serving.md). Received: {input_signature!r}"
             )
-        unknown = set(options) - {"version", "portable", "pairs"}
-        if unknown:
+        if unknown := set(options) - {"version", "portable", "pairs"}:
             raise UserError(
                 "The arguments must be those of `bert_tf.serving.export`: version, portable, "
                 f"pairs. Received: {', '.join(sorted(unknown))}"
@@ -267,17 +248,13 @@ class PretrainedModel(LoraModel, KerasFiles):
             )
         columns = tuple(as_columns(texts, self.tokenizer.errors))
         for batch in sorted_batches(TokenizedTexts.of(self.tokenizer, columns, self.longest)):
-            batch.pop(ROW_NUMBER)
-            yield batch
+            yield {name: values for name, values in batch.items() if name != ROW_NUMBER}
 
 
 def _deserialized(config, kind, name):
     """Returns the argument `name` of a model, which `serialize_keras_object` serialized.
 
-    A file may name any class of Keras in its place, and some open files when they are built.
-
-    Raises:
-        ConfigError: If it is not a description of a `kind` or of a registered subclass.
+    A file may name another class of Keras, and some open files when they are built: it is refused.
     """
     registered = config.get("registered_name") if isinstance(config, dict) else None
     found = keras.saving.get_registered_object(registered) if isinstance(registered, str) else None

@@ -14,11 +14,7 @@ class RawTextModel(TrainingModel):
     """A model whose `fit` and `evaluate` take raw text; a subclass says what becomes of it."""
 
     def fit_arguments(self, x, y=None, *, training: bool = True, **options) -> dict[str, Any]:
-        """Returns the arguments of `fit` as Keras takes them: text becomes token dictionaries.
-
-        Those that it leaves as they are belong to the result too. `training` says whether they are
-        for steps of training.
-        """
+        """Returns all arguments of `fit`, or of `evaluate`, with token dictionaries for text."""
         raise NotImplementedError(f"{type(self).__name__} must have `fit_arguments`.")
 
     def require_labels(self, x: Any, y: Any) -> None:
@@ -36,18 +32,8 @@ class RawTextModel(TrainingModel):
         with as_data_errors():
             return super().fit(**arguments)
 
-    def evaluate(
-        self,
-        x=None,
-        y=None,
-        batch_size=None,
-        verbose="auto",
-        sample_weight=None,
-        steps=None,
-        callbacks=None,
-        return_dict=False,
-        **kwargs,
-    ):
+    @has_signature_of(keras.Model.evaluate)
+    def evaluate(self, *args, **kwargs):
         """`keras.Model.evaluate` that also takes raw text.
 
         Raises:
@@ -55,17 +41,12 @@ class RawTextModel(TrainingModel):
                 the loss needs are missing.
             DataError: If a text or a label is missing, malformed or unknown.
         """
-        data = {"x": x, "y": y, "batch_size": batch_size, "sample_weight": sample_weight}
+        arguments = arguments_by_name(keras.Model.evaluate, self, *args, **kwargs)
+        arguments.update(arguments.pop("kwargs"))
         if not keras_compat.is_validation_in_fit(kwargs):  # there the data are ready
-            arguments = self.fit_arguments(**data, shuffle=False, training=False)
-            data = {name: arguments[name] for name in data}
-            self.require_labels(data["x"], data["y"])
+            data = {name: arguments[name] for name in ("x", "y", "batch_size", "sample_weight")}
+            prepared = self.fit_arguments(**data, shuffle=False, training=False)
+            arguments.update({name: prepared[name] for name in data})
+            self.require_labels(arguments["x"], arguments["y"])
         with as_data_errors():
-            return super().evaluate(
-                **data,
-                verbose=verbose,
-                steps=steps,
-                callbacks=callbacks,
-                return_dict=return_dict,
-                **kwargs,
-            )
+            return super().evaluate(**arguments)

@@ -7,12 +7,12 @@ from bert_tf.models.backbone import BertBackbone
 
 
 def rebuilt(model, config: BertConfig, **options):
-    """Returns a model of the same class and settings, not compiled, its weights at random.
+    """Returns a new model of the same class and settings, not compiled, with random weights.
 
     Args:
-        model: A `BertBackbone` or a model around one; the new one shares nothing with it.
+        model: A `BertBackbone` or a model with one.
         config: The configuration of the new backbone, with the number of all its blocks.
-        **options: Other values of the constructor's arguments, for a model around a backbone.
+        **options: Changes of the constructor's arguments, for a model with a backbone.
     """
     backbone = getattr(model, "backbone", model)
     settings = {"config": config.to_dict(), "num_encoder_layers": None}

@@ -14,23 +14,20 @@ EXAMPLES = "examples"
 class ServingModule:
     """A task model with everything around it in one graph: tokenizer, model, answers.
 
-    A subclass says what comes in as text and what goes out. Every output has the batch as its first
-    dimension, because TF Serving merges requests along it and cuts the answers apart again. Outputs
-    of as many values as there happen to be are padded, `[B, most of the batch]`, and an output
-    whose name ends in `_count` says how many there are.
+    Every output has the batch as its first dimension, along which TF Serving merges requests.
+    Outputs with a varying number of values are padded; an output `…_count` says how many there are.
 
     Args:
         model: The task model, with its tokenizer.
 
     Attributes:
         texts: The text inputs, string `[B]`: name and meaning.
-        lists: Of these, the names of those that are lists of strings, `[B, C]`.
-        tokens_shape: Of a token dictionary.
-        outputs: The outputs for text: name and meaning. They may hold names that only some models
-            of the class give.
+        lists: The names of those that are lists of strings, `[B, C]`.
+        tokens_shape: The shape of the tensors of a token dictionary.
+        outputs: The outputs for text: name and meaning. Not all models have all of them.
         token_outputs: The outputs for token ids; None: the same as for text.
         takes_pairs: Whether it can be made for pairs of texts, as its second argument.
-        max_length: The most tokens of a sequence.
+        max_length: The maximum number of tokens of a sequence.
     """
 
     texts: ClassVar[dict[str, str]] = {"text": "The text, UTF-8."}
@@ -46,7 +43,7 @@ class ServingModule:
 
     def of_text(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs for text: those for its tokens, unless a subclass overrides it."""
-        # By name: TensorFlow hands them over in alphabetical order.
+        # By name: TensorFlow passes them in alphabetical order.
         return self.of_tokens(self.model.tokenize(*(texts[name] for name in self.texts)))
 
     def of_tokens(self, tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -56,23 +53,15 @@ class ServingModule:
     def signatures(self) -> dict:
         """Returns the concrete functions by the names of their signatures."""
         ids = tf.TensorSpec(self.tokens_shape, tf.int32)
-        one, several = (tf.TensorSpec(shape, tf.string) for shape in ([None], [None, None]))
-        strings = {name: several if name in self.lists else one for name in self.texts}
+        shapes = {name: [None, None] if name in self.lists else [None] for name in self.texts}
+        strings = {name: tf.TensorSpec(shape, tf.string) for name, shape in shapes.items()}
         text = _traced(lambda **texts: self.of_text(**texts), strings)  # noqa: PLW0108
-        tokens = _traced(
-            lambda **tokens: self.of_tokens(tokens),
-            {
-                "token_ids": ids,
-                "segment_ids": ids,
-                "padding_mask": tf.TensorSpec(self.tokens_shape, tf.bool),
-            },
-        )
-        features = {
-            name: tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
-            if name in self.lists
-            else tf.io.FixedLenFeature([], tf.string)
-            for name in self.texts
-        }
+        mask = tf.TensorSpec(self.tokens_shape, tf.bool)
+        specs = {"token_ids": ids, "segment_ids": ids, "padding_mask": mask}
+        tokens = _traced(lambda **tokens: self.of_tokens(tokens), specs)
+        several = tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
+        one = tf.io.FixedLenFeature([], tf.string)
+        features = {name: several if name in self.lists else one for name in self.texts}
         examples = _traced(
             lambda **given: text(**tf.io.parse_example(given["examples"], features)),
             {"examples": tf.TensorSpec([None], tf.string)},
@@ -85,17 +74,15 @@ class ServingModule:
             own = self.outputs if self.token_outputs is None else self.token_outputs
             return dict(_TOKEN_INPUTS), dict(own)
         if signature == EXAMPLES:
-            names = ", ".join(self.texts)
-            meaning = f"A serialised tf.train.Example with bytes values: {names}."
+            meaning = f"A serialised tf.train.Example with bytes values: {', '.join(self.texts)}."
             return {"examples": meaning}, dict(self.outputs)
         return dict(self.texts), dict(self.outputs)
 
     def limits(self, signature: str) -> dict[str, dict]:
-        """Returns what the inputs of a signature may hold, by their names, for servers to check.
+        """Returns what a server must check of the inputs of a signature, by their names.
 
-        Returns:
-            Where they apply: `minimum` and `maximum` of the values, `max_length` of the last
-            dimension, and `needs_text` of lists of which each must hold a string that is not empty.
+        That is `minimum` and `maximum` of the values, `max_length` of the last dimension, and
+        `needs_text` of lists that must each hold a string that is not empty.
         """
         if signature != TOKENS:
             return {name: {"needs_text": True} for name in self.lists if name in self.texts}
@@ -112,7 +99,7 @@ class ServingModule:
         return {}
 
     def sample_texts(self) -> list[dict[str, list[str]]]:
-        """Requests to warm up with: text inputs by name, of one row and of several."""
+        """Returns requests to warm up with: text inputs by name, of one row and of several."""
         if self.lists:
             return []  # only the task knows how many strings a list has
         rows = list(zip(*(_SAMPLES.get(name, _SAMPLES["text"]) for name in self.texts)))
@@ -126,7 +113,7 @@ _TOKEN_INPUTS = {
     "padding_mask": "Whether there is a token; false at padding.",
 }
 
-# Text to warm up with, of the lengths of sentences; a long one is made of the first.
+# Sentences to warm up with; a long text is made of the first.
 _SAMPLES = {
     "text": ["It is a good film with a good end.", "No.", "Für Élise, 1810: naïve, déjà vu…"],
     "pair": ["It ends well.", "Yes?", "Beethoven wrote it."],

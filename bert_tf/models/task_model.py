@@ -24,32 +24,27 @@ from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 class TaskModel(PretrainedModel, RawTextModel):
     """A backbone, a head and the tokenizer that fits them.
 
-    `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text, which
-    is tokenized first; a dataset is tokenized as it comes. The rule is the same in every task:
+    `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text:
 
     - A string is one text, a tuple of strings is one example of several texts (a pair).
     - A container of strings is a text for each row, a tuple of containers is their columns: for
       pairs `(firsts, seconds)`. A container of tuples of strings is a pair for each row, as is an
       array or data frame `[n, 2]`.
     - A container is a list, array, tensor, deque or generator; a column of pandas, Polars, pyarrow
-      or a Hugging Face data set. Its rows are taken by place, never by an index label. Labels and
-      sample weights may be any of these too.
+      or a Hugging Face data set. Its rows are taken by position. So are labels and sample weights.
     - A `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of batches yields strings `[B]`,
       or tuples `(x, y)` and `(x, y, sample_weight)` of them.
 
-    A missing value is an error that names its rows. Called directly, a model takes a string tensor
-    too, and tokenizes it in the graph.
-
-    `predict` returns what the model computes. What that means is a method of the task, such as
-    `classify` or `answer`.
-
-    A task overrides `head`, or all of `call`, the terms of its loss and `make_preprocessor`.
+    A missing value is an error that names its rows. Called directly, a model tokenizes string
+    tensors in the graph. `predict` returns what the model computes; a method of the task, such as
+    `classify`, returns what it means. A task overrides `head`, or all of `call`, the terms of its
+    loss and `make_preprocessor`.
 
     Args:
         backbone: The `BertBackbone`.
         tokenizer: The `BertTokenizer`; without one the model takes token dictionaries only.
-        max_length: Longest sequence in tokens, `[CLS]` and `[SEP]` counted; longer text is cut.
-            None means the length of the position table.
+        max_length: Longest sequence in tokens, `[CLS]` and `[SEP]` counted, or None for the
+            configuration's. Longer text is cut.
 
     Raises:
         UserError: If `max_length` is out of range, or the vocabulary does not fit the backbone.
@@ -64,8 +59,7 @@ class TaskModel(PretrainedModel, RawTextModel):
 
     # Whether training needs labels although no loss is compiled: it is the model's own.
     needs_labels = False
-    # The axis of the outputs that has one entry per token, if any, and what `predict` pads it with,
-    # so that batches of several lengths become one array.
+    # The axis of the outputs with one entry per token, if any, and what `predict` pads it with.
     output_token_axis: int | None = None
     output_padding: float = 0
 
@@ -77,7 +71,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         if max_length is not None and not 3 <= max_length <= limit:
             raise UserError(
                 f"`max_length` must be in [3, {limit}] (max_position_embeddings). "
-                f"Received: max_length={max_length!r}"
+                f"Received: {max_length=}"
             )
         if tokenizer is not None and tokenizer.vocab_size != backbone.config.vocab_size:
             raise UserError(
@@ -92,11 +86,7 @@ class TaskModel(PretrainedModel, RawTextModel):
     freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
 
     def prepack_for_inference(self) -> None:
-        """Prepacks the encoder's kernels: faster, for inference only. See `BertBackbone`.
-
-        Raises:
-            UserError: As `BertBackbone.prepack_for_inference`.
-        """
+        """Does what `BertBackbone.prepack_for_inference` does, with the same errors."""
         self.backbone.prepack_for_inference()
 
     def head_dropout(self, dropout: float | None) -> float:
@@ -107,10 +97,7 @@ class TaskModel(PretrainedModel, RawTextModel):
 
     @property
     def preprocessor(self) -> Preprocessor:
-        """What turns text and labels into batches, and outputs into answers.
-
-        It is made for the model as it is: with its tokenizer, labels and compiled loss.
-        """
+        """Turns text and labels into batches, and outputs into answers; made at every access."""
         return self.make_preprocessor(
             tokenizer=self.tokenizer,
             max_length=self.longest,
@@ -119,14 +106,11 @@ class TaskModel(PretrainedModel, RawTextModel):
         )
 
     def make_preprocessor(self, **options: Any) -> Preprocessor:
-        """Returns the preprocessor of the task.
-
-        `options` are the arguments of `Preprocessor`; a task adds its own.
-        """
+        """Returns the preprocessor of the task, whose own arguments are added to `options`."""
         return Preprocessor(**options)
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
-        """Returns strings `[B]` as the dictionary that the backbone takes, cut at `max_length`.
+        """Returns strings `[B]` as a token dictionary, cut at `max_length`.
 
         Raises:
             UserError: If there is no tokenizer.
@@ -142,13 +126,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         return self.head(self.backbone(tokens, training=training), tokens, training=training)
 
     def head(self, outputs: dict[str, Any], tokens: dict[str, tf.Tensor], training: bool = False):
-        """Returns what the model computes from the outputs of the backbone.
-
-        Args:
-            outputs: What the backbone returned.
-            tokens: The token dictionary that it got.
-            training: Whether dropout is applied.
-        """
+        """Returns what the model computes from the backbone's outputs for `tokens`."""
         raise NotImplementedError(f"{type(self).__name__} must have a method `head` or `call`.")
 
     def predict_step(self, data):
@@ -165,7 +143,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         return outputs, inputs[ROW_NUMBER]
 
     def row_outputs(self, outputs: Any, inputs: dict[str, tf.Tensor]) -> Any:
-        """Returns what is kept of the outputs of a batch of texts; a task may reduce them."""
+        """Returns the outputs to keep for a batch of texts; a task may reduce them."""
         return outputs
 
     def fit_arguments(
@@ -185,13 +163,17 @@ class TaskModel(PretrainedModel, RawTextModel):
         preprocessor = self.preprocessor
         x = preprocessor.read(x)
         y = preprocessor.targets(y, x)
-        validation_batch = validation_batch_size or batch_size
+        held_out = None
         if validation_data is not None:
-            validation_data = self._validation_dataset(validation_data, validation_batch)
+            held_out = self._read_validation(validation_data)
         elif validation_split and isinstance(x, TextColumns):
             (x, y, sample_weight), held_out = _split_off(x, y, sample_weight, validation_split)
-            validation_data = self._prepared_validation(*held_out, validation_batch)
             validation_split = 0.0
+        if held_out is not None:
+            rows = validation_batch_size or batch_size
+            prepared = self._prepare(*held_out, rows, shuffle=False, training=False)
+            labelled = (prepared["x"], prepared["y"], prepared["sample_weight"])
+            validation_data = labelled[0] if prepared["y"] is None else labelled
         data = self._prepare(x, y, sample_weight, batch_size, shuffle, training)
         return {
             **unchanged,
@@ -229,8 +211,7 @@ class TaskModel(PretrainedModel, RawTextModel):
     ):
         """`keras.Model.predict` that also takes raw text.
 
-        Texts are sorted by length and batched by tokens, so that neither padding nor small batches
-        cost time. The results come in the order of the texts. For an empty list they are empty.
+        Texts are sorted by length and batched by tokens. The results are in the texts' order.
 
         Args:
             x: What `fit` takes.
@@ -241,7 +222,7 @@ class TaskModel(PretrainedModel, RawTextModel):
             token_budget: For texts: the maximum number of tokens of a batch, padding counted. None
                 for 4,096, or for no maximum where there is a `batch_size`.
             window_stride: For texts longer than `max_length`: predict windows of that length, one
-                every so many tokens, and pool what they give; None cuts the texts.
+                every so many tokens, and pool the results; None cuts the texts.
             window_pooling: "mean" or "max" over the windows of a text.
 
         Returns:
@@ -260,29 +241,27 @@ class TaskModel(PretrainedModel, RawTextModel):
             if steps is not None:
                 raise UserError(
                     "`steps` must be None for texts; it counts the batches of a dataset. "
-                    f"Received: steps={steps}"
+                    f"Received: {steps=}"
                 )
             if window_stride is not None:
                 preprocessor.require_windows(x, window_stride, window_pooling)
             rows = preprocessor.rows(x, window_stride)
             values = self._compute(rows, batch_size, verbose, callbacks, token_budget)
             return preprocessor.outputs(values, rows, x, window_pooling)
-        for name, value in (("token_budget", token_budget), ("window_stride", window_stride)):
+        for name, value in {"token_budget": token_budget, "window_stride": window_stride}.items():
             if value is not None:
                 raise UserError(
                     f"`{name}` must be None for anything but a list of texts. "
                     f"Received: {name}={value}, x={type(x).__name__}"
                 )
-        is_text = isinstance(x, tf.data.Dataset) and yields_text(x)
-        if is_text and not preprocessor.predicts_datasets_of_text:
+        if yields_text(x) and not preprocessor.predicts_datasets_of_text:
             raise UserError(
                 "`x` must be a list of texts, or token dictionaries. Received: a dataset of text."
             )
         data = self._prepare(x, None, None, batch_size, shuffle=False, training=False)
+        x, batch_size = data["x"], data["batch_size"]
         with as_data_errors():
-            return super().predict(
-                data["x"], data["batch_size"], verbose=verbose, steps=steps, callbacks=callbacks
-            )
+            return super().predict(x, batch_size, verbose, steps, callbacks)
 
     def predict_decoded(
         self,
@@ -291,10 +270,9 @@ class TaskModel(PretrainedModel, RawTextModel):
         token_budget: int | None = None,
         verbose: int = 0,
     ) -> Any:
-        """Returns what the outputs for raw text mean: the same as the task's own method.
+        """Returns what the outputs for raw text mean, for programs that work with any task.
 
-        That is `classify`, `tag`, `answer`, `choose`, `fill_mask`, `next_sentence_probability`,
-        `encode` or `extract`. A program calls this one that works with models of any task.
+        That is the result of the task's own method, such as `classify`, `tag` or `answer`.
 
         Args:
             texts: Raw text as `fit` takes it: a list of examples, or one.
@@ -306,8 +284,7 @@ class TaskModel(PretrainedModel, RawTextModel):
             A list or array with an answer for each example; for one example its own.
 
         Raises:
-            UserError: If there is no tokenizer, the texts are none that the task takes, or the task
-                has no answers (`Preprocessor.decode`).
+            UserError: If there is no tokenizer, the task takes other texts or has no answers.
             DataError: If a text is missing or malformed.
 
         Example:
@@ -325,7 +302,7 @@ class TaskModel(PretrainedModel, RawTextModel):
     def _compute(
         self, rows: TokenRows, batch_size=None, verbose=0, callbacks=None, token_budget=None
     ) -> Any:
-        """Returns what the model gives for rows of tokens, in their order."""
+        """Returns the outputs for rows of tokens, in their order."""
         if not len(rows):  # one empty text shows the shape of the outputs
             ids = [[self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]]
             row = {"token_ids": tf.constant(ids, tf.int32), ROW_NUMBER: tf.zeros([1], tf.int64)}
@@ -336,7 +313,7 @@ class TaskModel(PretrainedModel, RawTextModel):
             batch_size = batch_size or max(1, TOKEN_BUDGET // length)
         batches = sorted_batches(rows, token_budget, batch_size, length)
         with warnings.catch_warnings():
-            # How many batches there are shows only as they come; Keras takes that for a mistake.
+            # Keras takes it for a mistake that the number of batches is unknown at first.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             outputs, numbers = super().predict(batches, verbose=verbose, callbacks=callbacks)
         order = np.argsort(numbers)
@@ -346,8 +323,8 @@ class TaskModel(PretrainedModel, RawTextModel):
             outputs = outputs[(*before, slice(rows.lengths().max()))]
         return outputs
 
-    def _validation_dataset(self, data, batch_size):
-        """Returns what `fit` takes as `validation_data`, as `keras.Model.fit` takes it."""
+    def _read_validation(self, data):
+        """Returns inputs, labels and weights of `validation_data`, which are read."""
         if is_container(data) and not isinstance(data, tuple):
             has_parts = isinstance(data, list) and data and is_container(data[0])
             is_one = not has_parts or self.preprocessor.is_example(data[0])
@@ -357,37 +334,22 @@ class TaskModel(PretrainedModel, RawTextModel):
             data = (data,) if all(map(holds_text, data)) else data
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         x = self.preprocessor.read(x)
-        y = self.preprocessor.targets(y, x)
-        return self._prepared_validation(x, y, sample_weight, batch_size)
-
-    def _prepared_validation(self, x, y, sample_weight, batch_size):
-        """`validation_data` of inputs and labels that are read."""
-        prepared = self._prepare(x, y, sample_weight, batch_size, shuffle=False, training=False)
-        if prepared["y"] is None:
-            return prepared["x"]
-        return prepared["x"], prepared["y"], prepared["sample_weight"]
+        return x, self.preprocessor.targets(y, x), sample_weight
 
     def _prepare(self, x, y, sample_weight, batch_size, shuffle, training):
-        """Returns the arguments for Keras of what the preprocessor's `read` and `targets` returned.
-
-        Text becomes a dataset of token dictionaries.
-        """
-        is_dataset = isinstance(x, tf.data.Dataset)
-        if isinstance(x, TextColumns) or (is_dataset and yields_text(x)):
+        """Returns the arguments for Keras: text becomes a dataset of token dictionaries."""
+        if isinstance(x, TextColumns) or yields_text(x):
             x = self.preprocessor.batches(x, y, sample_weight, batch_size, shuffle, training)
             return {"x": x, "y": None, "sample_weight": None, "batch_size": None}
-        if is_dataset:
+        if isinstance(x, tf.data.Dataset):
             x = self.preprocessor.with_graph_targets(x)
         elif is_container(sample_weight):
             sample_weight = row_weights(sample_weight)
         return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
-            "max_length": self.max_length,
-        }
+        tokenizer = keras.saving.serialize_keras_object(self.tokenizer)
+        return {**super().get_config(), "tokenizer": tokenizer, "max_length": self.max_length}
 
 
 def _takes_class_ids(loss) -> bool:
@@ -399,7 +361,7 @@ def _takes_class_ids(loss) -> bool:
 
 
 def _split_off(columns, y, sample_weight, share):
-    """Keras's `validation_split`: the last rows, before any shuffling."""
+    """Does Keras's `validation_split`: splits off the last rows, before any shuffling."""
     count = columns.num_rows
     kept = int(count * (1 - share))
     if not 0 < kept < count:
@@ -411,8 +373,7 @@ def _split_off(columns, y, sample_weight, share):
         sample_weight = row_weights(sample_weight, count)
 
     def rows(part):
-        return columns.rows(part), *(
-            None if values is None else values[part] for values in (y, sample_weight)
-        )
+        labels = (None if values is None else values[part] for values in (y, sample_weight))
+        return columns.rows(part), *labels
 
     return rows(slice(None, kept)), rows(slice(kept, None))

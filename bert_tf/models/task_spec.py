@@ -1,4 +1,4 @@
-"""What the rest of the package must know of a task."""
+"""What the rest of the package must know about a task."""
 
 import dataclasses
 import importlib
@@ -6,7 +6,7 @@ import importlib
 from bert_tf.json_schema import SCALAR, Kind, integer, list_of, may_lack, number, optional, text
 from bert_tf.models.weight_rows import Row
 
-# What a model of a task gives, for distillation.
+# A model's outputs, for distillation.
 CLASSES = "classes"  # logits of classes
 NUMBERS = "numbers"
 VECTORS = "vectors"  # without labels
@@ -24,7 +24,7 @@ CLASS_OPTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """A head of a model and what checkpoints call its layers.
+    """A head of a model and the names of its layers in checkpoints.
 
     Attributes:
         name: Its name; tasks whose heads have the same name read each other's checkpoints.
@@ -37,9 +37,7 @@ class Head:
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-    """A task: a folder of `bert_tf.tasks` with a model and all that belongs to it.
-
-    The specs are read without TensorFlow, so they hold names and not classes.
+    """A task: a folder of `bert_tf.tasks`. Specs are read without TensorFlow, so they hold names.
 
     Attributes:
         name: The folder.
@@ -52,7 +50,7 @@ class TaskSpec:
         distilled_as: What a model can learn from another one of the task: `CLASSES`, `NUMBERS` or
             `VECTORS`; None if it cannot.
         options: The constructor's arguments that checkpoints store, besides `max_length` -> the
-            type and range that their values in a file must have.
+            kind of their values.
 
     Example:
         >>> spec = bert_tf.tasks.spec_of("BertQuestionAnswerer")

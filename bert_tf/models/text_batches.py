@@ -1,8 +1,6 @@
-"""Rows of tokens in batches: for training in any order, for prediction sorted by length.
+"""Batches of `B` of `n` rows, `T` tokens long: in any order for training, sorted for prediction."""
 
-Glossary: `n` rows, `B` rows of a batch, `T` tokens of its longest.
-"""
-
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -10,23 +8,19 @@ import tensorflow as tf
 
 from bert_tf.data.token_budget import token_batches
 
-# Tokens of a batch, padding counted: enough for the matmuls to run at their limit, few enough for
-# the activations of BERT-base to take less than 200 MB.
+# Tokens of a batch, padding counted: enough for fast matmuls, with less than 200 MB of activations.
 TOKEN_BUDGET = 4096
-# Sorted together, so that what happens to one batch does not wait for the longest text of all.
+# Rows that are sorted together, so that results do not wait for the longest text of all.
 CHUNK_OF_ROWS = 8192
-# The feature that carries each row's number.
-ROW_NUMBER = "row_number"
-# The label of padding and of tokens that have none; PyTorch's `ignore_index`.
-IGNORED = -100
+ROW_NUMBER = "row_number"  # the feature that contains each row's number
+IGNORED = -100  # the label of padding and of tokens without one; PyTorch's `ignore_index`
 
 
 class TokenRows(Protocol):
     """Tokenized rows in memory.
 
     Attributes:
-        examples: int64 `[n]`, the example that each row belongs to, ascending; None where every row
-            is an example.
+        examples: int64 `[n]`, the example of each row, ascending; None if every row is one.
     """
 
     examples: np.ndarray | None
@@ -60,13 +54,12 @@ def training_batches(
 ) -> tf.data.Dataset:
     """Returns batches of `(features, *labels)`, padded to `length` or to the longest of the batch.
 
-    `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]` of
-    labels of tokens, which are padded with `IGNORED`. With `shuffle` each epoch has another order.
+    `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]`,
+    which are padded with `IGNORED`. With `shuffle` each epoch has another order.
     """
-    count = len(rows)
-    numbers = tf.data.Dataset.range(count)
+    numbers = tf.data.Dataset.range(len(rows))
     if shuffle:
-        numbers = numbers.shuffle(count, reshuffle_each_iteration=True)
+        numbers = numbers.shuffle(len(rows), reshuffle_each_iteration=True)
     return batches_of_numbers(rows, labels, numbers.batch(batch_size), length)
 
 
@@ -75,10 +68,7 @@ def batches_of_numbers(
 ) -> tf.data.Dataset:
     """Returns what `training_batches` does, for a dataset of row numbers int64 `[B]`."""
     with tf.device("CPU:0"):  # made here, so that the graph of `batch` does not hold their values
-        labels = tuple(
-            values if isinstance(values, tf.RaggedTensor) else tf.constant(values)
-            for values in labels
-        )
+        labels = [v if isinstance(v, tf.RaggedTensor) else tf.constant(v) for v in labels]
 
     def of_rows(values, numbers):
         values = tf.gather(values, numbers)
@@ -90,8 +80,7 @@ def batches_of_numbers(
         features = rows.batch(numbers, length)
         return (features, *(of_rows(values, numbers) for values in labels))
 
-    batches = numbers.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return batches.prefetch(tf.data.AUTOTUNE)
+    return parallel_map(numbers, batch)
 
 
 def sorted_batches(
@@ -107,8 +96,8 @@ def sorted_batches(
         token_budget: The maximum of `B * T`, padding counted; a longer row is a batch of its own.
             None for `TOKEN_BUDGET`, or for no maximum where there is a `batch_size`.
         batch_size: The maximum number of rows of a batch.
-        length: T, for XLA, which compiles every shape: then all batches but the last have the same
-            number of rows. None for the longest row of the batch.
+        length: T, for XLA: then all batches but the last have the same number of rows. None for the
+            longest row of the batch.
 
     Returns:
         A dataset of the features of `rows`, and `row_number` int64 `[B]`.
@@ -131,11 +120,13 @@ def sorted_batches(
         numbers = order[splits[number] : splits[number + 1]]
         return {**rows.batch(numbers, length), ROW_NUMBER: numbers}
 
-    return (
-        tf.data.Dataset.range(tf.size(splits, tf.int64) - 1)
-        .map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        .prefetch(tf.data.AUTOTUNE)
-    )
+    return parallel_map(tf.data.Dataset.range(tf.size(splits, tf.int64) - 1), batch)
+
+
+def parallel_map(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
+    """Returns `dataset.map(function)`, in order, computed in parallel and ahead of time."""
+    results = dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return results.prefetch(tf.data.AUTOTUNE)
 
 
 def pooled_windows(outputs, examples: np.ndarray, pooling: str):
@@ -149,8 +140,7 @@ def pooled_windows(outputs, examples: np.ndarray, pooling: str):
         if pooling == "max":
             return np.maximum.reduceat(values, starts)
         counts = np.diff(np.append(starts, len(values)))
-        means = np.add.reduceat(values.astype(np.float64), starts)
-        means /= counts.reshape([-1] + [1] * (values.ndim - 1))
-        return means.astype(values.dtype)
+        sums = np.add.reduceat(values.astype(np.float64), starts)  # [texts, ...]
+        return (sums.T / counts).T.astype(values.dtype)
 
     return tf.nest.map_structure(pool, outputs)

@@ -1,7 +1,4 @@
-"""Raw text as NumPy columns, from whatever a user passes.
-
-The rule, the same in every task, is in the documentation of `TaskModel`.
-"""
+"""Raw text as NumPy columns, from all that the documentation of `TaskModel` names."""
 
 from collections.abc import Collection
 from typing import Any
@@ -43,10 +40,9 @@ class TextColumns(tuple):
 
 
 def holds_text(x: Any) -> bool:
-    """Returns whether `x` is raw text, and neither numbers nor token dictionaries.
+    """Returns whether `x` is raw text: a string, or a container of strings or of rows of strings.
 
-    That is a string, a container of strings or of rows of strings, or a tuple with such a container
-    among its members. An empty container is raw text without rows.
+    A tuple is raw text if one of its members is. So is an empty container.
     """
     if isinstance(x, TextColumns) or is_text(x):
         return True
@@ -58,10 +54,8 @@ def holds_text(x: Any) -> bool:
         return False
     rows = plain_rows(x)
     if isinstance(rows, np.ndarray):
-        if not rows.size or rows.dtype.kind in "US":
-            return True
-        if rows.dtype != object:
-            return False
+        if rows.size and rows.dtype != object:
+            return rows.dtype.kind in "US"
         rows = rows.reshape(-1)
     return all(map(is_missing, rows)) or any(map(_is_row_of_text, rows))
 
@@ -79,8 +73,7 @@ def as_columns(x: Any, errors: str = "strict") -> TextColumns:
     """Returns raw text, single or in pairs, as columns of UTF-8.
 
     Args:
-        x: A string; a container of strings; a tuple of such containers; a tuple of strings; a
-            container of tuples of strings; an array or data frame `[n, K]`.
+        x: Raw text in one of the forms that `TaskModel` takes.
         errors: "strict" refuses text that is not UTF-8, "replace" leaves that to the tokenizer.
 
     Returns:
@@ -104,7 +97,7 @@ def as_columns(x: Any, errors: str = "strict") -> TextColumns:
 
 
 def _parts(x):
-    """Returns the columns of `x` before they are looked at, and whether it is one example."""
+    """Returns the unchecked columns of `x`, and whether it is one example."""
     if is_text(x):
         return ([x],), True
     if hasattr(x, "__array__") and np.ndim(x) == 0:
@@ -124,28 +117,25 @@ def _parts(x):
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.shape[1]:
         return list(rows.T), False  # [n, K]
     first = next((row for row in rows if not is_missing(row)), None)
-    if isinstance(first, tuple):
-        return _columns_of_tuples(rows, len(first)), False
-    return (rows,), False
-
-
-def _columns_of_tuples(rows, count):
+    if not isinstance(first, tuple):
+        return (rows,), False
     refuse_missing(rows, "x")
     for number, row in enumerate(rows):
-        if not isinstance(row, tuple) or len(row) != count:
+        if not isinstance(row, tuple) or len(row) != len(first):
             raise DataError(
-                f"Tuples of {count} strings must be in every row, because row 0 has one. "
+                f"Tuples of {len(first)} strings must be in every row, because row 0 has one. "
                 f"Received in row {number}: {shown(row)}. {PAIRS_ARE}"
             )
-    return list(zip(*rows))
+    return list(zip(*rows)), False
 
 
 def text_column(values: Any, errors: str = "strict", name: str = "x") -> np.ndarray:
-    """Returns one column of text, an array of bytes `[n]`; `name` is what errors call it.
+    """Returns one column of text as an array of bytes `[n]`.
 
     Args:
         values: A container of strings, or an array `[n, 1]` of them; or one string.
         errors: As in `as_columns`.
+        name: The name of the values, for errors.
 
     Raises:
         DataError: As in `as_columns`.

@@ -16,9 +16,10 @@ from bert_tf.models.text_inputs import TextColumns, holds_text
 from bert_tf.text.word_splitter import MALFORMED_TEXT
 
 _NOTHING = object()
-_OF_TENSORFLOW = (
-    tf.Tensor,
-    tf.Variable,
+_NOT_COLLECTED = (
+    Collection,
+    keras.utils.PyDataset,
+    tf.data.Dataset,
     tf.data.Iterator,
     tf.distribute.DistributedDataset,
     tf.distribute.DistributedIterator,
@@ -26,13 +27,8 @@ _OF_TENSORFLOW = (
 
 
 def collected(x: Any, is_example: Callable[[Any], bool]) -> Any:
-    """Returns the items of an iterable as a list if `is_example` is true of the first.
-
-    Anything else, batches too, comes back as it is, a generator with all its items.
-    """
-    if not isinstance(x, Iterable) or isinstance(x, (Collection, str, bytes, tf.data.Dataset)):
-        return x
-    if isinstance(x, (*_OF_TENSORFLOW, keras.utils.PyDataset)) or hasattr(x, "__array__"):
+    """Returns an iterable as a list if `is_example` is true of its first item, else as it was."""
+    if not isinstance(x, Iterable) or isinstance(x, _NOT_COLLECTED) or hasattr(x, "__array__"):
         return x
     items = iter(x)
     first = next(items, _NOTHING)
@@ -55,7 +51,7 @@ def batches_of_text(
     """Returns a dataset of the batches of a generator or `PyDataset` if they are raw text.
 
     Args:
-        x: Anything; what is no such stream comes back as it is, a generator with all its items.
+        x: Anything; what is not such a stream is returned as in `collected`.
         columns: Makes columns of the features of a batch; None: batches of text are refused.
         targets: Makes an array of the labels of a batch and its columns.
 
@@ -96,29 +92,26 @@ def batches_of_text(
         dtype = tf.string if values.dtype == object else tf.as_dtype(values.dtype)
         return tf.TensorSpec([None, *values.shape[1:]], dtype)
 
+    signature = tf.nest.map_structure(spec, plain(first))
     dataset = tf.data.Dataset.from_generator(
-        lambda: map(plain, make_batches()),
-        output_signature=tf.nest.map_structure(spec, plain(first)),
+        lambda: map(plain, make_batches()), output_signature=signature
     )
-    if count is not None:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-    return dataset
+    if count is None:
+        return dataset
+    return dataset.apply(tf.data.experimental.assert_cardinality(count))
 
 
-def yields_text(dataset: tf.data.Dataset) -> bool:
-    """Returns whether the features of a dataset are strings."""
-    spec = dataset.element_spec
-    features = spec[0] if isinstance(spec, tuple) else spec
+def yields_text(x: Any) -> bool:
+    """Returns whether `x` is a dataset whose features are strings."""
+    if not isinstance(x, tf.data.Dataset):
+        return False
+    features = x.element_spec[0] if isinstance(x.element_spec, tuple) else x.element_spec
     return any(part.dtype == tf.string for part in tf.nest.flatten(features))
 
 
 @contextlib.contextmanager
 def as_data_errors():
-    """Turns what the graph of a dataset says about its text or labels into a `DataError`.
-
-    Raises:
-        DataError: If the graph found malformed text or an unknown label.
-    """
+    """Raises a `DataError` if the graph of a dataset finds malformed text or an unknown label."""
     try:
         yield
     except tf.errors.InvalidArgumentError as error:

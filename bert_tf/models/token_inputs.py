@@ -1,25 +1,18 @@
 """The dictionary of token tensors that every model takes, checked before a layer reads it.
 
-What is known while a function is traced is an error there; the rest is checked when it runs, but
-not under XLA, which leaves such checks out. Shapes: `B` batch, `T` sequence length, `S` sequences
-of a row, `L` layers, `N` heads.
+What is unknown while a function is traced is checked when it runs, but not under XLA. Shapes: `B`
+batch, `T` sequence length, `S` sequences of a row, `L` layers, `N` heads.
 """
 
+import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers.token_layout import needs_static_shapes
 
-_TOKEN_INPUTS = (
-    "token_ids",
-    "segment_ids",
-    "padding_mask",
-    "sequence_ids",
-    "positions",
-    "sequence_starts",
-    "head_mask",
-)
+_SHAPED_LIKE_IDS = ("segment_ids", "padding_mask", "sequence_ids", "positions")
+_TOKEN_INPUTS = ("token_ids", *_SHAPED_LIKE_IDS, "sequence_starts", "head_mask")
 # What task models carry in the same dictionary: their own inputs, and the number of a row.
 _TASK_INPUTS = ("masked_positions", "target_ids", "word_starts", "row_number")
 # The same inputs in Hugging Face's transformers, google-research/bert and tf-models.
@@ -37,19 +30,14 @@ _OTHER_NAMES = {
 def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> dict[str, tf.Tensor]:
     """Returns the given inputs of the backbone: integers as int32, `padding_mask` as bool.
 
-    In a graph they depend on the checks.
-
     Raises:
         UserError: If `inputs` is no dictionary with `token_ids`, holds an unknown name, or a tensor
             has another shape or dtype than documented or values out of range.
-        tf.errors.InvalidArgumentError: The same, for what shows only when a graph runs.
+        tf.errors.InvalidArgumentError: The same, when a graph runs.
     """
     _check_names(inputs)
-    tensors = {
-        name: _as_tensor(name, inputs[name])
-        for name in _TOKEN_INPUTS
-        if inputs.get(name) is not None
-    }
+    given = [name for name in _TOKEN_INPUTS if inputs.get(name) is not None]
+    tensors = {name: _as_tensor(name, inputs[name]) for name in given}
     checks = [*_shape_checks(tensors, config), *_range_checks(tensors, config)]
     return depending_on(checks, tensors)
 
@@ -57,24 +45,19 @@ def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> di
 def one_sequence_per_row(tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns tokens `[B, K, T]` as `[B * K, T]`; `[B, T]`, `[B]` and `head_mask` stay."""
 
-    def rows(values):
-        if values.shape.rank < 3:
-            return values
-        length = values.shape[-1] if values.shape[-1] is not None else tf.shape(values)[-1]
-        return tf.reshape(values, [-1, length])
-
     return {
-        name: values if name == "head_mask" else rows(values) for name, values in tokens.items()
+        name: tf.reshape(values, [-1, keras.ops.shape(values)[-1]])  # [B, K, T] -> [B * K, T]
+        if values.shape.rank > 2 and name != "head_mask"
+        else values
+        for name, values in tokens.items()
     }
 
 
 def rows_of_examples(tokens: dict[str, tf.Tensor], texts: tf.Tensor) -> dict[str, tf.Tensor]:
     """Returns the tokens `[B * K, T]` of texts `[B, K]` as `[B, K, T]`."""
     shape = tf.concat([tf.shape(texts), tf.shape(tokens["token_ids"])[1:]], axis=0)
-    return {
-        name: tf.ensure_shape(tf.reshape(values, shape), [*texts.shape, None])
-        for name, values in tokens.items()
-    }
+    reshaped = {name: tf.reshape(values, shape) for name, values in tokens.items()}
+    return {name: tf.ensure_shape(reshaped[name], [*texts.shape, None]) for name in tokens}
 
 
 def range_checks(name: str, values: tf.Tensor, limit: int | tf.Tensor, of: str) -> list:
@@ -84,30 +67,21 @@ def range_checks(name: str, values: tf.Tensor, limit: int | tf.Tensor, of: str) 
     least, largest = tf.reduce_min(values), tf.reduce_max(values)
     # Of no values the least is above the largest.
     inside = (least > largest) | ((least >= 0) & (largest < limit))
-    return require(
-        inside,
-        f"`{name}` must be from 0 to below {of}",
-        [least, largest, limit],
-        "smallest, largest and limit",
-    )
+    must, received = f"`{name}` must be from 0 to below {of}", [least, largest, limit]
+    return require(inside, must, received, "smallest, largest and limit")
 
 
 def require(condition: tf.Tensor, must: str, received: list, what: str) -> list[tf.Operation]:
     """Raises `UserError` if `condition` is known and False; else returns what checks it, if needed.
 
-    In the error `must` is a sentence without its end, and `what` says what the tensors `received`
-    are.
+    The error is the sentence `must` and the tensors `received`, which `what` describes.
     """
     known = tf.get_static_value(condition)
-    if known is None:
-        if needs_static_shapes():
-            return []
-        return [tf.debugging.Assert(condition, [f"{must}. Received ({what}):", *received])]
-    if known:
+    if known or (known is None and needs_static_shapes()):
         return []
-    values = ", ".join(
-        str(value.numpy() if isinstance(value, tf.Tensor) else value) for value in received
-    )
+    if known is None:
+        return [tf.debugging.Assert(condition, [f"{must}. Received ({what}):", *received])]
+    values = ", ".join(str(tf.get_static_value(value)) for value in received)
     raise UserError(f"{must}. Received ({what}): {values}")
 
 
@@ -127,9 +101,7 @@ def _check_names(inputs):
         )
     unknown = [name for name in inputs if name not in _TOKEN_INPUTS + _TASK_INPUTS]
     if unknown:
-        renamed = [
-            f"`{name}` is `{_OTHER_NAMES[name]}`" for name in unknown if name in _OTHER_NAMES
-        ]
+        renamed = [f"`{old}` is `{_OTHER_NAMES[old]}`" for old in unknown if old in _OTHER_NAMES]
         hint = f" In this package {', '.join(renamed)}." if renamed else ""
         raise UserError(
             f"The names of inputs must be among {', '.join(_TOKEN_INPUTS)}. "
@@ -158,31 +130,23 @@ def _shape_checks(tensors, config):
     if token_ids.shape.rank != 2:
         raise UserError(f"`token_ids` must be [B, T]. Received: shape={token_ids.shape}")
     longest = config.max_position_embeddings
-    shape = tf.shape(token_ids)
-    length = token_ids.shape[1]
-    yield from require(
-        tf.constant(length <= longest) if length is not None else shape[1] <= longest,
+    length = keras.ops.shape(token_ids)[1]
+    must = (
         f"`token_ids` must have at most {longest} columns (max_position_embeddings): shorten texts "
-        "with the tokenizer's `max_length`",
-        [shape[1] if length is None else length],
-        "columns",
+        "with the tokenizer's `max_length`"
     )
-    for name in ("segment_ids", "padding_mask", "sequence_ids", "positions"):
+    yield from require(length <= longest, must, [length], "columns")
+    for name in _SHAPED_LIKE_IDS:
         if name in tensors:
             yield from _same_shape(name, tensors[name], token_ids)
-    heads = [config.num_hidden_layers, config.num_attention_heads]
+    blocks, heads = config.num_hidden_layers, config.num_attention_heads
+    described = f"[B, {blocks}, {heads}], a factor for every head of every block, pruned ones too"
     if "head_mask" in tensors:
-        yield from _same_rows(
-            "head_mask",
-            tensors["head_mask"],
-            token_ids,
-            heads,
-            f"[B, {heads[0]}, {heads[1]}], a factor for every head of every block, pruned ones too",
-        )
+        mask = tensors["head_mask"]
+        yield from _same_rows("head_mask", mask, token_ids, [blocks, heads], described)
     if "sequence_starts" in tensors:
-        yield from _same_rows(
-            "sequence_starts", tensors["sequence_starts"], token_ids, [None], "[B, S]"
-        )
+        starts = tensors["sequence_starts"]
+        yield from _same_rows("sequence_starts", starts, token_ids, [None], "[B, S]")
 
 
 def _same_shape(name, tensor, token_ids):
@@ -192,9 +156,8 @@ def _same_shape(name, tensor, token_ids):
     if tensor.shape.is_fully_defined() and token_ids.shape.is_fully_defined():
         return []
     shapes = [tf.shape(tf.ensure_shape(tensor, [None, None])), tf.shape(token_ids)]
-    return require(
-        tf.reduce_all(tf.equal(*shapes)), must, shapes, f"shapes of `{name}` and `token_ids`"
-    )
+    are_equal = tf.reduce_all(tf.equal(*shapes))
+    return require(are_equal, must, shapes, f"shapes of `{name}` and `token_ids`")
 
 
 def _same_rows(name, tensor, token_ids, rest, described):
@@ -206,12 +169,8 @@ def _same_rows(name, tensor, token_ids, rest, described):
     if tensor.shape[0] is not None and token_ids.shape[0] is not None:
         return []
     rows = [tf.shape(tensor)[0], tf.shape(token_ids)[0]]
-    return require(
-        tf.equal(*rows),
-        f"`{name}` must have as many rows as `token_ids`",
-        rows,
-        f"rows of `{name}` and `token_ids`",
-    )
+    must = f"`{name}` must have as many rows as `token_ids`"
+    return require(tf.equal(*rows), must, rows, f"rows of `{name}` and `token_ids`")
 
 
 def _range_checks(tensors, config):

@@ -1,7 +1,6 @@
 """Texts in memory, tokenized once: batches of them are cut from ragged arrays.
 
-Tokenizing inside a `tf.data` pipeline would trace the tokenizer's graph for every pipeline and
-optimize it again for every pass, a second of processor time each.
+Inside a `tf.data` pipeline, the tokenizer's graph would be optimized for every pass: a second each.
 
 Glossary: `n` rows of text, `K` rows of an example, `B` examples of a batch, `T` tokens.
 """
@@ -52,14 +51,10 @@ class TokenizedTexts:
         rows_per_example: int | None = None,
     ) -> "TokenizedTexts":
         """Tokenizes texts, one array of strings `[n]`, or pairs, two; longer rows are cut."""
-        chunks = [
-            tokenizer(*chunk, max_length=max_length, ragged=True) for chunk in _chunks(columns)
-        ]
+        parts = [tokenizer(*part, max_length=max_length, ragged=True) for part in _chunks(columns)]
+        names = ("token_ids", "segment_ids")
         with tf.device("CPU:0"):
-            rows = [
-                tf.concat([chunk[name] for chunk in chunks], axis=0)
-                for name in ("token_ids", "segment_ids")
-            ]
+            rows = [tf.concat([part[name] for part in parts], axis=0) for name in names]
         return cls(*rows, tokenizer.pad_token_id, rows_per_example)
 
     @classmethod
@@ -68,15 +63,13 @@ class TokenizedTexts:
     ) -> "TokenizedTexts":
         """Tokenizes strings `[n]` and cuts each into windows; `examples` is the text of each.
 
-        A window has at most `max_length` tokens, `[CLS]` and `[SEP]` counted. It begins `stride`
-        tokens after the one before.
+        A window of `max_length` tokens, `[CLS]` and `[SEP]` counted, begins every `stride` tokens.
         """
         with tf.device("CPU:0"):
             ids = tf.concat([tokenizer.tokenize(chunk) for (chunk,) in _chunks((texts,))], axis=0)
             windows, text_of_window = token_windows(ids, max_length - 2, stride)
-            rows = packing.pack(
-                windows, None, tokenizer.cls_token_id, tokenizer.sep_token_id, None, "longest_first"
-            )
+            ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)
+            rows = packing.pack(windows, None, *ends, None, "longest_first")
         windows = cls(*rows, tokenizer.pad_token_id)
         windows.examples = text_of_window.numpy()
         return windows
@@ -85,7 +78,7 @@ class TokenizedTexts:
         return int(self._token_ids.nrows()) // (self._rows_per_example or 1)
 
     def lengths(self) -> np.ndarray:
-        """Returns int64 `[n]`: the tokens of every example; of several rows, of the longest."""
+        """Returns the number of tokens of every example, or of its longest row, int64 `[n]`."""
         lengths, count = self._token_ids.row_lengths().numpy(), self._rows_per_example
         return lengths if count is None else lengths.reshape(-1, count).max(axis=1)  # [n K] -> [n]
 
@@ -94,41 +87,27 @@ class TokenizedTexts:
         ids = self._token_ids
         found = tf.where(ids.values == token_id)[:, 0]
         rows = tf.gather(ids.value_rowids(), found)
-        return tf.RaggedTensor.from_value_rowids(
-            found - tf.gather(ids.row_starts(), rows), rows, ids.nrows()
-        )
+        columns = found - tf.gather(ids.row_starts(), rows)
+        return tf.RaggedTensor.from_value_rowids(columns, rows, ids.nrows())
 
     def batch(self, examples: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
-        """Returns the examples `[B]`, by number, padded to `length` or to the longest.
-
-        Returns:
-            `token_ids` and `segment_ids` int32, `padding_mask` bool, each `[B, T]`, with
-            `rows_per_example` `[B, K, T]`.
-        """
+        """Does what `TokenRows.batch` does; tensors are `[B, T]`, or with `K` rows `[B, K, T]`."""
         rows, count = examples, self._rows_per_example
         if count is not None:  # [B] -> [B * K]
             rows = tf.reshape(rows[:, tf.newaxis] * count + tf.range(count, dtype=rows.dtype), [-1])
-        token_ids, segment_ids = (  # ragged [B * K, (T)]
-            tf.gather(ids, rows) for ids in (self._token_ids, self._segment_ids)
-        )
-        tokens = padded_tokens(token_ids, segment_ids, self._pad_token_id, length)
+        ragged = [tf.gather(ids, rows) for ids in (self._token_ids, self._segment_ids)]
+        tokens = padded_tokens(*ragged, self._pad_token_id, length)  # [B * K, (T)] -> [B * K, T]
         if count is None:
             return tokens
         shape = [tf.size(examples), count, tf.shape(tokens["token_ids"])[1]]
-        return {  # [B * K, T] -> [B, K, T]
-            name: tf.ensure_shape(tf.reshape(values, shape), [None, count, length])
-            for name, values in tokens.items()
-        }
+        tokens = {name: tf.reshape(tokens[name], shape) for name in tokens}  # -> [B, K, T]
+        return {name: tf.ensure_shape(tokens[name], [None, count, length]) for name in tokens}
 
 
 def _chunks(columns):
-    """Yields the columns in parts, as tensors; of no rows one part without rows.
-
-    What takes more than a few seconds shows its progress on a terminal.
-    """
+    """Yields the columns in parts, as tensors; of no rows one part without rows."""
     starts = range(0, max(1, len(columns[0])), TOKENIZED_TOGETHER)
     progress = {"desc": "Tokenizing", "unit_scale": TOKENIZED_TOGETHER, "unit": " texts"}
     for start in tqdm(starts, **progress, delay=3, leave=False, disable=None):
-        yield [
-            tf.constant(column[start : start + TOKENIZED_TOGETHER], tf.string) for column in columns
-        ]
+        rows = slice(start, start + TOKENIZED_TOGETHER)
+        yield [tf.constant(column[rows], tf.string) for column in columns]

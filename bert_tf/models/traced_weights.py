@@ -1,21 +1,15 @@
-"""Traced steps that never outlive the weights they were traced with.
+"""Traced steps of `fit`, `evaluate` and `predict` that do not outlive the weights in the traces."""
 
-`fit`, `evaluate` and `predict` trace a step once and call it again later. A trace holds the
-variables that it saw and the choice of those that it trains; packing, quantizing, pruning, LoRA and
-freezing change both.
-"""
-
+import operator
 import weakref
 
 import keras
 
 
 class RetracingModel(keras.Model):
-    """A Keras model that traces a step again once the model's weights are others.
+    """A Keras model that traces a step again if other weights are there or trained than before.
 
-    What replaces or freezes weights need not know which traces there are, and it does not matter
-    on which of the model's layers that was called. Each step is looked at by itself: validation
-    inside `fit` must not take away the training step that `fit` is using.
+    Each step is checked by itself: validation inside `fit` must not drop `fit`'s own step.
     """
 
     def __init__(self, **kwargs):
@@ -44,17 +38,15 @@ class RetracingModel(keras.Model):
 
 
 class _TracedWeights:
-    """The weights that each step was traced with. Weak references: what was replaced can go."""
+    """Weak references to the weights that each step was traced with."""
 
     def __init__(self):
         self._references = {}
 
     def replace(self, step: str, weights: list[keras.Variable]) -> bool:
         """Remembers the weights of a step; returns whether they differ from those before."""
-        known = self._references.get(step, [])
-        if len(known) == len(weights) and all(
-            reference() is weight for reference, weight in zip(known, weights)
-        ):
+        known = [reference() for reference in self._references.get(step, [])]
+        if len(known) == len(weights) and all(map(operator.is_, known, weights)):
             return False
         self._references[step] = [weakref.ref(weight) for weight in weights]
         return True

@@ -1,9 +1,8 @@
 """The training loop's core: one optimizer step on a batch, the same however the batch is cut up.
 
-A loss is a sum of means, each a weighted sum over examples (or tokens) divided by the sum of the
-weights. Cut over replicas and over micro-batches, the weighted sums add up, and what divides them
-must be the sum of the weights of the whole batch: so that is computed first, from the labels. Of
-Keras's losses the reduction says what divides them (`training/losses/partial_loss.py`).
+A loss is a sum of means: weighted sums over examples (or tokens), divided by the sums of weights.
+Those of replicas and micro-batches add up if they are divided by the sums for the whole batch,
+which are computed first. For Keras's losses see `training/losses/partial_loss.py`.
 """
 
 import contextlib
@@ -29,14 +28,12 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
     - `compile(..., gradient_accumulation_steps=k)`: the step works through its batch in k parts and
       applies the gradient once; memory is that of a part, the numbers are those of the batch.
-    - Losses are divided by the sums of weights over all replicas and parts; one that Keras sums
-      up (`reduction="sum"`) is the sum over them.
-    - `fit` works under `MultiWorkerMirroredStrategy` too, and the metrics in its logs are those of
-      all replicas together.
+    - Losses are divided by the sums of weights over all replicas and parts.
+    - `fit` works under `MultiWorkerMirroredStrategy` too, and its logs are those of all replicas.
     - `jit_compile=True` compiles the whole step with static shapes, with the native ops where their
       lowerings are built.
-    - With an optimizer of `bert_tf.training` the logs hold `gradient_norm`, before the clip; under
-      `mixed_float16` it scales the loss and leaves out steps that overflow.
+    - With an optimizer of `bert_tf.training` the logs contain `gradient_norm`, before clipping;
+      under `mixed_float16` it scales the loss and skips steps that overflow.
 
     A subclass with a loss of its own overrides `loss_denominators` and `partial_loss`.
     """
@@ -63,20 +60,20 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         Args:
             optimizer: As in Keras.
             *args: As in Keras.
-            gradient_accumulation_steps: Parts of equal size (to one row) in which a replica works
-                through its batch.
-            **kwargs: As in Keras. `jit_compile="auto"` is False where the native ops are used:
-                without padding shapes differ, and XLA wants static ones.
+            gradient_accumulation_steps: The number of parts of a replica's batch, of equal size (to
+                one row).
+            **kwargs: As in Keras. `jit_compile="auto"` is False where the native ops are used,
+                which do without the padding that XLA needs.
 
         Raises:
-            UserError: If `gradient_accumulation_steps` is no number of parts, if `jit_compile` is
-                True under a strategy of several replicas, or if a batch is cut up (several parts or
-                replicas) and it cannot be known how the loss adds up over the parts.
+            UserError: If `gradient_accumulation_steps` is out of range, if `jit_compile` is True
+                with several replicas, or if a batch is cut up (several parts or replicas) and it
+                is unknown how the loss adds up.
         """
         if not isinstance(gradient_accumulation_steps, int) or gradient_accumulation_steps < 1:
             raise UserError(
                 "`gradient_accumulation_steps` must be an integer of at least 1. Received: "
-                f"gradient_accumulation_steps={gradient_accumulation_steps!r}"
+                f"{gradient_accumulation_steps=}"
             )
         self.gradient_accumulation_steps = gradient_accumulation_steps
         optimizer = keras.optimizers.get(optimizer)
@@ -87,35 +84,26 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         arguments = arguments_by_name(keras.Model.compile, self, optimizer, *args, **kwargs)
         self._cut_up_loss(arguments["loss"])
         if arguments["jit_compile"] == "auto" and native.use_native():
-            # Keras takes XLA on a GPU. It needs the padding that the native ops do without.
-            self.jit_compile = False
+            self.jit_compile = False  # Keras takes XLA on a GPU
         strategy = self.distribute_strategy
+        replicas = strategy.num_replicas_in_sync
         mirrored = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
-        if (
-            self.jit_compile
-            and isinstance(strategy, mirrored)
-            and strategy.num_replicas_in_sync > 1
-        ):
+        if self.jit_compile and isinstance(strategy, mirrored) and replicas > 1:
             raise UserError(
                 "`jit_compile` must be False with several replicas: XLA cannot compile a step that "
-                f"they take together. Received: {type(strategy).__name__} with "
-                f"{strategy.num_replicas_in_sync} replicas. Leave `jit_compile` out, or train "
-                "without the strategy."
+                f"they take together. Received: {type(strategy).__name__} with {replicas} "
+                "replicas. Leave `jit_compile` out, or train without the strategy."
             )
 
     def _cut_up_loss(self, loss):
-        """Lets Keras's losses give the part of a batch's loss.
-
-        Where one cannot, it counts as a mean over rows, and a batch is not cut up.
-        """
+        """Lets Keras's losses return the part of a batch; else they count as means over rows."""
         replicas = self.distribute_strategy.num_replicas_in_sync
         self._share_of_batch = ShareOfBatch(self.gradient_accumulation_steps > 1 or replicas > 1)
         self._adds_up = True
         try:
             self._require_own_shares()
             if loss is not None:
-                losses = partial_losses(loss, self._share_of_batch)
-                keras_compat.replace_losses(self, losses)
+                keras_compat.replace_losses(self, partial_losses(loss, self._share_of_batch))
         except UserError:
             if self._share_of_batch.is_cut_up:
                 raise
@@ -123,13 +111,11 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
     def _require_own_shares(self):
         """Raises `UserError` for a class that overrides `compute_loss` and not `partial_loss`."""
-        owners = {
-            name: next(index for index, c in enumerate(type(self).__mro__) if name in vars(c))
-            for name in ("compute_loss", "partial_loss")
-        }
-        owner = type(self).__mro__[owners["compute_loss"]]
+        classes = type(self).__mro__
+        names = ("compute_loss", "partial_loss")
+        owner, partial_owner = (next(c for c in classes if n in vars(c)) for n in names)
         known = owner.__module__.split(".")[0] in ("keras", "bert_tf")
-        if not known and owners["compute_loss"] < owners["partial_loss"]:
+        if not known and classes.index(owner) < classes.index(partial_owner):
             raise UserError(
                 "`partial_loss` and `loss_denominators` must be overridden where a model has a "
                 "loss of its own and a batch is cut up (gradient accumulation, replicas): they say "
@@ -162,8 +148,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals) -> tf.Tensor:
         """Returns the part of the loss that these examples make; the parts of a batch add up.
 
-        `y_pred` is what `forward` gave, `totals` the `loss_denominators` of the whole batch, over
-        all replicas.
+        `y_pred` is the result of `forward`; `totals` are the `loss_denominators` of the whole
+        batch, over all replicas.
         """
         parts = self.loss_denominators(x, y, sample_weight)
         shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}
@@ -190,25 +176,22 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         return self.trainable_variables
 
     def class_weights(self, class_weight):
-        """Returns `class_weight` of `fit` and `train_on_batch` as Keras takes it: by class id.
-
-        A subclass whose labels are not one class id per example refuses it.
-        """
+        """Returns `class_weight` by class id, as Keras takes it; a subclass may refuse it."""
         return class_weight
 
     @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
         """`keras.Model.fit`."""
-        arguments = arguments_by_name(keras.Model.fit, self, *args, **kwargs)
-        return super().fit(**self._with_class_weights(arguments))
+        return super().fit(**self._arguments(keras.Model.fit, *args, **kwargs))
 
     @has_signature_of(keras.Model.train_on_batch)
     def train_on_batch(self, *args, **kwargs):
         """`keras.Model.train_on_batch`."""
-        arguments = arguments_by_name(keras.Model.train_on_batch, self, *args, **kwargs)
-        return super().train_on_batch(**self._with_class_weights(arguments))
+        arguments = self._arguments(keras.Model.train_on_batch, *args, **kwargs)
+        return super().train_on_batch(**arguments)
 
-    def _with_class_weights(self, arguments):
+    def _arguments(self, method, *args, **kwargs):
+        arguments = arguments_by_name(method, self, *args, **kwargs)
         if arguments["class_weight"] is not None:
             arguments["class_weight"] = self.class_weights(arguments["class_weight"])
         return arguments
@@ -219,7 +202,29 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     def train_step(self, data):
         self.require_trainable()
         with self._tracing():
-            return self._train_step(data)
+            data = keras.utils.unpack_x_y_sample_weight(data)
+            variables = self.trained_variables()
+            if not self.optimizer.built:
+                self.optimizer.build(variables)
+            totals = self._totals(*data)
+            if self.gradient_accumulation_steps == 1:
+                loss, gradients = self._gradients(*data, totals, variables)
+            else:
+                loss, gradients = self._accumulated(data, totals, variables)
+            self.optimizer.apply_gradients(zip(gradients, variables))
+            self._track_loss(loss, data[0])
+            return {**self._logs(), **self._norm_logs()}
+
+    def _norm_logs(self):
+        norm = getattr(self.optimizer, "gradient_norm", None)
+        if norm is None:
+            return {}
+        # Steps that the loss scaling leaves out have none.
+        norm = tf.convert_to_tensor(norm)
+        known = tf.math.is_finite(norm) | (not self.optimizer.dynamic_loss_scale)
+        weight = tf.cast(known, tf.float32)
+        self._gradient_norm.update_state(tf.where(known, norm, 0.0), sample_weight=weight)
+        return {"gradient_norm": self._gradient_norm.result()}
 
     def test_step(self, data):
         with self._tracing():
@@ -243,30 +248,6 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
             if not native.compiles_under_xla():
                 scopes.enter_context(ops.backend("reference"))
         return scopes
-
-    def _train_step(self, data):
-        data = keras.utils.unpack_x_y_sample_weight(data)
-        variables = self.trained_variables()
-        if not self.optimizer.built:
-            self.optimizer.build(variables)
-        totals = self._totals(*data)
-        if self.gradient_accumulation_steps == 1:
-            loss, gradients = self._gradients(*data, totals, variables)
-        else:
-            loss, gradients = self._accumulated(data, totals, variables)
-        self.optimizer.apply_gradients(zip(gradients, variables))
-        self._track_loss(loss, data[0])
-        logs = self._logs()
-        norm = getattr(self.optimizer, "gradient_norm", None)
-        if norm is not None:
-            # Steps that the loss scaling leaves out have none.
-            norm = tf.convert_to_tensor(norm)
-            known = tf.math.is_finite(norm) | (not self.optimizer.dynamic_loss_scale)
-            self._gradient_norm.update_state(
-                tf.where(known, norm, 0.0), sample_weight=tf.cast(known, tf.float32)
-            )
-            logs["gradient_norm"] = self._gradient_norm.result()
-        return logs
 
     def _gradients(self, x, y, sample_weight, totals, variables):
         with tf.GradientTape() as tape:
@@ -320,9 +301,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         return {name: _sum_over_replicas(weight) for name, weight in weights.items()}
 
     def _track_loss(self, loss, x):
-        keras_compat.loss_tracker(self).update_state(
-            _sum_over_replicas(loss), sample_weight=tf.cast(_num_rows(x), tf.float32)
-        )
+        rows = tf.cast(_num_rows(x), tf.float32)
+        keras_compat.loss_tracker(self).update_state(_sum_over_replicas(loss), sample_weight=rows)
 
     def _logs(self):
         logs = self.get_metrics_result()
@@ -339,8 +319,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         self.invalidate_traces("train")
         if self.train_function is None or force:
             if self.built and not self.optimizer.built:
-                # Not while tracing: where bad data end the first trace, the variables made in it
-                # never get their values, and the next `fit` would fail.
+                # Not while tracing: after a trace that fails, variables made in it have no values.
                 with self.distribute_strategy.scope():
                     self.optimizer.build(self.trained_variables())
             self.train_function = self._step_function(self.train_step)
@@ -353,10 +332,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         return self.test_function
 
     def _step_function(self, step):
-        """Returns a function of an iterator: the logs after `steps_per_execution` batches.
-
-        Keras's own reduces scalars along axis 0, which fails under `MultiWorkerMirroredStrategy`.
-        """
+        """Returns a function of an iterator: the logs after `steps_per_execution` batches."""
+        # Keras's own fails for scalars under `MultiWorkerMirroredStrategy`.
         strategy = self.distribute_strategy
 
         @tf.autograph.experimental.do_not_convert
@@ -382,19 +359,14 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         return run
 
     def _traced_step(self, function):
-        """`function(data)` as a function of data and what its dataset says of all its batches.
-
-        It is traced once for a dataset, not for the shapes of a batch and then for those of the
-        next. XLA needs the shapes of the batch.
-        """
+        """Returns `function` of data and their dataset's `element_spec`, one trace for each."""
         traces = {}
         by_dataset = tf.function(function)
-        by_batch = tf.function(
-            function, reduce_retracing=not self.jit_compile, jit_compile=self.jit_compile or None
-        )
+        jit = self.jit_compile
+        by_batch = tf.function(function, reduce_retracing=not jit, jit_compile=jit or None)
 
         def call(data, spec):
-            if spec is None or self.jit_compile:
+            if spec is None or jit:  # XLA needs the shapes of each batch
                 return by_batch(data)
             key = repr(spec)
             if key not in traces:
@@ -451,7 +423,6 @@ def _num_replicas() -> int:
 
 
 def _sum_over_replicas(value):
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
+    if _num_replicas() == 1:
         return value
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, value)

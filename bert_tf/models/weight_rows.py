@@ -18,8 +18,8 @@ class Row(NamedTuple):
     """A layer of the network and its name in each format; None where a format has no such layer.
 
     `|` separates the spellings of one format; the first is written. The columns are our own
-    attribute path, Hugging Face's module, the variable scope of google-research/bert, the place in
-    keras-hub's HDF5 files and the place in the object graph of tensorflow/models' checkpoints.
+    attribute path, Hugging Face's module, google-research/bert's variable scope, and the places in
+    keras-hub's HDF5 files and in the object graph of tensorflow/models' checkpoints.
     """
 
     kind: str

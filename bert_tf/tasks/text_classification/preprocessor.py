@@ -54,7 +54,7 @@ class TextClassificationPreprocessor(Preprocessor):
 
     def read(self, x):
         """As `Preprocessor.read`; labels of a dataset must not be numbers that may be names."""
-        if isinstance(x, tf.data.Dataset) and yields_text(x):
+        if yields_text(x):
             spec = x.element_spec
             if self.problem_type == SINGLE_LABEL and isinstance(spec, tuple) and len(spec) > 1:
                 if spec[1].dtype != tf.string and spec[1].shape[1:].num_elements() in (None, 1):
