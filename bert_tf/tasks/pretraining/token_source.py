@@ -37,18 +37,14 @@ class TokenSource:
         cache_bytes: int,
     ):
         self._chunks = chunks
-        self._tokenizer = tokenizer
-        self._segmenter = segmenter
-        self._continues = continues_word(tokenizer.vocabulary)
+        self._errors = tokenizer.errors
+        self._worker = _worker(tokenizer, segmenter)
         total = np.cumsum([chunk.size for chunk in chunks])
         self._num_cached = int(np.sum(total <= cache_bytes))
         self._lock = threading.Lock()
         self._splits: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._tokens: dict[int, Tokens] = {}
         self._pending: dict[int, concurrent.futures.Future] = {}
-        # One dataset for all chunks, because tracing its graph takes longer than a small chunk.
-        self._requests: queue.SimpleQueue[np.ndarray] = queue.SimpleQueue()
-        self._worker = concurrent.futures.ThreadPoolExecutor(1, "bert_tf_tokens")
 
     def sentence_splits(self, chunk: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the `token_splits` of a chunk, which are kept in memory."""
@@ -75,17 +71,31 @@ class TokenSource:
                 self._pending = {chunk: self._worker.submit(self._load, chunk)}
 
     def _load(self, chunk: int) -> tuple[tuple[np.ndarray, np.ndarray], Tokens]:
-        documents = list(read_documents(self._chunks[chunk], self._tokenizer.errors))
+        documents = list(read_documents(self._chunks[chunk], self._errors))
         lines = [line.encode() for document in documents for line in document]
         slices = np.cumsum([len(line) for line in lines]) // _SLICE_BYTES  # the slice of each line
         borders = np.flatnonzero(np.diff(slices)) + 1
-        parts = []
-        for texts in np.split(np.array(lines, object), borders):
-            self._requests.put(texts)
-            parts.append(next(self._results))
+        texts = np.split(np.array(lines, object), borders)
+        parts = map(self._worker.tokens, texts)
         ids, lengths, word_starts = map(np.concatenate, zip(*parts))
         splits = token_splits([len(document) for document in documents], lengths)
         return splits, Tokens(ids, word_starts)
+
+
+class _Worker(concurrent.futures.ThreadPoolExecutor):
+    """A thread that tokenizes."""
+
+    def __init__(self, tokenizer: BertTokenizer, segmenter: Segmenter | None):
+        super().__init__(1, "bert_tf_tokens")
+        self._tokenizer = tokenizer
+        self._segmenter = segmenter
+        self._continues = continues_word(tokenizer.vocabulary)
+        self._requests: queue.SimpleQueue[np.ndarray] = queue.SimpleQueue()
+
+    def tokens(self, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the `_tokens_of` strings; called in the thread."""
+        self._requests.put(texts)
+        return next(self._results)
 
     @functools.cached_property
     def _results(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -116,3 +126,7 @@ class TokenSource:
         changes = (units[1:] != units[:-1]) | (rows[1:] != rows[:-1])
         word_starts = tf.concat([tf.ones_like(units[:1], tf.bool), changes], axis=0)
         return ids.values, ids.row_lengths(), word_starts
+
+
+# Tracing and starting the dataset of a worker takes longer than tokenizing a small chunk.
+_worker = functools.lru_cache(maxsize=4)(_Worker)
