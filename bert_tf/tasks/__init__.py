@@ -6,6 +6,7 @@ how to write one.
 
 import functools
 import importlib
+from typing import Any
 
 from bert_tf.json_schema import Kind
 from bert_tf.models.task_spec import MAX_LENGTH, TaskSpec
@@ -68,6 +69,13 @@ def options() -> dict[str, Kind]:
                     f"of {spec.name}, which another task has with another kind"
                 )
     return kinds
+
+
+def option_values(model) -> dict[str, Any]:
+    """Returns the options of a task model by their names: what its class adds to `get_config`."""
+    values = {name: getattr(model, name) for name in spec_of(type(model)).options}
+    # Keras keeps lists as its own type.
+    return {name: list(v) if isinstance(v, list) else v for name, v in values.items()}
 
 
 def spec_of(model: type | str) -> TaskSpec | None:

@@ -11,6 +11,7 @@ from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
+from bert_tf.tasks import option_values
 
 COMBINATIONS = ("stack", "concat", "sum", "mean")
 
@@ -122,8 +123,4 @@ class BertFeatureExtractor(TaskModel):
         return features[0] if columns.is_single else features
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "layer_indices": list(self.layer_indices),
-            "combine": self.combine,
-        }
+        return {**super().get_config(), **option_values(self)}

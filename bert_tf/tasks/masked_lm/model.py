@@ -113,9 +113,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         Args:
             texts: Raw text as in `fit`, single or in pairs; one string or one pair of strings.
             top_k: How many pieces.
-            token_budget: As in `predict`.
-            batch_size: As in `predict`.
-            verbose: As in `predict`.
+            token_budget, batch_size, verbose: As in `predict`.
 
         Returns:
             For each text, for each of its `[MASK]`s, a list of `top_k` `Candidate`s, the likeliest

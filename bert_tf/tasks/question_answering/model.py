@@ -6,9 +6,9 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.layers.dense import Dense
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.task_model import TaskModel
+from bert_tf.tasks import option_values
+from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.question_answering.preprocessor import (
     Answer,
     AnswerSelection,
@@ -23,7 +23,7 @@ MAX_QUERY_LENGTH = 64  # google-research/bert run_squad.py
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertQuestionAnswerer(TaskModel):
+class BertQuestionAnswerer(DenseHeadModel):
     """BERT with a classifier of each token as the answer's first and as its last.
 
     A context that is too long is read in windows that overlap; the best span of all windows is cut
@@ -67,6 +67,7 @@ class BertQuestionAnswerer(TaskModel):
     Reference: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert run_squad.py.
     """
 
+    head_layer = "span_classifier"
     output_token_axis = 2
     output_padding = PADDING_LOGIT
 
@@ -99,15 +100,8 @@ class BertQuestionAnswerer(TaskModel):
         self.n_best_size = n_best_size
         self.max_answer_length = max_answer_length
         backbone.pooler.trainable = False  # no part of the loss
-        self.span_classifier = Dense(
-            2, backbone.config.initializer_range, dtype=self.dtype_policy, name="span_classifier"
-        )
+        self.span_classifier = self.dense_head(2)
         self.build()
-
-    def build(self, input_shape=None):
-        if not self.span_classifier.built:
-            self.span_classifier.build([None, self.backbone.config.hidden_size])
-        self.built = True
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
         """`keras.Model.compile`; the loss defaults to cross-entropy on the two positions.
@@ -119,9 +113,7 @@ class BertQuestionAnswerer(TaskModel):
             UserError: For class weights: positions are no classes.
         """
         refuse_class_weights(loss, "the tokens of a window")
-        if loss == "auto":
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+        super().compile(optimizer, loss, metrics, **kwargs)
 
     def head(self, outputs, tokens, training=False):
         states = outputs["sequence_output"]  # [B, T, H]
@@ -144,15 +136,7 @@ class BertQuestionAnswerer(TaskModel):
         refuse_class_weight(class_weight, "labels are positions, not classes")
 
     def make_preprocessor(self, **options):
-        return QuestionAnsweringPreprocessor(
-            doc_stride=self.doc_stride,
-            max_query_length=self.max_query_length,
-            n_best_size=self.n_best_size,
-            max_answer_length=self.max_answer_length,
-            allow_no_answer=self.allow_no_answer,
-            null_score_diff_threshold=self.null_score_diff_threshold,
-            **options,
-        )
+        return QuestionAnsweringPreprocessor(**option_values(self), **options)
 
     def answer(
         self,
@@ -168,8 +152,7 @@ class BertQuestionAnswerer(TaskModel):
             questions: N questions, or one.
             contexts: The context of each.
             batch_size: The maximum number of windows of a batch.
-            token_budget: As in `predict`.
-            verbose: As in `predict`.
+            token_budget, verbose: As in `predict`.
 
         Returns:
             An `Answer` for each question; for one question as a string, its answer.
@@ -224,15 +207,7 @@ class BertQuestionAnswerer(TaskModel):
         return self.preprocessor.window_lengths()
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "allow_no_answer": self.allow_no_answer,
-            "null_score_diff_threshold": self.null_score_diff_threshold,
-            "doc_stride": self.doc_stride,
-            "max_query_length": self.max_query_length,
-            "n_best_size": self.n_best_size,
-            "max_answer_length": self.max_answer_length,
-        }
+        return {**super().get_config(), **option_values(self)}
 
 
 def _per_row(weights):

@@ -15,6 +15,7 @@ from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.token_inputs import one_sequence_per_row
+from bert_tf.tasks import option_values
 from bert_tf.tasks.sentence_embedding.preprocessor import SentenceEmbeddingPreprocessor
 from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
 from bert_tf.training.losses.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
@@ -275,11 +276,7 @@ class BertSentenceEncoder(TaskModel):
 
         Args:
             texts: Single texts as in `fit`, or one string.
-            batch_size: As in `predict`.
-            token_budget: As in `predict`.
-            verbose: As in `predict`.
-            window_stride: As in `predict`: long texts are encoded window by window.
-            window_pooling: As in `predict`.
+            batch_size, token_budget, verbose, window_stride, window_pooling: As in `predict`.
             show_progress: The old name of `verbose`.
 
         Returns:
@@ -304,9 +301,4 @@ class BertSentenceEncoder(TaskModel):
         return vectors[0] if columns.is_single else vectors
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "pooling": self.pooling,
-            "normalize": self.normalize,
-            "whitening_size": self.whitening_size,
-        }
+        return {**super().get_config(), **option_values(self)}

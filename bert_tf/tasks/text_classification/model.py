@@ -9,12 +9,12 @@ import tensorflow as tf
 from bert_tf.config import MULTI_LABEL, POOLING_MODES, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
 from bert_tf.data.plain_rows import refuse_missing, row_array
 from bert_tf.errors import UserError
-from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.pooling import SequencePooling
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import class_id, class_names, class_sets, outputs
-from bert_tf.models.task_model import TaskModel
+from bert_tf.tasks import option_values
+from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.text_classification.preprocessor import (
     Classification,
     TextClassificationPreprocessor,
@@ -23,7 +23,7 @@ from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_cl
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertTextClassifier(TaskModel):
+class BertTextClassifier(DenseHeadModel):
     """BERT with a linear layer on a pooled vector: one label, several labels, or a number.
 
     Args:
@@ -106,40 +106,27 @@ class BertTextClassifier(TaskModel):
         if pooling != "cls":
             backbone.pooler.trainable = False  # no part of the loss
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
-        self.classifier = Dense(
-            num_classes,
-            backbone.config.initializer_range,
-            dtype=self.dtype_policy,
-            name="classifier",
-        )
+        self.classifier = self.dense_head(num_classes)
         self.build()
 
-    def build(self, input_shape=None):
-        width = self.backbone.config.hidden_size * (2 if self.pooling == "mean_max" else 1)
-        if not self.classifier.built:
-            self.classifier.build([None, width])
-        self.built = True
+    @property
+    def head_width(self):
+        return self.backbone.config.hidden_size * (2 if self.pooling == "mean_max" else 1)
 
-    def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """`keras.Model.compile`; the loss defaults to the problem's.
+    def default_loss(self) -> keras.losses.Loss:
+        """Returns the loss of the problem's type, for which `compile(loss="auto")` stands.
 
         That is cross-entropy on class ids `[B]`, on 0 or 1 for every label `[B, num_classes]`, or
         the mean squared error. `bert_tf.training` has losses with label smoothing, class weights
         and focus on hard examples.
-
-        Raises:
-            UserError: As `TrainingModel.compile`.
         """
-        loss = self.default_loss() if loss == "auto" else loss
-        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
-
-    def default_loss(self) -> keras.losses.Loss:
-        """Returns the loss of the problem's type."""
-        if self.problem_type == SINGLE_LABEL:
-            return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         if self.problem_type == MULTI_LABEL:
             return keras.losses.BinaryCrossentropy(from_logits=True)
-        return keras.losses.MeanSquaredError()
+        return (
+            keras.losses.MeanSquaredError()
+            if self.problem_type == REGRESSION
+            else super().default_loss()
+        )
 
     def head(self, outputs, tokens, training=False):
         """Logits `[B, num_classes]` from what the backbone gave for a token dictionary."""
@@ -181,9 +168,7 @@ class BertTextClassifier(TaskModel):
 
         Args:
             texts: What `fit` takes as raw text: a list of texts or pairs, or one.
-            batch_size: As in `predict`.
-            token_budget: As in `predict`.
-            verbose: As in `predict`.
+            batch_size, token_budget, verbose: As in `predict`.
 
         Returns:
             A `Classification` for each text, for one text its own.
@@ -241,11 +226,4 @@ class BertTextClassifier(TaskModel):
         return self.preprocessor.probabilities(logits)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "labels": None if self.labels is None else list(self.labels),
-            "pooling": self.pooling,
-            "dropout": self.dropout,
-            "problem_type": self.problem_type,
-        }
+        return {**super().get_config(), **option_values(self)}

@@ -48,10 +48,16 @@ def tagging_scores(
     scores.update(precision=0.0, recall=0.0, f1=0.0)
     if not any(tag != OUTSIDE for pair in pairs for tag in pair):
         return scores
-    report = _seqeval().classification_report(gold, predicted, output_dict=True, zero_division=0)
+    try:
+        from seqeval.metrics import classification_report
+    except ImportError:
+        raise UserError(
+            "seqeval must be installed for scores of spans. Received: no module seqeval. "
+            "Run `pip install --use-pep517 seqeval`."
+        ) from None
+    report = classification_report(gold, predicted, output_dict=True, zero_division=0)
+    del report["macro avg"], report["weighted avg"]
     for label, values in report.items():
-        if label in ("macro avg", "weighted avg"):
-            continue
         suffix = "" if label == "micro avg" else f"_{label}"
         for name, key in (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score")):
             scores[name + suffix] = float(values[key])
@@ -94,12 +100,11 @@ class TaggingScores(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         scores = tagging_scores(self.tags, self.model.predict_tags(self.sentences))
-        names = [name for name in ("precision", "recall", "f1") if name in scores]
-        if logs is not None:
-            logs.update({f"val_{name}": scores[name] for name in names})
-            if not names:
-                logs["val_word_accuracy"] = scores["accuracy"]
         score = scores.get("f1", scores["accuracy"])
+        if logs is not None and "f1" in scores:
+            logs.update({f"val_{name}": scores[name] for name in ("precision", "recall", "f1")})
+        elif logs is not None:
+            logs["val_word_accuracy"] = score
         if score > self.best_score:
             self.best_score, self.best_epoch = score, epoch
             if self.restore_best_weights:
@@ -108,14 +113,3 @@ class TaggingScores(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         if self._best_weights is not None:
             self.model.set_weights(self._best_weights)
-
-
-def _seqeval():
-    try:
-        import seqeval.metrics
-    except ImportError:
-        raise UserError(
-            "seqeval must be installed for scores of spans. Received: no module seqeval. "
-            "Run `pip install --use-pep517 seqeval`."
-        ) from None
-    return seqeval.metrics

@@ -10,12 +10,12 @@ import tensorflow as tf
 from bert_tf.data.plain_rows import is_text
 from bert_tf.errors import UserError
 from bert_tf.layers.crf import ConditionalRandomField
-from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import class_names
-from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_batches import IGNORED
+from bert_tf.tasks import option_values
+from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.token_classification.preprocessor import TokenClassificationPreprocessor
 from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows, flat_words
 from bert_tf.training.losses.class_weights import refuse_class_weight
@@ -23,7 +23,7 @@ from bert_tf.training.losses.sparse_crossentropy import class_loss
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertTokenClassifier(TaskModel):
+class BertTokenClassifier(DenseHeadModel):
     """BERT with a linear classifier on the first piece of each word, and a CRF on it if wanted.
 
     `fit` and `evaluate` take sentences as lists of words, `y` being as many lists of tags. A
@@ -96,20 +96,10 @@ class BertTokenClassifier(TaskModel):
         self.use_crf = use_crf
         self.dropout = self.head_dropout(dropout)
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
-        self.classifier = Dense(
-            self.num_classes,
-            backbone.config.initializer_range,
-            dtype=self.dtype_policy,
-            name="classifier",
-        )
+        self.classifier = self.dense_head(self.num_classes)
         self.crf = ConditionalRandomField(self.num_classes, name="crf") if use_crf else None
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.build()
-
-    def build(self, input_shape=None):
-        if not self.classifier.built:
-            self.classifier.build([None, self.backbone.config.hidden_size])
-        self.built = True
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):
         """`keras.Model.compile`; the loss is over words, and accuracy is always in the logs.
@@ -218,9 +208,7 @@ class BertTokenClassifier(TaskModel):
 
         Args:
             sentences: Lists of words.
-            batch_size: As in `predict`.
-            token_budget: As in `predict`.
-            verbose: As in `predict`.
+            batch_size, token_budget, verbose: As in `predict`.
 
         Returns:
             For each sentence a list of tags, one for each word.
@@ -268,9 +256,7 @@ class BertTokenClassifier(TaskModel):
 
         Args:
             texts: A list of strings, or one; or a list of lists of words.
-            batch_size: As in `predict`.
-            token_budget: As in `predict`.
-            verbose: As in `predict`.
+            batch_size, token_budget, verbose: As in `predict`.
 
         Returns:
             A list of `TaggedSpan` for each text, for one string one list. Where labels do not mean
@@ -295,13 +281,7 @@ class BertTokenClassifier(TaskModel):
         return self.preprocessor.spans(words, ids, texts)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "labels": list(self.labels),
-            "use_crf": self.use_crf,
-            "dropout": self.dropout,
-        }
+        return {**super().get_config(), **option_values(self)}
 
 
 def word_weights(y, sample_weight) -> tf.Tensor:

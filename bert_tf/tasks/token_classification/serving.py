@@ -32,22 +32,20 @@ class TokenClassificationModule(ServingModule):
     def of_text(self, text):
         model, slices = self.model, TextSlices(text)
         words = words_of_texts(model.tokenizer, text, slices)
-        windows = pack_words(
+        ids, word_starts, _ = pack_words(
             model.tokenizer, words.words, words.row_splits, self.max_length, keeps_empty=True
         )
-        ids = windows.token_ids
-        pad_token_id = model.tokenizer.pad_token_id
-        features = packing.pad(ids, tf.zeros_like(ids), pad_token_id, None, 1)
+        features = packing.pad(ids, tf.zeros_like(ids), model.tokenizer.pad_token_id, None, 1)
         shape = tf.shape(features["token_ids"], tf.int64)
-        features[WORD_STARTS] = windows.word_starts.to_tensor(False, shape=shape)
+        features[WORD_STARTS] = word_starts.to_tensor(False, shape=shape)
 
         def tag(features):
             return model.best_tags(model(features, training=False), features[WORD_STARTS])
 
         tags = tf.boolean_mask(in_batches(tag, features), features[WORD_STARTS])  # [W]
-        spans = word_spans(model.labels, tags, words.row_ids)
-        start, end = tf.gather(words.starts, spans.first), tf.gather(words.ends, spans.last)
-        row = tf.gather(words.row_ids, spans.first)
+        first, last, label = word_spans(model.labels, tags, words.row_ids)
+        start, end = tf.gather(words.starts, first), tf.gather(words.ends, last)
+        row = tf.gather(words.row_ids, first)
         rows = tf.size(text, tf.int64)
 
         def padded(values, default):  # [E] -> [B, most entities of a text]
@@ -58,7 +56,7 @@ class TokenClassificationModule(ServingModule):
                 tf.cast(row, tf.int32), minlength=tf.cast(rows, tf.int32)
             ),
             "entity_text": padded(slices(row, start, end), ""),
-            "entity_label": padded(spans.label, ""),
+            "entity_label": padded(label, ""),
             "entity_start": padded(tf.cast(start, tf.int32), 0),
             "entity_end": padded(tf.cast(end, tf.int32), 0),
         }

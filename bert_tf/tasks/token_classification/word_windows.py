@@ -7,7 +7,7 @@ Glossary: `S` windows, `W` words of all sentences, `B` rows of a batch, `T` its 
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -30,23 +30,9 @@ WORD_STARTS = "word_starts"
 CLAUSE_ENDS = frozenset("。！？；…!?;.")
 
 
-class PackedWords(NamedTuple):
-    """Windows of the pieces of words.
-
-    Attributes:
-        token_ids: Ragged int32 `[S, (T)]`, with `[CLS]` and `[SEP]`.
-        word_starts: Ragged bool `[S, (T)]`, the first pieces of the words, in their order.
-        examples: int64 `[S]`, the sentence of each window.
-    """
-
-    token_ids: tf.RaggedTensor
-    word_starts: tf.RaggedTensor
-    examples: tf.Tensor
-
-
 def pack_words(
     tokenizer, words: tf.Tensor, row_splits: tf.Tensor, max_length: int, keeps_empty: bool = False
-) -> PackedWords:
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
     """Packs the words of sentences into windows of at most `max_length` tokens.
 
     A word without pieces (white space, control characters) is `[UNK]`, so that every word has a
@@ -59,10 +45,18 @@ def pack_words(
         row_splits: int64 `[sentences + 1]`, which words belong to which sentence.
         max_length: The maximum number of tokens of a window, `[CLS]` and `[SEP]` included.
         keeps_empty: Whether a sentence without words has a window without words, or none.
+
+    Returns:
+        The token ids with `[CLS]` and `[SEP]`, ragged int32 `[S, (T)]`; which of them are the first
+        pieces of words, ragged bool `[S, (T)]`; the sentence of each window, int64 `[S]`.
     """
     limit = max_length - 2
     different, places = tf.unique(words)  # each different word is tokenized once
-    pieces = tf.gather(_pieces_of_words(tokenizer, different, limit), places)  # [W, (pieces)]
+    ids = tokenizer.tokenize(different)[:, :limit]
+    is_empty = tf.cast(ids.row_lengths() == 0, tf.int64)
+    unknown = tf.fill([tf.reduce_sum(is_empty)], tokenizer.unk_token_id)
+    ids = tf.concat([ids, tf.RaggedTensor.from_row_lengths(unknown, is_empty)], axis=1)
+    pieces = tf.gather(ids, places)  # [W, (pieces)], at least one and at most `limit`
     ends, examples = _cut(words, pieces.row_splits, row_splits, limit, keeps_empty)  # [S]
     splits = tf.gather(pieces.row_splits, tf.concat([[0], ends], axis=0))
     is_first = tf.scatter_nd(
@@ -76,15 +70,7 @@ def pack_words(
         return packing.pack(rows, None, first, last, None, "longest_first")[0]
 
     token_ids = pack(pieces.values, tokenizer.cls_token_id, tokenizer.sep_token_id)
-    return PackedWords(token_ids, tf.cast(pack(is_first, 0, 0), tf.bool), examples)
-
-
-def _pieces_of_words(tokenizer, words, limit):
-    """Ids of each of the words `[W]`, at least one and at most `limit`: ragged int32 `[W, (P)]`."""
-    ids = tokenizer.tokenize(words)[:, :limit]
-    empty = tf.cast(ids.row_lengths() == 0, tf.int64)
-    unknown = tf.fill([tf.reduce_sum(empty)], tokenizer.unk_token_id)
-    return tf.concat([ids, tf.RaggedTensor.from_row_lengths(unknown, empty)], axis=1)
+    return token_ids, tf.cast(pack(is_first, 0, 0), tf.bool), examples
 
 
 def _cut(words, piece_splits, row_splits, limit, keeps_empty):
@@ -153,9 +139,9 @@ class WordWindows:
     ):
         with tf.device("CPU:0"):
             packed = pack_words(tokenizer, words, row_splits, max_length)
+        self._token_ids, self._word_starts, examples = packed
         self.word_splits = row_splits.numpy()
-        self.examples = packed.examples.numpy()
-        self._token_ids, self._word_starts, _ = packed
+        self.examples = examples.numpy()
         self._pad_token_id = tokenizer.pad_token_id
         self._has_word_starts = has_word_starts
 
@@ -223,6 +209,7 @@ def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:
     """
     rows = plain_rows(sentences)
     refuse_missing(rows, "x")
+    found = []
     for number, row in enumerate(rows):
         words = list(plain_rows(row)) if is_sentence(row) else [None]
         if not all(map(is_text, words)):
@@ -230,18 +217,15 @@ def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:
                 f"Every sentence must be a list of words. Received for sentence {number}: "
                 f"{shown(row)}"
             )
-    return [
-        [_checked_word(word, number, errors) for word in plain_rows(row)]
-        for number, row in enumerate(rows)
-    ]
+        found.append([_checked_word(word, number, errors) for word in words])
+    return found
 
 
 def _checked_word(word, number, errors):
     errors = "ignore" if errors == "replace" else errors
     try:
-        return (word.encode("utf-8", errors) if isinstance(word, str) else word).decode(
-            "utf-8", errors
-        )
+        word = word.encode("utf-8", errors) if isinstance(word, str) else word
+        return word.decode("utf-8", errors)
     except UnicodeError:
         raise DataError(
             f"Words must be valid Unicode, as bytes UTF-8. Received in sentence {number}: {word!r}"

@@ -48,21 +48,9 @@ def words_of_texts(tokenizer, texts: tf.Tensor, slices: TextSlices) -> Words:
     return Words(row_splits, starts, ends, slices(row_of, starts, ends))
 
 
-class WordSpans(NamedTuple):
-    """Spans of words.
-
-    Attributes:
-        first: int64 `[E]`, the first word, of all words.
-        last: int64 `[E]`, the last.
-        label: string `[E]`.
-    """
-
-    first: tf.Tensor
-    last: tf.Tensor
-    label: tf.Tensor
-
-
-def word_spans(labels: list[str], tags: tf.Tensor, row_ids: tf.Tensor) -> WordSpans:
+def word_spans(
+    labels: list[str], tags: tf.Tensor, row_ids: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the spans that tags mean; where labels do not mean spans, every word.
 
     The result is that of `spans_of_tags`. Which span is open after a word depends on the word's tag
@@ -72,10 +60,14 @@ def word_spans(labels: list[str], tags: tf.Tensor, row_ids: tf.Tensor) -> WordSp
         labels: The model's labels.
         tags: int `[W]`, the label of each word.
         row_ids: int64 `[W]`, the text of each word.
+
+    Returns:
+        The first and the last word of each span, of all words, int64 `[E]`, and its label, string
+        `[E]`.
     """
     if not are_span_tags(labels):  # each word is one
         every = tf.range(tf.size(tags, tf.int64))
-        return WordSpans(every, every, tf.gather(tf.constant(labels), tags))
+        return every, every, tf.gather(tf.constant(labels), tags)
     parts = [tag_parts(label) or (OUTSIDE, "") for label in labels]
     names = list(dict.fromkeys(name for _, name in parts))
     name = tf.gather(tf.constant([names.index(name) for _, name in parts]), tags)  # [W]
@@ -89,4 +81,4 @@ def word_spans(labels: list[str], tags: tf.Tensor, row_ids: tf.Tensor) -> WordSp
     begins = has("BIES") & ~tf.concat([nothing, follows], axis=0)
     ends = has("ES") | has("BI") & ~tf.concat([follows, nothing], axis=0)
     first, last = tf.where(begins)[:, 0], tf.where(ends)[:, 0]
-    return WordSpans(first, last, tf.gather(tf.constant(names), tf.gather(name, first)))
+    return first, last, tf.gather(tf.constant(names), tf.gather(name, first))
