@@ -1,6 +1,7 @@
 """What the tasks whose head is one dense layer have in common."""
 
 import keras
+import tensorflow as tf
 
 from bert_tf.layers.dense import Dense
 from bert_tf.models.task_model import TaskModel
@@ -34,6 +35,14 @@ class DenseHeadModel(TaskModel):
         if not layer.built:
             layer.build([None, self.head_width])
         self.built = True
+
+    def token_logits(self, states: tf.Tensor) -> tf.Tensor:
+        """Applies the layer to every token: `[B, T, H]` to float32 `[B, T, units]`."""
+        layer = getattr(self, self.head_layer)
+        rows = layer(tf.reshape(states, [-1, states.shape[-1]]))  # [B * T, units]
+        shape = tf.concat([tf.shape(states)[:2], [layer.units]], axis=0)
+        logits = tf.reshape(tf.cast(rows, tf.float32), shape)
+        return tf.ensure_shape(logits, [*states.shape[:2], layer.units])
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
         """`keras.Model.compile`; the loss defaults to `default_loss`.

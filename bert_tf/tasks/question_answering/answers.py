@@ -23,10 +23,8 @@ class Candidates(NamedTuple):
     Attributes:
         example: int64 `[C]`, which question; ascending.
         text: string `[C]`; "" is no answer.
-        start: int64 `[C]`, the first character.
-        end: int64 `[C]`, the one after the last.
-        start_logit: float64 `[C]`.
-        end_logit: float64 `[C]`.
+        start, end: int64 `[C]`, the first character and the one after the last.
+        start_logit, end_logit: float64 `[C]`.
     """
 
     example: tf.Tensor
@@ -99,8 +97,8 @@ def find_candidates(
         logits: Floats `[S, 2, T]`: of the first token and of the last. Columns after a window's
             last token do not count.
         contexts: string `[B]`.
-        char_starts: Where the contexts' tokens begin, ragged int64 `[B, (tokens)]`.
-        char_ends: Where they end.
+        char_starts, char_ends: Where the contexts' tokens begin and end, ragged int64
+            `[B, (tokens)]`.
         n_best_size: Starts and ends to look at in a window.
         max_answer_length: The maximum number of tokens of an answer.
     """
@@ -121,30 +119,24 @@ def find_candidates(
     found = tf.where(possible)  # [C, 3]: window, start's rank, end's rank
     window = found[:, 0]
 
-    def of_end(values, end):  # [S, 2, K] -> [C]
-        cells = tf.stack(
-            [window, tf.fill(tf.shape(window), tf.cast(end, tf.int64)), found[:, 1 + end]], axis=1
-        )
-        return tf.gather_nd(values, cells)
+    def of_both_ends(values):  # [S, 2, K] -> two times [C]
+        return [
+            tf.gather_nd(values[:, end], tf.gather(found, [0, 1 + end], axis=1)) for end in (0, 1)
+        ]
 
     # Added to a column, the token's number among those of all contexts.
     first_token = tf.gather(char_starts.row_starts(), windows.example)
     first_token = tf.gather(first_token + windows.start - windows.offset, window)
-
-    def token_of(end):
-        return first_token + tf.cast(of_end(places, end), tf.int64)
-
+    first, last = (first_token + tf.cast(place, tf.int64) for place in of_both_ends(places))
     example = tf.gather(windows.example, window)
-    start = tf.gather(char_starts.values, token_of(0))
-    end = tf.gather(char_ends.values, token_of(1))
-    ends = (tf.cast(of_end(values, end), tf.float64) for end in (0, 1))
+    start, end = tf.gather(char_starts.values, first), tf.gather(char_ends.values, last)
+    end_logits = (tf.cast(logit, tf.float64) for logit in of_both_ends(values))
     text = TextSlices(contexts)(example, start, end)
-    candidates = _best_first(Candidates(example, text, start, end, *ends))
+    candidates = _best_first(Candidates(example, text, start, end, *end_logits))
     # The first of every text, that is its best.
     keys = [tf.strings.as_string(candidates.example), candidates.text]
-    keys = tf.strings.join(keys, separator=":")
-    unique, group = tf.unique(keys)
-    first = tf.math.unsorted_segment_min(tf.range(tf.size(keys)), group, tf.size(unique))
+    unique, group = tf.unique(tf.strings.join(keys, separator=":"))
+    first = tf.math.unsorted_segment_min(tf.range(tf.size(group)), group, tf.size(unique))
     return candidates.gather(first)
 
 

@@ -134,7 +134,7 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
 def answer_span(context: str, answer: GoldAnswer) -> tuple[int, int] | None:
     """Returns the first character of an answer in its context and the one after the last.
 
-    It returns None if the context has another text there. All runs of white space are equal.
+    None if the context has another text there. All runs of white space are equal.
 
     Example:
         >>> answer_span("It is in Paris.", GoldAnswer("Paris", 9))
@@ -142,9 +142,8 @@ def answer_span(context: str, answer: GoldAnswer) -> tuple[int, int] | None:
     """
     start, end = answer.start, answer.start + len(answer.text)
     words = answer.text.split()
-    if not words or start < 0 or context[start:end].split() != words:
-        return None
-    return start, end
+    is_there = words and start >= 0 and context[start:end].split() == words
+    return (start, end) if is_there else None
 
 
 def report_left_out(
@@ -160,19 +159,12 @@ def report_left_out(
     if not left_out:
         return
     _logger.warning(
-        "%d of %d questions are left out of training: their answers are not at the given places of "
-        "their contexts.",
-        len(left_out),
-        len(questions),
+        f"{len(left_out)} of {len(questions)} questions are left out of training: their answers "
+        "are not at the given places of their contexts."
     )
     for count, number in enumerate(left_out):
         text, start = answers[number]
         there = contexts[number][max(start, 0) : max(start, 0) + len(text)]
-        _logger.log(
-            logging.WARNING if count < _SHOWN else logging.DEBUG,
-            "  %r: %r must be at character %d. Received: %r",
-            questions[number],
-            text,
-            start,
-            there,
-        )
+        level = logging.WARNING if count < _SHOWN else logging.DEBUG
+        message = "  %r: %r must be at character %d. Received: %r"
+        _logger.log(level, message, questions[number], text, start, there)

@@ -108,14 +108,13 @@ def squad_intervals(
         >>> squad_intervals([example], {"q1": "Paris"})
         {'exact_match': (100.0, 100.0), 'f1': (100.0, 100.0)}
     """
-    exact, f1 = question_scores(examples, predictions, version_2)
-    answerable = _answerable(examples)
+    columns = *question_scores(examples, predictions, version_2), _answerable(examples)
 
     def scores(rows):
-        means = _means(exact[rows], f1[rows], answerable[rows], version_2)
+        means = _means(*(column[rows] for column in columns), version_2)
         return {name: value for name, value in means.items() if not name.endswith("total")}
 
-    return drawn_intervals(scores, len(exact), samples, confidence, seed)
+    return drawn_intervals(scores, len(examples), samples, confidence, seed)
 
 
 def best_null_thresholds(
@@ -149,16 +148,15 @@ def best_null_thresholds(
         (100.0, -2.0)
     """
     results = {}
-    answerable = _answerable(examples)
     values = np.array([differences[example.id] for example in examples])
     order = np.argsort(values, kind="stable")
     values = values[order]
+    possible = np.concatenate([[True], values[1:] > values[:-1], [True]])
+    # Questions up to the threshold keep their text; the others have no answer.
+    unanswerable = np.concatenate([[0.0], np.cumsum(~_answerable(examples)[order])])
+    without = unanswerable[-1] - unanswerable
     for name, scores in zip(("exact", "f1"), question_scores(examples, texts, version_2=True)):
-        # Questions up to the threshold keep their text; the others have no answer.
         with_text = np.concatenate([[0.0], np.cumsum(scores[order])])
-        unanswerable = np.concatenate([[0.0], np.cumsum(~answerable[order])])
-        without = unanswerable[-1] - unanswerable
-        possible = np.concatenate([[True], values[1:] > values[:-1], [True]])
         totals = np.where(possible, with_text + without, -1.0)
         kept = int(np.argmax(totals))
         threshold = values[kept - 1] if kept else values[0] - 1.0
@@ -198,12 +196,13 @@ def question_scores(
 def _means(exact, f1, answerable, version_2):
     if not version_2:
         return {"exact_match": _percent(exact), "f1": _percent(f1), "total": len(exact)}
-    results = {"exact": _percent(exact), "f1": _percent(f1), "total": len(exact)}
-    for name, rows in (("HasAns", answerable), ("NoAns", ~answerable)):
+    results = {}
+    groups = {"": np.ones(len(exact), bool), "HasAns_": answerable, "NoAns_": ~answerable}
+    for prefix, rows in groups.items():
         if rows.any():
-            results[f"{name}_exact"] = _percent(exact[rows])
-            results[f"{name}_f1"] = _percent(f1[rows])
-            results[f"{name}_total"] = int(rows.sum())
+            results[f"{prefix}exact"] = _percent(exact[rows])
+            results[f"{prefix}f1"] = _percent(f1[rows])
+            results[f"{prefix}total"] = int(rows.sum())
     return results
 
 

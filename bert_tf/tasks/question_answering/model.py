@@ -27,10 +27,9 @@ class BertQuestionAnswerer(DenseHeadModel):
     """BERT with a classifier of each token as the answer's first and as its last.
 
     A context that is too long is read in windows that overlap; the best span of all windows is cut
-    out of the original text.
-
-    `fit` takes raw text: `((questions, contexts), answers)`, an answer being a pair of its text and
-    its first character, or None. Questions whose answer is not there are left out and logged.
+    out of the original text. `fit` takes raw text: `((questions, contexts), answers)`, an answer
+    being a pair of its text and its first character, or None. Questions whose answer is not there
+    are left out and logged.
 
     Args:
         backbone: The `BertBackbone`.
@@ -116,11 +115,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         super().compile(optimizer, loss, metrics, **kwargs)
 
     def head(self, outputs, tokens, training=False):
-        states = outputs["sequence_output"]  # [B, T, H]
-        batch, length = tf.shape(states)[0], tf.shape(states)[1]
-        rows = tf.reshape(states, [-1, states.shape[-1]])  # [B, T, H] -> [B * T, H]
-        logits = tf.cast(self.span_classifier(rows), tf.float32)
-        logits = tf.reshape(logits, [batch, length, 2])  # [B * T, 2] -> [B, T, 2]
+        logits = self.token_logits(outputs["sequence_output"])
         logits = tf.transpose(logits, [0, 2, 1])  # [B, T, 2] -> [B, 2, T]
         real = self.backbone.padding_mask_of(tokens)[:, tf.newaxis]  # [B, T] -> [B, 1, T]
         return tf.where(real, logits, PADDING_LOGIT)
@@ -149,8 +144,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         """Answers questions out of contexts of any length.
 
         Args:
-            questions: N questions, or one.
-            contexts: The context of each.
+            questions, contexts: N questions with the context of each, or one.
             batch_size: The maximum number of windows of a batch.
             token_budget, verbose: As in `predict`.
 
@@ -187,9 +181,8 @@ class BertQuestionAnswerer(DenseHeadModel):
         """Returns the windows that `fit` trains on; the examples left out are logged.
 
         Args:
-            questions: N questions.
-            contexts: The context of each.
-            answers: The answer of each: a pair of its text and its first character, or None.
+            questions, contexts, answers: N questions; the context and the answer of each, as in
+                `fit`.
             sample_weight: The weight of each in the loss.
 
         Raises:
@@ -199,8 +192,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         preprocessor = self.preprocessor
         columns = preprocessor.read_examples((questions, contexts))
         answers = preprocessor.targets(answers, columns)
-        windows, _ = preprocessor.training_rows(columns, answers, sample_weight)
-        return windows
+        return preprocessor.training_rows(columns, answers, sample_weight)[0]
 
     def window_lengths(self) -> dict[str, int]:
         """Returns how contexts are cut: arguments of `QuestionWindows`."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_container, is_text, plain_rows
+from bert_tf.data.plain_rows import is_container, is_text, object_array, plain_rows
 from bert_tf.errors import UserError
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_inputs import TextColumns
@@ -45,11 +45,8 @@ class Candidate:
     """A possible answer.
 
     Attributes:
-        text: A piece of the context; "" for no answer.
-        start: Its first character in the context.
-        end: The one after its last.
-        start_logit: The logit of its first token.
-        end_logit: The logit of its last token.
+        text, start, end: As in `Answer`.
+        start_logit, end_logit: The logits of its first and of its last token.
         probability: Softmax of the sum of both, over the n best.
     """
 
@@ -166,17 +163,10 @@ class QuestionAnsweringPreprocessor(Preprocessor):
     def select_in_graph(self, logits, windows, contexts, char_starts, char_ends) -> Selection:
         """Returns the answers to a batch of questions; see `find_candidates`."""
         logits = tf.convert_to_tensor(logits)
-        candidates = find_candidates(
-            windows,
-            logits,
-            contexts,
-            char_starts,
-            char_ends,
-            self.n_best_size,
-            self.max_answer_length,
-        )
+        limits = self.n_best_size, self.max_answer_length
+        found = find_candidates(windows, logits, contexts, char_starts, char_ends, *limits)
         null = null_logits(windows, logits)
-        return select(candidates, null, self.n_best_size, self.allow_no_answer)
+        return select(found, null, self.n_best_size, self.allow_no_answer)
 
     def select(
         self, values: np.ndarray, rows: QuestionWindows, columns: TextColumns
@@ -184,16 +174,14 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         """Returns the n best answers to each question, and the score of no answer."""
         found = []
         for begin in range(0, columns.num_rows, _QUESTIONS_AT_ONCE):
-            examples = slice(begin, begin + _QUESTIONS_AT_ONCE)
-            windows, *part = rows.part(examples)
+            windows, *part = rows.part(slice(begin, begin + _QUESTIONS_AT_ONCE))
             found += self._selections(self.select_in_graph(values[windows], *part))
         return found
 
     def _selections(self, selection):
-        n_best = _rows(*selection.n_best[1:], selection.probability)
-        candidates = [Candidate(text.decode(), *rest) for text, *rest in n_best]
-        count = len(selection.has_best)
-        splits = np.searchsorted(selection.n_best.example, np.arange(count + 1))
+        n_best = [[] for _ in range(len(selection.has_best))]
+        for row, text, *rest in _rows(*selection.n_best, selection.probability):
+            n_best[row].append(Candidate(text.decode(), *rest))
         answers = _rows(
             selection.has_best,
             selection.is_null(self.threshold),
@@ -203,13 +191,11 @@ class QuestionAnsweringPreprocessor(Preprocessor):
             selection.best_probability,
         )
         found = []
-        for row, (has_best, is_null, null_probability, difference, text, *rest) in enumerate(
-            answers
-        ):
+        for kept, (has_best, is_null, null_probability, difference, *best) in zip(n_best, answers):
+            text, *rest = best
             best = Answer(text.decode(), *rest) if has_best else None
             answer = Answer("", 0, 0, null_probability) if is_null else best
-            part = tuple(candidates[splits[row] : splits[row + 1]])
-            found.append(AnswerSelection(part, best, difference, answer))
+            found.append(AnswerSelection(tuple(kept), best, difference, answer))
         return found
 
     def decode(self, values, rows, columns):
@@ -236,18 +222,17 @@ def _strings(column: Sequence[bytes]) -> list[str]:
 
 def _answers(values: Any) -> np.ndarray:
     """Answers as one array of pairs and None, so that Keras's `validation_split` can cut it."""
-    values = plain_rows(values, "y")
-    rows = np.empty(len(values), object)
-    for row, value in enumerate(values):
+    rows = object_array(plain_rows(values, "y"))
+    for row, value in enumerate(rows):
+        if value is None:
+            continue
         pair = tuple(value) if isinstance(value, (tuple, list, np.ndarray)) else ()
-        is_pair = len(pair) == 2 and is_text(pair[0]) and isinstance(pair[1], numbers.Integral)
-        if value is not None and not is_pair:
+        if not (len(pair) == 2 and is_text(pair[0]) and isinstance(pair[1], numbers.Integral)):
             raise UserError(
                 "An answer must be a pair of its text and its first character, or None. "
                 f"Received in row {row}: {value!r}"
             )
-        if is_pair:
-            text, start = pair
-            text = text if isinstance(text, str) else text.decode("utf-8", "replace")
-            rows[row] = text, int(start)
+        text, start = pair
+        text = text if isinstance(text, str) else text.decode("utf-8", "replace")
+        rows[row] = text, int(start)
     return rows

@@ -34,7 +34,6 @@ class QuestionWindows:
 
     Attributes:
         windows: The `Windows`.
-        examples: int64 `[W]`, the question of each window.
         labels: What training needs; see `with_targets`.
 
     Raises:
@@ -77,11 +76,12 @@ class QuestionWindows:
                 windows = pack_windows(tokenizer, *texts, max_length, doc_stride, max_query_length)
             parts.append(windows._replace(example=windows.example + begin))
         with tf.device("CPU:0"):
-            self._keep(Windows(*(tf.concat(fields, axis=0) for fields in zip(*parts))))
+            self.windows = Windows(*(tf.concat(fields, axis=0) for fields in zip(*parts)))
 
-    def _keep(self, windows):
-        self.windows = windows
-        self.examples = windows.example.numpy()
+    @property
+    def examples(self) -> np.ndarray:
+        """int64 `[W]`, the question of each window."""
+        return self.windows.example.numpy()
 
     def with_targets(
         self, answers: Sequence, sample_weight: Sequence[float] | None = None
@@ -112,13 +112,14 @@ class QuestionWindows:
         spans = np.full([count, 2], -1)  # of the context's tokens; no window has the token -1
         left_out = []
         for number, answer in enumerate(answers):
-            if not is_missing(answer):
-                chars = answer_span(self.contexts[number], GoldAnswer(*answer))
-                span = None if chars is None else self._tokenized.token_span(number, *chars)
-                if span is None:
-                    left_out.append(number)
-                else:
-                    spans[number] = span
+            if is_missing(answer):
+                continue
+            chars = answer_span(self.contexts[number], GoldAnswer(*answer))
+            span = chars and self._tokenized.token_span(number, *chars)
+            if span:
+                spans[number] = span
+            else:
+                left_out.append(number)
         kept = ~np.isin(self.examples, left_out)
         if not kept.any():
             raise DataError(
@@ -126,12 +127,12 @@ class QuestionWindows:
                 f"Received: none in {count} questions"
             )
         with tf.device("CPU:0"):
-            self._keep(Windows(*(tf.ragged.boolean_mask(part, kept) for part in self.windows)))
+            self.windows = Windows(*(tf.ragged.boolean_mask(part, kept) for part in self.windows))
         start, offset = self.windows.start.numpy(), self.windows.offset.numpy()
         end = start + self.lengths() - offset - 1
-        first, last = spans[self.examples].T
-        is_inside = (first >= start) & (last < end)
-        targets = spans[self.examples] + (offset - start)[:, np.newaxis]
+        spans = spans[self.examples]  # [W, 2]
+        is_inside = (spans[:, 0] >= start) & (spans[:, 1] < end)
+        targets = spans + (offset - start)[:, np.newaxis]
         self.labels = (np.where(is_inside[:, np.newaxis], targets, 0).astype(np.int32),)
         if sample_weight is not None:
             self.labels += (row_weights(sample_weight, count)[self.examples],)
@@ -146,9 +147,9 @@ class QuestionWindows:
 
     def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
         """Returns the token dictionary of the windows `[B]`, padded to `length` or the longest."""
-        token_ids = tf.gather(self.windows.token_ids, rows)  # ragged [B, (T)]
-        segment_ids = tf.gather(self.windows.segment_ids, rows)
-        return padded_tokens(token_ids, segment_ids, self._pad_token_id, length)
+        windows = self.windows
+        ids = (tf.gather(ids, rows) for ids in (windows.token_ids, windows.segment_ids))
+        return padded_tokens(*ids, self._pad_token_id, length)  # ragged [B, (T)] -> [B, T]
 
     def part(self, examples: slice) -> tuple[slice, Windows, tf.Tensor, tf.RaggedTensor, ...]:
         """Returns what the answers to some of the questions are found with.
@@ -183,9 +184,8 @@ class QuestionWindows:
         count = num_train_steps * batch_size
         epochs = [random.permutation(len(self)) for _ in range(-(-count // len(self)))]
         rows = np.concatenate(epochs)[:count].reshape(num_train_steps, batch_size)
-        return batches_of_numbers(
-            self, self.labels, tf.data.Dataset.from_tensor_slices(rows[step:]), self._length
-        )
+        numbers = tf.data.Dataset.from_tensor_slices(rows[step:])
+        return batches_of_numbers(self, self.labels, numbers, self._length)
 
 
 class _TokenizedOnce:

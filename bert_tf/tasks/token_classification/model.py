@@ -26,11 +26,9 @@ from bert_tf.training.losses.sparse_crossentropy import class_loss
 class BertTokenClassifier(DenseHeadModel):
     """BERT with a linear classifier on the first piece of each word, and a CRF on it if wanted.
 
-    `fit` and `evaluate` take sentences as lists of words, `y` being as many lists of tags. A
-    sentence longer than `max_length` is cut at word borders and put together again.
-
-    Labels such as `O`, `B-PER`, `I-PER` (IOB1, IOB2 or BIOES) mean spans of words, others the words
-    themselves.
+    `fit` and `evaluate` take sentences as lists of words, `y` being as many lists of tags. Longer
+    sentences than `max_length` are cut at word borders and put together again. Labels such as `O`,
+    `B-PER`, `I-PER` (IOB1, IOB2 or BIOES) mean spans of words, others the words themselves.
 
     Args:
         backbone: The `BertBackbone`.
@@ -52,9 +50,8 @@ class BertTokenClassifier(DenseHeadModel):
         UserError: If there are not at least two different labels, or `num_classes` is not theirs.
 
     Example:
-        >>> model = bert_tf.BertTokenClassifier.from_pretrained(
-        ...     "bert-base/", labels=["O", "B-PER", "I-PER"]
-        ... )
+        >>> labels = ["O", "B-PER", "I-PER"]
+        >>> model = bert_tf.BertTokenClassifier.from_pretrained("bert-base/", labels=labels)
         >>> model.compile(bert_tf.training.AdamWeightDecay(1e-2, bias_correction=True))
         >>> model.fit([["Ada", "Lovelace", "wrote"]], [["B-PER", "I-PER", "O"]], epochs=10)
         >>> model.tag("Ada Lovelace wrote")
@@ -78,10 +75,10 @@ class BertTokenClassifier(DenseHeadModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        if labels is None and num_classes is not None:
-            labels = [f"LABEL_{index}" for index in range(num_classes)]  # as Hugging Face
-        labels = class_names(labels or ())
-        if len(set(labels)) < 2 or len(set(labels)) != len(labels):
+        if labels is None:
+            labels = [f"LABEL_{index}" for index in range(num_classes or 0)]  # as Hugging Face
+        labels = class_names(labels)
+        if not 2 <= len(labels) == len(set(labels)):
             raise UserError(
                 f"`labels` must be at least two different names. Received: labels={labels}"
             )
@@ -96,8 +93,8 @@ class BertTokenClassifier(DenseHeadModel):
         self.use_crf = use_crf
         self.dropout = self.head_dropout(dropout)
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
-        self.classifier = self.dense_head(self.num_classes)
-        self.crf = ConditionalRandomField(self.num_classes, name="crf") if use_crf else None
+        self.classifier = self.dense_head(len(labels))
+        self.crf = ConditionalRandomField(len(labels), name="crf") if use_crf else None
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.build()
 
@@ -135,12 +132,8 @@ class BertTokenClassifier(DenseHeadModel):
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
     def head(self, outputs, tokens, training=False):
-        """Logits `[B, T, num_classes]` from what the backbone gave for a token dictionary."""
-        states = self.dropout_layer(outputs["sequence_output"], training=training)  # [B, T, H]
-        shape = tf.shape(states)
-        rows = self.classifier(tf.reshape(states, [-1, states.shape[-1]]))  # [B * T, C]
-        logits = tf.reshape(tf.cast(rows, tf.float32), [shape[0], shape[1], self.num_classes])
-        return tf.ensure_shape(logits, [*states.shape[:2], self.num_classes])
+        states = self.dropout_layer(outputs["sequence_output"], training=training)
+        return self.token_logits(states)  # [B, T, C]
 
     def best_tags(self, logits: tf.Tensor, word_starts: tf.Tensor) -> tf.Tensor:
         """Returns label ids int32 `[B, T]` for logits `[B, T, C]` and first pieces `[B, T]`."""
@@ -152,34 +145,30 @@ class BertTokenClassifier(DenseHeadModel):
         return {"words": tf.reduce_sum(word_weights(y, sample_weight))}
 
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
-        """Computes the mean over the words; with a CRF a sentence's loss counts for each word."""
+        """The mean over the words; with a CRF a sentence's loss counts for each word."""
         weights = word_weights(y, sample_weight)  # [B, T]
         labelled = tf.not_equal(y, IGNORED)
         targets = tf.where(labelled, tf.cast(y, tf.int32), 0)
         hits = tf.equal(self.best_tags(y_pred, labelled), targets)
         self.accuracy.update_state(tf.cast(hits, tf.float32), weights)
-        if self.crf is None:
-            losses = self._word_losses(targets, y_pred) * weights  # [B, T]
-        else:
+        if self.crf is not None:
             losses = self.crf.negative_log_likelihood(y_pred, targets, labelled)  # [B]
-            losses *= tf.reduce_max(weights, axis=1)  # every word of a row has the row's weight
-        return tf.math.divide_no_nan(tf.reduce_sum(losses), totals["words"])
-
-    def _word_losses(self, targets, logits):
-        if self.loss is not None:
-            return self.loss.call(targets, logits)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+            weights = tf.reduce_max(weights, axis=1)  # every word of a row has the row's weight
+        elif self.loss is not None:
+            losses = self.loss.call(targets, y_pred)  # [B, T]
+        else:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, y_pred)
+        return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), totals["words"])
 
     def class_weights(self, class_weight):
-        refuse_class_weight(
-            class_weight,
-            "Keras weights examples by it, and here the classes are those of words. "
-            + (
-                "A CRF has no class weights"
-                if self.use_crf
-                else "compile(loss=bert_tf.training.SparseCrossentropy(class_weights=[…])) has them"
-            ),
-        )
+        reason = "Keras weights examples by it, and here the classes are those of words. "
+        if self.use_crf:
+            reason += "A CRF has no class weights"
+        else:
+            reason += (
+                "compile(loss=bert_tf.training.SparseCrossentropy(class_weights=[…])) has them"
+            )
+        refuse_class_weight(class_weight, reason)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         totals = self.loss_denominators(x, y, sample_weight)
@@ -217,14 +206,12 @@ class BertTokenClassifier(DenseHeadModel):
             UserError: If there is no tokenizer, or a sentence is not a list of words.
 
         Example:
-            >>> model = bert_tf.BertTokenClassifier.from_pretrained(
-            ...     "bert-base/", labels=["O", "B-PER"]
-            ... )
+            >>> labels = ["O", "B-PER"]
+            >>> model = bert_tf.BertTokenClassifier.from_pretrained("bert-base/", labels=labels)
             >>> [len(tags) for tags in model.predict_tags([["Ada", "wrote"], ["Rain"]])]
             [2, 1]
         """
-        (sentences,) = self.preprocessor.read_examples(sentences)
-        words, row_splits = flat_words(sentences)
+        words, row_splits = flat_words(*self.preprocessor.read_examples(sentences))
         ids = self._label_ids(words, row_splits, batch_size, token_budget, verbose)
         tags, splits = np.array(self.labels, object)[ids], row_splits.numpy()
         return [tags[start:end].tolist() for start, end in zip(splits, splits[1:])]
@@ -251,25 +238,23 @@ class BertTokenClassifier(DenseHeadModel):
         """Returns the spans of texts or of lists of words.
 
         Text is split into words as BERT's basic tokenizer does: at white space, punctuation and
-        around ideographs. A model that was trained on words split in another way gets them as it
-        knows them, as lists.
+        around ideographs. Pass lists of words to a model that knows other words.
 
         Args:
             texts: A list of strings, or one; or a list of lists of words.
             batch_size, token_budget, verbose: As in `predict`.
 
         Returns:
-            A list of `TaggedSpan` for each text, for one string one list. Where labels do not mean
-            spans, each word is one.
+            A list of `TaggedSpan` for each text, for one string one list; a span for each word
+            where labels do not mean spans.
 
         Raises:
             UserError: If there is no tokenizer, or an example has several texts.
             DataError: If a text is missing or malformed.
 
         Example:
-            >>> model = bert_tf.BertTokenClassifier.from_pretrained(
-            ...     "bert-base/", labels=["O", "B-PER"]
-            ... )
+            >>> labels = ["O", "B-PER"]
+            >>> model = bert_tf.BertTokenClassifier.from_pretrained("bert-base/", labels=labels)
             >>> sentences = model.tag([["Ada", "wrote"], ["It", "rains"]])  # `TaggedSpan`s of each
             >>> len(sentences)
             2
