@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require_one_of
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
@@ -64,8 +64,7 @@ class BertFeatureExtractor(TaskModel):
                 f"`layer_indices` must be in [{-count}, {count - 1}], at least one: 0 is the "
                 f"embeddings, {count - 1} or -1 the last block. Received: {list(layer_indices)}"
             )
-        if combine not in COMBINATIONS:
-            raise UserError(f"`combine` must be one of {COMBINATIONS}. Received: {combine!r}")
+        require_one_of("combine", combine, COMBINATIONS)
         self.layer_indices = [int(layer) for layer in layer_indices]
         self.combine = combine
         self.built = True

@@ -84,17 +84,12 @@ def mask_texts(
             masking=masking,
             word_starts=tf.gather(starts, token_ids),
         )
-        features = {
-            **tokens,
-            "token_ids": masked.token_ids,
-            "masked_positions": masked.masked_positions,
-        }
+        inputs = {"token_ids": masked.token_ids, "masked_positions": masked.masked_positions}
         labels = {"masked_ids": masked.masked_ids, "masked_weights": masked.masked_weights}
-        return features, labels
+        return {**tokens, **inputs}, labels
 
-    numbers = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=fresh)
-    dataset = tf.data.Dataset.zip(texts, numbers)
-    dataset = dataset.scan((tf.zeros([], tf.int64), tf.zeros([], tf.int64)), number)
-    return dataset.map(mask, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(
-        tf.data.AUTOTUNE
-    )
+    zero = tf.zeros([], tf.int64)
+    random = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=fresh)
+    batches = tf.data.Dataset.zip(texts, random).scan((zero, zero), number)
+    batches = batches.map(mask, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return batches.prefetch(tf.data.AUTOTUNE)

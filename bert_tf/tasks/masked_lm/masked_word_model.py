@@ -75,10 +75,8 @@ class MaskedWordModel(TrainingModel):
         logits = tf.cast(self.masked_lm_head(rows, word_embeddings=words), tf.float32)  # [M, V]
         if weights is not None:
             return logits
-        shape = [*places.shape, logits.shape[-1]]
-        logits = tf.reshape(logits, [tf.shape(places)[0], tf.shape(places)[1], shape[-1]])
-        logits.set_shape(shape)
-        return logits
+        shape = tf.concat([tf.shape(places), [logits.shape[-1]]], axis=0)
+        return tf.ensure_shape(tf.reshape(logits, shape), [*places.shape, logits.shape[-1]])
 
     def word_loss(self, ids, weights, logits, total, sample_weight=None) -> tf.Tensor:
         """Returns the share in the loss of these words; updates the metrics.
@@ -90,13 +88,11 @@ class MaskedWordModel(TrainingModel):
             total: The sum of the weights of the whole batch, times those of their rows.
             sample_weight: `[B]`, the weights of the rows, or None.
         """
-        row_weights = weighted(weights, sample_weight)  # [B, P]
-        if logits.shape.rank == 2:
-            ids, weights = picked(ids, weights), picked(row_weights, weights)
-        else:
-            weights = row_weights
+        word_weights = weighted(weights, sample_weight)  # [B, P]
+        if logits.shape.rank == 2:  # [M, V]
+            ids, word_weights = picked(ids, weights), picked(word_weights, weights)  # [M]
         logits = tf.reshape(logits, [-1, logits.shape[-1]])
-        ids, weights = tf.reshape(ids, [-1]), tf.reshape(weights, [-1])
+        ids, weights = tf.reshape(ids, [-1]), tf.reshape(word_weights, [-1])
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, logits)
         self.masked_lm_loss.update_state(losses, weights)
         self.perplexity.update_state(losses, weights)
@@ -121,8 +117,8 @@ def weighted(weights, sample_weight):
     if tf.nest.is_nested(sample_weight):
         # `fit` and `evaluate` of Keras repeat an array for every entry of a dictionary of labels.
         sample_weight = tf.nest.flatten(sample_weight)[0]
-    rows = tf.reshape(tf.cast(sample_weight, tf.float32), [-1] + [1] * (weights.shape.rank - 1))
-    return weights * rows
+    shape = [-1] + [1] * (weights.shape.rank - 1)
+    return weights * tf.reshape(tf.cast(sample_weight, tf.float32), shape)
 
 
 def picked(values, weights):

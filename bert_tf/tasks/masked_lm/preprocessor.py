@@ -4,6 +4,7 @@ Glossary: `n` texts, `R` rows, `M` masks of all texts, `P` masks of a row, `V` v
 """
 
 import random
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -44,16 +45,15 @@ class MaskedRows:
         counts = places.row_lengths().numpy()  # [n]
         per_row = min(MASKS_PER_ROW, counts.max(initial=1))
         rows_of_text = -(-counts // per_row)
-        text_of_mask = places.value_rowids().numpy()  # [M]
-        rank = np.arange(len(text_of_mask)) - places.row_starts().numpy()[text_of_mask]
-        first_row = np.cumsum(rows_of_text) - rows_of_text
-        cells = first_row[text_of_mask] + rank // per_row, rank % per_row
-        positions = np.zeros([rows_of_text.sum(), per_row], np.int32)  # [R, P]
-        positions[cells] = places.values.numpy()
-        self.is_mask = np.zeros(positions.shape, bool)
-        self.is_mask[cells] = True
+        self.examples = np.repeat(np.arange(len(counts)), rows_of_text)  # [R]
         self.row_splits = places.row_splits.numpy()  # [n + 1], over masks
-        self.examples = np.repeat(np.arange(len(counts)), rows_of_text)
+        # The masks of a text fill its rows from the left.
+        first_row = np.cumsum(rows_of_text) - rows_of_text
+        rank = np.arange(len(self.examples)) - first_row[self.examples]  # of a row in its text
+        left = counts[self.examples] - rank * per_row
+        self.is_mask = np.arange(per_row) < left[:, np.newaxis]  # [R, P]
+        positions = np.zeros(self.is_mask.shape, np.int32)
+        positions[self.is_mask] = places.values.numpy()
         self._texts = texts
         with tf.device("CPU:0"):
             self._text_of_row = tf.constant(self.examples)
@@ -87,7 +87,7 @@ class MaskedLMPreprocessor(Preprocessor):
             UserError: If there is no text or no mask token, or `y` or `sample_weight` is given.
         """
         self.require_mask_token()
-        for name, values in (("y", y), ("sample_weight", sample_weight)):
+        for name, values in {"y": y, "sample_weight": sample_weight}.items():
             if values is not None:
                 raise UserError(
                     f"`{name}` must be None with text, whose masked tokens are the labels. "
@@ -113,7 +113,7 @@ class MaskedLMPreprocessor(Preprocessor):
             if not any(mask in text for text in texts):
                 raise UserError(
                     f"Every text must have a {self.tokenizer.mask_token}. "
-                    f"Received in row {row}: {_shown(texts)}"
+                    f"Received in row {row}: {shown(texts)}"
                 )
 
     def rows(self, columns, window_stride=None):
@@ -133,33 +133,28 @@ class MaskedLMPreprocessor(Preprocessor):
         texts = TokenizedTexts.of(tokenizer, tuple(columns), self.max_length)
         places = texts.places_of(tokenizer.mask_token_id)
         mask = self.tokenizer.mask_token.encode()
-        counts = np.array([sum(text.count(mask) for text in row) for row in zip(*columns)], int)
-        is_cut = counts != places.row_lengths().numpy()
-        if is_cut.any():
-            row = np.argmax(is_cut)
-            raise UserError(
-                f"Every {self.tokenizer.mask_token} of a text must be in the {self.max_length} "
-                "tokens to which it is cut. Received: "
-                f"{_shown([column[row] for column in columns])}. Shorten the text, or pass a "
-                "larger `max_length`."
-            )
+        for row, count in zip(zip(*columns), places.row_lengths().numpy()):
+            if sum(text.count(mask) for text in row) != count:
+                raise UserError(
+                    f"Every {self.tokenizer.mask_token} of a text must be in the "
+                    f"{self.max_length} tokens to which it is cut. Received: {shown(row)}. "
+                    "Shorten the text, or pass a larger `max_length`."
+                )
         return MaskedRows(texts, places)
 
     def outputs(self, values, rows, columns, pooling):
         """Returns `logits` `[M, V]` of the masks, and their `row_splits`."""
-        return {"logits": self._of_masks(values, rows), "row_splits": rows.row_splits}
+        return {"logits": _of_masks(values, rows), "row_splits": rows.row_splits}
 
     def candidates(self, values, rows: MaskedRows, top_k: int) -> list[list[list[Candidate]]]:
         """Returns for each text, for each of its masks, the likeliest pieces."""
-        filled = [
-            _candidates(logits, top_k, self.tokenizer.vocabulary)
-            for logits in self._of_masks(values, rows)
-        ]
+        vocabulary = self.tokenizer.vocabulary
+        filled = [_candidates(logits, top_k, vocabulary) for logits in _of_masks(values, rows)]
         return [filled[start:end] for start, end in zip(rows.row_splits, rows.row_splits[1:])]
 
-    @staticmethod
-    def _of_masks(values, rows):  # [R, P, V] -> [M, V]
-        return values[rows.is_mask] if len(values) else values.reshape(0, values.shape[-1])
+
+def _of_masks(values, rows):  # [R, P, V] -> [M, V]
+    return values[rows.is_mask] if len(values) else values.reshape(0, values.shape[-1])
 
 
 def _batches_of_texts(columns, batch_size, shuffle):
@@ -188,6 +183,6 @@ def _candidates(logits, top_k, vocabulary):
     return [Candidate(vocabulary[index], float(probabilities[index])) for index in best]
 
 
-def _shown(texts):
+def shown(texts: Iterable[bytes]) -> str:
     """Returns the beginning of the texts of an example, for an error."""
     return repr(" ||| ".join(text.decode("utf-8", "replace") for text in texts)[:80])

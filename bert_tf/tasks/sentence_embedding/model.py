@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf import hooks, keras_compat
 from bert_tf.config import POOLING_MODES
 from bert_tf.deprecation import warn_renamed
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require_one_of
 from bert_tf.layers.pooling import SequencePooling
 from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
@@ -75,15 +75,12 @@ class BertSentenceEncoder(TaskModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        if pooling not in POOLING_MODES:
-            raise UserError(
-                f"`pooling` must be one of {POOLING_MODES}. Received: pooling={pooling!r}"
-            )
+        require_one_of("pooling", pooling, POOLING_MODES)
         self.pooling = pooling
         self.normalize = normalize
-        self.sequence_pooling = (
-            None if pooling == "cls" else SequencePooling(pooling, dtype=self.dtype_policy)
-        )
+        self.sequence_pooling = None
+        if pooling != "cls":
+            self.sequence_pooling = SequencePooling(pooling, dtype=self.dtype_policy)
         backbone.pooler.trainable = False  # no part of the vector
         self.objective = None
         self.accuracy = keras.metrics.Mean(name="accuracy")

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.config import MULTI_LABEL, POOLING_MODES, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
 from bert_tf.data.plain_rows import refuse_missing, row_array
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require_one_of
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.pooling import SequencePooling
 from bert_tf.models.backbone import BertBackbone
@@ -73,22 +73,16 @@ class BertTextClassifier(DenseHeadModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        if pooling not in POOLING_MODES:
-            raise UserError(
-                f"`pooling` must be one of {POOLING_MODES}. Received: pooling={pooling!r}"
-            )
+        require_one_of("pooling", pooling, POOLING_MODES)
         labels = None if labels is None else class_names(labels)
         if problem_type is None:
             one_number = num_classes == 1 and labels is None
             problem_type = REGRESSION if one_number else SINGLE_LABEL
-        if problem_type not in PROBLEM_TYPES:
-            raise UserError(
-                f"`problem_type` must be one of {PROBLEM_TYPES}. "
-                f"Received: problem_type={problem_type!r}"
-            )
-        if num_classes is None:
-            default = 1 if problem_type == REGRESSION else 2
-            num_classes = len(labels) if labels is not None else default
+        require_one_of("problem_type", problem_type, PROBLEM_TYPES)
+        if num_classes is None and labels is not None:
+            num_classes = len(labels)
+        elif num_classes is None:
+            num_classes = 1 if problem_type == REGRESSION else 2
         fewest = 2 if problem_type == SINGLE_LABEL else 1
         if num_classes < fewest or (labels is not None and len(labels) != num_classes):
             raise UserError(
@@ -100,10 +94,9 @@ class BertTextClassifier(DenseHeadModel):
         self.problem_type = problem_type
         self.pooling = pooling
         self.dropout = self.head_dropout(dropout)
-        self.sequence_pooling = (
-            None if pooling == "cls" else SequencePooling(pooling, dtype=self.dtype_policy)
-        )
+        self.sequence_pooling = None
         if pooling != "cls":
+            self.sequence_pooling = SequencePooling(pooling, dtype=self.dtype_policy)
             backbone.pooler.trainable = False  # no part of the loss
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         self.classifier = self.dense_head(num_classes)
@@ -122,14 +115,11 @@ class BertTextClassifier(DenseHeadModel):
         """
         if self.problem_type == MULTI_LABEL:
             return keras.losses.BinaryCrossentropy(from_logits=True)
-        return (
-            keras.losses.MeanSquaredError()
-            if self.problem_type == REGRESSION
-            else super().default_loss()
-        )
+        if self.problem_type == REGRESSION:
+            return keras.losses.MeanSquaredError()
+        return super().default_loss()
 
     def head(self, outputs, tokens, training=False):
-        """Logits `[B, num_classes]` from what the backbone gave for a token dictionary."""
         return self.logits_of(self._pool(outputs, tokens), training=training)
 
     def pooled(self, inputs, training=False):
