@@ -72,11 +72,10 @@ class BertFeatureExtractor(TaskModel):
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
         states = self.backbone(tokens, training=training, output_hidden_states=True)
-        chosen = [
-            tf.cast(states["hidden_states"][layer], tf.float32) for layer in self.layer_indices
-        ]
+        states = [states["hidden_states"][layer] for layer in self.layer_indices]
+        chosen = [tf.cast(values, tf.float32) for values in states]  # K times [B, T, H]
         if self.combine == "stack":
-            return tf.stack(chosen, axis=2)  # K times [B, T, H] -> [B, T, K, H]
+            return tf.stack(chosen, axis=2)  # [B, T, K, H]
         if self.combine == "concat":
             return tf.concat(chosen, axis=-1)  # [B, T, K * H]
         total = tf.add_n(chosen)  # [B, T, H]
@@ -96,9 +95,8 @@ class BertFeatureExtractor(TaskModel):
 
         Args:
             texts: Raw text as in `fit`, single or in pairs; one string or one pair of strings.
-            token_budget: As in `predict`.
+            token_budget, batch_size: As in `predict`.
             verbose: 1 shows a progress bar.
-            batch_size: As in `predict`.
 
         Returns:
             For each text float32 `[tokens, ...]`, `[CLS]` and `[SEP]` counted; for one string or

@@ -11,7 +11,6 @@ from bert_tf.data.table_files import read_table
 from bert_tf.errors import DataError
 
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
-LABELS = ("0", "1", "2", "3")
 COLUMNS = ("sent1", "sent2", *ENDINGS)
 
 
@@ -67,12 +66,12 @@ def read_swag(path: str | os.PathLike, labels: bool = True) -> list[ChoiceExampl
                 f"Received: nothing in {', '.join(empty)}"
             )
         label = row["label"].strip() if labels else None
-        if labels and label not in LABELS:
+        if label not in ("0", "1", "2", "3", None):
             raise DataError(
                 f"{path}, line {line} must have a label from 0 to 3. Received: {label!r}"
             )
         choices = tuple(f"{texts['sent2']} {texts[name]}".strip() for name in ENDINGS)
-        examples.append(ChoiceExample(texts["sent1"], choices, int(label) if labels else None))
+        examples.append(ChoiceExample(texts["sent1"], choices, label and int(label)))
     if not examples:
         raise DataError(f"{path} must have examples. Received: none")
     return examples

@@ -63,11 +63,8 @@ class MultipleChoicePreprocessor(Preprocessor):
             x = tuple(map(list, zip(*rows))) or ([], [])  # pairs of a prompt and its choices
         if len(x) != 2 or is_text(x[1]):
             raise UserError(f"{_FORM} Received: {shown(x)}")
-        prompts, choices = x
-        if is_text(prompts):
-            prompts, choices = [prompts], [choices]
-        prompts = text_column(prompts, self.text_errors, "prompts")
-        lists = plain_rows(choices, "choices")
+        prompts = text_column(x[0], self.text_errors, "prompts")
+        lists = [x[1]] if is_text(x[0]) else plain_rows(x[1], "choices")
         refuse_missing(lists, "choices")
         rows = []
         for row, members in enumerate(lists):
@@ -86,8 +83,7 @@ class MultipleChoicePreprocessor(Preprocessor):
                 "`choices` must have a list for every prompt. "
                 f"Received: {len(prompts)} prompts, {len(rows)} lists"
             )
-        count = len(rows[0]) if rows else 0
-        choices = np.array(rows, dtype=object).reshape(len(rows), count)  # [n, C], also for n = 0
+        choices = np.array(rows or np.empty([0, 0]), dtype=object)  # [n, C]
         columns = TextColumns((prompts, choices))
         columns.is_single = is_text(x[0])
         return columns
@@ -135,12 +131,11 @@ class MultipleChoicePreprocessor(Preprocessor):
     def decode(self, values, rows, columns):
         """Returns a `Choice` for each prompt."""
         probabilities = softmax(values.reshape(columns[1].shape)) if len(values) else ()
-        answers = []
-        for choices, shares in zip(columns[1], probabilities):
-            index = int(shares.argmax())
-            text = choices[index].decode("utf-8", "replace")
-            answers.append(Choice(index, text, float(shares[index])))
-        return answers
+        best = [int(shares.argmax()) for shares in probabilities]
+        return [
+            Choice(index, choices[index].decode("utf-8", "replace"), float(shares[index]))
+            for index, choices, shares in zip(best, columns[1], probabilities)
+        ]
 
 
 def _pairs(columns):

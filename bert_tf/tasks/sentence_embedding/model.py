@@ -25,9 +25,8 @@ from bert_tf.training.losses.sentence_losses import ClassificationLoss, Sentence
 class BertSentenceEncoder(TaskModel):
     """BERT with a pooled vector for each text.
 
-    It is trained on pairs or triplets of texts, as a tuple of lists, each text encoded by itself
-    (`compile(objective=...)` says how they are compared). Below, `K` is the number of texts of an
-    example.
+    It is trained on pairs or triplets of texts, as a tuple of lists, each text encoded by itself;
+    `compile(objective=...)` says how they are compared. Below, an example has `K` texts.
 
     Args:
         backbone: The `BertBackbone`.
@@ -136,12 +135,13 @@ class BertSentenceEncoder(TaskModel):
         Raises:
             UserError: If `objective` is unknown, or is given with a loss or metrics.
         """
-        objective = None if objective is None else sentence_loss(objective)
         if objective is not None:
-            if "metrics" in kwargs or "loss" in kwargs:
+            objective = sentence_loss(objective)
+            given = sorted({"loss", "metrics"} & set(kwargs))
+            if given:
                 raise UserError(
                     "`loss` and `metrics` must not be given with an `objective`, which has its own "
-                    f"loss and metric. Received: {sorted({'loss', 'metrics'} & set(kwargs))}"
+                    f"loss and metric. Received: {given}"
                 )
             with self.distribute_strategy.scope():
                 objective.build(self.vector_size, self.backbone.config.initializer_range)
@@ -156,17 +156,15 @@ class BertSentenceEncoder(TaskModel):
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
-        shape = tf.shape(tokens["token_ids"])
-        static = tokens["token_ids"].shape
+        ids = tokens["token_ids"]
         tokens = one_sequence_per_row(tokens)  # [B, K, T] -> [B * K, T]
         vectors = self.head(self.backbone(tokens, training=training), tokens)
-        if static.rank == 2:
+        if ids.shape.rank == 2:
             return vectors
-        vectors = tf.reshape(vectors, tf.concat([shape[:2], [self.vector_size]], axis=0))
-        return tf.ensure_shape(vectors, [*static[:2], self.vector_size])  # [B, K, D]
+        shape = tf.concat([tf.shape(ids)[:2], [self.vector_size]], axis=0)
+        return tf.ensure_shape(tf.reshape(vectors, shape), [*ids.shape[:2], self.vector_size])
 
     def head(self, outputs, tokens, training=False):
-        """Vectors `[B, D]` from what the backbone gave for a token dictionary of `[B, T]`."""
         states = outputs["sequence_output"]
         if self.sequence_pooling is None:
             vectors = states[:, 0]  # [B, T, H] -> [B, H]
@@ -180,7 +178,7 @@ class BertSentenceEncoder(TaskModel):
         return vectors
 
     def forward(self, x, y, training):
-        vectors = self(x, training=training)
+        vectors = self(x, training=training)  # [B, D] or [B, K, D]
         if self.objective is None:
             return vectors
         self.objective.check(vectors.shape[1] if vectors.shape.rank == 3 else 1, y is not None)
@@ -203,7 +201,6 @@ class BertSentenceEncoder(TaskModel):
         return class_weights_by_id(class_weight, self.objective.num_classes)
 
     def trained_variables(self):
-        """Returns those of the encoder and of the objective."""
         own = [] if self.objective is None else self.objective.variables
         return [*self.trainable_variables, *own]
 
@@ -227,8 +224,8 @@ class BertSentenceEncoder(TaskModel):
 
         Args:
             texts: Some thousand sentences of the kind that will be encoded; more than D.
-            size: Of the whitened vectors; None: as many as there are directions in which they
-                vary. (BERT's last LayerNorm leaves H - 1.)
+            size: Of the whitened vectors; None: the number of directions in which they vary.
+                (BERT's last LayerNorm leaves H - 1.)
             token_budget: As in `encode`.
 
         Raises:
@@ -243,13 +240,8 @@ class BertSentenceEncoder(TaskModel):
 
         Reference: Su et al. 2021 (arXiv 2103.15316).
         """
-        plain = BertSentenceEncoder(
-            self.backbone,
-            self.pooling,
-            tokenizer=self.tokenizer,
-            max_length=self.max_length,
-            dtype=self.dtype_policy,
-        )
+        shared = {"tokenizer": self.tokenizer, "max_length": self.max_length}
+        plain = BertSentenceEncoder(self.backbone, self.pooling, **shared, dtype=self.dtype_policy)
         vectors = plain.encode(texts, token_budget=token_budget)
         layer = Whitening(len(principal_directions(vectors)[1]) if size is None else size)
         layer.build([None, self._pooled_size()])
