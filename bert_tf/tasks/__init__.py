@@ -34,13 +34,12 @@ def specs() -> tuple[TaskSpec, ...]:
         'BertPretrainer'
     """
     found = tuple(importlib.import_module(f"bert_tf.tasks.{name}").SPEC for name in NAMES)
-    for kind in ("name", "model"):
-        names = [getattr(spec, kind) for spec in found]
-        if len(set(names)) < len(names) or (kind == "name" and names != list(NAMES)):
-            raise ValueError(
-                f"The `{kind}` of every SPEC must be its own, and its `name` its folder's. "
-                f"Received: {kind}={names}"
-            )
+    names, models = [spec.name for spec in found], [spec.model for spec in found]
+    if names != list(NAMES) or len(set(models)) < len(models):
+        raise ValueError(
+            "The `model` of every SPEC must be its own, and its `name` its folder's. "
+            f"Received: name={names}, model={models}"
+        )
     written = [spec.architectures[0] for spec in found if spec.heads]
     if len(set(written)) < len(written):
         raise ValueError(

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from bert_tf.layers.dense import Dense
 from bert_tf.models.task_model import TaskModel
+from bert_tf.tasks import option_values
 
 
 class DenseHeadModel(TaskModel):
@@ -56,3 +57,6 @@ class DenseHeadModel(TaskModel):
     def default_loss(self) -> keras.losses.Loss:
         """Returns the loss of `compile(loss="auto")`: cross-entropy on class ids."""
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def get_config(self):
+        return {**super().get_config(), **option_values(self)}

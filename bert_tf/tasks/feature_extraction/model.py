@@ -23,13 +23,11 @@ class BertFeatureExtractor(TaskModel):
     For a mix that is learnt with a task see `bert_tf.layers.ScalarMix`.
 
     Args:
-        backbone: The `BertBackbone`.
+        backbone, tokenizer, max_length: As in `TaskModel`.
         layer_indices: Which of the L + 1 hidden states: 0 is the embeddings, k the output of block
             k, -1 that of the last. The default is that of google-research/bert and of the paper's
             best feature-based tagger.
         combine: "stack", "concat", "sum" or "mean" over the layers.
-        tokenizer: The `BertTokenizer`.
-        max_length: Longest sequence in tokens; longer text is cut.
 
     Returns:
         float32, for K layers: "stack" `[B, T, K, H]`, "concat" `[B, T, K * H]`, "sum" and "mean"

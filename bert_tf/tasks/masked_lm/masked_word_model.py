@@ -40,9 +40,8 @@ class MaskedWordModel(TrainingModel):
         """`keras.Model.compile`; the loss of the words defaults to cross-entropy.
 
         Args:
-            optimizer: As in Keras.
             loss: A `bert_tf.training.SparseCrossentropy`, for label smoothing or focus; or "auto".
-            **kwargs: As in `TrainingModel.compile`.
+            optimizer, **kwargs: As in `TrainingModel.compile`.
 
         Raises:
             UserError: For another loss.
@@ -50,15 +49,12 @@ class MaskedWordModel(TrainingModel):
         super().compile(optimizer=optimizer, loss=class_loss(loss), **kwargs)
 
     def word_logits(self, outputs, positions=None, weights=None) -> tf.Tensor:
-        """Logits over the vocabulary, of the places asked for alone.
+        """Returns logits over the vocabulary, float32 `[B, P, V]`.
 
         Args:
             outputs: The backbone's, with `word_embeddings`.
             positions: int `[B, P]`, columns of the batch; None takes all T.
-            weights: float `[B, P]`: only places of a weight above zero are computed.
-
-        Returns:
-            float32 `[B, P, V]`, with weights `[M, V]` for the M places above zero.
+            weights: float `[B, P]`: the logits are `[M, V]` of the M places above zero.
         """
         states = outputs["sequence_output"]  # [B, T, H]
         batch, length = tf.shape(states)[0], tf.shape(states)[1]

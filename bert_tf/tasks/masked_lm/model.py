@@ -30,9 +30,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
     every time. Only the masked positions go through the vocabulary matmul.
 
     Args:
-        backbone: The `BertBackbone`.
-        tokenizer: The `BertTokenizer`.
-        max_length: Longest sequence in tokens; longer text is cut.
+        backbone, tokenizer, max_length: As in `TaskModel`.
 
     Call arguments:
         inputs: What the backbone takes, and `masked_positions` int32 `[B, P]`; without them the

@@ -34,12 +34,7 @@ class Candidate(NamedTuple):
 
 
 class MaskedRows:
-    """Texts with the places of their masks.
-
-    Args:
-        texts: n texts.
-        places: The columns of their masks, ragged int64 `[n, (masks)]`.
-    """
+    """Texts `[n]` with the columns of their masks, `places` ragged int64 `[n, (masks)]`."""
 
     def __init__(self, texts: TokenizedTexts, places: tf.RaggedTensor):
         counts = places.row_lengths().numpy()  # [n]

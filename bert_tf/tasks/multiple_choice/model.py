@@ -8,7 +8,6 @@ import tensorflow as tf
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.token_inputs import one_sequence_per_row
-from bert_tf.tasks import option_values
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.multiple_choice.preprocessor import Choice, MultipleChoicePreprocessor
 from bert_tf.training.losses.class_weights import refuse_class_weight
@@ -23,10 +22,8 @@ class BertMultipleChoice(DenseHeadModel):
     lists of C strings. Below, `C` is the number of choices.
 
     Args:
-        backbone: The `BertBackbone`.
+        backbone, tokenizer, max_length: As in `TaskModel`; the longer text of a pair is cut.
         dropout: Dropout before the classifier; None takes the configuration's.
-        tokenizer: The `BertTokenizer`.
-        max_length: Longest pair in tokens; the longer text of a pair is cut.
 
     Call arguments:
         inputs: What the backbone takes, each `[B, C, T]`; or a tuple of strings `[B]` and
@@ -115,6 +112,3 @@ class BertMultipleChoice(DenseHeadModel):
             DataError: If a text is missing or malformed.
         """
         return self.predict_decoded((prompts, choices), batch_size, token_budget, verbose)
-
-    def get_config(self):
-        return {**super().get_config(), **option_values(self)}

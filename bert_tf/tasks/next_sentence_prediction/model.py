@@ -18,9 +18,7 @@ class BertNextSentencePredictor(DenseHeadModel):
     """BERT with the next-sentence head of its pre-training.
 
     Args:
-        backbone: The `BertBackbone`.
-        tokenizer: The `BertTokenizer`.
-        max_length: Longest pair in tokens; the longer text of a pair is cut.
+        backbone, tokenizer, max_length: As in `TaskModel`; the longer text of a pair is cut.
 
     Returns:
         Logits float32 `[B, 2]`; class 0 is "follows". `fit` takes pairs of texts and labels 0 and

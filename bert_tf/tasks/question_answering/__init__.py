@@ -30,13 +30,9 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "Answer": ".preprocessor",
-        "GoldAnswer": ".files",
-        "SquadExample": ".files",
         "QuestionWindows": ".question_windows",
-        "best_null_thresholds": ".metrics",
         "read_answers": ".prediction_files",
-        "read_squad": ".files",
-        "squad_intervals": ".metrics",
-        "squad_scores": ".metrics",
+        **dict.fromkeys(("GoldAnswer", "SquadExample", "read_squad"), ".files"),
+        **dict.fromkeys(("best_null_thresholds", "squad_intervals", "squad_scores"), ".metrics"),
     },
 )

@@ -52,8 +52,7 @@ class Selection(NamedTuple):
         probability: float64 `[C]`, of each of them: softmax of the scores of a question.
         has_best: bool `[B]`, whether a span is possible.
         best: The best span of every question, `[B]`; what it is without one is undefined.
-        best_probability: float64 `[B]`.
-        null_probability: float64 `[B]`, of no answer.
+        best_probability, null_probability: float64 `[B]`, of the best span and of no answer.
         score_difference: float64 `[B]`, how much better no answer is than the best span (than a
             span of score 0 if there is none).
     """
@@ -69,9 +68,8 @@ class Selection(NamedTuple):
     def is_null(self, null_score_diff_threshold: float | None) -> tf.Tensor:
         """Returns for each question whether it has no answer, bool `[B]`.
 
-        Args:
-            null_score_diff_threshold: No answer is chosen if it is better than the best span by
-                more than this. None where every question has an answer.
+        No answer is chosen if it is better than the best span by more than the threshold, which is
+        None where every question has an answer.
         """
         if null_score_diff_threshold is None:
             return ~self.has_best

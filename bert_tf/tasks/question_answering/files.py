@@ -54,9 +54,7 @@ class SquadExample:
     """One question about one context.
 
     Attributes:
-        id: The question's id.
-        question: The question.
-        context: The text that the question is about.
+        id, question, context: The question's id, the question, and the text that it is about.
         answers: The answers; empty if there are none or if they are not known.
         is_impossible: Whether the context has no answer (SQuAD 2.0).
         has_answers: Whether the answers are known.

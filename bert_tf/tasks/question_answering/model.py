@@ -32,7 +32,7 @@ class BertQuestionAnswerer(DenseHeadModel):
     are left out and logged.
 
     Args:
-        backbone: The `BertBackbone`.
+        backbone, tokenizer: As in `TaskModel`.
         allow_no_answer: Whether a context may have no answer, as in SQuAD 2.0.
         null_score_diff_threshold: No answer is given if its score is above that of the best span by
             more than this.
@@ -41,11 +41,7 @@ class BertQuestionAnswerer(DenseHeadModel):
             that is less.
         n_best_size: Starts and ends to look at in a window, and candidates to keep.
         max_answer_length: The most tokens of an answer.
-        tokenizer: The `BertTokenizer`.
         max_length: The most tokens of a window; None means the length of the position table.
-
-    Call arguments:
-        inputs: What the backbone takes.
 
     Returns:
         Logits float32 `[B, 2, T]`: of the answer's first token, and of its last. On token
@@ -197,9 +193,6 @@ class BertQuestionAnswerer(DenseHeadModel):
     def window_lengths(self) -> dict[str, int]:
         """Returns how contexts are cut: arguments of `QuestionWindows`."""
         return self.preprocessor.window_lengths()
-
-    def get_config(self):
-        return {**super().get_config(), **option_values(self)}
 
 
 def _per_row(weights):

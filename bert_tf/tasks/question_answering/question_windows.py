@@ -25,8 +25,7 @@ class QuestionWindows:
 
     Args:
         tokenizer: A `BertTokenizer`.
-        questions: N questions.
-        contexts: The context of each.
+        questions, contexts: N questions and the context of each.
         max_length: The maximum number of tokens of a window.
         doc_stride: Tokens from the start of a window to the start of the next.
         max_query_length: Longer questions lose their end.

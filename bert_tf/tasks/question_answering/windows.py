@@ -24,13 +24,11 @@ class Windows(NamedTuple):
     """The windows of a batch of questions.
 
     Attributes:
-        token_ids: Ragged int32 `[S, (T)]`.
-        segment_ids: The same, 1 in the context and the `[SEP]` after it.
+        token_ids, segment_ids: Ragged int32 `[S, (T)]`; segment 1 is the context with its `[SEP]`.
         shows_best: Ragged bool `[S, (T)]`, the tokens of the context that no other window shows
             better.
         example: int64 `[S]`, the question of each window, ascending.
-        start: int64 `[S]`, the first token of the context that the window has.
-        offset: int64 `[S]`, the column of that token.
+        start, offset: int64 `[S]`, the first token of the context in the window, and its column.
     """
 
     token_ids: tf.RaggedTensor
@@ -53,8 +51,7 @@ def pack_windows(
 
     Args:
         tokenizer: The `BertTokenizer`.
-        questions: Ids, ragged int32 `[B, (tokens)]`.
-        contexts: The same.
+        questions, contexts: Ids, ragged int32 `[B, (tokens)]`.
         max_length, doc_stride, max_query_length: As in `QuestionWindows`.
     """
     questions = questions[:, :max_query_length]

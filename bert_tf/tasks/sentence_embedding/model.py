@@ -29,13 +29,11 @@ class BertSentenceEncoder(TaskModel):
     `compile(objective=...)` says how they are compared. Below, an example has `K` texts.
 
     Args:
-        backbone: The `BertBackbone`.
+        backbone, tokenizer, max_length: As in `TaskModel`.
         pooling: "mean", "max" or "mean_max" over the real tokens, or "cls": the first token's
             vector as the encoder gives it, without the pooler's dense layer, as in
             sentence-transformers.
         normalize: Whether vectors are scaled to length 1.
-        tokenizer: The `BertTokenizer`.
-        max_length: Longest sequence in tokens; longer text is cut.
         whitening_size: Size of whitened vectors; None: they are not whitened. `fit_whitening`
             sets it.
 
@@ -126,11 +124,10 @@ class BertSentenceEncoder(TaskModel):
         dropped with it: saved models hold the encoder.
 
         Args:
-            optimizer: As in Keras.
             objective: "classification", "cosine", "ranking" or "triplet", or one of
                 `bert_tf.training.losses.sentence_losses` with its arguments. None:
                 Keras's `loss` on the vectors themselves.
-            **kwargs: As in `TrainingModel.compile`.
+            optimizer, **kwargs: As in `TrainingModel.compile`.
 
         Raises:
             UserError: If `objective` is unknown, or is given with a loss or metrics.

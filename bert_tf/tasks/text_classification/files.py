@@ -43,9 +43,7 @@ class Columns:
     They are numbers from 0 for a tab-separated file, or the names in a header or in JSON lines.
 
     Attributes:
-        text_a: The text.
-        text_b: The second text of a pair.
-        label: The label.
+        text_a, text_b, label: The text, the second text of a pair, and the label.
         id: The name of the example, which must be unique.
         header: Whether the first line is skipped, if columns are numbers.
         only: A column and the value that it must have. Other lines are skipped.

@@ -13,7 +13,6 @@ from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.pooling import SequencePooling
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import class_id, class_names, class_sets, outputs
-from bert_tf.tasks import option_values
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.text_classification.preprocessor import (
     Classification,
@@ -27,7 +26,8 @@ class BertTextClassifier(DenseHeadModel):
     """BERT with a linear layer on a pooled vector: one label, several labels, or a number.
 
     Args:
-        backbone: The `BertBackbone`; build it with `num_encoder_layers=k` to stop after k blocks.
+        backbone, tokenizer, max_length: As in `TaskModel`. A backbone that is built with
+            `num_encoder_layers=k` stops after k blocks.
         num_classes: Number of outputs; None counts `labels`, or is 2, for regression 1.
         labels: The classes' names, in the order of their ids.
         problem_type: Hugging Face's word for what is learnt: "single_label_classification",
@@ -36,8 +36,6 @@ class BertTextClassifier(DenseHeadModel):
         pooling: "cls" (the pooler on the first token, as in the paper), "mean", "max" or
             "mean_max" over the real tokens.
         dropout: Dropout before the classifier; None takes the configuration's.
-        tokenizer: The `BertTokenizer`.
-        max_length: Longest sequence in tokens; longer text is cut.
 
     Returns:
         Logits float32 `[B, num_classes]`.
@@ -214,6 +212,3 @@ class BertTextClassifier(DenseHeadModel):
         Softmax over the classes; sigmoid of every label by itself; for regression the numbers.
         """
         return self.preprocessor.probabilities(logits)
-
-    def get_config(self):
-        return {**super().get_config(), **option_values(self)}

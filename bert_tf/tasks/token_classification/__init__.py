@@ -30,17 +30,13 @@ SPEC = TaskSpec(
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "Span": ".tag_schemes",
-        "TaggedSentence": ".files",
         "TaggedSpan": ".preprocessor",
         "TaggingScores": ".metrics",
-        "convert_tags": ".tag_schemes",
-        "read_conll": ".files",
-        "read_tag_predictions": ".files",
-        "read_word_tag": ".files",
-        "spans_of_tags": ".tag_schemes",
         "tagging_intervals": ".report",
         "tagging_scores": ".metrics",
-        "tags_of_spans": ".tag_schemes",
+        **dict.fromkeys(("Span", "convert_tags", "spans_of_tags", "tags_of_spans"), ".tag_schemes"),
+        **dict.fromkeys(
+            ("TaggedSentence", "read_conll", "read_tag_predictions", "read_word_tag"), ".files"
+        ),
     },
 )

@@ -14,7 +14,6 @@ from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import class_names
 from bert_tf.models.text_batches import IGNORED
-from bert_tf.tasks import option_values
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.token_classification.preprocessor import TokenClassificationPreprocessor
 from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows, flat_words
@@ -31,16 +30,12 @@ class BertTokenClassifier(DenseHeadModel):
     `B-PER`, `I-PER` (IOB1, IOB2 or BIOES) mean spans of words, others the words themselves.
 
     Args:
-        backbone: The `BertBackbone`.
+        backbone, tokenizer: As in `TaskModel`.
         num_classes: Number of labels; None counts `labels`.
         labels: The labels' names, in the order of their ids.
         use_crf: Whether the labels of a sentence are chosen together, by a linear-chain CRF.
         dropout: Dropout before the classifier; None takes the configuration's.
-        tokenizer: The `BertTokenizer`.
         max_length: Longest window in tokens.
-
-    Call arguments:
-        inputs: What the backbone takes.
 
     Returns:
         Logits float32 `[B, T, num_classes]`; with a CRF its emissions. `fit` on token dictionaries
@@ -105,10 +100,9 @@ class BertTokenClassifier(DenseHeadModel):
         `AdamWeightDecay(5e-5, learning_rate_multipliers={"crf": 100.0})`.
 
         Args:
-            optimizer: As in Keras.
             loss: A `bert_tf.training.SparseCrossentropy`, with label smoothing, focus or class
                 weights. "auto" is cross-entropy; with a CRF, which has no other, that of paths.
-            **kwargs: As in `TrainingModel.compile`, without metrics.
+            optimizer, **kwargs: As in `TrainingModel.compile`, without metrics.
 
         Raises:
             UserError: For another loss, for any with a CRF, and for metrics.
@@ -264,9 +258,6 @@ class BertTokenClassifier(DenseHeadModel):
         words, texts = self.preprocessor.read_words(texts)
         ids = self._label_ids(words.words, words.row_splits, batch_size, token_budget, verbose)
         return self.preprocessor.spans(words, ids, texts)
-
-    def get_config(self):
-        return {**super().get_config(), **option_values(self)}
 
 
 def word_weights(y, sample_weight) -> tf.Tensor:

@@ -41,8 +41,7 @@ def pack_words(
 
     Args:
         tokenizer: A `BertTokenizer`.
-        words: Strings `[W]`, those of the first sentence first.
-        row_splits: int64 `[sentences + 1]`, which words belong to which sentence.
+        words, row_splits: What `flat_words` returns.
         max_length: The maximum number of tokens of a window, `[CLS]` and `[SEP]` included.
         keeps_empty: Whether a sentence without words has a window without words, or none.
 
@@ -110,12 +109,10 @@ def _cut(words, piece_splits, row_splits, limit, keeps_empty):
 
 
 class WordWindows:
-    """The windows of sentences as rows of tokens; see `pack_words`.
+    """The windows of sentences as rows of tokens.
 
     Args:
-        tokenizer: A `BertTokenizer`.
-        words, row_splits: What `flat_words` returns.
-        max_length: The maximum number of tokens of a window, `[CLS]` and `[SEP]` included.
+        tokenizer, words, row_splits, max_length: As in `pack_words`.
         has_word_starts: Whether batches have `word_starts` bool `[B, T]`, the first pieces.
 
     Attributes:
@@ -176,7 +173,7 @@ class WordWindows:
 
 
 def flat_words(sentences: Sequence[Sequence[str]]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the words of all sentences, strings `[W]`, and their row splits."""
+    """Returns the words of all sentences, strings `[W]`, and their row splits, int64."""
     words = tf.constant([word for sentence in sentences for word in sentence], tf.string)
     lengths = np.array([len(sentence) for sentence in sentences], np.int64)
     return words, tf.constant(np.concatenate([[0], np.cumsum(lengths)]), tf.int64)

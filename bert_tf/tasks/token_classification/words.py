@@ -17,8 +17,7 @@ class Words(NamedTuple):
 
     Attributes:
         row_splits: int64 `[B + 1]`, which words belong to which text.
-        starts: int64 `[W]`, the first character of each in its text.
-        ends: int64 `[W]`, the one after its last.
+        starts, ends: int64 `[W]`, the first character of each in its text, the one after its last.
         words: string `[W]`.
     """
 
