@@ -134,16 +134,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         return rows, rows.labels
 
     def rows(self, columns, window_stride=None):
-        """Returns the windows of the contexts.
-
-        Raises:
-            UserError: If there is no tokenizer, or `window_stride` is given.
-        """
-        if window_stride is not None:
-            raise UserError(
-                "`window_stride` must be None; `doc_stride` is that of question answering. "
-                f"Received: window_stride={window_stride!r}"
-            )
+        """Returns the windows of the contexts; raises `UserError` if there is no tokenizer."""
         self.require_tokenizer()
         questions, contexts = map(_strings, columns)
         return QuestionWindows(

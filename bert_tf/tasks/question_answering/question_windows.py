@@ -12,7 +12,8 @@ from tqdm import tqdm
 from bert_tf.data.plain_rows import is_missing
 from bert_tf.errors import DataError, UserError
 from bert_tf.models.label_inputs import row_weights
-from bert_tf.models.text_batches import batches_of_numbers, padded_tokens, training_batches
+from bert_tf.models.text_batches import batches_of_numbers, training_batches
+from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
 from bert_tf.tasks.question_answering.windows import Windows, check_window_lengths, pack_windows
 
@@ -20,7 +21,7 @@ _TEXTS_AT_ONCE = 1000  # tokenized together; more gain no speed
 _EXAMPLES_AT_ONCE = 2000  # cut into windows together, so that little memory is needed
 
 
-class QuestionWindows:
+class QuestionWindows(TokenizedTexts):
     """The windows of many questions; see `pack_windows`.
 
     Args:
@@ -33,6 +34,7 @@ class QuestionWindows:
 
     Attributes:
         windows: The `Windows`.
+        examples: int64 `[W]`, the question of each window.
         labels: What training needs; see `with_targets`.
 
     Raises:
@@ -64,7 +66,6 @@ class QuestionWindows:
         self.contexts = contexts
         self.labels = ()
         self._tokenized = _TokenizedOnce(tokenizer, contexts)
-        self._pad_token_id = tokenizer.pad_token_id
         self._length = length
         asked = _TokenizedOnce(tokenizer, questions)
         parts = []
@@ -75,12 +76,13 @@ class QuestionWindows:
                 windows = pack_windows(tokenizer, *texts, max_length, doc_stride, max_query_length)
             parts.append(windows._replace(example=windows.example + begin))
         with tf.device("CPU:0"):
-            self.windows = Windows(*(tf.concat(fields, axis=0) for fields in zip(*parts)))
+            windows = Windows(*(tf.concat(fields, axis=0) for fields in zip(*parts)))
+        self._keep(windows, tokenizer.pad_token_id)
 
-    @property
-    def examples(self) -> np.ndarray:
-        """int64 `[W]`, the question of each window."""
-        return self.windows.example.numpy()
+    def _keep(self, windows, pad_token_id):
+        super().__init__(windows.token_ids, windows.segment_ids, pad_token_id)
+        self.windows = windows
+        self.examples = windows.example.numpy()
 
     def with_targets(
         self, answers: Sequence, sample_weight: Sequence[float] | None = None
@@ -126,7 +128,8 @@ class QuestionWindows:
                 f"Received: none in {count} questions"
             )
         with tf.device("CPU:0"):
-            self.windows = Windows(*(tf.ragged.boolean_mask(part, kept) for part in self.windows))
+            windows = Windows(*(tf.ragged.boolean_mask(part, kept) for part in self.windows))
+        self._keep(windows, self._pad_token_id)
         start, offset = self.windows.start.numpy(), self.windows.offset.numpy()
         end = start + self.lengths() - offset - 1
         spans = spans[self.examples]  # [W, 2]
@@ -136,19 +139,6 @@ class QuestionWindows:
         if sample_weight is not None:
             self.labels += (row_weights(sample_weight, count)[self.examples],)
         return left_out
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def lengths(self) -> np.ndarray:
-        """Returns the number of tokens of every window, int64 `[W]`."""
-        return self.windows.token_ids.row_lengths().numpy()
-
-    def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
-        """Returns the token dictionary of the windows `[B]`, padded to `length` or the longest."""
-        windows = self.windows
-        ids = (tf.gather(ids, rows) for ids in (windows.token_ids, windows.segment_ids))
-        return padded_tokens(*ids, self._pad_token_id, length)  # ragged [B, (T)] -> [B, T]
 
     def part(self, examples: slice) -> tuple[slice, Windows, tf.Tensor, tf.RaggedTensor, ...]:
         """Returns what the answers to some of the questions are found with.

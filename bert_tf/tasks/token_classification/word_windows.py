@@ -21,7 +21,8 @@ from bert_tf.data.plain_rows import (
     shown,
 )
 from bert_tf.errors import DataError, UserError
-from bert_tf.models.text_batches import IGNORED, padded_tokens
+from bert_tf.models.text_batches import IGNORED
+from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.text import packing
 
 # The feature that marks the first pieces.
@@ -108,7 +109,7 @@ def _cut(words, piece_splits, row_splits, limit, keeps_empty):
     return tf.boolean_mask(ends, are_windows), tf.where(are_windows)[:, 0]
 
 
-class WordWindows:
+class WordWindows(TokenizedTexts):
     """The windows of sentences as rows of tokens.
 
     Args:
@@ -136,18 +137,11 @@ class WordWindows:
     ):
         with tf.device("CPU:0"):
             packed = pack_words(tokenizer, words, row_splits, max_length)
-        self._token_ids, self._word_starts, examples = packed
-        self.word_splits = row_splits.numpy()
+        token_ids, self._word_starts, examples = packed
+        super().__init__(token_ids, tf.zeros_like(token_ids), tokenizer.pad_token_id)
         self.examples = examples.numpy()
-        self._pad_token_id = tokenizer.pad_token_id
+        self.word_splits = row_splits.numpy()
         self._has_word_starts = has_word_starts
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def lengths(self) -> np.ndarray:
-        """Returns the number of tokens of every window, int64 `[S]`."""
-        return self._token_ids.row_lengths().numpy()
 
     def labels(self, word_labels: np.ndarray) -> tf.RaggedTensor:
         """Returns one label per token, ragged `[S, (T)]`, from one per word, int32 `[W]`."""
@@ -164,8 +158,7 @@ class WordWindows:
 
     def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
         """Returns the token dictionary of the windows `[B]`, padded to `length` or the longest."""
-        token_ids = tf.gather(self._token_ids, rows)  # ragged [B, (T)]
-        features = padded_tokens(token_ids, tf.zeros_like(token_ids), self._pad_token_id, length)
+        features = super().batch(rows, length)
         if self._has_word_starts:
             starts = tf.gather(self._word_starts, rows)
             features[WORD_STARTS] = starts.to_tensor(False, shape=[None, length])
