@@ -78,8 +78,7 @@ class MaskedWordModel(TrainingModel):
         """Returns the share in the loss of these words; updates the metrics.
 
         Args:
-            ids: int32 `[B, P]`, the words that were there.
-            weights: float32 `[B, P]`.
+            ids, weights: int32 and float32 `[B, P]`, the words that were there and their weights.
             logits: `[B, P, V]`, or `[M, V]` as `word_logits` gives with these weights.
             total: The sum of the weights of the whole batch, times those of their rows.
             sample_weight: `[B]`, the weights of the rows, or None.

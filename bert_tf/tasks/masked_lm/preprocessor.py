@@ -16,8 +16,7 @@ from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.tasks.masked_lm.masked_text import mask_texts
 
-# The maximum number of masks of a row. A text with more has several rows, so that it does not make
-# the rows of all other texts longer.
+# The most masks of a row. A text with more has several rows: one row makes all others as long.
 MASKS_PER_ROW = 4
 
 
@@ -78,8 +77,7 @@ class MaskedLMPreprocessor(Preprocessor):
     ):
         """As `Preprocessor.batches`; 15 % of the tokens are masked, and they are the labels.
 
-        Raises:
-            UserError: If there is no text or no mask token, or `y` or `sample_weight` is given.
+        `UserError` if there is no text or no mask token, or `y` or `sample_weight` is given.
         """
         self.require_mask_token()
         for name, values in {"y": y, "sample_weight": sample_weight}.items():
@@ -114,9 +112,7 @@ class MaskedLMPreprocessor(Preprocessor):
     def rows(self, columns, window_stride=None):
         """Returns `MaskedRows`.
 
-        Raises:
-            UserError: If a text has no mask, or one after the place where it is cut; or if
-                `window_stride` is given.
+        `UserError` if a text lacks a mask or is cut before one, or `window_stride` is given.
         """
         self.require_masks(columns)
         if window_stride is not None:

@@ -47,9 +47,7 @@ class MultipleChoicePreprocessor(Preprocessor):
     def read_columns(self, x):
         """Returns prompts `[n]` and choices `[n, C]` as arrays of strings.
 
-        Raises:
-            UserError: If an example is not a prompt with at least two choices, or the numbers of
-                choices differ.
+        `UserError` if an example is not a prompt with as many choices as the others, at least two.
         """
         if isinstance(x, TextColumns):
             return x
@@ -96,11 +94,7 @@ class MultipleChoicePreprocessor(Preprocessor):
         return class_ids(y, None, count, keep_rows=not self.has_sparse_labels)
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
-        """Returns prompts `[B]` and choices `[B, C]` as the model takes them, `[B, C, T]`.
-
-        Raises:
-            UserError: If the choices are not of that shape, or there is no tokenizer.
-        """
+        """Returns prompts `[B]` and choices `[B, C]` as the model takes them, `[B, C, T]`."""
         choices = tf.convert_to_tensor("" if pairs is None else pairs)
         if choices.shape.rank != 2:
             raise UserError(

@@ -94,11 +94,9 @@ def find_candidates(
         windows: What `pack_windows` returned.
         logits: Floats `[S, 2, T]`: of the first token and of the last. Columns after a window's
             last token do not count.
-        contexts: string `[B]`.
-        char_starts, char_ends: Where the contexts' tokens begin and end, ragged int64
-            `[B, (tokens)]`.
-        n_best_size: Starts and ends to look at in a window.
-        max_answer_length: The maximum number of tokens of an answer.
+        contexts, char_starts, char_ends: string `[B]`, and where their tokens begin and end, ragged
+            int64 `[B, (tokens)]`.
+        n_best_size, max_answer_length: As in `BertQuestionAnswerer`.
     """
     count = tf.shape(logits)[2]
     columns = tf.range(count, dtype=tf.int64)
@@ -150,10 +148,9 @@ def null_logits(windows: Windows, logits: tf.Tensor) -> tf.Tensor:
 def select(
     candidates: Candidates, null: tf.Tensor, n_best_size: int, allow_no_answer: bool
 ) -> Selection:
-    """Selects the n best answers to each question.
+    """Selects the n best answers to each question from what the functions above returned.
 
-    `candidates` and `null`, float64 `[B, 2]`, are what `find_candidates` and `null_logits`
-    returned. With `allow_no_answer`, no answer is a candidate too.
+    With `allow_no_answer`, no answer is a candidate too; its logits are `null`, float64 `[B, 2]`.
     """
     null_score = tf.reduce_sum(null, axis=1)
     rows = tf.size(null_score, tf.int64)

@@ -150,10 +150,7 @@ def report_left_out(
     contexts: Sequence[str],
     answers: Sequence[GoldAnswer],
 ) -> None:
-    """Logs the questions that training skips; those after the fifth one as debug messages.
-
-    `left_out` are the indices of the questions whose answers are not in their contexts.
-    """
+    """Logs the questions that training skips, by number; those after the fifth as debug messages."""
     if not left_out:
         return
     _logger.warning(

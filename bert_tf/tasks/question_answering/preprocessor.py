@@ -77,10 +77,7 @@ class AnswerSelection:
 
 
 class QuestionAnsweringPreprocessor(Preprocessor):
-    """Questions and contexts to windows, logits of windows to answers.
-
-    The arguments are those of `BertQuestionAnswerer` and of `Preprocessor`.
-    """
+    """Questions and contexts to windows, logits of windows to answers."""
 
     texts_per_example = (2,)
     example_form = (
@@ -122,9 +119,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
     def training_rows(self, columns, y, sample_weight):
         """Returns the windows to train on; the examples that are left out are logged.
 
-        Raises:
-            UserError: If `y` is None, or there is not one answer and weight for each question.
-            DataError: If no answer is in its context.
+        `UserError` without an answer for each question, `DataError` if none is in its context.
         """
         if y is None:
             raise UserError("`y` must be the answers to the questions. Received: y=None")

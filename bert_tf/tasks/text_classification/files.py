@@ -19,8 +19,7 @@ class TextExample:
     """One text, or pair of texts, with its label.
 
     Attributes:
-        text_a: The text.
-        text_b: The second text of a pair, or None.
+        text_a, text_b: The text, and the second one of a pair, or None.
         label: The name of the label, a tuple of names for several labels, a float for regression,
             or None.
         id: The name of the example, or None.
@@ -67,8 +66,7 @@ class ClassificationTask:
         train, dev, test: The columns of `train_file`, of `dev_file`, and of `test_file`, which need
             not have labels; None if there is no such file.
         labels: The labels in the order of their ids. None uses the sorted labels of `train_file`.
-        problem_type: "single_label_classification", "multi_label_classification" or "regression",
-            as in Hugging Face.
+        problem_type: As in `BertTextClassifier`.
         metrics: The names of the official metrics in `bert_tf.training.all_scores`.
         renamed_labels: Pairs of a label in the files and the label that it means.
         label_separator: The separator of several labels in one field.

@@ -21,10 +21,10 @@ def read_predictions(
     """Reads the predictions for examples, float64 `[n, C]`, or `[n, 1]` for regression.
 
     Args:
-        path: A tab-separated file as tools/run_classifier.py writes it, with one line per example:
-            the probabilities of the labels, or one number. Or a `.jsonl` file, with one line per
-            example: `probabilities` (a list), `label` (a name, a list of names or a number) or
-            `score` (a number), and optionally the `id` of the example.
+        path: A file with one line per example. Tab-separated, as tools/run_classifier.py writes it:
+            the probabilities of the labels, or one number. `.jsonl`: `probabilities` (a list),
+            `label` (a name, a list of names or a number) or `score` (a number), and optionally the
+            `id` of the example.
         examples: The examples.
         labels: The labels in the order of their ids; None for regression.
         problem_type: As in `ClassificationTask`.

@@ -41,10 +41,7 @@ class Classification(NamedTuple):
 
 
 class TextClassificationPreprocessor(Preprocessor):
-    """Texts or pairs to tokens, labels to ids, logits to probabilities.
-
-    Its arguments are those of `BertTextClassifier` and of `Preprocessor`.
-    """
+    """Texts or pairs to tokens, labels to ids, logits to probabilities."""
 
     def __init__(self, *, num_classes: int, labels: list[str] | None, problem_type: str, **options):
         super().__init__(**options)

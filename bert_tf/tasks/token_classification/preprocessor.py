@@ -47,12 +47,7 @@ class TaggedSpan(NamedTuple):
 
 
 class TokenClassificationPreprocessor(Preprocessor):
-    """Sentences to windows, tags to label ids, label ids to spans.
-
-    Args:
-        labels: The names of the labels, in the order of their ids.
-        **options: The arguments of `Preprocessor`.
-    """
+    """Sentences to windows, tags to label ids, label ids to spans."""
 
     takes_batches_of_text = False
 
@@ -66,11 +61,7 @@ class TokenClassificationPreprocessor(Preprocessor):
         return is_text(item) or is_sentence(item)
 
     def read_columns(self, x):
-        """Returns sentences as one array of lists of words.
-
-        Raises:
-            UserError: If a sentence is not a list of words.
-        """
+        """Returns sentences as one array of lists of words; `UserError` if they are text."""
         if isinstance(x, TextColumns):
             return x
         if not holds_word_lists(x):
@@ -91,9 +82,7 @@ class TokenClassificationPreprocessor(Preprocessor):
     def training_rows(self, columns, y, sample_weight):
         """Returns the windows to train on, and arrays of their labels and weights, if any.
 
-        Raises:
-            UserError: If there is no word, not one known tag for each word, or not one weight for
-                each sentence.
+        `UserError` if there is no word, or not a known tag for each word.
         """
         (sentences,) = columns
         if y is None or len(sentences) != len(y):
@@ -123,11 +112,7 @@ class TokenClassificationPreprocessor(Preprocessor):
         return windows, labels
 
     def rows(self, columns, window_stride=None):
-        """Returns the windows of the sentences.
-
-        Raises:
-            UserError: If there is no tokenizer, or `window_stride` is given.
-        """
+        """Returns the windows of the sentences; `UserError` if `window_stride` is given."""
         if window_stride is not None:
             raise UserError(
                 "`window_stride` must be None: long sentences are cut at words. "
