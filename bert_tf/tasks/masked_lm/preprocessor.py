@@ -153,16 +153,11 @@ def _batches_of_texts(columns, batch_size, shuffle):
     if not columns.num_rows:
         raise UserError("`x` must have at least one text. Received: none.")
     with tf.device("CPU:0"):
-        columns = tuple(map(tf.constant, columns))
-    numbers = tf.data.Dataset.range(len(columns[0]))
+        texts = tuple(tf.constant(column, tf.string) for column in columns)
+        dataset = tf.data.Dataset.from_tensor_slices(texts if len(texts) > 1 else texts[0])
     if shuffle:
-        numbers = numbers.shuffle(len(columns[0]), reshuffle_each_iteration=True)
-
-    def texts(rows):
-        parts = tuple(tf.gather(column, rows) for column in columns)
-        return parts if len(parts) > 1 else parts[0]
-
-    return numbers.batch(batch_size).map(texts)
+        dataset = dataset.shuffle(columns.num_rows, reshuffle_each_iteration=True)
+    return dataset.batch(batch_size)
 
 
 def _candidates(logits, top_k, vocabulary):

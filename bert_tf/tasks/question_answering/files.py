@@ -150,7 +150,7 @@ def report_left_out(
     contexts: Sequence[str],
     answers: Sequence[GoldAnswer],
 ) -> None:
-    """Logs the questions that training skips, by number; those after the fifth as debug messages."""
+    """Logs the questions that training skips, by their numbers; from the sixth on for debugging."""
     if not left_out:
         return
     _logger.warning(

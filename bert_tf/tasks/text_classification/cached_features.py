@@ -31,8 +31,8 @@ class ClassifierHead(TrainingModel):
     """The head of a classifier as a model on cached features, with the classifier's variables.
 
     Training it equals training the classifier with `model.backbone.trainable = False` and without
-    dropout in the backbone. Its inputs are rows of `cached_features`, and its outputs are logits,
-    float32 `[B, num_classes]`.
+    dropout in the backbone. It takes rows of `cached_features` and returns logits, float32
+    `[B, num_classes]`.
 
     Args:
         classifier: The `BertTextClassifier`.
