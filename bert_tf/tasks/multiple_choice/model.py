@@ -81,12 +81,12 @@ class BertMultipleChoice(DenseHeadModel):
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
-        shape = tf.shape(tokens["token_ids"])
+        ids = tokens["token_ids"]
         pairs = one_sequence_per_row(tokens)  # [B, C, T] -> [B * C, T]
         pooled = self.backbone(pairs, training=training)["pooled_output"]  # [B * C, H]
         scores = self.classifier(self.dropout_layer(pooled, training=training))  # [B * C, 1]
-        scores = tf.reshape(tf.cast(scores, tf.float32), shape[:-1])  # -> [B, C]
-        return tf.ensure_shape(scores, tokens["token_ids"].shape[:-1])
+        scores = tf.reshape(tf.cast(scores, tf.float32), tf.shape(ids)[:-1])  # -> [B, C]
+        return tf.ensure_shape(scores, ids.shape[:-1])
 
     def choose(
         self,

@@ -52,21 +52,19 @@ class QuestionAnsweringModule(ServingModule):
         score = tf.where(is_null, selection.null_probability, selection.best_probability)
         size = model.n_best_size + int(model.allow_no_answer)
 
-        def padded(values, default=0):  # [C] -> [B, N]
-            rows = tf.size(question, tf.int64)
-            ragged = tf.RaggedTensor.from_value_rowids(values, n_best.example, rows)
-            return ragged.to_tensor(default, shape=[None, size])
+        rows = tf.size(question, tf.int64)
+        ragged = tf.RaggedTensor.from_value_rowids(n_best.example, n_best.example, rows)
 
-        counts = tf.math.bincount(
-            tf.cast(n_best.example, tf.int32), minlength=tf.size(question), dtype=tf.int32
-        )
+        def padded(values, default=0):  # [C] -> [B, N]
+            return ragged.with_values(values).to_tensor(default, shape=[None, size])
+
         return {
             "answer": tf.where(is_null, "", best.text),
             "start": tf.where(is_null, 0, tf.cast(best.start, tf.int32)),
             "end": tf.where(is_null, 0, tf.cast(best.end, tf.int32)),
             "score": tf.cast(score, tf.float32),
             "score_difference": tf.cast(selection.score_difference, tf.float32),
-            "n_best_count": counts,
+            "n_best_count": tf.cast(ragged.row_lengths(), tf.int32),
             "n_best_text": padded(n_best.text, ""),
             "n_best_start": tf.cast(padded(n_best.start), tf.int32),
             "n_best_end": tf.cast(padded(n_best.end), tf.int32),

@@ -44,9 +44,8 @@ class BertTextClassifier(DenseHeadModel):
         UserError: If `pooling` or `problem_type` is unknown, or the number of labels does not fit.
 
     Example:
-        >>> classifier = bert_tf.BertTextClassifier.from_pretrained(
-        ...     "bert-base/", labels=["bad", "good"]
-        ... )
+        >>> names = ["bad", "good"]
+        >>> classifier = bert_tf.BertTextClassifier.from_pretrained("bert-base/", labels=names)
         >>> classifier.compile(optimizer=bert_tf.training.AdamWeightDecay(5e-5))
         >>> classifier.fit(["a waste of time", "wonderful"], ["bad", "good"])
         >>> classifier.predict(["I laughed all the way through."]).shape  # logits
@@ -199,16 +198,13 @@ class BertTextClassifier(DenseHeadModel):
     def class_weights(self, class_weight):
         """By id or by name; for single labels alone."""
         if self.problem_type != SINGLE_LABEL:
-            refuse_class_weight(
-                class_weight,
-                f"an example of {self.problem_type} is not of one class; "
-                "`sample_weight` weights examples",
-            )
+            reason = f"an example of {self.problem_type} is not of one class; "
+            refuse_class_weight(class_weight, f"{reason}`sample_weight` weights examples")
         return class_weights_by_id(class_weight, self.num_classes, self.labels)
 
     def probabilities(self, logits) -> np.ndarray:
-        """Returns what logits mean, float64 of the same shape.
+        """Returns float64 of the same shape: softmax over the classes, sigmoid of several labels.
 
-        Softmax over the classes; sigmoid of every label by itself; for regression the numbers.
+        For regression they are the numbers.
         """
         return self.preprocessor.probabilities(logits)

@@ -46,15 +46,13 @@ class TokenClassificationModule(ServingModule):
         first, last, label = word_spans(model.labels, tags, words.row_ids)
         start, end = tf.gather(words.starts, first), tf.gather(words.ends, last)
         row = tf.gather(words.row_ids, first)
-        rows = tf.size(text, tf.int64)
+        ragged = tf.RaggedTensor.from_value_rowids(row, row, tf.size(text, tf.int64))
 
         def padded(values, default):  # [E] -> [B, most entities of a text]
-            return tf.RaggedTensor.from_value_rowids(values, row, rows).to_tensor(default)
+            return ragged.with_values(values).to_tensor(default)
 
         return {
-            "entity_count": tf.math.bincount(
-                tf.cast(row, tf.int32), minlength=tf.cast(rows, tf.int32)
-            ),
+            "entity_count": tf.cast(ragged.row_lengths(), tf.int32),
             "entity_text": padded(slices(row, start, end), ""),
             "entity_label": padded(label, ""),
             "entity_start": padded(tf.cast(start, tf.int32), 0),
