@@ -26,8 +26,7 @@ def mask_texts(
 
     Args:
         texts: Batches `[B]` of strings, or of pairs (firsts, seconds).
-        tokenizer: The tokenizer.
-        max_length: Longer rows are cut.
+        tokenizer, max_length: The tokenizer; longer rows are cut.
         masked_lm_prob: The share of tokens to mask.
         masking: "token", "whole_word" (pieces that belong together) or "span"; see `mask_tokens`.
         seed: The masks are a function of it, of the epoch and of the row's place in the epoch.

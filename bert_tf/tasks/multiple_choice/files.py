@@ -19,8 +19,7 @@ class ChoiceExample:
     """A prompt with its choices.
 
     Attributes:
-        prompt: The text before the choices.
-        choices: The texts that may follow.
+        prompt, choices: The text before the choices, and the texts that may follow.
         label: The index of the correct choice, or None.
     """
 

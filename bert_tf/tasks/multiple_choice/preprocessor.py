@@ -27,8 +27,7 @@ class Choice(NamedTuple):
     """The choice that goes with a prompt.
 
     Attributes:
-        index: Its number, from 0.
-        text: The choice.
+        index, text: Its number, from 0, and the choice itself.
         probability: Its probability among the choices.
 
     Example:

@@ -36,8 +36,7 @@ class GoldAnswer(NamedTuple):
     """An answer in the data.
 
     Attributes:
-        text: A part of the context.
-        start: Where it starts in the context, in characters (code points).
+        text, start: A part of the context, and where it starts there, in characters (code points).
 
     Example:
         >>> answer, context = GoldAnswer("Paris", 9), "It is in Paris."

@@ -24,8 +24,7 @@ class Answer(NamedTuple):
 
     Attributes:
         text: The answer; "" where the context has none.
-        start: Its first character in the context, in code points.
-        end: The one after its last.
+        start, end: Its first character in the context, in code points, and the one after its last.
         score: Its probability among the n best.
 
     Example:

@@ -42,7 +42,7 @@ def read_scored_pairs(
     """Reads pairs with scores, which are divided by `score_scale`; see `read_labelled_pairs`.
 
     Raises:
-        DataError: If a score is not in [-score_scale, score_scale].
+        DataError: As there, or if a score is not in [-score_scale, score_scale].
     """
     columns, labels = read_labelled_pairs(path)
     scores = []

@@ -16,9 +16,7 @@ def cached_features(
 
     Args:
         model: The classifier. Its backbone is used without dropout.
-        texts: Texts, as in `predict`.
-        token_budget: The number of tokens of a batch, with padding; None uses that of `predict`.
-        verbose: 1 shows a progress bar.
+        texts, token_budget, verbose: As in `predict`.
 
     Raises:
         UserError: If there is no tokenizer.

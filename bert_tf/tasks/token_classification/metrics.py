@@ -14,8 +14,7 @@ def tagging_scores(
     """Computes the scores of CoNLL 2003: a span is correct if its borders and its label are.
 
     Args:
-        gold: A list of tags for each sentence, in IOB1, IOB2 or BIOES.
-        predicted: The predicted tags, in the same scheme.
+        gold, predicted: A list of tags for each sentence, in IOB1, IOB2 or BIOES.
 
     Returns:
         Scores from 0 to 1: `accuracy` over words and, for span tags, `precision`, `recall` and `f1`
@@ -71,14 +70,12 @@ class TaggingScores(keras.callbacks.Callback):
     `val_word_accuracy`) to the logs of the epoch.
 
     Args:
-        sentences: Held-out sentences, lists of words.
-        tags: Their tags, in the scheme of the model's labels.
+        sentences, tags: Held-out sentences, lists of words, and their tags.
         restore_best_weights: Whether the model gets the weights of the epoch with the best F1
             (accuracy) at the end of training.
 
     Attributes:
-        best_score: The best F1 (accuracy) of all epochs so far.
-        best_epoch: The epoch with that score, starting from 0.
+        best_score, best_epoch: The best F1 (accuracy) so far, and its epoch, starting from 0.
 
     Example:
         >>> model = bert_tf.BertTokenClassifier.from_pretrained("bert-base/", labels=["O", "B-PER"])

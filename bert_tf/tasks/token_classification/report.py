@@ -21,15 +21,10 @@ _NO_LABEL = "_"  # seqeval's label for spans without a label, as in segmentation
 
 
 class SentenceErrors(NamedTuple):
-    """The errors in one sentence: spans, or words if the tags are not span tags.
+    """The errors in one sentence: spans, or words if the tags are not span tags."""
 
-    Attributes:
-        missed: Gold spans that are not predicted.
-        wrong: Predicted spans that are not gold.
-    """
-
-    missed: list[Span]
-    wrong: list[Span]
+    missed: list[Span]  # gold and not predicted
+    wrong: list[Span]  # predicted and not gold
 
 
 def tagging_intervals(

@@ -48,9 +48,6 @@ def spans_of_tags(tags: Sequence[str]) -> list[Span]:
 
     As in conlleval.pl, a tag that continues no span begins one.
 
-    Args:
-        tags: One tag per word.
-
     Raises:
         DataError: If a tag is not a span tag.
 

@@ -50,19 +50,16 @@ def words_of_texts(tokenizer, texts: tf.Tensor, slices: TextSlices) -> Words:
 def word_spans(
     labels: list[str], tags: tf.Tensor, row_ids: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the spans that tags mean; where labels do not mean spans, every word.
+    """Returns the spans that tags mean, as `spans_of_tags`; where they mean none, every word.
 
-    The result is that of `spans_of_tags`. Which span is open after a word depends on the word's tag
-    alone, so no loop is needed.
+    Which span is open after a word depends on the word's tag alone, so no loop is needed.
 
     Args:
         labels: The model's labels.
-        tags: int `[W]`, the label of each word.
-        row_ids: int64 `[W]`, the text of each word.
+        tags, row_ids: int `[W]` and int64 `[W]`, the label and the text of each word.
 
     Returns:
-        The first and the last word of each span, of all words, int64 `[E]`, and its label, string
-        `[E]`.
+        The first and the last word of each span, int64 `[E]`, and its label, string `[E]`.
     """
     if not are_span_tags(labels):  # each word is one
         every = tf.range(tf.size(tags, tf.int64))
