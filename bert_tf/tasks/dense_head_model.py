@@ -24,12 +24,8 @@ class DenseHeadModel(TaskModel):
 
     def dense_head(self, units: int) -> Dense:
         """Returns the layer, which `build` builds."""
-        return Dense(
-            units,
-            self.backbone.config.initializer_range,
-            dtype=self.dtype_policy,
-            name=self.head_layer,
-        )
+        stddev = self.backbone.config.initializer_range
+        return Dense(units, stddev, dtype=self.dtype_policy, name=self.head_layer)
 
     def build(self, input_shape=None):
         layer = getattr(self, self.head_layer)

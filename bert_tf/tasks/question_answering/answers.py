@@ -116,9 +116,8 @@ def find_candidates(
     window = found[:, 0]
 
     def of_both_ends(values):  # [S, 2, K] -> two times [C]
-        return [
-            tf.gather_nd(values[:, end], tf.gather(found, [0, 1 + end], axis=1)) for end in (0, 1)
-        ]
+        cells = [tf.gather(found, [0, 1 + end], axis=1) for end in (0, 1)]
+        return [tf.gather_nd(values[:, end], cells[end]) for end in (0, 1)]
 
     # Added to a column, the token's number among those of all contexts.
     first_token = tf.gather(char_starts.row_starts(), windows.example)
@@ -193,9 +192,8 @@ def select(
 def _no_answer(example, logits):
     """Returns no answer to each of these questions."""
     zeros = tf.zeros_like(example)
-    return Candidates(
-        example, tf.fill(tf.shape(example), ""), zeros, zeros, logits[:, 0], logits[:, 1]
-    )
+    text = tf.fill(tf.shape(example), "")
+    return Candidates(example, text, zeros, zeros, logits[:, 0], logits[:, 1])
 
 
 def _joined(one, other):

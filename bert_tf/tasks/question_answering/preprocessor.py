@@ -130,10 +130,8 @@ class QuestionAnsweringPreprocessor(Preprocessor):
     def rows(self, columns, window_stride=None):
         """Returns the windows of the contexts; raises `UserError` if there is no tokenizer."""
         self.require_tokenizer()
-        questions, contexts = map(_strings, columns)
-        return QuestionWindows(
-            self.tokenizer, questions, contexts, **self.window_lengths(), length=self.static_length
-        )
+        texts, lengths = map(_strings, columns), self.window_lengths()
+        return QuestionWindows(self.tokenizer, *texts, **lengths, length=self.static_length)
 
     def outputs(self, values, rows, columns, pooling):
         """Returns `logits` `[W, 2, T]` of the windows and their `row_splits`; T is the longest."""

@@ -44,9 +44,8 @@ class QuestionAnsweringModule(ServingModule):
         ids = windows.token_ids, windows.segment_ids
         tokens = packing.pad(*ids, tokenizer.pad_token_id, None, 1)
         logits = in_batches(lambda tokens: model(tokens, training=False), tokens)
-        selection = preprocessor.select_in_graph(
-            logits, windows, context, pieces.char_starts, pieces.char_ends
-        )
+        offsets = pieces.char_starts, pieces.char_ends
+        selection = preprocessor.select_in_graph(logits, windows, context, *offsets)
         n_best, best = selection.n_best, selection.best
         is_null = selection.is_null(preprocessor.threshold)
         score = tf.where(is_null, selection.null_probability, selection.best_probability)

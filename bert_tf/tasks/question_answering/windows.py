@@ -70,14 +70,9 @@ def pack_windows(
     context_start = tf.gather(contexts.row_starts(), example) + start
     places = inside.values + tf.gather(context_start, window)  # among the tokens of all contexts
     own_questions = tf.gather(questions, example)
-    token_ids, segment_ids = packing.pack(
-        own_questions,
-        inside.with_values(tf.gather(contexts.values, places)),
-        tokenizer.cls_token_id,
-        tokenizer.sep_token_id,
-        None,
-        "longest_first",
-    )
+    texts = own_questions, inside.with_values(tf.gather(contexts.values, places))
+    special = tokenizer.cls_token_id, tokenizer.sep_token_id
+    token_ids, segment_ids = packing.pack(*texts, *special, None, "longest_first")
     # The best window of a token: the most tokens on its shorter side; the first of equals.
     size = tf.gather(length, window)
     score = tf.cast(tf.minimum(inside.values, size - 1 - inside.values), tf.float64)

@@ -276,14 +276,9 @@ class BertSentenceEncoder(TaskModel):
             warn_renamed("encode(show_progress=…)", "encode(verbose=…)")
             verbose = int(show_progress)
         columns = self.preprocessor.read_examples(texts)
-        vectors = self.predict(
-            columns,
-            batch_size,
-            0 if columns.is_single else verbose,
-            token_budget=token_budget,
-            window_stride=window_stride,
-            window_pooling=window_pooling,
-        )
+        verbose = 0 if columns.is_single else verbose
+        windows = {"window_stride": window_stride, "window_pooling": window_pooling}
+        vectors = self.predict(columns, batch_size, verbose, token_budget=token_budget, **windows)
         return vectors[0] if columns.is_single else vectors
 
     def get_config(self):

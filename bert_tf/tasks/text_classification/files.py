@@ -167,11 +167,8 @@ class ClassificationTask:
 
     def _rows(self, path, columns, label_needed):
         """Yields the number and the fields of each line; None if it is skipped as too short."""
-        places = {
-            name: place
-            for name in ("text_a", "text_b", "label", "id")
-            if (place := getattr(columns, name)) is not None
-        }
+        places = {name: getattr(columns, name) for name in ("text_a", "text_b", "label", "id")}
+        places = {name: place for name, place in places.items() if place is not None}
         needed = [place for name, place in places.items() if name != "label" or label_needed]
         for line, row in _rows_of_columns(path, columns):
             missing = [place for place in needed if place not in row]

@@ -127,9 +127,8 @@ class BertTextClassifier(DenseHeadModel):
     def _pool(self, outputs, tokens):
         if self.sequence_pooling is None:
             return outputs["pooled_output"]
-        return self.sequence_pooling(
-            outputs["sequence_output"], self.backbone.padding_mask_of(tokens)
-        )
+        mask = self.backbone.padding_mask_of(tokens)
+        return self.sequence_pooling(outputs["sequence_output"], mask)
 
     def logits_of(self, pooled, training=False):
         """Applies dropout and the classifier to what `pooled` returned."""
@@ -137,12 +136,8 @@ class BertTextClassifier(DenseHeadModel):
         return tf.cast(logits, tf.float32)  # [B, num_classes]
 
     def make_preprocessor(self, **options):
-        return TextClassificationPreprocessor(
-            num_classes=self.num_classes,
-            labels=self.labels,
-            problem_type=self.problem_type,
-            **options,
-        )
+        own = {name: getattr(self, name) for name in ("num_classes", "labels", "problem_type")}
+        return TextClassificationPreprocessor(**own, **options)
 
     def classify(
         self,

@@ -155,14 +155,11 @@ class BertTokenClassifier(DenseHeadModel):
         return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), totals["words"])
 
     def class_weights(self, class_weight):
-        reason = "Keras weights examples by it, and here the classes are those of words. "
+        way_out = "compile(loss=bert_tf.training.SparseCrossentropy(class_weights=[…])) has them"
         if self.use_crf:
-            reason += "A CRF has no class weights"
-        else:
-            reason += (
-                "compile(loss=bert_tf.training.SparseCrossentropy(class_weights=[…])) has them"
-            )
-        refuse_class_weight(class_weight, reason)
+            way_out = "A CRF has no class weights"
+        reason = "Keras weights examples by it, and here the classes are those of words."
+        refuse_class_weight(class_weight, f"{reason} {way_out}")
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         totals = self.loss_denominators(x, y, sample_weight)

@@ -115,11 +115,10 @@ def word_labels(
         The names of the labels (for spans without labels, the tags), `O` first, and the ids of all
         words, gold and predicted, each int64 `[W]`.
     """
-    columns = [[tag for tags in side for tag in tags] for side in (gold, predicted)]
-    if _are_spans(gold, predicted):
-        labels = [
-            [n for tags in side for n in _labels_of_words(tags)] for side in (gold, predicted)
-        ]
+    sides = gold, predicted
+    columns = [[tag for tags in side for tag in tags] for side in sides]
+    if _are_spans(*sides):
+        labels = [[label for tags in side for label in _labels_of_words(tags)] for side in sides]
         if not {_NO_LABEL, OUTSIDE}.issuperset({*labels[0], *labels[1]}):
             columns = labels
     names = sorted({*columns[0], *columns[1]}, key=lambda name: (name != OUTSIDE, name))

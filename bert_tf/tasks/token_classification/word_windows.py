@@ -59,11 +59,8 @@ def pack_words(
     pieces = tf.gather(ids, places)  # [W, (pieces)], at least one and at most `limit`
     ends, examples = _cut(words, pieces.row_splits, row_splits, limit, keeps_empty)  # [S]
     splits = tf.gather(pieces.row_splits, tf.concat([[0], ends], axis=0))
-    is_first = tf.scatter_nd(
-        pieces.row_starts()[:, tf.newaxis],
-        tf.ones_like(places, tf.int32),
-        tf.shape(pieces.values, tf.int64),
-    )
+    starts, size = pieces.row_starts()[:, tf.newaxis], tf.shape(pieces.values, tf.int64)
+    is_first = tf.scatter_nd(starts, tf.ones_like(places, tf.int32), size)
 
     def pack(values, first, last):
         rows = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
@@ -78,9 +75,8 @@ def _cut(words, piece_splits, row_splits, limit, keeps_empty):
     # A word may be empty, and then it has no last character.
     spaced = tf.strings.join([" ", words])
     last_character = tf.strings.substr(spaced, -1, 1, unit="UTF8_CHAR")
-    ends_clause = tf.reduce_any(
-        last_character[:, tf.newaxis] == tf.constant(sorted(CLAUSE_ENDS)), axis=1
-    )
+    clause_ends = tf.constant(sorted(CLAUSE_ENDS))
+    ends_clause = tf.reduce_any(last_character[:, tf.newaxis] == clause_ends, axis=1)
     breaks = tf.concat([[0], tf.where(ends_clause)[:, 0] + 1], axis=0)  # after these words
     row_ends = row_splits[1:]
 
