@@ -1,6 +1,5 @@
 """What `BertQuestionAnswerer` reads and answers: questions with contexts of any length."""
 
-import dataclasses
 import numbers
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -39,8 +38,7 @@ class Answer(NamedTuple):
     score: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A possible answer.
 
     Attributes:
@@ -57,8 +55,7 @@ class Candidate:
     probability: float
 
 
-@dataclasses.dataclass(frozen=True)
-class AnswerSelection:
+class AnswerSelection(NamedTuple):
     """The answers to one question, best first.
 
     Attributes:
@@ -106,8 +103,8 @@ class QuestionAnsweringPreprocessor(Preprocessor):
 
     def read_columns(self, x):
         """Returns questions and contexts as arrays of strings."""
-        empty = not isinstance(x, TextColumns) and is_container(x) and not len(plain_rows(x))
-        return super().read_columns(([], []) if empty else x)
+        is_empty = not isinstance(x, TextColumns) and is_container(x) and not len(plain_rows(x))
+        return super().read_columns(([], []) if is_empty else x)
 
     def targets(self, y, x):
         """As `Preprocessor.targets`: for raw text pairs of an answer and its place, or None."""
@@ -174,10 +171,9 @@ class QuestionAnsweringPreprocessor(Preprocessor):
             selection.best_probability,
         )
         found = []
-        for kept, (has_best, is_null, null_probability, difference, *best) in zip(n_best, answers):
-            text, *rest = best
+        for kept, (has_best, is_null, null, difference, text, *rest) in zip(n_best, answers):
             best = Answer(text.decode(), *rest) if has_best else None
-            answer = Answer("", 0, 0, null_probability) if is_null else best
+            answer = Answer("", 0, 0, null) if is_null else best
             found.append(AnswerSelection(tuple(kept), best, difference, answer))
         return found
 

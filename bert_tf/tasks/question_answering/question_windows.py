@@ -27,9 +27,7 @@ class QuestionWindows(TokenizedTexts):
     Args:
         tokenizer: A `BertTokenizer`.
         questions, contexts: N questions and the context of each.
-        max_length: The maximum number of tokens of a window.
-        doc_stride: Tokens from the start of a window to the start of the next.
-        max_query_length: Longer questions lose their end.
+        max_length, doc_stride, max_query_length: As in `BertQuestionAnswerer`.
         length: What batches for training are padded to; None for their longest window.
 
     Attributes:
@@ -143,9 +141,8 @@ class QuestionWindows(TokenizedTexts):
     def part(self, examples: slice) -> tuple[slice, Windows, tf.Tensor, tf.RaggedTensor, ...]:
         """Returns what the answers to some of the questions are found with.
 
-        Returns:
-            The rows of their windows, the windows, the contexts, string `[B]`, and where the
-            contexts' tokens begin and end, ragged int64 `[B, (tokens)]`.
+        That is the rows of their windows, the windows, the contexts, string `[B]`, and where the
+        contexts' tokens begin and end, ragged int64 `[B, (tokens)]`.
         """
         rows = slice(*np.searchsorted(self.examples, [examples.start, examples.stop]))
         windows = Windows(*(field[rows] for field in self.windows))

@@ -38,8 +38,7 @@ def words_of_texts(tokenizer, texts: tf.Tensor, slices: TextSlices) -> Words:
     continues = tf.constant(continues_word(tokenizer.vocabulary))
     first = tf.where(~tf.gather(continues, pieces.ids.values))[:, 0]  # [W], of the pieces
     row_of = tf.gather(pieces.ids.value_rowids(), first)
-    next_first = tf.concat([first[1:], [tf.size(pieces.ids.values, tf.int64)]], axis=0)
-    next_first = next_first[: tf.size(first)]
+    next_first = tf.concat([first, [tf.size(pieces.ids.values, tf.int64)]], axis=0)[1:]
     last = tf.minimum(next_first, tf.gather(pieces.ids.row_splits, row_of + 1)) - 1
     starts = tf.gather(pieces.char_starts.values, first)
     ends = tf.gather(pieces.char_ends.values, last)
