@@ -5,15 +5,12 @@ from bert_tf.lazy_names import lazy_names
 from bert_tf.models.task_spec import Head, TaskSpec
 from bert_tf.models.weight_rows import OUTPUT, Row
 
+_HEAD = Head("question_answering", (Row(OUTPUT, "", "qa_outputs", "cls/squad", None, None),))
 SPEC = TaskSpec(
     name="question_answering",
     model="BertQuestionAnswerer",
     architectures=("BertForQuestionAnswering",),
-    heads={
-        "span_classifier": Head(
-            "question_answering", (Row(OUTPUT, "", "qa_outputs", "cls/squad", None, None),)
-        )
-    },
+    heads={"span_classifier": _HEAD},
     uses_pooler=False,
     serving="QuestionAnsweringModule",
     options={

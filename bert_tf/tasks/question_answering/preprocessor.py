@@ -183,11 +183,8 @@ class QuestionAnsweringPreprocessor(Preprocessor):
 
     def window_lengths(self) -> dict[str, int]:
         """Returns how contexts are cut: arguments of `QuestionWindows`."""
-        return {
-            "max_length": self.max_length,
-            "doc_stride": self.doc_stride,
-            "max_query_length": self.max_query_length,
-        }
+        names = "max_length", "doc_stride", "max_query_length"
+        return {name: getattr(self, name) for name in names}
 
 
 def _rows(*columns):

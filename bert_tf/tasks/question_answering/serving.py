@@ -71,9 +71,6 @@ class QuestionAnsweringModule(ServingModule):
         }
 
     def details(self):
-        return {
-            "allow_no_answer": self.model.allow_no_answer,
-            "null_score_diff_threshold": self.model.null_score_diff_threshold,
-            "n_best_size": self.model.n_best_size,
-            **self.model.window_lengths(),
-        }
+        names = "allow_no_answer", "null_score_diff_threshold", "n_best_size"
+        settings = {name: getattr(self.model, name) for name in names}
+        return {**settings, **self.model.window_lengths()}

@@ -134,11 +134,8 @@ class ClassificationTask:
             if example.text_b is not None and not all(map(str.strip, texts)):
                 half_empty.append(line)
             examples.append(example)
-        logged = {
-            "skipped lines with too few columns": short,
-            "pairs with an empty text": half_empty,
-        }
-        for what, found in logged.items():
+        kinds = "skipped lines with too few columns", "pairs with an empty text"
+        for what, found in zip(kinds, (short, half_empty)):
             if found:
                 _logger.warning("%s: %d %s (first: line %d)", path, len(found), what, found[0])
         if not examples:

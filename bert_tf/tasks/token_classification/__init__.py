@@ -5,6 +5,7 @@ from bert_tf.lazy_names import lazy_names
 from bert_tf.models.task_spec import CLASS_OPTIONS, CLASSES, Head, TaskSpec
 from bert_tf.models.weight_rows import OUTPUT, VECTOR, Row
 
+_HEAD = Head("token_classifier", (Row(OUTPUT, "", "classifier", "", None, None),))
 # Named as in pytorch-crf; [from, to] there too.
 _CRF = Head(
     "crf",
@@ -17,9 +18,7 @@ SPEC = TaskSpec(
     name="token_classification",
     model="BertTokenClassifier",
     architectures=("BertForTokenClassification",),
-    heads={
-        "classifier": Head("token_classifier", (Row(OUTPUT, "", "classifier", "", None, None),))
-    },
+    heads={"classifier": _HEAD},
     optional_heads={"crf": _CRF},
     uses_pooler=False,
     serving="TokenClassificationModule",

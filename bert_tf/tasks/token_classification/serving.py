@@ -32,9 +32,8 @@ class TokenClassificationModule(ServingModule):
     def of_text(self, text):
         model, slices = self.model, TextSlices(text)
         words = words_of_texts(model.tokenizer, text, slices)
-        ids, word_starts, _ = pack_words(
-            model.tokenizer, words.words, words.row_splits, self.max_length, keeps_empty=True
-        )
+        rows = words.words, words.row_splits
+        ids, word_starts, _ = pack_words(model.tokenizer, *rows, self.max_length, keeps_empty=True)
         features = packing.pad(ids, tf.zeros_like(ids), model.tokenizer.pad_token_id, None, 1)
         shape = tf.shape(features["token_ids"], tf.int64)
         features[WORD_STARTS] = word_starts.to_tensor(False, shape=shape)
