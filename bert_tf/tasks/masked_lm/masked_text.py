@@ -33,9 +33,8 @@ def mask_texts(
         fresh: Whether every pass over the dataset draws other masks; False for evaluation.
 
     Returns:
-        A dataset of (features, labels): `token_ids`, `segment_ids` int32 `[B, T]`, `padding_mask`
-        bool `[B, T]`, `masked_positions` int32 `[B, P]`; `masked_ids` int32 and `masked_weights`
-        float32 `[B, P]`.
+        A dataset of (features, labels): the tokens `[B, T]` and `masked_positions` int32 `[B, P]`;
+        `masked_ids` int32 and `masked_weights` float32 `[B, P]`.
 
     Raises:
         ConfigError: If the tokenizer has no mask token, or an argument has an invalid value.

@@ -109,9 +109,8 @@ def weighted(weights, sample_weight):
     """Weights of words or sentences `[B, …]` times those of their rows, `[B]` or None."""
     if sample_weight is None:
         return weights
-    if tf.nest.is_nested(sample_weight):
-        # `fit` and `evaluate` of Keras repeat an array for every entry of a dictionary of labels.
-        sample_weight = tf.nest.flatten(sample_weight)[0]
+    # `fit` and `evaluate` of Keras repeat an array for every entry of a dictionary of labels.
+    sample_weight = tf.nest.flatten(sample_weight)[0]
     shape = [-1] + [1] * (weights.shape.rank - 1)
     return weights * tf.reshape(tf.cast(sample_weight, tf.float32), shape)
 

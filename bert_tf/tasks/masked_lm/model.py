@@ -40,7 +40,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         Logits float32 `[B, P, V]`.
 
         `fit` takes the labels `masked_ids` int `[B, P]` and `masked_weights` float `[B, P]`, 0 for
-        unused places. A row's `sample_weight` is a factor of the weights of its words.
+        unused places; a row's `sample_weight` is a factor of them.
 
     Example:
         >>> model = bert_tf.BertMaskedLM.from_pretrained("bert-base-uncased/")
@@ -147,8 +147,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         Args:
             sentences: A list of strings, or one.
             reduction: "sum" over the tokens of a sentence, their "mean", or "none": each token's.
-            token_budget: Tokens of a batch, padding counted; default 4,096.
-            verbose: 1 shows a progress bar.
+            token_budget, verbose: As in `predict`.
 
         Returns:
             float64 `[n]`, for one string a float; with "none" a list of n arrays `[tokens]` in the

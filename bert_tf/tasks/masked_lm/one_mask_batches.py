@@ -21,8 +21,8 @@ def one_mask_batches(
     """Yields every sentence with each of its tokens hidden once; the longest sentences first.
 
     Args:
-        ids: int `[R]`, the tokens of the sentences end to end, without special ones.
-        lengths: int `[n]`, the number of tokens of each sentence.
+        ids, lengths: The tokens of the sentences end to end, without special ones, int `[R]`, and
+            how many each sentence has, int `[n]`.
         tokenizer: Gives the special tokens.
         token_budget: Largest `B * T` of a batch; None takes that of `TaskModel.predict`.
 

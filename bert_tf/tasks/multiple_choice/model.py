@@ -19,15 +19,14 @@ class BertMultipleChoice(DenseHeadModel):
     """BERT with one score for each pair of a prompt and a choice.
 
     `fit`, `evaluate` and `predict` take raw text as a tuple `(prompts, choices)`: n strings and n
-    lists of C strings. Below, `C` is the number of choices.
+    lists of C strings, the choices.
 
     Args:
         backbone, tokenizer, max_length: As in `TaskModel`; the longer text of a pair is cut.
         dropout: Dropout before the classifier; None takes the configuration's.
 
     Call arguments:
-        inputs: What the backbone takes, each `[B, C, T]`; or a tuple of strings `[B]` and
-            `[B, C]`.
+        inputs: What the backbone takes, each `[B, C, T]`; or strings `[B]` and `[B, C]`.
 
     Returns:
         Logits float32 `[B, C]`; for tokens `[B, T]`, one pair per row, `[B]`.

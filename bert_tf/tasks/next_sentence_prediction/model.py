@@ -21,8 +21,7 @@ class BertNextSentencePredictor(DenseHeadModel):
         backbone, tokenizer, max_length: As in `TaskModel`; the longer text of a pair is cut.
 
     Returns:
-        Logits float32 `[B, 2]`; class 0 is "follows". `fit` takes pairs of texts and labels 0 and
-        1.
+        Logits float32 `[B, 2]`; class 0 is "follows". `fit` takes pairs and labels 0 and 1.
 
     Raises:
         UserError: As `TaskModel`.
@@ -35,8 +34,7 @@ class BertNextSentencePredictor(DenseHeadModel):
         ... )
         array([..., ...], dtype=float32)
 
-    Reference: Devlin et al. 2019, section 3.1; google-research/bert run_pretraining.py,
-    `get_next_sentence_output`.
+    Reference: Devlin et al. 2019, section 3.1; google-research/bert run_pretraining.py.
     """
 
     head_layer = "next_sentence"

@@ -124,14 +124,13 @@ def best_null_thresholds(
 
     Args:
         examples: The questions of SQuAD 2.0 with their answers.
-        texts: The best answer with a text for each id.
-        differences: The score of no answer minus that of this text for each id
-            (`null_odds.json`).
+        texts, differences: For each id, the best answer with a text, and the score of no answer
+            minus that of this text (`null_odds.json`).
 
     Returns:
-        `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`. Of equally good
-        thresholds, the smallest is returned. Unlike in evaluate-v2.0.py, the threshold is also
-        correct if differences are equal or if no answer to all questions is best.
+        `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`: the smallest of the best.
+        Unlike in evaluate-v2.0.py, they are also correct if differences are equal or if no answer
+        to all questions is best.
 
     Raises:
         UserError: If the answers of the examples are not known.

@@ -40,13 +40,12 @@ class BertQuestionAnswerer(DenseHeadModel):
         max_query_length: Longer questions lose their end; None takes 64, or half of `max_length` if
             that is less.
         n_best_size: Starts and ends to look at in a window, and candidates to keep.
-        max_answer_length: The most tokens of an answer.
-        max_length: The most tokens of a window; None means the length of the position table.
+        max_answer_length, max_length: The most tokens of an answer, and of a window.
 
     Returns:
         Logits float32 `[B, 2, T]`: of the answer's first token, and of its last. On token
-        dictionaries `fit` takes the two tokens' positions as labels, int `[B, 2]`; (0, 0) is no
-        answer. The loss is the mean of both cross-entropies.
+        dictionaries `fit` takes their positions, int `[B, 2]`; (0, 0) is no answer. The loss is the
+        mean of both cross-entropies.
 
     Raises:
         UserError: If a window has no room for the longest question and a token of the context,
@@ -101,8 +100,7 @@ class BertQuestionAnswerer(DenseHeadModel):
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
         """`keras.Model.compile`; the loss defaults to cross-entropy on the two positions.
 
-        `bert_tf.training.SparseCrossentropy` smooths the labels over the tokens that are not
-        padding, and focuses on hard questions.
+        `bert_tf.training.SparseCrossentropy` smooths the labels over the real tokens.
 
         Raises:
             UserError: For class weights: positions are no classes.

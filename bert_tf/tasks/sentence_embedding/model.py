@@ -31,19 +31,16 @@ class BertSentenceEncoder(TaskModel):
     Args:
         backbone, tokenizer, max_length: As in `TaskModel`.
         pooling: "mean", "max" or "mean_max" over the real tokens, or "cls": the first token's
-            vector as the encoder gives it, without the pooler's dense layer, as in
-            sentence-transformers.
+            vector without the pooler's dense layer, as in sentence-transformers.
         normalize: Whether vectors are scaled to length 1.
-        whitening_size: Size of whitened vectors; None: they are not whitened. `fit_whitening`
-            sets it.
+        whitening_size: Size of whitened vectors, which `fit_whitening` sets, or None.
 
     Call arguments:
         inputs: What the backbone takes, `[B, T]`, or `[B, K, T]` for K texts per example; or
             strings `[B]`, or a tuple of K times strings `[B]`.
 
     Returns:
-        float32 `[B, D]`, for K texts per example `[B, K, D]`; D is the hidden size H, for
-        "mean_max" 2H, whitened `whitening_size`.
+        float32 `[B, D]` or `[B, K, D]`; D is H, for "mean_max" 2H, whitened `whitening_size`.
 
     Raises:
         UserError: If `pooling` is unknown.
@@ -108,8 +105,7 @@ class BertSentenceEncoder(TaskModel):
         they are normalized and where texts are cut; other directories leave this class's defaults.
 
         Args:
-            path: A directory that `BertBackbone.from_pretrained` opens.
-            **options: Arguments of this class and of `BertBackbone`; they win over the files'.
+            path, **options: As in `BertBackbone.from_pretrained`, and arguments of this class.
 
         Raises:
             CheckpointError: If a file is missing or damaged, or the directory asks for a module
@@ -120,13 +116,11 @@ class BertSentenceEncoder(TaskModel):
     def compile(self, optimizer="adam", objective: str | SentenceLoss | None = None, **kwargs):
         """`keras.Model.compile` with a loss on the vectors of each example's texts.
 
-        What the objective trains in addition to the encoder (the classifier of "classification") is
-        dropped with it: saved models hold the encoder.
+        Saved models hold the encoder, without what the objective trains in addition to it.
 
         Args:
             objective: "classification", "cosine", "ranking" or "triplet", or one of
-                `bert_tf.training.losses.sentence_losses` with its arguments. None:
-                Keras's `loss` on the vectors themselves.
+                `bert_tf.training.losses.sentence_losses`. None: Keras's `loss` on the vectors.
             optimizer, **kwargs: As in `TrainingModel.compile`.
 
         Raises:

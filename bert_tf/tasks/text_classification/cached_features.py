@@ -76,9 +76,8 @@ class _Pooled(TaskModel):
     """A classifier without its head."""
 
     def __init__(self, classifier):
-        super().__init__(
-            classifier.backbone, classifier.tokenizer, classifier.max_length, name="pooled"
-        )
+        own = classifier.backbone, classifier.tokenizer, classifier.max_length
+        super().__init__(*own, name="pooled")
         self._pooled = classifier.pooled
         self.built = True
 

@@ -30,9 +30,8 @@ class BertTextClassifier(DenseHeadModel):
             `num_encoder_layers=k` stops after k blocks.
         num_classes: Number of outputs; None counts `labels`, or is 2, for regression 1.
         labels: The classes' names, in the order of their ids.
-        problem_type: Hugging Face's word for what is learnt: "single_label_classification",
-            "multi_label_classification" (each label is there or not) or "regression". None is
-            regression for `num_classes=1` and a single label otherwise.
+        problem_type: "single_label_classification", "multi_label_classification" or "regression",
+            as in Hugging Face; None is regression for `num_classes=1`, else a single label.
         pooling: "cls" (the pooler on the first token, as in the paper), "mean", "max" or
             "mean_max" over the real tokens.
         dropout: Dropout before the classifier; None takes the configuration's.
@@ -53,8 +52,7 @@ class BertTextClassifier(DenseHeadModel):
         >>> classifier.classify("I laughed all the way through.").label in ("bad", "good")
         True
 
-    Reference: Devlin et al. 2019, section 4.1; google-research/bert run_classifier.py,
-    `create_model`.
+    Reference: Devlin et al. 2019, section 4.1; google-research/bert run_classifier.py.
     """
 
     def __init__(
@@ -107,8 +105,7 @@ class BertTextClassifier(DenseHeadModel):
         """Returns the loss of the problem's type, for which `compile(loss="auto")` stands.
 
         That is cross-entropy on class ids `[B]`, on 0 or 1 for every label `[B, num_classes]`, or
-        the mean squared error. `bert_tf.training` has losses with label smoothing, class weights
-        and focus on hard examples.
+        the mean squared error. `bert_tf.training.SparseCrossentropy` has more options.
         """
         if self.problem_type == MULTI_LABEL:
             return keras.losses.BinaryCrossentropy(from_logits=True)

@@ -147,8 +147,7 @@ def read_tag_predictions(
         path: CoNLL columns. The last one has the predicted tags and, without `gold_path`, the one
             before it the gold tags, as in `test_predictions.txt` of tools/run_ner.py.
         gold_path: A file with the gold tags, if they are not in `path`.
-        format: The format of that file.
-        word_column, tag_column: As in `read_conll`, for that file.
+        format, word_column, tag_column: The format of that file and columns as in `read_conll`.
 
     Returns:
         The words, the gold tags and the predicted tags of each sentence.

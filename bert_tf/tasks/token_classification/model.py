@@ -228,11 +228,9 @@ class BertTokenClassifier(DenseHeadModel):
     ) -> list:
         """Returns the spans of texts or of lists of words.
 
-        Text is split into words as BERT's basic tokenizer does: at white space, punctuation and
-        around ideographs. Pass lists of words to a model that knows other words.
-
         Args:
-            texts: A list of strings, or one; or a list of lists of words.
+            texts: A list of strings, or one, which are split as BERT's basic tokenizer does: at
+                white space, punctuation and around ideographs; or a list of lists of words.
             batch_size, token_budget, verbose: As in `predict`.
 
         Returns:

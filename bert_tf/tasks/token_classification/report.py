@@ -41,8 +41,7 @@ def tagging_intervals(
         samples, confidence, seed: As in `bert_tf.training.evaluation.bootstrap.drawn_intervals`.
 
     Returns:
-        The intervals (low, high) by the name of the score. Draws without a span of a label do not
-        count for its scores.
+        The intervals (low, high) by the name of the score, over the draws that have the label.
 
     Raises:
         UserError: As in `tagging_scores`, or if `samples` or `confidence` is out of range.
