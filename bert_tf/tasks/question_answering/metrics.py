@@ -75,8 +75,8 @@ def squad_scores(
         >>> squad_scores(examples, {"q1": "Paris", "q2": "the river Seine"})
         {'exact_match': 50.0, 'f1': 83.33..., 'total': 2}
     """
-    exact, f1 = question_scores(examples, predictions, version_2)
-    return _means(exact, f1, _answerable(examples), version_2)
+    scores = question_scores(examples, predictions, version_2)
+    return _means(*scores, _answerable(examples), version_2)
 
 
 def squad_intervals(

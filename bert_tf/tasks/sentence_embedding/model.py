@@ -238,8 +238,7 @@ class BertSentenceEncoder(TaskModel):
         layer.build([None, self._pooled_size()])
         layer.fit(vectors)
         self._set_whitening(layer.units)
-        self.whitening.kernel.assign(layer.kernel)
-        self.whitening.bias.assign(layer.bias)
+        self.whitening.set_weights(layer.get_weights())
 
     def encode(
         self,

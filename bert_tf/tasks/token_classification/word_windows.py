@@ -147,10 +147,8 @@ class WordWindows(TokenizedTexts):
 
     def word_values(self, token_values: np.ndarray) -> np.ndarray:
         """Returns one value per word, `[W, ...]`, from one per token, `[S, T, ...]`."""
-        marked = self._word_starts.values.numpy()
-        rows = self._word_starts.value_rowids().numpy()
-        columns = np.arange(len(rows)) - self._word_starts.row_splits.numpy()[rows]
-        return token_values[rows[marked], columns[marked]]
+        marked = self._word_starts.to_tensor(False).numpy()  # [S, T], T of the longest window
+        return token_values[:, : marked.shape[1]][marked]
 
     def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
         """Returns the token dictionary of the windows `[B]`, padded to `length` or the longest."""
