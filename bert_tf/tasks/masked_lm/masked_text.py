@@ -66,8 +66,7 @@ def mask_texts(
     # No branch depends on a tensor, and AutoGraph takes longer to find that out than tracing takes.
     @tf.autograph.experimental.do_not_convert
     def mask(strings, streams):
-        firsts, seconds = strings if isinstance(strings, tuple) else (strings, None)
-        tokens = tokenizer(firsts, seconds, max_length=max_length)
+        tokens = tokenizer(*tf.nest.flatten(strings), max_length=max_length)
         token_ids, padding_mask = tokens["token_ids"], tokens["padding_mask"]
         masked = mask_tokens(
             token_ids,

@@ -67,13 +67,12 @@ class QuestionWindows(TokenizedTexts):
         self._length = length
         asked = _TokenizedOnce(tokenizer, questions)
         parts = []
-        for begin in range(0, max(1, len(questions)), _EXAMPLES_AT_ONCE):
-            part = slice(begin, begin + _EXAMPLES_AT_ONCE)
-            texts = asked.ids(part), self._tokenized.ids(part)
-            with tf.device("CPU:0"):
-                windows = pack_windows(tokenizer, *texts, max_length, doc_stride, max_query_length)
-            parts.append(windows._replace(example=windows.example + begin))
         with tf.device("CPU:0"):
+            for begin in range(0, max(1, len(questions)), _EXAMPLES_AT_ONCE):
+                part = slice(begin, begin + _EXAMPLES_AT_ONCE)
+                texts = asked.ids(part), self._tokenized.ids(part)
+                windows = pack_windows(tokenizer, *texts, max_length, doc_stride, max_query_length)
+                parts.append(windows._replace(example=windows.example + begin))
             windows = Windows(*(tf.concat(fields, axis=0) for fields in zip(*parts)))
         self._keep(windows, tokenizer.pad_token_id)
 
