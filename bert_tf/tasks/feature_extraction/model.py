@@ -69,9 +69,9 @@ class BertFeatureExtractor(TaskModel):
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
-        states = self.backbone(tokens, training=training, output_hidden_states=True)
-        states = [states["hidden_states"][layer] for layer in self.layer_indices]
-        chosen = [tf.cast(values, tf.float32) for values in states]  # K times [B, T, H]
+        outputs = self.backbone(tokens, training=training, output_hidden_states=True)
+        hidden = outputs["hidden_states"]  # L + 1 times [B, T, H]
+        chosen = [tf.cast(hidden[layer], tf.float32) for layer in self.layer_indices]
         if self.combine == "stack":
             return tf.stack(chosen, axis=2)  # [B, T, K, H]
         if self.combine == "concat":
@@ -105,10 +105,9 @@ class BertFeatureExtractor(TaskModel):
             DataError: If a text is missing or malformed.
         """
         columns = self.preprocessor.read_examples(texts)
-        rows = self.preprocessor.rows(columns)
         features: list[np.ndarray | None] = [None] * columns.num_rows
         bar = keras.utils.Progbar(len(features), verbose=verbose, unit_name="text")
-        for batch in sorted_batches(rows, token_budget, batch_size):
+        for batch in sorted_batches(self.preprocessor.rows(columns), token_budget, batch_size):
             numbers = batch.pop(ROW_NUMBER).numpy()
             states = self.predict_on_batch(batch)
             lengths = np.sum(batch["padding_mask"], axis=1)

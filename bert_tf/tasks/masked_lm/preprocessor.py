@@ -87,7 +87,14 @@ class MaskedLMPreprocessor(Preprocessor):
                     f"Received: {name}={type(values).__name__}"
                 )
         if isinstance(x, TextColumns):
-            x = _batches_of_texts(x, batch_size or DEFAULT_BATCH_SIZE, shuffle)
+            if not x.num_rows:
+                raise UserError("`x` must have at least one text. Received: none.")
+            with tf.device("CPU:0"):
+                texts = tuple(tf.constant(column, tf.string) for column in x)
+                batches = tf.data.Dataset.from_tensor_slices(texts if len(texts) > 1 else texts[0])
+            if shuffle:
+                batches = batches.shuffle(x.num_rows, reshuffle_each_iteration=True)
+            x = batches.batch(batch_size or DEFAULT_BATCH_SIZE)
         # Training masks anew in every epoch. `keras.utils.set_random_seed` sets Python's generator
         # too.
         seed = random.randrange(2**31) if training else 0
@@ -146,18 +153,6 @@ class MaskedLMPreprocessor(Preprocessor):
 
 def _of_masks(values, rows):  # [R, P, V] -> [M, V]
     return values[rows.is_mask] if len(values) else values.reshape(0, values.shape[-1])
-
-
-def _batches_of_texts(columns, batch_size, shuffle):
-    """Batches of strings `[B]`, of pairs a tuple of two."""
-    if not columns.num_rows:
-        raise UserError("`x` must have at least one text. Received: none.")
-    with tf.device("CPU:0"):
-        texts = tuple(tf.constant(column, tf.string) for column in columns)
-        dataset = tf.data.Dataset.from_tensor_slices(texts if len(texts) > 1 else texts[0])
-    if shuffle:
-        dataset = dataset.shuffle(columns.num_rows, reshuffle_each_iteration=True)
-    return dataset.batch(batch_size)
 
 
 def _candidates(logits, top_k, vocabulary):

@@ -80,8 +80,7 @@ class MultipleChoicePreprocessor(Preprocessor):
                 "`choices` must have a list for every prompt. "
                 f"Received: {len(prompts)} prompts, {len(rows)} lists"
             )
-        choices = np.array(rows or np.empty([0, 0]), dtype=object)  # [n, C]
-        columns = TextColumns((prompts, choices))
+        columns = TextColumns((prompts, np.array(rows or np.empty([0, 0]), object)))  # [n], [n, C]
         columns.is_single = is_text(x[0])
         return columns
 

@@ -105,9 +105,8 @@ def find_candidates(
     shows_best = windows.shows_best.to_tensor(False, shape=tf.shape(logits)[::2])  # [S, T]
     is_context = (columns >= windows.offset[:, tf.newaxis]) & (columns < lengths - 1)
 
-    kept = tf.minimum(n_best_size, count)
     # Matches google-research/bert: the best of all tokens, those of the question too.
-    values, places = tf.math.top_k(logits, kept)  # [S, 2, K]
+    values, places = tf.math.top_k(logits, tf.minimum(n_best_size, count))  # [S, 2, K]
     length = places[:, 1, tf.newaxis, :] - places[:, 0, :, tf.newaxis] + 1  # [S, K, K]
     startable = tf.gather(shows_best, places[:, 0], batch_dims=1)[:, :, tf.newaxis]
     endable = tf.gather(is_context, places[:, 1], batch_dims=1)[:, tf.newaxis]

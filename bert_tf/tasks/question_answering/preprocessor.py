@@ -2,7 +2,7 @@
 
 import numbers
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -108,9 +108,22 @@ class QuestionAnsweringPreprocessor(Preprocessor):
 
     def targets(self, y, x):
         """As `Preprocessor.targets`: for raw text pairs of an answer and its place, or None."""
-        if y is not None and isinstance(x, TextColumns):
-            return _answers(y)
-        return super().targets(y, x)
+        if y is None or not isinstance(x, TextColumns):
+            return super().targets(y, x)
+        rows = object_array(plain_rows(y, "y"))  # so that Keras's `validation_split` can cut them
+        for row, value in enumerate(rows):
+            if value is None:
+                continue
+            pair = tuple(value) if isinstance(value, (tuple, list, np.ndarray)) else ()
+            if not (len(pair) == 2 and is_text(pair[0]) and isinstance(pair[1], numbers.Integral)):
+                raise UserError(
+                    "An answer must be a pair of its text and its first character, or None. "
+                    f"Received in row {row}: {value!r}"
+                )
+            text, start = pair
+            text = text if isinstance(text, str) else text.decode("utf-8", "replace")
+            rows[row] = text, int(start)
+        return rows
 
     def training_rows(self, columns, y, sample_weight):
         """Returns the windows to train on; the examples that are left out are logged.
@@ -145,8 +158,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         logits = tf.convert_to_tensor(logits)
         limits = self.n_best_size, self.max_answer_length
         found = find_candidates(windows, logits, contexts, char_starts, char_ends, *limits)
-        null = null_logits(windows, logits)
-        return select(found, null, self.n_best_size, self.allow_no_answer)
+        return select(found, null_logits(windows, logits), self.n_best_size, self.allow_no_answer)
 
     def select(
         self, values: np.ndarray, rows: QuestionWindows, columns: TextColumns
@@ -194,21 +206,3 @@ def _rows(*columns):
 
 def _strings(column: Sequence[bytes]) -> list[str]:
     return [text.decode("utf-8", "replace") for text in column]
-
-
-def _answers(values: Any) -> np.ndarray:
-    """Answers as one array of pairs and None, so that Keras's `validation_split` can cut it."""
-    rows = object_array(plain_rows(values, "y"))
-    for row, value in enumerate(rows):
-        if value is None:
-            continue
-        pair = tuple(value) if isinstance(value, (tuple, list, np.ndarray)) else ()
-        if not (len(pair) == 2 and is_text(pair[0]) and isinstance(pair[1], numbers.Integral)):
-            raise UserError(
-                "An answer must be a pair of its text and its first character, or None. "
-                f"Received in row {row}: {value!r}"
-            )
-        text, start = pair
-        text = text if isinstance(text, str) else text.decode("utf-8", "replace")
-        rows[row] = text, int(start)
-    return rows

@@ -86,8 +86,9 @@ def pack_windows(
     cells = inside.values + tf.gather(token_ids.row_starts() + offset, window)
     is_best = tf.cast(best == window, tf.int32)
     is_best = tf.scatter_nd(cells[:, tf.newaxis], is_best, tf.shape(token_ids.values, tf.int64))
-    shows_best = token_ids.with_values(is_best > 0)
-    return Windows(token_ids, segment_ids, shows_best, example, start, offset)
+    return Windows(
+        token_ids, segment_ids, token_ids.with_values(is_best > 0), example, start, offset
+    )
 
 
 def check_window_lengths(max_length: int, doc_stride: int, max_query_length: int) -> None:
