@@ -59,8 +59,8 @@ def pack_windows(
     room = max_length - 3 - questions.row_lengths()
     # Matches google-research/bert: a step beyond the window would leave tokens out.
     step = tf.minimum(room, doc_stride)
-    counts = 1 + tf.maximum(-((room - sizes) // step), 0)  # [B]; the division rounds up so
-    numbers = tf.ragged.range(counts)  # ragged [B, (windows)]
+    # One window, and what more a context needs; the division rounds up so.
+    numbers = tf.ragged.range(1 + tf.maximum(-((room - sizes) // step), 0))  # ragged [B, (windows)]
     example = numbers.value_rowids()  # [S]
     start = numbers.values * tf.gather(step, example)
     length = tf.minimum(tf.gather(sizes, example) - start, tf.gather(room, example))
@@ -86,9 +86,8 @@ def pack_windows(
     cells = inside.values + tf.gather(token_ids.row_starts() + offset, window)
     is_best = tf.cast(best == window, tf.int32)
     is_best = tf.scatter_nd(cells[:, tf.newaxis], is_best, tf.shape(token_ids.values, tf.int64))
-    return Windows(
-        token_ids, segment_ids, token_ids.with_values(is_best > 0), example, start, offset
-    )
+    shows_best = token_ids.with_values(is_best > 0)
+    return Windows(token_ids, segment_ids, shows_best, example, start, offset)
 
 
 def check_window_lengths(max_length: int, doc_stride: int, max_query_length: int) -> None:
