@@ -32,8 +32,7 @@ def read_swag(path: str | os.PathLike, labels: bool = True) -> list[ChoiceExampl
     """Reads a file of SWAG.
 
     Args:
-        path: A CSV file with a header. The columns `sent1`, `sent2`, `ending0` to `ending3` and
-            `label` are read; others are ignored.
+        path: A CSV file with the columns `sent1`, `sent2`, `ending0` to `ending3` and `label`.
         labels: Whether the file must have labels, which the official test.csv does not have.
 
     Returns:

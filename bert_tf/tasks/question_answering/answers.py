@@ -1,7 +1,7 @@
 """Logits of windows to answers: the n best spans, the score of no answer, the text of the context.
 
-The text of an answer is cut out of the original context by the offsets of its tokens, where the
-original aligned strings. All functions run eagerly and in an exported graph.
+The text of an answer is cut out of its context by the offsets of its tokens, where the original
+aligned strings. All functions run eagerly and in an exported graph.
 
 Glossary: `B` questions, `S` windows, `T` tokens of the longest, `K` starts and ends looked at in a
 window, `C` possible answers of all questions, `N` answers kept of a question.
@@ -91,9 +91,8 @@ def find_candidates(
     at most `max_answer_length` tokens.
 
     Args:
-        windows: What `pack_windows` returned.
-        logits: Floats `[S, 2, T]`: of the first token and of the last. Columns after a window's
-            last token do not count.
+        windows, logits: What `pack_windows` returned, and floats `[S, 2, T]`, of the first token
+            and of the last, of which those after a window's last token do not count.
         contexts, char_starts, char_ends: string `[B]`, and where their tokens begin and end, ragged
             int64 `[B, (tokens)]`.
         n_best_size, max_answer_length: As in `BertQuestionAnswerer`.

@@ -31,8 +31,7 @@ class QuestionWindows(TokenizedTexts):
         length: What batches for training are padded to; None for their longest window.
 
     Attributes:
-        windows: The `Windows`.
-        examples: int64 `[W]`, the question of each window.
+        windows, examples: The `Windows`, and the question of each, int64 `[W]`.
         labels: What training needs; see `with_targets`.
 
     Raises:
@@ -137,10 +136,9 @@ class QuestionWindows(TokenizedTexts):
         return left_out
 
     def part(self, examples: slice) -> tuple[slice, Windows, tf.Tensor, tf.RaggedTensor, ...]:
-        """Returns what the answers to some of the questions are found with.
+        """Returns what the answers to some questions are found with.
 
-        That is the rows of their windows, the windows, the contexts, string `[B]`, and where the
-        contexts' tokens begin and end, ragged int64 `[B, (tokens)]`.
+        The rows of their windows, and the arguments of `find_candidates` without `logits`.
         """
         rows = slice(*np.searchsorted(self.examples, [examples.start, examples.stop]))
         windows = Windows(*(field[rows] for field in self.windows))
@@ -161,8 +159,7 @@ class QuestionWindows(TokenizedTexts):
     ) -> tf.data.Dataset:
         """Returns the batches of a whole run after `step`, a function of the arguments alone.
 
-        Every epoch has a different order; a batch may hold the end of one and the start of the
-        next, so all batches are full.
+        Every epoch has another order. All batches are full: one may be of two epochs.
         """
         random = np.random.default_rng(seed)
         count = num_train_steps * batch_size

@@ -60,14 +60,12 @@ def read_scored_pairs(
 
 
 def read_triplets(path: str | os.PathLike) -> tuple[list[str], ...]:
-    """Reads pairs or triplets: two or three lists of texts.
+    """Reads pairs or triplets: two or three lists of texts; see `read_labelled_pairs`.
 
-    Args:
-        path: As in `read_labelled_pairs`, with the columns `anchor`, `positive` and, in all rows or
-            in none, `negative`.
+    The columns are `anchor`, `positive` and, in all rows or in none, `negative`.
 
     Raises:
-        DataError: If the file cannot be read or is empty, a column is missing or a text is empty.
+        DataError: As there.
     """
     columns = ()
     for line, row in read_table(path):

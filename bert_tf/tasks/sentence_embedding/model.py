@@ -25,8 +25,8 @@ from bert_tf.training.losses.sentence_losses import ClassificationLoss, Sentence
 class BertSentenceEncoder(TaskModel):
     """BERT with a pooled vector for each text.
 
-    It is trained on pairs or triplets of texts, as a tuple of lists, each text encoded by itself;
-    `compile(objective=...)` says how they are compared. Below, an example has `K` texts.
+    It is trained on tuples of lists, examples of K texts; each text is encoded by itself, and
+    `compile(objective=...)` says how they are compared.
 
     Args:
         backbone, tokenizer, max_length: As in `TaskModel`.
@@ -216,7 +216,6 @@ class BertSentenceEncoder(TaskModel):
         Args:
             texts: Some thousand sentences of the kind that will be encoded; more than D.
             size: Of the whitened vectors; None: the number of directions in which they vary.
-                (BERT's last LayerNorm leaves H - 1.)
             token_budget: As in `encode`.
 
         Raises:

@@ -37,9 +37,7 @@ class TextExample:
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns of a file.
-
-    They are numbers from 0 for a tab-separated file, or the names in a header or in JSON lines.
+    """The columns of a file: numbers from 0 (tab-separated), or names in a header or JSON lines.
 
     Attributes:
         text_a, text_b, label: The text, the second text of a pair, and the label.
@@ -70,8 +68,7 @@ class ClassificationTask:
         metrics: The names of the official metrics in `bert_tf.training.all_scores`.
         renamed_labels: Pairs of a label in the files and the label that it means.
         label_separator: The separator of several labels in one field.
-        train_file, dev_file, test_file: The names of the files for training, evaluation and
-            prediction.
+        train_file, dev_file, test_file: The names of the files of the three splits.
 
     Raises:
         UserError: If `problem_type` is unknown.
@@ -109,8 +106,7 @@ class ClassificationTask:
         """Reads the examples of a split. Pairs with an empty text and skipped lines are logged.
 
         Args:
-            data_dir: The directory of the task.
-            split: "train", "dev" or "test".
+            data_dir, split: The directory of the task; "train", "dev" or "test".
             labels: The labels that may occur. None uses those of the task, or allows any.
 
         Raises:

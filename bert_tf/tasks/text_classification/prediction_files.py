@@ -25,9 +25,7 @@ def read_predictions(
             the probabilities of the labels, or one number. `.jsonl`: `probabilities` (a list),
             `label` (a name, a list of names or a number) or `score` (a number), and optionally the
             `id` of the example.
-        examples: The examples.
-        labels: The labels in the order of their ids; None for regression.
-        problem_type: As in `ClassificationTask`.
+        examples, labels, problem_type: The examples, and as in `ClassificationTask`.
 
     Raises:
         DataError: If a line is missing, is not of that form or repeats an id, or if there are too

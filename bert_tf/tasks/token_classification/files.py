@@ -20,8 +20,7 @@ class TaggedSentence(NamedTuple):
     """A sentence.
 
     Attributes:
-        words: The words.
-        tags: One tag per word, or None if the file has no tags.
+        words, tags: The words, and one tag for each, or None if the file has no tags.
 
     Example:
         >>> TaggedSentence(["Ada", "wrote"], ["B-PER", "O"]).tags
@@ -192,9 +191,7 @@ def read_tag_predictions(
 def conll_lines(sentences: Iterable[Sequence[Sequence[str]]]) -> Iterable[str]:
     """Yields the lines of a CoNLL file.
 
-    Args:
-        sentences: The columns of each sentence, such as `(words, tags)`, or `(words, gold tags,
-            predicted tags)` for conlleval.pl.
+    A sentence is its columns: `(words, tags)`, or `(words, gold, predicted)` for conlleval.pl.
     """
     for columns in sentences:
         yield from (" ".join(fields) + "\n" for fields in zip(*columns, strict=True))

@@ -64,15 +64,13 @@ def tagging_scores(
 
 
 class TaggingScores(keras.callbacks.Callback):
-    """Computes the `tagging_scores` of held-out sentences after each epoch.
+    """Adds `tagging_scores` of held-out sentences to the logs of each epoch.
 
-    It adds `val_precision`, `val_recall` and `val_f1` (for labels without spans
-    `val_word_accuracy`) to the logs of the epoch.
+    They are `val_precision`, `val_recall` and `val_f1`; without spans `val_word_accuracy`.
 
     Args:
         sentences, tags: Held-out sentences, lists of words, and their tags.
-        restore_best_weights: Whether the model gets the weights of the epoch with the best F1
-            (accuracy) at the end of training.
+        restore_best_weights: Whether the model ends with the weights of the best epoch.
 
     Attributes:
         best_score, best_epoch: The best F1 (accuracy) so far, and its epoch, starting from 0.

@@ -41,8 +41,7 @@ def pack_words(
     after the last word of a clause in the second half of the window, or else where it is full.
 
     Args:
-        tokenizer: A `BertTokenizer`.
-        words, row_splits: What `flat_words` returns.
+        tokenizer, words, row_splits: A `BertTokenizer`, and what `flat_words` returns.
         max_length: The maximum number of tokens of a window, `[CLS]` and `[SEP]` included.
         keeps_empty: Whether a sentence without words has a window without words, or none.
 
@@ -113,8 +112,7 @@ class WordWindows(TokenizedTexts):
         has_word_starts: Whether batches have `word_starts` bool `[B, T]`, the first pieces.
 
     Attributes:
-        word_splits: int64 `[sentences + 1]`, which words belong to which sentence.
-        examples: int64 `[S]`, the sentence of each window.
+        word_splits, examples: int64, the `row_splits`, and the sentence of each window `[S]`.
 
     Example:
         >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
@@ -183,9 +181,7 @@ def is_sentence(row: Any) -> bool:
 def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:
     """Sentences as lists of lists of strings, whatever containers they came in.
 
-    Args:
-        sentences: A container of containers of words.
-        errors: "strict" refuses words that are not valid Unicode, "replace" drops what is not.
+    `errors="strict"` refuses words that are not valid Unicode, "replace" drops what is not.
 
     Raises:
         DataError: If a sentence or a word is missing.

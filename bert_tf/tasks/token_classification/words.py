@@ -54,8 +54,7 @@ def word_spans(
     Which span is open after a word depends on the word's tag alone, so no loop is needed.
 
     Args:
-        labels: The model's labels.
-        tags, row_ids: int `[W]` and int64 `[W]`, the label and the text of each word.
+        labels, tags, row_ids: The model's labels, and the label and the text of each word, `[W]`.
 
     Returns:
         The first and the last word of each span, int64 `[E]`, and its label, string `[E]`.
